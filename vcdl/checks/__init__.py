@@ -1,0 +1,6 @@
+"""What an upload must satisfy before it comes near the shared weights; each refusal has a name."""
+
+from vcdl.checks.refusal import Refusal, Refused
+from vcdl.checks.upload import UploadCheck
+
+__all__ = ["Refusal", "Refused", "UploadCheck"]

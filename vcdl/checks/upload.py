@@ -1,0 +1,85 @@
+"""The checks in the order they are made: cheap ones first, and nothing is allocated before the file has proved its size."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from vcdl.checks.refusal import Refusal, Refused
+from vcdl.errors import WeightsFileError, WorkunitError
+from vcdl.weights import Layout, Vector, read_header, read_weights
+from vcdl.workunit import UpdateHeader, WorkunitName
+
+_NORM_FACTOR = 10.0
+"""An accepted update may be this many times as long as the median of the last ones; training moves norms by per cents."""
+_NORMS_KEPT = 50
+
+
+@dataclass
+class UploadCheck:
+    """Decides about the uploads of one job."""
+
+    job: str
+    layout: Layout
+    shard_samples: tuple[int, ...]
+    """Samples in each shard, by number."""
+    local_epochs: int
+    initial_norm: float
+    """‖W‖₂ of version 0: the measure until updates have been accepted."""
+    _norms: deque[float] = field(default_factory=lambda: deque(maxlen=_NORMS_KEPT))
+
+    def read(self, path: Path, workunit: str) -> tuple[UpdateHeader, Vector]:
+        """Read an upload for `workunit` and check all of it; returns header and weights, shape (n,). Raises Refused."""
+        try:
+            header = UpdateHeader.from_json(read_header(path))
+        except WorkunitError as error:
+            raise Refused(Refusal.BAD_HEADER, str(error)) from error
+        except WeightsFileError as error:
+            raise Refused(Refusal.UNREADABLE, str(error)) from error
+        self._check_header(header, WorkunitName.parse(workunit), workunit)
+        try:
+            vector, _ = read_weights(path, self.layout.size)
+        except WeightsFileError as error:
+            raise Refused(Refusal.UNREADABLE, str(error)) from error
+        self._check_vector(vector)
+        return header, vector
+
+    def _check_header(self, header: UpdateHeader, name: WorkunitName, workunit: str) -> None:
+        if header.job != self.job:
+            raise Refused(Refusal.WRONG_JOB, f"made for the job {header.job!r}, this one is {self.job!r}")
+        if header.workunit != workunit:
+            raise Refused(Refusal.WRONG_WORKUNIT, f"made for {header.workunit!r}, uploaded for {workunit!r}")
+        if header.base_version != name.base_version:
+            raise Refused(
+                Refusal.WRONG_BASE, f"starts from version {header.base_version}, not {name.base_version}"
+            )
+        if header.layout != self.layout.fingerprint:
+            raise Refused(
+                Refusal.WRONG_LAYOUT, f"layout {header.layout!r}, the model has {self.layout.fingerprint!r}"
+            )
+        most = (
+            self.shard_samples[name.shard] * self.local_epochs if name.shard < len(self.shard_samples) else 0
+        )
+        if not 0 < header.samples <= most:
+            raise Refused(
+                Refusal.BAD_COUNTERS, f"{header.samples} samples, between 1 and {most} are possible"
+            )
+        if not 0 < header.fraction <= 1 or header.train_s < 0:
+            raise Refused(
+                Refusal.BAD_COUNTERS, f"fraction {header.fraction}, training time {header.train_s} s"
+            )
+
+    def _check_vector(self, vector: Vector) -> None:
+        # One pass: the sum of squares is finite only when every weight is (and none is absurdly large).
+        with np.errstate(over="ignore", invalid="ignore"):
+            norm = float(np.sqrt(np.dot(vector, vector)))
+        if not np.isfinite(norm):
+            raise Refused(
+                Refusal.NOT_FINITE, "NaN, infinity or numbers near the end of float32 among the weights"
+            )
+        usual = median(self._norms) if self._norms else max(self.initial_norm, 1.0)
+        if norm > _NORM_FACTOR * usual:
+            raise Refused(Refusal.NORM_TOO_LARGE, f"norm {norm:.4g}, updates lately had {usual:.4g}")
+        self._norms.append(norm)

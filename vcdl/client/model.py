@@ -1,0 +1,132 @@
+"""Load a model from its JSON without ever running code that came with it.
+
+Keras' own safe mode refuses pickled lambdas only. Here the whole configuration is walked first and every object in it must be
+one that `vcdl.client.allowed` lists; only then does Keras see it. Where the model came from does not matter.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from vcdl.client.allowed import ACTIVATIONS, CLASSES, FUNCTION_MODULES, LAYERS
+from vcdl.errors import ModelError
+
+SIZE_LIMIT_BYTES = 20_000_000
+"""A model of a thousand layers has about 1 MB of JSON."""
+_DEPTH_LIMIT = 100
+"""Of nested JSON; a model inside a model takes six levels."""
+_KEYS = frozenset(
+    "module class_name config registered_name build_config compile_config shared_object_id name inbound_nodes".split()
+)
+"""All that may stand beside `class_name`."""
+
+
+def load_model(model_json: str) -> Any:
+    """The keras.Model, built and not compiled, that `model.to_json()` described.
+
+    Raises ModelError when anything in it is not a plain built-in part of Keras, or its weights are not all float32.
+    """
+    config = checked_config(model_json)
+    import keras
+
+    try:
+        model = keras.saving.deserialize_keras_object(config, custom_objects={}, safe_mode=True)
+    except Exception as error:  # Keras raises nearly every kind of exception for a configuration it cannot build
+        raise ModelError(
+            f"Keras {keras.__version__} cannot build the model from its JSON: {_one_line(error)}"
+        ) from error
+    if not isinstance(model, keras.Model):
+        raise ModelError("the JSON describes a part of a model, not a model: write it with model.to_json()")
+    if not model.built:
+        raise ModelError("the model does not know the shape of its input: begin it with keras.Input(shape)")
+    odd = next((weight for weight in model.weights if weight.dtype != "float32"), None)
+    if odd is not None:
+        raise ModelError(
+            f"the weights {odd.path} are {odd.dtype}: only float32 is shared; make the model with dtype float32 (or a mixed policy)"
+        )
+    return model
+
+
+def checked_config(model_json: str) -> dict[str, Any]:
+    """The model's configuration, known to hold nothing but plain built-in parts of Keras. Needs no Keras. Raises ModelError."""
+    size_bytes = len(model_json.encode(errors="replace"))
+    if size_bytes > SIZE_LIMIT_BYTES:
+        raise ModelError(f"the model's JSON has {size_bytes} bytes, {SIZE_LIMIT_BYTES} are allowed")
+    try:
+        config = json.loads(model_json)
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"the model is not JSON as model.to_json() writes it ({_one_line(error)})") from error
+    if not isinstance(config, dict) or "class_name" not in config:
+        raise ModelError("the model's JSON has no class_name: write it with Keras 3's model.to_json()")
+    for part in _objects(config):
+        _check_object(part)
+    if config["class_name"] not in ("Sequential", "Functional"):
+        raise ModelError(f"the JSON describes a {config['class_name']}, expected a Sequential or Functional model")
+    return config
+
+
+def _objects(config: Any) -> Iterator[dict[str, Any]]:
+    """Every JSON object of the tree that Keras might take for a class, without the optimizer that a model was compiled with."""
+    waiting = [(config, 0)]
+    while waiting:
+        part, depth = waiting.pop()
+        if depth > _DEPTH_LIMIT:
+            raise ModelError(f"the model's JSON is nested deeper than {_DEPTH_LIMIT} levels")
+        if isinstance(part, dict):
+            part.pop("compile_config", None)  # the job says how to train; optimizers in a model are not wanted
+            if "class_name" in part:
+                yield part
+            waiting.extend((value, depth + 1) for value in part.values())
+        elif isinstance(part, list):
+            waiting.extend((value, depth + 1) for value in part)
+
+
+def _check_object(part: dict[str, Any]) -> None:
+    class_name, module, registered = part["class_name"], part.get("module"), part.get("registered_name")
+    if not isinstance(class_name, str):
+        raise ModelError(f"the model holds a class_name that is not a text: {_short(class_name)}")
+    unknown = sorted(set(part) - _KEYS)
+    if unknown:
+        raise ModelError(f"the model's {_short(class_name)} has a key that Keras does not write: {_short(unknown[0])}")
+    if class_name == "__keras_tensor__":
+        if set(part) != {"class_name", "config"}:
+            raise ModelError("the model holds a damaged reference between layers (__keras_tensor__)")
+        return
+    if class_name == "function":
+        name = part.get("config")
+        if not isinstance(name, str) or name not in ACTIVATIONS or module not in FUNCTION_MODULES:
+            raise ModelError(f"the model holds the function {_short(name)}: only Keras' own activations are safe to load")
+        if registered not in (None, "function", name):
+            raise ModelError(f"the model holds a custom function, registered as {_short(registered)}: {_ADVICE}")
+        return
+    if not isinstance(module, str):
+        raise ModelError(
+            f"the model's {_short(class_name)} names no module: it was written by Keras 2 or is a custom class; {_ADVICE}"
+        )
+    if class_name not in CLASSES.get(module, ()):
+        raise ModelError(f"the model holds {_short(f'{module}.{class_name}')}: {_reason(module, class_name)}")
+    if registered not in (None, class_name):
+        raise ModelError(f"the model holds a custom class, registered as {_short(registered)}: {_ADVICE}")
+    if not isinstance(part.get("config"), dict):
+        raise ModelError(f"the model's {_short(class_name)} has no config")
+
+
+_ADVICE = "use Keras' own layers only"
+
+
+def _reason(module: str, class_name: str) -> str:
+    if class_name in ("Lambda", "__lambda__"):
+        return f"it carries code, which is never sent to a volunteer; {_ADVICE}"
+    if module.startswith("keras.") and ".ops" in module:
+        return "an operation between layers (like x + y) is not sent; use a layer for it, such as keras.layers.Add"
+    if class_name in LAYERS:
+        return "this class is only known in keras.layers"
+    return f"not one of the parts of Keras that are safe to load; {_ADVICE}"
+
+
+def _short(value: object) -> str:
+    return repr(value)[:120]
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:400]

@@ -1,0 +1,328 @@
+"""The state machine of a job: events in, actions out. No I/O and no clock of its own.
+
+State is folded from the journal's events alone, and what should be done next is read off the state: restarting a job is
+folding its journal again. An action that was carried out shows as an event; one that was lost is simply asked for again.
+
+`rolling`: a subtask is created only when the grid runs low, from the newest weights, and may begin the next epoch before the
+last subtasks of this one are back. `epoch` (the paper's): all subtasks of an epoch start from the weights at its begin.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from vcdl.events import (
+    EpochClosed,
+    EvaluationWanted,
+    Recorded,
+    RunFinished,
+    RunStarted,
+    StopDecided,
+    UpdateApplied,
+    UpdateRefused,
+    UpdateSuperseded,
+    VersionEvaluated,
+    WorkunitCreated,
+    WorkunitFailed,
+)
+from vcdl.workunit import WorkunitName
+
+EVERY_EPOCH = 0
+"""`Plan.validate_every` when versions are evaluated at the end of an epoch only."""
+
+VALIDATION = "validation"
+FINAL_SPLITS = ("final_validation", "test")
+
+
+class StopReason(StrEnum):
+    """Why a job ended; in summary.json as `stop_reason`."""
+
+    TARGET_ACCURACY = "target_accuracy"
+    EPOCHS = "epochs"
+    NO_IMPROVEMENT = "no_improvement"
+    WALL_TIME = "wall_time"
+    SUBTASK_FAILED = "subtask_failed"
+    """A shard was tried `tries` times in vain."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the coordinator must know of a job."""
+
+    job: str
+    seed: int
+    shards: int
+    rolling: bool
+    validate_every: int
+    """Versions; EVERY_EPOCH for the end of an epoch only."""
+    has_test: bool
+    epochs: int
+    target_accuracy: float | None
+    wall_time_s: float | None
+    patience_epochs: int | None
+    tries: int
+    """How often a subtask may be tried."""
+
+
+@dataclass(frozen=True)
+class Create:
+    """Make a workunit; `base_version` None stands for the newest weights."""
+
+    epoch: int
+    shard: int
+    attempt: int
+    base_version: int | None
+
+
+@dataclass(frozen=True)
+class CloseEpoch:
+    """Keep a snapshot of the newest weights as the end of this epoch."""
+
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    version: int
+    epoch: int
+    split: str
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Cancel what is open and keep a snapshot of the newest weights as the job's end."""
+
+    reason: StopReason
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Everything has been evaluated."""
+
+
+Action = Create | CloseEpoch | Evaluate | Stop | Finish
+
+
+@dataclass(frozen=True)
+class EpochScore:
+    """How an epoch did, over the evaluations of the versions its updates made."""
+
+    epoch: int
+    mean: float
+    min: float
+    max: float
+
+
+class Coordinator:
+    """Folds events and says what to do next."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self.open: dict[str, WorkunitName] = {}
+        """Workunits that were created and have not come to an end."""
+        self.version = 0
+        """The newest one the journal knows."""
+        self.stopped: StopDecided | None = None
+        self.finished = False
+        self.closed: dict[int, int] = {}
+        """Version kept at the end of each closed epoch."""
+        self.scores: list[EpochScore] = []
+        """Of epochs that are closed and evaluated, in order."""
+        self._applied: dict[int, set[int]] = {}
+        self._retries: deque[tuple[int, int, int]] = deque()
+        self._exhausted: str | None = None
+        self._epoch = 1
+        self._position = 0
+        self._order = self._shard_order(1)
+        self._asked: dict[tuple[int, str], int] = {}
+        self._announced: set[tuple[int, str]] = set()
+        self._evaluated: dict[tuple[int, str], VersionEvaluated] = {}
+        self._earlier_s = 0.0
+        self._started_s: float | None = None
+        self._last_s = 0.0
+
+    def fold(self, recorded: Recorded) -> None:
+        """Take an event into the state."""
+        event = recorded.event
+        match event:
+            case RunStarted():
+                if self._started_s is not None:
+                    self._earlier_s += self._last_s - self._started_s
+                self._started_s = recorded.time_s
+            case WorkunitCreated():
+                self._created(WorkunitName.parse(event.workunit), event.workunit)
+            case UpdateApplied():
+                self._came_back(event)
+            case UpdateRefused() | WorkunitFailed():
+                self._failed(event.workunit)
+            case UpdateSuperseded():
+                self.open.pop(event.workunit, None)
+            case EpochClosed():
+                self.closed[event.epoch] = event.version
+                self._ask(event.version, event.epoch, VALIDATION)
+                self._judge()
+            case EvaluationWanted():
+                self._announced.add((event.version, event.split))
+            case VersionEvaluated():
+                self._evaluated[event.version, event.split] = event
+                self._judge()
+            case StopDecided():
+                self.stopped = event
+                self.open.clear()
+                self._retries.clear()
+                for split in FINAL_SPLITS if self._plan.has_test else FINAL_SPLITS[:1]:
+                    self._ask(event.version, 0, split)
+            case RunFinished():
+                self.finished = True
+            case _:
+                pass
+        self._last_s = recorded.time_s
+
+    def actions(self, now_s: float, open_wanted: int) -> list[Action]:
+        """What should be done now; `open_wanted`: how many workunits the grid wants to have unsent or running."""
+        if self.finished:
+            return []
+        evaluations: list[Action] = [
+            Evaluate(version, epoch, split)
+            for (version, split), epoch in self._asked.items()
+            if (version, split) not in self._announced
+        ]
+        if self.stopped is not None:
+            return evaluations or ([] if self._pending else [Finish()])
+        reason = self._reason_to_stop(now_s)
+        if reason is not None:
+            return [Stop(reason)]
+        return [*self._epochs_to_close(), *evaluations, *self._workunits_to_create(open_wanted)]
+
+    def wall_s(self, now_s: float) -> float:
+        """Seconds the job was being run, over all its sessions."""
+        return self._earlier_s + (now_s - self._started_s if self._started_s is not None else 0.0)
+
+    @property
+    def best_epoch(self) -> EpochScore | None:
+        """The closed and evaluated epoch with the best mean; the first one of equals."""
+        return max(self.scores, key=lambda score: score.mean, default=None)
+
+    @property
+    def versions_in_use(self) -> set[int]:
+        """Versions that a snapshot must be kept of."""
+        best = self.best_epoch
+        versions = {version for version, _ in self._pending} | {
+            name.base_version for name in self.open.values()
+        }
+        versions |= {self.closed[best.epoch]} if best else set()
+        versions |= {self.closed[max(self.closed)]} if self.closed else {0}
+        versions |= {self.stopped.version} if self.stopped else set()
+        return versions | {self.version}
+
+    # -- folding
+
+    def _created(self, name: WorkunitName, workunit: str) -> None:
+        self.open[workunit] = name
+        if name.attempt > 0:
+            retry = (name.epoch, name.shard, name.attempt)
+            if retry in self._retries:
+                self._retries.remove(retry)
+            return
+        self._position += 1
+        if self._position == self._plan.shards:
+            self._epoch, self._position = self._epoch + 1, 0
+            self._order = self._shard_order(self._epoch)
+
+    def _came_back(self, event: UpdateApplied) -> None:
+        name = WorkunitName.parse(event.workunit)
+        self.version = max(self.version, event.version)
+        self._applied.setdefault(name.epoch, set()).add(name.shard)
+        for other, open_name in list(self.open.items()):
+            if (
+                open_name.subtask == name.subtask
+            ):  # a second attempt that is still out: its upload will be superseded
+                del self.open[other]
+        self._retries = deque(retry for retry in self._retries if retry[:2] != (name.epoch, name.shard))
+        if is_validated(self._plan.validate_every, event.version):
+            self._ask(event.version, name.epoch, VALIDATION)
+
+    def _failed(self, workunit: str) -> None:
+        name = self.open.pop(workunit, None)
+        if name is None or name.shard in self._applied.get(name.epoch, set()):
+            return
+        if name.attempt + 1 >= self._plan.tries:
+            self._exhausted = name.subtask
+        else:
+            self._retries.append((name.epoch, name.shard, name.attempt + 1))
+
+    def _ask(self, version: int, epoch: int, split: str) -> None:
+        self._asked.setdefault((version, split), epoch)
+
+    def _judge(self) -> None:
+        """Score the epochs, in order, whose evaluations are all there."""
+        while (version := self.closed.get(epoch := len(self.scores) + 1)) is not None:
+            versions = {
+                v for (v, split), asked in self._asked.items() if asked == epoch and split == VALIDATION
+            }
+            evaluations = [self._evaluated.get((v, VALIDATION)) for v in sorted(versions | {version})]
+            scores = [evaluation.score for evaluation in evaluations if evaluation is not None]
+            if len(scores) < len(evaluations):
+                return
+            self.scores.append(EpochScore(epoch, sum(scores) / len(scores), min(scores), max(scores)))
+
+    # -- deciding
+
+    @property
+    def _pending(self) -> set[tuple[int, str]]:
+        return self._asked.keys() - self._evaluated.keys()
+
+    def _reason_to_stop(self, now_s: float) -> StopReason | None:
+        plan, best = self._plan, self.best_epoch
+        if self._exhausted is not None:
+            return StopReason.SUBTASK_FAILED
+        if best is not None:
+            if plan.target_accuracy is not None and best.mean >= plan.target_accuracy:
+                return StopReason.TARGET_ACCURACY
+            if len(self.scores) >= plan.epochs:
+                return StopReason.EPOCHS
+            if plan.patience_epochs is not None and len(self.scores) - best.epoch >= plan.patience_epochs:
+                return StopReason.NO_IMPROVEMENT
+        if plan.wall_time_s is not None and self.wall_s(now_s) >= plan.wall_time_s:
+            return StopReason.WALL_TIME
+        return None
+
+    def _epochs_to_close(self) -> list[Action]:
+        epoch = len(self.closed) + 1
+        return [CloseEpoch(epoch)] if len(self._applied.get(epoch, ())) == self._plan.shards else []
+
+    def _workunits_to_create(self, open_wanted: int) -> list[Action]:
+        """Retries first, then the shards of the current epoch in its order, then those of the next one."""
+        free = open_wanted - len(self.open)
+        created: list[Action] = []
+        for epoch, shard, attempt in self._retries:
+            if len(created) < free:
+                created.append(Create(epoch, shard, attempt, self._base_version(epoch)))
+        epoch, position, order = self._epoch, self._position, self._order
+        while len(created) < free and self._may_begin(epoch):
+            created.append(Create(epoch, order[position], 0, self._base_version(epoch)))
+            position += 1
+            if position == self._plan.shards:
+                epoch, position = epoch + 1, 0
+                order = self._shard_order(epoch)
+        return created
+
+    def _may_begin(self, epoch: int) -> bool:
+        ahead = 1 if self._plan.rolling else 0  # rolling never runs more than one epoch ahead of a straggler
+        return epoch <= self._plan.epochs and epoch <= len(self.closed) + 1 + ahead
+
+    def _base_version(self, epoch: int) -> int | None:
+        return None if self._plan.rolling else self.closed.get(epoch - 1, 0)
+
+    def _shard_order(self, epoch: int) -> list[int]:
+        return [
+            int(shard)
+            for shard in np.random.default_rng([self._plan.seed, epoch]).permutation(self._plan.shards)
+        ]
+
+
+def is_validated(validate_every: int, version: int) -> bool:
+    """Whether a version must be kept and evaluated, whatever epoch it is of."""
+    return validate_every != EVERY_EPOCH and version % validate_every == 0

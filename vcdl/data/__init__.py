@@ -1,0 +1,20 @@
+"""Data sets: where they come from, how they are cut, and the files they travel in."""
+
+from vcdl.data.dataset import Dataset, Facts
+from vcdl.data.load import facts_of, load_dataset
+from vcdl.data.normalisation import normalisation_of
+from vcdl.data.npz_file import read_split, write_split
+from vcdl.data.shards import ShardFile, cut_into_shards, ensure_shards
+
+__all__ = [
+    "Dataset",
+    "Facts",
+    "ShardFile",
+    "cut_into_shards",
+    "ensure_shards",
+    "facts_of",
+    "load_dataset",
+    "normalisation_of",
+    "read_split",
+    "write_split",
+]

@@ -1,0 +1,31 @@
+"""The 1 797 digits of 8 × 8 pixels that come with scikit-learn (UCI, Alpaydin and Kaynak 1998): small enough for a test."""
+
+from pathlib import Path
+
+import numpy as np
+
+from vcdl.data.dataset import Facts, Part, Source, content_sha256
+from vcdl.data.split import held_out
+from vcdl.errors import DataError
+
+_TEST_SAMPLES = 360
+FACTS = Facts((8, 8, 1), 10, 1_797 - _TEST_SAMPLES, 0, _TEST_SAMPLES, sample_bytes=8 * 8 + 4, packed=0.5)
+
+_SHA256 = "619504694fb55e1884c255c200eb7059bafa217ab7576851db3afc2c8ac9a46d"
+_TEST_SEED = 0
+"""Not the job's: the test set is the same for every job, so that their accuracies compare."""
+
+
+def load(local: Path | None) -> Source:
+    """1 437 training and 360 test images, uint8 from 0 to 16 of shape (n, 8, 8, 1). Raises DataError."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise DataError("the digits come with scikit-learn, which is not installed: pip install scikit-learn") from error
+    digits = load_digits()
+    x = digits.images.astype(np.uint8)[..., np.newaxis]
+    y = digits.target.astype(np.uint8)
+    if content_sha256(x, y) != _SHA256:
+        raise DataError("the checksum of scikit-learn's digits is not the known one: install scikit-learn anew")
+    train, test = held_out(y, _TEST_SAMPLES, stratified=True, rng=np.random.default_rng(_TEST_SEED))
+    return Source(train=Part(x[train], y[train]), test=Part(x[test], y[test]))

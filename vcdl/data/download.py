@@ -1,0 +1,33 @@
+"""Data sets that Keras itself downloads and keeps in ~/.keras/datasets."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from vcdl.errors import DataError
+
+_SILENCE_S = 30.0
+"""A server that says nothing for this long is given up."""
+
+
+def downloaded(module: str, title: str, advice: str) -> Any:
+    """`((x_train, y_train), (x_test, y_test))` of `keras.datasets.<module>`. Raises DataError, ending with `advice`."""
+    import keras
+
+    try:
+        with _default_timeout(_SILENCE_S):
+            return getattr(keras.datasets, module).load_data()
+    except Exception as error:  # Keras reports a failed download as a plain Exception, a cut-short file as many kinds
+        reason = " ".join(str(error).split())[:300]
+        raise DataError(f"{title} cannot be had: {reason}. Check the connection, or {advice}") from error
+
+
+@contextmanager
+def _default_timeout(timeout_s: float) -> Iterator[None]:
+    before_s = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(timeout_s)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before_s)

@@ -1,0 +1,82 @@
+"""From a job's data settings to a data set in memory, or to what is known of it without one."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from vcdl.data import cifar10, digits, fashion_mnist, npz_file
+from vcdl.data.dataset import Dataset, Facts, Part, Source, checked_part
+from vcdl.data.split import held_out
+from vcdl.errors import DataError
+
+if TYPE_CHECKING:
+    from vcdl.job import DataSettings
+
+
+class _NamedSource(Protocol):
+    """A module that knows one published data set."""
+
+    FACTS: Facts
+
+    def load(self, local: Path | None) -> Source: ...
+
+
+NAMED: dict[str, _NamedSource] = {"fashion-mnist": fashion_mnist, "cifar10": cifar10, "digits": digits}
+
+
+def load_dataset(data: "DataSettings", seed: int, cache: Path | None = None) -> Dataset:
+    """The job's data set, checked, with its validation set cut off by `seed`; reads, and for a named set may download.
+
+    `cache` is a folder with local copies of named sets; without it $VCDL_DATA_DIR. Raises DataError.
+    """
+    if data.npz is not None:
+        source = npz_file.load(data.npz, data.task)
+    else:
+        source = _named(data).load(cache or _data_folder())
+        source = replace(source, train=_checked(source.train, "train"), test=source.test and _checked(source.test, "test"))
+    train, val = (source.train, source.val) if source.val is not None else _cut_validation(source.train, data, seed)
+    test = source.test
+    return Dataset(train.x, train.y, val.x, val.y, test.x if test else None, test.y if test else None)
+
+
+def facts_of(data: "DataSettings") -> Facts:
+    """Shapes and counts as `load_dataset` would give them, without the samples. Raises DataError."""
+    facts = npz_file.facts(data.npz, data.task) if data.npz is not None else _named(data).FACTS
+    if facts.val_samples:
+        return facts
+    count = _validation_count(facts.train_samples, data.validation)
+    return replace(facts, train_samples=facts.train_samples - count, val_samples=count)
+
+
+def _named(data: "DataSettings") -> _NamedSource:
+    if data.dataset is None or data.dataset not in NAMED:
+        raise DataError(f"there is no data set {data.dataset!r}: choose {', '.join(NAMED)}, or give data > npz")
+    if data.task != "classification":
+        raise DataError(f"{data.dataset} has labels, not numbers to predict: set data > task: classification")
+    return NAMED[data.dataset]
+
+
+def _data_folder() -> Path | None:
+    folder = os.environ.get("VCDL_DATA_DIR")
+    return Path(folder) if folder else None
+
+
+def _checked(part: Part, name: str) -> Part:
+    return checked_part(name, part.x, part.y, "classification")
+
+
+def _cut_validation(train: Part, data: "DataSettings", seed: int) -> tuple[Part, Part]:
+    count = _validation_count(len(train), data.validation)
+    rng = np.random.default_rng([seed, 1])
+    keep, out = held_out(train.y, count, data.task == "classification", rng)
+    return Part(train.x[keep], train.y[keep]), Part(train.x[out], train.y[out])
+
+
+def _validation_count(samples: int, validation: int | float) -> int:
+    count = validation if isinstance(validation, int) else max(1, round(samples * validation))
+    if count >= samples:
+        raise DataError(f"data > validation takes {count} of {samples} training samples, and none is left: give less")
+    return count

@@ -1,0 +1,52 @@
+"""From the training samples to the numbers that clients normalise with."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vcdl.data.dataset import Array, Dataset
+from vcdl.workunit import Normalisation
+
+if TYPE_CHECKING:
+    from vcdl.job import DataSettings
+
+_ROWS = 4096
+"""Taken at a time: integer images are not turned into floats as a whole."""
+
+
+def normalisation_of(dataset: Dataset, settings: "DataSettings") -> Normalisation:
+    """What `data > normalise` asks for, measured on the training samples alone.
+
+    `scale`: the smallest number becomes 0 and the largest 1. `standardise`: mean 0 and variance 1, for each entry of the last axis
+    (a channel, a feature); grey images without a channel axis as a whole. `none`: as they are.
+    """
+    if settings.normalise == "none":
+        return Normalisation()
+    if settings.normalise == "scale":
+        low, high = float(dataset.x_train.min()), float(dataset.x_train.max())
+        return _affine(np.array([low]), np.array([high - low]))
+    return _affine(*_mean_and_deviation(dataset.x_train))
+
+
+def _affine(zero: Array, unit: Array) -> Normalisation:
+    """`(x − zero) / unit` as scale and offset; what never varies is left unscaled."""
+    scale = 1.0 / np.where(unit > 0, unit, 1.0)
+    return Normalisation(tuple(scale.tolist()), tuple((-zero * scale).tolist()))
+
+
+def _mean_and_deviation(x: Array) -> tuple[Array, Array]:
+    """For each entry of the last axis, in float64 and in two passes, so that large means cost no precision."""
+    mean = sum((rows.sum(axis=0) for rows in _rows(x)), np.float64(0)) / (x.size // _width(x))
+    variance = sum((np.square(rows - mean).sum(axis=0) for rows in _rows(x)), np.float64(0)) / (x.size // _width(x))
+    return np.asarray(mean), np.sqrt(variance)
+
+
+def _width(x: Array) -> int:
+    grey_images = x.ndim == 3 and x.dtype.kind in "ui"
+    return 1 if grey_images else x.shape[-1]
+
+
+def _rows(x: Array) -> Iterator[Array]:
+    for first in range(0, len(x), _ROWS):
+        yield x[first : first + _ROWS].reshape(-1, _width(x)).astype(np.float64)

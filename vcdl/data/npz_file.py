@@ -1,0 +1,128 @@
+"""`.npz` files: the user's own data set, and the shards and splits that VCDL writes. Never with pickles.
+
+The client reads its shard with this file: NumPy only.
+"""
+
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from vcdl.data.dataset import Array, Facts, Part, Source, checked_part, outputs_of
+from vcdl.errors import DataError
+
+_DAMAGED = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError)
+"""What NumPy and zipfile raise for a file that was cut short, overwritten, or holds pickled objects."""
+
+
+def load(path: Path, task: str) -> Source:
+    """x_train and y_train of the file, and x_val, y_val, x_test, y_test when they are there. Raises DataError."""
+    with _opened(path) as file:
+        parts = {part: _part(file, part, task, path) for part in _parts(file.files, path)}
+    train = parts["train"]
+    for name, part in parts.items():
+        if part.x.shape[1:] != train.x.shape[1:] or part.y.shape[1:] != train.y.shape[1:]:
+            raise DataError(
+                f"{path.name}: a sample of {name} has shape {part.x.shape[1:]} → {part.y.shape[1:]}, "
+                f"one of train {train.x.shape[1:]} → {train.y.shape[1:]}: they must agree"
+            )
+    return Source(train, parts.get("val"), parts.get("test"))
+
+
+def facts(path: Path, task: str) -> Facts:
+    """Shapes and counts from the headers of the arrays; of the samples only the labels are read. Raises DataError."""
+    with _opened(path) as file:
+        found = _parts(file.files, path)
+        shapes = {part: _header(file, f"x_{part}", path) for part in found}
+        shape, dtype = shapes["train"]
+        y = _array(file, "y_train", path)
+        labels = checked_part("train", np.zeros((shape[0], 1), np.uint8), y, task).y
+    counts = {part: part_shape[0] for part, (part_shape, _) in shapes.items()}
+    sample_bytes = int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize + labels[:1].nbytes
+    return Facts(
+        shape[1:], outputs_of(labels), counts["train"], counts.get("val", 0), counts.get("test", 0), sample_bytes
+    )
+
+
+def write_split(path: Path, x: Array, y: Array) -> None:
+    """Write samples and labels compressed and atomically: whoever looks sees the whole file or none.
+
+    Raises OSError (a full disk, a read-only folder) and leaves nothing behind.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            np.savez_compressed(file, x=x, y=y)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def read_split(path: Path) -> tuple[Array, Array]:
+    """`x` and `y` of a file that `write_split` wrote. Raises DataError."""
+    with _opened(path) as file:
+        x, y = _array(file, "x", path), _array(file, "y", path)
+    if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
+        raise DataError(f"{path.name}: x has shape {x.shape} and y {y.shape}: it is damaged, or not a shard")
+    return x, y
+
+
+def _opened(path: Path) -> Any:
+    try:
+        file = np.load(path, allow_pickle=False)
+    except FileNotFoundError as error:
+        raise DataError(f"{path} does not exist: check data > npz (it is relative to the job file)") from error
+    except _DAMAGED as error:
+        raise DataError(f"{path} is not a whole .npz file ({error}): write it anew with numpy.savez_compressed") from error
+    if not isinstance(file, np.lib.npyio.NpzFile):
+        raise DataError(f"{path} is a single array: write x_train and y_train with numpy.savez_compressed")
+    return file
+
+
+def _parts(names: list[str], path: Path) -> list[str]:
+    """Which of train, val and test are there, each with x and y."""
+    found = []
+    for part in ("train", "val", "test"):
+        x, y = f"x_{part}" in names, f"y_{part}" in names
+        if x != y or (part == "train" and not x):
+            missing = f"y_{part}" if x else f"x_{part}"
+            raise DataError(f"{path.name} has no {missing}: it holds {', '.join(sorted(names)) or 'nothing'}"[:500])
+        if x:
+            found.append(part)
+    return found
+
+
+def _part(file: Mapping[str, Array], part: str, task: str, path: Path) -> Part:
+    x, y = _array(file, f"x_{part}", path), _array(file, f"y_{part}", path)
+    try:
+        return checked_part(part, x, y, task)
+    except DataError as error:
+        raise DataError(f"{path.name}: {error}") from error
+
+
+def _array(file: Mapping[str, Array], name: str, path: Path) -> Array:
+    try:
+        return file[name]
+    except _DAMAGED as error:
+        if "pickle" in str(error):
+            raise DataError(f"{path.name}: {name} holds Python objects, expected numbers: save it as one plain array") from error
+        raise DataError(f"{path.name}: {name} cannot be read ({error}): the file is damaged, write it anew") from error
+
+
+def _header(file: Any, name: str, path: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    try:
+        with file.zip.open(f"{name}.npy") as member:
+            version = npy.read_magic(member)
+            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            shape, _, dtype = read(member)
+    except _DAMAGED as error:
+        raise DataError(f"{path.name}: {name} cannot be read ({error}): the file is damaged, write it anew") from error
+    if len(shape) < 2:
+        raise DataError(f"{path.name}: {name} has shape {shape}, expected (samples, …): one row for each sample")
+    return shape, dtype

@@ -1,0 +1,75 @@
+"""Which sample goes where: pure functions from labels and a seed to arrays of indices."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from vcdl.data.dataset import Array
+from vcdl.errors import DataError
+
+Indices = npt.NDArray[np.intp]
+
+
+def held_out(y: Array, count: int, stratified: bool, rng: np.random.Generator) -> tuple[Indices, Indices]:
+    """Indices to keep and `count` indices to hold out; stratified, the held-out set has the class mix to within one sample."""
+    if not 0 < count < len(y):
+        raise DataError(f"cannot cut {count} validation samples from {len(y)}: give data > validation a smaller number")
+    order = _by_label(y, rng) if stratified else rng.permutation(len(y))
+    picked = np.floor((np.arange(count) + 0.5) * len(y) / count).astype(np.intp)
+    return rng.permutation(np.delete(order, picked)), rng.permutation(order[picked])
+
+
+def iid(y: Array, shards: int, stratified: bool, rng: np.random.Generator) -> tuple[Indices, ...]:
+    """Shards whose sizes differ by at most one; stratified, so do their counts of each class.
+
+    Raises DataError when there are fewer samples, or stratified fewer of one class, than shards.
+    """
+    _check_enough(y, shards)
+    if stratified:
+        classes, counts = np.unique(y, return_counts=True)
+        rarest = int(np.argmin(counts))
+        if counts[rarest] < shards:
+            raise DataError(
+                f"class {classes[rarest]} has {counts[rarest]} training samples, too few for {shards} shards that each hold "
+                f"every class: set data > shards to at most {counts[rarest]}, or data > split: dirichlet"
+            )
+    order = _by_label(y, rng) if stratified else rng.permutation(len(y))
+    return tuple(rng.permutation(order[first::shards]) for first in range(shards))
+
+
+def dirichlet(y: Array, shards: int, concentration: float, rng: np.random.Generator) -> tuple[Indices, ...]:
+    """Shards of unequal class mix: the samples of each class are dealt in proportions drawn from Dir(concentration, …).
+
+    A smaller concentration makes them differ more (Hsu, Qi, Brown 2019, arXiv 1909.06335, with the roles as in Yurochkin
+    et al. 2019). No shard stays empty: it takes a sample of the largest. Raises DataError when there are fewer samples than shards.
+    """
+    _check_enough(y, shards)
+    dealt: list[list[Indices]] = [[] for _ in range(shards)]
+    for label in np.unique(y):
+        members = rng.permutation(np.flatnonzero(y == label))
+        proportions = rng.dirichlet(np.full(shards, concentration))
+        cuts = np.rint(np.cumsum(proportions)[:-1] * len(members)).astype(np.intp)
+        for taken, part in zip(dealt, np.split(members, cuts), strict=True):
+            taken.append(part)
+    return tuple(rng.permutation(part) for part in _without_empty([np.concatenate(parts) for parts in dealt]))
+
+
+def _check_enough(y: Array, shards: int) -> None:
+    if len(y) < shards:
+        raise DataError(f"{len(y)} training samples are too few for {shards} shards: set data > shards to at most {len(y)}")
+
+
+def _by_label(y: Array, rng: np.random.Generator) -> Indices:
+    """All indices, class after class, in random order within a class."""
+    shuffled = rng.permutation(len(y))
+    return shuffled[np.argsort(y[shuffled], kind="stable")]
+
+
+def _without_empty(parts: Sequence[Indices]) -> list[Indices]:
+    filled = list(parts)
+    for index, part in enumerate(filled):
+        if len(part) == 0:
+            largest = max(range(len(filled)), key=lambda other: len(filled[other]))
+            filled[index], filled[largest] = filled[largest][:1], filled[largest][1:]
+    return filled

@@ -1,0 +1,94 @@
+"""Every error VCDL raises on purpose, and the exit code that a command ends with.
+
+    VcdlError
+     ├─ JobError           the job file is wrong
+     ├─ DataError          the data set cannot be had, or does not fit the job
+     ├─ ModelError         the model cannot be built, or does not fit the data
+     ├─ RunFolderError     the run's folder is busy, missing, read-only or full
+     ├─ StoreError         the weight store cannot go on
+     ├─ JournalError       the journal cannot go on
+     ├─ GridError          the grid cannot run subtasks
+     ├─ WorkunitError      workunit.json is not one of ours
+     └─ WeightsFileError   params.h5 or update.h5 is not what it should be
+
+A message says what happened and then what to do about it.
+"""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What `vcdl` tells the shell; documented in docs/commands.md."""
+
+    OK = 0
+    RUN_FAILED = 1
+    """The run ended without reaching its end: a shard kept failing, or every worker did."""
+    USAGE = 2
+    """Wrong arguments (click's own code)."""
+    BAD_JOB = 3
+    BAD_DATA = 4
+    BAD_MODEL = 5
+    BAD_FOLDER = 6
+    """The run's folder is busy, missing, read-only or on a full disk."""
+    SERVICE = 7
+    """The store, the journal or the grid cannot go on."""
+    BUG = 70
+    """An exception nobody expected: ours to mend."""
+    INTERRUPTED = 130
+    """Stopped by Ctrl-C, cleanly; `vcdl resume` goes on."""
+
+
+class VcdlError(Exception):
+    """Base of all errors that carry a message for the user."""
+
+    exit_code = ExitCode.RUN_FAILED
+
+
+class JobError(VcdlError):
+    """The job file is wrong; the message starts with file, line and key."""
+
+    exit_code = ExitCode.BAD_JOB
+
+
+class DataError(VcdlError):
+    """The data set cannot be had, is damaged, or does not fit the job."""
+
+    exit_code = ExitCode.BAD_DATA
+
+
+class ModelError(VcdlError):
+    """The model cannot be built, is not safe to load, or does not fit the data."""
+
+    exit_code = ExitCode.BAD_MODEL
+
+
+class RunFolderError(VcdlError):
+    """The run's folder is busy, missing, read-only or full."""
+
+    exit_code = ExitCode.BAD_FOLDER
+
+
+class StoreError(VcdlError):
+    """The weight store cannot go on."""
+
+    exit_code = ExitCode.SERVICE
+
+
+class JournalError(VcdlError):
+    """The journal cannot go on."""
+
+    exit_code = ExitCode.SERVICE
+
+
+class GridError(VcdlError):
+    """The grid cannot run subtasks."""
+
+    exit_code = ExitCode.SERVICE
+
+
+class WorkunitError(VcdlError):
+    """A workunit.json is damaged or of another version."""
+
+
+class WeightsFileError(VcdlError):
+    """A weights file is damaged, of another version, or not for this model."""

@@ -1,0 +1,267 @@
+"""Reads a job file as plain values with the line of every key, and words what is wrong with it.
+
+Places are tuples such as `("training", "metrics", 0)`; the messages show them as `training > metrics > 1`.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from vcdl.errors import JobError
+
+MAX_SIZE_BYTES = 1 << 20
+"""Of a job file; ours have 2 KiB, so a larger one is something else given by mistake."""
+MAX_SHOWN = 20
+"""Problems listed before "and N more"."""
+
+Place = tuple[str | int, ...]
+
+# YAML 1.2's numbers instead of PyYAML's 1.1: 1e-3 is a number, `on`, `1:30` and 2024-01-01 are text, 010 is ten.
+_RESOLVERS = (
+    ("tag:yaml.org,2002:null", re.compile(r"~|null|Null|NULL|"), ["~", "n", "N", ""]),
+    ("tag:yaml.org,2002:bool", re.compile(r"true|True|TRUE|false|False|FALSE"), list("tTfF")),
+    (
+        "tag:yaml.org,2002:int",
+        re.compile(r"[-+]?([0-9]{1,3}(_[0-9]{3}){1,5}|[0-9]{1,18})"),
+        list("-+0123456789"),
+    ),
+    (
+        "tag:yaml.org,2002:float",
+        re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,4})?"),
+        list("-+.0123456789"),
+    ),
+)
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong, and where."""
+
+    at: Place
+    message: str
+    line: int | None = None
+    """Counted from 1; None: the line of `at`."""
+
+
+class Problems(ValueError):
+    """Several problems of one value, raised by a validator; their places are relative to that value."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        super().__init__("several problems")
+        self.problems = tuple(problems)
+
+
+@dataclass
+class Document:
+    """What a job file says: plain values, the line of each, and what reading it already found wrong."""
+
+    values: Any = None
+    lines: dict[Place, int] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def line_of(self, at: Place) -> int:
+        """Line of a place, or of the nearest place around it that the file has."""
+        while at and at not in self.lines:
+            at = at[:-1]
+        return self.lines.get(at, 1)
+
+
+class JobDumper(yaml.SafeDumper):
+    """Writes YAML that `read_document` reads back to the same values."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (PyYAML's name, PyYAML's type)
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        # An alias of an alias of an alias expands without bound; no job needs one.
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark
+            raise yaml.composer.ComposerError(None, None, "a job file has no aliases: write it out", mark)
+        return super().compose_node(parent, index)
+
+
+for _tag, _pattern, _first in _RESOLVERS:
+    _whole = re.compile(rf"(?:{_pattern.pattern})\Z")
+    for _class in (_Loader, JobDumper):
+        _class.add_implicit_resolver(_tag, _whole, _first)
+
+
+def read_document(path: Path) -> Document:
+    """Read a job file. Raises JobError when it cannot be read or is not YAML."""
+    text = _text_of(path)
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise JobError(f"{path}:{line}: a job file has no control characters; delete the one here") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        raise JobError(f"{path}:{line}: this is not YAML: {_syntax_problem(error)}") from error
+    except RecursionError as error:
+        raise JobError(f"{path}: nested too deeply to be a job file") from error
+    if node is None:
+        raise JobError(f"{path}: the file is empty; start from a copy of examples/digits.yaml")
+    document = Document()
+    document.values = _plain(node, (), document)
+    if not isinstance(document.values, dict):
+        raise JobError(f"{path}:1: expected keys such as `name: my_job`, got {show(document.values)}")
+    return document
+
+
+def report(path: Path, document: Document, problems: Iterable[Problem]) -> JobError:
+    """One error that lists all problems, one a line, in the order of the file."""
+    lined = [(p.line or document.line_of(p.at), _breadcrumb(p)) for p in problems]
+    lines = [f"{path}:{line}: {text}" for line, text in sorted(lined, key=lambda pair: pair[0])]
+    if len(lines) > MAX_SHOWN:
+        lines[MAX_SHOWN:] = [f"{path}: and {len(lines) - MAX_SHOWN} more"]
+    return JobError("\n".join(lines))
+
+
+def problems_of(error: ValidationError, schema: type[BaseModel]) -> Iterator[Problem]:
+    """What pydantic found, in our words. Validators of ours raise ValueError with the finished sentence."""
+    for item in error.errors(include_url=False):
+        at, cause = item["loc"], item.get("ctx", {}).get("error")
+        if isinstance(cause, Problems):
+            for problem in cause.problems:
+                yield problem._replace(at=at + problem.at)
+        elif isinstance(cause, ValueError):
+            yield Problem(at, str(cause))
+        elif item["type"] == "extra_forbidden":
+            yield Problem(at, f"unknown key; {nearest(str(at[-1]), _keys(schema, at[:-1]))}")
+        elif item["type"] == "missing":
+            yield Problem(at, "is missing; add it")
+        elif item["type"] in ("model_type", "model_attributes_type"):
+            yield Problem(at, f"expected keys indented below it, got {show(item['input'])}")
+        elif item["type"] == "tuple_type":
+            yield Problem(at, f"expected a list, such as [a, b], got {show(item['input'])}")
+        else:
+            yield Problem(at, f"{item['msg']}, got {show(item['input'])}")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`did you mean x?`, or all the known words when none is near."""
+    known = sorted(known)
+    close = difflib.get_close_matches(word[:100], known, n=1)
+    if close:
+        return f"did you mean {close[0]}?"
+    return f"known here: {', '.join(known)}" if known else "nothing is known here"
+
+
+def show(value: Any) -> str:
+    """A value as the user may have written it, on one line and short."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, dict):
+        return "keys (" + ", ".join(str(key)[:20] for key in list(value)[:3]) + ")"
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}"
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else text[:56] + ' …"'
+
+
+def _text_of(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_SIZE_BYTES + 1)
+    except FileNotFoundError as error:
+        raise JobError(f"{path}: there is no such file; check its name and the current folder") from error
+    except OSError as error:
+        raise JobError(f"{path}: cannot be read ({error.strerror}); give the path of a job file") from error
+    if len(raw) > MAX_SIZE_BYTES:
+        raise JobError(f"{path}: larger than 1 MiB, so this is not a job file; give the YAML file of a job")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise JobError(f"{path}:{line}: not UTF-8 text; save the file as UTF-8") from error
+
+
+def _syntax_problem(error: yaml.MarkedYAMLError) -> str:
+    problem = str(error.problem or error.context)
+    if "'\\t'" in problem:
+        return "a tab where YAML wants spaces; indent with spaces"
+    if "expected a single document" in str(error.context):
+        return "a second document begins here; keep one job in a file"
+    return problem
+
+
+def _plain(node: yaml.Node, at: Place, document: Document) -> Any:
+    document.lines.setdefault(at, node.start_mark.line + 1)
+    kind = node.tag.removeprefix("tag:yaml.org,2002:")
+    if isinstance(node, yaml.MappingNode) and kind == "map":
+        return _mapping(node, at, document)
+    if isinstance(node, yaml.SequenceNode) and kind == "seq":
+        return [_plain(child, (*at, index), document) for index, child in enumerate(node.value)]
+    if isinstance(node, yaml.ScalarNode):
+        try:
+            return _scalar(kind, node.value)
+        except (ValueError, KeyError):
+            pass  # a tag that is not ours (!!python/…, !!set), or one that lies (!!int abc)
+    document.problems.append(Problem(at, f"the tag {node.tag[:60]} is not used in job files; remove it"))
+    return None
+
+
+def _mapping(node: yaml.MappingNode, at: Place, document: Document) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            document.problems.append(Problem(at, "a key must be a plain word", line))
+            continue
+        key = key_node.value
+        if key in values:
+            first = document.lines[(*at, key)]
+            document.problems.append(Problem((*at, key), f"given on line {first} already; keep one", line))
+            continue
+        document.lines[(*at, key)] = line
+        values[key] = _plain(value_node, (*at, key), document)
+    return values
+
+
+def _scalar(kind: str, text: str) -> Any:
+    match kind:
+        case "str":
+            return text
+        case "int":
+            return int(text)
+        case "float":
+            return float(text)
+        case "bool":
+            return {"true": True, "false": False}[text.lower()]
+        case "null":
+            return None
+    raise KeyError(kind)
+
+
+def _keys(schema: type[BaseModel], at: Place) -> list[str]:
+    """The keys that the schema knows at a place."""
+    for step in at:
+        schema = next(
+            f.annotation
+            for name, f in schema.model_fields.items()
+            if step == (f.alias or name) and isinstance(f.annotation, type)
+        )
+    return [field.alias or name for name, field in schema.model_fields.items()]
+
+
+def _breadcrumb(problem: Problem) -> str:
+    # Keys come from the file: one with a line break in it must not break the line.
+    steps = [str(step + 1) if isinstance(step, int) else _printable(step) for step in problem.at]
+    return f"{' > '.join(steps)}: {problem.message}" if steps else problem.message
+
+
+def _printable(key: str) -> str:
+    return key if key.isprintable() and len(key) <= 60 else show(key)

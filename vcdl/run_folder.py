@@ -1,0 +1,176 @@
+"""The folder of a run: where everything lies, and the lock that keeps a second process out.
+
+    job.yaml        the resolved job, frozen when the run began
+    model.json      the model, as Keras JSON           layout.json    its variables, in the order of the vector
+    data/           shards/ (with shards.json), validation.npz, test.npz
+    journal.db      the event log (SQLite)             store/         the shared weights
+    snapshots/      params_v000142.h5: weights by version, while something refers to them
+    slots/          a folder for each subtask that is out
+    uploads/        results that wait to be assimilated
+    workers.log     what the workers print to stderr
+    summary.json  model.keras  accuracy.png  tensorboard/      what a run leaves behind
+"""
+
+import fcntl
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from vcdl.errors import RunFolderError
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Names inside a run's folder."""
+
+    path: Path
+
+    @classmethod
+    def existing(cls, path: Path) -> Self:
+        """Raises RunFolderError when there is no run in it."""
+        folder = cls(path.resolve())
+        if not folder.job_file.is_file():
+            raise RunFolderError(f"{path} holds no run (it has no job.yaml): `vcdl run JOB.yaml` begins one")
+        return folder
+
+    @property
+    def job_file(self) -> Path:
+        return self.path / "job.yaml"
+
+    @property
+    def model_file(self) -> Path:
+        return self.path / "model.json"
+
+    @property
+    def layout_file(self) -> Path:
+        return self.path / "layout.json"
+
+    @property
+    def shards(self) -> Path:
+        return self.path / "data" / "shards"
+
+    @property
+    def validation_file(self) -> Path:
+        return self.path / "data" / "validation.npz"
+
+    @property
+    def test_file(self) -> Path:
+        return self.path / "data" / "test.npz"
+
+    @property
+    def journal_file(self) -> Path:
+        return self.path / "journal.db"
+
+    @property
+    def store(self) -> Path:
+        return self.path / "store"
+
+    @property
+    def snapshots(self) -> Path:
+        return self.path / "snapshots"
+
+    def snapshot(self, version: int) -> Path:
+        """The weights of a version."""
+        return self.snapshots / f"params_v{version:06d}.h5"
+
+    @property
+    def slots(self) -> Path:
+        return self.path / "slots"
+
+    @property
+    def uploads(self) -> Path:
+        return self.path / "uploads"
+
+    @property
+    def workers_log(self) -> Path:
+        return self.path / "workers.log"
+
+    @property
+    def stop_request(self) -> Path:
+        """While this file is there, the run ends as soon as it sees it."""
+        return self.path / "stop.request"
+
+    @property
+    def summary_file(self) -> Path:
+        return self.path / "summary.json"
+
+    @property
+    def keras_file(self) -> Path:
+        return self.path / "model.keras"
+
+    @property
+    def plot_file(self) -> Path:
+        return self.path / "accuracy.png"
+
+    @property
+    def tensorboard(self) -> Path:
+        return self.path / "tensorboard"
+
+    def create(self) -> None:
+        """Make the folder and its parts. Raises RunFolderError."""
+        try:
+            for folder in (self.path, self.path / "data", self.snapshots, self.slots, self.uploads):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise folder_error(self.path, error) from error
+
+    @property
+    def running_pid(self) -> int | None:
+        """The process that runs this folder now, or None."""
+        try:
+            with RunLock(self):
+                return None
+        except RunIsBusy as busy:
+            return busy.pid
+
+    def free_bytes(self) -> int:
+        return shutil.disk_usage(self.path).free
+
+
+class RunIsBusy(RunFolderError):
+    """Another process runs this folder."""
+
+    def __init__(self, folder: RunFolder, pid: int) -> None:
+        super().__init__(
+            f"{folder.path} is being run by process {pid}: wait for it, `vcdl stop {folder.path}`, or choose another --out"
+        )
+        self.pid = pid
+
+
+class RunLock:
+    """Held by the process that runs a folder; the kernel lets go of it when the process dies, however it dies."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        try:
+            self._descriptor = os.open(self._folder.path / "run.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise folder_error(self._folder.path, error) from error
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.pread(self._descriptor, 20, 0).decode(errors="replace").strip()
+            os.close(self._descriptor)
+            raise RunIsBusy(self._folder, int(pid) if pid.isdigit() else 0) from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._descriptor)
+
+
+def folder_error(path: Path, error: OSError) -> RunFolderError:
+    """An OSError of the run's folder, as a message that says what to do."""
+    return RunFolderError(
+        f"{path}: {error.strerror or error}; free some space or mend the folder's rights "
+        "(or choose another with --out), then go on with `vcdl resume`"
+    )

@@ -1,0 +1,185 @@
+"""The weight store in a folder of the local disk: two memory-mapped slots and a log of commits.
+
+    weights.bin   two vectors of n float32, one after the other; the newest version is in the slot that the log names
+    commits.log   a line a commit: CRC-32, a space, JSON {version, slot, applied: [...]}; the first line is version 0
+    lock          held (flock) by whoever is in a transaction
+
+A transaction writes the slot that nobody reads, then appends one line, and that line is the commit: killed before it, the old
+version stands; killed in the middle of it, the line has no valid checksum and is cut off by the next writer.
+"""
+
+import fcntl
+import json
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from vcdl.errors import StoreError
+from vcdl.stores.base import Applied, Transaction, WeightStore
+from vcdl.weights import Vector
+
+
+class FileStore(WeightStore):
+    """Versioned weights in a folder; any number of processes may use it at once."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        """`size`: number of weights n. Raises StoreError when the folder holds a store of another size."""
+        self._folder = folder
+        self._size = size
+        self._weights_file = folder / "weights.bin"
+        self._log_file = folder / "commits.log"
+        self._slots: Vector | None = None
+        self._end = 0
+        self._version = -1
+        self._slot = 0
+        self._applied: dict[str, Applied] = {}
+
+    def create(self, vector: Vector) -> None:
+        if vector.size != self._size:
+            raise StoreError(f"{vector.size} weights for a store of {self._size}: this is a mistake in vcdl")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with self._locked():
+                if self._log_file.exists():
+                    return
+                with self._weights_file.open("wb") as file:
+                    # Allocated as a whole: a disk that fills up later must fail here, not as SIGBUS in a mapped page.
+                    os.posix_fallocate(file.fileno(), 0, max(1, 2 * 4 * self._size))
+                    file.write(np.ascontiguousarray(vector, np.float32).data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                temporary = self._log_file.with_suffix(".tmp")
+                temporary.write_bytes(_line(0, 0, ()))
+                temporary.replace(self._log_file)
+        except OSError as error:
+            raise self._cannot("create", error) from error
+
+    def version(self) -> int:
+        with self._locked():
+            self._catch_up()
+            return self._version
+
+    def read(self) -> tuple[int, Vector]:
+        with self._locked():
+            self._catch_up()
+            return self._version, self._mapped()[self._slot].copy()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Transaction]:
+        with self._locked():
+            self._catch_up()
+            slots = self._mapped()
+            working = slots[1 - self._slot]
+            np.copyto(working, slots[self._slot])
+            yield _FileTransaction(self, self._version, working)
+
+    def close(self) -> None:
+        self._slots = None
+
+    def find(self, subtask: str) -> Applied | None:
+        """What is recorded for a subtask, as of the last transaction."""
+        return self._applied.get(subtask)
+
+    def append(self, version: int, applied: Sequence[Applied]) -> None:
+        """Commit the working slot. Raises StoreError, with the log as it was."""
+        line = _line(version, 1 - self._slot, applied)
+        try:
+            with self._log_file.open("r+b") as log:
+                log.truncate(self._end)  # what a killed writer left half-written
+                log.seek(self._end)
+                try:
+                    log.write(line)
+                    log.flush()
+                except OSError:
+                    log.truncate(self._end)
+                    raise
+        except OSError as error:
+            raise self._cannot("commit to", error) from error
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Take in the commits that this or another process has appended since the last look."""
+        try:
+            with self._log_file.open("rb") as log:
+                log.seek(self._end)
+                lines = log.read().splitlines(keepends=True)
+        except OSError as error:
+            raise self._cannot("read", error) from error
+        for line in lines:
+            checksum, _, body = line.partition(b" ")
+            if not line.endswith(b"\n") or checksum != _checksum(body):
+                break
+            commit = json.loads(body)
+            self._version, self._slot = commit["version"], commit["slot"]
+            for fields in commit["applied"]:
+                record = Applied(**fields)
+                self._applied[record.subtask] = record
+            self._end += len(line)
+        if self._version < 0:
+            raise StoreError(
+                f"the weight store {self._folder.name} has no valid commit: start the job anew in another folder"
+            )
+
+    def _mapped(self) -> Vector:
+        if self._slots is None:
+            try:
+                size_bytes = self._weights_file.stat().st_size
+                if size_bytes != max(1, 2 * 4 * self._size):
+                    raise StoreError(
+                        f"the weight store holds {size_bytes} bytes, this model needs {8 * self._size}: "
+                        "the folder belongs to a job with another model"
+                    )
+                self._slots = np.memmap(self._weights_file, np.float32, "r+", shape=(2, self._size))
+            except OSError as error:
+                raise self._cannot("open", error) from error
+        return self._slots
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            descriptor = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise self._cannot("lock", error) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _cannot(self, verb: str, error: OSError) -> StoreError:
+        return StoreError(
+            f"cannot {verb} the weight store in {self._folder}: {error.strerror or error}; "
+            "check the disk's free space and the folder's rights, then `vcdl resume`"
+        )
+
+
+class _FileTransaction(Transaction):
+    def __init__(self, store: FileStore, version: int, vector: Vector) -> None:
+        self.version = version
+        self.vector = vector
+        self._store = store
+
+    def find(self, subtask: str) -> Applied | None:
+        return self._store.find(subtask)
+
+    def commit(self, version: int, applied: Sequence[Applied]) -> None:
+        self._store.append(version, applied)
+
+
+def _line(version: int, slot: int, applied: Sequence[Applied]) -> bytes:
+    body = (
+        json.dumps(
+            {"version": version, "slot": slot, "applied": [asdict(record) for record in applied]}
+        ).encode()
+        + b"\n"
+    )
+    return _checksum(body) + b" " + body
+
+
+def _checksum(body: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(body)

@@ -1,0 +1,219 @@
+"""What crosses a process: the workunit that goes out and the header of the update that comes back.
+
+Both are frozen, encode themselves to JSON and decode strictly: a wrong type, a missing or an unknown key raises
+`WorkunitError`. The client imports this file, so it imports nothing beyond the standard library.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from vcdl.errors import WorkunitError
+
+FORMAT = 1
+"""Of workunit.json and of the header of an update; a client refuses another one."""
+
+INPUT_FILES = ("workunit.json", "model.json", "params.h5", "shard.npz")
+"""Logical names of a workunit's inputs, the same on every grid."""
+OUTPUT_FILE = "update.h5"
+
+_NAME = re.compile(r"(?P<job>[a-z0-9][a-z0-9_-]*)_e(\d{4,})_s(\d{3,})_a(\d+)_v(\d{6,})")
+
+
+@dataclass(frozen=True)
+class Named:
+    """Something Keras knows by name (an optimizer, a loss, a metric) with its arguments."""
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """`x ↦ x · scale + offset`, on the last axis (one number, or one a channel), in float32."""
+
+    scale: tuple[float, ...] = (1.0,)
+    offset: tuple[float, ...] = (0.0,)
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a client trains: all it may know about the job."""
+
+    optimizer: Named
+    learning_rate: float
+    batch_size: int
+    local_epochs: int
+    loss: Named
+    metrics: tuple[Named, ...] = ()
+    normalisation: Normalisation = Normalisation()
+
+
+@dataclass(frozen=True)
+class Workunit:
+    """One subtask: train `shard` in `epoch`, starting from weights of `base_version`."""
+
+    job: str
+    epoch: int
+    shard: int
+    attempt: int
+    base_version: int
+    seed: int
+    training: Training
+
+    @property
+    def name(self) -> str:
+        """`<job>_e0003_s017_a0_v000142`: the name says all of it."""
+        return f"{self.job}_{self.subtask}_a{self.attempt}_v{self.base_version:06d}"
+
+    @property
+    def subtask(self) -> str:
+        """`e0003_s017`: what must be applied exactly once, whichever attempt brings it."""
+        return subtask_name(self.epoch, self.shard)
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1, sort_keys=True) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Decode workunit.json. Raises WorkunitError."""
+        raw = _object(text, "workunit.json", {"format", *cls.__dataclass_fields__})
+        training = _fields(raw.pop("training"), "training", set(Training.__dataclass_fields__))
+        norm = _fields(training.pop("normalisation"), "normalisation", {"scale", "offset"})
+        try:
+            return cls(
+                job=_text(raw, "job"),
+                epoch=_count(raw, "epoch"),
+                shard=_count(raw, "shard"),
+                attempt=_count(raw, "attempt"),
+                base_version=_count(raw, "base_version"),
+                seed=_count(raw, "seed"),
+                training=Training(
+                    optimizer=_named(training["optimizer"]),
+                    learning_rate=_number(training, "learning_rate"),
+                    batch_size=_count(training, "batch_size", at_least=1),
+                    local_epochs=_count(training, "local_epochs", at_least=1),
+                    loss=_named(training["loss"]),
+                    metrics=tuple(_named(metric) for metric in training["metrics"]),
+                    normalisation=Normalisation(
+                        tuple(float(v) for v in norm["scale"]), tuple(float(v) for v in norm["offset"])
+                    ),
+                ),
+            )
+        except (TypeError, ValueError) as error:
+            raise WorkunitError(f"workunit.json: {error}") from error
+
+
+@dataclass(frozen=True)
+class UpdateHeader:
+    """What a client says about its upload; nothing in it is trusted before vcdl.checks has seen it."""
+
+    job: str
+    workunit: str
+    base_version: int
+    layout: str
+    """Fingerprint of the model's layout."""
+    samples: int
+    """Training samples seen, over all local epochs."""
+    fraction: float
+    """Of the subtask that was trained: 1, or less after "finish now"."""
+    train_s: float
+    """Seconds of training, over all restarts of the subtask."""
+    loss: float
+    """Mean training loss of the last local epoch."""
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Decode an update's header. Raises WorkunitError."""
+        raw = _object(text, "update header", {"format", *cls.__dataclass_fields__})
+        return cls(
+            job=_text(raw, "job"),
+            workunit=_text(raw, "workunit"),
+            base_version=_count(raw, "base_version"),
+            layout=_text(raw, "layout"),
+            samples=_count(raw, "samples"),
+            fraction=_number(raw, "fraction"),
+            train_s=_number(raw, "train_s"),
+            loss=_number(raw, "loss"),
+        )
+
+
+def subtask_name(epoch: int, shard: int) -> str:
+    """The name of what is applied exactly once: a shard in an epoch."""
+    return f"e{epoch:04d}_s{shard:03d}"
+
+
+@dataclass(frozen=True)
+class WorkunitName:
+    """A workunit's name, taken apart."""
+
+    job: str
+    epoch: int
+    shard: int
+    attempt: int
+    base_version: int
+
+    @property
+    def subtask(self) -> str:
+        return subtask_name(self.epoch, self.shard)
+
+    @classmethod
+    def parse(cls, name: str) -> Self:
+        """Take a workunit's name apart. Raises WorkunitError."""
+        match = _NAME.fullmatch(name)
+        if match is None:
+            raise WorkunitError(f"{name[:200]!r} is not the name of a workunit")
+        job, *numbers = match.groups()
+        return cls(job, *(int(number) for number in numbers))
+
+
+def _object(text: str, what: str, keys: set[str]) -> dict[str, Any]:
+    try:
+        raw = json.loads(text)
+    except ValueError as error:
+        raise WorkunitError(f"{what} is not JSON ({error}): it was cut short or overwritten") from error
+    raw = _fields(raw, what, keys)
+    if raw.pop("format") != FORMAT:
+        raise WorkunitError(f"{what} is of another format than {FORMAT}: client and server differ in version")
+    return raw
+
+
+def _fields(raw: Any, what: str, keys: set[str]) -> dict[str, Any]:
+    if not isinstance(raw, dict) or set(raw) != keys:
+        got = sorted(raw) if isinstance(raw, dict) else type(raw).__name__
+        raise WorkunitError(f"{what}: expected the keys {sorted(keys)}, got {str(got)[:500]}")
+    return dict(raw)
+
+
+def _named(raw: Any) -> Named:
+    fields = _fields(raw, "a named part", {"name", "arguments"})
+    if not isinstance(fields["arguments"], dict):
+        raise WorkunitError("arguments: expected an object")
+    return Named(_text(fields, "name"), fields["arguments"])
+
+
+def _text(raw: dict[str, Any], key: str) -> str:
+    value = raw[key]
+    if not isinstance(value, str) or not 0 < len(value) <= 300:
+        raise WorkunitError(f"{key}: expected a short text, got {str(value)[:100]!r}")
+    return value
+
+
+def _count(raw: dict[str, Any], key: str, at_least: int = 0) -> int:
+    value = raw[key]
+    if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value < 2**63:
+        raise WorkunitError(f"{key}: expected a whole number ≥ {at_least}, got {str(value)[:100]!r}")
+    return value
+
+
+def _number(raw: dict[str, Any], key: str) -> float:
+    value = raw[key]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise WorkunitError(f"{key}: expected a finite number, got {str(value)[:100]!r}")
+    return float(value)
