@@ -209,9 +209,7 @@ class Coordinator:
     def versions_in_use(self) -> set[int]:
         """Versions that a snapshot must be kept of."""
         best = self.best_epoch
-        versions = {version for version, _ in self._pending} | {
-            name.base_version for name in self.open.values()
-        }
+        versions = {version for version, _ in self._pending} | {name.base_version for name in self.open.values()}
         versions |= {self.closed[best.epoch]} if best else set()
         versions |= {self.closed[max(self.closed)]} if self.closed else {0}
         versions |= {self.stopped.version} if self.stopped else set()
@@ -236,9 +234,7 @@ class Coordinator:
         self.version = max(self.version, event.version)
         self._applied.setdefault(name.epoch, set()).add(name.shard)
         for other, open_name in list(self.open.items()):
-            if (
-                open_name.subtask == name.subtask
-            ):  # a second attempt that is still out: its upload will be superseded
+            if open_name.subtask == name.subtask:  # a second attempt that is still out: its upload will be superseded
                 del self.open[other]
         self._retries = deque(retry for retry in self._retries if retry[:2] != (name.epoch, name.shard))
         if is_validated(self._plan.validate_every, event.version):
@@ -259,9 +255,7 @@ class Coordinator:
     def _judge(self) -> None:
         """Score the epochs, in order, whose evaluations are all there."""
         while (version := self.closed.get(epoch := len(self.scores) + 1)) is not None:
-            versions = {
-                v for (v, split), asked in self._asked.items() if asked == epoch and split == VALIDATION
-            }
+            versions = {v for (v, split), asked in self._asked.items() if asked == epoch and split == VALIDATION}
             evaluations = [self._evaluated.get((v, VALIDATION)) for v in sorted(versions | {version})]
             scores = [evaluation.score for evaluation in evaluations if evaluation is not None]
             if len(scores) < len(evaluations):
@@ -317,10 +311,7 @@ class Coordinator:
         return None if self._plan.rolling else self.closed.get(epoch - 1, 0)
 
     def _shard_order(self, epoch: int) -> list[int]:
-        return [
-            int(shard)
-            for shard in np.random.default_rng([self._plan.seed, epoch]).permutation(self._plan.shards)
-        ]
+        return [int(shard) for shard in np.random.default_rng([self._plan.seed, epoch]).permutation(self._plan.shards)]
 
 
 def is_validated(validate_every: int, version: int) -> bool:

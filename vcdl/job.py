@@ -1,7 +1,7 @@
 """The job file: one declarative schema, and the frozen `Job` behind it.
 
-Every key is explained in docs/job-file.md; a test keeps the two in agreement. Names of optimizers, losses and metrics are
-checked when Keras is loaded, not here: reading a job takes no Keras.
+Every key is explained in docs/job-file.md; a test keeps the two in agreement. Names of optimizers, losses and
+metrics are checked when Keras is loaded, not here: reading a job takes no Keras.
 """
 
 import os
@@ -9,33 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from vcdl import job_values as kinds
 from vcdl.errors import JobError
-from vcdl.job_errors import JobDumper, Problem, Problems, problems_of, read_document, report
-from vcdl.job_values import (
-    NAMED,
-    NAMED_AS_YAML,
-    above_zero,
-    count_or_fraction,
-    existing_file,
-    expected_one_of,
-    fraction,
-    function_path,
-    named,
-    one_of,
-    refuse_argument,
-    text,
-    whole,
-)
+from vcdl.job_errors import JobDumper, Problem, ProblemsError, problems_of, read_document, report
 from vcdl.workunit import Named
 
 DataSet = Literal["fashion-mnist", "cifar10", "digits"]
@@ -45,10 +23,10 @@ Normalise = Literal["scale", "standardise", "none"]
 Rule = Literal["vc_asgd"]
 ScheduleKind = Literal["rolling", "epoch"]
 
-_Count = Annotated[int, whole(1)]
-_Seconds = Annotated[float, above_zero()]
-_File = Annotated[Path, existing_file()]
-_Named = Annotated[Named, NAMED, NAMED_AS_YAML]
+_Count = Annotated[int, kinds.whole(1)]
+_AboveZero = Annotated[float, kinds.above_zero()]
+_File = Annotated[Path, kinds.existing_file()]
+_Named = Annotated[Named, kinds.NAMED, kinds.NAMED_AS_YAML]
 _REGRESSION = {"loss": Named("mean_squared_error"), "metrics": (Named("mean_absolute_error"),)}
 
 
@@ -62,7 +40,7 @@ class MlpArguments(Section):
     """`builtin: {name: mlp, …}`: dense ReLU layers on the flattened input."""
 
     units: tuple[_Count, ...] = (128,)
-    dropout: Annotated[float, fraction(zero=True, one=False)] = 0.0
+    dropout: Annotated[float, kinds.fraction(zero=True, one=False)] = 0.0
 
 
 class SmallCnnArguments(Section):
@@ -72,7 +50,7 @@ class SmallCnnArguments(Section):
 class ResnetV2Arguments(Section):
     """`builtin: {name: resnet_v2, …}`: bottleneck blocks with pre-activation (He et al. 2016)."""
 
-    depth: Annotated[int, whole(11)] = 20
+    depth: Annotated[int, kinds.whole(11)] = 20
 
     @field_validator("depth")
     @classmethod
@@ -93,44 +71,63 @@ BUILTINS: dict[str, type[Section]] = {
 class ModelSettings(Section):
     """The model: exactly one of the three."""
 
-    builtin: Annotated[Named | None, NAMED_AS_YAML] = None
+    builtin: Annotated[Named | None, kinds.NAMED_AS_YAML] = None
     """With all its arguments, defaults included."""
     keras_json: _File | None = None
-    python: Annotated[str, function_path()] | None = None
+    python: Annotated[str, kinds.function_path()] | None = None
+    python_folder: Path | None = Field(default=None, validate_default=True)
+    """Where the function's module is looked for first; None in the job file: that file's own folder."""
 
     @field_validator("builtin", mode="plain")
     @classmethod
     def _is_known(cls, raw: Any) -> Named | None:
         if raw is None:
             return None
-        value = named(raw)
+        value = kinds.named(raw)
         if value.name not in BUILTINS:
-            raise expected_one_of(tuple(BUILTINS), value.name)
+            raise kinds.expected_one_of(tuple(BUILTINS), value.name)
         kind = BUILTINS[value.name]
         try:
             arguments = kind.model_validate(value.arguments)
         except ValidationError as error:
-            raise Problems(problems_of(error, kind)) from None
+            raise ProblemsError(problems_of(error, kind)) from None
         return Named(value.name, arguments.model_dump(mode="json"))
+
+    @field_validator("python_folder", mode="plain")
+    @classmethod
+    def _goes_with_python(cls, raw: Any, info: ValidationInfo) -> Path | None:
+        if info.data.get("python") is not None:
+            return kinds.folder(raw, info.context)
+        if raw is not None and "python" in info.data:
+            raise ValueError("is used with `python` only; remove it")
+        return None
 
     @model_validator(mode="after")
     def _is_one(self) -> "ModelSettings":
-        return _exactly_one(self, "builtin", "keras_json", "python")
+        _exactly_one(self, "builtin", "keras_json", "python")
+        return self
 
 
 class DataSettings(Section):
     """The data, and how they are cut; exactly one of `dataset` and `npz`."""
 
-    dataset: Annotated[DataSet, one_of(DataSet)] | None = None
+    dataset: Annotated[DataSet, kinds.one_of(DataSet)] | None = None
     npz: _File | None = None
-    task: Annotated[Task, one_of(Task)] = "classification"
+    task: Annotated[Task, kinds.one_of(Task)] = "classification"
     shards: _Count = 50
-    split: Annotated[Split, one_of(Split)] = "iid"
-    concentration: _Seconds = 0.5
+    split: Annotated[Split, kinds.one_of(Split)] = "iid"
+    concentration: _AboveZero = 0.5
     """Of the Dirichlet distribution; without a meaning for `iid`."""
-    validation: Annotated[int | float, count_or_fraction()] = 0.1
+    validation: Annotated[int | float, kinds.count_or_fraction()] = 0.1
     """Samples, or a fraction of the training set."""
-    normalise: Annotated[Normalise, one_of(Normalise)] = "scale"
+    normalise: Annotated[Normalise, kinds.one_of(Normalise)] = "scale"
+
+    @field_validator("task")
+    @classmethod
+    def _fits_the_data(cls, task: Task, info: ValidationInfo) -> Task:
+        if task == "regression" and info.data.get("dataset") is not None:
+            raise ValueError(f"{info.data['dataset']} has labels, not numbers to predict; use classification")
+        return task
 
     @field_validator("split")
     @classmethod
@@ -148,14 +145,15 @@ class DataSettings(Section):
 
     @model_validator(mode="after")
     def _is_one(self) -> "DataSettings":
-        return _exactly_one(self, "dataset", "npz")
+        _exactly_one(self, "dataset", "npz")
+        return self
 
 
 class TrainingSettings(Section):
     """What a client does with a shard."""
 
     optimizer: _Named = Named("adam")
-    learning_rate: Annotated[float, above_zero()] = 0.001
+    learning_rate: Annotated[float, kinds.above_zero()] = 0.001
     batch_size: _Count = 32
     local_epochs: _Count = 1
     loss: _Named = Named("sparse_categorical_crossentropy")
@@ -164,24 +162,22 @@ class TrainingSettings(Section):
     @field_validator("optimizer")
     @classmethod
     def _leaves_the_rate(cls, optimizer: Named) -> Named:
-        return refuse_argument(
-            optimizer, "learning_rate", "belongs into training > learning_rate; move it there"
-        )
+        return kinds.refuse_argument(optimizer, "learning_rate", "belongs into training > learning_rate; move it there")
 
 
 class UpdateSettings(Section):
     """How an upload is folded into the shared weights."""
 
-    rule: Annotated[Rule, one_of(Rule)] = "vc_asgd"
-    alpha: Annotated[float | Literal["var"], fraction("var", zero=True, one=False)] = "var"
+    rule: Annotated[Rule, kinds.one_of(Rule)] = "vc_asgd"
+    alpha: Annotated[float | Literal["var"], kinds.fraction("var", zero=True, one=False)] = "var"
     """Weight of the server's weights; `var` is e/(e+1) in epoch e."""
 
 
 class ScheduleSettings(Section):
     """When subtasks are made."""
 
-    kind: Annotated[ScheduleKind, one_of(ScheduleKind)] = "rolling"
-    ahead: Annotated[int | Literal["auto"], whole(0, None, "auto")] = "auto"
+    kind: Annotated[ScheduleKind, kinds.one_of(ScheduleKind)] = "rolling"
+    ahead: Annotated[int | Literal["auto"], kinds.whole(0, None, "auto")] = "auto"
     """Subtasks kept ready beyond those that run."""
 
 
@@ -189,8 +185,8 @@ class StopSettings(Section):
     """When the job ends; whatever comes first."""
 
     epochs: _Count = 20
-    target_accuracy: Annotated[float, fraction(zero=False, one=True)] | None = None
-    wall_time_s: _Seconds | None = None
+    target_accuracy: Annotated[float, kinds.fraction(zero=False, one=True)] | None = None
+    wall_time_s: _AboveZero | None = None
     patience: _Count | None = None
     """Epochs without improvement."""
 
@@ -198,19 +194,19 @@ class StopSettings(Section):
 class ValidateSettings(Section):
     """How often the shared weights are validated, and on how much."""
 
-    every: Annotated[int | Literal["epoch", "update"], whole(1, None, "epoch", "update")] = 10
+    every: Annotated[int | Literal["epoch", "update"], kinds.whole(1, None, "epoch", "update")] = 10
     """Updates; `update` is 1."""
-    samples: Annotated[int | Literal["all"], whole(1, None, "all")] = 2000
+    samples: Annotated[int | Literal["all"], kinds.whole(1, None, "all")] = 2000
 
 
 class GridSettings(Section):
     """What runs the subtasks on this machine."""
 
-    workers: Annotated[int | Literal["auto"], whole(1, None, "auto")] = "auto"
+    workers: Annotated[int | Literal["auto"], kinds.whole(1, None, "auto")] = "auto"
     """Processes; `auto`: one a core."""
     threads: _Count = 1
     """A worker."""
-    timeout_s: _Seconds = 600.0
+    timeout_s: _AboveZero = 600.0
     tries: _Count = 5
 
 
@@ -218,9 +214,9 @@ class Job(Section):
     """A job file, checked and complete: every default is filled in, every path is absolute."""
 
     name: Annotated[
-        str, text("[a-z0-9][a-z0-9_-]{0,62}", "1 to 63 of a-z, 0-9, - and _, not beginning with - or _")
+        str, kinds.text("[a-z0-9][a-z0-9_-]{0,62}", "1 to 63 of a-z, 0-9, - and _, not beginning with - or _")
     ]
-    seed: Annotated[int, whole(0, 2**32 - 1)] = 1
+    seed: Annotated[int, kinds.whole(0, 2**32 - 1)] = 1
     model: ModelSettings
     data: DataSettings
     training: TrainingSettings = Field(default=TrainingSettings(), validate_default=True)
@@ -250,7 +246,7 @@ class Job(Section):
         data = info.data.get("data")
         if stop.target_accuracy is not None and data is not None and data.task == "regression":
             message = "regression has no accuracy; remove it, or stop by epochs or patience"
-            raise Problems([Problem(("target_accuracy",), message)])
+            raise ProblemsError([Problem(("target_accuracy",), message)])
         return stop
 
     def to_yaml(self) -> str:
@@ -258,15 +254,35 @@ class Job(Section):
         values = self.model_dump(mode="json", by_alias=True, exclude_none=True)
         if self.data.split == "iid":
             del values["data"]["concentration"]
-        return yaml.dump(values, Dumper=JobDumper, sort_keys=False, allow_unicode=True, width=110)
+        return yaml.dump(values, Dumper=JobDumper, sort_keys=False, width=110)
 
 
 def load_job(path: Path) -> Job:
-    """Read and check a job file. Raises JobError, which lists all that is wrong with it, one problem a line."""
+    """Read and check a job file. Raises JobError: all that is wrong with it, one problem a line."""
+    return _load(path, path.parent)
+
+
+def load_frozen_job(path: Path) -> Job:
+    """Read what `save_job` wrote. The files it names were read when the run began and may be gone. Raises JobError."""
+    return _load(path, None)
+
+
+def save_job(job: Job, path: Path) -> None:
+    """Write the job so that it is there whole or not at all. Raises JobError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(f"# Made by VCDL: the job as this run follows it.\n{job.to_yaml()}", encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise JobError(f"{path}: cannot be written ({error.strerror}); check the folder and the disk") from error
+
+
+def _load(path: Path, folder: Path | None) -> Job:
     document = read_document(path)
     problems = list(document.problems)
     try:
-        job = Job.model_validate(document.values, context=path.parent)
+        job = Job.model_validate(document.values, context=folder)
     except ValidationError as error:
         # What reading refused has no value; that its place is empty is not a second problem.
         refused = {problem.at for problem in problems}
@@ -277,23 +293,7 @@ def load_job(path: Path) -> Job:
     return job
 
 
-def save_job(job: Job, path: Path) -> None:
-    """Write the job so that it is there whole or not at all. Raises JobError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(
-            f"# Made by VCDL: the job as this run follows it.\n{job.to_yaml()}", encoding="utf-8"
-        )
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise JobError(
-            f"{path}: cannot be written ({error.strerror}); check the folder and the disk"
-        ) from error
-
-
-def _exactly_one(section: S, *keys: str) -> S:
+def _exactly_one(section: Section, *keys: str) -> None:
     given = [key for key in keys if getattr(section, key) is not None]
     if len(given) != 1:
         raise ValueError(f"expected exactly one of {', '.join(keys)}; got {' and '.join(given) or 'none'}")
-    return section

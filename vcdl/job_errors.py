@@ -19,11 +19,11 @@ from vcdl.errors import JobError
 MAX_SIZE_BYTES = 1 << 20
 """Of a job file; ours have 2 KiB, so a larger one is something else given by mistake."""
 MAX_SHOWN = 20
-"""Problems listed before "and N more"."""
+"""ProblemsError listed before "and N more"."""
 
 Place = tuple[str | int, ...]
 
-# YAML 1.2's numbers instead of PyYAML's 1.1: 1e-3 is a number, `on`, `1:30` and 2024-01-01 are text, 010 is ten.
+# YAML 1.2's scalars instead of PyYAML's 1.1: 1e-3 is a number; `on`, 1:30 and 2024-01-01 are text; 010 is ten.
 _RESOLVERS = (
     ("tag:yaml.org,2002:null", re.compile(r"~|null|Null|NULL|"), ["~", "n", "N", ""]),
     ("tag:yaml.org,2002:bool", re.compile(r"true|True|TRUE|false|False|FALSE"), list("tTfF")),
@@ -49,7 +49,7 @@ class Problem(NamedTuple):
     """Counted from 1; None: the line of `at`."""
 
 
-class Problems(ValueError):
+class ProblemsError(ValueError):
     """Several problems of one value, raised by a validator; their places are relative to that value."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
@@ -87,7 +87,7 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         # An alias of an alias of an alias expands without bound; no job needs one.
         if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
             raise yaml.composer.ComposerError(None, None, "a job file has no aliases: write it out", mark)
         return super().compose_node(parent, index)
 
@@ -134,7 +134,7 @@ def problems_of(error: ValidationError, schema: type[BaseModel]) -> Iterator[Pro
     """What pydantic found, in our words. Validators of ours raise ValueError with the finished sentence."""
     for item in error.errors(include_url=False):
         at, cause = item["loc"], item.get("ctx", {}).get("error")
-        if isinstance(cause, Problems):
+        if isinstance(cause, ProblemsError):
             for problem in cause.problems:
                 yield problem._replace(at=at + problem.at)
         elif isinstance(cause, ValueError):

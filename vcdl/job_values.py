@@ -1,6 +1,6 @@
 """The kinds of values that a job file has; each checks strictly and says what it expected.
 
-They replace pydantic's own parsing, so that `true` is no number, `"5"` is no 5, and each refusal is one sentence.
+They replace pydantic's own parsing: `true` is no number, `"5"` is no 5, and each refusal is one sentence.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from pydantic import PlainSerializer, PlainValidator, ValidationInfo
 
-from vcdl.job_errors import Problem, Problems, nearest, show
+from vcdl.job_errors import Problem, ProblemsError, nearest, show
 from vcdl.workunit import Named
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
@@ -115,6 +115,18 @@ def existing_file() -> PlainValidator:
     return PlainValidator(check)
 
 
+def folder(raw: Any, job_folder: Path | None) -> Path | None:
+    """An existing folder, relative to the job file's, which is also the default; raises ValueError."""
+    if raw is not None and (not isinstance(raw, str | Path) or not str(raw).strip()):
+        raise expected("the name of a folder", raw)
+    if job_folder is None:
+        return None if raw is None else Path(raw)
+    path = job_folder / (raw or "")
+    if not path.is_dir():
+        raise ValueError(f"there is no folder {path}; a relative path starts at the job file's folder")
+    return path.resolve()
+
+
 def named(raw: Any) -> Named:
     """`adam`, or `{name: adam, beta_1: 0.8}`; raises ValueError."""
     if isinstance(raw, Named):
@@ -145,9 +157,9 @@ NAMED_AS_YAML = PlainSerializer(named_as_yaml)
 
 
 def refuse_argument(value: Named, argument: str, message: str) -> Named:
-    """A `Named` without this argument; raises Problems that point at it."""
+    """A `Named` without this argument; raises ProblemsError that point at it."""
     if argument in value.arguments:
-        raise Problems([Problem((argument,), message)])
+        raise ProblemsError([Problem((argument,), message)])
     return value
 
 

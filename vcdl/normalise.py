@@ -12,7 +12,9 @@ def normalise(x: npt.NDArray[Any], normalisation: Normalisation) -> npt.NDArray[
     """`x` of shape (n, …) of any number type as float32; scale and offset have one number, or one for each entry of the
     last axis. Raises ValueError when they fit neither.
     """
-    result = np.multiply(x, np.asarray(normalisation.scale, np.float32), dtype=np.float32, casting="unsafe")
+    result: npt.NDArray[np.float32] = np.multiply(
+        x, np.asarray(normalisation.scale, np.float32), dtype=np.float32, casting="unsafe"
+    )
     if result.shape != x.shape:
         raise ValueError(f"{len(normalisation.scale)} scales do not fit data of shape {x.shape}")
     if any(normalisation.offset):

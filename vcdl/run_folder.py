@@ -1,14 +1,14 @@
 """The folder of a run: where everything lies, and the lock that keeps a second process out.
 
-    job.yaml        the resolved job, frozen when the run began
-    model.json      the model, as Keras JSON           layout.json    its variables, in the order of the vector
-    data/           shards/ (with shards.json), validation.npz, test.npz
-    journal.db      the event log (SQLite)             store/         the shared weights
-    snapshots/      params_v000142.h5: weights by version, while something refers to them
-    slots/          a folder for each subtask that is out
-    uploads/        results that wait to be assimilated
-    workers.log     what the workers print to stderr
-    summary.json  model.keras  accuracy.png  tensorboard/      what a run leaves behind
+job.yaml        the resolved job, frozen when the run began
+model.json      the model, as Keras JSON           prepared.json  its layout, the shards' sizes, the normalisation
+data/           shards/ (with shards.json), validation.npz, test.npz
+journal.db      the event log (SQLite)             store/         the shared weights
+snapshots/      params_v000142.h5: weights by version, while something refers to them
+slots/          a folder for each subtask that is out
+uploads/        results that wait to be assimilated
+workers.log     what the workers print to stderr
+summary.json  model.keras  accuracy.png  tensorboard/      what a run leaves behind
 """
 
 import fcntl
@@ -45,12 +45,17 @@ class RunFolder:
         return self.path / "model.json"
 
     @property
-    def layout_file(self) -> Path:
-        return self.path / "layout.json"
+    def prepared_file(self) -> Path:
+        """Written last when a run is prepared."""
+        return self.path / "prepared.json"
 
     @property
     def shards(self) -> Path:
         return self.path / "data" / "shards"
+
+    def shard(self, number: int) -> Path:
+        """The samples of a shard."""
+        return self.shards / f"shard_{number:03d}.npz"
 
     @property
     def validation_file(self) -> Path:

@@ -80,9 +80,7 @@ class ParamsHeader:
     layout: str
 
     def to_json(self) -> str:
-        return json.dumps(
-            {"format": _FORMAT, "job": self.job, "version": self.version, "layout": self.layout}
-        )
+        return json.dumps({"format": _FORMAT, "job": self.job, "version": self.version, "layout": self.layout})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -90,9 +88,7 @@ class ParamsHeader:
         try:
             raw = json.loads(text)
             if raw["format"] != _FORMAT:
-                raise WeightsFileError(
-                    f"weights file of format {raw['format']!r}, this version reads {_FORMAT}"
-                )
+                raise WeightsFileError(f"weights file of format {raw['format']!r}, this version reads {_FORMAT}")
             return cls(str(raw["job"]), int(raw["version"]), str(raw["layout"]))
         except (ValueError, KeyError, TypeError) as error:
             raise WeightsFileError(f"the header of the weights file is damaged ({error!r})") from error
@@ -113,9 +109,7 @@ def assign(model: Any, vector: Vector) -> None:
     """Put a flat vector of shape (n,) back into a Keras model. Raises WeightsFileError when the length differs."""
     layout = Layout.of(model)
     if layout.size != vector.size:
-        raise WeightsFileError(
-            f"{vector.size} weights for a model of {layout.size}: they belong to another model"
-        )
+        raise WeightsFileError(f"{vector.size} weights for a model of {layout.size}: they belong to another model")
     model.set_weights([vector[v.offset : v.offset + v.size].reshape(v.shape) for v in layout.variables])
 
 
@@ -160,16 +154,12 @@ def read_weights(path: Path, size: int, out: Vector | None = None) -> tuple[Vect
     except OSError as error:
         raise WeightsFileError(f"{path.name} cannot be read: {error.strerror}") from error
     if size_bytes > limit_bytes:
-        raise WeightsFileError(
-            f"{path.name} has {size_bytes} bytes, {limit_bytes} are allowed for this model"
-        )
+        raise WeightsFileError(f"{path.name} has {size_bytes} bytes, {limit_bytes} are allowed for this model")
     with _opened(path) as file:
         header = _header(file)
         dataset = _dataset(file)
         if dataset.shape != (size,):
-            raise WeightsFileError(
-                f"{path.name} holds weights of shape {dataset.shape}, the model has ({size},)"
-            )
+            raise WeightsFileError(f"{path.name} holds weights of shape {dataset.shape}, the model has ({size},)")
         if dataset.dtype != np.dtype("<f4"):
             raise WeightsFileError(f"{path.name} holds {dataset.dtype}, expected float32")
         vector = np.empty(size, np.float32) if out is None else out

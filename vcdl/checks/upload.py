@@ -52,33 +52,21 @@ class UploadCheck:
         if header.workunit != workunit:
             raise Refused(Refusal.WRONG_WORKUNIT, f"made for {header.workunit!r}, uploaded for {workunit!r}")
         if header.base_version != name.base_version:
-            raise Refused(
-                Refusal.WRONG_BASE, f"starts from version {header.base_version}, not {name.base_version}"
-            )
+            raise Refused(Refusal.WRONG_BASE, f"starts from version {header.base_version}, not {name.base_version}")
         if header.layout != self.layout.fingerprint:
-            raise Refused(
-                Refusal.WRONG_LAYOUT, f"layout {header.layout!r}, the model has {self.layout.fingerprint!r}"
-            )
-        most = (
-            self.shard_samples[name.shard] * self.local_epochs if name.shard < len(self.shard_samples) else 0
-        )
+            raise Refused(Refusal.WRONG_LAYOUT, f"layout {header.layout!r}, the model has {self.layout.fingerprint!r}")
+        most = self.shard_samples[name.shard] * self.local_epochs if name.shard < len(self.shard_samples) else 0
         if not 0 < header.samples <= most:
-            raise Refused(
-                Refusal.BAD_COUNTERS, f"{header.samples} samples, between 1 and {most} are possible"
-            )
+            raise Refused(Refusal.BAD_COUNTERS, f"{header.samples} samples, between 1 and {most} are possible")
         if not 0 < header.fraction <= 1 or header.train_s < 0:
-            raise Refused(
-                Refusal.BAD_COUNTERS, f"fraction {header.fraction}, training time {header.train_s} s"
-            )
+            raise Refused(Refusal.BAD_COUNTERS, f"fraction {header.fraction}, training time {header.train_s} s")
 
     def _check_vector(self, vector: Vector) -> None:
         # One pass: the sum of squares is finite only when every weight is (and none is absurdly large).
         with np.errstate(over="ignore", invalid="ignore"):
             norm = float(np.sqrt(np.dot(vector, vector)))
         if not np.isfinite(norm):
-            raise Refused(
-                Refusal.NOT_FINITE, "NaN, infinity or numbers near the end of float32 among the weights"
-            )
+            raise Refused(Refusal.NOT_FINITE, "NaN, infinity or numbers near the end of float32 among the weights")
         usual = median(self._norms) if self._norms else max(self.initial_norm, 1.0)
         if norm > _NORM_FACTOR * usual:
             raise Refused(Refusal.NORM_TOO_LARGE, f"norm {norm:.4g}, updates lately had {usual:.4g}")

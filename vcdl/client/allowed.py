@@ -1,11 +1,10 @@
 """The parts of Keras that a model may be made of. What is not listed here is refused, whatever Keras itself would load.
 
-Left out on purpose: layers that hold code (Lambda, TFSMLayer, JaxLayer, FlaxLayer, TorchModuleWrapper) or that open files
-(StringLookup, IntegerLookup, TextVectorization), and every operation that is not a layer.
+Left out on purpose: layers that hold code (Lambda, TFSMLayer, JaxLayer, FlaxLayer, TorchModuleWrapper) or that open
+files (StringLookup, IntegerLookup, TextVectorization), and every operation that is not a layer.
 """
 
-LAYERS = frozenset(
-    """
+_LAYERS = """
     InputLayer Activation ActivityRegularization Identity Masking
     Dense EinsumDense Embedding ReversibleEmbedding
     Conv1D Conv2D Conv3D Conv1DTranspose Conv2DTranspose Conv3DTranspose
@@ -28,19 +27,22 @@ LAYERS = frozenset(
     ReLU LeakyReLU PReLU ELU Softmax
     RandomBrightness RandomContrast RandomCrop RandomErasing RandomFlip RandomHue RandomRotation RandomSaturation
     RandomShear RandomTranslation RandomZoom
-    """.split()
-)
+"""
+LAYERS = frozenset(_LAYERS.split())
 """Classes of `keras.layers`."""
 
-ACTIVATIONS = frozenset(
-    """
+_ACTIVATIONS = """
     celu elu exponential gelu glu hard_shrink hard_sigmoid hard_silu hard_swish hard_tanh leaky_relu linear log_sigmoid
     log_softmax mish relu relu6 selu sigmoid silu soft_shrink softmax softplus softsign sparse_plus sparse_sigmoid
     sparsemax squareplus swish tanh tanh_shrink threshold
-    """.split()
-)
+"""
+ACTIVATIONS = frozenset(_ACTIVATIONS.split())
 """Functions of `keras.activations`."""
 
+_INITIALIZERS = """
+    Constant GlorotNormal GlorotUniform HeNormal HeUniform Identity IdentityInitializer LecunNormal LecunUniform Ones
+    Orthogonal OrthogonalInitializer RandomNormal RandomUniform TruncatedNormal VarianceScaling Zeros
+"""
 _MODELS = frozenset({"Sequential", "Functional"})
 
 CLASSES = {
@@ -50,12 +52,7 @@ CLASSES = {
     "keras.src.models.sequential": frozenset({"Sequential"}),
     "keras.dtype_policies": frozenset({"DTypePolicy"}),
     "keras.layers": LAYERS,
-    "keras.initializers": frozenset(
-        """
-        Constant GlorotNormal GlorotUniform HeNormal HeUniform Identity IdentityInitializer LecunNormal LecunUniform Ones
-        Orthogonal OrthogonalInitializer RandomNormal RandomUniform TruncatedNormal VarianceScaling Zeros
-        """.split()
-    ),
+    "keras.initializers": frozenset(_INITIALIZERS.split()),
     "keras.regularizers": frozenset({"L1", "L1L2", "L2", "OrthogonalRegularizer"}),
     "keras.constraints": frozenset({"MaxNorm", "MinMaxNorm", "NonNeg", "UnitNorm"}),
 }

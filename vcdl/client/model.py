@@ -1,7 +1,7 @@
 """Load a model from its JSON without ever running code that came with it.
 
-Keras' own safe mode refuses pickled lambdas only. Here the whole configuration is walked first and every object in it must be
-one that `vcdl.client.allowed` lists; only then does Keras see it. Where the model came from does not matter.
+Keras' own safe mode refuses pickled lambdas only. Here the whole configuration is walked first and every object in it
+must be one that `vcdl.client.allowed` lists; only then does Keras see it. Where the model came from does not matter.
 """
 
 import json
@@ -16,9 +16,20 @@ SIZE_LIMIT_BYTES = 20_000_000
 _DEPTH_LIMIT = 100
 """Of nested JSON; a model inside a model takes six levels."""
 _KEYS = frozenset(
-    "module class_name config registered_name build_config compile_config shared_object_id name inbound_nodes".split()
+    {
+        "module",
+        "class_name",
+        "config",
+        "registered_name",
+        "build_config",
+        "compile_config",
+        "shared_object_id",
+        "name",
+        "inbound_nodes",
+    }
 )
 """All that may stand beside `class_name`."""
+_ADVICE = "use Keras' own layers only"
 
 
 def load_model(model_json: str) -> Any:
@@ -42,13 +53,13 @@ def load_model(model_json: str) -> Any:
     odd = next((weight for weight in model.weights if weight.dtype != "float32"), None)
     if odd is not None:
         raise ModelError(
-            f"the weights {odd.path} are {odd.dtype}: only float32 is shared; make the model with dtype float32 (or a mixed policy)"
+            f"the weights {odd.path} are {odd.dtype}: only float32 is shared; use dtype float32 or a mixed policy"
         )
     return model
 
 
 def checked_config(model_json: str) -> dict[str, Any]:
-    """The model's configuration, known to hold nothing but plain built-in parts of Keras. Needs no Keras. Raises ModelError."""
+    """The model's configuration, known to hold nothing but plain parts of Keras; needs no Keras. Raises ModelError."""
     size_bytes = len(model_json.encode(errors="replace"))
     if size_bytes > SIZE_LIMIT_BYTES:
         raise ModelError(f"the model's JSON has {size_bytes} bytes, {SIZE_LIMIT_BYTES} are allowed")
@@ -66,7 +77,7 @@ def checked_config(model_json: str) -> dict[str, Any]:
 
 
 def _objects(config: Any) -> Iterator[dict[str, Any]]:
-    """Every JSON object of the tree that Keras might take for a class, without the optimizer that a model was compiled with."""
+    """Every JSON object of the tree that Keras might take for a class. Takes out what the model was compiled with."""
     waiting = [(config, 0)]
     while waiting:
         part, depth = waiting.pop()
@@ -82,7 +93,7 @@ def _objects(config: Any) -> Iterator[dict[str, Any]]:
 
 
 def _check_object(part: dict[str, Any]) -> None:
-    class_name, module, registered = part["class_name"], part.get("module"), part.get("registered_name")
+    class_name = part["class_name"]
     if not isinstance(class_name, str):
         raise ModelError(f"the model holds a class_name that is not a text: {_short(class_name)}")
     unknown = sorted(set(part) - _KEYS)
@@ -91,14 +102,22 @@ def _check_object(part: dict[str, Any]) -> None:
     if class_name == "__keras_tensor__":
         if set(part) != {"class_name", "config"}:
             raise ModelError("the model holds a damaged reference between layers (__keras_tensor__)")
-        return
-    if class_name == "function":
-        name = part.get("config")
-        if not isinstance(name, str) or name not in ACTIVATIONS or module not in FUNCTION_MODULES:
-            raise ModelError(f"the model holds the function {_short(name)}: only Keras' own activations are safe to load")
-        if registered not in (None, "function", name):
-            raise ModelError(f"the model holds a custom function, registered as {_short(registered)}: {_ADVICE}")
-        return
+    elif class_name == "function":
+        _check_function(part)
+    else:
+        _check_class(part)
+
+
+def _check_function(part: dict[str, Any]) -> None:
+    name, registered = part.get("config"), part.get("registered_name")
+    if not isinstance(name, str) or name not in ACTIVATIONS or part.get("module") not in FUNCTION_MODULES:
+        raise ModelError(f"the model holds the function {_short(name)}: only Keras' own activations are safe to load")
+    if registered not in (None, "function", name):
+        raise ModelError(f"the model holds a custom function, registered as {_short(registered)}: {_ADVICE}")
+
+
+def _check_class(part: dict[str, Any]) -> None:
+    class_name, module, registered = part["class_name"], part.get("module"), part.get("registered_name")
     if not isinstance(module, str):
         raise ModelError(
             f"the model's {_short(class_name)} names no module: it was written by Keras 2 or is a custom class; {_ADVICE}"
@@ -109,9 +128,6 @@ def _check_object(part: dict[str, Any]) -> None:
         raise ModelError(f"the model holds a custom class, registered as {_short(registered)}: {_ADVICE}")
     if not isinstance(part.get("config"), dict):
         raise ModelError(f"the model's {_short(class_name)} has no config")
-
-
-_ADVICE = "use Keras' own layers only"
 
 
 def _reason(module: str, class_name: str) -> str:

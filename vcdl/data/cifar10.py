@@ -1,7 +1,7 @@
 """CIFAR-10 (Krizhevsky 2009): 60 000 colour images of 32 × 32 in ten classes.
 
-A local copy is read in the authors' binary version, which holds nothing but bytes; their Python version is pickled, and is left to
-Keras' own loader, which restricts what a pickle may do.
+A local copy is read in the authors' binary version, which holds nothing but bytes; their Python version is pickled, and
+is left to Keras' own loader.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ def load(local: Path | None) -> Source:
         if (folder / _ARCHIVE).exists():
             return _from_archive(folder / _ARCHIVE)
         if (folder / _FOLDER / "test_batch.bin").exists():
-            return _from_batches(lambda name, unpacked=folder / _FOLDER: _checked_batch(unpacked / name))
+            return _from_folder(folder / _FOLDER)
     (x, y), (x_test, y_test) = downloaded("cifar10", "CIFAR-10", _ADVICE)
     return Source(train=Part(x, y.reshape(-1)), test=Part(x_test, y_test.reshape(-1)))
 
@@ -63,6 +63,10 @@ def _from_archive(path: Path) -> Source:
             return _from_batches(lambda name: _member(archive, f"{_FOLDER}/{name}"))
     except (OSError, EOFError, tarfile.TarError) as error:
         raise DataError(f"{path} cannot be read ({error}): delete it and {_ADVICE}") from error
+
+
+def _from_folder(folder: Path) -> Source:
+    return _from_batches(lambda name: _checked_batch(folder / name))
 
 
 def _member(archive: tarfile.TarFile, name: str) -> bytes:

@@ -82,8 +82,8 @@ def outputs_of(*labels: Array) -> int:
 def checked_part(name: str, x: Array, y: Array, task: str) -> Part:
     """`x` and `y` as a Part: labels int32, or float32 for a regression.
 
-    `name` (train, val, test) is for the messages. Raises DataError: object arrays, lengths that differ, NaN or infinity, labels
-    that are negative or not whole numbers.
+    `name` (train, val, test) is for the messages. Raises DataError: object arrays, lengths that differ, NaN or
+    infinity, labels that are negative or not whole numbers.
     """
     x_name, y_name = f"x_{name}", f"y_{name}"
     for array_name, array in ((x_name, x), (y_name, y)):
@@ -92,7 +92,9 @@ def checked_part(name: str, x: Array, y: Array, task: str) -> Part:
     if x.ndim < 2:
         raise DataError(f"{x_name} has shape {x.shape}, expected (samples, …): one row for each sample")
     if y.ndim == 0 or len(x) != len(y):
-        raise DataError(f"{x_name} has {len(x)} samples and {y_name} {len(y) if y.ndim else 'none'}: they must be as many")
+        raise DataError(
+            f"{x_name} has {len(x)} samples and {y_name} {len(y) if y.ndim else 'none'}: they must be as many"
+        )
     if len(x) == 0:
         raise DataError(f"{x_name} is empty")
     _refuse_not_finite(x_name, x)

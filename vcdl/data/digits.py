@@ -1,4 +1,4 @@
-"""The 1 797 digits of 8 × 8 pixels that come with scikit-learn (UCI, Alpaydin and Kaynak 1998): small enough for a test."""
+"""The 1 797 digits of 8 × 8 pixels that come with scikit-learn (Alpaydin and Kaynak 1998, UCI): for quick tests."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from vcdl.data.split import held_out
 from vcdl.errors import DataError
 
 _TEST_SAMPLES = 360
-FACTS = Facts((8, 8, 1), 10, 1_797 - _TEST_SAMPLES, 0, _TEST_SAMPLES, sample_bytes=8 * 8 + 4, packed=0.5)
+FACTS = Facts((8, 8, 1), 10, 1_797 - _TEST_SAMPLES, 0, _TEST_SAMPLES, sample_bytes=8 * 8 + 4, packed=0.4)
 
 _SHA256 = "619504694fb55e1884c255c200eb7059bafa217ab7576851db3afc2c8ac9a46d"
 _TEST_SEED = 0
@@ -21,7 +21,9 @@ def load(local: Path | None) -> Source:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise DataError("the digits come with scikit-learn, which is not installed: pip install scikit-learn") from error
+        raise DataError(
+            "the digits come with scikit-learn, which is not installed: pip install scikit-learn"
+        ) from error
     digits = load_digits()
     x = digits.images.astype(np.uint8)[..., np.newaxis]
     y = digits.target.astype(np.uint8)

@@ -18,8 +18,8 @@ _ROWS = 4096
 def normalisation_of(dataset: Dataset, settings: "DataSettings") -> Normalisation:
     """What `data > normalise` asks for, measured on the training samples alone.
 
-    `scale`: the smallest number becomes 0 and the largest 1. `standardise`: mean 0 and variance 1, for each entry of the last axis
-    (a channel, a feature); grey images without a channel axis as a whole. `none`: as they are.
+    `scale`: the smallest number becomes 0 and the largest 1. `standardise`: mean 0 and variance 1, for each entry of the
+    last axis (a channel, a feature); grey images without a channel axis as a whole. `none`: as they are.
     """
     if settings.normalise == "none":
         return Normalisation()

@@ -3,6 +3,7 @@
 The client reads its shard with this file: NumPy only.
 """
 
+import math
 import os
 import zipfile
 import zlib
@@ -38,14 +39,13 @@ def facts(path: Path, task: str) -> Facts:
     """Shapes and counts from the headers of the arrays; of the samples only the labels are read. Raises DataError."""
     with _opened(path) as file:
         found = _parts(file.files, path)
-        shapes = {part: _header(file, f"x_{part}", path) for part in found}
-        shape, dtype = shapes["train"]
-        y = _array(file, "y_train", path)
-        labels = checked_part("train", np.zeros((shape[0], 1), np.uint8), y, task).y
-    counts = {part: part_shape[0] for part, (part_shape, _) in shapes.items()}
-    sample_bytes = int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize + labels[:1].nbytes
+        headers = {part: _header(file, f"x_{part}", path) for part in found}
+        labels = [_labels(file, part, headers[part][0][0], task, path) for part in found]
+    counts = {part: shape[0] for part, (shape, _) in headers.items()}
+    shape, dtype = headers["train"]
+    sample_bytes = math.prod(shape[1:]) * dtype.itemsize + labels[0][:1].nbytes
     return Facts(
-        shape[1:], outputs_of(labels), counts["train"], counts.get("val", 0), counts.get("test", 0), sample_bytes
+        shape[1:], outputs_of(*labels), counts["train"], counts.get("val", 0), counts.get("test", 0), sample_bytes
     )
 
 
@@ -77,9 +77,13 @@ def _opened(path: Path) -> Any:
     try:
         file = np.load(path, allow_pickle=False)
     except FileNotFoundError as error:
-        raise DataError(f"{path} does not exist: check data > npz (it is relative to the job file)") from error
+        raise DataError(f"{path} does not exist: check the name and the folder") from error
+    except PermissionError as error:
+        raise DataError(f"{path} may not be read: check its permissions") from error
     except _DAMAGED as error:
-        raise DataError(f"{path} is not a whole .npz file ({error}): write it anew with numpy.savez_compressed") from error
+        raise DataError(
+            f"{path} is not a whole .npz file: it was cut short or is of another kind; write it anew with numpy.savez_compressed"
+        ) from error
     if not isinstance(file, np.lib.npyio.NpzFile):
         raise DataError(f"{path} is a single array: write x_train and y_train with numpy.savez_compressed")
     return file
@@ -106,12 +110,20 @@ def _part(file: Mapping[str, Array], part: str, task: str, path: Path) -> Part:
         raise DataError(f"{path.name}: {error}") from error
 
 
+def _labels(file: Mapping[str, Array], part: str, samples: int, task: str, path: Path) -> Array:
+    """The labels of a part, checked as if its samples were there."""
+    stand_in = {f"x_{part}": np.zeros((samples, 0), np.uint8), f"y_{part}": _array(file, f"y_{part}", path)}
+    return _part(stand_in, part, task, path).y
+
+
 def _array(file: Mapping[str, Array], name: str, path: Path) -> Array:
     try:
         return file[name]
     except _DAMAGED as error:
         if "pickle" in str(error):
-            raise DataError(f"{path.name}: {name} holds Python objects, expected numbers: save it as one plain array") from error
+            raise DataError(
+                f"{path.name}: {name} holds Python objects, expected numbers: save it as one plain array"
+            ) from error
         raise DataError(f"{path.name}: {name} cannot be read ({error}): the file is damaged, write it anew") from error
 
 

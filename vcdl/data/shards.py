@@ -1,6 +1,6 @@
 """The training set cut into shard files: made once, reused as long as they are what the job asks for.
 
-`shards.json` is written last and says what the files must hold; without it, or when anything differs, all are made anew.
+`shards.json` is written last and says what the files must hold; without it, or if anything differs, all are made anew.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ class ShardFile:
 def ensure_shards(folder: Path, dataset: Dataset, settings: "DataSettings", seed: int) -> tuple[ShardFile, ...]:
     """The shard files of a job in `folder`, made now unless they are there and intact.
 
-    Raises DataError (too few samples) and RunFolderError (a full disk, a read-only folder); then no file of this call is left.
+    Raises DataError (too few samples) and RunFolderError (a full disk, a read-only folder), and then leaves no shard.
     """
     fingerprint = _fingerprint(dataset, settings, seed)
     shards = _intact(folder, fingerprint)
@@ -53,7 +53,7 @@ def ensure_shards(folder: Path, dataset: Dataset, settings: "DataSettings", seed
 
 
 def cut_into_shards(dataset: Dataset, settings: "DataSettings", seed: int) -> tuple[Indices, ...]:
-    """For each shard the indices of its training samples; the same for the same labels, settings and seed. Raises DataError."""
+    """For each shard its training samples' indices; the same for the same labels, settings and seed. Raises DataError."""
     rng = np.random.default_rng([seed, 2])
     labels = dataset.y_train
     classification = settings.task == "classification"
@@ -93,12 +93,15 @@ def _write(folder: Path, dataset: Dataset, cut: tuple[Indices, ...], fingerprint
 
 def _write_manifest(folder: Path, shards: tuple[ShardFile, ...], fingerprint: str) -> None:
     entries = [
-        {"file": s.path.name, "samples": s.samples, "size_bytes": s.size_bytes, "sha256": _sha256(s.path)} for s in shards
+        {"file": s.path.name, "samples": s.samples, "size_bytes": s.size_bytes, "sha256": _sha256(s.path)}
+        for s in shards
     ]
     temporary = folder / f".{MANIFEST}.{os.getpid()}.tmp"
     try:
         temporary.write_text(
-            json.dumps({"format": _FORMAT, "fingerprint": fingerprint, "count": len(shards), "shards": entries}, indent=1)
+            json.dumps(
+                {"format": _FORMAT, "fingerprint": fingerprint, "count": len(shards), "shards": entries}, indent=1
+            )
         )
         temporary.replace(folder / MANIFEST)
     except BaseException:

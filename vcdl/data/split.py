@@ -12,7 +12,10 @@ Indices = npt.NDArray[np.intp]
 
 
 def held_out(y: Array, count: int, stratified: bool, rng: np.random.Generator) -> tuple[Indices, Indices]:
-    """Indices to keep and `count` indices to hold out; stratified, the held-out set has the class mix to within one sample."""
+    """Indices to keep and `count` to hold out; stratified, the held-out set has the class mix to within one sample.
+
+    Raises DataError when nothing would be left on either side.
+    """
     if not 0 < count < len(y):
         raise DataError(f"cannot cut {count} validation samples from {len(y)}: give data > validation a smaller number")
     order = _by_label(y, rng) if stratified else rng.permutation(len(y))
@@ -41,8 +44,8 @@ def iid(y: Array, shards: int, stratified: bool, rng: np.random.Generator) -> tu
 def dirichlet(y: Array, shards: int, concentration: float, rng: np.random.Generator) -> tuple[Indices, ...]:
     """Shards of unequal class mix: the samples of each class are dealt in proportions drawn from Dir(concentration, …).
 
-    A smaller concentration makes them differ more (Hsu, Qi, Brown 2019, arXiv 1909.06335, with the roles as in Yurochkin
-    et al. 2019). No shard stays empty: it takes a sample of the largest. Raises DataError when there are fewer samples than shards.
+    The smaller the concentration, the more they differ (Yurochkin et al. 2019, arXiv 1905.12022). No shard stays empty:
+    it takes a sample of the largest. Raises DataError when there are fewer samples than shards.
     """
     _check_enough(y, shards)
     dealt: list[list[Indices]] = [[] for _ in range(shards)]
@@ -57,7 +60,9 @@ def dirichlet(y: Array, shards: int, concentration: float, rng: np.random.Genera
 
 def _check_enough(y: Array, shards: int) -> None:
     if len(y) < shards:
-        raise DataError(f"{len(y)} training samples are too few for {shards} shards: set data > shards to at most {len(y)}")
+        raise DataError(
+            f"{len(y)} training samples are too few for {shards} shards: set data > shards to at most {len(y)}"
+        )
 
 
 def _by_label(y: Array, rng: np.random.Generator) -> Indices:

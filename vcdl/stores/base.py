@@ -94,9 +94,7 @@ class WeightStore(ABC):
                     staleness = version - fold.base_version
                     weight = fold.apply(transaction.vector, staleness)
                     version += 1
-                    known = fresh[fold.subtask] = Applied(
-                        fold.subtask, fold.workunit, version, staleness, weight
-                    )
+                    known = fresh[fold.subtask] = Applied(fold.subtask, fold.workunit, version, staleness, weight)
                 results.append(known)
             if fresh:
                 transaction.commit(version, tuple(fresh.values()))

@@ -173,9 +173,7 @@ class _FileTransaction(Transaction):
 
 def _line(version: int, slot: int, applied: Sequence[Applied]) -> bytes:
     body = (
-        json.dumps(
-            {"version": version, "slot": slot, "applied": [asdict(record) for record in applied]}
-        ).encode()
+        json.dumps({"version": version, "slot": slot, "applied": [asdict(record) for record in applied]}).encode()
         + b"\n"
     )
     return _checksum(body) + b" " + body

@@ -1,0 +1,45 @@
+# Two commands for a fresh machine: `make demo` and `make test`. `make lock` renews the pinned dependencies.
+VENV ?= .venv
+PYTHON ?= python3
+BIN = $(VENV)/bin
+
+.PHONY: demo test check soak bench lock clean
+
+demo: $(VENV)/installed
+	@./deploy/system-packages --optional dataset-fashion-mnist
+	$(BIN)/vcdl run examples/fashion_mnist.yaml
+
+test: $(VENV)/installed-dev check
+	$(BIN)/python -m pytest -m "not soak"
+
+check: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+soak: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -m soak
+
+$(VENV)/installed: requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	touch $@
+
+$(VENV)/installed-dev: requirements-dev.lock pyproject.toml
+	./deploy/system-packages dataset-fashion-mnist redis-server mariadb-server libmariadb-dev pkg-config gcc
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --requirement requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	touch $@ $(VENV)/installed
+
+LOCK = $(BIN)/uv pip compile --quiet --upgrade pyproject.toml --universal --no-emit-index-url --no-annotate --no-header \
+	--generate-hashes --extra cpu
+
+lock:
+	$(BIN)/python -m pip install --quiet uv
+	$(LOCK) --extra server --extra dev -o requirements-dev.lock
+	$(LOCK) --constraint requirements-dev.lock -o requirements.lock
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

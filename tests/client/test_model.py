@@ -1,0 +1,272 @@
+"""The safe loader: plain Keras models load; whatever could carry code, open a file or is not known is refused."""
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from vcdl.client.allowed import ACTIVATIONS, CLASSES
+from vcdl.client.model import SIZE_LIMIT_BYTES, checked_config, load_model
+from vcdl.errors import ModelError
+
+
+def plain() -> dict[str, Any]:
+    """The configuration of a small good model, to be spoiled."""
+    model = keras.Sequential(
+        [keras.Input((4,)), layers.Dense(3, activation="relu", kernel_regularizer="l2"), layers.Dense(2)]
+    )
+    config: dict[str, Any] = json.loads(model.to_json())
+    return config
+
+
+def dense(config: dict[str, Any]) -> dict[str, Any]:
+    layer: dict[str, Any] = config["config"]["layers"][1]
+    return layer
+
+
+def test_a_plain_model_loads_and_computes_the_same() -> None:
+    inputs = keras.Input((8, 8, 3))
+    x = layers.Conv2D(4, 3, padding="same", activation="gelu", kernel_initializer="he_normal")(inputs)
+    y = layers.Conv2D(4, 1, kernel_constraint="max_norm")(layers.Dropout(0.2)(inputs))
+    x = layers.BatchNormalization()(layers.Add()([x, y]))
+    model = keras.Model(inputs, layers.Dense(5, activation="softmax")(layers.Flatten()(x)))
+    loaded = load_model(model.to_json())
+    loaded.set_weights(model.get_weights())
+    sample = np.random.default_rng(0).random((2, 8, 8, 3), np.float32)
+    np.testing.assert_allclose(np.asarray(loaded(sample)), np.asarray(model(sample)), rtol=1e-6)
+    assert [weight.path for weight in loaded.weights] == [weight.path for weight in model.weights]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: keras.Sequential([keras.Input((5, 3)), layers.Bidirectional(layers.LSTM(2)), layers.Dense(1)]),
+        lambda: keras.Sequential([keras.Input((5, 3)), layers.TimeDistributed(layers.Dense(2)), layers.GRU(2)]),
+        lambda: keras.Sequential([keras.Input((5, 3)), layers.RNN([layers.LSTMCell(2), layers.GRUCell(3)])]),
+        lambda: keras.Sequential([keras.Input((4,)), keras.Sequential([layers.Dense(2)]), layers.Dense(1)]),
+        lambda: keras.Sequential(
+            [keras.Input((6, 6, 1)), layers.RandomFlip(), layers.Rescaling(2.0), layers.Flatten()]
+        ),
+        lambda: keras.Sequential([keras.Input((4,), dtype="float32"), layers.Dense(1, dtype="mixed_float16")]),
+    ],
+    ids=["bidirectional", "wrapped", "cells", "nested", "random", "mixed precision"],
+)
+def test_models_of_many_kinds_load(make: Callable[[], Any]) -> None:
+    model = make()
+    assert load_model(model.to_json()).output_shape == model.output_shape
+
+
+def test_how_a_model_was_compiled_is_forgotten() -> None:
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(1)])
+    model.compile("adam", "mse")
+    assert json.loads(model.to_json())["compile_config"], "Given a compiled model"
+    assert not load_model(model.to_json()).compiled
+
+
+@keras.saving.register_keras_serializable(package="hostile")
+class Custom(layers.Layer):  # type: ignore[misc]
+    """Known to this process, and still refused."""
+
+
+def custom_function(x: Any) -> Any:
+    return x
+
+
+def lambda_model() -> str:
+    model = keras.Sequential([keras.Input((4,)), layers.Lambda(lambda x: x + 1), layers.Dense(1)])
+    return str(model.to_json())
+
+
+def ops_model() -> str:
+    inputs = keras.Input((4,))
+    return str(keras.Model(inputs, layers.Dense(1)(inputs * 2.0)).to_json())
+
+
+def lookup_model() -> str:
+    """StringLookup reads the file that its vocabulary names."""
+    config = plain()
+    layer = layers.StringLookup(vocabulary=["a", "b"])
+    config["config"]["layers"][1] = keras.saving.serialize_keras_object(layer)
+    config["config"]["layers"][1]["config"]["vocabulary"] = "/etc/passwd"
+    return json.dumps(config)
+
+
+def custom_model() -> str:
+    return str(keras.Sequential([keras.Input((4,)), Custom(), layers.Dense(1)]).to_json())
+
+
+def subclass_model() -> str:
+    class Own(keras.Model):  # type: ignore[misc]
+        def call(self, x: Any) -> Any:
+            return x
+
+    return json.dumps(keras.saving.serialize_keras_object(Own()))
+
+
+MADE_BY_KERAS = {
+    "a Lambda layer": (lambda_model, "carries code"),
+    "an operation between layers": (ops_model, "use a layer for it"),
+    "a layer that opens a file": (lookup_model, "StringLookup"),
+    "a registered custom layer": (custom_model, "Custom"),
+    "a subclassed model": (subclass_model, "Own"),
+}
+
+
+@pytest.mark.parametrize("case", MADE_BY_KERAS)
+def test_what_keras_writes_but_is_not_plain_is_refused(case: str) -> None:
+    make, reason = MADE_BY_KERAS[case]
+    with pytest.raises(ModelError, match=reason):
+        load_model(make())
+
+
+def spoil(change: Callable[[dict[str, Any]], Any]) -> str:
+    config = copy.deepcopy(plain())
+    change(config)
+    return json.dumps(config)
+
+
+def in_config(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda config: dense(config)["config"].update({key: value})
+
+
+def in_layer(**values: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda config: dense(config).update(values)
+
+
+def function(name: str, module: str, registered: str | None = None) -> dict[str, Any]:
+    return {"module": module, "class_name": "function", "config": name, "registered_name": registered}
+
+
+def a_class(name: str, module: str | None, **more: Any) -> dict[str, Any]:
+    return {"module": module, "class_name": name, "config": {}, "registered_name": None, **more}
+
+
+HOSTILE: dict[str, Callable[[dict[str, Any]], None]] = {
+    "a pickled lambda as activation": in_config(
+        "activation", {"class_name": "__lambda__", "config": {"value": "4wEAAA=="}}
+    ),
+    "a pickled lambda that says it is Keras'": in_config(
+        "activation", {"module": "keras.activations", "class_name": "__lambda__", "config": {"value": "4wEAAA=="}}
+    ),
+    "a type specification": in_config(
+        "bias_constraint",
+        {
+            "class_name": "__typespec__",
+            "spec_name": "system",
+            "module": "os",
+            "registered_name": None,
+            "config": ["id"],
+        },
+    ),
+    "a system call as activation": in_config("activation", function("system", "os")),
+    "a system call as builtin": in_config("activation", function("system", "builtins")),
+    "eval as builtin": in_config("activation", function("eval", "builtins", "eval")),
+    "a utility of Keras as activation": in_config("activation", function("get_file", "keras.utils")),
+    "loading another model": in_config("activation", function("load_model", "keras.saving")),
+    "unsafe mode switched on": in_config("activation", function("enable_unsafe_deserialization", "keras.config")),
+    "a custom function registered": in_config("activation", function("relu", "keras.activations", "hostile>relu")),
+    "a custom class registered": in_layer(registered_name="hostile>Custom"),
+    "a layer from another module": in_layer(module="os.path"),
+    "a layer from the inside of Keras": in_layer(module="keras.src.layers.core.lambda_layer"),
+    "a module that only begins like Keras": in_layer(module="keras.layers.evil"),
+    "a module that starts with the word keras": in_layer(module="keras_hub.layers"),
+    "a layer that runs a saved graph": in_layer(class_name="TFSMLayer", config={"filepath": "/tmp/model"}),
+    "a layer around pickled torch code": in_layer(class_name="TorchModuleWrapper"),
+    "a layer around a jax function": in_layer(class_name="JaxLayer"),
+    "a lookup that reads a file": in_layer(class_name="IntegerLookup", config={"vocabulary": "/etc/passwd"}),
+    "a text layer that reads a file": in_layer(class_name="TextVectorization", config={"vocabulary": "/etc/passwd"}),
+    "a class of Keras that is no layer": in_layer(class_name="FileEditor", module="keras.saving"),
+    "a callback": in_layer(class_name="LambdaCallback", module="keras.callbacks"),
+    "the old format without a module": lambda config: dense(config).pop("module"),
+    "a null module": in_layer(module=None),
+    "a module that is a list": in_layer(module=["keras.layers"]),
+    "a class name that is a list": in_layer(class_name=["Dense"]),
+    "no config": in_layer(config=None),
+    "a key nobody knows": in_layer(custom_objects={"a": "b"}),
+    "an initializer with code": in_config("kernel_initializer", a_class("Lambda", "keras.layers")),
+    "a regularizer from elsewhere": in_config("kernel_regularizer", a_class("Popen", "subprocess")),
+    "a custom object deep inside": in_config("bias_initializer", a_class("Zeros", "keras.initializers", x=[{"y": 1}])),
+    "an object hidden in a build configuration": in_layer(build_config={"input_shape": [a_class("system", "os")]}),
+    "an object hidden in a list of lists": in_config("units", [[[a_class("Popen", "subprocess")]]]),
+    "a tensor": in_config(
+        "bias_constraint", {"class_name": "__tensor__", "config": {"value": [1], "dtype": "float32"}}
+    ),
+    "a NumPy array": in_config("bias_constraint", {"class_name": "__numpy__", "config": {"value": [1], "dtype": "O"}}),
+    "bytes": in_config("name", {"class_name": "__bytes__", "config": {"value": "x"}}),
+    "a quantizer": in_config("quantization_config", a_class("AbsMaxQuantizer", "keras.quantizers")),
+    "a top that is a layer": lambda config: config.update(dense(config)),
+    "layers that are not there": lambda config: config["config"].update(layers=7),
+    "an impossible number of units": in_config("units", -3),
+    "an unknown activation": in_config("activation", "os.system"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_configuration_is_refused_in_one_line(case: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        load_model(spoil(HOSTILE[case]))
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 700
+
+
+def test_a_lambda_hidden_in_an_optimizer_is_never_looked_at(tmp_path: Path) -> None:
+    config = plain()
+    config["compile_config"] = {"optimizer": a_class("Popen", "subprocess"), "loss": {"class_name": "__lambda__"}}
+    assert load_model(json.dumps(config)).count_params() == 23
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "no class_name"),
+        ("{}", "no class_name"),
+        ('"Sequential"', "no class_name"),
+        (
+            '{"class_name": "Sequential", "module": "keras", "config": ' + '{"a":' * 200 + "1" + "}" * 201,
+            "nested deeper",
+        ),
+        (" " * (SIZE_LIMIT_BYTES + 1), "are allowed"),
+    ],
+    ids=["empty", "cut", "deep lists", "list", "empty object", "text", "deep objects", "huge"],
+)
+def test_text_that_is_no_model_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(ModelError, match=reason):
+        load_model(text)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "bfloat16"])
+def test_weights_other_than_float32_are_refused(dtype: str) -> None:
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(1, dtype=dtype)])
+    with pytest.raises(ModelError, match=f"kernel are {dtype}: only float32 is shared"):
+        load_model(model.to_json())
+
+
+def test_a_model_without_an_input_shape_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"begin it with keras\.Input"):
+        load_model(keras.Sequential([layers.Dense(1)]).to_json())
+
+
+def test_every_allowed_name_is_a_public_part_of_this_keras() -> None:
+    for module, names in CLASSES.items():
+        if module.startswith("keras.src"):
+            continue
+        space = keras
+        for part in module.split(".")[1:]:
+            space = getattr(space, part)
+        # "Functional" is how Keras names a model of connected layers; it is public as keras.Model
+        missing = {name for name in names - {"Functional"} if not hasattr(space, name)}
+        assert not missing, f"{module} has no {missing}"
+    assert all(hasattr(keras.activations, name) for name in ACTIVATIONS)
+
+
+def test_checking_alone_needs_no_keras_object() -> None:
+    assert checked_config(json.dumps(plain()))["class_name"] == "Sequential"

@@ -1,0 +1,69 @@
+"""From training samples to what a client multiplies and adds."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vcdl.data import Dataset, normalisation_of
+from vcdl.job import DataSettings
+from vcdl.normalise import normalise
+from vcdl.workunit import Normalisation
+
+
+def normalised(x: np.ndarray[Any, Any], how: str) -> np.ndarray[Any, Any]:
+    y = np.zeros(len(x), np.int32)
+    settings = DataSettings.model_validate({"dataset": "digits", "normalise": how})
+    return normalise(x, normalisation_of(Dataset(x, y, x, y), settings))
+
+
+def images(channels: int | None = 3) -> np.ndarray[Any, Any]:
+    shape = (5000, 4, 4) if channels is None else (5000, 4, 4, channels)
+    x = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    x.flat[0], x.flat[1] = 0, 255
+    return x
+
+
+def test_scaled_images_go_from_zero_to_one_in_float32() -> None:
+    scaled = normalised(images(), "scale")
+    assert scaled.dtype == np.float32
+    assert (scaled.min(), scaled.max()) == (0.0, 1.0)
+    np.testing.assert_allclose(scaled, images() / 255, atol=1e-6)
+
+
+def test_standardised_images_have_mean_zero_and_variance_one_in_each_channel() -> None:
+    x = images()
+    x[..., 1] //= 2
+    standard = normalised(x, "standardise").astype(np.float64)
+    np.testing.assert_allclose(standard.mean(axis=(0, 1, 2)), 0, atol=1e-5)
+    np.testing.assert_allclose(standard.std(axis=(0, 1, 2)), 1, atol=1e-5)
+
+
+def test_grey_images_are_standardised_as_a_whole() -> None:
+    x = images(channels=None)
+    x[:, :, 0] //= 4
+    standard = normalised(x, "standardise")
+    assert abs(float(standard.mean())) < 1e-5
+    assert abs(float(standard[:, :, 0].mean())) > 0.1, "one column is not moved to the mean by itself"
+
+
+def test_each_feature_of_a_table_is_standardised_even_far_from_zero() -> None:
+    rng = np.random.default_rng(0)
+    table = rng.normal([1e6, -3.0], [0.5, 100.0], (9000, 2))
+    standard = normalised(table, "standardise").astype(np.float64)
+    np.testing.assert_allclose(standard.std(axis=0), 1, rtol=0.02)
+
+
+def test_what_never_varies_is_not_divided_by_zero() -> None:
+    x = np.full((10, 3), 7.0)
+    for how in ("scale", "standardise"):
+        np.testing.assert_allclose(normalised(x, how), 0)
+
+
+def test_none_leaves_the_numbers() -> None:
+    np.testing.assert_array_equal(normalised(images(), "none"), images().astype(np.float32))
+
+
+def test_a_normalisation_for_other_data_is_refused() -> None:
+    with pytest.raises(ValueError, match="shape"):
+        normalise(np.zeros((2, 4)), Normalisation((1.0, 2.0), (0.0, 0.0)))

@@ -1,0 +1,91 @@
+"""Cutting a training set: sizes, class mixes, and that no sample is lost or used twice."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vcdl.data.split import dirichlet, held_out, iid
+from vcdl.errors import DataError
+
+
+def labels(counts: list[int], seed: int = 0) -> np.ndarray:
+    y = np.repeat(np.arange(len(counts)), counts)
+    return np.random.default_rng(seed).permutation(y)
+
+
+def rng(seed: int = 1) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+@given(st.lists(st.integers(7, 60), min_size=1, max_size=6), st.integers(1, 7))
+def test_stratified_shards_have_all_samples_once_and_the_class_mix(counts: list[int], shards: int) -> None:
+    y = labels(counts)
+    cut = iid(y, shards, stratified=True, rng=rng())
+    assert sorted(np.concatenate(cut)) == list(range(len(y)))
+    sizes = [len(part) for part in cut]
+    assert max(sizes) - min(sizes) <= 1
+    for label in range(len(counts)):
+        of_label = [int(np.sum(y[part] == label)) for part in cut]
+        assert max(of_label) - min(of_label) <= 1
+
+
+@given(st.integers(1, 200), st.data())
+def test_shards_of_a_regression_have_all_samples_once(samples: int, data: st.DataObject) -> None:
+    shards = data.draw(st.integers(1, samples))
+    cut = iid(np.linspace(0, 1, samples), shards, stratified=False, rng=rng())
+    assert sorted(np.concatenate(cut)) == list(range(samples))
+    assert {len(part) for part in cut} <= {samples // shards, samples // shards + 1}
+
+
+@given(st.floats(0.01, 100), st.integers(1, 30), st.integers(0, 1000))
+def test_dirichlet_shards_are_never_empty_and_lose_nothing(concentration: float, shards: int, seed: int) -> None:
+    y = labels([20, 10, 5])
+    cut = dirichlet(y, shards, concentration, rng(seed))
+    assert len(cut) == shards
+    assert min(len(part) for part in cut) >= 1
+    assert sorted(np.concatenate(cut)) == list(range(len(y)))
+
+
+def test_as_many_dirichlet_shards_as_samples_hold_one_each() -> None:
+    assert [len(part) for part in dirichlet(labels([20, 10]), 30, 0.01, rng())] == [1] * 30
+
+
+def test_a_smaller_concentration_makes_class_mixes_differ_more() -> None:
+    y = labels([500] * 10)
+
+    def unevenness(concentration: float) -> float:
+        cut = dirichlet(y, 20, concentration, rng())
+        return float(np.mean([np.std(np.bincount(y[part], minlength=10) / len(part)) for part in cut]))
+
+    assert unevenness(0.1) > 2 * unevenness(1.0) > 4 * unevenness(100.0)
+
+
+@given(st.lists(st.integers(3, 60), min_size=1, max_size=6), st.data())
+def test_a_held_out_set_has_the_class_mix(counts: list[int], data: st.DataObject) -> None:
+    y = labels(counts)
+    count = data.draw(st.integers(1, len(y) - 1))
+    keep, out = held_out(y, count, stratified=True, rng=rng())
+    assert sorted([*keep, *out]) == list(range(len(y)))
+    assert len(out) == count
+    for label, total in enumerate(counts):
+        assert abs(int(np.sum(y[out] == label)) - total * count / len(y)) <= 1
+
+
+def test_the_seed_decides_the_cut() -> None:
+    y = labels([50, 50])
+    same = zip(iid(y, 5, True, rng(1)), iid(y, 5, True, rng(1)), strict=True)
+    assert all(np.array_equal(first, second) for first, second in same)
+    assert not np.array_equal(iid(y, 5, True, rng(1))[0], iid(y, 5, True, rng(2))[0])
+
+
+def test_more_shards_than_samples_are_refused() -> None:
+    with pytest.raises(DataError, match="set data > shards to at most 8"):
+        iid(labels([4, 4]), 9, stratified=False, rng=rng())
+    with pytest.raises(DataError, match="set data > shards to at most 8"):
+        dirichlet(labels([4, 4]), 9, 1.0, rng())
+
+
+def test_a_class_too_rare_for_every_shard_is_named() -> None:
+    with pytest.raises(DataError, match=r"class 1 has 4 training samples, too few for 5 shards.*at most 4"):
+        iid(labels([40, 4]), 5, stratified=True, rng=rng())

@@ -1,0 +1,104 @@
+"""Whether model, data and training settings belong together."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from vcdl.errors import JobError, ModelError, VcdlError
+from vcdl.models import check_model
+from vcdl.workunit import Named, Training
+
+CLASSES = np.arange(10, dtype=np.int32)
+BINARY = np.array([0, 1, 1], np.int32)
+NUMBERS = np.linspace(0, 1, 10, dtype=np.float32)
+
+
+def training(loss: str = "sparse_categorical_crossentropy", *metrics: str, **arguments: Any) -> Training:
+    return Training(Named("adam"), 0.001, 32, 1, Named(loss, arguments), tuple(Named(metric) for metric in metrics))
+
+
+def ending(units: int, activation: str | None = "softmax") -> str:
+    return str(keras.Sequential([keras.Input((4,)), layers.Dense(units, activation=activation)]).to_json())
+
+
+GOOD: dict[str, tuple[Callable[[], str], Training, Any]] = {
+    "classes": (lambda: ending(10), training("sparse_categorical_crossentropy", "accuracy"), CLASSES),
+    "more outputs than classes": (lambda: ending(12), training(), CLASSES),
+    "logits": (lambda: ending(10, None), training(from_logits=True), CLASSES),
+    "two classes, one output": (lambda: ending(1, "sigmoid"), training("binary_crossentropy", "auc"), BINARY),
+    "a regression": (lambda: ending(1, None), training("mse", "mae", "root_mean_squared_error"), NUMBERS),
+    "two numbers": (lambda: ending(2, None), training("huber"), np.ones((5, 2), np.float32)),
+}
+
+
+@pytest.mark.parametrize("case", GOOD)
+def test_what_belongs_together_passes(case: str) -> None:
+    model, settings, y = GOOD[case]
+    check_model(model(), settings, (4,), y)
+
+
+WRONG: dict[str, tuple[Callable[[], str], Training, Any, type[VcdlError], str]] = {
+    "too few outputs": (
+        lambda: ending(7), training(), CLASSES, ModelError,
+        "the model ends in 7 outputs, the data has labels 0…9: give the last layer 10 units",
+    ),
+    "logits taken for probabilities": (lambda: ending(10, None), training(), CLASSES, ModelError, "give it softmax"),
+    "a loss for one-hot labels": (
+        lambda: ending(10), training("categorical_crossentropy"), CLASSES, JobError, "use sparse_categorical_crossentropy",
+    ),
+    "a loss for numbers": (lambda: ending(10), training("mse"), CLASSES, JobError, "use sparse_categorical_crossentropy"),
+    "a binary loss for ten classes": (
+        lambda: ending(1, "sigmoid"), training("binary_crossentropy"), CLASSES, JobError, "labels 0 and 1",
+    ),
+    "a binary loss for two outputs": (
+        lambda: ending(2), training("binary_crossentropy"), BINARY, JobError, "here are 2 outputs",
+    ),
+    "a loss for classes in a regression": (lambda: ending(1), training(), NUMBERS, JobError, "use mean_squared_error"),
+    "too many numbers": (lambda: ending(3, None), training("mse"), NUMBERS, ModelError, "give the last layer 1 units"),
+    "a metric for one-hot labels": (
+        lambda: ending(10), training("sparse_categorical_crossentropy", "categorical_accuracy"), CLASSES, JobError,
+        "did you mean 'sparse_categorical_accuracy'",
+    ),
+    "a metric for other shapes": (
+        lambda: ending(10), training("sparse_categorical_crossentropy", "precision"), CLASSES, JobError, "precision",
+    ),
+    "an unknown metric": (
+        lambda: ending(10), training("sparse_categorical_crossentropy", "acc_"), CLASSES, JobError, "did you mean",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_does_not_is_refused_with_advice(case: str) -> None:
+    model, settings, y, kind, reason = WRONG[case]
+    with pytest.raises(kind) as caught:
+        check_model(model(), settings, (4,), y)
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_samples_of_another_shape_are_refused() -> None:
+    with pytest.raises(ModelError, match=r"takes samples of shape \(4,\), the data has \(28, 28, 1\)"):
+        check_model(ending(10), training(), (28, 28, 1), CLASSES)
+
+
+def test_an_open_dimension_takes_any_length() -> None:
+    model = keras.Sequential([keras.Input((None, 3)), layers.GRU(4), layers.Dense(10, activation="softmax")])
+    check_model(model.to_json(), training(), (17, 3), CLASSES)
+
+
+def test_an_output_for_each_pixel_is_no_classification() -> None:
+    model = keras.Sequential([keras.Input((4, 4)), layers.Dense(10, activation="softmax")])
+    with pytest.raises(ModelError, match="add Flatten and Dense"):
+        check_model(model.to_json(), training(), (4, 4), CLASSES)
+
+
+def test_two_outputs_cannot_be_trained() -> None:
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, [layers.Dense(1)(inputs), layers.Dense(1)(inputs)])
+    with pytest.raises(ModelError, match="1 inputs and 2 outputs"):
+        check_model(model.to_json(), training(), (4,), CLASSES)

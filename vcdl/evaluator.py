@@ -1,0 +1,119 @@
+"""Measures versions of the weights on held-out data, in a process of its own: beside assimilation, never in front of it.
+
+`python -m vcdl.evaluator RUN_FOLDER` follows the journal: every `evaluation_wanted` without a `version_evaluated` is measured from
+its snapshot. It may be killed and started again at any moment, and ends when its standard input closes.
+"""
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vcdl.coordinator import VALIDATION
+from vcdl.errors import VcdlError
+from vcdl.events import EvaluationWanted, VersionEvaluated
+from vcdl.job import Job, load_job
+from vcdl.journal import Journal
+from vcdl.prepared import Prepared
+from vcdl.run_folder import RunFolder
+from vcdl.weights import assign, read_weights
+from vcdl.workunit import Named, Training
+
+_BATCH_SIZE = 256
+_POLL_S = 0.1
+
+
+class Evaluator:
+    """Evaluates the versions one job asks for."""
+
+    def __init__(self, folder: RunFolder, job: Job) -> None:
+        from vcdl.client.compile import compile_model
+        from vcdl.client.model import load_model
+        from vcdl.data.npz_file import read_split
+        from vcdl.normalise import normalise
+
+        self._folder = folder
+        self._journal = Journal.at(folder.journal_file)
+        self._wanted: dict[tuple[int, str], EvaluationWanted] = {}
+        self._last_id = 0
+        prepared = Prepared.read(folder)
+        self._classifies = job.data.task == "classification"
+        self._model = load_model(folder.model_file.read_text())
+        compile_model(self._model, _metrics_only(prepared.training(job), self._classifies))
+        x, y = read_split(folder.validation_file)
+        x = normalise(x, prepared.normalisation)
+        sample = _sample(len(x), job.validate_.samples, job.seed)
+        self._data = {VALIDATION: (x[sample], y[sample]), "final_validation": (x, y)}
+        if prepared.has_test:
+            x_test, y_test = read_split(folder.test_file)
+            self._data["test"] = (normalise(x_test, prepared.normalisation), y_test)
+
+    def run_once(self) -> int:
+        """Evaluate what is wanted now; returns how many versions that were."""
+        for recorded in self._journal.read(self._last_id):
+            self._last_id = recorded.id
+            match recorded.event:
+                case EvaluationWanted(version, _, split):
+                    self._wanted[version, split] = recorded.event
+                case VersionEvaluated(version=version, split=split):
+                    self._wanted.pop((version, split), None)
+        wanted = list(self._wanted.values())
+        for evaluation in wanted:
+            self._journal.append(self._evaluate(evaluation))
+            del self._wanted[evaluation.version, evaluation.split]
+        return len(wanted)
+
+    def _evaluate(self, wanted: EvaluationWanted) -> VersionEvaluated:
+        begin_s = time.perf_counter()
+        vector, _ = read_weights(self._folder.snapshot(wanted.version), self._model.count_params())
+        assign(self._model, vector)
+        x, y = self._data[wanted.split]
+        measured: dict[str, Any] = self._model.evaluate(x, y, batch_size=_BATCH_SIZE, verbose=0, return_dict=True)
+        return VersionEvaluated(
+            version=wanted.version,
+            epoch=wanted.epoch,
+            split=wanted.split,
+            samples=len(x),
+            loss=float(measured["loss"]),
+            accuracy=float(measured["accuracy"]) if self._classifies else None,
+            evaluation_s=time.perf_counter() - begin_s,
+        )
+
+
+def _metrics_only(training: Training, classifies: bool) -> Training:
+    metrics = (Named("accuracy"),) if classifies else ()
+    return Training(training.optimizer, training.learning_rate, 1, 1, training.loss, metrics)
+
+
+def _sample(count: int, samples: int | str, seed: int) -> Any:
+    """The same random part of the validation set each time."""
+    if isinstance(samples, str) or samples >= count:
+        return slice(None)
+    return np.sort(np.random.default_rng([seed, count]).permutation(count)[:samples])
+
+
+def _exit_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+def main(path: str) -> int:
+    """Evaluate until the standard input closes."""
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    try:
+        folder = RunFolder.existing(Path(path))
+        evaluator = Evaluator(folder, load_job(folder.job_file))
+        while True:
+            if not evaluator.run_once():
+                time.sleep(_POLL_S)
+    except VcdlError as error:
+        print(f"evaluator: {error}", file=sys.stderr, flush=True)
+        return int(error.exit_code)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

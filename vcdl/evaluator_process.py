@@ -1,0 +1,57 @@
+"""The evaluator as a child of a local run: started, watched, started again when it dies, ended with the run."""
+
+import os
+import subprocess
+import sys
+from typing import IO
+
+from vcdl.errors import GridError
+from vcdl.grids.worker_process import limit_threads
+from vcdl.run_folder import RunFolder
+
+_DEATHS_ALLOWED = 5
+"""In a row without an evaluation between them."""
+
+
+class EvaluatorProcess:
+    """Keeps one evaluator running."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._log: IO[bytes] = folder.workers_log.open("ab")
+        self._deaths = 0
+        self._process = self._start()
+
+    def watch(self, evaluated: bool) -> None:
+        """Start it again when it died; `evaluated`: something was evaluated since the last look. Raises GridError."""
+        self._deaths = 0 if evaluated else self._deaths
+        status = self._process.poll()
+        if status is None:
+            return
+        self._deaths += 1
+        if self._deaths > _DEATHS_ALLOWED:
+            raise GridError(
+                f"the evaluator died {self._deaths} times in a row, the last time with status {status}: "
+                f"{self._folder.workers_log} says why"
+            )
+        self._process.stdin.close()  # type: ignore[union-attr]
+        self._process = self._start()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._process.stdin.close()  # type: ignore[union-attr]
+        self._log.close()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                [sys.executable, "-m", "vcdl.evaluator", str(self._folder.path)],
+                stdin=subprocess.PIPE,
+                stdout=self._log,
+                stderr=self._log,
+                env={**os.environ, **limit_threads(1)},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise GridError(f"cannot start the evaluator process: {error}; free some memory") from error

@@ -1,0 +1,1 @@
+"""Grids: what carries workunits to clients and results back."""

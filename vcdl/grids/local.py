@@ -1,0 +1,271 @@
+"""The embedded local grid: worker processes on this machine, a slot folder for each subtask that is out.
+
+What it must remember lies in two folders, so that a run that was killed goes on: `slots/<workunit>/` with the logical files and the
+client's checkpoint, and `uploads/<workunit>.h5`, moved there when the client is done and kept until the result is in the store.
+"""
+
+import contextlib
+import os
+import selectors
+import shutil
+import time
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcdl.errors import GridError
+from vcdl.events import WorkunitSent
+from vcdl.grids.base import GaveUp, Grid, Outcome, Staged, Uploaded
+from vcdl.grids.worker_process import WorkerProcess
+from vcdl.onlooker import RunningTask
+from vcdl.run_folder import RunFolder, folder_error
+from vcdl.workunit import INPUT_FILES, OUTPUT_FILE
+
+_START_ATTEMPTS = 3
+"""Workers that die one after the other before they are ready: then none will ever be."""
+_QUIT_TIMEOUT_S = 20.0
+"""For a checkpoint of the largest models; a worker that takes longer is killed and its subtask begins again."""
+
+
+@dataclass(frozen=True)
+class LocalSettings:
+    """How the local grid runs."""
+
+    workers: int
+    threads: int
+    """Per worker."""
+    ahead: int
+    """Subtasks kept ready beyond those that run."""
+    timeout_s: float
+    """Of a subtask, from its begin on a worker."""
+
+
+class LocalGrid(Grid):
+    """Worker processes of this machine. Used by one thread; `close` leaves no process behind."""
+
+    def __init__(self, folder: RunFolder, settings: LocalSettings) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._selector = selectors.DefaultSelector()
+        self._workers: list[WorkerProcess] = []
+        self._deaths_at_start = 0
+        self._started = 0
+        self._known: dict[str, Staged | None] = {}
+        self._waiting: deque[str] = deque()
+        self._outcomes: dict[str, Outcome] = {}
+        self._sent: list[WorkunitSent] = []
+        self._delivered: dict[str, set[Path]] = {}
+        self._log = folder.workers_log.open("ab")
+
+    def start(self) -> None:
+        """Take up what an earlier process left, and start the workers. Raises GridError."""
+        for upload in sorted(self._folder.uploads.glob("*.h5"), key=lambda path: path.stat().st_mtime_ns):
+            self._known[upload.stem] = None
+            self._outcomes[upload.stem] = Uploaded(upload.stem, upload, upload.stat().st_size)
+        while len(self._workers) < self._settings.workers:
+            self._start_worker()
+
+    # -- the contract of a grid
+
+    def submit(self, staged: Sequence[Staged]) -> None:
+        for item in staged:
+            name = item.workunit.name
+            if name not in self._known:
+                self._known[name] = item
+                self._waiting.append(name)
+        self._hand_out()
+
+    def has(self, workunit: str) -> bool:
+        return workunit in self._known
+
+    def claim(self) -> list[Outcome]:
+        self.wait(0)
+        return list(self._outcomes.values())
+
+    def sent(self) -> list[WorkunitSent]:
+        sent, self._sent = self._sent, []
+        return sent
+
+    def done(self, workunit: str) -> None:
+        (self._folder.uploads / f"{workunit}.h5").unlink(missing_ok=True)
+        self._outcomes.pop(workunit, None)
+        self._known.pop(workunit, None)
+        if not any(worker.workunit == workunit for worker in self._workers):
+            shutil.rmtree(self._slot(workunit), ignore_errors=True)
+
+    def cancel(self, workunits: Collection[str]) -> None:
+        for worker in self._workers:
+            if worker.workunit in workunits:
+                worker.say(do="quit")
+        for workunit in workunits:
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(workunit)
+            self.done(workunit)
+
+    def open_wanted(self) -> int:
+        return self._settings.workers + self._settings.ahead
+
+    # -- running
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until a worker says something, at most `timeout_s`, and take it in. Raises GridError."""
+        for key, _ in self._selector.select(timeout_s):
+            self._listen_to(key.data)
+        now_s = time.time()
+        for worker in list(self._workers):
+            if worker.workunit is not None and now_s - worker.since_s > self._settings.timeout_s:
+                self._replace(worker, f"no result after {self._settings.timeout_s:g} s (grid > timeout_s)")
+        self._hand_out()
+
+    @property
+    def waiting(self) -> int:
+        """Workunits that no worker has begun with."""
+        return len(self._waiting)
+
+    def running(self) -> list[RunningTask]:
+        return [
+            RunningTask(worker.workunit, worker.name, worker.fraction, worker.since_s)
+            for worker in self._workers
+            if worker.workunit is not None
+        ]
+
+    def pause(self) -> None:
+        """Let every worker write a checkpoint and stop; what they had begun goes on from there in the next session."""
+        self._waiting.clear()
+        for worker in self._workers:
+            worker.say(do="quit")
+        deadline_s = time.time() + _QUIT_TIMEOUT_S
+        while any(worker.workunit for worker in self._workers) and time.time() < deadline_s:
+            for key, _ in self._selector.select(0.1):
+                worker = key.data
+                self._take_in(worker, *worker.hear())
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in self._workers:
+            self._selector.unregister(worker)
+            worker.kill()
+        self._workers.clear()
+        self._selector.close()
+        self._log.close()
+
+    def _listen_to(self, worker: WorkerProcess) -> None:
+        dead = self._take_in(worker, *worker.hear())
+        if dead:
+            self._replace(worker, None)
+
+    def _take_in(self, worker: WorkerProcess, messages: list[dict[str, object]], dead: bool) -> bool:
+        for message in messages:
+            match message:
+                case {"event": "ready"}:
+                    worker.ready, self._deaths_at_start = True, 0
+                case {"event": "progress", "fraction": float() | int() as fraction}:
+                    worker.fraction = float(fraction)
+                case {"event": "done"}:
+                    self._uploaded(worker)
+                case {"event": "quit"}:
+                    self._forget_slot_unless_open(worker)
+                case {"event": "failed", "reason": str() as reason}:
+                    self._gave_up(worker, reason)
+        return dead
+
+    def _uploaded(self, worker: WorkerProcess) -> None:
+        workunit, worker.workunit = worker.workunit, None
+        if workunit is None:
+            return
+        if workunit in self._known:
+            upload = self._folder.uploads / f"{workunit}.h5"
+            try:
+                (self._slot(workunit) / OUTPUT_FILE).replace(upload)
+                self._outcomes[workunit] = Uploaded(workunit, upload, upload.stat().st_size)
+            except OSError as error:
+                self._outcomes[workunit] = GaveUp(workunit, f"its {OUTPUT_FILE} cannot be taken over: {error}")
+        shutil.rmtree(self._slot(workunit), ignore_errors=True)
+
+    def _gave_up(self, worker: WorkerProcess, reason: str) -> None:
+        workunit, worker.workunit = worker.workunit, None
+        if workunit is not None:
+            shutil.rmtree(self._slot(workunit), ignore_errors=True)
+            if workunit in self._known:
+                self._outcomes[workunit] = GaveUp(workunit, reason)
+
+    def _forget_slot_unless_open(self, worker: WorkerProcess) -> None:
+        workunit, worker.workunit = worker.workunit, None
+        if workunit is not None and workunit not in self._known:
+            shutil.rmtree(self._slot(workunit), ignore_errors=True)
+
+    # -- workers
+
+    def _start_worker(self) -> None:
+        self._started += 1
+        try:
+            worker = WorkerProcess.start(f"worker-{self._started}", self._settings.threads, self._log)
+        except OSError as error:
+            raise GridError(
+                f"cannot start a worker process: {error}; free some memory or lower grid > workers"
+            ) from error
+        self._workers.append(worker)
+        self._selector.register(worker, selectors.EVENT_READ, worker)
+
+    def _replace(self, worker: WorkerProcess, reason: str | None) -> None:
+        self._selector.unregister(worker)
+        self._workers.remove(worker)
+        status = worker.kill()
+        self._delivered.pop(worker.name, None)
+        if not worker.ready:
+            self._deaths_at_start += 1
+            if self._deaths_at_start >= _START_ATTEMPTS:
+                raise GridError(
+                    f"{_START_ATTEMPTS} worker processes died before they were ready (the last with {_how_it_died(status)}): "
+                    f"{self._folder.workers_log} says why"
+                )
+        self._gave_up(worker, reason or f"its worker died ({_how_it_died(status)})")
+        self._start_worker()
+
+    def _hand_out(self) -> None:
+        for worker in self._workers:
+            if not self._waiting:
+                return
+            if worker.ready and worker.workunit is None:
+                workunit = self._waiting.popleft()
+                staged = self._known[workunit]
+                if staged is not None:
+                    self._prepare_slot(staged)
+                    worker.train(workunit, self._slot(workunit))
+                    self._sent.append(WorkunitSent(workunit, worker.name, self._bytes_down(worker.name, staged)))
+
+    def _prepare_slot(self, staged: Staged) -> None:
+        """A folder with just the logical files; one that is there already holds a checkpoint to go on from."""
+        slot = self._slot(staged.workunit.name)
+        description, *logical = (slot / name for name in INPUT_FILES)
+        try:
+            slot.mkdir(exist_ok=True)
+            for target, source in zip(logical, (staged.model, staged.params, staged.shard), strict=True):
+                if not target.exists():
+                    _link(source, target)
+            description.write_text(staged.workunit.to_json())
+        except OSError as error:
+            raise folder_error(slot, error) from error
+
+    def _bytes_down(self, worker: str, staged: Staged) -> int:
+        """What a client would download: params and description, model and shard only where it has not got them (sticky)."""
+        have = self._delivered.setdefault(worker, set())
+        new = {staged.model, staged.shard} - have
+        have |= new
+        fresh = sum(path.stat().st_size for path in (staged.params, *new))
+        return fresh + len(staged.workunit.to_json().encode())
+
+    def _slot(self, workunit: str) -> Path:
+        return self._folder.slots / workunit
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without hard links
+        shutil.copyfile(source, target)
+
+
+def _how_it_died(status: int) -> str:
+    return f"signal {-status}" if status < 0 else f"exit status {status}"

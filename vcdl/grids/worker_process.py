@@ -1,0 +1,87 @@
+"""One worker of the local grid: a process that trains what it is told over a pipe, one JSON object a line.
+
+The protocol is described in vcdl/client/worker.py. The worker exits when its standard input closes, so it cannot outlive
+this process, whatever ends it.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+
+@dataclass
+class WorkerProcess:
+    """A running client and what it is busy with."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    ready: bool = False
+    workunit: str | None = None
+    fraction: float = 0.0
+    since_s: float = 0.0
+    """Unix time at which it began with the workunit."""
+    _pending: bytes = b""
+
+    @classmethod
+    def start(cls, name: str, threads: int, log: IO[bytes]) -> "WorkerProcess":
+        """Start a worker; it says `ready` once Keras is imported. Raises OSError."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "vcdl.client.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env={**os.environ, **limit_threads(threads)},
+            start_new_session=True,  # Ctrl-C is for the parent, which ends its workers in good order
+        )
+        os.set_blocking(process.stdout.fileno(), False)  # type: ignore[union-attr]
+        return cls(name, process)
+
+    def fileno(self) -> int:
+        """Of what the worker says, for a selector."""
+        return self.process.stdout.fileno()  # type: ignore[union-attr]
+
+    def say(self, **command: Any) -> None:
+        """Send a command; one to a worker that has just died is dropped, its death shows on its own."""
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps(command).encode() + b"\n")  # type: ignore[union-attr]
+            self.process.stdin.flush()  # type: ignore[union-attr]
+
+    def train(self, workunit: str, folder: Path) -> None:
+        """Begin with a workunit whose files lie in `folder`."""
+        self.workunit, self.fraction, self.since_s = workunit, 0.0, time.time()
+        self.say(do="train", folder=str(folder))
+
+    def hear(self) -> tuple[list[dict[str, Any]], bool]:
+        """What the worker has said since, and whether it is dead."""
+        try:
+            data = os.read(self.fileno(), 1 << 16)
+        except BlockingIOError:
+            return [], False
+        *lines, self._pending = (self._pending + data).split(b"\n")
+        return [json.loads(line) for line in lines if line], not data
+
+    def kill(self) -> int:
+        """End the process at once; returns its exit status, negative for a signal."""
+        with contextlib.suppress(OSError):
+            self.process.kill()
+        status = self.process.wait()
+        self.process.stdin.close()  # type: ignore[union-attr]
+        self.process.stdout.close()  # type: ignore[union-attr]
+        return status
+
+
+def limit_threads(threads: int) -> dict[str, str]:
+    """Environment that keeps any Keras backend to `threads` cores; read when the backend is imported."""
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "OPENBLAS_NUM_THREADS": str(threads),
+        "TF_NUM_INTRAOP_THREADS": str(threads),
+        "TF_NUM_INTEROP_THREADS": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }

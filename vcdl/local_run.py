@@ -1,0 +1,160 @@
+"""A job on the embedded local grid: one process is coordinator, work generator and assimilator; workers and evaluator are its children."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+
+from vcdl.assimilator import Assimilator
+from vcdl.checks import UploadCheck
+from vcdl.coordinator import EVERY_EPOCH, Coordinator, Plan, StopReason, is_validated
+from vcdl.evaluator_process import EvaluatorProcess
+from vcdl.events import Recorded, RunPaused, RunStarted, VersionEvaluated
+from vcdl.grids.local import LocalGrid, LocalSettings
+from vcdl.job import Job, load_job
+from vcdl.journal import Journal
+from vcdl.onlooker import Onlooker
+from vcdl.prepared import Prepared, prepare
+from vcdl.rules import VcAsgd
+from vcdl.run_folder import RunFolder
+from vcdl.snapshots import Snapshots
+from vcdl.stores import FileStore
+from vcdl.work_generator import WorkGenerator
+
+_WAIT_S = 0.1
+"""A worker's word ends the wait at once; this is how late an evaluation, a timeout or a stop request is seen."""
+
+
+class LocalRun:
+    """Runs the job of a folder; whoever calls it holds the folder's RunLock."""
+
+    def __init__(self, folder: RunFolder, onlooker: Onlooker) -> None:
+        self._folder = folder
+        self._onlooker = onlooker
+        self._job = load_job(folder.job_file)
+        self._interrupted: str | None = None
+
+    def run(self) -> StopReason | None:
+        """Run the job to its end and say why it ended; None: it was interrupted and can go on.
+
+        Raises a VcdlError when the run cannot go on; nothing that was assimilated is lost then.
+        """
+        self._folder.create()
+        self._folder.stop_request.unlink(missing_ok=True)
+        with ExitStack() as closing:
+            grid = LocalGrid(self._folder, _local_settings(self._job))
+            closing.callback(grid.close)
+            grid.start()  # the workers import Keras while the data is cut
+            prepared = prepare(self._folder, self._job, self._onlooker)
+            journal = Journal.at(self._folder.journal_file)
+            closing.callback(journal.close)
+            store = FileStore(self._folder.store, prepared.layout.size)
+            closing.callback(store.close)
+            evaluator = EvaluatorProcess(self._folder)
+            closing.callback(evaluator.close)
+            with self._signals_noted():
+                return self._loop(grid, evaluator, journal, store, prepared)
+
+    def _loop(
+        self, grid: LocalGrid, evaluator: EvaluatorProcess, journal: Journal, store: FileStore, prepared: Prepared
+    ) -> StopReason | None:
+        job, folder = self._job, self._folder
+        plan = plan_of(job, prepared.has_test)
+        coordinator = Coordinator(plan)
+        snapshots = Snapshots(folder, store, job.name, prepared.layout.fingerprint)
+        shards = tuple(folder.shard(number) for number in range(plan.shards))
+        generator = WorkGenerator(
+            job.name, job.seed, prepared.training(job), shards, folder, coordinator, journal, snapshots, grid
+        )
+        check = UploadCheck(
+            job.name, prepared.layout, prepared.shard_samples, job.training.local_epochs, prepared.initial_norm
+        )
+        alpha = None if job.update.alpha == "var" else float(job.update.alpha)
+        assimilator = Assimilator(
+            grid, store, journal, check, VcAsgd(alpha), plan.validate_every, snapshots.keep_newest
+        )
+        earlier = generator.follow()
+        self._show(earlier)
+        if coordinator.finished and coordinator.stopped is not None:
+            return StopReason(coordinator.stopped.reason)
+        journal.append(RunStarted(resumed=bool(earlier)))
+        if is_validated(plan.validate_every, store.version()):
+            snapshots.keep_newest()  # a killed process may have left out this one, and only this one
+        generator.resubmit()
+        self._onlooker.phase("starting the workers")
+        while not coordinator.finished:
+            if self._interrupted is None and folder.stop_request.exists():
+                self._interrupted = "stop was requested"
+            if self._interrupted is not None:
+                self._pause(grid, journal, generator)
+                return None
+            if coordinator.stopped is None:
+                assimilator.run_once()
+            new = generator.run_once(time.time())
+            journal.append(*grid.sent())
+            evaluator.watch(any(isinstance(recorded.event, VersionEvaluated) for recorded in new))
+            self._show(new)
+            with contextlib.suppress(Exception):
+                self._onlooker.tasks(grid.running(), grid.waiting)
+            if not coordinator.finished:
+                grid.wait(_WAIT_S)
+        return StopReason(coordinator.stopped.reason) if coordinator.stopped is not None else None
+
+    def _pause(self, grid: LocalGrid, journal: Journal, generator: WorkGenerator) -> None:
+        self._onlooker.phase("stopping: the workers write their checkpoints")
+        grid.pause()
+        journal.append(RunPaused(self._interrupted or "interrupted"))
+        self._show(generator.follow())
+        self._folder.stop_request.unlink(missing_ok=True)
+
+    def _show(self, events: Sequence[Recorded]) -> None:
+        if events:
+            with contextlib.suppress(Exception):  # losing the display never loses an update
+                self._onlooker.events(events)
+
+    @contextmanager
+    def _signals_noted(self) -> Iterator[None]:
+        """Ctrl-C, SIGTERM and SIGHUP end the run in good order; a second one ends it at once."""
+
+        def note(number: int, _frame: FrameType | None) -> None:
+            if self._interrupted is not None:
+                raise KeyboardInterrupt
+            self._interrupted = f"interrupted by {signal.Signals(number).name}"
+
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = {number: signal.signal(number, note) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def plan_of(job: Job, has_test: bool) -> Plan:
+    """What the coordinator must know of a job."""
+    every = job.validate_.every
+    return Plan(
+        job=job.name,
+        seed=job.seed,
+        shards=job.data.shards,
+        rolling=job.schedule.kind == "rolling",
+        validate_every=EVERY_EPOCH if every == "epoch" else 1 if every == "update" else int(every),
+        has_test=has_test,
+        epochs=job.stop.epochs,
+        target_accuracy=job.stop.target_accuracy,
+        wall_time_s=job.stop.wall_time_s,
+        patience_epochs=job.stop.patience,
+        tries=job.grid.tries,
+    )
+
+
+def _local_settings(job: Job) -> LocalSettings:
+    return LocalSettings(
+        workers=len(os.sched_getaffinity(0)) if job.grid.workers == "auto" else job.grid.workers,
+        threads=job.grid.threads,
+        ahead=0 if job.schedule.ahead == "auto" else job.schedule.ahead,
+        timeout_s=job.grid.timeout_s,
+    )

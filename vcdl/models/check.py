@@ -1,0 +1,118 @@
+"""Whether model, data and training settings belong together, found out before the first subtask."""
+
+from typing import Any
+
+import numpy as np
+
+from vcdl.client.compile import make_loss, make_metric, make_optimizer
+from vcdl.client.model import load_model
+from vcdl.data.dataset import Array
+from vcdl.errors import JobError, ModelError
+from vcdl.workunit import Training
+
+_BINARY = ("BinaryCrossentropy", "BinaryFocalCrossentropy", "Hinge", "SquaredHinge")
+"""Losses that compare one output with a label 0 or 1."""
+_ONE_HOT_METRICS = ("CategoricalAccuracy", "CategoricalCrossentropy", "TopKCategoricalAccuracy")
+_SPARSE = "sparse_categorical_crossentropy"
+
+
+def check_model(model_json: str, training: Training, input_shape: tuple[int, ...], y: Array) -> None:
+    """Check that the model takes samples of `input_shape`, that output and loss fit the labels, and Keras knows every name.
+
+    `y` is all labels that there are, shape (n,) or (n, outputs): integers are classes, floats numbers to predict.
+
+    Raises ModelError when the model must change, JobError when the training settings must.
+    """
+    model = load_model(model_json)
+    if len(model.inputs) != 1 or len(model.outputs) != 1:
+        raise ModelError(
+            f"the model has {len(model.inputs)} inputs and {len(model.outputs)} outputs: exactly one of each can be trained"
+        )
+    _check_input(tuple(model.inputs[0].shape[1:]), input_shape)
+    make_optimizer(training.optimizer, training.learning_rate)
+    loss = make_loss(training.loss)
+    metrics = [make_metric(metric) for metric in training.metrics]
+    output_shape = tuple(model.outputs[0].shape[1:])
+    if y.dtype.kind in "iu":
+        _check_classes(loss, training.loss.name, output_shape, y)
+        _check_probabilities(model, loss)
+        _check_sparse(metrics)
+    else:
+        _check_numbers(loss, training.loss.name, output_shape, y)
+    _try(loss, metrics, output_shape, y)
+
+
+def _check_input(expected: tuple[int | None, ...], given: tuple[int, ...]) -> None:
+    fits = len(expected) == len(given) and all(e in (None, g) for e, g in zip(expected, given, strict=True))
+    if not fits:
+        raise ModelError(
+            f"the model takes samples of shape {expected}, the data has {given}: begin the model with keras.Input({given})"
+        )
+
+
+def _check_classes(loss: Any, name: str, output_shape: tuple[int, ...], y: Array) -> None:
+    kind, last = type(loss).__name__, int(y.max())
+    if kind not in ("SparseCategoricalCrossentropy", *_BINARY):
+        raise JobError(f"training > loss: {name} does not fit labels that are whole numbers: use {_SPARSE}")
+    if len(output_shape) != 1:
+        raise ModelError(
+            f"the model ends in outputs of shape {output_shape}, expected one for each class: add Flatten and Dense({last + 1})"
+        )
+    outputs = output_shape[0]
+    if kind in _BINARY:
+        if outputs != 1 or last > 1:
+            raise JobError(
+                f"training > loss: {name} compares one output with labels 0 and 1; here are {outputs} outputs and labels "
+                f"0…{last}: use {_SPARSE}"
+            )
+    elif outputs <= last:
+        raise ModelError(
+            f"the model ends in {outputs} outputs, the data has labels 0…{last}: give the last layer {last + 1} units"
+        )
+
+
+def _check_probabilities(model: Any, loss: Any) -> None:
+    """A last Dense layer without activation gives logits; a loss that expects probabilities would learn nothing."""
+    config = model.layers[-1].get_config()
+    if "Crossentropy" not in type(loss).__name__ or loss.get_config().get("from_logits"):
+        return
+    if type(model.layers[-1]).__name__ == "Dense" and config["activation"] == "linear":
+        raise ModelError(
+            "the model ends in a Dense layer without activation, and the loss expects probabilities: give it softmax "
+            "(sigmoid for one output), or the loss `from_logits: true`"
+        )
+
+
+def _check_sparse(metrics: list[Any]) -> None:
+    for metric in metrics:
+        if type(metric).__name__ in _ONE_HOT_METRICS:
+            raise JobError(
+                f"training > metrics: {metric.name} wants one-hot labels, the data has whole numbers: "
+                f"did you mean 'sparse_{metric.name}'?"
+            )
+
+
+def _check_numbers(loss: Any, name: str, output_shape: tuple[int, ...], y: Array) -> None:
+    if type(loss).__name__ == "SparseCategoricalCrossentropy":
+        raise JobError(f"training > loss: {name} is for classes, the task is a regression: use mean_squared_error")
+    wanted = y.shape[1:] or (1,)
+    if output_shape != wanted:
+        raise ModelError(
+            f"the model ends in outputs of shape {output_shape}, a sample of the data has {wanted} numbers to predict: "
+            f"give the last layer {int(np.prod(wanted))} units"
+        )
+
+
+def _try(loss: Any, metrics: list[Any], output_shape: tuple[int, ...], y: Array) -> None:
+    """Two samples through loss and metrics: whatever else does not fit shows here."""
+    import keras
+
+    labels = keras.ops.convert_to_tensor(y[:2].reshape(-1, 1) if y.ndim == 1 else y[:2])
+    outputs = keras.ops.full((len(y[:2]), *output_shape), 1.0 / output_shape[-1])
+    tried: list[Any] = [loss, *(metric for metric in metrics if not isinstance(metric, str))]
+    for part in tried:
+        try:
+            part(labels, outputs)
+        except Exception as error:  # Keras and its backend each have their own exceptions for shapes that do not fit
+            reason = " ".join(str(error).split())[:300]
+            raise JobError(f"training: {part.name} does not fit labels of shape {y.shape}: {reason}") from error

@@ -1,0 +1,27 @@
+"""How every built-in model begins and ends: from any input, to class probabilities or to plain numbers."""
+
+from typing import Any
+
+from vcdl.errors import ModelError
+
+
+def images(inputs: Any, builtin: str) -> Any:
+    """The input as images (height, width, channels); grey images without a channel axis get one. Raises ModelError."""
+    from keras import layers
+
+    shape = tuple(inputs.shape[1:])
+    if len(shape) == 2:
+        return layers.Reshape((*shape, 1), name="grey")(inputs)
+    if len(shape) != 3:
+        raise ModelError(
+            f"{builtin} takes images of shape (height, width, channels), a sample of the data has {shape}: use mlp"
+        )
+    return inputs
+
+
+def output_layer(outputs: int, task: str, initializer: str) -> Any:
+    """The last layer: softmax over `outputs` classes, or `outputs` numbers for a regression."""
+    from keras import layers
+
+    activation = "softmax" if task == "classification" else "linear"
+    return layers.Dense(outputs, activation=activation, kernel_initializer=initializer, name="output")

@@ -1,0 +1,22 @@
+"""A multi-layer perceptron, for tables and for a first try on anything."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from vcdl.models.ending import output_layer
+
+
+def mlp(
+    input_shape: tuple[int, ...], outputs: int, task: str, units: Sequence[int] = (128,), dropout: float = 0.0
+) -> Any:
+    """Flatten, then for each of `units` a dense ReLU layer and, when it is not 0, dropout."""
+    import keras
+    from keras import layers
+
+    inputs = keras.Input(input_shape, name="input")
+    x = layers.Flatten(name="flatten")(inputs)
+    for number, width in enumerate(units, start=1):
+        x = layers.Dense(width, activation="relu", kernel_initializer="he_normal", name=f"dense_{number}")(x)
+        if dropout:
+            x = layers.Dropout(dropout, name=f"dropout_{number}")(x)
+    return keras.Model(inputs, output_layer(outputs, task, "glorot_uniform")(x), name="mlp")

@@ -1,0 +1,86 @@
+"""A model from the user's own Python function, run on the server's side only; a volunteer gets the JSON it leads to."""
+
+import importlib
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from vcdl.errors import ModelError
+
+
+def call_builder(name: str, input_shape: tuple[int, ...], outputs: int, folder: Path | None) -> Any:
+    """The keras.Model that `module:function` returns, called with `(input_shape, outputs)`, or with nothing.
+
+    The module is looked for in `folder` first. Raises ModelError, with file and line when the user's code failed.
+    """
+    module_name, _, function_name = name.partition(":")
+    with _importable(folder):
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+                raise _failed(name, error) from error
+            where = f"in {folder} or " if folder else ""
+            raise ModelError(f"{name}: there is no module {error.name} {where}on the Python path") from error
+        except (Exception, SystemExit) as error:  # the user's module may fail in any way
+            raise _failed(name, error) from error
+        function = getattr(module, function_name, None)
+        if not callable(function):
+            raise ModelError(f"{name}: {module_name} has no function {function_name!r}")
+        arguments = (input_shape, outputs) if _takes_two(name, function) else ()
+        try:
+            model = function(*arguments)
+        except (Exception, SystemExit) as error:  # the user's function may fail in any way
+            raise _failed(name, error) from error
+    import keras
+
+    if not isinstance(model, keras.Model):
+        raise ModelError(f"{name} returned {type(model).__name__}, expected a keras.Model")
+    return model
+
+
+def _takes_two(name: str, function: Callable[..., Any]) -> bool:
+    signature = inspect.signature(function)
+    for arguments in ((), ((1,), 1)):
+        try:
+            signature.bind(*arguments)
+        except TypeError:
+            continue
+        return len(arguments) == 2
+    raise ModelError(f"{name} takes {signature}, expected no arguments or (input_shape, outputs)")
+
+
+def _failed(name: str, error: BaseException) -> ModelError:
+    """Names the innermost frame of the user's own code: neither Python's, nor an installed package's, nor ours."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
+    where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else name
+    if isinstance(error, SyntaxError) and error.filename:
+        where = f"{error.filename}:{error.lineno}"
+    reason = " ".join(str(error).split())[:300]
+    return ModelError(f"{where}: the model's function failed: {type(error).__name__}: {reason}")
+
+
+def _is_users(filename: str) -> bool:
+    ours = str(Path(__file__).parent.parent)
+    return not (
+        filename.startswith(("<", ours, sys.base_prefix)) or "site-packages" in filename or "dist-packages" in filename
+    )
+
+
+@contextmanager
+def _importable(folder: Path | None) -> Iterator[None]:
+    """With `folder` first on the module path, as for `python FILE` in it."""
+    if folder is None:
+        yield
+        return
+    before = list(sys.path)
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path[:] = before

@@ -1,0 +1,121 @@
+"""What is made once for a job before its first subtask: shards, held-out data, the model and version 0 of its weights.
+
+`prepared.json` is written last: a run that was killed before it is prepared anew, and finds the shards it had made.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from vcdl.errors import RunFolderError
+from vcdl.onlooker import Onlooker
+from vcdl.run_folder import RunFolder, folder_error
+from vcdl.stores.file import FileStore
+from vcdl.weights import Layout, Variable
+from vcdl.workunit import Normalisation, Training
+
+if TYPE_CHECKING:
+    from vcdl.job import Job
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Facts of a prepared job that are not in its job file."""
+
+    shard_samples: tuple[int, ...]
+    """By number of the shard."""
+    has_test: bool
+    normalisation: Normalisation
+    layout: Layout
+    initial_norm: float
+    """‖W‖₂ of version 0."""
+
+    def training(self, job: "Job") -> Training:
+        """What clients are told about training."""
+        return training_of(job, self.normalisation)
+
+    def write(self, folder: RunFolder) -> None:
+        """Raises OSError."""
+        temporary = folder.prepared_file.with_suffix(".tmp")
+        temporary.write_text(json.dumps({"format": _FORMAT, **asdict(self)}))
+        temporary.replace(folder.prepared_file)
+
+    @classmethod
+    def read(cls, folder: RunFolder) -> Self:
+        """Raises RunFolderError."""
+        try:
+            raw: dict[str, Any] = json.loads(folder.prepared_file.read_text())
+            norm = raw["normalisation"]
+            variables = (Variable(v["path"], tuple(v["shape"]), v["offset"]) for v in raw["layout"]["variables"])
+            return cls(
+                shard_samples=tuple(raw["shard_samples"]),
+                has_test=raw["has_test"],
+                normalisation=Normalisation(tuple(norm["scale"]), tuple(norm["offset"])),
+                layout=Layout(tuple(variables)),
+                initial_norm=raw["initial_norm"],
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunFolderError(
+                f"{folder.prepared_file} cannot be read ({error!r}): the run cannot go on; begin it anew with --out"
+            ) from error
+
+
+def training_of(job: "Job", normalisation: Normalisation) -> Training:
+    """The job's training settings, as clients get them."""
+    settings = job.training
+    return Training(
+        optimizer=settings.optimizer,
+        learning_rate=settings.learning_rate,
+        batch_size=settings.batch_size,
+        local_epochs=settings.local_epochs,
+        loss=settings.loss,
+        metrics=settings.metrics,
+        normalisation=normalisation,
+    )
+
+
+def prepare(folder: RunFolder, job: "Job", onlooker: Onlooker) -> Prepared:
+    """Make everything a job needs before its first subtask, unless it is there.
+
+    Raises DataError, ModelError, JobError, RunFolderError, StoreError.
+    """
+    if folder.prepared_file.exists():
+        return Prepared.read(folder)
+    import numpy as np
+
+    from vcdl.client.model import load_model
+    from vcdl.data import ensure_shards, load_dataset, normalisation_of, write_split
+    from vcdl.models import build_model_json, check_model, initial_weights
+
+    onlooker.phase(f"reading the data set {job.data.dataset or job.data.npz}")
+    dataset = load_dataset(job.data, job.seed)
+    normalisation = normalisation_of(dataset, job.data)
+    onlooker.phase("building the model")
+    model_json = build_model_json(job.model, dataset.input_shape, dataset.outputs, job.data.task)
+    labels = [y for y in (dataset.y_train, dataset.y_val, dataset.y_test) if y is not None]
+    check_model(model_json, training_of(job, normalisation), dataset.input_shape, np.concatenate(labels))
+    layout = Layout.of(load_model(model_json))
+    vector = initial_weights(model_json, job.seed)
+    onlooker.phase(f"cutting {len(dataset.x_train)} samples into {job.data.shards} shards")
+    try:
+        shards = ensure_shards(folder.shards, dataset, job.data, job.seed)
+        write_split(folder.validation_file, dataset.x_val, dataset.y_val)
+        if dataset.x_test is not None and dataset.y_test is not None:
+            write_split(folder.test_file, dataset.x_test, dataset.y_test)
+        folder.model_file.write_text(model_json)
+        store = FileStore(folder.store, layout.size)
+        store.create(vector)
+        store.close()
+        prepared = Prepared(
+            shard_samples=tuple(shard.samples for shard in shards),
+            has_test=dataset.x_test is not None,
+            normalisation=normalisation,
+            layout=layout,
+            initial_norm=float(np.linalg.norm(vector)),
+        )
+        prepared.write(folder)
+    except OSError as error:
+        raise folder_error(folder.path, error) from error
+    return prepared

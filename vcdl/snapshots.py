@@ -1,0 +1,41 @@
+"""Weights by version on disk, in the format clients download: written atomically, kept while something refers to them."""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from vcdl.run_folder import RunFolder, folder_error
+from vcdl.stores import WeightStore
+from vcdl.weights import ParamsHeader, write_weights
+
+_NAME = re.compile(r"params_v(\d{6,})\.h5")
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    """The snapshots of one job."""
+
+    folder: RunFolder
+    store: WeightStore
+    job: str
+    layout: str
+    """Fingerprint of the model's layout."""
+
+    def keep_newest(self) -> int:
+        """Keep the newest version and say which it is. Raises RunFolderError, StoreError."""
+        version = self.store.version()
+        if not self.folder.snapshot(version).exists():
+            version, vector = self.store.read()
+            header = ParamsHeader(self.job, version, self.layout).to_json()
+            try:
+                write_weights(self.folder.snapshot(version), vector, header)
+            except OSError as error:
+                raise folder_error(self.folder.snapshots, error) from error
+        return version
+
+    def discard_all_but(self, versions: Collection[int]) -> None:
+        """Remove the snapshots that nothing refers to."""
+        for path in self.folder.snapshots.iterdir():
+            match = _NAME.fullmatch(path.name)
+            if match is not None and int(match[1]) not in versions:
+                path.unlink(missing_ok=True)

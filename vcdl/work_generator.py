@@ -1,0 +1,92 @@
+"""Carries the coordinator's actions out: makes workunits, keeps snapshots, asks for evaluations, ends the job.
+
+The journal is written before the grid is told: what a killed process had announced and not handed over is handed over again
+by the next one (`resubmit`), and never the other way round.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from vcdl.coordinator import Action, CloseEpoch, Coordinator, Create, Evaluate, Finish, Stop
+from vcdl.events import EpochClosed, EvaluationWanted, Recorded, RunFinished, StopDecided, WorkunitCreated
+from vcdl.grids.base import Grid, Staged
+from vcdl.journal import Journal
+from vcdl.run_folder import RunFolder
+from vcdl.snapshots import Snapshots
+from vcdl.workunit import Training, Workunit
+
+
+@dataclass
+class WorkGenerator:
+    """Follows the journal of one job and acts on it."""
+
+    job: str
+    seed: int
+    training: Training
+    shard_files: tuple[Path, ...]
+    folder: RunFolder
+    coordinator: Coordinator
+    journal: Journal
+    snapshots: Snapshots
+    grid: Grid
+    _last_id: int = 0
+    _snapshots_in_use: frozenset[int] = frozenset()
+
+    def follow(self) -> Sequence[Recorded]:
+        """Fold what is new in the journal into the coordinator; returns it."""
+        new = self.journal.read(self._last_id)
+        for recorded in new:
+            self.coordinator.fold(recorded)
+            self._last_id = recorded.id
+        return new
+
+    def run_once(self, now_s: float) -> Sequence[Recorded]:
+        """Follow the journal and carry out what should be done now; returns the events that were new."""
+        new = list(self.follow())
+        while actions := self.coordinator.actions(now_s, self.grid.open_wanted()):
+            self._carry_out(actions)
+            new += self.follow()
+        in_use = frozenset(self.coordinator.versions_in_use)
+        if in_use != self._snapshots_in_use:
+            self.snapshots.discard_all_but(in_use)
+            self._snapshots_in_use = in_use
+        return new
+
+    def resubmit(self) -> None:
+        """Hand open workunits over that the grid does not know: an earlier process announced them and was killed."""
+        missing = [name for workunit, name in self.coordinator.open.items() if not self.grid.has(workunit)]
+        self.grid.submit([self._stage(n.epoch, n.shard, n.attempt, n.base_version) for n in missing])
+
+    def _carry_out(self, actions: Sequence[Action]) -> None:
+        self._create([action for action in actions if isinstance(action, Create)])
+        for action in actions:
+            match action:
+                case CloseEpoch(epoch):
+                    self.journal.append(EpochClosed(epoch, self.snapshots.keep_newest()))
+                case Evaluate(version, epoch, split):
+                    self.journal.append(EvaluationWanted(version, epoch, split))
+                case Stop(reason):
+                    self.grid.cancel(set(self.coordinator.open))
+                    self.journal.append(StopDecided(reason.value, self.snapshots.keep_newest()))
+                case Finish():
+                    self.journal.append(RunFinished())
+
+    def _create(self, creations: Sequence[Create]) -> None:
+        if not creations:
+            return
+        newest = self.snapshots.keep_newest()
+        staged = [
+            self._stage(c.epoch, c.shard, c.attempt, newest if c.base_version is None else c.base_version)
+            for c in creations
+        ]
+        self.journal.append(*(WorkunitCreated(item.workunit.name) for item in staged))
+        self.grid.submit(staged)
+
+    def _stage(self, epoch: int, shard: int, attempt: int, base_version: int) -> Staged:
+        """A workunit and its files; the same one again for the same numbers."""
+        seed = int(np.random.default_rng([self.seed, epoch, shard, attempt]).integers(2**31))
+        workunit = Workunit(self.job, epoch, shard, attempt, base_version, seed, self.training)
+        return Staged(workunit, self.folder.model_file, self.folder.snapshot(base_version), self.shard_files[shard])
