@@ -16,7 +16,7 @@ import numpy as np
 from vcdl.coordinator import VALIDATION
 from vcdl.errors import VcdlError
 from vcdl.events import EvaluationWanted, VersionEvaluated
-from vcdl.job import Job, load_job
+from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
 from vcdl.prepared import Prepared
 from vcdl.run_folder import RunFolder
@@ -106,7 +106,7 @@ def main(path: str) -> int:
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     try:
         folder = RunFolder.existing(Path(path))
-        evaluator = Evaluator(folder, load_job(folder.job_file))
+        evaluator = Evaluator(folder, load_frozen_job(folder.job_file))
         while True:
             if not evaluator.run_once():
                 time.sleep(_POLL_S)

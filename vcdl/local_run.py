@@ -14,7 +14,7 @@ from vcdl.coordinator import EVERY_EPOCH, Coordinator, Plan, StopReason, is_vali
 from vcdl.evaluator_process import EvaluatorProcess
 from vcdl.events import Recorded, RunPaused, RunStarted, VersionEvaluated
 from vcdl.grids.local import LocalGrid, LocalSettings
-from vcdl.job import Job, load_job
+from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
 from vcdl.onlooker import Onlooker
 from vcdl.prepared import Prepared, prepare
@@ -34,7 +34,7 @@ class LocalRun:
     def __init__(self, folder: RunFolder, onlooker: Onlooker) -> None:
         self._folder = folder
         self._onlooker = onlooker
-        self._job = load_job(folder.job_file)
+        self._job = load_frozen_job(folder.job_file)
         self._interrupted: str | None = None
 
     def run(self) -> StopReason | None:

@@ -20,7 +20,7 @@ INPUT_FILES = ("workunit.json", "model.json", "params.h5", "shard.npz")
 """Logical names of a workunit's inputs, the same on every grid."""
 OUTPUT_FILE = "update.h5"
 
-_NAME = re.compile(r"(?P<job>[a-z0-9][a-z0-9_-]*)_e(\d{4,})_s(\d{3,})_a(\d+)_v(\d{6,})")
+_NAME = re.compile(r"([a-z0-9][a-z0-9_-]*)_e([0-9]{4,})_s([0-9]{3,})_a([0-9]+)_v([0-9]{6,})")
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,7 @@ class Workunit:
                     local_epochs=_count(training, "local_epochs", at_least=1),
                     loss=_named(training["loss"]),
                     metrics=tuple(_named(metric) for metric in training["metrics"]),
-                    normalisation=Normalisation(
-                        tuple(float(v) for v in norm["scale"]), tuple(float(v) for v in norm["offset"])
-                    ),
+                    normalisation=Normalisation(_numbers(norm, "scale"), _numbers(norm, "offset")),
                 ),
             )
         except (TypeError, ValueError) as error:
@@ -176,7 +174,7 @@ class WorkunitName:
 def _object(text: str, what: str, keys: set[str]) -> dict[str, Any]:
     try:
         raw = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise WorkunitError(f"{what} is not JSON ({error}): it was cut short or overwritten") from error
     raw = _fields(raw, what, keys)
     if raw.pop("format") != FORMAT:
@@ -213,7 +211,19 @@ def _count(raw: dict[str, Any], key: str, at_least: int = 0) -> int:
 
 
 def _number(raw: dict[str, Any], key: str) -> float:
-    value = raw[key]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise WorkunitError(f"{key}: expected a finite number, got {str(value)[:100]!r}")
-    return float(value)
+    return _finite(raw[key], key)
+
+
+def _finite(value: Any, key: str) -> float:
+    try:
+        if not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value):
+            return float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        pass
+    raise WorkunitError(f"{key}: expected a finite number, got {str(value)[:100]!r}")
+
+
+def _numbers(raw: dict[str, Any], key: str) -> tuple[float, ...]:
+    if not isinstance(raw[key], list):
+        raise WorkunitError(f"{key}: expected a list of numbers, got {str(raw[key])[:100]!r}")
+    return tuple(_finite(value, key) for value in raw[key])

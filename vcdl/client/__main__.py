@@ -1,67 +1,91 @@
-"""`python -m vcdl.client [FOLDER]` trains the workunit in a folder by hand, the current one by default.
+"""`python -m vcdl.client [FOLDER]`: train the workunit in a folder by hand.
 
-Ctrl-C writes a checkpoint and ends; the same command goes on from there. Exit status: 0 update.h5 is written, 75 stopped with a
-checkpoint (try again), 1 the workunit cannot be trained (one line on standard error says why).
+Ctrl-C leaves a checkpoint; the same command goes on from it. Exit codes are those of `vcdl.errors.ExitCode`: 0 update.h5 is
+there, 1 the workunit cannot be trained (the last line says why), 2 wrong arguments, 3 and 5 its training settings or its model are
+not usable, 70 an unexpected error, 130 interrupted.
 """
 
+import argparse
 import os
 import signal
 import sys
-import time
+import traceback
 from pathlib import Path
 from types import FrameType
 
+from vcdl.client.describe import describe
 from vcdl.client.host import Request
+from vcdl.client.train import CHECKPOINT_EVERY_S, Outcome, train_workunit
+from vcdl.client.trainer import TrainerCache
+from vcdl.errors import ExitCode, VcdlError
+from vcdl.workunit import OUTPUT_FILE
 
-EXIT_STOPPED = 75
-"""EX_TEMPFAIL of sysexits.h."""
-_PRINT_EVERY_S = 1.0
-_PAUSE_S = 0.2
 
-
-class TerminalHost:
-    """A person at a terminal."""
+class Terminal:
+    """A person at a terminal: progress in plain lines, Ctrl-C to stop."""
 
     def __init__(self) -> None:
-        self._request = Request.GO
-        self._printed_s = 0.0
+        self._interrupted = False
 
-    def interrupt(self, _number: int, _frame: FrameType | None) -> None:
-        """Signal handler: quit at the next batch."""
-        self._request = Request.QUIT
-
-    def progress(self, fraction: float, samples: int) -> None:
-        now_s = time.monotonic()
-        if now_s - self._printed_s >= _PRINT_EVERY_S or fraction == 1:
-            self._printed_s = now_s
-            print(f"{fraction:6.1%}  {samples} samples", flush=True)
-
-    def checkpoint_made(self) -> None:
-        print("checkpoint written", flush=True)
+    def interrupt(self, _signal: int, _frame: FrameType | None) -> None:
+        """Stop after the running batch; a second signal stops at once."""
+        self._interrupted = True
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        print("stopping after this batch; once more stops at once", flush=True)
 
     def request(self) -> Request:
-        return self._request
+        return Request.QUIT if self._interrupted else Request.GO
 
-    def wait(self) -> None:
-        time.sleep(_PAUSE_S)
+    def progress(self, fraction: float, samples: int) -> None:
+        print(f"{fraction:6.1%}  {samples} samples", flush=True)
+
+    def checkpoint_made(self) -> None:
+        print("checkpoint", flush=True)
 
 
-def main(arguments: list[str]) -> int:
-    """Train one workunit; returns the exit status."""
+def main(arguments: list[str] | None = None) -> ExitCode:
+    """Train by hand; returns the exit code."""
+    options = _parser().parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    from vcdl.client.train import Outcome, TrainerCache, train_workunit
-    from vcdl.errors import VcdlError
-
-    host = TerminalHost()
-    signal.signal(signal.SIGINT, host.interrupt)
-    signal.signal(signal.SIGTERM, host.interrupt)
+    terminal = Terminal()
+    signal.signal(signal.SIGINT, terminal.interrupt)
+    signal.signal(signal.SIGTERM, terminal.interrupt)
     try:
-        outcome = train_workunit(Path(arguments[0] if arguments else "."), host, TrainerCache())
-    except (VcdlError, OSError) as error:
-        print(f"vcdl.client: {error}", file=sys.stderr)
-        return 1
-    return 0 if outcome is Outcome.DONE else EXIT_STOPPED
+        outcome = train_workunit(options.folder, terminal, TrainerCache(), options.checkpoint_every_s)
+    except VcdlError as error:
+        print(f"failed: {describe(error)}", file=sys.stderr)
+        return error.exit_code
+    except Exception as error:  # of Keras, its backend or the system
+        traceback.print_exc()
+        print(f"failed: {describe(error)}", file=sys.stderr)
+        return ExitCode.RUN_FAILED if isinstance(error, OSError | MemoryError) else ExitCode.BUG
+    if outcome is Outcome.QUIT:
+        print("stopped; the same command goes on from here")
+        return ExitCode.INTERRUPTED
+    print(f"100.0%  {OUTPUT_FILE} is written")
+    return ExitCode.OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m vcdl.client",
+        description="Train the workunit in a folder. Ctrl-C leaves a checkpoint; the same command goes on from it.",
+        epilog="Exit codes: 0 done, 1 the workunit cannot be trained, 2 wrong arguments, 3 bad settings, 5 bad model, "
+        "70 unexpected error, 130 interrupted.",
+    )
+    parser.add_argument(
+        "folder", nargs="?", type=Path, default=Path(), help="with the workunit's files (default: here)"
+    )
+    parser.add_argument(
+        "--checkpoint-every-s",
+        type=float,
+        default=CHECKPOINT_EVERY_S,
+        metavar="S",
+        help="seconds of training that a kill may lose (default: %(default)s)",
+    )
+    return parser
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -1,9 +1,12 @@
-"""The client's checkpoint: everything that is needed to go on in the middle of a local epoch, in one `.npz` without pickle.
+"""A workunit that was begun: an `.npz` beside its inputs, written atomically, that a new process goes on from.
 
-It is written atomically, and one that is damaged or of another workunit is ignored: training then starts over.
+Arrays only (`allow_pickle=False`), each with the checksum of its zip entry. One array, `header`, is JSON in UTF-8. A checkpoint
+that is damaged or of another workunit is left aside with a note: training then starts over, which costs time and nothing else.
 """
 
+import hashlib
 import json
+import logging
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,53 +15,97 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from vcdl.client.inputs import UNREADABLE
+from vcdl.client.trainer import TrainerState
+from vcdl.workunit import Workunit
 
-FILE = "checkpoint.npz"
+CHECKPOINT_FILE = "checkpoint.npz"
+_FORMAT = 1
+_HEADER_LIMIT_BYTES = 10_000
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where in the workunit the training is."""
+    """How far the training of a workunit has come."""
 
-    workunit: str
-    local_epoch: int
-    """From 0."""
-    sample: int
-    """Of the local epoch's order: the next batch begins here."""
-    samples: int
-    """Seen so far, over all local epochs."""
-    loss: float
-    """Mean of the current local epoch so far."""
-    train_s: float
+    samples: int = 0
+    """Trained so far, over all local epochs; it fixes local epoch and batch."""
+    loss_sum: float = 0.0
+    """Of the samples of the newest local epoch."""
+    train_s: float = 0.0
+    """Seconds of training, over all restarts, pauses left out."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A position and the values of all variables of model and optimizer there, in Keras' order."""
+    """Where a workunit stands, and the trainer's state at that point."""
 
     position: Position
-    variables: tuple[Array, ...]
+    state: TrainerState
 
-    def write(self, folder: Path) -> None:
-        """Raises OSError and leaves the earlier checkpoint."""
-        temporary = folder / f".{FILE}.{os.getpid()}.tmp"
-        arrays = {f"v{number:05d}": value for number, value in enumerate(self.variables)}
+    def write(self, folder: Path, workunit: Workunit) -> None:
+        """Write it so that a kill or a power cut leaves the old one or the new one. Raises OSError and leaves nothing behind."""
+        header = {"format": _FORMAT, "workunit": _digest(workunit), "position": asdict(self.position)}
+        arrays: dict[str, npt.NDArray[Any]] = {
+            "header": np.frombuffer(json.dumps(header).encode(), np.uint8),
+            "weights": self.state.weights,
+            **{f"optimizer_{i}": value for i, value in enumerate(self.state.optimizer)},
+            **{f"seed_{i}": value for i, value in enumerate(self.state.seeds)},
+        }
+        path = folder / CHECKPOINT_FILE
+        temporary = folder / f".{CHECKPOINT_FILE}.{os.getpid()}.tmp"
         try:
             with temporary.open("wb") as file:
-                np.savez(file, position=np.array(json.dumps(asdict(self.position))), **arrays)  # type: ignore[arg-type]
-            temporary.replace(folder / FILE)
-        finally:
+                np.savez(file, allow_pickle=False, **arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
             temporary.unlink(missing_ok=True)
+            raise
 
     @classmethod
-    def read(cls, folder: Path, workunit: str, like: tuple[Array, ...]) -> Self | None:
-        """The checkpoint of this workunit whose variables are shaped `like` those of the model; None when there is none."""
+    def read(cls, folder: Path, workunit: Workunit, like: TrainerState) -> Self | None:
+        """The checkpoint of this workunit whose state fits `like`; None, with a note in the log, when there is none to use."""
+        path = folder / CHECKPOINT_FILE
         try:
-            with np.load(folder / FILE, allow_pickle=False) as file:
-                position = Position(**json.loads(str(file["position"])))
-                variables = tuple(file[f"v{number:05d}"] for number in range(len(like)))
-        except Exception:  # whatever is wrong with it: start over
+            with np.load(path, allow_pickle=False) as file:
+                header = _header(file)
+                if header["workunit"] != _digest(workunit):
+                    raise ValueError("it belongs to another workunit")
+                state = TrainerState(
+                    file["weights"],
+                    tuple(file[f"optimizer_{i}"] for i in range(len(like.optimizer))),
+                    tuple(file[f"seed_{i}"] for i in range(len(like.seeds))),
+                )
+                position = Position(**header["position"])
+            if not state.fits(like) or state.weights.dtype != np.float32:
+                raise ValueError("it belongs to another model or optimizer")
+            return cls(position, state)
+        except FileNotFoundError:
             return None
-        fits = all(v.shape == e.shape and v.dtype == e.dtype for v, e in zip(variables, like, strict=True))
-        return cls(position, variables) if fits and position.workunit == workunit else None
+        except (*UNREADABLE, KeyError, TypeError) as error:
+            _log.warning("%s cannot be used (%s): training starts over", CHECKPOINT_FILE, error)
+            return None
+
+
+def remove_checkpoint(folder: Path) -> None:
+    """Remove the checkpoint, and whatever a killed process was writing."""
+    (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
+    for left in folder.glob(".*.tmp"):
+        left.unlink(missing_ok=True)
+
+
+def _header(file: Any) -> dict[str, Any]:
+    raw = file["header"]
+    if raw.dtype != np.uint8 or raw.size > _HEADER_LIMIT_BYTES:
+        raise ValueError("its header is damaged")
+    header = json.loads(raw.tobytes())
+    if header["format"] != _FORMAT:
+        raise ValueError(f"it is of format {header['format']!r}, this version reads {_FORMAT}")
+    return dict(header)
+
+
+def _digest(workunit: Workunit) -> str:
+    return hashlib.sha256(workunit.to_json().encode()).hexdigest()

@@ -1,36 +1,32 @@
-"""All a client knows of the machine that runs it: it reports progress, and it is asked to go on, pause, quit or finish."""
+"""What a client knows of whoever runs it: a terminal, the local grid, BOINC. Nothing else of the host reaches the training."""
 
 from enum import Enum
 from typing import Protocol
 
 
 class Request(Enum):
-    """What the host wants of the client; looked at between two batches."""
+    """What the host wants done with the workunit that is being trained."""
 
     GO = "go"
     PAUSE = "pause"
-    """Wait, and use no processor."""
+    """Wait, without using the processor, until the host says something else."""
     QUIT = "quit"
-    """Write a checkpoint and end; the workunit is gone on with later."""
+    """Leave a checkpoint and stop; the workunit is continued later, maybe by another process."""
     FINISH = "finish"
-    """Upload what there is: the machine is about to go."""
+    """Stop and upload what has been trained so far, with the fraction that it is."""
 
 
 class Host(Protocol):
-    """The small protocol between the client and whatever started it."""
+    """Three calls, all made from the thread that trains, all of them quick."""
+
+    def request(self) -> Request:
+        """Asked before each batch, and ten times a second while paused."""
+        ...
 
     def progress(self, fraction: float, samples: int) -> None:
-        """How much of the workunit is done; called after every batch, the host decides what to pass on."""
+        """`fraction` of the workunit, 0 to 1, and the samples trained so far; at most four times a second."""
         ...
 
     def checkpoint_made(self) -> None:
-        """The work so far survives a kill from now on."""
-        ...
-
-    def request(self) -> Request:
-        """What the host wants now."""
-        ...
-
-    def wait(self) -> None:
-        """Sleep until the request may have changed."""
+        """From now on a kill loses only what is trained after this moment."""
         ...

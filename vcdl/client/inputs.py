@@ -1,5 +1,7 @@
-"""Reads a workunit's folder strictly: what does not fit together is refused before anything is trained."""
+"""Read a workunit's input files strictly: what is damaged, foreign or does not fit is refused before any training."""
 
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,67 +11,85 @@ import numpy.typing as npt
 
 from vcdl.errors import WeightsFileError, WorkunitError
 from vcdl.normalise import normalise
-from vcdl.weights import ParamsHeader, Vector, read_weights
-from vcdl.workunit import Normalisation, Workunit
+from vcdl.weights import Layout, ParamsHeader, Vector, read_weights
+from vcdl.workunit import INPUT_FILES, Normalisation, Workunit
 
-Array = npt.NDArray[Any]
+_WORKUNIT, _MODEL, _PARAMS, _SHARD = INPUT_FILES
+UNREADABLE = (OSError, ValueError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
+"""All that NumPy and zipfile raise for an .npz that is damaged."""
+_AGAIN = "fetch the workunit's files again"
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Normalised samples and their labels."""
+    """Training data as the model takes it: x of shape (n, …) in float32, y of shape (n, …) in int32 or float32."""
 
-    x: Array
-    y: Array
+    x: npt.NDArray[np.float32]
+    y: npt.NDArray[Any]
 
     def __len__(self) -> int:
         return len(self.x)
 
 
 def read_workunit(folder: Path) -> Workunit:
-    """Raises WorkunitError."""
-    return Workunit.from_json(_text(folder / "workunit.json"))
+    """workunit.json of a folder. Raises WorkunitError."""
+    return Workunit.from_json(_text(folder / _WORKUNIT))
 
 
 def read_model_json(folder: Path) -> str:
-    """Raises WorkunitError."""
-    return _text(folder / "model.json")
+    """The text of model.json, not looked at yet. Raises WorkunitError."""
+    return _text(folder / _MODEL)
 
 
-def read_params(folder: Path, workunit: Workunit, layout: str, size: int) -> Vector:
-    """The weights to start from, shape (size,). Raises WeightsFileError when they belong to something else."""
-    vector, text = read_weights(folder / "params.h5", size)
+def read_params(folder: Path, workunit: Workunit, layout: Layout) -> Vector:
+    """The weights to start from: those of the workunit's job and base version. Raises WeightsFileError."""
+    vector, text = read_weights(folder / _PARAMS, layout.size)
     header = ParamsHeader.from_json(text)
-    expected = ParamsHeader(workunit.job, workunit.base_version, layout)
+    expected = ParamsHeader(workunit.job, workunit.base_version, layout.fingerprint)
     if header != expected:
-        raise WeightsFileError(f"params.h5 is {header}, the workunit needs {expected}")
+        raise WeightsFileError(f"{_PARAMS} is {header}, the workunit needs {expected}: {_AGAIN}")
     if not np.isfinite(vector).all():
-        raise WeightsFileError("params.h5 holds NaN or infinity: the job has diverged; lower training > learning_rate")
+        raise WeightsFileError(f"{_PARAMS} holds weights that are not finite: nothing can be trained from them")
     return vector
 
 
-def read_shard(folder: Path, normalisation: Normalisation) -> Shard:
-    """Raises WorkunitError."""
+def read_shard(folder: Path, normalisation: Normalisation, input_shape: tuple[int | None, ...]) -> Shard:
+    """The training data, normalised. `input_shape` is one sample's, as the model wants it, None where any size will do.
+
+    Raises WorkunitError.
+    """
     try:
-        with np.load(folder / "shard.npz", allow_pickle=False) as file:
+        with np.load(folder / _SHARD, allow_pickle=False) as file:
+            if set(file.files) != {"x", "y"}:
+                raise WorkunitError(f"{_SHARD} holds {sorted(file.files)}, expected x and y")
             x, y = file["x"], file["y"]
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise WorkunitError(f"shard.npz cannot be read ({error}): it was cut short or damaged") from error
-    except Exception as error:  # zipfile and zlib raise their own
-        raise WorkunitError(f"shard.npz is damaged ({error!r})") from error
-    if x.ndim < 1 or y.ndim < 1 or len(x) != len(y) or not len(x):
-        raise WorkunitError(f"shard.npz holds x of shape {x.shape} and y of shape {y.shape}")
+    except FileNotFoundError as error:
+        raise WorkunitError(f"{_SHARD} is missing: {_AGAIN}") from error
+    except UNREADABLE as error:
+        raise WorkunitError(f"{_SHARD} is damaged ({error}): {_AGAIN}") from error
+    if not len(np.shape(x)) or not len(np.shape(y)) or len(x) != len(y) or not len(x):
+        raise WorkunitError(
+            f"{_SHARD}: x of shape {x.shape} and y of shape {y.shape} are not the same number of samples"
+        )
+    if x.dtype.kind not in "biuf" or y.dtype.kind not in "biuf":
+        raise WorkunitError(f"{_SHARD}: x of {x.dtype} and y of {y.dtype}, expected numbers")
+    sample = x.shape[1:]
+    if len(sample) != len(input_shape) or any(w not in (None, g) for g, w in zip(sample, input_shape, strict=True)):
+        raise WorkunitError(f"{_SHARD}: samples of shape {sample}, the model takes {input_shape}")
     try:
-        x = normalise(x, normalisation)
+        scaled = normalise(x, normalisation)
     except ValueError as error:
-        raise WorkunitError(f"shard.npz does not fit the workunit: {error}") from error
-    if not np.isfinite(x).all():
-        raise WorkunitError("shard.npz holds NaN or infinity")
-    return Shard(x, y)
+        raise WorkunitError(f"{_SHARD}: {error}") from error
+    labels = y.astype(np.float32 if y.dtype.kind == "f" else np.int32)
+    if not np.isfinite(scaled).all() or not np.isfinite(labels).all():
+        raise WorkunitError(f"{_SHARD} holds numbers that are not finite: clean the data and cut the shards anew")
+    return Shard(scaled, labels)
 
 
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise WorkunitError(f"{path.name} is missing: {_AGAIN}") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise WorkunitError(f"{path.name} cannot be read: {error}") from error
+        raise WorkunitError(f"{path.name} cannot be read ({error}): {_AGAIN}") from error

@@ -1,215 +1,191 @@
-"""Trains one workunit in a folder: reads its inputs, trains, writes `update.h5`.
+"""Train the one workunit that lies in a folder, under any host: resume, train, checkpoint, write update.h5."""
 
-In a local epoch the samples come in the order of a permutation drawn from (workunit's seed, local epoch), so a restarted client
-sees each of them once, and a repeated workunit gives the same update on the same machine.
-"""
-
-import hashlib
+import logging
 import math
 import time
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from vcdl.client.checkpoint import FILE as CHECKPOINT_FILE
-from vcdl.client.checkpoint import Checkpoint, Position
+from vcdl.client.batches import Batches
+from vcdl.client.checkpoint import Checkpoint, Position, remove_checkpoint
 from vcdl.client.host import Host, Request
 from vcdl.client.inputs import Shard, read_model_json, read_params, read_shard, read_workunit
-from vcdl.client.steps import Steps
+from vcdl.client.trainer import Trainer, TrainerCache
 from vcdl.errors import VcdlError, WeightsFileError, WorkunitError
-from vcdl.weights import Layout, assign, flatten, read_header, write_weights
-from vcdl.workunit import OUTPUT_FILE, Training, UpdateHeader, Workunit
-
-Array = npt.NDArray[Any]
+from vcdl.weights import Layout, read_weights, write_weights
+from vcdl.workunit import OUTPUT_FILE, UpdateHeader, Workunit
 
 CHECKPOINT_EVERY_S = 60.0
-"""A killed client loses at most this much work; writing the largest models takes a second."""
-
-
-class TrainingFailed(VcdlError):
-    """The subtask cannot give a valid update."""
+"""A kill loses at most this much training; a checkpoint of the paper's model (60 MB) takes about a tenth of a second."""
+_PROGRESS_EVERY_S = 0.25
+_PAUSE_POLL_S = 0.1
+_log = logging.getLogger(__name__)
 
 
 class Outcome(Enum):
-    """How train_workunit ended without an error."""
+    """How the training of a workunit ended."""
 
     DONE = "done"
-    """update.h5 is in the folder."""
+    """update.h5 is in the folder, for all of the shard or, after "finish", for a part of it."""
     QUIT = "quit"
     """A checkpoint is in the folder."""
 
 
-class Trainer:
-    """A compiled model that is set back for each workunit: nothing is built or traced twice for the same job."""
-
-    def __init__(self, model_json: str, training: Training) -> None:
-        from vcdl.client.compile import compile_model
-        from vcdl.client.model import load_model
-
-        self.model = load_model(model_json)
-        compile_model(self.model, training)
-        self.model.optimizer.build(self.model.trainable_variables)
-        self.layout = Layout.of(self.model)
-        self.fingerprint = self.layout.fingerprint
-        self.steps = Steps(self.model)
-        self._variables = [*self.model.variables, *self.model.optimizer.variables]
-        self.fresh = self.values()
-
-    def values(self) -> tuple[Array, ...]:
-        """All variables of model and optimizer: weights, random states, moments."""
-        import keras
-
-        return tuple(np.array(keras.ops.convert_to_numpy(variable.value)) for variable in self._variables)
-
-    def restore(self, values: tuple[Array, ...]) -> None:
-        """Set all variables."""
-        for variable, value in zip(self._variables, values, strict=True):
-            variable.assign(value)
-
-    def begin(self, weights: npt.NDArray[np.float32], seed: int) -> None:
-        """As newly built, with these weights and the random states of this seed."""
-        import keras
-
-        keras.utils.set_random_seed(seed)
-        self.restore(self.fresh)
-        for number, variable in enumerate(self._variables):
-            if variable.path.endswith("seed_generator_state"):
-                variable.assign(np.array([(seed + number) % 2**32, 0], np.uint32))
-        assign(self.model, weights)
-        self.steps.reset()
-
-
-class TrainerCache:
-    """The trainer of the last (model, training) and the shard of the last workunit, for a client that trains many."""
-
-    def __init__(self) -> None:
-        self._key = ""
-        self._trainer: Trainer | None = None
-
-    def trainer(self, model_json: str, training: Training) -> Trainer:
-        """Raises ModelError, JobError."""
-        key = hashlib.sha256(f"{model_json}\n{training}".encode()).hexdigest()
-        if self._trainer is None or key != self._key:
-            self._trainer = None  # the old model's memory goes first
-            self._trainer, self._key = Trainer(model_json, training), key
-        return self._trainer
+class DivergedError(VcdlError):
+    """The loss or the weights became infinite or NaN."""
 
 
 def train_workunit(
-    folder: Path, host: Host, cache: TrainerCache, checkpoint_every_s: float = CHECKPOINT_EVERY_S
+    folder: Path, host: Host, trainers: TrainerCache, checkpoint_every_s: float = CHECKPOINT_EVERY_S
 ) -> Outcome:
-    """Train the workunit in `folder` to its end, or as far as the host lets.
+    """Train the workunit in `folder`, going on from its checkpoint when there is one.
 
-    Raises WorkunitError, WeightsFileError, ModelError or JobError (the inputs do not fit), TrainingFailed (it diverged) and
-    OSError (the disk); the folder then holds no update.h5 of this call.
+    Raises WorkunitError, WeightsFileError, ModelError or JobError for inputs that cannot be trained, DivergedError, and OSError
+    when update.h5 cannot be written.
     """
     workunit = read_workunit(folder)
-    if _has_update(folder, workunit):  # killed between writing it and saying so
-        return Outcome.DONE
-    trainer = cache.trainer(read_model_json(folder), workunit.training)
-    weights = read_params(folder, workunit, trainer.fingerprint, trainer.layout.size)
-    shard = read_shard(folder, workunit.training.normalisation)
-    trainer.begin(weights, workunit.seed)
-    return _Session(folder, host, workunit, trainer, shard, checkpoint_every_s).run()
+    trainer = trainers.get(read_model_json(folder), workunit.training)
+    if not _is_done(folder, workunit, trainer.layout):
+        base = read_params(folder, workunit, trainer.layout)
+        shard = read_shard(folder, workunit.training.normalisation, trainer.input_shape)
+        trainer.begin(base, workunit.seed, workunit.training.learning_rate)
+        subtask = _Subtask(folder, host, workunit, trainer, shard, checkpoint_every_s)
+        subtask.resume()
+        if subtask.train() is Outcome.QUIT:
+            return Outcome.QUIT
+        subtask.write_update()
+    remove_checkpoint(folder)
+    return Outcome.DONE
 
 
-class _Session:
-    """One call of train_workunit."""
+def _is_done(folder: Path, workunit: Workunit, layout: Layout) -> bool:
+    """Whether the update is there and whole: this process's predecessor was killed before it could report."""
+    path = folder / OUTPUT_FILE
+    if not path.exists():
+        return False
+    try:
+        vector, text = read_weights(path, layout.size)
+        header = UpdateHeader.from_json(text)
+    except (WeightsFileError, WorkunitError) as error:
+        _log.warning("%s cannot be used (%s): it is trained again", OUTPUT_FILE, error)
+        return False
+    return header.workunit == workunit.name and header.layout == layout.fingerprint and bool(np.isfinite(vector).all())
+
+
+class _Subtask:
+    """A workunit while it is trained."""
 
     def __init__(
         self, folder: Path, host: Host, workunit: Workunit, trainer: Trainer, shard: Shard, checkpoint_every_s: float
     ) -> None:
-        self._folder = folder
-        self._host = host
-        self._workunit = workunit
-        self._trainer = trainer
-        self._shard = shard
+        training = workunit.training
+        self._folder, self._host, self._workunit, self._trainer, self._shard = folder, host, workunit, trainer, shard
+        self._batches = Batches(workunit.seed, len(shard), training.batch_size, training.local_epochs)
         self._checkpoint_every_s = checkpoint_every_s
-        self._total = len(shard) * workunit.training.local_epochs
-        self._earlier_s = 0.0
-        self._begin_s = time.perf_counter()
-        self._last_checkpoint_s = self._begin_s
-        self._paused_s = 0.0
+        self._position = Position()
+        self._saved: Position | None = None
+        """The position of the newest checkpoint."""
 
-    def run(self) -> Outcome:
-        training, steps, total = self._workunit.training, self._trainer.steps, self._total
-        position = self._go_on()
-        samples, sample = position.samples, position.sample
-        for local_epoch in range(position.local_epoch, training.local_epochs):
-            if sample == 0:
-                steps.reset()
-            order = np.random.default_rng([self._workunit.seed, local_epoch]).permutation(len(self._shard))
-            while sample < len(order):
-                batch = order[sample : sample + training.batch_size]
-                steps.step(self._shard.x[batch], self._shard.y[batch])
-                sample += len(batch)
-                samples += len(batch)
-                self._host.progress(samples / total, samples)
-                request = self._request()
-                if request is Request.FINISH and samples < total:
-                    return self._finish(samples)
-                if request is Request.QUIT and samples < total:
-                    self._checkpoint(local_epoch, sample, samples)
-                    return Outcome.QUIT
-                if time.perf_counter() - self._last_checkpoint_s >= self._checkpoint_every_s:
-                    self._checkpoint(local_epoch, sample, samples)
-            sample = 0
-        return self._finish(samples)
-
-    def _request(self) -> Request:
-        request = self._host.request()
-        while request is Request.PAUSE:
-            begin_s = time.perf_counter()
-            self._host.wait()
-            self._paused_s += time.perf_counter() - begin_s
-            request = self._host.request()
-        return request
-
-    @property
-    def _train_s(self) -> float:
-        return self._earlier_s + time.perf_counter() - self._begin_s - self._paused_s
-
-    def _go_on(self) -> Position:
-        checkpoint = Checkpoint.read(self._folder, self._workunit.name, self._trainer.fresh)
+    def resume(self) -> None:
+        """Go on from the folder's checkpoint, if it has one that fits."""
+        checkpoint = Checkpoint.read(self._folder, self._workunit, self._trainer.state())
         if checkpoint is None:
-            return Position(self._workunit.name, 0, 0, 0, 0.0, 0.0)
-        position = checkpoint.position
-        self._trainer.restore(checkpoint.variables)
-        self._trainer.steps.restore(position.loss, position.sample)
-        self._earlier_s = position.train_s
-        return position
+            return
+        if not self._batches.is_boundary(checkpoint.position.samples):
+            _log.warning("the checkpoint's position does not exist: training starts over")
+            return
+        self._trainer.restore(checkpoint.state)
+        self._position = self._saved = checkpoint.position
 
-    def _checkpoint(self, local_epoch: int, sample: int, samples: int) -> None:
-        loss = self._trainer.steps.mean_loss()
-        position = Position(self._workunit.name, local_epoch, sample, samples, loss, self._train_s)
-        Checkpoint(position, self._trainer.values()).write(self._folder)
-        self._last_checkpoint_s = time.perf_counter()
-        self._host.checkpoint_made()
+    def train(self) -> Outcome:
+        """Train to the end, or until the host wants it otherwise; the position then says how far it came."""
+        show, save = _Every(_PROGRESS_EVERY_S), _Every(self._checkpoint_every_s)
+        while self._position.samples < self._batches.total:
+            request = self._host.request()
+            if request is Request.PAUSE:
+                self._save()  # whoever pauses us may switch the machine off next
+                request = self._wait()
+            if request is Request.QUIT:
+                self._save()
+                return Outcome.QUIT
+            if request is Request.FINISH and self._position.samples:  # an upload of nothing is of no use
+                break
+            self._step()
+            if show.is_due():
+                self._host.progress(self._fraction, self._position.samples)
+            if save.is_due():
+                self._save()
+        return Outcome.DONE
 
-    def _finish(self, samples: int) -> Outcome:
-        loss, vector = self._trainer.steps.mean_loss(), flatten(self._trainer.model)
-        if not math.isfinite(loss) or not np.isfinite(vector).all():
-            raise TrainingFailed(f"the training diverged (loss {loss}): lower training > learning_rate")
+    def write_update(self) -> None:
+        """Write update.h5. Raises DivergedError and OSError."""
+        weights = self._trainer.finish()
+        if not np.isfinite(weights).all():
+            raise self._diverged("some weights are")
+        position = self._position
         header = UpdateHeader(
             job=self._workunit.job,
             workunit=self._workunit.name,
             base_version=self._workunit.base_version,
-            layout=self._trainer.fingerprint,
-            samples=samples,
-            fraction=samples / self._total,
-            train_s=self._train_s,
-            loss=loss,
+            layout=self._trainer.layout.fingerprint,
+            samples=position.samples,
+            fraction=self._fraction,
+            train_s=position.train_s,
+            loss=position.loss_sum / self._batches.samples_of_epoch(position.samples),
         )
-        write_weights(self._folder / OUTPUT_FILE, vector, header.to_json())
-        (self._folder / CHECKPOINT_FILE).unlink(missing_ok=True)
-        return Outcome.DONE
+        write_weights(self._folder / OUTPUT_FILE, weights, header.to_json())
+
+    @property
+    def _fraction(self) -> float:
+        return self._position.samples / self._batches.total
+
+    def _step(self) -> None:
+        begun_s = time.perf_counter()
+        old = self._position
+        batch = self._batches.at(old.samples)
+        loss = self._trainer.step(self._shard.x[batch], self._shard.y[batch])
+        if not math.isfinite(loss):
+            raise self._diverged("the loss is")
+        before = 0.0 if self._batches.starts_epoch(old.samples) else old.loss_sum
+        train_s = old.train_s + time.perf_counter() - begun_s
+        self._position = Position(old.samples + len(batch), before + loss * len(batch), train_s)
+
+    def _save(self) -> None:
+        """Make a checkpoint, unless nothing was trained since the last one."""
+        if self._position in (self._saved, Position()):
+            return
+        try:
+            Checkpoint(self._position, self._trainer.state()).write(self._folder, self._workunit)
+        except OSError as error:
+            _log.warning("no checkpoint could be written (%s): a kill would lose what was trained", error)
+            return
+        self._saved = self._position
+        self._host.checkpoint_made()
+
+    def _wait(self) -> Request:
+        while (request := self._host.request()) is Request.PAUSE:
+            time.sleep(_PAUSE_POLL_S)
+        return request
+
+    def _diverged(self, what: str) -> DivergedError:
+        return DivergedError(
+            f"the training diverged: {what} not finite after {self._position.samples} samples; "
+            "lower training.learning_rate"
+        )
 
 
-def _has_update(folder: Path, workunit: Workunit) -> bool:
-    try:
-        return UpdateHeader.from_json(read_header(folder / OUTPUT_FILE)).workunit == workunit.name
-    except (WeightsFileError, WorkunitError):
-        return False
+class _Every:
+    """Says once in a while that it is time."""
+
+    def __init__(self, period_s: float) -> None:
+        self._period_s = period_s
+        self._due_s = time.monotonic() + period_s
+
+    def is_due(self) -> bool:
+        now_s = time.monotonic()
+        if now_s < self._due_s:
+            return False
+        self._due_s = now_s + self._period_s
+        return True

@@ -1,98 +1,126 @@
-"""A worker of the local grid: trains the folders it is told of, one after the other, in one process.
+"""`python -m vcdl.client.worker`: trains workunit after workunit for a parent process, over JSON lines on stdin and stdout.
 
-JSON lines on standard input: `{"do": "train", "folder": PATH}`, and for the workunit that runs `{"do": "pause" | "go" | "quit" |
-"finish"}`. On standard output: `{"event": "ready"}` once Keras is imported, then `progress` (fraction, samples; at most four a second),
-`done`, `quit` or `failed` (reason, one line). When standard input closes the parent is gone, and the process ends at once.
+    in   {"do": "train", "folder": PATH}   one at a time
+         {"do": "pause"} {"do": "go"}      until taken back
+         {"do": "quit"}                    the running workunit: checkpoint and stop
+         {"do": "finish"}                  the running workunit: upload what there is
+         end of file                       the parent is gone: exit at once, in mid-training too
+    out  {"event": "ready"}                Keras is imported
+         {"event": "progress", "fraction": F, "samples": N}
+         {"event": "done"}                 update.h5 is in the folder
+         {"event": "quit"}                 a checkpoint is in the folder
+         {"event": "failed", "reason": "one line"}
+
+The process ignores SIGINT: Ctrl-C is the parent's. What libraries print goes to stderr.
 """
 
 import json
+import logging
 import os
 import queue
 import signal
 import sys
 import threading
-import time
+import traceback
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, BinaryIO
 
+from vcdl.client.describe import describe
 from vcdl.client.host import Request
+from vcdl.client.train import train_workunit
+from vcdl.client.trainer import TrainerCache
+from vcdl.errors import VcdlError
 
-_PROGRESS_EVERY_S = 0.25
+_ENDINGS = {"quit": Request.QUIT, "finish": Request.FINISH}
+_log = logging.getLogger(__name__)
 
 
 class PipeHost:
-    """The local grid, as the client sees it."""
+    """The parent process at the other end of two pipes."""
 
-    def __init__(self, output: int) -> None:
-        """`output`: descriptor of the pipe to the parent."""
-        self._output = output
-        self._request = Request.GO
-        self._changed = threading.Event()
-        self._reported_s = 0.0
-        self.folders: queue.SimpleQueue[Path] = queue.SimpleQueue()
-
-    def say(self, **event: Any) -> None:
-        """One line to the parent."""
-        os.write(self._output, json.dumps(event).encode() + b"\n")
+    def __init__(self, commands: BinaryIO, events: IO[str]) -> None:
+        self._commands = commands
+        self._events = events
+        self._folders: queue.SimpleQueue[Path] = queue.SimpleQueue()
+        self._paused = False
+        self._ending: Request | None = None
 
     def listen(self) -> None:
-        """Take commands in until the parent is gone; runs in a thread of its own."""
-        for line in sys.stdin.buffer:
-            command = json.loads(line)
-            if command["do"] == "train":
-                self._request = Request.GO
-                self.folders.put(Path(command["folder"]))
-            else:
-                self._request = Request(command["do"])
-            self._changed.set()
-        os._exit(0)
+        """Follow the parent's commands from now on, in a thread of their own."""
+        threading.Thread(target=self._read, name="commands", daemon=True).start()
 
-    def progress(self, fraction: float, samples: int) -> None:
-        now_s = time.monotonic()
-        if now_s - self._reported_s >= _PROGRESS_EVERY_S:
-            self._reported_s = now_s
-            self.say(event="progress", fraction=fraction, samples=samples)
+    def next_folder(self) -> Path:
+        """Wait for the next workunit."""
+        return self._folders.get()
 
-    def checkpoint_made(self) -> None:
-        pass
+    def tell(self, event: str, **facts: Any) -> None:
+        """Send one event. Ends the process when the parent is gone."""
+        try:
+            self._events.write(json.dumps({"event": event, **facts}) + "\n")
+            self._events.flush()
+        except OSError:
+            os._exit(0)
 
     def request(self) -> Request:
-        return self._request
+        if self._ending is not None:
+            return self._ending
+        return Request.PAUSE if self._paused else Request.GO
 
-    def wait(self) -> None:
-        self._changed.clear()
-        if self._request is Request.PAUSE:
-            self._changed.wait()
+    def progress(self, fraction: float, samples: int) -> None:
+        self.tell("progress", fraction=fraction, samples=samples)
+
+    def checkpoint_made(self) -> None:
+        """The local grid does not ask."""
+
+    def _read(self) -> None:
+        for line in self._commands:
+            try:
+                self._obey(json.loads(line))
+            except (ValueError, KeyError, TypeError) as error:
+                _log.warning("command not understood (%r): %.200r", error, line)
+        os._exit(0)
+
+    def _obey(self, command: dict[str, str]) -> None:
+        what = command["do"]
+        if what == "train":
+            self._ending = None
+            self._folders.put(Path(command["folder"]))
+        elif what in _ENDINGS:
+            self._ending = _ENDINGS[what]
+        elif what in ("pause", "go"):
+            self._paused = what == "pause"
+        else:
+            raise ValueError(f"no such command: {what}")
 
 
 def main() -> None:
-    """Serve the parent until it is gone."""
+    """Serve the parent until it closes stdin."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    output = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints must not end up between our lines
-    host = PipeHost(output)
-    threading.Thread(target=host.listen, daemon=True).start()
-    import keras  # noqa: F401  (what takes seconds, done before the first workunit)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    events = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    host = PipeHost(sys.stdin.buffer, events)
+    host.listen()
+    import keras  # noqa: F401  slow; "ready" says that it is over
 
-    from vcdl.client.train import Outcome, TrainerCache, train_workunit
-    from vcdl.errors import VcdlError
-
-    cache = TrainerCache()
-    host.say(event="ready")
+    host.tell("ready")
+    trainers = TrainerCache()
     while True:
-        folder = host.folders.get()
-        try:
-            outcome = train_workunit(folder, host, cache)
-            host.say(event="done" if outcome is Outcome.DONE else "quit")
-        except (VcdlError, OSError) as error:
-            host.say(event="failed", reason=_one_line(str(error)))
-        except Exception as error:  # a backend's own: out of memory, a shape that does not fit
-            cache = TrainerCache()
-            host.say(event="failed", reason=_one_line(f"{type(error).__name__}: {error}"))
+        _train(host.next_folder(), host, trainers)
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:500]
+def _train(folder: Path, host: PipeHost, trainers: TrainerCache) -> None:
+    """Train one workunit and tell how it ended; whatever goes wrong, the worker lives on."""
+    try:
+        outcome = train_workunit(folder, host, trainers)
+    except VcdlError as error:
+        host.tell("failed", reason=describe(error))
+    except Exception as error:  # of Keras, its backend or the system: reported, and a fresh model for the next workunit
+        traceback.print_exc()
+        trainers.clear()
+        host.tell("failed", reason=describe(error))
+    else:
+        host.tell(outcome.value)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,111 @@
+"""Bad input of every kind: a one-line error that says what to do, the documented exit code, and nothing half-written."""
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.end_to_end.vcdl_process import vcdl
+
+GOOD = "name: bad\nmodel: {builtin: mlp}\ndata: {dataset: digits, shards: 2}\n"
+
+
+def _error_line(done: subprocess.CompletedProcess[str]) -> str:
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    assert "Traceback" not in done.stderr
+    assert len(lines) == 1, done.stderr
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        (GOOD + "seed: soon\n", 3, 'bad.yaml:4: seed: expected a whole number'),
+        (GOOD.replace("shards: 2", "shards: fifty"), 3, 'data > shards: expected a whole number ≥ 1, got "fifty"'),
+        (GOOD + "trianing: {}\n", 3, "training"),
+        (GOOD.replace("dataset: digits", "npz: nowhere.npz"), 3, "nowhere.npz"),
+        (GOOD.replace("builtin: mlp", "keras_json: nowhere.json"), 3, "nowhere.json"),
+        (GOOD + "training: {optimizer: adma}\n", 3, "adam"),
+        (GOOD + "training: {loss: mean_squared_errror}\n", 3, "loss"),
+        (GOOD.replace("shards: 2", "shards: 100000"), 4, "shards"),
+    ],
+)
+def test_a_wrong_job_is_refused_in_one_line(tmp_path: Path, text: str, code: int, message: str) -> None:
+    (tmp_path / "bad.yaml").write_text(text)
+    done = vcdl("run", "bad.yaml", "--out", "out", cwd=tmp_path)
+    assert message in _error_line(done)
+    assert done.returncode == code
+    assert not (tmp_path / "out").exists()
+
+
+def test_nan_in_the_data_is_refused(tmp_path: Path) -> None:
+    x = np.zeros((100, 4), np.float32)
+    x[17, 2] = np.nan
+    np.savez(tmp_path / "data.npz", x_train=x, y_train=np.arange(100) % 2)
+    (tmp_path / "bad.yaml").write_text(GOOD.replace("dataset: digits", "npz: data.npz"))
+    done = vcdl("run", "bad.yaml", "--out", "out", cwd=tmp_path)
+    assert "x_train" in _error_line(done)
+    assert done.returncode == 4
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_that_does_not_fit_the_labels_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "models.py").write_text(
+        "import keras\n"
+        "def seven():\n"
+        "    return keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(),"
+        " keras.layers.Dense(7, activation='softmax')])\n"
+    )
+    (tmp_path / "bad.yaml").write_text(GOOD.replace("builtin: mlp", 'python: "models:seven"'))
+    done = vcdl("run", "bad.yaml", "--out", "out", cwd=tmp_path)
+    assert "give the last layer 10 units" in _error_line(done)
+    assert done.returncode == 5
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_job_file_is_refused(tmp_path: Path) -> None:
+    done = vcdl("run", "nowhere.yaml", cwd=tmp_path)
+    assert "nowhere.yaml" in _error_line(done)
+    assert done.returncode == 3
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    done = vcdl("resume", tmp_path)
+    assert "holds no run" in _error_line(done)
+    assert done.returncode == 6
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not Path("/sys").is_mount(), reason="needs a read-only file system or no root")
+def test_a_read_only_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "good.yaml").write_text(GOOD)
+    out = Path("/sys/vcdl") if os.geteuid() == 0 else tmp_path / "read-only"
+    if os.geteuid() != 0:
+        out.mkdir(mode=0o500)
+        out = out / "out"
+    done = vcdl("run", tmp_path / "good.yaml", "--out", out)
+    assert str(out) in _error_line(done)
+    assert done.returncode == 6
+
+
+def test_a_disk_that_is_full_is_said_and_nothing_is_left(tmp_path: Path) -> None:
+    # No file of the run may grow beyond 20 kB: what a full disk does, without one
+    (tmp_path / "good.yaml").write_text(GOOD)
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "vcdl", "run", "good.yaml", "--out", "out"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        preexec_fn=limit,  # noqa: PLW1509
+        timeout=200,
+    )
+    assert "free some space" in _error_line(done)
+    assert done.returncode == 6
+    assert not (tmp_path / "out").exists()

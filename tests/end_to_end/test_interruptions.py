@@ -1,0 +1,99 @@
+"""What can go wrong with the processes of a run does: nothing assimilated is lost, and nothing is applied twice."""
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.vcdl_process import (
+    EXAMPLES,
+    applied,
+    assert_every_shard_of_every_epoch_was_applied_once,
+    children,
+    is_alive,
+    kill,
+    summary,
+    vcdl,
+    vcdl_in_background,
+    wait_until,
+    workers,
+)
+
+EPOCHS, SHARDS = 12, 8
+LONG = ["--set", f"stop.epochs={EPOCHS}", "--set", "stop.target_accuracy=null", "--set", f"data.shards={SHARDS}"]
+"""Some hundred subtasks: time enough to interrupt them."""
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+def test_after_ctrl_c_and_after_kill_9_of_everything_resume_goes_on(run_folder: Path) -> None:
+    # Given a run that is under way
+    first = vcdl_in_background("run", EXAMPLES / "digits.yaml", "--out", run_folder, *LONG)
+    wait_until(lambda: len(applied(run_folder)) >= 3, "three updates were applied")
+    family = children(first.pid)
+    assert len(family) >= 3  # workers and evaluator
+
+    # When a second run wants the same folder, it is refused
+    refused = vcdl("resume", run_folder)
+    assert refused.returncode == 6
+    assert f"is being run by process {first.pid}" in refused.stderr
+
+    # When Ctrl-C is pressed, it ends cleanly, says how to go on, and nothing is left running
+    first.send_signal(signal.SIGINT)
+    output, _ = first.communicate(timeout=60)
+    assert first.returncode == 130, output
+    assert "vcdl resume" in output
+    wait_until(lambda: not any(map(is_alive, family)), "the children were gone")
+
+    # When it is resumed and everything is killed by SIGKILL
+    before = len(applied(run_folder))
+    second = vcdl_in_background("resume", run_folder)
+    wait_until(lambda: len(applied(run_folder)) >= before + 3, "the resumed run had applied updates")
+    family = children(second.pid)
+    for pid in [second.pid, *family]:
+        kill(pid)
+    second.communicate()
+    wait_until(lambda: not any(map(is_alive, family)), "the children were gone")
+
+    # Then a resume finishes the job, with every shard of every epoch applied exactly once
+    before = len(applied(run_folder))
+    assert vcdl("resume", run_folder).returncode == 0
+    assert before < len(applied(run_folder))
+    assert_every_shard_of_every_epoch_was_applied_once(run_folder, EPOCHS, SHARDS)
+    assert summary(run_folder)["stop_reason"] == "epochs"
+
+
+def test_workers_that_die_are_replaced_and_a_crash_of_the_parent_leaves_nothing_running(run_folder: Path) -> None:
+    # Given a run whose workers are killed again and again
+    run = vcdl_in_background("run", EXAMPLES / "digits.yaml", "--out", run_folder, *LONG)
+    wait_until(lambda: len(applied(run_folder)) >= 2, "two updates were applied")
+    killed = 0
+    while killed < 3:
+        victims = workers(run.pid)
+        if victims:
+            kill(victims[killed % len(victims)])
+            killed += 1
+        seen = len(applied(run_folder))
+        wait_until(lambda seen=seen: len(applied(run_folder)) > seen or run.poll() is not None, "it went on")
+        time.sleep(0.5)
+
+    # When the job is stopped from elsewhere and gone on with
+    stopped = vcdl("stop", run_folder)
+    assert stopped.returncode == 0, stopped.stderr
+    run.communicate(timeout=60)
+    assert run.returncode == 130
+    again = vcdl_in_background("resume", run_folder)
+    seen = len(applied(run_folder))
+    wait_until(lambda: len(applied(run_folder)) > seen, "the resumed run had applied updates")
+
+    # Then a crash of the parent alone takes its children with it
+    family = children(again.pid)
+    kill(again.pid)
+    again.communicate()
+    wait_until(lambda: not any(map(is_alive, family)), "the children were gone")
+    assert vcdl("resume", run_folder).returncode == 0
+    assert_every_shard_of_every_epoch_was_applied_once(run_folder, EPOCHS, SHARDS)

@@ -1,0 +1,103 @@
+"""One job file trains a real model on the embedded grid, from the command line to the files it leaves behind."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.vcdl_process import (
+    EXAMPLES,
+    applied,
+    assert_every_shard_of_every_epoch_was_applied_once,
+    children,
+    summary,
+    vcdl,
+)
+
+EPOCHS, SHARDS = 3, 4
+
+PLAIN_KERAS = """
+import json, sys
+import keras, numpy as np
+from sklearn.datasets import load_digits
+model = keras.models.load_model(sys.argv[1])
+with np.load(sys.argv[2]) as test:
+    measured = model.evaluate(test["x"], test["y"], verbose=0, return_dict=True)
+assert not [name for name in sys.modules if name.startswith("vcdl")]
+print(json.dumps(measured))
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A run of the digits example to its end."""
+    folder = tmp_path_factory.mktemp("runs") / "digits"
+    settings = ["--set", f"stop.epochs={EPOCHS}", "--set", "stop.target_accuracy=null", "--set", "validate.every=2"]
+    return folder, vcdl("run", EXAMPLES / "digits.yaml", "--out", folder, *settings)
+
+
+def test_a_run_ends_well_and_says_accuracy_and_paths(
+    finished: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    folder, done = finished
+    assert done.returncode == 0, done.stderr
+    assert "accuracy" in done.stdout
+    assert str(folder / "model.keras") in done.stdout.replace("\n", "")
+    assert str(folder / "accuracy.png") in done.stdout.replace("\n", "")
+
+
+def test_each_shard_of_each_epoch_is_applied_once(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    assert_every_shard_of_every_epoch_was_applied_once(finished[0], EPOCHS, SHARDS)
+
+
+def test_the_summary_agrees_with_the_journal(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    facts, updates = summary(finished[0]), applied(finished[0])
+    assert facts["stop_reason"] == "epochs"
+    assert facts["epochs"] == EPOCHS
+    assert facts["updates_applied"] == len(updates) == EPOCHS * SHARDS
+    assert facts["samples_trained"] == sum(update.samples for update in updates)
+    assert facts["bytes"]["up"] == sum(update.bytes_up for update in updates)  # type: ignore[index]
+
+
+def test_the_exported_model_scores_the_same_in_plain_keras(
+    finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    folder, _ = finished
+    exported = vcdl("export", folder, "-o", tmp_path / "model.keras")
+    assert exported.returncode == 0, exported.stderr
+    command = [sys.executable, "-c", PLAIN_KERAS, tmp_path / "model.keras", folder / "data" / "test.npz"]
+    plain = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert plain.returncode == 0, plain.stderr
+    accuracy = json.loads(plain.stdout.splitlines()[-1])["accuracy"]
+    assert accuracy == pytest.approx(summary(folder)["accuracy"]["test"], abs=1e-6)  # type: ignore[index]
+
+
+def test_the_run_leaves_plot_and_tensorboard_files(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, _ = finished
+    assert (folder / "accuracy.png").read_bytes().startswith(b"\x89PNG")
+    assert list((folder / "tensorboard").rglob("events.out.tfevents.*"))
+
+
+def test_nothing_that_is_not_needed_stays_behind(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, _ = finished
+    assert list((folder / "slots").iterdir()) == []
+    assert list((folder / "uploads").iterdir()) == []
+    assert len(list((folder / "snapshots").iterdir())) <= 3
+    assert not [child for child in children(1) if str(folder) in Path(f"/proc/{child}/cmdline").read_text()]
+
+
+def test_resuming_a_finished_run_changes_nothing(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, _ = finished
+    before = (folder / "journal.db").read_bytes()
+    again = vcdl("resume", folder)
+    assert again.returncode == 0, again.stderr
+    assert len(applied(folder)) == EPOCHS * SHARDS
+    assert (folder / "journal.db").read_bytes() == before
+
+
+def test_status_tells_programs_of_a_finished_run(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    done = vcdl("status", finished[0], "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["updates_applied"] == EPOCHS * SHARDS

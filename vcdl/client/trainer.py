@@ -1,0 +1,136 @@
+"""A compiled Keras model that trains workunit after workunit: nothing is built or traced twice.
+
+Only Keras' backend-neutral API is used. `train_on_batch` was measured against every other public way (docs/client.md): it is
+the fastest of them for a model that trains on a few processor cores, and the cheapest to begin with.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vcdl.client.compile import compile_model
+from vcdl.client.model import load_model
+from vcdl.errors import WorkunitError
+from vcdl.weights import Layout, Vector, assign, flatten
+from vcdl.workunit import Training
+
+
+@dataclass(frozen=True)
+class TrainerState:
+    """All that training changes: a trainer with this state goes on as if it had never stopped."""
+
+    weights: Vector
+    optimizer: tuple[npt.NDArray[Any], ...]
+    """The optimizer's variables, in its order, the count of steps and the learning rate among them."""
+    seeds: tuple[npt.NDArray[Any], ...]
+    """Of the layers that draw random numbers: seed and counter, shape (2,)."""
+
+    def fits(self, other: "TrainerState") -> bool:
+        """Whether both are states of one model and one optimizer."""
+        return self._shapes() == other._shapes()
+
+    def _shapes(self) -> list[list[tuple[int, ...]]]:
+        return [[a.shape for a in part] for part in ((self.weights,), self.optimizer, self.seeds)]
+
+
+class Trainer:
+    """Trains one model with one optimizer and one loss; weights, data, seed and learning rate change by workunit."""
+
+    def __init__(self, model_json: str, training: Training) -> None:
+        """Raises ModelError (not safe, or cannot be built) and JobError (Keras does not know the optimizer or the loss)."""
+        self._model = load_model(model_json)
+        # Nobody reads a client's metrics, the server measures its own; the loss is computed anyway.
+        compile_model(self._model, replace(training, metrics=()))
+        self._optimizer = self._model.optimizer
+        self._optimizer.build(self._model.trainable_variables)
+        weights = {id(weight) for weight in self._model.weights}
+        self._seeds = [variable for variable in self._model.variables if id(variable) not in weights]
+        self._fresh_optimizer = _values(self._optimizer.variables)
+        self.layout = Layout.of(self._model)
+
+    @property
+    def input_shape(self) -> tuple[int | None, ...]:
+        """Of one sample. Raises WorkunitError for a model with several inputs."""
+        if len(self._model.inputs) != 1:
+            raise WorkunitError(f"the model has {len(self._model.inputs)} inputs, a shard has one")
+        return tuple(self._model.inputs[0].shape[1:])
+
+    def begin(self, weights: Vector, seed: int, learning_rate: float) -> None:
+        """Forget the workunit before: these weights, a fresh optimizer, every source of chance set by `seed`.
+
+        Raises WeightsFileError when the weights are not for this model.
+        """
+        import keras
+
+        keras.utils.set_random_seed(seed % 2**32)
+        assign(self._model, weights)
+        _assign(self._optimizer.variables, self._fresh_optimizer)
+        self._optimizer.learning_rate = learning_rate
+        draws = np.random.default_rng(seed).integers(2**31, size=len(self._seeds))
+        _assign(self._seeds, [np.array([draw, 0]) for draw in draws])
+
+    def step(self, x: npt.NDArray[np.float32], y: npt.NDArray[Any]) -> float:
+        """Train one batch; returns its mean loss before the step."""
+        self._model.reset_metrics()  # before Keras 3.11 train_on_batch returns the mean since the last reset
+        return float(self._model.train_on_batch(x, y, return_dict=True)["loss"])
+
+    def finish(self) -> Vector:
+        """The trained weights, of shape (n,), after what the optimizer does at the end of training (averaging)."""
+        self._optimizer.finalize_variable_values(self._model.trainable_variables)
+        return flatten(self._model)
+
+    def state(self) -> TrainerState:
+        """A copy of all that training changes."""
+        return TrainerState(flatten(self._model), _values(self._optimizer.variables), _values(self._seeds))
+
+    def restore(self, state: TrainerState) -> None:
+        """Go on from a state that `fits` the one of this trainer."""
+        assign(self._model, state.weights)
+        _assign(self._optimizer.variables, state.optimizer)
+        _assign(self._seeds, state.seeds)
+
+
+class TrainerCache:
+    """Keeps the trainer of the newest job: a worker trains many workunits of one job, and a model may be large."""
+
+    def __init__(self) -> None:
+        self._key = ""
+        self._trainer: Trainer | None = None
+
+    def get(self, model_json: str, training: Training) -> Trainer:
+        """The trainer for a model and its training settings. Raises what Trainer raises."""
+        settings = [asdict(training.optimizer), asdict(training.loss)]  # the rest is not compiled in
+        key = hashlib.sha256(json.dumps([model_json, settings], sort_keys=True).encode()).hexdigest()
+        if self._trainer is None or key != self._key:
+            self.clear()
+            self._trainer, self._key = self.make(model_json, training), key
+        return self._trainer
+
+    def make(self, model_json: str, training: Training) -> Trainer:
+        """A new trainer."""
+        return Trainer(model_json, training)
+
+    def clear(self) -> None:
+        """Drop the trainer and the memory that Keras holds for it."""
+        if self._trainer is not None:
+            import keras
+
+            self._trainer = None
+            keras.utils.clear_session()
+
+
+def _values(variables: Sequence[Any]) -> tuple[npt.NDArray[Any], ...]:
+    import keras
+
+    # A copy: some backends hand out their own memory.
+    return tuple(np.array(keras.ops.convert_to_numpy(variable)) for variable in variables)
+
+
+def _assign(variables: Sequence[Any], values: Sequence[npt.NDArray[Any]]) -> None:
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)

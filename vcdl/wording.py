@@ -1,0 +1,37 @@
+"""How numbers and foreign text are put before the user."""
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `2 min 05 s`, `3 h 20 min`."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def size(size_bytes: float) -> str:
+    """`512 bytes`, `413.5 KiB`, `19.0 MiB`."""
+    if size_bytes < 1024:
+        return f"{size_bytes:.0f} bytes"
+    for unit in ("KiB", "MiB"):
+        size_bytes /= 1024
+        if size_bytes < 1024:
+            return f"{size_bytes:.1f} {unit}"
+    return f"{size_bytes / 1024:.1f} GiB"
+
+
+def grouped(number: float) -> str:
+    """A whole number in groups of three: `4 972 746`."""
+    return f"{number:,.0f}".replace(",", " ")
+
+
+def printable(text: str) -> str:
+    """Text from elsewhere on one line: what could move the cursor or colour a terminal is replaced."""
+    return "".join(character if character.isprintable() else " " for character in text).strip()
+
+
+def plural(count: int, word: str) -> str:
+    """`1 epoch`, `2 epochs`."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
