@@ -18,6 +18,7 @@ from vcdl.events import (
     EvaluationWanted,
     Recorded,
     RunFinished,
+    RunReopened,
     RunStarted,
     StopDecided,
     UpdateApplied,
@@ -132,7 +133,10 @@ class Coordinator:
         """Of epochs that are closed and evaluated, in order."""
         self._applied: dict[int, set[int]] = {}
         self._retries: deque[tuple[int, int, int]] = deque()
-        self._exhausted: str | None = None
+        self._attempts: dict[tuple[int, int], int] = {}
+        """The last attempt at each subtask."""
+        self._exhausted = False
+        self._tries = plan.tries
         self._epoch = 1
         self._position = 0
         self._order = self._shard_order(1)
@@ -176,6 +180,8 @@ class Coordinator:
                     self._ask(event.version, 0, split)
             case RunFinished():
                 self.finished = True
+            case RunReopened():
+                self._reopen()
             case _:
                 pass
         self._last_s = recorded.time_s
@@ -219,6 +225,7 @@ class Coordinator:
 
     def _created(self, name: WorkunitName, workunit: str) -> None:
         self.open[workunit] = name
+        self._attempts[name.epoch, name.shard] = name.attempt
         if name.attempt > 0:
             retry = (name.epoch, name.shard, name.attempt)
             if retry in self._retries:
@@ -244,10 +251,20 @@ class Coordinator:
         name = self.open.pop(workunit, None)
         if name is None or name.shard in self._applied.get(name.epoch, set()):
             return
-        if name.attempt + 1 >= self._plan.tries:
-            self._exhausted = name.subtask
+        if name.attempt + 1 >= self._tries:
+            self._exhausted = True
         else:
             self._retries.append((name.epoch, name.shard, name.attempt + 1))
+
+    def _reopen(self) -> None:
+        """Every subtask that was begun and never applied gets as many tries again."""
+        self.stopped, self.finished, self._exhausted = None, False, False
+        self._tries = max(self._attempts.values(), default=0) + 1 + self._plan.tries
+        self._retries = deque(
+            (epoch, shard, attempt + 1)
+            for (epoch, shard), attempt in sorted(self._attempts.items())
+            if shard not in self._applied.get(epoch, set())
+        )
 
     def _ask(self, version: int, epoch: int, split: str) -> None:
         self._asked.setdefault((version, split), epoch)
@@ -270,7 +287,7 @@ class Coordinator:
 
     def _reason_to_stop(self, now_s: float) -> StopReason | None:
         plan, best = self._plan, self.best_epoch
-        if self._exhausted is not None:
+        if self._exhausted:
             return StopReason.SUBTASK_FAILED
         if best is not None:
             if plan.target_accuracy is not None and best.mean >= plan.target_accuracy:

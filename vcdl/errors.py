@@ -6,6 +6,8 @@
      ├─ ModelError         the model cannot be built, or does not fit the data
      ├─ RunFolderError     the run's folder is busy, missing, read-only or full
      ├─ StoreError         the weight store cannot go on
+     │   ├─ StoreUnavailable   it can once a service is back: wait and try again
+     │   └─ StoreLost          it has forgotten what it held: restore a snapshot
      ├─ JournalError       the journal cannot go on
      ├─ GridError          the grid cannot run subtasks
      ├─ WorkunitError      workunit.json is not one of ours
@@ -72,6 +74,14 @@ class StoreError(VcdlError):
     """The weight store cannot go on."""
 
     exit_code = ExitCode.SERVICE
+
+
+class StoreUnavailable(StoreError):
+    """A server is away, starting, full or cut off: the same call works once it is back, so wait with backoff."""
+
+
+class StoreLost(StoreError):
+    """The server answers, but without the weights, or with older ones than were there: it lost its memory."""
 
 
 class JournalError(VcdlError):

@@ -3,6 +3,7 @@
 An event with a `key` can be in the journal only once, however often the same fact is delivered.
 """
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -156,8 +157,9 @@ class VersionEvaluated:
 
     @property
     def score(self) -> float:
-        """The larger the better: accuracy, or the negative loss of a regression."""
-        return -self.loss if self.accuracy is None else self.accuracy
+        """The larger the better: accuracy, or the negative loss of a regression; a model that diverged (NaN) is the worst."""
+        score = -self.loss if self.accuracy is None else self.accuracy
+        return -math.inf if math.isnan(score) else score
 
 
 @dataclass(frozen=True)
@@ -182,8 +184,8 @@ class StopDecided:
     version: int
 
     @property
-    def key(self) -> str:
-        return "stop"
+    def key(self) -> None:
+        return None
 
 
 @dataclass(frozen=True)
@@ -193,8 +195,19 @@ class RunFinished:
     kind: ClassVar[str] = "run_finished"
 
     @property
-    def key(self) -> str:
-        return "finished"
+    def key(self) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class RunReopened:
+    """A job that ended because a subtask kept failing is tried again: the cause may have been mended."""
+
+    kind: ClassVar[str] = "run_reopened"
+
+    @property
+    def key(self) -> None:
+        return None
 
 
 Event = (
@@ -211,6 +224,7 @@ Event = (
     | EpochClosed
     | StopDecided
     | RunFinished
+    | RunReopened
 )
 
 _BY_KIND: dict[str, type[Event]] = {cls.kind: cls for cls in Event.__args__}

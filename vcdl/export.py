@@ -50,7 +50,9 @@ def _of_version(folder: RunFolder, prepared: Prepared, version: int) -> Any:
 
     snapshot = folder.snapshot(version)
     if not snapshot.is_file():
-        raise RunFolderError(f"version {version} of the weights is no longer kept in {folder.snapshots}: export another")
+        raise RunFolderError(
+            f"version {version} of the weights is no longer kept in {folder.snapshots}: export another"
+        )
     return read_weights(snapshot, prepared.layout.size)[0]
 
 

@@ -5,6 +5,7 @@ metrics are checked when Keras is loaded, not here: reading a job takes no Keras
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from vcdl import job_values as kinds
 from vcdl.errors import JobError
-from vcdl.job_errors import JobDumper, Problem, ProblemsError, problems_of, read_document, report
+from vcdl.job_errors import JobDumper, Problem, ProblemsError, problems_of, read_document, replace_key, report
 from vcdl.workunit import Named
 
 DataSet = Literal["fashion-mnist", "cifar10", "digits"]
@@ -257,9 +258,12 @@ class Job(Section):
         return yaml.dump(values, Dumper=JobDumper, sort_keys=False, width=110)
 
 
-def load_job(path: Path) -> Job:
-    """Read and check a job file. Raises JobError: all that is wrong with it, one problem a line."""
-    return _load(path, path.parent)
+def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
+    """Read and check a job file, with some of its keys replaced: `("stop.epochs=2",)`.
+
+    Raises JobError: all that is wrong with it, one problem a line.
+    """
+    return _load(path, path.parent, overrides)
 
 
 def load_frozen_job(path: Path) -> Job:
@@ -278,8 +282,10 @@ def save_job(job: Job, path: Path) -> None:
         raise JobError(f"{path}: cannot be written ({error.strerror}); check the folder and the disk") from error
 
 
-def _load(path: Path, folder: Path | None) -> Job:
+def _load(path: Path, folder: Path | None, overrides: Sequence[str] = ()) -> Job:
     document = read_document(path)
+    for setting in overrides:
+        replace_key(document, setting)
     problems = list(document.problems)
     try:
         job = Job.model_validate(document.values, context=folder)

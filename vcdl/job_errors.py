@@ -64,6 +64,12 @@ class Document:
     values: Any = None
     lines: dict[Place, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    settings: dict[Place, str] = field(default_factory=dict)
+    """Places that the command line replaced, with the setting as it was given."""
+
+    def setting_of(self, at: Place) -> str | None:
+        """The setting that a place comes from, if it is not from the file."""
+        return next((self.settings[at[:end]] for end in range(len(at), 0, -1) if at[:end] in self.settings), None)
 
     def line_of(self, at: Place) -> int:
         """Line of a place, or of the nearest place around it that the file has."""
@@ -100,18 +106,7 @@ for _tag, _pattern, _first in _RESOLVERS:
 
 def read_document(path: Path) -> Document:
     """Read a job file. Raises JobError when it cannot be read or is not YAML."""
-    text = _text_of(path)
-    try:
-        node = yaml.compose(text, Loader=_Loader)
-    except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        raise JobError(f"{path}:{line}: a job file has no control characters; delete the one here") from error
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else 1
-        raise JobError(f"{path}:{line}: this is not YAML: {_syntax_problem(error)}") from error
-    except RecursionError as error:
-        raise JobError(f"{path}: nested too deeply to be a job file") from error
+    node = _compose(_text_of(path), str(path))
     if node is None:
         raise JobError(f"{path}: the file is empty; start from a copy of examples/digits.yaml")
     document = Document()
@@ -121,10 +116,36 @@ def read_document(path: Path) -> Document:
     return document
 
 
+def replace_key(document: Document, setting: str) -> None:
+    """Replace one key by a setting `stop.epochs=2`: a dotted key and a YAML value. Raises JobError."""
+    key, equals, text = setting.partition("=")
+    at = tuple(key.strip().split("."))
+    if not equals or not all(at):
+        raise JobError(f"--set {show(setting)}: expected KEY=VALUE, such as stop.epochs=2")
+    node = _compose(text, f"--set {show(setting)}")
+    section = document.values
+    for depth, step in enumerate(at[:-1], start=1):
+        if section.get(step) is None:
+            section[step] = {}
+        section = section[step]
+        if not isinstance(section, dict):
+            whole = ".".join(at[:depth])
+            raise JobError(f"--set {show(setting)}: the job file has {whole} as one value; set {whole} as a whole")
+    document.settings[at] = setting
+    section[at[-1]] = None if node is None else _plain(node, at, document)
+
+
 def report(path: Path, document: Document, problems: Iterable[Problem]) -> JobError:
-    """One error that lists all problems, one a line, in the order of the file."""
-    lined = [(p.line or document.line_of(p.at), _breadcrumb(p)) for p in problems]
-    lines = [f"{path}:{line}: {text}" for line, text in sorted(lined, key=lambda pair: pair[0])]
+    """One error that lists all problems, one a line: those of the file in its order, then those of the command line."""
+    of_file: list[tuple[int, str]] = []
+    of_settings: list[str] = []
+    for problem in problems:
+        setting = document.setting_of(problem.at)
+        if setting is not None:
+            of_settings.append(f"--set {show(setting)}: {_breadcrumb(problem)}")
+        else:
+            of_file.append((problem.line or document.line_of(problem.at), _breadcrumb(problem)))
+    lines = [f"{path}:{line}: {text}" for line, text in sorted(of_file, key=lambda pair: pair[0])] + of_settings
     if len(lines) > MAX_SHOWN:
         lines[MAX_SHOWN:] = [f"{path}: and {len(lines) - MAX_SHOWN} more"]
     return JobError("\n".join(lines))
@@ -170,6 +191,20 @@ def show(value: Any) -> str:
         return f"a list of {len(value)}"
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else text[:56] + ' …"'
+
+
+def _compose(text: str, origin: str) -> yaml.Node | None:
+    try:
+        return yaml.compose(text, Loader=_Loader)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise JobError(f"{origin}:{line}: a job file has no control characters; delete the one here") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        raise JobError(f"{origin}:{line}: this is not YAML: {_syntax_problem(error)}") from error
+    except RecursionError as error:
+        raise JobError(f"{origin}: nested too deeply to be a job file") from error
 
 
 def _text_of(path: Path) -> str:

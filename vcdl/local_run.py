@@ -12,7 +12,7 @@ from vcdl.assimilator import Assimilator
 from vcdl.checks import UploadCheck
 from vcdl.coordinator import EVERY_EPOCH, Coordinator, Plan, StopReason, is_validated
 from vcdl.evaluator_process import EvaluatorProcess
-from vcdl.events import Recorded, RunPaused, RunStarted, VersionEvaluated
+from vcdl.events import Recorded, RunPaused, RunReopened, RunStarted, VersionEvaluated
 from vcdl.grids.local import LocalGrid, LocalSettings
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
@@ -79,8 +79,11 @@ class LocalRun:
         earlier = generator.follow()
         self._show(earlier)
         if coordinator.finished and coordinator.stopped is not None:
-            return StopReason(coordinator.stopped.reason)
+            if coordinator.stopped.reason != StopReason.SUBTASK_FAILED:
+                return StopReason(coordinator.stopped.reason)
+            journal.append(RunReopened())
         journal.append(RunStarted(resumed=bool(earlier)))
+        self._show(generator.follow())
         if is_validated(plan.validate_every, store.version()):
             snapshots.keep_newest()  # a killed process may have left out this one, and only this one
         generator.resubmit()

@@ -62,7 +62,7 @@ def plot_curves(curves: Sequence[Curve], output: Path, title: str) -> None:
     measured = "loss" if any(curve.is_regression for curve in curves) else "accuracy"
     axes.set_title(title)
     axes.set_xlabel(f"running time ({unit})")
-    axes.set_ylabel(f"validation {measured}: mean of the epoch, lowest to highest")
+    axes.set_ylabel(f"validation {measured} (epoch's mean, min – max)")
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
     axes.legend(loc="best")

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, Self, TypeVar
 
-from vcdl.coordinator import FINAL_SPLITS, VALIDATION
+from vcdl.coordinator import FINAL_SPLITS, VALIDATION, StopReason
 from vcdl.events import (
     EpochClosed,
     EvaluationWanted,
@@ -16,6 +16,7 @@ from vcdl.events import (
     Recorded,
     RunFinished,
     RunPaused,
+    RunReopened,
     RunStarted,
     StopDecided,
     UpdateApplied,
@@ -148,6 +149,8 @@ class Report:
                 self.stop = event
             case RunFinished():
                 self.finished = True
+            case RunReopened():
+                self.stop, self.finished = None, False
 
     # -- figures
 
@@ -175,6 +178,11 @@ class Report:
         return details
 
     @property
+    def is_given_up(self) -> bool:
+        """Whether the job ended because a shard kept failing: `vcdl resume` tries it again."""
+        return self.stop is not None and self.stop.reason == StopReason.SUBTASK_FAILED
+
+    @property
     def is_regression(self) -> bool:
         """Whether losses are measured instead of accuracies."""
         return any(timed.event.accuracy is None for timed in self.evaluations[:1])
@@ -188,8 +196,9 @@ class Report:
 
     def final(self, split: str) -> VersionEvaluated | None:
         """How the job's last version did on a whole split, one of FINAL_SPLITS; None until it is measured."""
+        version = self.stop.version if self.stop else None
         found = (timed.event for timed in self.evaluations if timed.event.split == split)
-        return next(found, None)
+        return next((evaluated for evaluated in found if evaluated.version == version), None)
 
     @property
     def final_validation(self) -> VersionEvaluated | None:

@@ -23,19 +23,21 @@ class State(StrEnum):
     """Its process ended without a word; `vcdl resume` goes on from the last applied update."""
     FINISHED = "finished"
     """Its results are there."""
+    FAILED = "failed"
+    """Its results are there, but it ended because a shard kept failing; `vcdl resume` tries again."""
 
 
 def state_of(folder: RunFolder, report: Report) -> State:
     """Raises RunFolderError when the folder cannot be looked into."""
-    if is_finished(folder):
-        return State.FINISHED
     if folder.running_pid is not None:
         return State.RUNNING
+    if is_finished(folder):
+        return State.FAILED if report.is_given_up else State.FINISHED
     return State.PAUSED if report.paused else State.KILLED
 
 
 def is_finished(folder: RunFolder) -> bool:
-    """Whether the run has left its results: summary.json is written last."""
+    """Whether the run has ended and left its results: summary.json is written last."""
     return folder.summary_file.is_file()
 
 

@@ -9,7 +9,8 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -90,7 +91,7 @@ class ParamsHeader:
             if raw["format"] != _FORMAT:
                 raise WeightsFileError(f"weights file of format {raw['format']!r}, this version reads {_FORMAT}")
             return cls(str(raw["job"]), int(raw["version"]), str(raw["layout"]))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise WeightsFileError(f"the header of the weights file is damaged ({error!r})") from error
 
 
@@ -137,9 +138,9 @@ def write_weights(path: Path, vector: Vector, header: str, *, durable: bool = Fa
         raise
 
 
-def read_header(path: Path) -> str:
-    """The header of a weights file, without reading its weights. Raises WeightsFileError."""
-    with _opened(path) as file:
+def read_header(path: Path, size: int) -> str:
+    """The header of a weights file of `size` numbers, without reading those. Raises WeightsFileError."""
+    with _opened(path, size) as file:
         return _header(file)
 
 
@@ -148,14 +149,7 @@ def read_weights(path: Path, size: int, out: Vector | None = None) -> tuple[Vect
 
     File size, links, layout on disk, dtype and shape are checked before anything is allocated. Raises WeightsFileError.
     """
-    limit_bytes = size * 4 + _OVERHEAD_BYTES
-    try:
-        size_bytes = path.stat().st_size
-    except OSError as error:
-        raise WeightsFileError(f"{path.name} cannot be read: {error.strerror}") from error
-    if size_bytes > limit_bytes:
-        raise WeightsFileError(f"{path.name} has {size_bytes} bytes, {limit_bytes} are allowed for this model")
-    with _opened(path) as file:
+    with _opened(path, size) as file:
         header = _header(file)
         dataset = _dataset(file)
         if dataset.shape != (size,):
@@ -163,31 +157,31 @@ def read_weights(path: Path, size: int, out: Vector | None = None) -> tuple[Vect
         if dataset.dtype != np.dtype("<f4"):
             raise WeightsFileError(f"{path.name} holds {dataset.dtype}, expected float32")
         vector = np.empty(size, np.float32) if out is None else out
-        try:
-            if size:
-                dataset.read_direct(vector)
-        except (OSError, RuntimeError) as error:
-            raise WeightsFileError(f"{path.name} cannot be read to its end ({error})") from error
+        if size:
+            dataset.read_direct(vector)
         return vector, header
 
 
-def _opened(path: Path) -> h5py.File:
+@contextmanager
+def _opened(path: Path, size: int) -> Iterator[h5py.File]:
+    """Open a weights file whose size allows for `size` numbers; all that h5py raises on a damaged one becomes our own error."""
+    limit_bytes = size * 4 + _OVERHEAD_BYTES
     try:
-        return h5py.File(path, "r")
-    except (OSError, RuntimeError) as error:
-        raise WeightsFileError(
-            f"{path.name} is not a whole HDF5 file ({error}): it was cut short or damaged"
-        ) from error
+        size_bytes = path.stat().st_size
+        if size_bytes > limit_bytes:
+            raise WeightsFileError(f"{path.name} has {size_bytes} bytes, {limit_bytes} are allowed for this model")
+        with h5py.File(path, "r") as file:
+            yield file
+    except (OSError, RuntimeError, LookupError, TypeError, ValueError, ArithmeticError, MemoryError) as error:
+        cause = " ".join(str(error).split())  # HDF5 speaks in several lines
+        raise WeightsFileError(f"{path.name} is not a whole weights file ({cause}): cut short or damaged") from error
 
 
 def _header(file: h5py.File) -> str:
-    try:
-        attribute = file.attrs.get_id("header")
-        if attribute.shape != () or attribute.get_storage_size() > _HEADER_LIMIT_BYTES:
-            raise WeightsFileError("the header of the weights file is too large")
-        header = file.attrs["header"]
-    except (KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
-        raise WeightsFileError(f"the weights file has no header ({error})") from error
+    attribute = file.attrs.get_id("header")
+    if attribute.shape != () or attribute.get_storage_size() > _HEADER_LIMIT_BYTES:
+        raise WeightsFileError("the header of the weights file is too large")
+    header = file.attrs["header"]
     if not isinstance(header, str) or len(header) > _HEADER_LIMIT_BYTES:
         raise WeightsFileError("the header of the weights file is not a short text")
     return header
@@ -195,15 +189,11 @@ def _header(file: h5py.File) -> str:
 
 def _dataset(file: h5py.File) -> Any:
     """The weights' dataset, when it is plain: no link out of the file, no external storage, no filter."""
-    try:
-        if not isinstance(file.get(_DATASET, getlink=True), h5py.HardLink):
-            raise WeightsFileError("the weights file has no weights of its own")
-        dataset = file[_DATASET]
-        if not isinstance(dataset, h5py.Dataset):
-            raise WeightsFileError("`weights` in the weights file is not a dataset")
-        plain = dataset.chunks is None and dataset.external is None and not dataset.is_virtual
-    except (KeyError, OSError, RuntimeError) as error:
-        raise WeightsFileError(f"the weights file is damaged ({error})") from error
-    if not plain:
+    if not isinstance(file.get(_DATASET, getlink=True), h5py.HardLink):
+        raise WeightsFileError("the weights file has no weights of its own")
+    dataset = file[_DATASET]
+    if not isinstance(dataset, h5py.Dataset):
+        raise WeightsFileError("`weights` in the weights file is not a dataset")
+    if dataset.chunks is not None or dataset.external is not None or dataset.is_virtual:
         raise WeightsFileError("the weights are not stored plainly (chunks, filters or external storage)")
     return dataset

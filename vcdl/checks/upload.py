@@ -33,7 +33,7 @@ class UploadCheck:
     def read(self, path: Path, workunit: str) -> tuple[UpdateHeader, Vector]:
         """Read an upload for `workunit` and check all of it; returns header and weights, shape (n,). Raises Refused."""
         try:
-            header = UpdateHeader.from_json(read_header(path))
+            header = UpdateHeader.from_json(read_header(path, self.layout.size))
         except WorkunitError as error:
             raise Refused(Refusal.BAD_HEADER, str(error)) from error
         except WeightsFileError as error:

@@ -5,6 +5,7 @@ client's checkpoint, and `uploads/<workunit>.h5`, moved there when the client is
 """
 
 import contextlib
+import errno
 import os
 import selectors
 import shutil
@@ -24,6 +25,7 @@ from vcdl.workunit import INPUT_FILES, OUTPUT_FILE
 
 _START_ATTEMPTS = 3
 """Workers that die one after the other before they are ready: then none will ever be."""
+_LOW_DISK_BYTES = 32 << 20
 _QUIT_TIMEOUT_S = 20.0
 """For a checkpoint of the largest models; a worker that takes longer is killed and its subtask begins again."""
 
@@ -188,7 +190,13 @@ class LocalGrid(Grid):
         if workunit is not None:
             shutil.rmtree(self._slot(workunit), ignore_errors=True)
             if workunit in self._known:
+                self._refuse_to_go_on_without_space()
                 self._outcomes[workunit] = GaveUp(workunit, reason)
+
+    def _refuse_to_go_on_without_space(self) -> None:
+        """On a full disk every subtask fails: the run must end as it is, not use up their tries. Raises RunFolderError."""
+        if self._folder.free_bytes() < _LOW_DISK_BYTES:
+            raise folder_error(self._folder.path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
     def _forget_slot_unless_open(self, worker: WorkerProcess) -> None:
         workunit, worker.workunit = worker.workunit, None

@@ -4,11 +4,15 @@ A backend supplies a transaction; what happens inside one is written here, once.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from vcdl.errors import StoreError, StoreUnavailable
 from vcdl.weights import Vector
+
+_TRIES = 100
+"""Of one fold that others keep overtaking. They take turns, so that a second try is rare and a third a stall."""
 
 
 @dataclass(frozen=True)
@@ -35,23 +39,34 @@ class Fold:
     workunit: str
     base_version: int
     apply: Callable[[Vector, int], float]
-    """(W, staleness) → weight given; changes W in place."""
+    """(W, staleness) → weight given; changes W in place. Called again, on the newer W, when another server was first."""
+
+
+class Conflict(Exception):
+    """Another server committed between this transaction's read and its write: nothing was changed, begin anew."""
 
 
 class Transaction(ABC):
     """One read and one write of the vector, alone or not at all."""
 
     version: int
-    vector: Vector
-    """A working copy: changed in place, visible to nobody before `commit`."""
+
+    @property
+    @abstractmethod
+    def vector(self) -> Vector:
+        """A working copy, read when it is first asked for: changed in place, visible to nobody before `commit`."""
 
     @abstractmethod
-    def find(self, subtask: str) -> Applied | None:
-        """What was recorded for the subtask, by this or by any earlier transaction."""
+    def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
+        """What earlier transactions recorded, by subtask; a subtask that is new is not in it."""
 
     @abstractmethod
-    def commit(self, version: int, applied: Sequence[Applied]) -> None:
-        """Make vector, version and records visible together."""
+    def commit(self, version: int, applied: Sequence[Applied]) -> int:
+        """Make vector, version and records visible together; raises Conflict or StoreError.
+
+        Returns the version that was made: `version`, unless the store is eventual and others have written meanwhile. Then the
+        records are kept with their versions moved by the difference.
+        """
 
 
 class WeightStore(ABC):
@@ -78,24 +93,48 @@ class WeightStore(ABC):
     def close(self) -> None:
         """Let go of files and connections."""
 
+    def lost_updates(self) -> int:
+        """How many updates were folded in and then overwritten by a server that had read before them: eventual stores only."""
+        return 0
+
+    def restore(self, version: int, vector: Vector, applied: Sequence[Applied]) -> bool:
+        """After StoreLost, put a snapshot back, with the records of all updates up to `version`.
+
+        False when another server has done it first: then its snapshot stands. Updates later than the snapshot are folded again
+        by whoever holds their uploads. Raises StoreError.
+        """
+        raise StoreError("this store keeps its weights on the local disk: put its folder back from a backup")
+
     def fold(self, folds: Sequence[Fold]) -> list[Applied]:
         """Fold uploads in, in order, between one read and one write; returns what is recorded for each.
 
         A subtask that was folded in before, from this upload or from another attempt, is not applied again: its first record
-        is returned, and its `workunit` says whose it was. Raises StoreError, and then nothing was changed.
+        is returned, and its `workunit` says whose it was. Raises StoreUnavailable when it is worth to wait and call again (what a
+        cut connection left undecided is then found out), StoreLost, StoreError.
         """
-        with self._transaction() as transaction:
-            version = transaction.version
-            fresh: dict[str, Applied] = {}
-            results: list[Applied] = []
-            for fold in folds:
-                known = fresh.get(fold.subtask) or transaction.find(fold.subtask)
-                if known is None:
-                    staleness = version - fold.base_version
-                    weight = fold.apply(transaction.vector, staleness)
-                    version += 1
-                    known = fresh[fold.subtask] = Applied(fold.subtask, fold.workunit, version, staleness, weight)
-                results.append(known)
-            if fresh:
-                transaction.commit(version, tuple(fresh.values()))
-            return results
+        for _ in range(_TRIES):
+            try:
+                with self._transaction() as transaction:
+                    return _fold(transaction, folds)
+            except Conflict:
+                continue
+        raise StoreUnavailable(
+            f"other parameter servers changed the weights {_TRIES} times in a row: run fewer of them"
+        )
+
+
+def _fold(transaction: Transaction, folds: Sequence[Fold]) -> list[Applied]:
+    version = transaction.version
+    known = dict(transaction.find([fold.subtask for fold in folds]))
+    fresh: list[Applied] = []
+    for fold in folds:
+        if fold.subtask not in known:
+            staleness = version - fold.base_version
+            weight = fold.apply(transaction.vector, staleness)
+            version += 1
+            known[fold.subtask] = Applied(fold.subtask, fold.workunit, version, staleness, weight)
+            fresh.append(known[fold.subtask])
+    if fresh:
+        moved_by = transaction.commit(version, fresh) - version
+        known |= {record.subtask: replace(record, version=record.version + moved_by) for record in fresh}
+    return [known[fold.subtask] for fold in folds]

@@ -8,13 +8,15 @@ A transaction writes the slot that nobody reads, then appends one line, and that
 version stands; killed in the middle of it, the line has no valid checksum and is cut off by the next writer.
 """
 
+import errno
 import fcntl
 import json
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -73,28 +75,33 @@ class FileStore(WeightStore):
     def _transaction(self) -> Iterator[Transaction]:
         with self._locked():
             self._catch_up()
-            slots = self._mapped()
-            working = slots[1 - self._slot]
-            np.copyto(working, slots[self._slot])
-            yield _FileTransaction(self, self._version, working)
+            yield _FileTransaction(self, self._version)
 
     def close(self) -> None:
         self._slots = None
 
-    def find(self, subtask: str) -> Applied | None:
-        """What is recorded for a subtask, as of the last transaction."""
-        return self._applied.get(subtask)
+    def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
+        """What is recorded for subtasks, as of the last transaction."""
+        return {subtask: self._applied[subtask] for subtask in subtasks if subtask in self._applied}
+
+    def working_copy(self) -> Vector:
+        """The newest weights, copied into the slot that nobody reads."""
+        slots = self._mapped()
+        working: Vector = slots[1 - self._slot]
+        np.copyto(working, slots[self._slot])
+        return working
 
     def append(self, version: int, applied: Sequence[Applied]) -> None:
         """Commit the working slot. Raises StoreError, with the log as it was."""
         line = _line(version, 1 - self._slot, applied)
         try:
-            with self._log_file.open("r+b") as log:
+            # Unbuffered: nothing of a refused line may be written later, when the file is closed.
+            with self._log_file.open("r+b", buffering=0) as log:
                 log.truncate(self._end)  # what a killed writer left half-written
                 log.seek(self._end)
                 try:
-                    log.write(line)
-                    log.flush()
+                    if log.write(line) < len(line):
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 except OSError:
                     log.truncate(self._end)
                     raise
@@ -110,9 +117,16 @@ class FileStore(WeightStore):
                 lines = log.read().splitlines(keepends=True)
         except OSError as error:
             raise self._cannot("read", error) from error
-        for line in lines:
+        for number, line in enumerate(lines, start=1):
             checksum, _, body = line.partition(b" ")
             if not line.endswith(b"\n") or checksum != _checksum(body):
+                if (
+                    number < len(lines) and self._version >= 0
+                ):  # a killed writer leaves half a line, and only at the end
+                    raise StoreError(
+                        f"the weight store in {self._folder} is damaged: the commit after version {self._version} is "
+                        "unreadable and others follow it; check the disk, then start the job anew in another folder"
+                    )
                 break
             commit = json.loads(body)
             self._version, self._slot = commit["version"], commit["slot"]
@@ -159,16 +173,20 @@ class FileStore(WeightStore):
 
 
 class _FileTransaction(Transaction):
-    def __init__(self, store: FileStore, version: int, vector: Vector) -> None:
+    def __init__(self, store: FileStore, version: int) -> None:
         self.version = version
-        self.vector = vector
         self._store = store
 
-    def find(self, subtask: str) -> Applied | None:
-        return self._store.find(subtask)
+    @cached_property
+    def vector(self) -> Vector:
+        return self._store.working_copy()
 
-    def commit(self, version: int, applied: Sequence[Applied]) -> None:
+    def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
+        return self._store.find(subtasks)
+
+    def commit(self, version: int, applied: Sequence[Applied]) -> int:
         self._store.append(version, applied)
+        return version
 
 
 def _line(version: int, slot: int, applied: Sequence[Applied]) -> bytes:

@@ -1,0 +1,133 @@
+"""How fast the client trains, beside plain `model.fit`: same model, data, batch size and threads, in turn in one process.
+
+    python benchmarks/bench_client.py [--threads 1] [--samples 1080] [--rounds 9] [--metrics accuracy] [--json]
+
+small_cnn on random images of 28 × 28. Speed is samples per second of training; the client must reach 0.95 of `fit`. Overhead is
+what a subtask takes beyond its training: reading, checking, resetting model and optimizer, writing the update. On a
+busy machine look at the processor time: wall time then measures the neighbours.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vcdl.weights import Layout, ParamsHeader, flatten, read_header, write_weights
+from vcdl.workunit import OUTPUT_FILE, Named, Normalisation, Training, UpdateHeader, Workunit
+
+BATCH_SIZE = 32
+SCALE = 1 / 255
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=1, help="of the backend")
+    parser.add_argument("--samples", type=int, default=1080, help="in the shard (Fashion-MNIST in 50 shards: 1080)")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument(
+        "--metrics", nargs="*", default=["accuracy"], help="of the job; the client measures none of them"
+    )
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    limit = {"TF_NUM_INTRAOP_THREADS": options.threads, "TF_NUM_INTEROP_THREADS": 1, "OMP_NUM_THREADS": options.threads}
+    os.environ.update({name: str(value) for name, value in limit.items()}, TF_CPP_MIN_LOG_LEVEL="3")
+    with tempfile.TemporaryDirectory() as folder:
+        figures = measure(Path(folder), options.samples, options.rounds, tuple(options.metrics))
+    figures["threads"] = options.threads
+    if options.json:
+        print(json.dumps(figures))
+        return
+    for name, value in figures.items():
+        print(f"{name:34} {value:10.3f}")
+
+
+class Quiet:
+    """A host that wants nothing."""
+
+    def request(self) -> Any:
+        from vcdl.client.host import Request
+
+        return Request.GO
+
+    def progress(self, fraction: float, samples: int) -> None: ...
+
+    def checkpoint_made(self) -> None: ...
+
+
+def measure(folder: Path, samples: int, rounds: int, metrics: tuple[str, ...]) -> dict[str, float]:
+    """Train in turn with fit and with the client; medians, the first round (which builds and traces) told apart."""
+    from vcdl.client.train import train_workunit
+    from vcdl.client.trainer import TrainerCache
+
+    named = tuple(Named(metric) for metric in metrics)
+    training = Training(
+        Named("adam"),
+        0.001,
+        BATCH_SIZE,
+        1,
+        Named("sparse_categorical_crossentropy"),
+        named,
+        Normalisation((SCALE,), (0.0,)),
+    )
+    model, x, y = prepare(folder, training, samples)
+    trainers = TrainerCache()
+    fit_s, train_s, whole_s, fit_cpu_s, whole_cpu_s = ([0.0] * (rounds + 1) for _ in range(5))
+    for i in range(rounds + 1):
+        with _timed(fit_s, fit_cpu_s, i):
+            model.fit(x, y, batch_size=BATCH_SIZE, epochs=1, verbose=0)
+        with _timed(whole_s, whole_cpu_s, i):
+            train_workunit(folder, Quiet(), trainers)
+        header = read_header(folder / OUTPUT_FILE, model.count_params())
+        train_s[i] = UpdateHeader.from_json(header).train_s
+        (folder / OUTPUT_FILE).unlink()
+    fit, train, whole, fit_cpu, whole_cpu, overhead = (
+        statistics.median(values[1:])
+        for values in (fit_s, train_s, whole_s, fit_cpu_s, whole_cpu_s, np.subtract(whole_s, train_s).tolist())
+    )
+    return {
+        "fit_samples_per_s": samples / fit,
+        "client_samples_per_s": samples / train,
+        "client_speed_of_fit": fit / train,
+        "whole_subtask_speed_of_fit": fit / whole,
+        "whole_subtask_cpu_of_fit": whole_cpu / fit_cpu,
+        "overhead_of_a_subtask_ms": overhead * 1e3,
+        "first_fit_s": fit_s[0],
+        "first_subtask_s": whole_s[0],
+    }
+
+
+@contextlib.contextmanager
+def _timed(wall_s: list[float], cpu_s: list[float], index: int) -> Iterator[None]:
+    begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
+    yield
+    wall_s[index], cpu_s[index] = time.perf_counter() - begun_s, time.process_time() - begun_cpu_s
+
+
+def prepare(folder: Path, training: Training, samples: int) -> tuple[Any, Any, Any]:
+    """Write a workunit's files; returns the same model, compiled, and the same data, normalised, for `fit`."""
+    from vcdl.client.compile import compile_model
+    from vcdl.models.small_cnn import small_cnn
+
+    rng = np.random.default_rng(1)
+    x = rng.integers(256, size=(samples, 28, 28, 1), dtype=np.uint8)
+    y = rng.integers(10, size=samples)
+    np.savez_compressed(folder / "shard.npz", x=x, y=y)
+    model = small_cnn((28, 28, 1), 10, "classification")
+    compile_model(model, training)
+    (folder / "model.json").write_text(model.to_json())
+    (folder / "workunit.json").write_text(Workunit("bench", 1, 0, 0, 0, 1, training).to_json())
+    header = ParamsHeader("bench", 0, Layout.of(model).fingerprint)
+    write_weights(folder / "params.h5", flatten(model), header.to_json())
+    return model, x.astype(np.float32) * np.float32(SCALE), y
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,365 @@
+"""The file store against what files suffer: kill -9, half a line, a full disk, a folder that is not ours."""
+
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vcdl.errors import StoreError
+from vcdl.stores import FileStore, Fold
+from vcdl.weights import Vector
+
+SIZE = 200_000
+"""Weights: most of a transaction is spent in the middle of them."""
+NOBODY = 65534
+
+
+def fold(number: int) -> Fold:
+    def apply(server: Vector, staleness: int) -> float:
+        server *= np.float32(0.75)
+        server += np.float32(number)
+        return 0.25
+
+    return Fold(f"e0001_s{number:03d}", f"j_e0001_s{number:03d}_a0_v000000", 0, apply)
+
+
+def replayed(version: int, size: int = SIZE) -> Vector:
+    """The weights after the first `version` of those folds."""
+    one = np.ones(1, np.float32)
+    for number in range(version):
+        fold(number).apply(one, 0)
+    return np.full(size, one[0], np.float32)
+
+
+def new_store(folder: Path, size: int = SIZE) -> FileStore:
+    store = FileStore(folder, size)
+    store.create(np.ones(size, np.float32))
+    return store
+
+
+def check(folder: Path, at_least: int) -> int:
+    """Version, vector and records of the store agree with a replay; returns the version."""
+    store = FileStore(folder, SIZE)
+    version, vector = store.read()
+    assert version >= at_least
+    assert vector.tobytes() == replayed(version).tobytes()
+    records = store.fold([fold(number) for number in range(version)])
+    assert [record.version for record in records] == list(range(1, version + 1)), "every update is known to the store"
+    assert store.version() == version
+    return version
+
+
+def in_a_child(work: Callable[[], str]) -> str:
+    """Run `work` in a forked process, which may give its rights or its disk away; returns what it said."""
+    read, write = os.pipe()
+    process = os.fork()
+    if process == 0:
+        try:
+            said = work()
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(write, said.encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        said = pipe.read()
+    os.waitpid(process, 0)
+    return said
+
+
+# -- killed
+
+
+def fold_for_ever(folder: Path, report: int) -> None:
+    """One to three folds a transaction, each transaction reported once it is committed."""
+    store = FileStore(folder, SIZE)
+    version = store.version()
+    while True:
+        store.fold([fold(version + step) for step in range(version % 3 + 1)])
+        version = store.version()
+        os.write(report, b"%d\n" % version)
+
+
+def killed_after(folder: Path, seconds: float) -> list[int]:
+    """Let a process fold into the store and kill it; returns the versions it reported."""
+    read, write = os.pipe()
+    process = os.fork()
+    if process == 0:
+        try:
+            fold_for_ever(folder, write)
+        finally:
+            os._exit(1)
+    os.close(write)
+    time.sleep(seconds)
+    os.kill(process, signal.SIGKILL)
+    with os.fdopen(read) as pipe:
+        reported = [int(line) for line in pipe]
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
+    return reported
+
+
+def test_kill_9_in_the_middle_of_transactions_leaves_whole_versions(tmp_path: Path) -> None:
+    new_store(tmp_path / "store").close()
+    dice = random.Random(1)
+    version = 0
+    for _ in range(60):
+        reported = killed_after(tmp_path / "store", dice.uniform(0.005, 0.03))
+        version = check(tmp_path / "store", at_least=max([version, *reported]))
+    assert version > 60
+
+
+def log_of(folder: Path) -> bytes:
+    return (folder / "commits.log").read_bytes()
+
+
+def test_cut_anywhere_in_its_last_line_the_store_stands_at_the_version_before(tmp_path: Path) -> None:
+    store = new_store(tmp_path, 4)
+    store.fold([fold(0)])
+    whole = len(log_of(tmp_path))
+    store.fold([fold(1)])
+    log = log_of(tmp_path)
+    for end in range(whole, len(log)):
+        (tmp_path / "commits.log").write_bytes(log[:end])
+        version, vector = FileStore(tmp_path, 4).read()
+        assert version == 1
+        assert vector.tobytes() == replayed(1, 4).tobytes()
+
+
+@pytest.mark.parametrize("rest", [b"9", b"01234567 ", b'deadbeef {"version": 2', b"\x00" * 100, b"garbage\n"])
+def test_half_a_line_is_cut_off_by_the_next_writer(tmp_path: Path, rest: bytes) -> None:
+    store = new_store(tmp_path, 4)
+    store.fold([fold(0)])
+    with (tmp_path / "commits.log").open("ab") as log:
+        log.write(rest)
+    assert store.version() == 1
+    again = FileStore(tmp_path, 4)
+    again.fold([fold(1)])
+    assert len(log_of(tmp_path).splitlines()) == 3
+    for opened in (store, again, FileStore(tmp_path, 4)):
+        version, vector = opened.read()
+        assert version == 2
+        assert vector.tobytes() == replayed(2, 4).tobytes()
+
+
+def test_a_half_written_slot_is_never_read(tmp_path: Path) -> None:
+    store = new_store(tmp_path, 4)
+    for number in range(3):
+        store.fold([fold(number)])
+    slot = json.loads(log_of(tmp_path).splitlines()[-1].partition(b" ")[2])["slot"]
+    slots = np.memmap(tmp_path / "weights.bin", np.float32, "r+", shape=(2, 4))
+    slots[1 - slot] = np.nan  # a transaction that was killed before its commit
+    slots.flush()
+    again = FileStore(tmp_path, 4)
+    assert again.read()[1].tobytes() == replayed(3, 4).tobytes()
+    again.fold([fold(3)])
+    assert again.read()[1].tobytes() == replayed(4, 4).tobytes()
+
+
+@pytest.mark.parametrize("left", ["weights.bin", "commits.tmp"])
+def test_a_store_whose_making_was_killed_is_made_again(tmp_path: Path, left: str) -> None:
+    new_store(tmp_path / "whole", 4)
+    half = tmp_path / "half"
+    half.mkdir()
+    (half / left).write_bytes(b"\x01\x02\x03")
+    assert new_store(half, 4).read()[1].tolist() == [1, 1, 1, 1]
+    assert sorted(path.name for path in half.iterdir()) == ["commits.log", "lock", "weights.bin"]
+
+
+def test_a_damaged_line_with_others_behind_it_is_no_kill_but_a_broken_disk(tmp_path: Path) -> None:
+    store = new_store(tmp_path, 4)
+    for number in range(3):
+        store.fold([fold(number)])
+    lines = log_of(tmp_path).splitlines(keepends=True)
+    lines[2] = lines[2].replace(b'"version": 2', b'"version": 7')
+    (tmp_path / "commits.log").write_bytes(b"".join(lines))
+    before = log_of(tmp_path)
+    with pytest.raises(StoreError, match="after version 1 is unreadable"):
+        FileStore(tmp_path, 4).fold([fold(3)])
+    assert log_of(tmp_path) == before, "nothing is cut off"
+
+
+# -- the disk
+
+
+def test_the_slots_are_allocated_as_a_whole_so_that_a_full_disk_cannot_strike_in_a_mapped_page(tmp_path: Path) -> None:
+    new_store(tmp_path)
+    assert (tmp_path / "weights.bin").stat().st_size == 2 * 4 * SIZE
+    assert (tmp_path / "weights.bin").stat().st_blocks * 512 >= 2 * 4 * SIZE
+
+
+def test_no_room_for_a_new_store_is_said_and_nothing_that_looks_like_one_is_left(tmp_path: Path) -> None:
+    def work() -> str:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        new_store(tmp_path)
+        return "made"
+
+    said = in_a_child(work)
+    assert said.startswith("StoreError: cannot create the weight store in"), said
+    assert "free space" in said
+    assert not (tmp_path / "commits.log").exists()
+    assert new_store(tmp_path).version() == 0, "and it works when there is room"
+
+
+def test_no_room_for_a_commit_leaves_the_old_version_and_the_next_try_works(tmp_path: Path) -> None:
+    store = new_store(tmp_path, 4)
+    store.fold([fold(0)])
+    log = log_of(tmp_path)
+
+    def work() -> str:
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(log) + 20, limit[1]))  # a part of the next line
+        said = []
+        for _ in range(2):
+            try:
+                store.fold([fold(1)])
+            except StoreError as error:
+                said.append(str(error))
+            assert log_of(tmp_path) == log, "not a byte of the line is left"
+            assert store.version() == 1
+            assert store.read()[1].tobytes() == replayed(1, 4).tobytes()
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        store.fold([fold(1)])
+        return "\n".join(said)
+
+    said = in_a_child(work).splitlines()
+    assert len(said) == 2, said
+    assert all(line.startswith("cannot commit to the weight store in") for line in said), said
+    assert FileStore(tmp_path, 4).read()[0] == 2
+    assert FileStore(tmp_path, 4).read()[1].tobytes() == replayed(2, 4).tobytes()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 64 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("only root may mount a disk")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_a_real_disk_fills_up_and_is_freed_again(small_disk: Path) -> None:
+    store = new_store(small_disk / "store", 100)
+    version = 0
+    (small_disk / "other").write_bytes(b"x" * 40_000)
+    with pytest.raises(StoreError, match="No space left on device"):
+        while version < 10_000:
+            store.fold([fold(version)])
+            version += 1
+    assert 10 < version < 10_000
+    reopened = FileStore(small_disk / "store", 100)
+    assert reopened.read()[0] == version
+    assert reopened.read()[1].tobytes() == replayed(version, 100).tobytes()
+    (small_disk / "other").unlink()
+    store.fold([fold(version)])
+    assert reopened.read()[1].tobytes() == replayed(version + 1, 100).tobytes()
+
+
+def test_a_real_full_disk_takes_no_new_store(small_disk: Path) -> None:
+    with pytest.raises(StoreError, match="cannot create .*No space left on device"):
+        new_store(small_disk / "store", 100_000)
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A folder whose parents everybody may pass."""
+    with tempfile.TemporaryDirectory() as path:
+        os.chmod(path, 0o755)
+        yield Path(path)
+        os.chmod(path, 0o755)
+
+
+def without_rights(folder: Path, work: Callable[[], object]) -> str:
+    """What `work` says in a process that may read the folder and write nothing in it."""
+
+    def powerless() -> str:
+        if os.geteuid() == 0:
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+        else:
+            for path in (*folder.rglob("*"), folder):
+                path.chmod(0o555 if path.is_dir() else 0o444)
+        return str(work())
+
+    return in_a_child(powerless)
+
+
+def test_a_folder_that_may_not_be_written_is_said(public_folder: Path) -> None:
+    folder = public_folder / "store"
+    new_store(folder, 4)
+    for said in (
+        without_rights(public_folder, lambda: FileStore(folder, 4).version()),
+        without_rights(public_folder, lambda: FileStore(folder, 4).fold([fold(0)])),
+        without_rights(public_folder, lambda: new_store(public_folder / "other", 4)),
+    ):
+        assert said.startswith("StoreError: cannot "), said
+        assert "Permission denied; check the disk's free space and the folder's rights" in said
+    assert not (public_folder / "other").exists()
+
+
+# -- a folder that is not ours
+
+
+def test_a_store_of_another_model_is_refused(tmp_path: Path) -> None:
+    new_store(tmp_path, 4)
+    for read in (FileStore(tmp_path, 5).read, lambda: FileStore(tmp_path, 5).fold([fold(0)])):
+        with pytest.raises(StoreError, match="holds 32 bytes, this model needs 40"):
+            read()
+    with pytest.raises(StoreError, match="4 weights for a store of 5"):
+        FileStore(tmp_path / "new", 5).create(np.ones(4, np.float32))
+
+
+def test_weights_that_were_cut_are_refused(tmp_path: Path) -> None:
+    new_store(tmp_path, 4)
+    os.truncate(tmp_path / "weights.bin", 20)
+    with pytest.raises(StoreError, match="holds 20 bytes, this model needs 32"):
+        FileStore(tmp_path, 4).read()
+
+
+def test_weights_that_are_gone_are_refused(tmp_path: Path) -> None:
+    new_store(tmp_path, 4)
+    (tmp_path / "weights.bin").unlink()
+    with pytest.raises(StoreError, match="cannot open .*No such file"):
+        FileStore(tmp_path, 4).read()
+
+
+@pytest.mark.parametrize("log", [b"", b"hello\n", b"hello\nworld\n", b"\x00" * 1000, b"{}\n" * 10])
+def test_a_log_that_is_no_log_is_refused(tmp_path: Path, log: bytes) -> None:
+    (tmp_path / "commits.log").write_bytes(log)
+    with pytest.raises(StoreError, match="no valid commit"):
+        FileStore(tmp_path, 4).version()
+
+
+def test_a_folder_without_a_store_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot lock .*No such file"):
+        FileStore(tmp_path / "none", 4).version()
+    with pytest.raises(StoreError, match="cannot read .*No such file"):
+        FileStore(tmp_path, 4).read()
+
+
+# -- the format
+
+
+def test_each_line_of_the_log_is_a_checksum_and_what_was_committed(tmp_path: Path) -> None:
+    store = new_store(tmp_path, 4)
+    store.fold([fold(0), fold(1)])
+    first, second = log_of(tmp_path).splitlines(keepends=True)
+    for line in (first, second):
+        checksum, _, body = line.partition(b" ")
+        assert int(checksum, 16) == zlib.crc32(body)
+    assert json.loads(first[9:]) == {"version": 0, "slot": 0, "applied": []}
+    commit = json.loads(second[9:])
+    assert (commit["version"], commit["slot"]) == (2, 1)
+    assert [record["subtask"] for record in commit["applied"]] == ["e0001_s000", "e0001_s001"]

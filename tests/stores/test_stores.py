@@ -1,0 +1,271 @@
+"""What every store promises; one suite, run on each of them."""
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vcdl.rules import Update, VcAsgd
+from vcdl.stores import Applied, FileStore, Fold, WeightStore
+from vcdl.weights import Vector
+
+SIZE = 1000
+"""Weights in a store, unless a test says otherwise."""
+
+OpenStore = Callable[..., WeightStore]
+"""`open_store(size=SIZE)`: a connection of its own to the test's one store, picklable for another process."""
+
+
+def _open_file_store(folder: Path, size: int = SIZE) -> WeightStore:
+    return FileStore(folder, size)
+
+
+@pytest.fixture(params=["file"])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStore:
+    """Another store joins by a branch here and a name above."""
+    return partial(_open_file_store, tmp_path / "store")
+
+
+@pytest.fixture
+def store(open_store: OpenStore) -> Iterator[WeightStore]:
+    """A store with version 0 in it."""
+    store = open_store()
+    store.create(weights(0))
+    yield store
+    store.close()
+
+
+def weights(seed: int, size: int = SIZE) -> Vector:
+    return np.random.default_rng(seed).normal(size=size).astype(np.float32)
+
+
+def subtask(number: int) -> str:
+    return f"e0001_s{number:03d}"
+
+
+def workunit(number: int, attempt: int = 0, base_version: int = 0) -> str:
+    return f"j_{subtask(number)}_a{attempt}_v{base_version:06d}"
+
+
+def fold(number: int, attempt: int = 0, base_version: int = 0, size: int = SIZE) -> Fold:
+    """The upload of a subtask, as the assimilator hands it over."""
+
+    def apply(server: Vector, staleness: int) -> float:
+        return VcAsgd(0.9).apply(server, Update(weights(number + 1, size), 1, staleness, 10, 1.0))
+
+    return Fold(subtask(number), workunit(number, attempt, base_version), base_version, apply)
+
+
+def folded(*numbers: int, size: int = SIZE) -> Vector:
+    """What version 0 becomes by these uploads, one at a time."""
+    vector = weights(0, size)
+    for number in numbers:
+        VcAsgd(0.9).apply(vector, Update(weights(number + 1, size), 1, 0, 10, 1.0))
+    return vector
+
+
+def check(store: WeightStore, version: int, vector: Vector) -> None:
+    assert store.version() == version
+    got_version, got = store.read()
+    assert got_version == version
+    assert got.dtype == np.float32
+    assert got.tobytes() == vector.tobytes()
+
+
+# -- making one
+
+
+def test_a_new_store_holds_version_0(store: WeightStore) -> None:
+    check(store, 0, weights(0))
+
+
+def test_making_it_again_leaves_it_as_it_is(store: WeightStore, open_store: OpenStore) -> None:
+    store.fold([fold(0)])
+    again = open_store()
+    again.create(weights(99))
+    check(again, 1, folded(0))
+    check(store, 1, folded(0))
+
+
+def test_everything_is_there_when_it_is_opened_again(store: WeightStore, open_store: OpenStore) -> None:
+    (record,) = store.fold([fold(0)])
+    store.close()
+    again = open_store()
+    check(again, 1, folded(0))
+    assert again.fold([fold(0)]) == [record]
+    check(again, 1, folded(0))
+
+
+def test_what_was_read_belongs_to_the_reader(store: WeightStore) -> None:
+    _, vector = store.read()
+    vector[:] = 0
+    check(store, 0, weights(0))
+    store.fold([fold(0)])
+    assert not vector.any()
+
+
+def test_the_vector_that_was_put_in_stays_the_callers(open_store: OpenStore) -> None:
+    store, vector = open_store(), weights(0)
+    store.create(vector)
+    store.fold([fold(0)])
+    assert vector.tobytes() == weights(0).tobytes()
+
+
+# -- folding
+
+
+def test_a_result_makes_a_version_and_a_record(store: WeightStore) -> None:
+    (record,) = store.fold([fold(3)])
+    assert record == Applied(subtask(3), workunit(3), version=1, staleness=0, weight=pytest.approx(0.1))
+    check(store, 1, folded(3))
+
+
+def test_several_at_once_are_one_at_a_time_to_the_last_bit(store: WeightStore, open_store: OpenStore) -> None:
+    records = store.fold([fold(0), fold(1), fold(2)])
+    assert [record.version for record in records] == [1, 2, 3]
+    records += store.fold([fold(3)])
+    records += open_store().fold([fold(4), fold(5)])
+    assert [record.version for record in records] == [1, 2, 3, 4, 5, 6]
+    check(store, 6, folded(0, 1, 2, 3, 4, 5))
+
+
+def test_nothing_to_fold_changes_nothing(store: WeightStore) -> None:
+    assert store.fold([]) == []
+    check(store, 0, weights(0))
+
+
+def test_the_same_result_twice_counts_once_and_keeps_its_record(store: WeightStore, open_store: OpenStore) -> None:
+    (first,) = store.fold([fold(0)])
+    store.fold([fold(1)])
+    assert store.fold([fold(0)]) == [first]
+    assert open_store().fold([fold(0)]) == [first]
+    check(store, 2, folded(0, 1))
+
+
+def test_the_same_result_twice_in_one_batch_counts_once(store: WeightStore) -> None:
+    first, second, third = store.fold([fold(0), fold(0), fold(1)])
+    assert first == second
+    assert third.version == 2
+    check(store, 2, folded(0, 1))
+
+
+def test_another_attempt_at_the_same_subtask_is_told_who_was_first(store: WeightStore) -> None:
+    (first,) = store.fold([fold(0, attempt=1, base_version=0)])
+    late, other = store.fold([fold(0, attempt=0), fold(1)])
+    assert late == first
+    assert late.workunit == workunit(0, attempt=1)
+    assert other.version == 2
+    check(store, 2, folded(0, 1))
+
+
+def test_two_attempts_in_one_batch_count_once(store: WeightStore) -> None:
+    records = store.fold([fold(0, attempt=1), fold(0, attempt=0)])
+    assert [record.workunit for record in records] == [workunit(0, attempt=1)] * 2
+    check(store, 1, folded(0))
+
+
+def test_staleness_is_the_versions_made_since_the_base(store: WeightStore) -> None:
+    seen: list[int] = []
+
+    def watched(number: int, base_version: int) -> Fold:
+        def apply(server: Vector, staleness: int) -> float:
+            seen.append(staleness)
+            return 0.0
+
+        return Fold(subtask(number), workunit(number), base_version, apply)
+
+    records = store.fold([watched(0, 0), watched(1, 0), watched(2, 2)]) + store.fold([watched(3, 1)])
+    assert [record.staleness for record in records] == seen == [0, 1, 0, 2]
+
+
+def test_the_weight_the_rule_gave_is_recorded(store: WeightStore) -> None:
+    (record,) = store.fold([Fold(subtask(0), workunit(0), 0, lambda server, staleness: 0.0625)])
+    assert record.weight == 0.0625
+
+
+@pytest.mark.parametrize("size", [0, 1, 200_000])
+def test_any_size_will_do(open_store: OpenStore, size: int) -> None:
+    store = open_store(size=size)
+    store.create(weights(0, size))
+    store.fold([fold(0, size=size), fold(1, size=size)])
+    check(store, 2, folded(0, 1, size=size))
+    store.close()
+
+
+def test_a_rule_that_fails_in_the_middle_changes_nothing(store: WeightStore) -> None:
+    def broken(server: Vector, staleness: int) -> float:
+        server[: SIZE // 2] = np.nan
+        raise FloatingPointError("a rule went wrong")
+
+    with pytest.raises(FloatingPointError):
+        store.fold([fold(0), Fold(subtask(1), workunit(1), 0, broken)])
+    check(store, 0, weights(0))
+    assert [record.version for record in store.fold([fold(0), fold(1)])] == [1, 2]
+    check(store, 2, folded(0, 1))
+
+
+# -- several processes
+
+
+def _fold_many(open_store: OpenStore, numbers: list[int], begin: Any) -> None:
+    store = open_store()
+    begin.wait()
+    for number in numbers:
+        store.fold([fold(number)])
+    store.close()
+
+
+def _read_many(open_store: OpenStore, begin: Any, results: Any) -> None:
+    store = open_store()
+    begin.wait()
+    seen = []
+    for _ in range(200):
+        version, vector = store.read()
+        seen.append((version, float(vector[0]), bool((vector == vector[0]).all())))
+    results.put(seen)
+
+
+def test_two_processes_that_fold_at_once_lose_nothing_and_count_nothing_twice(
+    store: WeightStore, open_store: OpenStore
+) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    begin = spawn.Barrier(2)
+    shares = [list(range(60)), list(range(40, 100))]  # 40 … 59 come to both
+    processes = [spawn.Process(target=_fold_many, args=(open_store, share, begin)) for share in shares]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+        assert process.exitcode == 0
+    assert store.version() == 100
+    records = store.fold([fold(number) for number in range(100)])
+    assert sorted(record.version for record in records) == list(range(1, 101))
+    order = [int(record.subtask[-3:]) for record in sorted(records, key=lambda record: record.version)]
+    check(store, 100, folded(*order))
+
+
+def test_a_reader_never_sees_half_an_update(open_store: OpenStore) -> None:
+    store = open_store()
+    store.create(np.zeros(SIZE, np.float32))
+    spawn = multiprocessing.get_context("spawn")
+    begin, results = spawn.Barrier(2), spawn.Queue()
+    reader = spawn.Process(target=_read_many, args=(open_store, begin, results))
+    reader.start()
+    begin.wait()
+
+    def add_one(server: Vector, staleness: int) -> float:
+        server += 1
+        return 1.0
+
+    for number in range(300):
+        store.fold([Fold(subtask(number), workunit(number), 0, add_one)])
+    seen = results.get(timeout=60)
+    reader.join(60)
+    assert reader.exitcode == 0
+    assert all(whole and first == version for version, first, whole in seen)
+    versions = [version for version, _, _ in seen]
+    assert versions == sorted(versions)

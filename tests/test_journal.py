@@ -1,0 +1,155 @@
+"""The append-only event log, in real SQLite files."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from vcdl.errors import JournalError
+from vcdl.events import EpochClosed, RunPaused, RunStarted, StopDecided, UpdateApplied, WorkunitCreated
+from vcdl.journal import Journal, replay
+
+APPEND_FOR_EVER = """
+import itertools, sys
+from pathlib import Path
+from vcdl.events import WorkunitCreated
+from vcdl.journal import Journal
+journal, who = Journal.at(Path(sys.argv[1])), int(sys.argv[2])
+for number in itertools.count():
+    pair = [WorkunitCreated(f"j_e{who:04d}_s{number:03d}_a{side}_v000000") for side in (0, 1)]
+    journal.append(*pair)
+    print(number, flush=True)
+"""
+
+FILL_THE_DISK = """
+import resource, sys
+from pathlib import Path
+from vcdl.errors import JournalError
+from vcdl.events import RunPaused
+from vcdl.journal import Journal
+journal = Journal.at(Path(sys.argv[1]))
+journal.append(RunPaused("first"))
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+try:
+    for _ in range(1000):
+        journal.append(RunPaused("x" * 2000))
+except JournalError as error:
+    print(error)
+"""
+
+
+def appender(path: Path, who: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", APPEND_FOR_EVER, str(path), str(who)], stdout=subprocess.PIPE)
+
+
+def test_events_come_back_in_order_with_their_time(tmp_path: Path) -> None:
+    journal = Journal.at(tmp_path / "journal.db")
+    before_s = time.time()
+    journal.append(RunStarted(resumed=False), EpochClosed(1, 50))
+    journal.append(RunPaused("interrupted"), time_s=123.5)
+    rows = journal.read()
+    assert [row.event for row in rows] == [RunStarted(resumed=False), EpochClosed(1, 50), RunPaused("interrupted")]
+    assert [row.id for row in rows] == [1, 2, 3]
+    assert before_s <= rows[0].time_s <= time.time()
+    assert rows[2].time_s == 123.5
+
+
+def test_a_reader_gets_only_what_is_new_to_it(tmp_path: Path) -> None:
+    writer, reader = (Journal.at(tmp_path / "journal.db") for _ in range(2))
+    writer.append(EpochClosed(1, 50))
+    (first,) = reader.read()
+    assert reader.read(first.id) == []
+    writer.append(EpochClosed(2, 100))
+    assert [row.event for row in reader.read(first.id)] == [EpochClosed(2, 100)]
+
+
+def test_a_fact_is_kept_once_and_the_first_telling_of_it_stands(tmp_path: Path) -> None:
+    journal = Journal.at(tmp_path / "journal.db")
+    first = UpdateApplied("j_e0001_s000_a0_v000000", 1, 0, 0, 0.05, 10, 1.0, 1.0, 0.5, 100)
+    again = UpdateApplied("j_e0001_s000_a1_v000007", 9, 7, 1, 0.05, 10, 1.0, 1.0, 0.5, 100)
+    journal.append(first)
+    journal.append(again, EpochClosed(1, 1))
+    assert [row.event for row in journal.read()] == [first, EpochClosed(1, 1)]
+
+
+def test_an_event_without_a_key_is_kept_every_time(tmp_path: Path) -> None:
+    journal = Journal.at(tmp_path / "journal.db")
+    journal.append(RunStarted(resumed=True), RunStarted(resumed=True))
+    journal.append()
+    assert len(journal.read()) == 2
+
+
+def test_it_is_all_there_when_the_file_is_opened_again(tmp_path: Path) -> None:
+    journal = Journal.at(tmp_path / "journal.db")
+    journal.append(StopDecided("epochs", 7))
+    journal.close()
+    assert [row.event for row in Journal.at(tmp_path / "journal.db").read()] == [StopDecided("epochs", 7)]
+
+
+def test_processes_that_append_at_once_lose_nothing_and_a_follower_misses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = Journal.at(path)
+    processes = [appender(path, who) for who in (1, 2)]
+    try:
+        followed: list[str] = []
+        last_id = 0
+        deadline_s = time.monotonic() + 60
+        while len(followed) < 300 and time.monotonic() < deadline_s:
+            for row in journal.read(last_id):
+                last_id = row.id
+                assert isinstance(row.event, WorkunitCreated)
+                followed.append(row.event.workunit)
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    followed += [row.event.workunit for row in journal.read(last_id) if isinstance(row.event, WorkunitCreated)]
+    everything = [row.event.workunit for row in journal.read() if isinstance(row.event, WorkunitCreated)]
+    assert len(followed) >= 300
+    assert followed == everything
+    assert len(set(everything)) == len(everything)
+
+
+def test_kill_9_leaves_whole_transactions_and_all_that_were_reported(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    for who in range(3):
+        process = appender(path, who)
+        assert process.stdout is not None
+        for _ in range(20 + 7 * who):
+            process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+        reported = 20 + 7 * who + len(process.communicate()[0].splitlines())
+        mine = [row for row in Journal.at(path).read() if f"_e{who:04d}_" in str(row.event)]
+        assert len(mine) % 2 == 0, "both events of a pair or none"
+        assert len(mine) >= 2 * reported
+
+
+def test_a_full_disk_is_a_journal_error_that_says_what_to_do_and_keeps_what_was_there(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FILL_THE_DISK, str(tmp_path / "journal.db")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "the journal cannot be read or written (" in done.stdout, done.stderr
+    assert "vcdl resume" in done.stdout
+    assert done.stdout.count("\n") == 1
+    rows = Journal.at(tmp_path / "journal.db").read()
+    assert rows[0].event == RunPaused("first")
+    assert len(rows) > 2
+
+
+@pytest.mark.parametrize("contents", [b"this is no database" * 100, b"\x00" * 5000])
+def test_a_file_that_is_no_journal_is_refused(tmp_path: Path, contents: bytes) -> None:
+    (tmp_path / "journal.db").write_bytes(contents)
+    with pytest.raises(JournalError, match="cannot be read or written"):
+        Journal.at(tmp_path / "journal.db")
+
+
+def test_a_journal_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="unable to open database file"):
+        Journal.at(tmp_path / "none" / "journal.db")
+
+
+def test_events_of_a_table_are_numbered_as_a_journal_would() -> None:
+    rows = replay([EpochClosed(1, 1), EpochClosed(2, 2)])
+    assert [(row.id, row.time_s) for row in rows] == [(1, 0.0), (2, 0.0)]

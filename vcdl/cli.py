@@ -1,0 +1,123 @@
+"""The command `vcdl`: finds the command, and turns whatever it raises into one line and an exit code.
+
+`--help` must answer at once: nothing but click is imported here, and a command's module only when that command is wanted. What
+is heavy is imported inside the functions that use it.
+"""
+
+import errno
+import importlib
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from vcdl import __version__
+from vcdl.errors import ExitCode, VcdlError
+
+COMMANDS = ("run", "check", "describe", "status", "stop", "resume", "export", "plot")
+"""In the order of a first use; each is a module of vcdl.commands with a `command`."""
+
+_FOLDER_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM})
+"""The machine's state, not our mistake: a full or read-only disk, missing rights."""
+
+_EXAMPLES = """\b
+Examples:
+  vcdl check job.yaml              is everything in order? Trains nothing
+  vcdl run job.yaml                train here; results go to runs/NAME
+  vcdl status                      how far is the last run?
+  vcdl stop, then vcdl resume      pause it, and go on later
+  vcdl plot runs/a runs/b          two accuracy curves in one picture
+
+Exit codes are listed in docs/commands.md."""
+
+
+class _Commands(click.Group):
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"vcdl.commands.{name}").command
+        return command
+
+
+@click.group(cls=_Commands, epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="vcdl")
+def vcdl() -> None:
+    """Train one Keras model on many machines that nobody can rely on."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and leave the process with its exit code."""
+    _mute_native_libraries()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a character must not end a run
+    sys.exit(exit_code_of(sys.argv[1:] if arguments is None else arguments))
+
+
+def _mute_native_libraries() -> None:
+    """Keep TensorFlow's C++ greetings off the screen: they go to descriptor 2 whatever its settings, amid our display.
+
+    Python's own stderr goes where it went before. Who sets TF_CPP_MIN_LOG_LEVEL wants to see them: then nothing is changed.
+    """
+    if "TF_CPP_MIN_LOG_LEVEL" in os.environ or not isinstance(sys.stderr, io.TextIOWrapper):
+        return
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    try:
+        sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, encoding=sys.stderr.encoding)
+    except OSError:  # stderr is closed
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+
+
+def exit_code_of(arguments: Sequence[str]) -> ExitCode | int:
+    """Run a command; the one place where exceptions become a line on stderr and an exit code."""
+    try:
+        with vcdl.make_context("vcdl", list(arguments)) as context:
+            result = vcdl.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as end:  # --help and --version
+        return end.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except VcdlError as error:
+        return _say(str(error), error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        return _say("interrupted", ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read our output has enough. Python flushes stdout once more at exit: let that go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+    except OSError as error:
+        if error.errno in _FOLDER_ERRORS:
+            return _say(_folder_words(error), ExitCode.BAD_FOLDER)
+        return _bug(error)
+    except Exception as error:
+        return _bug(error)
+    return ExitCode(result)
+
+
+def _say(message: str, code: ExitCode) -> ExitCode:
+    for line in message.splitlines():
+        click.echo(f"vcdl: error: {line}", err=True)
+    return code
+
+
+def _folder_words(error: OSError) -> str:
+    where = error.filename or "the disk"
+    return f"{where}: {error.strerror}; free some space or mend the rights, or choose another folder"
+
+
+def _bug(error: Exception) -> ExitCode:
+    from vcdl.bug_report import write_bug_report
+
+    what = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return _say(f"{what}: this is a mistake in vcdl; please report it with {write_bug_report(error)}", ExitCode.BUG)

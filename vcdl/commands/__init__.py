@@ -1,0 +1,1 @@
+"""One file per command: a function of plain values that returns an exit code, and the click command that calls it."""

@@ -1,0 +1,89 @@
+"""What `vcdl run` and `vcdl resume` have in common: run a folder's job to its end or its pause, and say what came of it."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from vcdl.coordinator import StopReason
+from vcdl.display import display
+from vcdl.errors import ExitCode, VcdlError
+from vcdl.local_run import LocalRun
+from vcdl.onlooker import Onlooker
+from vcdl.progress import Goal, measured_words, setback_words
+from vcdl.report import Report
+from vcdl.results import leave_results
+from vcdl.run_folder import RunFolder
+from vcdl.runs import is_finished, read_report, shown
+from vcdl.summary import as_json as json_text
+from vcdl.summary import summary_of
+from vcdl.wording import duration, plural, printable
+
+if TYPE_CHECKING:
+    from vcdl.job import Job
+
+_REASONS = {
+    StopReason.TARGET_ACCURACY: "the target accuracy is reached",
+    StopReason.EPOCHS: "all epochs are done",
+    StopReason.NO_IMPROVEMENT: "the accuracy no longer improves",
+    StopReason.WALL_TIME: "its time is up",
+    StopReason.SUBTASK_FAILED: "a shard kept failing",
+}
+
+
+def carry_on(folder: RunFolder, job: "Job", as_json: bool) -> ExitCode:
+    """Run a job from where it is, leave its results and print them; of a finished one, print them again.
+
+    The caller holds the folder's lock. Raises VcdlError, also at the end of a run that a shard brought down.
+    """
+    report = read_report(folder)
+    if not is_finished(folder) or report.is_given_up:
+        try:
+            with display(Goal.of(job), sys.stderr if as_json else sys.stdout) as onlooker:
+                if not _run(folder, report, onlooker):
+                    return _paused(folder)
+                report = leave_results(folder, job.name, onlooker)
+        except KeyboardInterrupt:  # before the first subtask, while results are written, or a second Ctrl-C
+            return _paused(folder)
+    if as_json:
+        click.echo(json_text(summary_of(job.name, report)), nl=False)
+    else:
+        _tell(folder, report)
+    if report.is_given_up:
+        raise _failure(report, job)
+    return ExitCode.OK
+
+
+def _run(folder: RunFolder, report: Report, onlooker: Onlooker) -> bool:
+    """Run what is left; False: it was interrupted."""
+    if report.finished and not report.is_given_up:
+        return True  # killed while it wrote its results
+    folder.summary_file.unlink(missing_ok=True)  # a job that is tried again is not finished
+    return LocalRun(folder, onlooker).run() is not None
+
+
+def _paused(folder: RunFolder) -> ExitCode:
+    click.echo(f"paused; `vcdl resume {shown(folder.path)}` goes on", err=True)
+    return ExitCode.INTERRUPTED
+
+
+def _tell(folder: RunFolder, report: Report) -> None:
+    reason = _REASONS[StopReason(report.stop.reason)] if report.stop else "it ended"
+    epochs = plural(len(report.epochs), "epoch")
+    click.echo(f"finished after {epochs} and {duration(report.wall_s)}: {reason}")
+    what = "loss" if report.is_regression else "accuracy"
+    for split, evaluated in (("validation", report.final_validation), ("test", report.final_test)):
+        if evaluated is not None:
+            value = evaluated.loss if evaluated.accuracy is None else evaluated.accuracy
+            words = measured_words(value, report.is_regression)
+            click.echo(f"{f'{split} {what}':<20} {words}  ({plural(evaluated.samples, 'sample')})")
+    for name, path in (("model", folder.keras_file), ("plot", folder.plot_file), ("summary", folder.summary_file)):
+        click.echo(f"{name:<20} {shown(path)}")
+
+
+def _failure(report: Report, job: "Job") -> VcdlError:
+    last = f" ({printable(setback_words(report.last_setback))})" if report.last_setback else ""
+    return VcdlError(
+        f"a shard was tried {job.grid.tries} times in vain{last}; the results are those of the updates before it. "
+        "see workers.log in the run's folder, mend the cause, and `vcdl resume` tries again"
+    )

@@ -1,0 +1,95 @@
+"""`vcdl check`: is a job in order? Job file, data, model, loss against labels; trains nothing and writes nothing."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+
+from vcdl.errors import DataError, ExitCode
+
+_EXAMPLES = """\b
+Examples:
+  vcdl check job.yaml
+  vcdl check job.yaml --set data.shards=100
+  vcdl check job.yaml --json"""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found in order."""
+
+    job: str
+    train_samples: int
+    validation_samples: int
+    test_samples: int
+    shards: int
+    input_shape: tuple[int, ...]
+    outputs: int
+    """Classes, or numbers to predict."""
+    parameters: int
+
+
+def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) -> ExitCode:
+    """Check all that a run needs. Raises JobError, DataError, ModelError."""
+    from vcdl.summary import as_json as json_text
+    from vcdl.wording import grouped, plural
+
+    checked = check_job(job_file, overrides)
+    if as_json:
+        click.echo(json_text({"ok": True, **asdict(checked)}), nl=False)
+        return ExitCode.OK
+    samples = (checked.train_samples, checked.validation_samples, checked.test_samples)
+    train, validation, test = map(grouped, samples)
+    click.echo(f"job    {checked.job}: {job_file} is in order")
+    click.echo(f"data   {train} samples train in {plural(checked.shards, 'shard')}, {validation} validate, {test} test")
+    click.echo(
+        f"model  {grouped(checked.parameters)} parameters, takes samples of shape {checked.input_shape}, "
+        f"ends in {plural(checked.outputs, 'output')}; its loss fits the labels"
+    )
+    return ExitCode.OK
+
+
+def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
+    """The same checks a run makes before its first subtask. Raises JobError, DataError, ModelError."""
+    from vcdl.data import load_dataset, normalisation_of
+    from vcdl.job import load_job
+
+    job = load_job(job_file, overrides)
+    dataset = load_dataset(job.data, job.seed)
+    if len(dataset.x_train) < job.data.shards:
+        raise DataError(
+            f"{len(dataset.x_train)} training samples are too few for {job.data.shards} shards: "
+            f"set data > shards to at most {len(dataset.x_train)}"
+        )
+    import numpy as np
+
+    from vcdl.client.model import load_model
+    from vcdl.models import build_model_json, check_model
+    from vcdl.prepared import training_of
+
+    model_json = build_model_json(job.model, dataset.input_shape, dataset.outputs, job.data.task)
+    labels = [y for y in (dataset.y_train, dataset.y_val, dataset.y_test) if y is not None]
+    training = training_of(job, normalisation_of(dataset, job.data))
+    check_model(model_json, training, dataset.input_shape, np.concatenate(labels))
+    return Checked(
+        job=job.name,
+        train_samples=len(dataset.x_train),
+        validation_samples=len(dataset.x_val),
+        test_samples=0 if dataset.x_test is None else len(dataset.x_test),
+        shards=job.data.shards,
+        input_shape=dataset.input_shape,
+        outputs=dataset.outputs,
+        parameters=int(load_model(model_json).count_params()),
+    )
+
+
+@click.command("check", epilog=_EXAMPLES)
+@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
+@click.option(
+    "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Replace a key of the job file; repeatable."
+)
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def command(job_file: Path, overrides: tuple[str, ...], as_json: bool) -> ExitCode:
+    """Check job file, data and model; trains nothing."""
+    return check(job_file, overrides, as_json)

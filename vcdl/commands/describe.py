@@ -1,0 +1,65 @@
+"""`vcdl describe`: what a job is made of, without needing its data."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vcdl.errors import ExitCode
+
+if TYPE_CHECKING:
+    from vcdl.describe import Description
+
+_EXAMPLES = """\b
+Examples:
+  vcdl describe examples/cifar10_resnet.yaml
+  vcdl describe job.yaml --json | jq .model.parameters"""
+
+
+def describe(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) -> ExitCode:
+    """Print a job's model, shards and files. Raises JobError, DataError, ModelError."""
+    from vcdl.describe import describe as description_of
+    from vcdl.job import load_job
+
+    job = load_job(job_file, overrides)
+    description = description_of(job)
+    if as_json:
+        click.echo(description.to_json(), nl=False)
+        return ExitCode.OK
+    for label, words in _lines(description):
+        click.echo(f"{label:<10} {words}".rstrip())
+    return ExitCode.OK
+
+
+def _lines(description: "Description") -> list[tuple[str, str]]:
+    from vcdl.wording import grouped, plural, size
+
+    model, shards = description.model, description.shards
+    each = "of sizes that depend on the labels"
+    if shards.smallest is not None and shards.largest is not None:
+        same = shards.smallest == shards.largest
+        each = f"of {grouped(shards.smallest)}" + ("" if same else f" to {grouped(shards.largest)}") + " samples"
+    return [
+        ("job", description.job),
+        ("model", f"{plural(model.layers, 'layer')}, {grouped(model.parameters)} parameters"),
+        ("", f"{grouped(model.trainable_parameters)} of them trainable"),
+        ("", f"from samples of shape {model.input_shape} to {plural(model.outputs, 'output')}"),
+        ("data", f"{plural(shards.count, 'shard')} {each}, {grouped(shards.samples)} in all"),
+        ("", f"{grouped(shards.validation_samples)} samples validate, {grouped(shards.test_samples)} test"),
+        ("download", f"about {size(description.download_bytes)} for a subtask"),
+        *(("", f"{file.name:<14} {size(file.size_bytes)}") for file in description.downloads),
+        ("upload", f"about {size(description.upload_bytes)} by a subtask"),
+        *(("", f"{file.name:<14} {size(file.size_bytes)}") for file in description.uploads),
+    ]
+
+
+@click.command("describe", epilog=_EXAMPLES)
+@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
+@click.option(
+    "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Replace a key of the job file; repeatable."
+)
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def command(job_file: Path, overrides: tuple[str, ...], as_json: bool) -> ExitCode:
+    """Show a job's model, shards and files; needs no data."""
+    return describe(job_file, overrides, as_json)

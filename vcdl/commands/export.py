@@ -1,0 +1,62 @@
+"""`vcdl export`: some version of a run's model, as a file that plain Keras loads."""
+
+from pathlib import Path
+
+import click
+
+from vcdl.errors import ExitCode, RunFolderError
+from vcdl.run_folder import RunFolder
+
+_EXAMPLES = """\b
+Examples:
+  vcdl export runs/fashion_mnist -o model.keras
+  vcdl export runs/fashion_mnist -o best.keras --best
+
+The exported model normalises by itself: give it samples as they are in your data
+set, say images of 0 to 255. keras.models.load_model needs nothing of vcdl."""
+
+
+def export(path: Path, output: Path, best: bool = False) -> ExitCode:
+    """Write the newest weights, or those of the best epoch's end, as a Keras model. Raises VcdlError."""
+    from vcdl.export import export_model
+    from vcdl.runs import shown
+
+    folder = RunFolder.existing(path)
+    if not folder.prepared_file.is_file():
+        raise RunFolderError(f"{path} has no model yet: wait until its first subtasks run")
+    export_model(folder, output, _best_version(folder) if best else None)
+    click.echo(f"model {shown(output)}")
+    return ExitCode.OK
+
+
+def _best_version(folder: RunFolder) -> int:
+    from vcdl.runs import read_report
+
+    report = read_report(folder)
+    epoch = report.best_epoch
+    if epoch is None:
+        raise RunFolderError(f"{folder.path} has no epoch that is finished and measured yet: export without --best")
+    return report.closed[epoch.epoch].event.version
+
+
+def _keras_file(_context: click.Context, _parameter: click.Parameter, value: Path) -> Path:
+    if value.suffix != ".keras":
+        raise click.BadParameter(f"{value} must end in .keras, the format that Keras saves a whole model in")
+    return value
+
+
+@click.command("export", epilog=_EXAMPLES)
+@click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE.keras",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    callback=_keras_file,
+    help="Where to; replaced when it is there.",
+)
+@click.option("--best", is_flag=True, help="The end of the best epoch instead of the newest weights.")
+def command(path: Path, output: Path, best: bool) -> ExitCode:
+    """Write a run's model as a file for plain Keras."""
+    return export(path, output, best)

@@ -1,0 +1,72 @@
+"""`vcdl plot`: accuracy curves of several runs in one picture."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from vcdl.errors import ExitCode, RunFolderError
+from vcdl.run_folder import RunFolder
+
+_FORMATS = (".png", ".svg", ".pdf")
+
+_EXAMPLES = """\b
+Examples:
+  vcdl plot runs/digits                        renews runs/digits/accuracy.png
+  vcdl plot runs/a runs/b runs/c               writes comparison.png
+  vcdl plot runs/a runs/b -o figure.pdf --title "α = 0.95 and α = e/(e+1)"
+
+A line is an epoch's mean over the versions its updates made, the band goes from the
+lowest to the highest of them, and pauses of a run are cut out of its time."""
+
+
+def plot(paths: Sequence[Path], output: Path | None = None, title: str | None = None) -> ExitCode:
+    """Draw the curves of runs, finished or not, into one picture. Raises RunFolderError, JournalError."""
+    from vcdl.job import load_frozen_job
+    from vcdl.plot import Curve, plot_curves
+    from vcdl.runs import read_report, shown
+
+    folders = [RunFolder.existing(path) for path in paths]
+    curves = [Curve.of(label, read_report(folder)) for label, folder in zip(_labels(folders), folders, strict=True)]
+    if len({curve.is_regression for curve in curves if curve.epochs}) > 1:
+        raise RunFolderError("some of these runs are regressions, others not: losses and accuracies need two pictures")
+    empty = [path for path, curve in zip(paths, curves, strict=True) if not curve.epochs]
+    if empty:
+        raise RunFolderError(f"{empty[0]} has no epoch that is finished and measured yet: leave it out, or wait for it")
+    if output is None:
+        output = folders[0].plot_file if len(folders) == 1 else Path("comparison.png")
+    jobs = dict.fromkeys(load_frozen_job(folder.job_file).name for folder in folders)
+    plot_curves(curves, output, title or ", ".join(jobs))
+    click.echo(f"plot {shown(output)}")
+    return ExitCode.OK
+
+
+def _labels(folders: Sequence[RunFolder]) -> list[str]:
+    """The runs' names; with the folder they lie in where two runs have the same one."""
+    names = [folder.path.name for folder in folders]
+    return [
+        name if names.count(name) == 1 else f"{folder.path.parent.name}/{name}"
+        for name, folder in zip(names, folders, strict=True)
+    ]
+
+
+def _picture(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path | None:
+    if value is not None and value.suffix not in _FORMATS:
+        raise click.BadParameter(f"{value} must end in one of {', '.join(_FORMATS)}")
+    return value
+
+
+@click.command("plot", epilog=_EXAMPLES)
+@click.argument("paths", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    callback=_picture,
+    help="PNG, SVG or PDF [default: the run's accuracy.png, or comparison.png for several].",
+)
+@click.option("--title", help="Above the picture [default: the jobs' names].")
+def command(paths: tuple[Path, ...], output: Path | None, title: str | None) -> ExitCode:
+    """Draw accuracy against time, several runs in one picture."""
+    return plot(paths, output, title)

@@ -1,0 +1,86 @@
+"""`vcdl run`: a job from its file to its results, on this machine."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vcdl.errors import ExitCode, RunFolderError, VcdlError
+
+if TYPE_CHECKING:
+    from vcdl.run_folder import RunFolder
+
+_EXAMPLES = """\b
+Examples:
+  vcdl run examples/digits.yaml
+  vcdl run job.yaml --out /data/runs/first
+  vcdl run job.yaml --set stop.epochs=2 --set update.alpha=0.9
+  vcdl run job.yaml --json > summary.json
+
+Ctrl-C pauses the run; `vcdl resume` goes on."""
+
+
+def run(job_file: Path, out: Path | None = None, overrides: Sequence[str] = (), as_json: bool = False) -> ExitCode:
+    """Begin a run and carry it to its end, or to a pause.
+
+    Raises VcdlError; when that happens before the first subtask, nothing of the run is left behind.
+    """
+    from vcdl.commands.carry_on import carry_on
+    from vcdl.job import load_job, save_job
+    from vcdl.run_folder import RunLock
+    from vcdl.runs import unfinished
+
+    job = load_job(job_file, overrides)
+    folder = _folder(job.name, out)
+    is_new = not folder.path.exists()
+    folder.create()
+    with RunLock(folder):
+        if folder.job_file.exists():  # another process has begun a run here since we looked
+            raise unfinished(folder.path)
+        try:
+            save_job(job, folder.job_file)
+            return carry_on(folder, job, as_json)
+        except (VcdlError, OSError):
+            if not folder.prepared_file.exists():
+                _discard(folder, is_new)
+            raise
+
+
+def _folder(name: str, out: Path | None) -> "RunFolder":
+    from vcdl.run_folder import RunFolder
+    from vcdl.runs import holds_anything, is_finished, new_run, unfinished
+
+    if out is None:
+        return new_run(name)
+    folder = RunFolder(out.resolve())
+    if not holds_anything(out):
+        return folder
+    if folder.job_file.is_file() and not is_finished(folder):
+        raise unfinished(out)
+    raise RunFolderError(f"{out} is not empty: choose another folder with --out")
+
+
+def _discard(folder: "RunFolder", is_new: bool) -> None:
+    """Take back what a run made that never came to its first subtask."""
+    if is_new:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        return
+    for entry in folder.path.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+
+
+@click.command("run", epilog=_EXAMPLES)
+@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
+@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="The run's folder [default: runs/NAME].")
+@click.option(
+    "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Replace a key of the job file; repeatable."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print summary.json at the end; the display goes to stderr.")
+def command(job_file: Path, out: Path | None, overrides: tuple[str, ...], as_json: bool) -> ExitCode:
+    """Train a job on this machine and leave its results in a folder."""
+    return run(job_file, out, overrides, as_json)

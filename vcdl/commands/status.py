@@ -1,0 +1,85 @@
+"""`vcdl status`: how far a run is, read from its journal while it goes on or afterwards."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vcdl.errors import ExitCode
+
+if TYPE_CHECKING:
+    from vcdl.progress import Goal
+    from vcdl.report import Report
+
+_EXAMPLES = """\b
+Examples:
+  vcdl status                      the run below runs/ that changed last
+  vcdl status runs/digits
+  vcdl status runs/digits --json | jq .state"""
+
+
+def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
+    """Print a run's state and figures. Raises RunFolderError, JobError, JournalError."""
+    from vcdl.job import load_frozen_job
+    from vcdl.progress import Goal, seconds_left
+    from vcdl.runs import State, chosen_run, read_report, shown, state_of
+    from vcdl.summary import as_json as json_text
+    from vcdl.summary import summary_of
+
+    folder = chosen_run(path)
+    goal = Goal.of(load_frozen_job(folder.job_file))
+    report = read_report(folder)
+    pid = folder.running_pid
+    state = state_of(folder, report)
+    now_s = time.time() if state is State.RUNNING else None
+    if as_json:
+        left_s = seconds_left(goal, report, now_s) if now_s is not None else None
+        fields = {
+            "folder": str(folder.path),
+            "state": state.value,
+            "process": pid,
+            "epochs_wanted": goal.epochs,
+            "shards": goal.shards,
+            "seconds_left": None if left_s is None else round(left_s, 1),
+            **summary_of(goal.job, report),
+        }
+        click.echo(json_text(fields), nl=False)
+        return ExitCode.OK
+    click.echo(f"{goal.job} in {shown(folder.path)}: {state}{f' (process {pid})' if pid else ''}")
+    for label, words in _figures(goal, report, now_s).items():
+        click.echo(f"{label:<12} {words}")
+    if state in (State.PAUSED, State.KILLED, State.FAILED):
+        click.echo(f"`vcdl resume {shown(folder.path)}` goes on")
+    return ExitCode.OK
+
+
+def _figures(goal: "Goal", report: "Report", now_s: float | None) -> dict[str, str]:
+    """Labels and words; `now_s` None: nobody runs it."""
+    from vcdl import progress
+    from vcdl.wording import duration
+
+    epoch = progress.epoch_at_work(goal, report)
+    figures = {
+        "epoch": f"{epoch}/{goal.epochs}, {report.applied_by_epoch.get(epoch, 0)} of its {goal.shards} shards done",
+        "loss" if report.is_regression else "accuracy": progress.score_words(goal, report),
+        "subtasks": progress.count_words(report),
+        "staleness": progress.staleness_words(report),
+        "running for": duration(report.wall_s if now_s is None else report.wall_s_at(now_s)),
+    }
+    for label, evaluated in (("validation", report.final_validation), ("test", report.final_test)):
+        if evaluated is not None:
+            value = evaluated.loss if evaluated.accuracy is None else evaluated.accuracy
+            figures[label] = progress.measured_words(value, report.is_regression)
+    if now_s is not None:
+        figures["speed"] = progress.speed_words(report, now_s)
+        figures["time left"] = progress.left_words(goal, report, now_s)
+    return figures
+
+
+@click.command("status", epilog=_EXAMPLES)
+@click.argument("path", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="For programs: the state and the keys of summary.json.")
+def command(path: Path | None, as_json: bool) -> ExitCode:
+    """Show how far a run is, also while it runs."""
+    return status(path, as_json)

@@ -1,0 +1,62 @@
+"""`vcdl stop`: ask a run, from anywhere, to pause."""
+
+import time
+from pathlib import Path
+
+import click
+
+from vcdl.errors import ExitCode, RunFolderError
+
+_POLL_S = 0.1
+_TIMEOUT_S = 60.0
+"""Workers write their checkpoints within seconds; the longest waits are for Keras at a run's start and for a final evaluation."""
+
+_EXAMPLES = """\b
+Examples:
+  vcdl stop                        the run below runs/ that changed last
+  vcdl stop runs/fashion_mnist --timeout 300"""
+
+
+def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S) -> ExitCode:
+    """Ask a run to pause and wait until its process has gone. Raises RunFolderError when it has not in time."""
+    from vcdl.run_folder import folder_error
+    from vcdl.runs import chosen_run, is_finished, shown
+
+    folder = chosen_run(path)
+    pid = folder.running_pid
+    if pid is not None:
+        try:
+            folder.stop_request.touch()
+        except OSError as error:
+            raise folder_error(folder.path, error) from error
+        deadline_s = time.monotonic() + timeout_s
+        while folder.running_pid == pid:
+            if time.monotonic() > deadline_s:
+                raise RunFolderError(
+                    f"process {pid} still runs {shown(folder.path)} after {timeout_s:g} s; it has been asked to stop: "
+                    f"wait longer with --timeout, or end it with `kill {pid}`"
+                )
+            time.sleep(_POLL_S)
+        folder.stop_request.unlink(missing_ok=True)
+    if is_finished(folder):
+        click.echo(f"{shown(folder.path)} is finished; there is nothing to stop")
+    else:
+        was = "stopped" if pid is not None else "was not being run"
+        click.echo(f"{shown(folder.path)} {was}; `vcdl resume {shown(folder.path)}` goes on")
+    return ExitCode.OK
+
+
+@click.command("stop", epilog=_EXAMPLES)
+@click.argument("path", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--timeout",
+    "timeout_s",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=_TIMEOUT_S,
+    show_default=True,
+    help="How long to wait.",
+)
+def command(path: Path | None, timeout_s: float) -> ExitCode:
+    """Pause a run that goes on elsewhere."""
+    return stop(path, timeout_s)

@@ -1,0 +1,262 @@
+"""The weight store in MariaDB (10.6 or later) or MySQL (8 or later), InnoDB, with the server's default settings.
+
+A change is one transaction that locks the job's row of vcdl_head first: servers that are `strong` hold it while they fold, and so take
+turns; `eventual` ones hold it only while they write. Readers see a snapshot, and neither wait nor are waited for.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from vcdl.errors import StoreError, StoreUnavailable
+from vcdl.stores.base import Applied, Conflict
+from vcdl.stores.chunks import CHUNK_BYTES, chunks
+from vcdl.stores.server_store import Head, ServerStore
+from vcdl.stores.settings import PASSWORD_VARIABLE, StoreSettings, Tls
+from vcdl.weights import Vector
+
+try:
+    import MySQLdb
+    from MySQLdb.constants import CR, ER
+except ImportError as error:
+    raise StoreError("a mysql:// store needs the package mysqlclient: pip install 'vcdl[server]'") from error
+
+_TABLES = (
+    # What a job's weights are: see Head.
+    """CREATE TABLE IF NOT EXISTS vcdl_head (
+        job VARCHAR(128) NOT NULL PRIMARY KEY,
+        era CHAR(16) NOT NULL,
+        generation CHAR(16) NOT NULL,
+        version BIGINT NOT NULL,
+        kept BIGINT NOT NULL,
+        size BIGINT NOT NULL,
+        chunk_bytes INT NOT NULL
+    ) ENGINE=InnoDB CHARACTER SET ascii COLLATE ascii_bin""",
+    # The weights: chunk `number`, from 0, little-endian float32.
+    """CREATE TABLE IF NOT EXISTS vcdl_chunk (
+        job VARCHAR(128) NOT NULL,
+        number INT NOT NULL,
+        data LONGBLOB NOT NULL,
+        PRIMARY KEY (job, number)
+    ) ENGINE=InnoDB CHARACTER SET ascii COLLATE ascii_bin""",
+    # A row for each subtask folded in: see Applied.
+    """CREATE TABLE IF NOT EXISTS vcdl_applied (
+        job VARCHAR(128) NOT NULL,
+        subtask VARCHAR(160) NOT NULL,
+        workunit VARCHAR(255) NOT NULL,
+        version BIGINT NOT NULL,
+        staleness BIGINT NOT NULL,
+        weight DOUBLE NOT NULL,
+        PRIMARY KEY (job, subtask)
+    ) ENGINE=InnoDB CHARACTER SET ascii COLLATE ascii_bin""",
+)
+
+_CONNECT_S = 10
+_ANSWER_S = 120
+"""Of one statement: longer than a turn is waited for (innodb_lock_wait_timeout, 50 s), and than a large COMMIT takes."""
+
+_LOGIN = {ER.ACCESS_DENIED_ERROR, ER.DBACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, 1698}
+_FULL = {1021, ER.RECORD_FILE_FULL, 1026, 1030, 1034}
+"""A full disk shows itself as several errors of the engine."""
+_AWAY = {
+    CR.CONNECTION_ERROR, CR.CONN_HOST_ERROR, CR.UNKNOWN_HOST, CR.SERVER_GONE_ERROR, CR.SERVER_LOST, CR.SERVER_LOST_EXTENDED,
+    ER.CON_COUNT_ERROR, ER.SERVER_SHUTDOWN, ER.LOCK_WAIT_TIMEOUT, ER.QUERY_INTERRUPTED, 1290, 1836, 1927, 4031,
+}  # fmt: skip
+"""Down, starting, stopping, full of connections, read-only for a while, or the turn did not come."""
+
+
+class MysqlStore(ServerStore):
+    """Versioned weights in MariaDB or MySQL; any number of processes may use it at once."""
+
+    def __init__(self, settings: StoreSettings, job: str, size: int, chunk_bytes: int = CHUNK_BYTES) -> None:
+        """`size`: number of weights n. Nothing is connected yet."""
+        super().__init__(settings, job, size, chunk_bytes)
+        self._connection: Any = None
+        self._holds_turn = False
+
+    def create(self, vector: Vector) -> None:
+        with self._transaction_of_server():
+            # Looked for first: the user may be one without the right to make tables, and they may be there.
+            if len(self._execute("SHOW TABLES LIKE 'vcdl\\_%'")) < len(_TABLES):
+                for table in _TABLES:
+                    self._execute(table)
+        super().create(vector)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            with suppress(MySQLdb.Error):
+                self._connection.close()
+            self._connection = None
+
+    def _head(self) -> Head | None:
+        with self._snapshot() as head:
+            return head
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[Head | None]:
+        with self._transaction_of_server():
+            yield self._select_head("")
+
+    @contextmanager
+    def _turn(self) -> Iterator[Head | None]:
+        with self._transaction_of_server():
+            head = self._select_head("FOR UPDATE")
+            self._holds_turn = True
+            yield head
+
+    def _load(self, head: Head, out: Vector) -> None:
+        for number, chunk in enumerate(chunks(out, head.chunk_bytes)):
+            rows = self._execute("SELECT data FROM vcdl_chunk WHERE job = %s AND number = %s", self._job, number)
+            if len(rows) != 1 or len(rows[0][0]) != len(chunk):
+                raise StoreError(
+                    f"chunk {number} of job {self._job} in {self._settings} is damaged: restore a snapshot"
+                )
+            chunk[:] = rows[0][0]
+
+    def _find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
+        if not subtasks:
+            return {}
+        rows = self._execute(
+            "SELECT subtask, workunit, version, staleness, weight FROM vcdl_applied WHERE job = %s AND subtask IN %s",
+            self._job,
+            tuple(subtasks),
+        )
+        return {row[0]: Applied(*row) for row in rows}
+
+    def _replace(self, old: Head | None, new: Head, vector: Vector, applied: Sequence[Applied], *, anyway: bool) -> int:
+        if self._holds_turn:
+            return self._replace_in_turn(old, new, vector, applied, anyway)
+        with self._transaction_of_server():  # ends the snapshot that an eventual fold has read from
+            return self._replace_in_turn(old, new, vector, applied, anyway)
+
+    def _replace_in_turn(
+        self, old: Head | None, new: Head, vector: Vector, applied: Sequence[Applied], anyway: bool
+    ) -> int:
+        head = self._select_head("FOR UPDATE")
+        is_same = (head and head.era) == (old and old.era) if anyway else head == old
+        if not is_same:
+            raise Conflict
+        version = new.version
+        if anyway and head is not None:
+            version = head.version + len(applied)
+        if head is None or head.era != new.era:
+            self._execute("DELETE FROM vcdl_chunk WHERE job = %s", self._job)
+            self._execute("DELETE FROM vcdl_applied WHERE job = %s", self._job)
+            statement = "INSERT INTO vcdl_chunk (data, job, number) VALUES (%s, %s, %s)"
+        else:
+            statement = "UPDATE vcdl_chunk SET data = %s WHERE job = %s AND number = %s"
+        for record in applied:
+            moved = record.version + version - new.version
+            self._execute(
+                "INSERT INTO vcdl_applied (job, subtask, workunit, version, staleness, weight) VALUES (%s, %s, %s, %s, %s, %s)",
+                self._job, record.subtask, record.workunit, moved, record.staleness, record.weight,
+            )  # fmt: skip
+        for number, chunk in enumerate(chunks(vector, new.chunk_bytes)):
+            self._execute(statement, bytes(chunk), self._job, number)
+        self._execute(
+            "REPLACE INTO vcdl_head (job, era, generation, version, kept, size, chunk_bytes) VALUES (%s, %s, %s, %s, %s, %s, %s)",
+            self._job, new.era, new.generation, version, new.kept, new.size, new.chunk_bytes,
+        )  # fmt: skip
+        with self._translated():
+            self._connection.commit()
+        return version
+
+    def _select_head(self, lock: str) -> Head | None:
+        try:
+            rows = self._execute(
+                f"SELECT era, generation, version, kept, size, chunk_bytes FROM vcdl_head WHERE job = %s {lock}",
+                self._job,
+            )
+        except _NoTable:
+            return None
+        return Head(*rows[0]) if rows else None
+
+    @contextmanager
+    def _transaction_of_server(self) -> Iterator[None]:
+        """Begin; whatever is not committed when it is left is rolled back."""
+        self._roll_back()
+        with self._translated():
+            if self._connection is None:
+                self._connection = _connect(self._settings)
+        try:
+            yield
+        finally:
+            self._holds_turn = False
+            self._roll_back()
+
+    def _roll_back(self) -> None:
+        if self._connection is not None:
+            try:
+                self._connection.rollback()
+            except MySQLdb.Error:  # cut off: the server rolls back by itself, and the next transaction connects anew
+                self.close()
+
+    def _execute(self, statement: str, *arguments: object) -> Sequence[Any]:
+        with self._translated(), self._connection.cursor() as cursor:
+            cursor.execute(statement, arguments or None)
+            rows: Sequence[Any] = cursor.fetchall()
+            return rows
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Every exception of MySQLdb becomes a StoreError that says what to do."""
+        try:
+            yield
+        except MySQLdb.Error as error:
+            code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+            raise self._translation(code, error) from None
+
+    def _translation(self, code: int, error: Exception) -> Exception:
+        words = " ".join(str(part) for part in error.args[1:] or error.args)[:200]
+        if code in (ER.DUP_ENTRY, ER.LOCK_DEADLOCK, ER.CHECKREAD):
+            return Conflict()
+        if code == ER.NO_SUCH_TABLE:
+            return _NoTable(f"{self._settings} has no tables of VCDL ({words}): they are made when a job is prepared")
+        if code in _LOGIN:
+            return StoreError(
+                f"{self._settings} refused the login ({words}): check the user, the password in the URL or in "
+                f"{PASSWORD_VARIABLE}, and the user's rights on the database"
+            )
+        if code == ER.BAD_DB_ERROR:
+            return StoreError(f"{self._settings}: {words}: make it with CREATE DATABASE, or name another in the URL")
+        if code == ER.NET_PACKET_TOO_LARGE:
+            return StoreError(
+                f"{self._settings} refused a chunk ({words}): set max_allowed_packet to 16M, its default, or more"
+            )
+        if code in _FULL:
+            return StoreUnavailable(f"{self._settings} cannot write ({words}): is the disk of the server full?")
+        if code in _AWAY or isinstance(error, MySQLdb.InterfaceError):
+            self.close()
+            return StoreUnavailable(f"{self._settings} cannot be reached ({words}): is the server running?")
+        return StoreError(f"{self._settings} refused a statement ({code}: {words}): MariaDB 10.6 or MySQL 8 is needed")
+
+
+class _NoTable(StoreError):
+    """Nothing was ever stored in this database."""
+
+
+def _connect(settings: StoreSettings) -> Any:
+    protection: dict[str, Any] = {"ssl_mode": "PREFERRED"}
+    if settings.tls != Tls.OFF:
+        protection = {"ssl_mode": "REQUIRED" if settings.tls == Tls.REQUIRE else "VERIFY_IDENTITY"}
+        if settings.ca:
+            protection["ssl"] = {"ca": settings.ca}
+    address: dict[str, Any] = (
+        {"unix_socket": settings.socket} if settings.socket else {"host": settings.host, "port": settings.port}
+    )
+    connection = MySQLdb.connect(
+        user=settings.user,
+        password=settings.password,
+        database=settings.database,
+        # A character set of one byte: with another, client and server walk through a BLOB's literal letter by letter, at 1/3 of the pace.
+        charset="latin1",
+        binary_prefix=True,
+        connect_timeout=_CONNECT_S,
+        read_timeout=_ANSWER_S,
+        write_timeout=_ANSWER_S,
+        **address,
+        **protection,
+    )
+    # A snapshot is what keeps a reader's chunks of one generation, whatever the server's default.
+    connection.query("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    return connection

@@ -1,0 +1,23 @@
+"""The store that a job's settings ask for; the client library of a service is imported only when it is used."""
+
+from vcdl.stores.base import WeightStore
+from vcdl.stores.file import FileStore
+from vcdl.stores.settings import Service, StoreSettings
+
+
+def open_store(settings: StoreSettings, job: str, size: int) -> WeightStore:
+    """The weights of `job`, a vector of `size` float32, in the store of `settings`. Nothing is connected yet.
+
+    `job` is the key they are kept under: two runs that must not share weights need two names. Raises StoreError when the
+    library for the service is not installed.
+    """
+    if settings.service == Service.REDIS:
+        from vcdl.stores.redis import RedisStore
+
+        return RedisStore(settings, job, size)
+    if settings.service == Service.MYSQL:
+        from vcdl.stores.mysql import MysqlStore
+
+        return MysqlStore(settings, job, size)
+    # A folder has one lock: it is strong, which is more than `eventual` asks for.
+    return FileStore(settings.folder / job, size)

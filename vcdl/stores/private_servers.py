@@ -1,0 +1,110 @@
+"""A Redis and a MariaDB of one's own, with default settings, for the time of a benchmark or a test.
+
+They listen on a Unix socket in a folder that the caller gives, and are killed when the block is left.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vcdl.errors import StoreError
+
+REDIS_PROGRAM = "redis-server"
+MARIADB_PROGRAM = "mariadbd"
+_START_S = 60.0
+_DATABASE = "vcdl"
+_USER = "vcdl"
+
+
+@dataclass
+class PrivateServer:
+    """A server process that can be killed and started again on the same data."""
+
+    command: Sequence[str]
+    socket: Path
+    url: str
+    _process: "subprocess.Popen[bytes] | None" = field(default=None, repr=False)
+
+    def __enter__(self) -> "PrivateServer":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        """Start it and wait until it accepts connections. Raises StoreError."""
+        self.socket.unlink(missing_ok=True)
+        try:
+            self._process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+        except OSError as error:
+            raise StoreError(f"{self.command[0]} cannot be started: {error.strerror}; is it installed?") from error
+        give_up = time.monotonic() + _START_S
+        while not _accepts(self.socket):
+            if self._process.poll() is not None or time.monotonic() > give_up:
+                self.kill()
+                raise StoreError(f"{self.command[0]} did not start: run it by hand to see why")
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+def private_redis(folder: Path, *options: str) -> PrivateServer:
+    """A Redis without persistence, unless `options` ask for it (`--appendonly yes`)."""
+    path = folder / "redis.sock"
+    defaults = ("--port", "0", "--unixsocket", str(path), "--dir", str(folder), "--save", "")
+    return PrivateServer((REDIS_PROGRAM, *defaults, *options), path, f"redis:///0?socket={path}")
+
+
+def private_mariadb(folder: Path, *options: str) -> PrivateServer:
+    """A MariaDB with a new data folder, the database `vcdl` and a user for it. Raises StoreError."""
+    data, path, initial = folder / "mariadb", folder / "mariadb.sock", folder / "mariadb.sql"
+    initial.write_text(
+        f"CREATE DATABASE IF NOT EXISTS {_DATABASE};\n"
+        f"CREATE USER IF NOT EXISTS {_USER}@localhost;\n"
+        f"GRANT ALL ON {_DATABASE}.* TO {_USER}@localhost;\n"
+    )
+    if not data.exists():
+        install = shutil.which("mariadb-install-db") or "mariadb-install-db"
+        arguments = ["--no-defaults", f"--datadir={data}", "--auth-root-authentication-method=normal", "--skip-test-db"]
+        _run([install, *arguments, *_as_root()])
+    command = (
+        MARIADB_PROGRAM, "--no-defaults", f"--datadir={data}", f"--socket={path}", f"--pid-file={folder / 'mariadb.pid'}",
+        "--skip-networking", f"--init-file={initial}", *_as_root(), *options,
+    )  # fmt: skip
+    return PrivateServer(command, path, f"mysql://{_USER}@/{_DATABASE}?socket={path}")
+
+
+def _as_root() -> list[str]:
+    """MariaDB refuses to run as root unless it is told to, which is how a container runs."""
+    return ["--user=root"] if os.geteuid() == 0 else []
+
+
+def _run(command: Sequence[str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_START_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise StoreError(f"{command[0]} cannot be run: {error}; is mariadb-server installed?") from error
+    if done.returncode != 0:
+        raise StoreError(f"{command[0]} failed: {done.stderr.strip()[-300:]}")
+
+
+def _accepts(path: Path) -> bool:
+    try:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(str(path))
+    except OSError:
+        return False
+    return True

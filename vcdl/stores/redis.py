@@ -1,0 +1,254 @@
+"""The weight store on a Redis server (7 or later).
+
+Keys; the braces keep a job's keys on one node of a cluster:
+
+    vcdl:{JOB}:head           hash: era, generation, version, kept, size (weights), chunk_bytes, chunks (their number)
+    vcdl:{JOB}:applied        hash: a subtask's name → "VERSION STALENESS WEIGHT WORKUNIT", for each subtask folded in
+    vcdl:{JOB}:GENERATION:I   string: chunk I, from 0, of the weights of that generation, little-endian float32
+    vcdl:{JOB}:turn           string: who folds now; with an expiry, so that a dead server gives its turn away
+
+A write puts new chunks beside the old ones, with an expiry; then one script looks at the head, records the subtasks, makes the
+new chunks permanent and deletes the old. Killed before the script, nothing has changed and the new chunks vanish by themselves.
+The turn only saves work: two servers that both believe to have it are told apart by the script.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from vcdl.errors import StoreError, StoreUnavailable
+from vcdl.stores.base import Applied, Conflict
+from vcdl.stores.chunks import CHUNK_BYTES, chunk_count, chunks
+from vcdl.stores.server_store import Head, ServerStore, fresh_name
+from vcdl.stores.settings import PASSWORD_VARIABLE, StoreSettings, Tls
+from vcdl.weights import Vector
+
+try:
+    import redis
+    from redis import exceptions
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+except ImportError as error:
+    raise StoreError("a redis:// store needs the package redis: pip install 'vcdl[server]'") from error
+
+_TIMEOUT_S = 30.0
+"""Of one command and its answer; the longest is one chunk on a slow network."""
+_UNCOMMITTED_S = 3600
+"""How long chunks live that no script has made permanent; longer than any write takes."""
+_POLL_S = 0.002
+
+# KEYS: head, applied. ARGV: 1 old generation ("" none, "*" any), 2 new generation, 3 era, 4 version, 5 kept, 6 size, 7 chunk_bytes,
+# 8 chunks, 9 prefix of chunk keys, then three a record: subtask, version, the rest.
+# Returns the version made, or −1: the head is another, or a subtask is recorded; −2: a new chunk is gone.
+_REPLACE = """
+local head = redis.call('HMGET', KEYS[1], 'generation', 'version', 'chunks', 'era')
+local generation = head[1] or ''
+if ARGV[1] == '*' then
+  if head[4] ~= ARGV[3] then return -1 end
+elseif generation ~= ARGV[1] then
+  return -1
+end
+local is_same_era = head[4] == ARGV[3]
+for i = 10, #ARGV, 3 do
+  if is_same_era and redis.call('HEXISTS', KEYS[2], ARGV[i]) == 1 then return -1 end
+end
+local chunks = tonumber(ARGV[8])
+for i = 0, chunks - 1 do
+  if redis.call('EXISTS', ARGV[9] .. ARGV[2] .. ':' .. i) == 0 then return -2 end
+end
+local count = (#ARGV - 9) / 3
+local shift = 0
+if ARGV[1] == '*' then shift = tonumber(head[2]) + count - tonumber(ARGV[4]) end
+local version = tonumber(ARGV[4]) + shift
+for i = 0, chunks - 1 do redis.call('PERSIST', ARGV[9] .. ARGV[2] .. ':' .. i) end
+if not is_same_era then redis.call('UNLINK', KEYS[2]) end
+for i = 10, #ARGV, 3 do
+  local record = string.format('%d %s', tonumber(ARGV[i + 1]) + shift, ARGV[i + 2])
+  redis.call('HSET', KEYS[2], ARGV[i], record)
+end
+redis.call('HSET', KEYS[1], 'generation', ARGV[2], 'era', ARGV[3], 'version', string.format('%d', version), 'kept', ARGV[5],
+  'size', ARGV[6], 'chunk_bytes', ARGV[7], 'chunks', ARGV[8])
+for i = 0, tonumber(head[3] or '0') - 1 do redis.call('UNLINK', ARGV[9] .. generation .. ':' .. i) end
+return version
+"""
+
+# KEYS: turn. ARGV: whose it is.
+_LEAVE_TURN = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
+
+
+class RedisStore(ServerStore):
+    """Versioned weights in Redis; any number of processes may use it at once."""
+
+    def __init__(self, settings: StoreSettings, job: str, size: int, chunk_bytes: int = CHUNK_BYTES) -> None:
+        """`size`: number of weights n. Nothing is connected yet."""
+        super().__init__(settings, job, size, chunk_bytes)
+        self._prefix = f"vcdl:{{{job}}}:"
+        self._turn_s = 5.0 + size * 4 / 50e6
+        """A fold of several uploads at the pace of a slow disk; who is slower is overtaken and folds again."""
+        self._redis = _client(settings)
+        self._replace_script = self._redis.register_script(_REPLACE)
+        self._leave_turn_script = self._redis.register_script(_LEAVE_TURN)
+
+    def close(self) -> None:
+        self._redis.close()
+
+    def _head(self) -> Head | None:
+        with self._translated():
+            fields: dict[bytes, bytes] = self._redis.hgetall(self._prefix + "head")
+        if not fields:
+            return None
+        return Head(
+            era=fields[b"era"].decode(),
+            generation=fields[b"generation"].decode(),
+            version=int(fields[b"version"]),
+            kept=int(fields[b"kept"]),
+            size=int(fields[b"size"]),
+            chunk_bytes=int(fields[b"chunk_bytes"]),
+        )
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[Head | None]:
+        yield self._head()
+
+    @contextmanager
+    def _turn(self) -> Iterator[Head | None]:
+        key, mine = self._prefix + "turn", fresh_name()
+        wait_until = time.monotonic() + 2 * self._turn_s
+        with self._translated():
+            while not self._redis.set(key, mine, nx=True, px=int(self._turn_s * 1000)):
+                if time.monotonic() > wait_until:  # overtaken again and again: the script decides
+                    break
+                time.sleep(_POLL_S)
+        try:
+            yield self._head()
+        finally:
+            with suppress(StoreError), self._translated():  # a turn that cannot be given back expires
+                self._leave_turn_script(keys=[key], args=[mine])
+
+    def _load(self, head: Head, out: Vector) -> None:
+        for number, chunk in enumerate(chunks(out, head.chunk_bytes)):
+            with self._translated():
+                data: bytes | None = self._redis.get(self._chunk_key(head.generation, number))
+            if data is None:
+                raise Conflict
+            if len(data) != len(chunk):
+                raise StoreError(
+                    f"chunk {number} of job {self._job} in {self._settings} is damaged: restore a snapshot"
+                )
+            chunk[:] = data
+
+    def _find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
+        if not subtasks:
+            return {}
+        with self._translated():
+            records: list[bytes | None] = self._redis.hmget(self._prefix + "applied", list(subtasks))
+        return {
+            subtask: _decode(subtask, record)
+            for subtask, record in zip(subtasks, records, strict=True)
+            if record is not None
+        }
+
+    def _replace(self, old: Head | None, new: Head, vector: Vector, applied: Sequence[Applied], *, anyway: bool) -> int:
+        compared = "*" if anyway else "" if old is None else old.generation
+        arguments: list[str | int] = [
+            compared,
+            new.generation,
+            new.era,
+            new.version,
+            new.kept,
+            new.size,
+            new.chunk_bytes,
+        ]
+        arguments += [chunk_count(new.size, new.chunk_bytes), self._prefix]
+        for record in applied:
+            arguments += [record.subtask, record.version, _encode(record)]
+        self._write(new, vector)
+        with self._translated():
+            made = int(self._replace_script(keys=[self._prefix + "head", self._prefix + "applied"], args=arguments))
+        if made >= 0:
+            return made
+        self._discard(new)
+        if made == -2:
+            raise StoreUnavailable(
+                f"{self._settings} dropped weights while they were written: it was restarted, or its memory is full "
+                "(see maxmemory and maxmemory-policy in redis.conf; noeviction is what VCDL needs)"
+            )
+        raise Conflict
+
+    def _write(self, head: Head, vector: Vector) -> None:
+        try:
+            for number, chunk in enumerate(chunks(vector, head.chunk_bytes)):
+                with self._translated():
+                    self._redis.set(self._chunk_key(head.generation, number), chunk, ex=_UNCOMMITTED_S)
+        except StoreError:
+            self._discard(head)  # at once: what failed may be the memory, and an hour is long then
+            raise
+
+    def _discard(self, head: Head) -> None:
+        with suppress(StoreError), self._translated():
+            for number in range(chunk_count(head.size, head.chunk_bytes)):
+                self._redis.unlink(self._chunk_key(head.generation, number))
+
+    def _chunk_key(self, generation: str, number: int) -> str:
+        return f"{self._prefix}{generation}:{number}"
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Every exception of redis-py becomes a StoreError that says what to do."""
+        try:
+            yield
+        except (exceptions.AuthenticationError, exceptions.NoPermissionError) as error:
+            raise StoreError(
+                f"{self._settings} refused the login ({_words(error)}): check the user and the password in the URL or in "
+                f"{PASSWORD_VARIABLE}"
+            ) from None
+        except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
+            raise StoreUnavailable(f"{self._settings} cannot be reached ({_words(error)}): is Redis running?") from None
+        except (exceptions.OutOfMemoryError, exceptions.ReadOnlyError) as error:
+            raise StoreUnavailable(f"{self._settings} takes no writes ({_words(error)}): make room, or wait") from None
+        except exceptions.RedisError as error:
+            words = _words(error)
+            if words.startswith(("MISCONF", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN")):
+                raise StoreUnavailable(
+                    f"{self._settings} takes no writes now ({words}): see the server's log"
+                ) from None
+            if words.startswith(("NOAUTH", "WRONGPASS", "NOPERM")):
+                raise StoreError(
+                    f"{self._settings} wants a login ({words}): put it in the URL or the password in {PASSWORD_VARIABLE}"
+                ) from None
+            raise StoreError(f"{self._settings} refused a command ({words}): Redis 7 or later is needed") from None
+
+
+def _client(settings: StoreSettings) -> Any:
+    """Any: what redis-py returns depends on its options, and its types know only some of them."""
+    return redis.Redis(
+        host=settings.host,
+        port=settings.port,
+        unix_socket_path=settings.socket or None,
+        db=int(settings.database or "0"),
+        username=settings.user or None,
+        password=settings.password or None,
+        socket_timeout=_TIMEOUT_S,
+        socket_connect_timeout=_TIMEOUT_S,
+        protocol=2,
+        # A caller that waits with backoff wants to know at once, and a command that redis-py sends twice would hide the break.
+        retry=Retry(NoBackoff(), 0),
+        ssl=settings.tls != Tls.OFF,
+        ssl_cert_reqs="required" if settings.tls == Tls.VERIFY else "none",
+        ssl_check_hostname=settings.tls == Tls.VERIFY,
+        ssl_ca_certs=settings.ca or None,
+    )
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def _encode(record: Applied) -> str:
+    return f"{record.staleness} {record.weight!r} {record.workunit}"
+
+
+def _decode(subtask: str, record: bytes) -> Applied:
+    version, staleness, weight, workunit = record.decode().split(" ", 3)
+    return Applied(subtask, workunit, int(version), int(staleness), float(weight))

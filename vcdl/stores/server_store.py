@@ -1,0 +1,208 @@
+"""What the stores on a server have in common: a small head that names the newest generation of chunks, and one working copy.
+
+The head is compared and set; a generation is a random name, so that equal names mean equal weights even after a server has lost its
+memory and versions are counted again. The process keeps the weights it has written last and changes them in place: while nobody
+else has written, a fold reads nothing, and memory holds one vector and one chunk.
+"""
+
+import secrets
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from vcdl.errors import StoreError, StoreLost
+from vcdl.stores.base import Applied, Conflict, Transaction, WeightStore
+from vcdl.stores.chunks import CHUNK_BYTES
+from vcdl.stores.settings import Consistency, StoreSettings
+from vcdl.weights import Vector
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a store knows of a job, beside chunks and records."""
+
+    era: str
+    """Drawn when the weights were put there or restored: versions are comparable only within one."""
+    generation: str
+    """Drawn at every write."""
+    version: int
+    kept: int
+    """Updates that are in these weights; `version − kept` were overwritten (eventual only)."""
+    size: int
+    """In weights."""
+    chunk_bytes: int
+
+
+def fresh_name() -> str:
+    """A name for an era or a generation: 16 hex digits."""
+    return secrets.token_hex(8)
+
+
+class ServerStore(WeightStore):
+    """Versioned weights on a server that other processes use, too; one object belongs to one thread."""
+
+    def __init__(self, settings: StoreSettings, job: str, size: int, chunk_bytes: int = CHUNK_BYTES) -> None:
+        """`size`: number of weights n. Nothing is connected yet."""
+        self._settings = settings
+        self._job = job
+        self._size = size
+        self._chunk_bytes = chunk_bytes
+        self._copy: Vector | None = None
+        self._copy_generation = ""
+        """Whose weights `_copy` holds; "" while they are being changed, and after a failure."""
+        self._seen: Head | None = None
+
+    # What a backend supplies. Each may raise StoreUnavailable and StoreError.
+
+    @abstractmethod
+    def _head(self) -> Head | None:
+        """The head as it is now; None when the server has nothing of this job."""
+
+    @abstractmethod
+    def _snapshot(self) -> AbstractContextManager[Head | None]:
+        """The head, for reading: `_load` inside it gives that head's weights or raises Conflict."""
+
+    @abstractmethod
+    def _turn(self) -> AbstractContextManager[Head | None]:
+        """The head, for changing it: other servers that are `strong` wait until it is left."""
+
+    @abstractmethod
+    def _load(self, head: Head, out: Vector) -> None:
+        """Read a head's chunks into `out`, shape (n,). Raises Conflict when another server has replaced them."""
+
+    @abstractmethod
+    def _find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
+        """Records by subtask."""
+
+    @abstractmethod
+    def _replace(self, old: Head | None, new: Head, vector: Vector, applied: Sequence[Applied], *, anyway: bool) -> int:
+        """Put head, chunks and records there, all or nothing; returns the version that was made.
+
+        Raises Conflict when the head is no longer `old`, or a subtask has a record. With `anyway` another head does no harm: the
+        new version is counted from that head's, and the records move with it. `old.era` ≠ `new.era`: older records are dropped.
+        """
+
+    # What is the same for all of them.
+
+    def create(self, vector: Vector) -> None:
+        self._check_size(vector.size)
+        if self._head() is None:
+            self._put(None, 0, vector, ())
+
+    def version(self) -> int:
+        return self._known(self._head()).version
+
+    def lost_updates(self) -> int:
+        head = self._known(self._head())
+        return head.version - head.kept
+
+    def read(self) -> tuple[int, Vector]:
+        out = np.empty(self._size, np.float32)
+        for _ in range(3):
+            try:
+                with self._snapshot() as head:
+                    return self._read_into(out, head), out
+            except Conflict:
+                continue
+        with self._turn() as head:  # written faster than it is read: let nobody write meanwhile
+            return self._read_into(out, head), out
+
+    def restore(self, version: int, vector: Vector, applied: Sequence[Applied]) -> bool:
+        self._check_size(vector.size)
+        lost = self._head()
+        if lost is not None and self._seen is not None and lost.era != self._seen.era:
+            return False
+        return self._put(lost, version, vector, applied)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Transaction]:
+        is_strong = self._settings.consistency == Consistency.STRONG
+        with self._turn() if is_strong else self._snapshot() as head:
+            yield _ServerTransaction(self, self._known(head))
+
+    def working_copy(self, head: Head) -> Vector:
+        """The weights of a head, to be changed in place; they are read only when this process does not have them."""
+        if self._copy is None:
+            self._copy = np.empty(self._size, np.float32)
+        if self._copy_generation != head.generation:
+            self._copy_generation = ""
+            self._load(head, self._copy)
+        self._copy_generation = ""
+        return self._copy
+
+    def commit(self, head: Head, version: int, applied: Sequence[Applied]) -> int:
+        """Write the working copy, made from `head`; returns the version that was made. Raises Conflict, StoreError."""
+        if self._copy is None:
+            raise StoreError("nothing to commit: this is a mistake in vcdl")
+        kept = head.kept + version - head.version
+        new = replace(head, generation=fresh_name(), version=version, kept=kept)
+        is_eventual = self._settings.consistency == Consistency.EVENTUAL
+        made = self._replace(head, new, self._copy, applied, anyway=is_eventual)
+        self._copy_generation = new.generation
+        return made
+
+    def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
+        """Records by subtask."""
+        return self._find(subtasks)
+
+    def _put(self, old: Head | None, version: int, vector: Vector, applied: Sequence[Applied]) -> bool:
+        new = Head(fresh_name(), fresh_name(), version, version, self._size, self._chunk_bytes)
+        try:
+            self._replace(old, new, np.ascontiguousarray(vector, np.float32), applied, anyway=False)
+        except Conflict:
+            return False
+        return True
+
+    def _read_into(self, out: Vector, head: Head | None) -> int:
+        head = self._known(head)
+        if self._copy is not None and self._copy_generation == head.generation:
+            np.copyto(out, self._copy)
+        else:
+            self._load(head, out)
+        return head.version
+
+    def _known(self, head: Head | None) -> Head:
+        """The head, when it is there and not older than what this process has seen."""
+        if head is None:
+            raise StoreLost(
+                f"{self._settings} has no weights of job {self._job}: it has lost its memory, or never had them; "
+                "restore the newest snapshot"
+            )
+        self._check_size(head.size)
+        if self._seen is not None and head.era == self._seen.era and head.version < self._seen.version:
+            raise StoreLost(
+                f"{self._settings} went back from version {self._seen.version} to {head.version} of job {self._job}: it was "
+                "restarted from an older state; restore the newest snapshot"
+            )
+        self._seen = head
+        return head
+
+    def _check_size(self, size: int) -> None:
+        if size != self._size:
+            raise StoreError(
+                f"the store holds {size} weights of job {self._job}, this model needs {self._size}: "
+                "they belong to a job with another model; give this one another name"
+            )
+
+
+class _ServerTransaction(Transaction):
+    def __init__(self, store: ServerStore, head: Head) -> None:
+        self.version = head.version
+        self._store = store
+        self._head = head
+        self._vector: Vector | None = None
+
+    @property
+    def vector(self) -> Vector:
+        if self._vector is None:
+            self._vector = self._store.working_copy(self._head)
+        return self._vector
+
+    def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
+        return self._store.find(subtasks)
+
+    def commit(self, version: int, applied: Sequence[Applied]) -> int:
+        return self._store.commit(self._head, version, applied)
