@@ -234,7 +234,7 @@ WRONG_VALUES = [
     ("grid", "workers: 0", "grid > workers: expected a whole number ≥ 1 or auto, got 0"),
     ("grid", "tries: 99999999999999999999", "grid > tries: expected a whole number ≥ 1, got 1e+20"),
     ("grid", "wrokers: 2", "grid > wrokers: unknown key; did you mean workers?"),
-    ("grid", "zebra: 2", "grid > zebra: unknown key; known here: threads, timeout_s, tries, workers"),
+    ("grid", "zebra: 2", "grid > zebra: unknown key; known here: servers, threads, timeout_s, tries, workers"),
 ]
 
 
@@ -280,7 +280,7 @@ WRONG_JOBS = [
     ("? [a]\n: b", "a key must be a plain word"),
     (
         '"a\\nb": 1',
-        '"a\\nb": unknown key; known here: data, grid, model, name, schedule, seed, stop, training, update, validate',
+        '"a\\nb": unknown key; known here: data, grid, model, name, schedule, seed, stop, store, training, update, validate',
     ),
     ("seed: !!int x", "seed: the tag tag:yaml.org,2002:int is not used in job files; remove it"),
     (

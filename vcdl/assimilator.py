@@ -4,17 +4,17 @@ One result walks grid → check → store → journal → done. Killed between a
 knows that it has it, and the journal row that is missing is written from the store's record.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from vcdl.checks import Refused, UploadCheck
-from vcdl.coordinator import EVERY_EPOCH, is_validated
 from vcdl.events import Event, UpdateApplied, UpdateRefused, UpdateSuperseded, WorkunitFailed
-from vcdl.grids.base import GaveUp, Grid, Uploaded
+from vcdl.grids.base import GaveUp, Outcome, Uploaded
 from vcdl.journal import Journal
 from vcdl.rules import Rule, Update
-from vcdl.stores import Applied, Fold, WeightStore
+from vcdl.stores import Applied, Boundary, Fold, WeightStore
 from vcdl.weights import Vector
 from vcdl.workunit import UpdateHeader, WorkunitName
 
@@ -30,36 +30,42 @@ class _Checked:
     weights: Vector
 
 
+class Results(Protocol):
+    """Where results come from: a grid, or a folder that several servers share."""
+
+    def claim(self) -> Sequence[Outcome]:
+        """Results that have come and are not done, for this server alone."""
+        ...
+
+    def done(self, workunit: str, version: int | None = None) -> None:
+        """It is in store and journal; `version`: that the upload made, when it was applied."""
+        ...
+
+
 @dataclass(frozen=True)
 class Assimilator:
-    """Folds the uploads of one job; `keep_snapshot` is called when the newest version must be evaluated as it is."""
+    """Folds the uploads of one job; at a `boundary` the version is kept, to be evaluated as it is."""
 
-    grid: Grid
+    results: Results
     store: WeightStore
     journal: Journal
     check: UploadCheck
     rule: Rule
-    validate_every: int
-    keep_snapshot: Callable[[], object]
+    boundary: Boundary | None
 
     def run_once(self) -> int:
-        """Assimilate everything that waits; returns how many results came to an end."""
-        outcomes = self.grid.claim()
+        """Assimilate everything that waits; returns how many results came to an end.
+
+        Raises StoreUnavailable, StoreLost, StoreError, JournalError: call again when it is mended, nothing is lost or done twice.
+        """
+        outcomes = self.results.claim()
         for failed in [outcome for outcome in outcomes if isinstance(outcome, GaveUp)]:
             self._conclude(failed.workunit, WorkunitFailed(failed.workunit, failed.reason))
         uploads = [outcome for outcome in outcomes if isinstance(outcome, Uploaded)]
-        while uploads:
-            batch, uploads = self._cut_batch(uploads)
-            checked = [result for upload in batch if (result := self._read(upload)) is not None]
-            self._fold(checked)
+        for begin in range(0, len(uploads), _FOLDED_AT_ONCE):
+            batch = uploads[begin : begin + _FOLDED_AT_ONCE]
+            self._fold([result for upload in batch if (result := self._read(upload)) is not None])
         return len(outcomes)
-
-    def _cut_batch(self, uploads: list[Uploaded]) -> tuple[list[Uploaded], list[Uploaded]]:
-        """As many as are folded between one read and one write; a version to be evaluated ends a batch."""
-        size = _FOLDED_AT_ONCE
-        if self.validate_every != EVERY_EPOCH:
-            size = min(size, self.validate_every - self.store.version() % self.validate_every)
-        return uploads[:size], uploads[size:]
 
     def _read(self, upload: Uploaded) -> _Checked | None:
         try:
@@ -73,27 +79,26 @@ class Assimilator:
         return _Checked(upload, WorkunitName.parse(upload.workunit), header, weights)
 
     def _fold(self, batch: list[_Checked]) -> None:
-        if not batch:
-            return
-        folds = [
-            Fold(item.name.subtask, item.uploaded.workunit, item.name.base_version, partial(self._apply, item))
-            for item in batch
-        ]
-        records = self.store.fold(folds)
-        newest = max(record.version for record in records)
-        if is_validated(self.validate_every, newest):
-            self.keep_snapshot()
-        for item, record in zip(batch, records, strict=True):
-            self._conclude(item.uploaded.workunit, _event(item, record))
+        while batch:
+            records = self.store.fold([self._as_fold(item) for item in batch], self.boundary)
+            for item, record in zip(batch, records, strict=False):
+                event = _event(item, record)
+                version = record.version if isinstance(event, UpdateApplied) else None
+                self._conclude(item.uploaded.workunit, event, version)
+            batch = batch[len(records) :]
+
+    def _as_fold(self, item: _Checked) -> Fold:
+        name = item.name
+        return Fold(name.subtask, item.uploaded.workunit, name.base_version, partial(self._apply, item))
 
     def _apply(self, item: _Checked, server: Vector, staleness: int) -> float:
         header = item.header
         update = Update(item.weights, item.name.epoch, staleness, header.samples, header.fraction)
         return self.rule.apply(server, update)
 
-    def _conclude(self, workunit: str, event: Event) -> None:
+    def _conclude(self, workunit: str, event: Event, version: int | None = None) -> None:
         self.journal.append(event)
-        self.grid.done(workunit)
+        self.results.done(workunit, version)
 
 
 def _event(item: _Checked, record: Applied) -> Event:

@@ -20,7 +20,7 @@ from vcdl.errors import ExitCode, VcdlError
 COMMANDS = ("run", "check", "describe", "status", "stop", "resume", "export", "plot")
 """In the order of a first use; each is a module of vcdl.commands with a `command`."""
 
-_FOLDER_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM})
+_FOLDER_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG})
 """The machine's state, not our mistake: a full or read-only disk, missing rights."""
 
 _EXAMPLES = """\b

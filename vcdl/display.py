@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
 from vcdl import progress
-from vcdl.events import Recorded, RunStarted, UpdateRefused, WorkunitFailed
+from vcdl.events import EpochClosed, Recorded, RunStarted, UpdateRefused, VersionEvaluated, WorkunitFailed
 from vcdl.onlooker import Onlooker, RunningTask
 from vcdl.progress import Goal
 from vcdl.report import Report
@@ -77,10 +77,10 @@ class EventLines(Onlooker):
                         lines.append(f"going on after {plural(len(self._report.updates), 'update')}")
                 case WorkunitFailed() | UpdateRefused() if self._session_began:
                     lines.append(progress.setback_words(recorded.event))
-        if self._session_began:
-            epochs = self._report.epochs[self._epochs_told :]
-            lines += [progress.epoch_words(self._goal, self._report, detail) for detail in epochs]
-            self._epochs_told += len(epochs)
+                case VersionEvaluated() | EpochClosed() if self._session_began:
+                    epochs = self._report.epochs[self._epochs_told :]
+                    lines += [progress.epoch_words(self._goal, self._report, detail) for detail in epochs]
+                    self._epochs_told += len(epochs)
         return lines
 
 
@@ -123,11 +123,16 @@ class LiveDisplay(EventLines):
 
     def tasks(self, running: Sequence[RunningTask], waiting: int) -> None:
         self._running, self._waiting = running, waiting
-        if running:
+        if running or self._is_trained:
             self._phase = ""
 
     def say(self, line: str) -> None:
         self._console.print(printable(line))
+
+    @property
+    def _is_trained(self) -> bool:
+        """Whether nothing is left but to measure."""
+        return self._report.stop is not None or len(self._report.updates) >= self._goal.subtasks
 
     def render(self) -> "RenderableType":
         """The display as it should be drawn now."""
@@ -175,7 +180,7 @@ class LiveDisplay(EventLines):
         figures.add_row("staleness", progress.staleness_words(report))
         figures.add_row("running for", duration(report.wall_s_at(now_s)))
         whole = Table.grid()
-        phase = self._phase or ("measuring the final weights" if report.stop else "")
+        phase = self._phase or ("measuring the last weights" if self._is_trained else "")
         whole.add_row(f"{self._goal.job}: {printable(phase)}" if phase else self._goal.job)
         whole.add_row(bars)
         whole.add_row(figures)

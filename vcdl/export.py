@@ -4,21 +4,21 @@ Clients train on normalised samples. The exported model normalises by itself, in
 are in the user's data set.
 """
 
-import os
 from pathlib import Path
 from typing import Any
 
 from vcdl.errors import RunFolderError
 from vcdl.prepared import Prepared
-from vcdl.run_folder import RunFolder, folder_error
+from vcdl.run_folder import RunFolder
+from vcdl.whole_file import whole_file
 from vcdl.workunit import Normalisation
 
 
 def export_model(folder: RunFolder, output: Path, version: int | None) -> None:
     """Write `output` (its name ends in .keras) whole or not at all: compiled, with the weights of a version.
 
-    `version` None: the newest weights; any other must still have its snapshot. Raises RunFolderError, StoreError, ModelError,
-    WeightsFileError.
+    `version` must still have its snapshot; None: the newest that has one, at the end of a job its last. Raises RunFolderError,
+    ModelError, WeightsFileError.
     """
     from vcdl.client.compile import compile_model
     from vcdl.client.model import load_model
@@ -27,25 +27,26 @@ def export_model(folder: RunFolder, output: Path, version: int | None) -> None:
 
     job = load_frozen_job(folder.job_file)
     prepared = Prepared.read(folder)
-    vector = _newest(folder, prepared.layout.size) if version is None else _of_version(folder, prepared, version)
+    version = _newest_version(folder) if version is None else version
+    vector = _weights(folder, version, prepared.layout.size)
     model = load_model(folder.model_file.read_text(encoding="utf-8"))
     assign(model, vector)
     model = _normalising(model, prepared.normalisation, job.name)
     compile_model(model, prepared.training(job))
-    _save(model, output)
+    model.optimizer.build(model.trainable_variables)  # or Keras warns, on loading, that it has no variables
+    with whole_file(output) as temporary:
+        model.save(temporary)
 
 
-def _newest(folder: RunFolder, size: int) -> Any:
-    from vcdl.stores.file import FileStore
-
-    store = FileStore(folder.store, size)
-    try:
-        return store.read()[1]
-    finally:
-        store.close()
+def _newest_version(folder: RunFolder) -> int:
+    """Of the snapshots: they outlive the store, which may be a server that is gone."""
+    versions = [int(path.stem.removeprefix("params_v")) for path in folder.snapshots.glob("params_v*.h5")]
+    if not versions:
+        raise RunFolderError(f"{folder.snapshots} holds no weights: they were deleted, and there is nothing to export")
+    return max(versions)
 
 
-def _of_version(folder: RunFolder, prepared: Prepared, version: int) -> Any:
+def _weights(folder: RunFolder, version: int, size: int) -> Any:
     from vcdl.weights import read_weights
 
     snapshot = folder.snapshot(version)
@@ -53,7 +54,7 @@ def _of_version(folder: RunFolder, prepared: Prepared, version: int) -> Any:
         raise RunFolderError(
             f"version {version} of the weights is no longer kept in {folder.snapshots}: export another"
         )
-    return read_weights(snapshot, prepared.layout.size)[0]
+    return read_weights(snapshot, size)[0]
 
 
 def _normalising(model: Any, normalisation: Normalisation, name: str) -> Any:
@@ -69,14 +70,3 @@ def _normalising(model: Any, normalisation: Normalisation, name: str) -> Any:
 
 def _number_or_list(numbers: tuple[float, ...]) -> float | list[float]:
     return numbers[0] if len(numbers) == 1 else list(numbers)
-
-
-def _save(model: Any, output: Path) -> None:
-    temporary = output.with_name(f".{output.stem}.{os.getpid()}.keras")
-    try:
-        model.save(temporary)
-        temporary.replace(output)
-    except OSError as error:
-        raise folder_error(output.parent, error) from error
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -23,6 +23,7 @@ Split = Literal["iid", "dirichlet"]
 Normalise = Literal["scale", "standardise", "none"]
 Rule = Literal["vc_asgd"]
 ScheduleKind = Literal["rolling", "epoch"]
+StoreConsistency = Literal["strong", "eventual"]
 
 _Count = Annotated[int, kinds.whole(1)]
 _AboveZero = Annotated[float, kinds.above_zero()]
@@ -209,6 +210,16 @@ class GridSettings(Section):
     """A worker."""
     timeout_s: _AboveZero = 600.0
     tries: _Count = 5
+    servers: Annotated[int | Literal["auto"], kinds.whole(1, None, "auto")] = 1
+    """Parameter servers; 1: the run's own process, more: processes beside it, `auto`: as many as the backlog asks for."""
+
+
+class StoreSection(Section):
+    """Where the shared weights are kept; the address is taken apart in vcdl.stores.settings."""
+
+    url: Annotated[str, kinds.store_url()] | None = None
+    """None: VCDL_STORE_URL, else a folder of the run."""
+    consistency: Annotated[StoreConsistency, kinds.one_of(StoreConsistency)] = "strong"
 
 
 class Job(Section):
@@ -226,6 +237,7 @@ class Job(Section):
     stop: StopSettings = StopSettings()
     validate_: ValidateSettings = Field(default=ValidateSettings(), alias="validate")
     grid: GridSettings = GridSettings()
+    store: StoreSection = StoreSection()
 
     @field_validator("schedule", mode="before")
     @classmethod
@@ -249,6 +261,12 @@ class Job(Section):
             message = "regression has no accuracy; remove it, or stop by epochs or patience"
             raise ProblemsError([Problem(("target_accuracy",), message)])
         return stop
+
+    @property
+    def validate_every(self) -> int:
+        """In versions; 0 for the end of an epoch only."""
+        every = self.validate_.every
+        return 0 if every == "epoch" else 1 if every == "update" else int(every)
 
     def to_yaml(self) -> str:
         """The whole job, defaults included, as a job file that `load_job` reads back to an equal job."""

@@ -1,4 +1,7 @@
-"""A job on the embedded local grid: one process is coordinator, work generator and assimilator; workers and evaluator are its children."""
+"""A job on the embedded local grid: one process is coordinator, work generator and assimilator; workers and evaluator are its children.
+
+With `grid > servers` above 1, or `auto`, the uploads are assimilated by parameter servers in processes of their own instead.
+"""
 
 import contextlib
 import os
@@ -8,20 +11,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 
-from vcdl.assimilator import Assimilator
-from vcdl.checks import UploadCheck
-from vcdl.coordinator import EVERY_EPOCH, Coordinator, Plan, StopReason, is_validated
-from vcdl.evaluator_process import EvaluatorProcess
+from vcdl.child_process import ChildProcess
+from vcdl.coordinator import Coordinator, Plan, StopReason
+from vcdl.errors import StoreLost, StoreUnavailable
 from vcdl.events import Recorded, RunPaused, RunReopened, RunStarted, VersionEvaluated
 from vcdl.grids.local import LocalGrid, LocalSettings
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
 from vcdl.onlooker import Onlooker
+from vcdl.parameter_server import Patience, ServerParts
 from vcdl.prepared import Prepared, prepare
-from vcdl.rules import VcAsgd
 from vcdl.run_folder import RunFolder
-from vcdl.snapshots import Snapshots
-from vcdl.stores import FileStore
+from vcdl.server_pool import ServerPool
 from vcdl.work_generator import WorkGenerator
 
 _WAIT_S = 0.1
@@ -51,30 +52,30 @@ class LocalRun:
             prepared = prepare(self._folder, self._job, self._onlooker)
             journal = Journal.at(self._folder.journal_file)
             closing.callback(journal.close)
-            store = FileStore(self._folder.store, prepared.layout.size)
-            closing.callback(store.close)
-            evaluator = EvaluatorProcess(self._folder)
+            server = ServerParts.of(self._folder, self._job, prepared, journal, grid, self._job.validate_every)
+            closing.callback(server.store.close)
+            evaluator = ChildProcess("vcdl.evaluator", self._folder)
             closing.callback(evaluator.close)
+            pool = ServerPool.of(self._folder, self._job.grid.servers)
+            closing.callback(pool.close)
             with self._signals_noted():
-                return self._loop(grid, evaluator, journal, store, prepared)
+                return self._loop(grid, evaluator, pool, journal, server, prepared)
 
     def _loop(
-        self, grid: LocalGrid, evaluator: EvaluatorProcess, journal: Journal, store: FileStore, prepared: Prepared
+        self,
+        grid: LocalGrid,
+        evaluator: ChildProcess,
+        pool: ServerPool,
+        journal: Journal,
+        server: ServerParts,
+        prepared: Prepared,
     ) -> StopReason | None:
         job, folder = self._job, self._folder
         plan = plan_of(job, prepared.has_test)
         coordinator = Coordinator(plan)
-        snapshots = Snapshots(folder, store, job.name, prepared.layout.fingerprint)
         shards = tuple(folder.shard(number) for number in range(plan.shards))
         generator = WorkGenerator(
-            job.name, job.seed, prepared.training(job), shards, folder, coordinator, journal, snapshots, grid
-        )
-        check = UploadCheck(
-            job.name, prepared.layout, prepared.shard_samples, job.training.local_epochs, prepared.initial_norm
-        )
-        alpha = None if job.update.alpha == "var" else float(job.update.alpha)
-        assimilator = Assimilator(
-            grid, store, journal, check, VcAsgd(alpha), plan.validate_every, snapshots.keep_newest
+            job.name, job.seed, prepared.training(job), shards, folder, coordinator, journal, server.snapshots, grid
         )
         earlier = generator.follow()
         self._show(earlier)
@@ -84,27 +85,42 @@ class LocalRun:
             journal.append(RunReopened())
         journal.append(RunStarted(resumed=bool(earlier)))
         self._show(generator.follow())
-        if is_validated(plan.validate_every, store.version()):
-            snapshots.keep_newest()  # a killed process may have left out this one, and only this one
         generator.resubmit()
         self._onlooker.phase("starting the workers")
+        patience = Patience()
         while not coordinator.finished:
             if self._interrupted is None and folder.stop_request.exists():
                 self._interrupted = "stop was requested"
             if self._interrupted is not None:
                 self._pause(grid, journal, generator)
                 return None
-            if coordinator.stopped is None:
-                assimilator.run_once()
-            new = generator.run_once(time.time())
+            wait_s = _WAIT_S
+            try:
+                new = self._step(coordinator, server, generator)
+                patience.reset()
+                self._show(new)
+                evaluator.watch(any(isinstance(recorded.event, VersionEvaluated) for recorded in new))
+                if coordinator.stopped is None:
+                    pool.look(new)
+                else:
+                    pool.close()
+            except StoreUnavailable as away:
+                wait_s = patience.next_wait_s()
+                self._onlooker.phase(f"{away}; trying again in {wait_s:g} s")
+            except StoreLost as lost:
+                self._onlooker.phase(str(lost))
+                self._onlooker.phase(f"the weights are restored, {server.restore()} updates were folded in again")
             journal.append(*grid.sent())
-            evaluator.watch(any(isinstance(recorded.event, VersionEvaluated) for recorded in new))
-            self._show(new)
             with contextlib.suppress(Exception):
                 self._onlooker.tasks(grid.running(), grid.waiting)
             if not coordinator.finished:
-                grid.wait(_WAIT_S)
+                grid.wait(wait_s)
         return StopReason(coordinator.stopped.reason) if coordinator.stopped is not None else None
+
+    def _step(self, coordinator: Coordinator, server: ServerParts, generator: WorkGenerator) -> Sequence[Recorded]:
+        if coordinator.stopped is None:
+            server.assimilator.run_once()
+        return generator.run_once(time.time())
 
     def _pause(self, grid: LocalGrid, journal: Journal, generator: WorkGenerator) -> None:
         self._onlooker.phase("stopping: the workers write their checkpoints")
@@ -138,13 +154,12 @@ class LocalRun:
 
 def plan_of(job: Job, has_test: bool) -> Plan:
     """What the coordinator must know of a job."""
-    every = job.validate_.every
     return Plan(
         job=job.name,
         seed=job.seed,
         shards=job.data.shards,
         rolling=job.schedule.kind == "rolling",
-        validate_every=EVERY_EPOCH if every == "epoch" else 1 if every == "update" else int(every),
+        validate_every=job.validate_every,
         has_test=has_test,
         epochs=job.stop.epochs,
         target_accuracy=job.stop.target_accuracy,
@@ -160,4 +175,5 @@ def _local_settings(job: Job) -> LocalSettings:
         threads=job.grid.threads,
         ahead=0 if job.schedule.ahead == "auto" else job.schedule.ahead,
         timeout_s=job.grid.timeout_s,
+        hands_out_uploads=job.grid.servers == 1,
     )

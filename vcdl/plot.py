@@ -3,17 +3,12 @@
 The same picture as figures 4 and 5 of Atre, Jha, Rao 2021.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vcdl.report import EpochDetail, Report
-from vcdl.run_folder import folder_error
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from vcdl.whole_file import whole_file
 
 _SIZE_INCHES = (8.0, 4.8)
 _DOTS_PER_INCH = 150
@@ -66,21 +61,11 @@ def plot_curves(curves: Sequence[Curve], output: Path, title: str) -> None:
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
     axes.legend(loc="best")
-    _save(figure, output)
+    with whole_file(output) as temporary:
+        figure.savefig(temporary, dpi=_DOTS_PER_INCH)
 
 
 def _time_unit(longest_s: float) -> tuple[str, float]:
     if longest_s < 180:
         return "seconds", 1.0
     return ("minutes", 60.0) if longest_s < 3 * 3600 else ("hours", 3600.0)
-
-
-def _save(figure: "Figure", output: Path) -> None:
-    temporary = output.with_name(f".{output.stem}.{os.getpid()}{output.suffix}")
-    try:
-        figure.savefig(temporary, dpi=_DOTS_PER_INCH)
-        temporary.replace(output)
-    except OSError as error:
-        raise folder_error(output.parent, error) from error
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -4,13 +4,16 @@
 """
 
 import json
+import secrets
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from vcdl.errors import RunFolderError
 from vcdl.onlooker import Onlooker
 from vcdl.run_folder import RunFolder, folder_error
-from vcdl.stores.file import FileStore
+from vcdl.snapshots import Snapshots
+from vcdl.stores.open import open_store, store_settings
+from vcdl.stores.settings import Service
 from vcdl.weights import Layout, Variable
 from vcdl.workunit import Normalisation, Training
 
@@ -31,6 +34,8 @@ class Prepared:
     layout: Layout
     initial_norm: float
     """‖W‖₂ of version 0."""
+    store_key: str
+    """What the weights are kept under: another one for each run, so that two runs of a job never share weights."""
 
     def training(self, job: "Job") -> Training:
         """What clients are told about training."""
@@ -55,6 +60,7 @@ class Prepared:
                 normalisation=Normalisation(tuple(norm["scale"]), tuple(norm["offset"])),
                 layout=Layout(tuple(variables)),
                 initial_norm=raw["initial_norm"],
+                store_key=raw["store_key"],
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunFolderError(
@@ -105,15 +111,20 @@ def prepare(folder: RunFolder, job: "Job", onlooker: Onlooker) -> Prepared:
         if dataset.x_test is not None and dataset.y_test is not None:
             write_split(folder.test_file, dataset.x_test, dataset.y_test)
         folder.model_file.write_text(model_json)
-        store = FileStore(folder.store, layout.size)
+        settings, store_key = store_settings(job, folder), f"{job.name}-{secrets.token_hex(4)}"
+        if settings.service != Service.FILE:
+            folder.kept_uploads.mkdir(exist_ok=True)
+        store = open_store(settings, store_key, layout.size)
         store.create(vector)
         store.close()
+        Snapshots(folder, store, job.name, layout.fingerprint).keep(0, vector, durable=True)
         prepared = Prepared(
             shard_samples=tuple(shard.samples for shard in shards),
             has_test=dataset.x_test is not None,
             normalisation=normalisation,
             layout=layout,
             initial_norm=float(np.linalg.norm(vector)),
+            store_key=store_key,
         )
         prepared.write(folder)
     except OSError as error:

@@ -4,25 +4,22 @@ from vcdl.export import export_model
 from vcdl.onlooker import Onlooker
 from vcdl.plot import Curve, plot_curves
 from vcdl.report import Report
-from vcdl.run_folder import RunFolder, folder_error
+from vcdl.run_folder import RunFolder
 from vcdl.runs import read_report
 from vcdl.summary import summary_of, write_summary
 from vcdl.tensorboard import write_event_file
 
 
 def leave_results(folder: RunFolder, job: str, onlooker: Onlooker) -> Report:
-    """Write a run's results from its journal and its newest weights; the run counts as finished when summary.json is there.
+    """Write a run's results from its journal and its last weights; the run counts as finished when summary.json is there.
 
     Each file is replaced as a whole, so doing it again is harmless. Raises VcdlError.
     """
     report = read_report(folder)
     onlooker.phase("writing model.keras")
-    export_model(folder, folder.keras_file, None)
+    export_model(folder, folder.keras_file, report.stop.version if report.stop else None)
     onlooker.phase("drawing accuracy.png")
     plot_curves([Curve.of(folder.path.name, report)], folder.plot_file, job)
     write_event_file(folder.tensorboard, report)
-    try:
-        write_summary(folder.summary_file, summary_of(job, report))
-    except OSError as error:
-        raise folder_error(folder.path, error) from error
+    write_summary(folder.summary_file, summary_of(job, report))
     return report

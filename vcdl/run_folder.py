@@ -7,6 +7,7 @@ journal.db      the event log (SQLite)             store/         the shared wei
 snapshots/      params_v000142.h5: weights by version, while something refers to them
 slots/          a folder for each subtask that is out
 uploads/        results that wait to be assimilated
+kept/           those applied since the last closed epoch, when the store is a server that may lose its memory
 workers.log     what the workers print to stderr
 summary.json  model.keras  accuracy.png  tensorboard/      what a run leaves behind
 """
@@ -14,12 +15,18 @@ summary.json  model.keras  accuracy.png  tensorboard/      what a run leaves beh
 import fcntl
 import os
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from vcdl.errors import RunFolderError
+
+_LOCK_FILE = "run.lock"
+_PID_BYTES = 20
+_PATIENCE_S = 0.5
+"""Whoever asks for `running_pid` holds the lock for microseconds, which must not keep a run out."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,15 @@ class RunFolder:
         return self.path / "uploads"
 
     @property
+    def kept_uploads(self) -> Path:
+        """Exists only in runs whose store may lose its memory."""
+        return self.path / "kept"
+
+    def kept_upload(self, version: int, workunit: str) -> Path:
+        """An applied upload, by the version it made."""
+        return self.kept_uploads / f"v{version:06d}_{workunit}.h5"
+
+    @property
     def workers_log(self) -> Path:
         return self.path / "workers.log"
 
@@ -124,12 +140,20 @@ class RunFolder:
 
     @property
     def running_pid(self) -> int | None:
-        """The process that runs this folder now, or None."""
+        """The process that runs this folder now, or None. Raises RunFolderError."""
         try:
-            with RunLock(self):
-                return None
-        except RunIsBusy as busy:
-            return busy.pid
+            descriptor = os.open(self.path / _LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise folder_error(self.path, error) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return None
+        except BlockingIOError:
+            return _holder(descriptor)
+        finally:
+            os.close(descriptor)
 
     def free_bytes(self) -> int:
         return shutil.disk_usage(self.path).free
@@ -154,23 +178,35 @@ class RunLock:
 
     def __enter__(self) -> Self:
         try:
-            self._descriptor = os.open(self._folder.path / "run.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._descriptor = os.open(self._folder.path / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise folder_error(self._folder.path, error) from error
+        give_up_s = time.monotonic() + _PATIENCE_S
+        while not self._acquired():
+            if time.monotonic() > give_up_s:
+                pid = _holder(self._descriptor)
+                os.close(self._descriptor)
+                raise RunIsBusy(self._folder, pid)
+            time.sleep(_PATIENCE_S / 50)
+        os.pwrite(self._descriptor, f"{os.getpid():<{_PID_BYTES}}".encode(), 0)
+        return self
+
+    def _acquired(self) -> bool:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            pid = os.pread(self._descriptor, 20, 0).decode(errors="replace").strip()
-            os.close(self._descriptor)
-            raise RunIsBusy(self._folder, int(pid) if pid.isdigit() else 0) from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)
-        return self
+            return False
+        return True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         os.close(self._descriptor)
+
+
+def _holder(descriptor: int) -> int:
+    pid = os.pread(descriptor, _PID_BYTES, 0).strip()
+    return int(pid) if pid.isdigit() else 0
 
 
 def folder_error(path: Path, error: OSError) -> RunFolderError:

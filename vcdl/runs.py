@@ -85,7 +85,8 @@ def read_report(folder: RunFolder) -> Report:
         return Report()
     from vcdl.journal import Journal
 
-    journal = Journal(f"sqlite:///file:{quote(str(folder.journal_file))}?mode=ro&uri=true")
+    path = quote(quote(str(folder.journal_file)))  # SQLAlchemy takes one off, SQLite the other
+    journal = Journal(f"sqlite:///file:{path}?mode=ro&uri=true")
     try:
         return Report.of(journal.read())
     finally:

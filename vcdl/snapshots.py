@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from vcdl.run_folder import RunFolder, folder_error
 from vcdl.stores import WeightStore
-from vcdl.weights import ParamsHeader, write_weights
+from vcdl.weights import ParamsHeader, Vector, write_weights
 
 _NAME = re.compile(r"params_v(\d{6,})\.h5")
 
@@ -21,17 +21,28 @@ class Snapshots:
     layout: str
     """Fingerprint of the model's layout."""
 
-    def keep_newest(self) -> int:
+    def keep(self, version: int, vector: Vector, *, durable: bool = False) -> None:
+        """Write a version, of shape (n,); `durable` waits until the disk has it. Raises RunFolderError."""
+        header = ParamsHeader(self.job, version, self.layout).to_json()
+        try:
+            write_weights(self.folder.snapshot(version), vector, header, durable=durable)
+        except OSError as error:
+            raise folder_error(self.folder.snapshots, error) from error
+
+    def keep_newest(self, *, durable: bool = False) -> int:
         """Keep the newest version and say which it is. Raises RunFolderError, StoreError."""
         version = self.store.version()
-        if not self.folder.snapshot(version).exists():
+        if durable or not self.folder.snapshot(version).exists():
             version, vector = self.store.read()
-            header = ParamsHeader(self.job, version, self.layout).to_json()
-            try:
-                write_weights(self.folder.snapshot(version), vector, header)
-            except OSError as error:
-                raise folder_error(self.folder.snapshots, error) from error
+            self.keep(version, vector, durable=durable)
         return version
+
+    def ensure(self, version: int) -> None:
+        """Of a version whose server was killed between its commit and its snapshot: the newest weights stand in for it, which are
+        the same unless other servers went on meanwhile. Raises RunFolderError, StoreError.
+        """
+        if not self.folder.snapshot(version).exists():
+            self.keep(version, self.store.read()[1])
 
     def discard_all_but(self, versions: Collection[int]) -> None:
         """Remove the snapshots that nothing refers to."""

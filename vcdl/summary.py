@@ -2,13 +2,13 @@
 
 import json
 import math
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from vcdl.events import VersionEvaluated
 from vcdl.report import Report
+from vcdl.whole_file import whole_file
 
 
 def summary_of(job: str, report: Report) -> dict[str, Any]:
@@ -41,14 +41,9 @@ def summary_of(job: str, report: Report) -> dict[str, Any]:
 
 
 def write_summary(path: Path, summary: dict[str, Any]) -> None:
-    """Write the summary whole or not at all. Raises OSError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    """Write the summary whole or not at all. Raises RunFolderError."""
+    with whole_file(path) as temporary:
         temporary.write_text(as_json(summary), encoding="utf-8")
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def as_json(value: Any) -> str:

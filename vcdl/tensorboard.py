@@ -4,13 +4,13 @@ Scalars: accuracy and loss by version of the weights for each split, what each u
 the epochs' means. Only the record format of the `tensorboard` package is used: TensorFlow is not imported.
 """
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from vcdl.report import Report
 from vcdl.run_folder import folder_error
+from vcdl.whole_file import whole_file
 
 _FILE = "events.out.tfevents.vcdl"
 """TensorBoard reads what has `tfevents` in its name; one file a run, made anew as a whole."""
@@ -37,21 +37,17 @@ def write_event_file(folder: Path, report: Report) -> Path:
     points = sorted(scalars(report), key=lambda scalar: scalar.time_s)
     begin_s = points[0].time_s if points else 0.0
     path = folder / _FILE
-    temporary = folder / f".{os.getpid()}.tmp"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            writer = RecordWriter(file)
-            writer.write(Event(wall_time=begin_s, file_version=_FILE_VERSION).SerializeToString())
-            for tag, step, value, time_s in points:
-                summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
-                writer.write(Event(wall_time=time_s, step=step, summary=summary).SerializeToString())
-            writer.flush()
-        temporary.replace(path)
     except OSError as error:
         raise folder_error(folder, error) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as temporary, temporary.open("wb") as file:
+        writer = RecordWriter(file)
+        writer.write(Event(wall_time=begin_s, file_version=_FILE_VERSION).SerializeToString())
+        for tag, step, value, time_s in points:
+            summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
+            writer.write(Event(wall_time=time_s, step=step, summary=summary).SerializeToString())
+        writer.flush()
     return path
 
 

@@ -170,7 +170,8 @@ def _opened(path: Path, size: int) -> Iterator[h5py.File]:
         size_bytes = path.stat().st_size
         if size_bytes > limit_bytes:
             raise WeightsFileError(f"{path.name} has {size_bytes} bytes, {limit_bytes} are allowed for this model")
-        with h5py.File(path, "r") as file:
+        # HDF5's own lock would collide with ours: a parameter server holds the upload it works on by a lock on the file.
+        with h5py.File(path, "r", locking=False) as file:
             yield file
     except (OSError, RuntimeError, LookupError, TypeError, ValueError, ArithmeticError, MemoryError) as error:
         cause = " ".join(str(error).split())  # HDF5 speaks in several lines

@@ -16,6 +16,7 @@ from vcdl.grids.base import Grid, Staged
 from vcdl.journal import Journal
 from vcdl.run_folder import RunFolder
 from vcdl.snapshots import Snapshots
+from vcdl.upload_folder import discard_kept_uploads
 from vcdl.workunit import Training, Workunit
 
 
@@ -65,12 +66,15 @@ class WorkGenerator:
         for action in actions:
             match action:
                 case CloseEpoch(epoch):
-                    self.journal.append(EpochClosed(epoch, self.snapshots.keep_newest()))
+                    version = self.snapshots.keep_newest(durable=True)
+                    self.journal.append(EpochClosed(epoch, version))
+                    discard_kept_uploads(self.folder, version)
                 case Evaluate(version, epoch, split):
+                    self.snapshots.ensure(version)
                     self.journal.append(EvaluationWanted(version, epoch, split))
                 case Stop(reason):
                     self.grid.cancel(set(self.coordinator.open))
-                    self.journal.append(StopDecided(reason.value, self.snapshots.keep_newest()))
+                    self.journal.append(StopDecided(reason.value, self.snapshots.keep_newest(durable=True)))
                 case Finish():
                     self.journal.append(RunFinished())
 

@@ -19,10 +19,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 PATIENCE_S = 120.0
 
 
-def vcdl(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def vcdl(*arguments: object, cwd: Path | None = None, timeout_s: float = 280) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "vcdl", *map(str, arguments)], capture_output=True, text=True, cwd=cwd, timeout=280
+        [sys.executable, "-m", "vcdl", *map(str, arguments)], capture_output=True, text=True, cwd=cwd, timeout=timeout_s
     )
 
 

@@ -268,7 +268,7 @@ def test_a_real_disk_fills_up_and_is_freed_again(small_disk: Path) -> None:
 
 
 def test_a_real_full_disk_takes_no_new_store(small_disk: Path) -> None:
-    with pytest.raises(StoreError, match="cannot create .*No space left on device"):
+    with pytest.raises(StoreError, match=r"cannot create .*No space left on device"):
         new_store(small_disk / "store", 100_000)
 
 
@@ -331,7 +331,7 @@ def test_weights_that_were_cut_are_refused(tmp_path: Path) -> None:
 def test_weights_that_are_gone_are_refused(tmp_path: Path) -> None:
     new_store(tmp_path, 4)
     (tmp_path / "weights.bin").unlink()
-    with pytest.raises(StoreError, match="cannot open .*No such file"):
+    with pytest.raises(StoreError, match=r"cannot open .*No such file"):
         FileStore(tmp_path, 4).read()
 
 
@@ -343,9 +343,9 @@ def test_a_log_that_is_no_log_is_refused(tmp_path: Path, log: bytes) -> None:
 
 
 def test_a_folder_without_a_store_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot lock .*No such file"):
+    with pytest.raises(StoreError, match=r"cannot lock .*No such file"):
         FileStore(tmp_path / "none", 4).version()
-    with pytest.raises(StoreError, match="cannot read .*No such file"):
+    with pytest.raises(StoreError, match=r"cannot read .*No such file"):
         FileStore(tmp_path, 4).read()
 
 

@@ -1,33 +1,16 @@
 """What every store promises; one suite, run on each of them."""
 
 import multiprocessing
-from collections.abc import Callable, Iterator
-from functools import partial
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.store_servers import SIZE, OpenStore
 from vcdl.rules import Update, VcAsgd
-from vcdl.stores import Applied, FileStore, Fold, WeightStore
+from vcdl.stores import Applied, Fold, WeightStore
 from vcdl.weights import Vector
-
-SIZE = 1000
-"""Weights in a store, unless a test says otherwise."""
-
-OpenStore = Callable[..., WeightStore]
-"""`open_store(size=SIZE)`: a connection of its own to the test's one store, picklable for another process."""
-
-
-def _open_file_store(folder: Path, size: int = SIZE) -> WeightStore:
-    return FileStore(folder, size)
-
-
-@pytest.fixture(params=["file"])
-def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStore:
-    """Another store joins by a branch here and a name above."""
-    return partial(_open_file_store, tmp_path / "store")
 
 
 @pytest.fixture

@@ -74,6 +74,8 @@ class Checkpoint:
                 header = _header(file)
                 if header["workunit"] != _digest(workunit):
                     raise ValueError("it belongs to another workunit")
+                if len(file.files) != 2 + len(like.optimizer) + len(like.seeds):
+                    raise ValueError("it belongs to another model or optimizer")
                 state = TrainerState(
                     file["weights"],
                     tuple(file[f"optimizer_{i}"] for i in range(len(like.optimizer))),

@@ -62,8 +62,8 @@ class Grid(ABC):
         """Which workunits clients began with since the last call."""
 
     @abstractmethod
-    def done(self, workunit: str) -> None:
-        """The outcome is in store and journal: forget it and its files."""
+    def done(self, workunit: str, version: int | None = None) -> None:
+        """The outcome is in store and journal: forget it and its files; `version`: that the upload made, when it was applied."""
 
     @abstractmethod
     def cancel(self, workunits: Collection[str]) -> None:

@@ -21,9 +21,10 @@ from vcdl.grids.base import GaveUp, Grid, Outcome, Staged, Uploaded
 from vcdl.grids.worker_process import WorkerProcess
 from vcdl.onlooker import RunningTask
 from vcdl.run_folder import RunFolder, folder_error
+from vcdl.upload_folder import conclude_upload
 from vcdl.workunit import INPUT_FILES, OUTPUT_FILE
 
-_START_ATTEMPTS = 3
+_START_ATTEMPTS = 10
 """Workers that die one after the other before they are ready: then none will ever be."""
 _LOW_DISK_BYTES = 32 << 20
 _QUIT_TIMEOUT_S = 20.0
@@ -41,6 +42,8 @@ class LocalSettings:
     """Subtasks kept ready beyond those that run."""
     timeout_s: float
     """Of a subtask, from its begin on a worker."""
+    hands_out_uploads: bool = True
+    """False: parameter servers of their own take them from the folder; `claim` then tells of failures only."""
 
 
 class LocalGrid(Grid):
@@ -64,7 +67,7 @@ class LocalGrid(Grid):
         """Take up what an earlier process left, and start the workers. Raises GridError."""
         for upload in sorted(self._folder.uploads.glob("*.h5"), key=lambda path: path.stat().st_mtime_ns):
             self._known[upload.stem] = None
-            self._outcomes[upload.stem] = Uploaded(upload.stem, upload, upload.stat().st_size)
+            self._has_come(Uploaded(upload.stem, upload, upload.stat().st_size))
         while len(self._workers) < self._settings.workers:
             self._start_worker()
 
@@ -89,8 +92,8 @@ class LocalGrid(Grid):
         sent, self._sent = self._sent, []
         return sent
 
-    def done(self, workunit: str) -> None:
-        (self._folder.uploads / f"{workunit}.h5").unlink(missing_ok=True)
+    def done(self, workunit: str, version: int | None = None) -> None:
+        conclude_upload(self._folder, workunit, version)
         self._outcomes.pop(workunit, None)
         self._known.pop(workunit, None)
         if not any(worker.workunit == workunit for worker in self._workers):
@@ -179,11 +182,16 @@ class LocalGrid(Grid):
         if workunit in self._known:
             upload = self._folder.uploads / f"{workunit}.h5"
             try:
+                size_bytes = (self._slot(workunit) / OUTPUT_FILE).stat().st_size
                 (self._slot(workunit) / OUTPUT_FILE).replace(upload)
-                self._outcomes[workunit] = Uploaded(workunit, upload, upload.stat().st_size)
+                self._has_come(Uploaded(workunit, upload, size_bytes))
             except OSError as error:
                 self._outcomes[workunit] = GaveUp(workunit, f"its {OUTPUT_FILE} cannot be taken over: {error}")
         shutil.rmtree(self._slot(workunit), ignore_errors=True)
+
+    def _has_come(self, upload: Uploaded) -> None:
+        if self._settings.hands_out_uploads:
+            self._outcomes[upload.workunit] = upload
 
     def _gave_up(self, worker: WorkerProcess, reason: str) -> None:
         workunit, worker.workunit = worker.workunit, None

@@ -42,6 +42,15 @@ class Fold:
     """(W, staleness) → weight given; changes W in place. Called again, on the newer W, when another server was first."""
 
 
+@dataclass(frozen=True)
+class Boundary:
+    """Versions that must be kept as they are: multiples of `every`; a fold ends when it has made one."""
+
+    every: int
+    keep: Callable[[int, Vector], None]
+    """(version, W), called before anybody can change W; on some stores a rare second call corrects the first."""
+
+
 class Conflict(Exception):
     """Another server committed between this transaction's read and its write: nothing was changed, begin anew."""
 
@@ -105,8 +114,8 @@ class WeightStore(ABC):
         """
         raise StoreError("this store keeps its weights on the local disk: put its folder back from a backup")
 
-    def fold(self, folds: Sequence[Fold]) -> list[Applied]:
-        """Fold uploads in, in order, between one read and one write; returns what is recorded for each.
+    def fold(self, folds: Sequence[Fold], boundary: Boundary | None = None) -> list[Applied]:
+        """Fold uploads in, in order, between one read and one write; returns what is recorded for each, up to a `boundary`.
 
         A subtask that was folded in before, from this upload or from another attempt, is not applied again: its first record
         is returned, and its `workunit` says whose it was. Raises StoreUnavailable when it is worth to wait and call again (what a
@@ -115,7 +124,7 @@ class WeightStore(ABC):
         for _ in range(_TRIES):
             try:
                 with self._transaction() as transaction:
-                    return _fold(transaction, folds)
+                    return _fold(transaction, folds, boundary)
             except Conflict:
                 continue
         raise StoreUnavailable(
@@ -123,18 +132,24 @@ class WeightStore(ABC):
         )
 
 
-def _fold(transaction: Transaction, folds: Sequence[Fold]) -> list[Applied]:
+def _fold(transaction: Transaction, folds: Sequence[Fold], boundary: Boundary | None) -> list[Applied]:
     version = transaction.version
     known = dict(transaction.find([fold.subtask for fold in folds]))
     fresh: list[Applied] = []
+    results: list[str] = []
     for fold in folds:
+        results.append(fold.subtask)
         if fold.subtask not in known:
             staleness = version - fold.base_version
             weight = fold.apply(transaction.vector, staleness)
             version += 1
             known[fold.subtask] = Applied(fold.subtask, fold.workunit, version, staleness, weight)
             fresh.append(known[fold.subtask])
+            if boundary is not None and version % boundary.every == 0:
+                break
     if fresh:
-        moved_by = transaction.commit(version, fresh) - version
-        known |= {record.subtask: replace(record, version=record.version + moved_by) for record in fresh}
-    return [known[fold.subtask] for fold in folds]
+        made = transaction.commit(version, fresh)
+        known |= {record.subtask: replace(record, version=record.version + made - version) for record in fresh}
+        if boundary is not None and made % boundary.every == 0:
+            boundary.keep(made, transaction.vector)
+    return [known[subtask] for subtask in results]

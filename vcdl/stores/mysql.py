@@ -75,12 +75,12 @@ class MysqlStore(ServerStore):
         self._holds_turn = False
 
     def create(self, vector: Vector) -> None:
-        with self._transaction_of_server():
-            # Looked for first: the user may be one without the right to make tables, and they may be there.
-            if len(self._execute("SHOW TABLES LIKE 'vcdl\\_%'")) < len(_TABLES):
-                for table in _TABLES:
-                    self._execute(table)
+        self._make_tables()
         super().create(vector)
+
+    def restore(self, version: int, vector: Vector, applied: Sequence[Applied]) -> bool:
+        self._make_tables()
+        return super().restore(version, vector, applied)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -122,6 +122,13 @@ class MysqlStore(ServerStore):
             tuple(subtasks),
         )
         return {row[0]: Applied(*row) for row in rows}
+
+    def _make_tables(self) -> None:
+        with self._transaction_of_server():
+            # Looked for first: the user may be one without the right to make tables, and they may be there.
+            if len(self._execute("SHOW TABLES LIKE 'vcdl\\_%'")) < len(_TABLES):
+                for table in _TABLES:
+                    self._execute(table)
 
     def _replace(self, old: Head | None, new: Head, vector: Vector, applied: Sequence[Applied], *, anyway: bool) -> int:
         if self._holds_turn:

@@ -73,6 +73,14 @@ for i = 0, tonumber(head[3] or '0') - 1 do redis.call('UNLINK', ARGV[9] .. gener
 return version
 """
 
+# KEYS: turn. ARGV: who wants it, for how many ms. A turn of one's own that a break of the connection left there is taken up again.
+_TAKE_TURN = """
+local holder = redis.call('GET', KEYS[1])
+if holder and holder ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+"""
+
 # KEYS: turn. ARGV: whose it is.
 _LEAVE_TURN = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
 
@@ -84,10 +92,12 @@ class RedisStore(ServerStore):
         """`size`: number of weights n. Nothing is connected yet."""
         super().__init__(settings, job, size, chunk_bytes)
         self._prefix = f"vcdl:{{{job}}}:"
-        self._turn_s = 5.0 + size * 4 / 50e6
+        self._name = fresh_name()
+        self._turn_s = 2.0 + size * 4 / 50e6
         """A fold of several uploads at the pace of a slow disk; who is slower is overtaken and folds again."""
         self._redis = _client(settings)
         self._replace_script = self._redis.register_script(_REPLACE)
+        self._take_turn_script = self._redis.register_script(_TAKE_TURN)
         self._leave_turn_script = self._redis.register_script(_LEAVE_TURN)
 
     def close(self) -> None:
@@ -113,10 +123,10 @@ class RedisStore(ServerStore):
 
     @contextmanager
     def _turn(self) -> Iterator[Head | None]:
-        key, mine = self._prefix + "turn", fresh_name()
+        key = self._prefix + "turn"
         wait_until = time.monotonic() + 2 * self._turn_s
         with self._translated():
-            while not self._redis.set(key, mine, nx=True, px=int(self._turn_s * 1000)):
+            while not self._take_turn_script(keys=[key], args=[self._name, int(self._turn_s * 1000)]):
                 if time.monotonic() > wait_until:  # overtaken again and again: the script decides
                     break
                 time.sleep(_POLL_S)
@@ -124,7 +134,7 @@ class RedisStore(ServerStore):
             yield self._head()
         finally:
             with suppress(StoreError), self._translated():  # a turn that cannot be given back expires
-                self._leave_turn_script(keys=[key], args=[mine])
+                self._leave_turn_script(keys=[key], args=[self._name])
 
     def _load(self, head: Head, out: Vector) -> None:
         for number, chunk in enumerate(chunks(out, head.chunk_bytes)):

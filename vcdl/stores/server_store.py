@@ -142,6 +142,7 @@ class ServerStore(WeightStore):
         is_eventual = self._settings.consistency == Consistency.EVENTUAL
         made = self._replace(head, new, self._copy, applied, anyway=is_eventual)
         self._copy_generation = new.generation
+        self._seen = replace(new, version=made)
         return made
 
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:

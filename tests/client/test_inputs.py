@@ -1,0 +1,110 @@
+"""Inputs that are damaged, foreign or do not fit are refused before training, in one line."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.client.workunit_folder import SIZE, WORKUNIT, ScriptedHost, samples, write_shard, write_workunit
+from vcdl.client.train import train_workunit
+from vcdl.client.trainer import TrainerCache
+from vcdl.errors import ModelError, VcdlError, WeightsFileError, WorkunitError
+from vcdl.weights import ParamsHeader, read_weights, write_weights
+
+X, Y = samples()
+
+
+def remove(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def halve(name: str) -> Callable[[Path], None]:
+    def act(folder: Path) -> None:
+        whole = (folder / name).read_bytes()
+        (folder / name).write_bytes(whole[: len(whole) // 2])
+
+    return act
+
+
+def shard(x: Any, y: Any) -> Callable[[Path], None]:
+    return lambda folder: write_shard(folder, x, y)
+
+
+def a_third_array(folder: Path) -> None:
+    np.savez(folder / "shard.npz", x=X, y=Y, z=Y)
+
+
+def one_byte_flipped(folder: Path) -> None:
+    raw = bytearray((folder / "shard.npz").read_bytes())
+    raw[len(raw) // 3] ^= 0x10
+    (folder / "shard.npz").write_bytes(raw)
+
+
+def params(weights: Any = None, **header: Any) -> Callable[[Path], None]:
+    def act(folder: Path) -> None:
+        vector, text = read_weights(folder / "params.h5", SIZE)
+        raw = ParamsHeader.from_json(text)
+        fields = {"job": raw.job, "version": raw.version, "layout": raw.layout, **header}
+        write_weights(folder / "params.h5", vector if weights is None else weights, ParamsHeader(**fields).to_json())
+
+    return act
+
+
+def two_inputs(folder: Path) -> None:
+    import keras
+
+    from vcdl.weights import Layout, flatten
+
+    a, b = keras.Input((4,)), keras.Input((4,))
+    model = keras.Model([a, b], keras.layers.Dense(1)(keras.layers.Add()([a, b])))
+    (folder / "model.json").write_text(model.to_json())
+    header = ParamsHeader(WORKUNIT.job, WORKUNIT.base_version, Layout.of(model).fingerprint)
+    write_weights(folder / "params.h5", flatten(model), header.to_json())
+
+
+NAN_X = np.where(np.arange(len(X))[:, None] == 3, np.nan, X)
+NAN_Y = np.where(np.arange(len(Y)) == 3, np.inf, Y)
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "words"),
+    [
+        pytest.param(remove("workunit.json"), WorkunitError, "workunit.json is missing", id="no workunit"),
+        pytest.param(halve("workunit.json"), WorkunitError, "not JSON", id="half a workunit"),
+        pytest.param(remove("model.json"), WorkunitError, "model.json is missing", id="no model"),
+        pytest.param(halve("model.json"), ModelError, "not JSON", id="half a model"),
+        pytest.param(two_inputs, WorkunitError, "2 inputs", id="two inputs"),
+        pytest.param(remove("params.h5"), WeightsFileError, "params.h5", id="no params"),
+        pytest.param(halve("params.h5"), WeightsFileError, "params.h5", id="half of params"),
+        pytest.param(params(job="another"), WeightsFileError, "another", id="params of another job"),
+        pytest.param(params(version=141), WeightsFileError, "version=141", id="params of another version"),
+        pytest.param(params(layout="0" * 16), WeightsFileError, "0000", id="params of another model"),
+        pytest.param(params(np.zeros(SIZE + 1, np.float32)), WeightsFileError, "params.h5", id="params too long"),
+        pytest.param(params(np.full(SIZE, np.nan, np.float32)), WeightsFileError, "not finite", id="params NaN"),
+        pytest.param(remove("shard.npz"), WorkunitError, "shard.npz is missing", id="no shard"),
+        pytest.param(halve("shard.npz"), WorkunitError, "shard.npz is damaged", id="half a shard"),
+        pytest.param(one_byte_flipped, WorkunitError, "shard.npz is damaged", id="a flipped bit"),
+        pytest.param(shard(X, np.array([None] * len(X))), WorkunitError, "shard.npz is damaged", id="pickled labels"),
+        pytest.param(a_third_array, WorkunitError, "expected x and y", id="a third array"),
+        pytest.param(shard(X, Y[:-1]), WorkunitError, "not the same number", id="a label short"),
+        pytest.param(shard(X[:0], Y[:0]), WorkunitError, "not the same number", id="empty"),
+        pytest.param(shard(X, np.array(["a"] * len(X))), WorkunitError, "expected numbers", id="text labels"),
+        pytest.param(shard(X[:, :3], Y), WorkunitError, "the model takes", id="samples too small"),
+        pytest.param(shard(X[:, :, None], Y), WorkunitError, "the model takes", id="samples with a channel"),
+        pytest.param(shard(NAN_X, Y), WorkunitError, "not finite", id="NaN in x"),
+        pytest.param(shard(X, NAN_Y), WorkunitError, "not finite", id="infinity in y"),
+    ],
+)
+def test_bad_inputs_are_refused_in_one_line(
+    tmp_path: Path, damage: Callable[[Path], None], error: type[VcdlError], words: str
+) -> None:
+    folder = write_workunit(tmp_path)
+    damage(folder)
+    host = ScriptedHost()
+    with pytest.raises(error, match=words) as caught:
+        train_workunit(folder, host, TrainerCache())
+    assert "\n" not in str(caught.value)
+    assert host.questions == 0
+    assert not (folder / "update.h5").exists()

@@ -1,0 +1,280 @@
+"""A workunit is trained as its inputs say, can be stopped anywhere, and ends in one good update or a one-line reason."""
+
+import functools
+import resource
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.client.workunit_folder import (
+    BATCH_SIZE,
+    SAMPLES,
+    SIZE,
+    WORKUNIT,
+    RecordingCache,
+    ScriptedHost,
+    batches_seen,
+    read_update,
+    samples,
+    with_training,
+    write_workunit,
+)
+from vcdl.client.batches import order_of
+from vcdl.client.checkpoint import CHECKPOINT_FILE
+from vcdl.client.host import Request
+from vcdl.client.train import DivergedError, Outcome, train_workunit
+from vcdl.client.trainer import TrainerCache
+from vcdl.weights import Vector, read_weights
+from vcdl.workunit import Named
+
+BATCHES = -(-SAMPLES // BATCH_SIZE)
+"""In a local epoch."""
+
+
+@pytest.fixture(scope="module")
+def trainers() -> TrainerCache:
+    return TrainerCache()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_workunit(tmp_path / "slot")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(trainers: TrainerCache, tmp_path_factory: pytest.TempPathFactory) -> Vector:
+    """The weights that training the workunit in one go gives."""
+    folder = write_workunit(tmp_path_factory.mktemp("undisturbed"))
+    train_workunit(folder, ScriptedHost(), trainers)
+    return read_update(folder)[0]
+
+
+def stop_at(batch: int, how: Request) -> ScriptedHost:
+    """A host that wants `how` once so many batches are trained."""
+    return ScriptedHost(lambda question: how if question > batch else Request.GO)
+
+
+def test_an_update_says_what_was_trained(folder: Path, trainers: TrainerCache) -> None:
+    assert train_workunit(folder, ScriptedHost(), trainers) is Outcome.DONE
+    weights, header = read_update(folder)
+    base, _ = read_weights(folder / "params.h5", SIZE)
+    assert (header.job, header.workunit, header.base_version) == ("tiny", "tiny_e0003_s017_a0_v000142", 142)
+    assert (header.samples, header.fraction) == (2 * SAMPLES, 1.0)
+    assert header.train_s > 0
+    assert 0 < header.loss < 10
+    assert not np.allclose(weights, base)
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "model.json", "params.h5", "shard.npz", "update.h5", "workunit.json",
+    ]  # fmt: skip
+
+
+def test_each_local_epoch_sees_each_sample_once_in_an_order_that_the_seed_gives(folder: Path, tmp_path: Path) -> None:
+    train_workunit(folder, ScriptedHost(), RecordingCache(tmp_path / "log"))
+    seen = batches_seen(tmp_path / "log")
+    first, second = np.concatenate(seen[:BATCHES]).tolist(), np.concatenate(seen[BATCHES:]).tolist()
+    assert sorted(first) == sorted(second) == list(range(SAMPLES))
+    assert first == order_of(WORKUNIT.seed, 0, SAMPLES).tolist() != second
+
+
+def test_the_client_trains_what_plain_keras_trains(tmp_path: Path, trainers: TrainerCache) -> None:
+    from vcdl.client.compile import compile_model
+    from vcdl.client.model import load_model
+    from vcdl.normalise import normalise
+    from vcdl.weights import assign, flatten
+
+    workunit = with_training(local_epochs=1)
+    folder = write_workunit(tmp_path / "plain", workunit, dropout=0.0)
+    train_workunit(folder, ScriptedHost(), trainers)
+    model = load_model((folder / "model.json").read_text())
+    compile_model(model, workunit.training)
+    assign(model, read_weights(folder / "params.h5", SIZE)[0])
+    order = order_of(workunit.seed, 0, SAMPLES)
+    x, y = samples()
+    history = model.fit(
+        normalise(x, workunit.training.normalisation)[order], y[order], batch_size=BATCH_SIZE, shuffle=False, verbose=0
+    )
+    weights, header = read_update(folder)
+    np.testing.assert_allclose(weights, flatten(model), rtol=1e-4, atol=1e-6)
+    assert header.loss == pytest.approx(history.history["loss"][0], rel=1e-4)
+
+
+def test_a_workunit_gives_the_same_update_whatever_the_process_trained_before(
+    folder: Path, trainers: TrainerCache, undisturbed: Vector, tmp_path: Path
+) -> None:
+    other = write_workunit(tmp_path / "other", with_training(learning_rate=0.5, local_epochs=1))
+    train_workunit(other, ScriptedHost(), trainers)
+    train_workunit(folder, ScriptedHost(), trainers)
+    np.testing.assert_array_equal(read_update(folder)[0], undisturbed)
+    (folder / "update.h5").unlink()
+    train_workunit(folder, ScriptedHost(), TrainerCache())
+    np.testing.assert_array_equal(read_update(folder)[0], undisturbed)
+
+
+def test_the_next_workunit_of_a_job_is_not_traced_again(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import keras
+
+    if keras.backend.backend() == "torch":
+        pytest.skip("PyTorch does not trace")
+    traces: list[int] = []
+    call = keras.layers.Dense.call
+
+    @functools.wraps(call)
+    def counted(*arguments: Any, **named: Any) -> Any:
+        traces.append(1)
+        return call(*arguments, **named)
+
+    monkeypatch.setattr(keras.layers.Dense, "call", counted)
+    trainers = TrainerCache()
+    train_workunit(folder, ScriptedHost(), trainers)
+    assert traces
+    quicker = write_workunit(tmp_path / "quicker", with_training(learning_rate=0.5, metrics=(Named("mae"),)))
+    traces.clear()  # of building it
+    train_workunit(quicker, ScriptedHost(), trainers)
+    assert not traces
+
+
+@pytest.mark.parametrize("batch", [1, BATCHES - 1, BATCHES, 2 * BATCHES - 1])
+def test_quit_leaves_a_checkpoint_from_which_the_same_update_comes(
+    folder: Path, trainers: TrainerCache, undisturbed: Vector, batch: int, tmp_path: Path
+) -> None:
+    host = stop_at(batch, Request.QUIT)
+    assert train_workunit(folder, host, trainers) is Outcome.QUIT
+    assert (folder / CHECKPOINT_FILE).exists()
+    assert not (folder / "update.h5").exists()
+    assert host.checkpoints == 1
+    log = tmp_path / "log"
+    assert train_workunit(folder, ScriptedHost(), RecordingCache(log)) is Outcome.DONE
+    weights, header = read_update(folder)
+    np.testing.assert_array_equal(weights, undisturbed)
+    assert len(batches_seen(log)) == 2 * BATCHES - batch
+    assert header.samples == 2 * SAMPLES
+    assert not (folder / CHECKPOINT_FILE).exists()
+
+
+def test_quit_before_the_first_batch_leaves_nothing(folder: Path, trainers: TrainerCache) -> None:
+    assert train_workunit(folder, stop_at(0, Request.QUIT), trainers) is Outcome.QUIT
+    assert not (folder / CHECKPOINT_FILE).exists()
+    assert not (folder / "update.h5").exists()
+
+
+@pytest.mark.parametrize(("batch", "trained"), [(0, BATCH_SIZE), (5, 5 * BATCH_SIZE), (BATCHES, SAMPLES)])
+def test_finish_uploads_what_was_trained_and_says_how_much(
+    folder: Path, trainers: TrainerCache, batch: int, trained: int
+) -> None:
+    assert train_workunit(folder, stop_at(batch, Request.FINISH), trainers) is Outcome.DONE
+    weights, header = read_update(folder)
+    assert (header.samples, header.fraction) == (trained, trained / (2 * SAMPLES))
+    assert np.isfinite(weights).all()
+    assert 0 < header.loss < 10
+
+
+def test_a_pause_takes_no_processor_and_makes_a_checkpoint(
+    folder: Path, trainers: TrainerCache, undisturbed: Vector
+) -> None:
+    at: list[tuple[float, float]] = []
+
+    def answer(question: int) -> Request:
+        if 5 < question <= 12:
+            at.append((time.monotonic(), time.process_time()))
+            return Request.PAUSE
+        return Request.GO
+
+    host = ScriptedHost(answer)
+    assert train_workunit(folder, host, trainers) is Outcome.DONE
+    (begun_s, begun_cpu_s), (ended_s, ended_cpu_s) = at[1], at[-1]
+    assert ended_s - begun_s > 0.4
+    assert ended_cpu_s - begun_cpu_s < 0.1
+    assert host.checkpoints == 1
+    np.testing.assert_array_equal(read_update(folder)[0], undisturbed)
+
+
+@pytest.mark.parametrize("then", [Request.QUIT, Request.FINISH])
+def test_a_paused_client_still_obeys(folder: Path, trainers: TrainerCache, then: Request) -> None:
+    host = ScriptedHost(lambda question: Request.GO if question < 4 else Request.PAUSE if question < 6 else then)
+    outcome = train_workunit(folder, host, trainers)
+    assert outcome is (Outcome.QUIT if then is Request.QUIT else Outcome.DONE)
+
+
+def test_progress_comes_at_most_four_times_a_second(folder: Path, trainers: TrainerCache) -> None:
+    def slow(_question: int) -> Request:
+        time.sleep(0.04)
+        return Request.GO
+
+    host = ScriptedHost(slow)
+    train_workunit(folder, host, trainers)
+    times = [told[0] for told in host.told]
+    assert len(times) >= 3
+    assert min(np.diff(times)) > 0.24
+    fractions = [told[1] for told in host.told]
+    assert fractions == sorted(fractions)
+    assert all(fraction == count / (2 * SAMPLES) for _, fraction, count in host.told)
+
+
+def test_an_update_that_is_already_there_is_not_trained_again(folder: Path, trainers: TrainerCache) -> None:
+    train_workunit(folder, ScriptedHost(), trainers)
+    before = (folder / "update.h5").read_bytes()
+    (folder / CHECKPOINT_FILE).write_bytes(b"left by the process that was killed")
+    (folder / f".{CHECKPOINT_FILE}.123.tmp").write_bytes(b"this too")
+    host = ScriptedHost()
+    assert train_workunit(folder, host, trainers) is Outcome.DONE
+    assert host.questions == 0
+    assert (folder / "update.h5").read_bytes() == before
+    assert not list(folder.glob("*checkpoint*"))
+    assert not list(folder.glob(".*.tmp"))
+
+
+def test_half_an_update_is_trained_again(folder: Path, trainers: TrainerCache, undisturbed: Vector) -> None:
+    train_workunit(folder, ScriptedHost(), trainers)
+    whole = (folder / "update.h5").read_bytes()
+    (folder / "update.h5").write_bytes(whole[: len(whole) // 2])
+    assert train_workunit(folder, ScriptedHost(), trainers) is Outcome.DONE
+    np.testing.assert_array_equal(read_update(folder)[0], undisturbed)
+
+
+def test_a_diverging_training_ends_with_advice_and_no_update(tmp_path: Path, trainers: TrainerCache) -> None:
+    folder = write_workunit(tmp_path, with_training(optimizer=Named("sgd"), learning_rate=1e25))
+    with pytest.raises(DivergedError, match=r"diverged.*lower training\.learning_rate"):
+        train_workunit(folder, ScriptedHost(), trainers)
+    assert not (folder / "update.h5").exists()
+
+
+def test_weights_that_became_infinite_in_the_last_step_are_not_uploaded(tmp_path: Path, trainers: TrainerCache) -> None:
+    folder = write_workunit(tmp_path, with_training(optimizer=Named("sgd"), learning_rate=1e38 * 3))
+    with pytest.raises(DivergedError, match="some weights are not finite after 8 samples"):
+        train_workunit(folder, stop_at(1, Request.FINISH), trainers)
+    assert not (folder / "update.h5").exists()
+
+
+@pytest.fixture
+def limit_file_size() -> Iterator[None]:
+    """Restores what a test lowers to get the errors of a full disk."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+
+@pytest.mark.usefixtures("limit_file_size")
+def test_a_full_disk_costs_the_checkpoint_but_not_the_work(
+    folder: Path, trainers: TrainerCache, undisturbed: Vector, caplog: pytest.LogCaptureFixture
+) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    host = ScriptedHost()
+    assert train_workunit(folder, host, trainers, checkpoint_every_s=0.0) is Outcome.DONE
+    assert "no checkpoint could be written" in caplog.text
+    assert host.checkpoints == 0
+    np.testing.assert_array_equal(read_update(folder)[0], undisturbed)
+
+
+@pytest.mark.usefixtures("limit_file_size")
+def test_a_disk_too_full_for_the_update_is_an_error_that_leaves_nothing(folder: Path, trainers: TrainerCache) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    with pytest.raises(OSError):
+        train_workunit(folder, ScriptedHost(), trainers)
+    assert not list(folder.glob("*update*"))
+    assert not list(folder.glob(".*.tmp"))

@@ -1,0 +1,125 @@
+"""A small workunit on disk, and hosts and a trainer that tell what happened."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vcdl.client.host import Request
+from vcdl.client.trainer import Trainer, TrainerCache
+from vcdl.weights import Layout, ParamsHeader, Vector, flatten, read_weights, write_weights
+from vcdl.workunit import Named, Normalisation, Training, UpdateHeader, Workunit
+
+SAMPLES = 100
+BATCH_SIZE = 8
+LABEL_UNIT = 1 / 1024
+"""Labels are sample numbers in this unit: exact in float32, so a batch tells which samples it holds."""
+WORKUNIT = Workunit(
+    job="tiny",
+    epoch=3,
+    shard=17,
+    attempt=0,
+    base_version=142,
+    seed=2**40 + 7,
+    training=Training(
+        Named("adam"), 0.01, BATCH_SIZE, 2, Named("mean_squared_error"), (), Normalisation((1 / 255,), (-0.5,))
+    ),
+)
+SIZE = 641
+"""Weights of the model."""
+
+
+def with_training(**changes: Any) -> Workunit:
+    """The workunit, trained in another way."""
+    return replace(WORKUNIT, training=replace(WORKUNIT.training, **changes))
+
+
+def write_workunit(folder: Path, workunit: Workunit = WORKUNIT, dropout: float = 0.3) -> Path:
+    """Write the four input files; the model has batch statistics and, but for PyTorch, chance in it."""
+    import keras
+    from keras import layers
+
+    if keras.backend.backend() == "torch":
+        dropout = 0.0  # PyTorch draws it from a state of its own, which no checkpoint can keep through Keras
+
+    folder.mkdir(parents=True, exist_ok=True)
+    keras.utils.set_random_seed(1)
+    inputs = keras.Input((4,), name="input")
+    x = layers.Dense(64, activation="relu", name="hidden")(inputs)
+    x = layers.BatchNormalization(name="norm")(x)
+    x = layers.Dropout(dropout, name="dropout")(x)
+    model = keras.Model(inputs, layers.Dense(1, name="output")(x), name="tiny")
+    (folder / "model.json").write_text(model.to_json())
+    (folder / "workunit.json").write_text(workunit.to_json())
+    header = ParamsHeader(workunit.job, workunit.base_version, Layout.of(model).fingerprint)
+    write_weights(folder / "params.h5", flatten(model), header.to_json())
+    write_shard(folder, *samples())
+    return folder
+
+
+def samples() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
+    """x and y of the shard."""
+    x = np.random.default_rng(5).integers(256, size=(SAMPLES, 4), dtype=np.uint8)
+    return x, np.arange(SAMPLES, dtype=np.float32) * np.float32(LABEL_UNIT)
+
+
+def write_shard(folder: Path, x: Any, y: Any) -> None:
+    np.savez_compressed(folder / "shard.npz", x=x, y=y)
+
+
+def read_update(folder: Path) -> tuple[Vector, UpdateHeader]:
+    """The update that was written."""
+    vector, header = read_weights(folder / "update.h5", SIZE)
+    return vector, UpdateHeader.from_json(header)
+
+
+class ScriptedHost:
+    """Answers by the number of the question, and keeps what it was told."""
+
+    def __init__(self, answer: Callable[[int], Request] = lambda _: Request.GO) -> None:
+        self.questions = 0
+        self.checkpoints = 0
+        self.told: list[tuple[float, float, int]] = []
+        """Time, fraction and samples of each progress."""
+        self._answer = answer
+
+    def request(self) -> Request:
+        self.questions += 1
+        return self._answer(self.questions)
+
+    def progress(self, fraction: float, samples: int) -> None:
+        self.told.append((time.monotonic(), fraction, samples))
+
+    def checkpoint_made(self) -> None:
+        self.checkpoints += 1
+
+
+class RecordingCache(TrainerCache):
+    """Makes trainers that write the sample numbers of each batch into a file before they train it, one batch a line."""
+
+    def __init__(self, log: Path) -> None:
+        super().__init__()
+        self._log = log
+
+    def make(self, model_json: str, training: Training) -> Trainer:
+        return _RecordingTrainer(model_json, training, self._log)
+
+
+class _RecordingTrainer(Trainer):
+    def __init__(self, model_json: str, training: Training, log: Path) -> None:
+        super().__init__(model_json, training)
+        self._file = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+
+    def step(self, x: npt.NDArray[np.float32], y: npt.NDArray[Any]) -> float:
+        os.write(self._file, (" ".join(str(round(value / LABEL_UNIT)) for value in y) + "\n").encode())
+        return super().step(x, y)
+
+
+def batches_seen(log: Path) -> list[list[int]]:
+    """Sample numbers of each batch that was begun."""
+    return [[int(number) for number in line.split()] for line in log.read_text().splitlines()]

@@ -1,0 +1,65 @@
+"""`vcdl plot` lays runs over each other."""
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.recorded_run import FIRST_SESSION, recorded
+from tests.run_folders import make_run
+from vcdl.commands.plot import command, plot
+from vcdl.errors import RunFolderError
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_one_run_renews_its_own_picture(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make_run(here / "runs" / "demo")
+    plot([Path("runs/demo")])
+    assert folder.plot_file.read_bytes().startswith(b"\x89PNG")
+    assert capsys.readouterr().out == "plot runs/demo/accuracy.png\n"
+
+
+def texts(path: Path) -> list[str]:
+    """What is written in an SVG picture, which has each text as a comment beside its shapes."""
+    return re.findall(r"<!-- (.*?) -->", path.read_text())
+
+
+def test_several_runs_are_told_apart_by_their_names(here: Path) -> None:
+    for name in ("a", "b"):
+        make_run(here / "runs" / name)
+        make_run(here / "other" / name)
+    plot([Path("runs/a"), Path("runs/b"), Path("other/b")], Path("all.svg"))
+    assert {"a", "runs/b", "other/b", "demo"} <= set(texts(here / "all.svg"))
+
+
+def test_the_picture_has_axes_with_units_and_the_title_that_was_asked_for(here: Path) -> None:
+    make_run(here / "a")
+    plot([Path("a")], Path("a.svg"), title="two epochs")
+    assert {"running time (seconds)", "two epochs"} <= set(texts(here / "a.svg"))
+    assert any(text.startswith("validation accuracy") for text in texts(here / "a.svg"))
+
+
+def test_several_runs_go_into_a_picture_of_their_own(here: Path) -> None:
+    for name in ("a", "b"):
+        make_run(here / name)
+    plot([Path("a"), Path("b")])
+    assert (here / "comparison.png").exists()
+    assert not (here / "a" / "accuracy.png").exists()
+
+
+def test_a_run_without_a_measured_epoch_is_named(here: Path) -> None:
+    make_run(here / "young", recorded(FIRST_SESSION[:5]), finished=False)
+    with pytest.raises(RunFolderError, match="young has no epoch that is finished and measured yet"):
+        plot([Path("young")])
+
+
+def test_an_ending_that_is_no_picture_is_a_usage_error() -> None:
+    result = CliRunner().invoke(command, ["a", "-o", "a.txt"])
+    assert result.exit_code == 2
+    assert "must end in one of .png, .svg, .pdf" in result.output

@@ -1,0 +1,86 @@
+"""`vcdl run` and `vcdl resume`: where a run may begin. What happens in a run is tested end to end."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.recorded_run import FIRST_SESSION, recorded
+from tests.run_folders import make_run
+from vcdl.commands.resume import resume
+from vcdl.commands.run import run
+from vcdl.errors import ExitCode, JobError, RunFolderError
+from vcdl.run_folder import RunFolder, RunIsBusy, RunLock
+
+JOB = "name: demo\nmodel: {builtin: mlp}\ndata: {dataset: digits, shards: 2}\n"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text(JOB)
+    return tmp_path
+
+
+def test_a_wrong_job_makes_no_folder(here: Path) -> None:
+    with pytest.raises(JobError, match="stop > epochs"):
+        run(Path("job.yaml"), overrides=["stop.epochs=none"])
+    assert [path.name for path in here.iterdir()] == ["job.yaml"]
+
+
+def test_an_unfinished_run_is_refused_with_both_ways_on(here: Path) -> None:
+    make_run(here / "runs" / "demo", recorded(FIRST_SESSION), finished=False)
+    before = sorted((here / "runs").rglob("*"))
+    for out in (None, Path("runs/demo")):
+        with pytest.raises(RunFolderError, match="`vcdl resume runs/demo`, or choose another folder with --out"):
+            run(Path("job.yaml"), out)
+    assert sorted((here / "runs").rglob("*")) == before
+
+
+def test_a_finished_run_is_not_overwritten(here: Path) -> None:
+    make_run(here / "done")
+    with pytest.raises(RunFolderError, match="done is not empty: choose another"):
+        run(Path("job.yaml"), Path("done"))
+
+
+def test_somebody_elses_folder_is_not_touched(here: Path) -> None:
+    (here / "thesis").mkdir()
+    (here / "thesis" / "a.tex").touch()
+    with pytest.raises(RunFolderError, match="not empty"):
+        run(Path("job.yaml"), Path("thesis"))
+    assert [path.name for path in (here / "thesis").iterdir()] == ["a.tex"]
+
+
+def test_a_folder_that_another_process_has_just_taken_is_left_to_it(here: Path) -> None:
+    taken = RunFolder(here / "taken")
+    taken.create()
+    for entry in taken.path.iterdir():  # as it is between the other's mkdir and its first file
+        entry.rmdir()
+    with RunLock(taken), pytest.raises(RunIsBusy):
+        run(Path("job.yaml"), Path("taken"))
+    assert taken.path.is_dir()
+
+
+def test_two_processes_cannot_resume_one_run(here: Path) -> None:
+    folder = make_run(here / "a", recorded(FIRST_SESSION), finished=False)
+    with RunLock(folder), pytest.raises(RunIsBusy, match="is being run by process"):
+        resume(folder.path)
+
+
+def test_resuming_a_finished_run_prints_its_results_and_changes_nothing(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make_run(here / "a")
+    before = folder.journal_file.read_bytes(), folder.summary_file.read_bytes()
+    assert resume(Path("a")) is ExitCode.OK
+    assert capsys.readouterr().out == (
+        "finished after 2 epochs and 55 s: all epochs are done\n"
+        "validation accuracy  0.7900  (50 samples)\n"
+        "test accuracy        0.7700  (50 samples)\n"
+        "model                a/model.keras\n"
+        "plot                 a/accuracy.png\n"
+        "summary              a/summary.json\n"
+    )
+    assert resume(Path("a"), as_json=True) is ExitCode.OK
+    assert json.loads(capsys.readouterr().out) == json.loads(folder.summary_file.read_text())
+    assert (folder.journal_file.read_bytes(), folder.summary_file.read_bytes()) == before

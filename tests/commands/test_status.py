@@ -1,0 +1,72 @@
+"""`vcdl status` for people and for programs."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.recorded_run import FIRST_SESSION, WHOLE_RUN, recorded
+from tests.run_folders import make_run
+from vcdl.commands.status import status
+from vcdl.errors import ExitCode
+from vcdl.report import Report
+from vcdl.run_folder import RunLock
+from vcdl.summary import summary_of
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_finished_run_shows_its_results(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(here / "runs" / "demo")
+    assert status() is ExitCode.OK
+    assert capsys.readouterr().out == (
+        "demo in runs/demo: finished\n"
+        "epoch        2/2, 2 of its 2 shards done\n"
+        "accuracy     0.8000 (0.8000 – 0.8000) in epoch 2, best 0.8000 in epoch 2\n"
+        "subtasks     4 done, 1 failed, 1 refused, 2 made again\n"
+        "staleness    0.5 on average, 2 at most\n"
+        "running for  55 s\n"
+        "validation   0.7900\n"
+        "test         0.7700\n"
+    )
+
+
+def test_a_paused_run_says_how_to_go_on(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(here / "a", recorded(FIRST_SESSION), finished=False)
+    status(here / "a")
+    out = capsys.readouterr().out
+    assert out.startswith("demo in a: paused\n")
+    assert out.endswith("`vcdl resume a` goes on\n")
+
+
+def test_programs_get_the_summarys_keys_and_the_state(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make_run(here / "a")
+    status(here / "a", as_json=True)
+    assert json.loads(capsys.readouterr().out) == {
+        "folder": str(folder.path),
+        "state": "finished",
+        "process": None,
+        "epochs_wanted": 2,
+        "shards": 2,
+        "seconds_left": None,
+        **summary_of("demo", Report.of(WHOLE_RUN)),
+    }
+
+
+def test_while_it_runs_the_process_is_named_and_the_speed_shown(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make_run(here / "a", recorded(FIRST_SESSION[:-1]), finished=False)
+    with RunLock(folder):
+        status(here / "a")
+        status(here / "a", as_json=True)
+    out = capsys.readouterr().out
+    assert f"demo in a: running (process {os.getpid()})\n" in out
+    assert "speed" in out
+    assert "time left    about" in out
+    fields = json.loads(out[out.index("{") :])
+    assert (fields["state"], fields["process"]) == ("running", os.getpid())
+    assert fields["seconds_left"] > 0

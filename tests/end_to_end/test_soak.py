@@ -1,0 +1,59 @@
+"""The main example under fire, kept out of the ordinary suite: `pytest -m soak`."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.vcdl_process import (
+    EXAMPLES,
+    applied,
+    assert_every_shard_of_every_epoch_was_applied_once,
+    children,
+    is_alive,
+    kill,
+    summary,
+    vcdl,
+    vcdl_in_background,
+    wait_until,
+    workers,
+)
+
+EPOCHS, SHARDS = 8, 50
+KILL_EVERY_S = 10.0
+ALLOWED_LOSS = 0.005
+"""Of test accuracy."""
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_a_worker_killed_each_ten_seconds_and_everything_killed_once_costs_no_accuracy(tmp_path: Path) -> None:
+    settings = ["--set", f"stop.epochs={EPOCHS}"]
+    calm, disturbed = tmp_path / "calm", tmp_path / "disturbed"
+    assert vcdl("run", EXAMPLES / "fashion_mnist.yaml", "--out", calm, *settings, timeout_s=900).returncode == 0
+
+    run = vcdl_in_background("run", EXAMPLES / "fashion_mnist.yaml", "--out", disturbed, *settings)
+    killed, killed_all = 0, False
+    while run.poll() is None:
+        time.sleep(KILL_EVERY_S)
+        if not killed_all and len(applied(disturbed)) > EPOCHS * SHARDS / 2:
+            family = [run.pid, *children(run.pid)]
+            for pid in family:
+                kill(pid)
+            run.communicate()
+            wait_until(lambda family=family: not any(map(is_alive, family)), "the processes were gone")
+            killed_all = True
+            run = vcdl_in_background("resume", disturbed)
+        elif victims := workers(run.pid):
+            kill(victims[killed % len(victims)])
+            killed += 1
+
+    assert run.returncode == 0, run.communicate()[0]
+    assert killed_all
+    assert killed >= 3
+    assert_every_shard_of_every_epoch_was_applied_once(disturbed, EPOCHS, SHARDS)
+    print(f"{killed} workers killed, everything killed once")
+    for folder in (calm, disturbed):
+        print(folder.name, summary(folder)["accuracy"], summary(folder)["workunits"], summary(folder)["wall_s"])
+    calm_test, disturbed_test = (summary(folder)["accuracy"]["test"] for folder in (calm, disturbed))  # type: ignore[index]
+    assert disturbed_test >= calm_test - ALLOWED_LOSS

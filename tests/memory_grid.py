@@ -1,0 +1,131 @@
+"""A grid in memory whose clients a test plays itself, and a fuse that kills the server between any two of its steps."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from vcdl.events import Event, WorkunitSent
+from vcdl.grids.base import GaveUp, Grid, Outcome, Staged, Uploaded
+from vcdl.journal import Journal
+from vcdl.stores import Applied, Boundary, FileStore, Fold
+from vcdl.weights import Vector, write_weights
+from vcdl.workunit import UpdateHeader, WorkunitName
+
+
+class Killed(BaseException):
+    """What a test calls kill -9."""
+
+
+@dataclass
+class Fuse:
+    """Kills at the given step; None: never."""
+
+    kill_at: int | None = None
+    steps: int = 0
+
+    def burn(self) -> None:
+        self.steps += 1
+        if self.steps - 1 == self.kill_at:
+            raise Killed
+
+
+@dataclass
+class MemoryGrid(Grid):
+    """Keeps what a grid must keep; clients bring uploads when a test says so."""
+
+    uploads: Path
+    layout: str
+    wanted: int = 3
+    fuse: Fuse = field(default_factory=Fuse)
+    submitted: dict[str, Staged] = field(default_factory=dict)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    ever_submitted: list[str] = field(default_factory=list)
+
+    def submit(self, staged: Sequence[Staged]) -> None:
+        self.fuse.burn()
+        for item in staged:
+            if item.workunit.name not in self.submitted:
+                self.submitted[item.workunit.name] = item
+                self.ever_submitted.append(item.workunit.name)
+        self.fuse.burn()
+
+    def has(self, workunit: str) -> bool:
+        return workunit in self.submitted or workunit in self.outcomes
+
+    def claim(self) -> list[Outcome]:
+        self.fuse.burn()
+        return list(self.outcomes.values())
+
+    def sent(self) -> list[WorkunitSent]:
+        return []
+
+    def done(self, workunit: str, version: int | None = None) -> None:
+        self.fuse.burn()
+        self.submitted.pop(workunit, None)
+        self.outcomes.pop(workunit, None)
+        self.fuse.burn()
+
+    def cancel(self, workunits: Collection[str]) -> None:
+        self.fuse.burn()
+        for workunit in workunits:
+            self.submitted.pop(workunit, None)
+            self.outcomes.pop(workunit, None)
+        self.fuse.burn()
+
+    def open_wanted(self) -> int:
+        return self.wanted
+
+    # -- what clients do
+
+    @property
+    def running(self) -> list[str]:
+        """Workunits that no client has answered yet."""
+        return [workunit for workunit in self.submitted if workunit not in self.outcomes]
+
+    def bring(self, workunit: str, weights: Vector | None = None) -> None:
+        """A client uploads an update of a workunit."""
+        name = WorkunitName.parse(workunit)
+        header = UpdateHeader(name.job, workunit, name.base_version, self.layout, 10, 1.0, 1.5, 0.5)
+        path = self.uploads / f"{workunit}.h5"
+        write_weights(path, trained(workunit) if weights is None else weights, header.to_json())
+        self.outcomes[workunit] = Uploaded(workunit, path, path.stat().st_size)
+
+    def give_up(self, workunit: str) -> None:
+        """The grid loses a workunit for good."""
+        self.outcomes[workunit] = GaveUp(workunit, "its worker died")
+
+    def forget(self) -> None:
+        """What the local grid forgets when its process is killed: all but the uploads."""
+        self.outcomes = {name: outcome for name, outcome in self.outcomes.items() if isinstance(outcome, Uploaded)}
+        self.submitted = {name: item for name, item in self.submitted.items() if name in self.outcomes}
+
+
+def trained(workunit: str, size: int = 6) -> Vector:
+    """What the client of a workunit makes of any weights."""
+    name = WorkunitName.parse(workunit)
+    return np.random.default_rng([name.epoch, name.shard, name.attempt]).normal(size=size).astype(np.float32)
+
+
+class FusedJournal(Journal):
+    """A journal whose process may be killed before and after each append."""
+
+    fuse = Fuse()
+
+    def append(self, *events: Event, time_s: float | None = None) -> None:
+        self.fuse.burn()
+        super().append(*events, time_s=time_s)
+        self.fuse.burn()
+
+
+class FusedStore(FileStore):
+    """A store whose process may be killed before and after each transaction."""
+
+    fuse = Fuse()
+
+    def fold(self, folds: Sequence[Fold], boundary: Boundary | None = None) -> list[Applied]:
+        self.fuse.burn()
+        records = super().fold(folds, boundary)
+        self.fuse.burn()
+        return records

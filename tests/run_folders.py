@@ -1,0 +1,34 @@
+"""Run folders as a run leaves them, made without running anything."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.recorded_run import WHOLE_RUN
+from vcdl.events import Recorded
+from vcdl.job import DataSettings, Job, ModelSettings, StopSettings, save_job
+from vcdl.journal import Journal
+from vcdl.report import Report
+from vcdl.run_folder import RunFolder
+from vcdl.summary import summary_of, write_summary
+from vcdl.workunit import Named
+
+DEMO = Job(
+    name="demo",
+    model=ModelSettings(builtin=Named("mlp", {"units": [4]})),
+    data=DataSettings(dataset="digits", shards=2),
+    stop=StopSettings(epochs=2),
+)
+
+
+def make_run(path: Path, events: Sequence[Recorded] = WHOLE_RUN, finished: bool = True) -> RunFolder:
+    """A run of DEMO with these events in its journal and, when it is finished, with its summary."""
+    folder = RunFolder(path.resolve())
+    folder.create()
+    save_job(DEMO, folder.job_file)
+    journal = Journal.at(folder.journal_file)
+    for recorded in events:
+        journal.append(recorded.event, time_s=recorded.time_s)
+    journal.close()
+    if finished:
+        write_summary(folder.summary_file, summary_of(DEMO.name, Report.of(events)))
+    return folder

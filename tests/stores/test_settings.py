@@ -1,0 +1,82 @@
+"""Where a store is: URLs, environment, and passwords that are never printed."""
+
+from pathlib import Path
+
+import pytest
+
+from vcdl.errors import StoreError
+from vcdl.stores.settings import Consistency, Service, StoreSettings, Tls
+
+
+def test_a_folder() -> None:
+    settings = StoreSettings.parse("file:some/folder")
+    assert (settings.service, settings.folder, settings.consistency) == (Service.FILE, Path("some/folder"), "strong")
+    assert str(settings) == "file:some/folder"
+    assert StoreSettings.parse("file:///data/weights").folder == Path("/data/weights")
+
+
+def test_redis_with_everything() -> None:
+    settings = StoreSettings.parse("rediss://me:p%40ss@host.example:7000/3?ca=/etc/ca.pem", "eventual")
+    assert settings == StoreSettings(
+        Service.REDIS, Consistency.EVENTUAL, "host.example", 7000, "me", "p@ss", "3", "", Tls.VERIFY, "/etc/ca.pem"
+    )
+    assert str(settings) == "rediss://me:***@host.example:7000/3?ca=/etc/ca.pem"
+
+
+def test_mysql_with_little() -> None:
+    settings = StoreSettings.parse("mysql://me@host.example/vcdl")
+    assert settings == StoreSettings(Service.MYSQL, host="host.example", port=3306, user="me", database="vcdl")
+    assert str(StoreSettings.parse("mysql://me@/vcdl?socket=/run/m.sock&tls=require")) == (
+        "mysql://me@/vcdl?socket=/run/m.sock&tls=require"
+    )
+
+
+@pytest.mark.parametrize("url", ["redis://", "redis://localhost", "redis://localhost:6379/", "redis://localhost/0"])
+def test_redis_has_defaults(url: str) -> None:
+    settings = StoreSettings.parse(url)
+    assert (settings.host, settings.port, settings.database or "0", settings.tls) == ("localhost", 6379, "0", Tls.OFF)
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://me:hidden@h/1", "rediss://:hidden@h", "mysql://me:hidden@h/d", "mysql://me:hidden@/d?socket=/s"]
+)
+def test_a_password_is_never_printed(url: str) -> None:
+    settings = StoreSettings.parse(url)
+    assert settings.password == "hidden"
+    assert "hidden" not in f"{settings} {settings!r}"
+    assert "***" in str(settings)
+    assert StoreSettings.parse(str(settings)).password == "***", "and the rest is still the URL"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://me:hid/den@host/0", "redis://me:hid?den@host/0", "redis://me:hid?den=1@host/0", "mysql://me:hid#den@host/d",
+        "mysql://me:[hidden@host/d", "redis://me:hidden@host/zero", "redis://me:hidden@host/0?den=hid", "redis://:hidden@h:port",
+        "mysql://me:hidden@host", "mysql://:hidden@host/d", "postgres://me:hidden@host/d", "hidden", "file:", "redis://h?tls=hidden",
+    ],
+)  # fmt: skip
+def test_a_url_that_is_not_valid_is_refused_without_quoting_it(url: str) -> None:
+    with pytest.raises(StoreError, match=r"^store: ") as caught:
+        StoreSettings.parse(url)
+    assert "hid" not in str(caught.value)
+    assert "den" not in str(caught.value).replace("identity", "")
+    assert caught.value.__cause__ is None
+
+
+def test_the_environment_fills_in_what_the_url_does_not_say() -> None:
+    environment = {"VCDL_STORE_URL": "redis://elsewhere/0", "VCDL_STORE_PASSWORD": "hidden"}
+    assert StoreSettings.parse("", environment=environment).host == "elsewhere"
+    assert StoreSettings.parse("", environment=environment).password == "hidden"
+    assert StoreSettings.parse("redis://here", environment=environment).host == "here"
+    assert StoreSettings.parse("redis://:own@here", environment=environment).password == "own"
+
+
+def test_nothing_at_all_says_where_it_is_written() -> None:
+    with pytest.raises(StoreError, match="VCDL_STORE_URL"):
+        StoreSettings.parse("")
+
+
+def test_a_consistency_that_is_not_known_is_refused() -> None:
+    with pytest.raises(StoreError, match="strong or eventual, not 'weak'"):
+        StoreSettings.parse("redis://", "weak")

@@ -1,0 +1,182 @@
+"""The parser: help at once, every exception one line and a documented exit code, every command in the document."""
+
+import errno
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from vcdl import __version__, errors
+from vcdl.cli import COMMANDS, exit_code_of, vcdl
+from vcdl.errors import ExitCode, VcdlError
+
+DOCUMENT = (Path(__file__).parent.parent / "docs" / "commands.md").read_text(encoding="utf-8")
+HEAVY = ("keras", "tensorflow", "numpy", "sqlalchemy", "matplotlib", "pydantic", "yaml", "rich", "h5py")
+
+
+def imported_by(*arguments: str) -> set[str]:
+    """Top-level modules in the process of a command that has ended."""
+    program = (
+        "import json, sys\nfrom vcdl.cli import exit_code_of\ncode = exit_code_of(sys.argv[1:])\n"
+        "print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})), file=sys.stderr)\nsys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stderr))
+
+
+@pytest.mark.parametrize("arguments", [("--help",), *((name, "--help") for name in COMMANDS)])
+def test_help_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
+    assert imported_by(*arguments).isdisjoint(HEAVY)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_shows_a_worked_example(name: str) -> None:
+    result = CliRunner().invoke(vcdl, [name, "--help"])
+    assert result.exit_code == 0
+    assert re.search(rf"Examples:\n  +vcdl {name}\b", result.output)
+
+
+def test_the_help_lists_every_command_whole() -> None:
+    output = CliRunner().invoke(vcdl, ["--help"]).output
+    for name in COMMANDS:
+        (line,) = re.findall(rf"^  {name} +(.*)", output, flags=re.MULTILINE)
+        assert line.endswith(".")
+        assert not line.endswith("...")
+
+
+def test_the_program_itself_answers() -> None:
+    done = subprocess.run([sys.executable, "-m", "vcdl", "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"vcdl, version {__version__}\n")
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["run"], ["status", "--colour"], ["stop", "--timeout", "soon"]])
+def test_wrong_arguments_are_a_usage_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code_of(arguments) == ExitCode.USAGE
+    assert "Error:" in capsys.readouterr().err
+
+
+# -- exceptions
+
+
+@pytest.fixture
+def raising(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
+    """A command `raise` that raises what is in the list."""
+    to_raise: list[BaseException] = []
+
+    @click.command("raise")
+    def command() -> None:
+        raise to_raise[0]
+
+    monkeypatch.setattr("vcdl.cli.COMMANDS", (*COMMANDS, "raise"))
+    monkeypatch.setitem(sys.modules, "vcdl.commands.raise", type(sys)("vcdl.commands.raise"))
+    sys.modules["vcdl.commands.raise"].command = command  # type: ignore[attr-defined]
+    return to_raise
+
+
+def every_error() -> list[type[VcdlError]]:
+    return [found for found in vars(errors).values() if isinstance(found, type) and issubclass(found, VcdlError)]
+
+
+@pytest.mark.parametrize("kind", every_error())
+def test_an_error_of_ours_is_its_message_and_its_exit_code(
+    kind: type[VcdlError], raising: list[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising.append(kind("what happened; what to do"))
+    assert exit_code_of(["raise"]) == kind.exit_code
+    assert capsys.readouterr().err == "vcdl: error: what happened; what to do\n"
+
+
+def test_several_problems_of_a_job_are_a_line_each(
+    raising: list[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising.append(errors.JobError("a.yaml:1: one\na.yaml:2: two"))
+    assert exit_code_of(["raise"]) == ExitCode.BAD_JOB
+    assert capsys.readouterr().err == "vcdl: error: a.yaml:1: one\nvcdl: error: a.yaml:2: two\n"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT, errno.EFBIG])
+def test_a_full_or_read_only_disk_is_an_error_of_the_folder(
+    number: int, raising: list[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising.append(OSError(number, os.strerror(number), "runs/a"))
+    assert exit_code_of(["raise"]) == ExitCode.BAD_FOLDER
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"vcdl: error: runs/a: {os.strerror(number)}; free some space")
+
+
+def test_ctrl_c_is_130(raising: list[BaseException], capsys: pytest.CaptureFixture[str]) -> None:
+    raising.append(KeyboardInterrupt())
+    assert exit_code_of(["raise"]) == ExitCode.INTERRUPTED
+    assert capsys.readouterr().err == "vcdl: error: interrupted\n"
+
+
+def test_a_mistake_of_ours_is_one_line_that_names_a_report(
+    raising: list[BaseException],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    raising.append(ZeroDivisionError("division\nby zero"))
+    assert exit_code_of(["raise"]) == ExitCode.BUG
+    (line,) = capsys.readouterr().err.splitlines()
+    (report,) = tmp_path.iterdir()
+    assert line == (
+        f"vcdl: error: ZeroDivisionError: division by zero: this is a mistake in vcdl; please report it with {report}"
+    )
+    text = report.read_text()
+    assert "Traceback" in text
+    assert re.search(r"^keras \d", text, flags=re.MULTILINE)
+
+
+def test_a_mistake_is_told_even_where_no_report_can_be_written(
+    raising: list[BaseException], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+    raising.append(ZeroDivisionError("x"))
+    assert exit_code_of(["raise"]) == ExitCode.BUG
+    assert "no report could be written" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_enough_ends_the_command_quietly() -> None:
+    program = f"{sys.executable} -c 'from vcdl.cli import main; main([\"--help\"])' | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_native_libraries_print_stays_off_the_screen_and_our_errors_do_not(tmp_path: Path) -> None:
+    program = (
+        "import os, sys\nfrom vcdl import cli\n"
+        "cli.exit_code_of = lambda _: (os.write(2, b'native'), print('ours', file=sys.stderr))[1] or 0\n"
+        "cli.main([])"
+    )
+    quiet = {key: value for key, value in os.environ.items() if key != "TF_CPP_MIN_LOG_LEVEL"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=quiet)
+    assert done.stderr == "ours\n"
+    talking = {**quiet, "TF_CPP_MIN_LOG_LEVEL": "0"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=talking)
+    assert "native" in done.stderr
+
+
+# -- the document
+
+
+def test_the_document_has_every_command_with_every_option() -> None:
+    for name in COMMANDS:
+        (section,) = re.findall(rf"^## vcdl {name}\n(.*?)(?=^## |\Z)", DOCUMENT, flags=re.MULTILINE | re.DOTALL)
+        context = click.Context(vcdl)
+        command = vcdl.get_command(context, name)
+        assert command is not None
+        options = {option for p in command.params if isinstance(p, click.Option) for option in p.opts}
+        assert options == set(re.findall(r"(?<![\w-])--?[a-z]+(?=[ `])", section)), name
+
+
+def test_the_document_has_every_exit_code() -> None:
+    rows = re.findall(r"^\| (\d+) \| `([A-Z_]+)` \|", DOCUMENT, flags=re.MULTILINE)
+    assert {name: int(number) for number, name in rows} == {code.name: code.value for code in ExitCode}

@@ -1,0 +1,77 @@
+"""`vcdl bench`: how fast this machine is at what VCDL does all the time."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from vcdl.errors import ExitCode
+
+if TYPE_CHECKING:
+    from vcdl.stores.bench import StoreBench
+
+_EXAMPLES = """\b
+Examples:
+  vcdl bench store
+  vcdl bench store --params 300000000 --rounds 1
+  vcdl bench store --json | jq '.targets[] | select(.is_met | not)'
+
+Starts a Redis and a MariaDB of its own (redis-server and mariadbd must be installed) and ends them."""
+
+
+def bench_store(params: int, rounds: int, as_json: bool) -> ExitCode:
+    """Measure the weight stores and print a table. Raises StoreError."""
+    from vcdl.stores.bench import bench_store as measure
+
+    bench = measure(params, rounds, lambda words: click.echo(words, err=True))
+    if as_json:
+        click.echo(bench.to_json())
+    else:
+        for line in _lines(bench):
+            click.echo(line)
+    return ExitCode.OK
+
+
+def _lines(bench: "StoreBench") -> list[str]:
+    from vcdl.stores.bench import PAPER_RATIO, WAITING
+    from vcdl.wording import grouped
+
+    lines = [f"ms per update of {grouped(bench.params)} weights, median of {bench.rounds}", ""]
+    lines += [f"{'':<22}{'waiting':>8}{'ms':>10}{'/ naive':>10}{'/ floor':>10}"]
+    floor = bench.ms("memory floor", "")
+    for row in bench.rows:
+        naive = bench.ms("naive", row.store)
+        ratios = [f"{row.ms_per_update / by:.2f}" if by else "" for by in (naive, floor)]
+        lines.append(
+            f"{row.store + ' ' + row.case:<22}{row.waiting:>8}{row.ms_per_update:>10.1f}{ratios[0]:>10}{ratios[1]:>10}"
+        )
+    lines += ["", f"updates/s with {WAITING} waiting", ""]
+    lines += [
+        f"{name + (' server' if name.endswith('1') else ' servers'):<22}{rate:>18.1f}"
+        for name, rate in bench.updates_per_s.items()
+    ]
+    lines += ["", f"MySQL / Redis, the paper: {PAPER_RATIO}"]
+    for case, waiting in (("naive", 1), ("strong", 1), ("strong", WAITING), ("eventual", 1)):
+        mysql, redis = bench.ms(case, "mysql", waiting), bench.ms(case, "redis", waiting)
+        if mysql and redis:
+            lines.append(f"MySQL / Redis, {case}, {waiting} waiting: {mysql / redis:.1f}")
+    lines += ["", "targets", ""]
+    for target in bench.targets:
+        sign = "≤" if target.at_most else "≥"
+        lines.append(
+            f"{'met   ' if target.is_met else 'MISSED'} {target.what}: {target.ratio:.2f} ({sign} {target.limit:.2f})"
+        )
+    return lines
+
+
+@click.group("bench")
+def command() -> None:
+    """Measure how fast this machine is at what VCDL does all the time."""
+
+
+@command.command("store", epilog=_EXAMPLES)
+@click.option("--params", default=4_972_746, show_default=True, type=click.IntRange(1), help="Weights of the model.")
+@click.option("--rounds", default=9, show_default=True, type=click.IntRange(1), help="Of which the median counts.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def store(params: int, rounds: int, as_json: bool) -> ExitCode:
+    """An update in the file, Redis and MariaDB stores, beside the loops a user would write."""
+    return bench_store(params, rounds, as_json)

@@ -1,0 +1,115 @@
+"""The parts of a parameter server of one job, put together from its run folder; patient when the store is away.
+
+`python -m vcdl.parameter_server RUN_FOLDER` is one server of several: it takes uploads from the folder, folds them into the shared
+weights and writes the journal, until its standard input closes. Any number may run, and each may be killed at any moment.
+"""
+
+import os
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcdl.assimilator import Assimilator, Results
+from vcdl.checks import UploadCheck
+from vcdl.coordinator import EVERY_EPOCH
+from vcdl.errors import StoreLost, StoreUnavailable, VcdlError
+from vcdl.job import Job, load_frozen_job
+from vcdl.journal import Journal
+from vcdl.prepared import Prepared
+from vcdl.recovery import restore_store
+from vcdl.rules import VcAsgd
+from vcdl.run_folder import RunFolder
+from vcdl.snapshots import Snapshots
+from vcdl.stores import Boundary, WeightStore
+from vcdl.stores.open import open_store, store_settings
+from vcdl.upload_folder import UploadFolder
+
+_POLL_S = 0.02
+_FIRST_WAIT_S = 0.2
+_LONGEST_WAIT_S = 15.0
+
+
+@dataclass
+class Patience:
+    """How long to wait for a store that is away: longer each time, and short again once it has answered."""
+
+    wait_s: float = _FIRST_WAIT_S
+
+    def next_wait_s(self) -> float:
+        """Seconds to wait now."""
+        wait_s, self.wait_s = self.wait_s, min(_LONGEST_WAIT_S, self.wait_s * 2)
+        return wait_s
+
+    def reset(self) -> None:
+        self.wait_s = _FIRST_WAIT_S
+
+
+@dataclass(frozen=True)
+class ServerParts:
+    """What a process needs to serve a job's weights."""
+
+    store: WeightStore
+    snapshots: Snapshots
+    assimilator: Assimilator
+    _folder: RunFolder
+    _journal: Journal
+    _size: int
+
+    @classmethod
+    def of(
+        cls, folder: RunFolder, job: Job, prepared: Prepared, journal: Journal, results: Results, validate_every: int
+    ) -> "ServerParts":
+        """Open the job's store and put the server together. Raises StoreError."""
+        store = open_store(store_settings(job, folder), prepared.store_key, prepared.layout.size)
+        snapshots = Snapshots(folder, store, job.name, prepared.layout.fingerprint)
+        check = UploadCheck(
+            job.name, prepared.layout, prepared.shard_samples, job.training.local_epochs, prepared.initial_norm
+        )
+        boundary = None if validate_every == EVERY_EPOCH else Boundary(validate_every, snapshots.keep)
+        alpha = None if job.update.alpha == "var" else float(job.update.alpha)
+        assimilator = Assimilator(results, store, journal, check, VcAsgd(alpha), boundary)
+        return cls(store, snapshots, assimilator, folder, journal, prepared.layout.size)
+
+    def restore(self) -> int:
+        """After StoreLost: put the weights back; returns how many updates were folded again. Raises StoreError."""
+        return restore_store(self.store, self._journal, self._folder, self.assimilator.rule, self._size)
+
+
+def _serve(folder: RunFolder) -> None:
+    job, prepared, journal = load_frozen_job(folder.job_file), Prepared.read(folder), Journal.at(folder.journal_file)
+    parts = ServerParts.of(folder, job, prepared, journal, UploadFolder(folder), job.validate_every)
+    patience = Patience()
+    while True:
+        try:
+            if not parts.assimilator.run_once():
+                time.sleep(_POLL_S)
+            patience.reset()
+        except StoreUnavailable as away:
+            wait_s = patience.next_wait_s()
+            print(f"parameter server: {away}; trying again in {wait_s:g} s", file=sys.stderr, flush=True)
+            time.sleep(wait_s)
+        except StoreLost as lost:
+            print(f"parameter server: {lost}", file=sys.stderr, flush=True)
+            parts.restore()
+
+
+def _exit_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+def main(path: str) -> int:
+    """Serve until the standard input closes."""
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    try:
+        _serve(RunFolder.existing(Path(path)))
+    except VcdlError as error:
+        print(f"parameter server: {error}", file=sys.stderr, flush=True)
+        return int(error.exit_code)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
