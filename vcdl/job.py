@@ -210,8 +210,8 @@ class GridSettings(Section):
     """A worker."""
     timeout_s: _AboveZero = 600.0
     tries: _Count = 5
-    servers: Annotated[int | Literal["auto"], kinds.whole(1, None, "auto")] = 1
-    """Parameter servers; 1: the run's own process, more: processes beside it, `auto`: as many as the backlog asks for."""
+    servers: Annotated[int | Literal["auto"], kinds.whole(0, None, "auto")] = 1
+    """Parameter servers; 1: the run's own process, 0: only `vcdl assimilator`, more or `auto`: processes beside it."""
 
 
 class StoreSection(Section):

@@ -21,7 +21,7 @@ class ServerPool:
     """Starts and ends servers while the job runs; which of them is ended does not matter, they own nothing."""
 
     def __init__(self, folder: RunFolder, scaling: ServerScaling | None) -> None:
-        """`scaling` None: the run's own process is the only server."""
+        """`scaling` None: no server is ever started."""
         self._folder = folder
         self._scaling = scaling
         self._servers: list[ChildProcess] = []
@@ -30,12 +30,20 @@ class ServerPool:
 
     @classmethod
     def of(cls, folder: RunFolder, servers: int | str) -> Self:
-        """The pool for `grid > servers`."""
-        if servers == 1:
+        """The pool of a run with `grid > servers`: empty for 1, the run's own process, and for 0, `vcdl assimilator`."""
+        if servers in (0, 1):
             return cls(folder, None)
-        cores = len(os.sched_getaffinity(0))
-        least, most = (1, max(2, cores)) if isinstance(servers, str) else (servers, servers)
+        return cls.between(folder, *(automatic_bounds() if isinstance(servers, str) else (servers, servers)))
+
+    @classmethod
+    def between(cls, folder: RunFolder, least: int, most: int) -> Self:
+        """A pool that follows the load."""
         return cls(folder, ServerScaling(least, most, _DRAIN_S))
+
+    @property
+    def running(self) -> int:
+        """Servers at work now."""
+        return len(self._servers)
 
     def look(self, new: Sequence[Recorded]) -> None:
         """Adapt to the load and start again what died; `new`: events since the last look. Raises GridError."""
@@ -65,3 +73,8 @@ class ServerPool:
                 took_s = max(0.0, time_s - self._last_s) * max(1, len(self._servers))
                 self._service_s += _SMOOTHING * (took_s - self._service_s)
             self._last_s = time_s
+
+
+def automatic_bounds() -> tuple[int, int]:
+    """Least and most servers of `auto`."""
+    return 1, max(2, len(os.sched_getaffinity(0)))

@@ -24,7 +24,7 @@ def _error_line(done: subprocess.CompletedProcess[str]) -> str:
 @pytest.mark.parametrize(
     ("text", "code", "message"),
     [
-        (GOOD + "seed: soon\n", 3, 'bad.yaml:4: seed: expected a whole number'),
+        (GOOD + "seed: soon\n", 3, "bad.yaml:4: seed: expected a whole number"),
         (GOOD.replace("shards: 2", "shards: fifty"), 3, 'data > shards: expected a whole number ≥ 1, got "fifty"'),
         (GOOD + "trianing: {}\n", 3, "training"),
         (GOOD.replace("dataset: digits", "npz: nowhere.npz"), 3, "nowhere.npz"),
@@ -79,7 +79,9 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 6
 
 
-@pytest.mark.skipif(os.geteuid() == 0 and not Path("/sys").is_mount(), reason="needs a read-only file system or no root")
+@pytest.mark.skipif(
+    os.geteuid() == 0 and not Path("/sys").is_mount(), reason="needs a read-only file system or no root"
+)
 def test_a_read_only_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "good.yaml").write_text(GOOD)
     out = Path("/sys/vcdl") if os.geteuid() == 0 else tmp_path / "read-only"

@@ -2,6 +2,7 @@
 
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ from tests.end_to_end.vcdl_process import (
     applied,
     assert_every_shard_of_every_epoch_was_applied_once,
     children,
-    is_alive,
     kill,
+    none_alive,
     summary,
     vcdl,
     vcdl_in_background,
@@ -47,7 +48,7 @@ def test_after_ctrl_c_and_after_kill_9_of_everything_resume_goes_on(run_folder: 
     output, _ = first.communicate(timeout=60)
     assert first.returncode == 130, output
     assert "vcdl resume" in output
-    wait_until(lambda: not any(map(is_alive, family)), "the children were gone")
+    wait_until(lambda: none_alive(family), "the children were gone")
 
     # When it is resumed and everything is killed by SIGKILL
     before = len(applied(run_folder))
@@ -57,7 +58,7 @@ def test_after_ctrl_c_and_after_kill_9_of_everything_resume_goes_on(run_folder: 
     for pid in [second.pid, *family]:
         kill(pid)
     second.communicate()
-    wait_until(lambda: not any(map(is_alive, family)), "the children were gone")
+    wait_until(lambda: none_alive(family), "the children were gone")
 
     # Then a resume finishes the job, with every shard of every epoch applied exactly once
     before = len(applied(run_folder))
@@ -78,7 +79,7 @@ def test_workers_that_die_are_replaced_and_a_crash_of_the_parent_leaves_nothing_
             kill(victims[killed % len(victims)])
             killed += 1
         seen = len(applied(run_folder))
-        wait_until(lambda seen=seen: len(applied(run_folder)) > seen or run.poll() is not None, "it went on")
+        wait_until(partial(_went_on, run_folder, seen), "it went on")
         time.sleep(0.5)
 
     # When the job is stopped from elsewhere and gone on with
@@ -94,6 +95,10 @@ def test_workers_that_die_are_replaced_and_a_crash_of_the_parent_leaves_nothing_
     family = children(again.pid)
     kill(again.pid)
     again.communicate()
-    wait_until(lambda: not any(map(is_alive, family)), "the children were gone")
+    wait_until(lambda: none_alive(family), "the children were gone")
     assert vcdl("resume", run_folder).returncode == 0
     assert_every_shard_of_every_epoch_was_applied_once(run_folder, EPOCHS, SHARDS)
+
+
+def _went_on(run_folder: Path, seen: int) -> bool:
+    return len(applied(run_folder)) > seen

@@ -67,7 +67,7 @@ def test_the_exported_model_scores_the_same_in_plain_keras(
     folder, _ = finished
     exported = vcdl("export", folder, "-o", tmp_path / "model.keras")
     assert exported.returncode == 0, exported.stderr
-    command = [sys.executable, "-c", PLAIN_KERAS, tmp_path / "model.keras", folder / "data" / "test.npz"]
+    command = [sys.executable, "-c", PLAIN_KERAS, str(tmp_path / "model.keras"), str(folder / "data" / "test.npz")]
     plain = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert plain.returncode == 0, plain.stderr
     accuracy = json.loads(plain.stdout.splitlines()[-1])["accuracy"]

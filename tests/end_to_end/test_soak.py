@@ -1,6 +1,7 @@
 """The main example under fire, kept out of the ordinary suite: `pytest -m soak`."""
 
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ from tests.end_to_end.vcdl_process import (
     applied,
     assert_every_shard_of_every_epoch_was_applied_once,
     children,
-    is_alive,
     kill,
+    none_alive,
     summary,
     vcdl,
     vcdl_in_background,
@@ -41,7 +42,7 @@ def test_a_worker_killed_each_ten_seconds_and_everything_killed_once_costs_no_ac
             for pid in family:
                 kill(pid)
             run.communicate()
-            wait_until(lambda family=family: not any(map(is_alive, family)), "the processes were gone")
+            wait_until(partial(none_alive, family), "the processes were gone")
             killed_all = True
             run = vcdl_in_background("resume", disturbed)
         elif victims := workers(run.pid):

@@ -29,7 +29,10 @@ def vcdl(*arguments: object, cwd: Path | None = None, timeout_s: float = 280) ->
 def vcdl_in_background(*arguments: object) -> "subprocess.Popen[str]":
     """Start a command."""
     return subprocess.Popen(
-        [sys.executable, "-m", "vcdl", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, "-m", "vcdl", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
 
 
@@ -86,6 +89,10 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def none_alive(pids: list[int]) -> bool:
+    return not any(map(is_alive, pids))
 
 
 def kill(pid: int) -> None:

@@ -76,7 +76,9 @@ def test_a_vector_comes_back_whole_wherever_its_chunks_end(mysql_url: str, job: 
 
 
 @pytest.mark.parametrize("byte", [0, ord("'"), ord("\\"), 0x1A, 0xFF])
-def test_the_default_packet_holds_a_chunk_of_bytes_that_must_all_be_escaped(mysql_url: str, job: str, byte: int) -> None:
+def test_the_default_packet_holds_a_chunk_of_bytes_that_must_all_be_escaped(
+    mysql_url: str, job: str, byte: int
+) -> None:
     vector = np.frombuffer(bytes([byte]) * (5 << 20), np.float32)
     assert sql(mysql_url, "SELECT @@max_allowed_packet") == ((16 << 20,),)
     store = open_mysql(mysql_url, job, size=vector.size)
@@ -87,7 +89,7 @@ def test_the_default_packet_holds_a_chunk_of_bytes_that_must_all_be_escaped(mysq
 def test_a_damaged_chunk_is_said(mysql_url: str, job: str) -> None:
     created(mysql_url, job)
     sql(mysql_url, f"UPDATE vcdl_chunk SET data = 'short' WHERE job = '{job}'")
-    with pytest.raises(StoreError, match="chunk 0 of job .* is damaged"):
+    with pytest.raises(StoreError, match=r"chunk 0 of job .* is damaged"):
         open_mysql(mysql_url, job).read()
 
 

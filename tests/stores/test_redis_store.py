@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import redis
 
-from tests.store_servers import SIZE, open_redis, start_redis
 from tests.store_folds import fold, replayed, weights
+from tests.store_servers import SIZE, open_redis, start_redis
 from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.stores import Fold, WeightStore
 from vcdl.stores.private_servers import PrivateServer
@@ -44,7 +44,7 @@ def created(server_url: str, job: str = "job", **options: Any) -> WeightStore:
 
 
 def keys(server: PrivateServer) -> set[str]:
-    return {key.decode() for key in client(server).keys()}
+    return {key.decode() for key in client(server).scan_iter()}
 
 
 # -- chunks
@@ -71,7 +71,7 @@ def test_a_damaged_chunk_is_said(forgetful: PrivateServer) -> None:
     created(forgetful.url)
     (chunk,) = [key for key in keys(forgetful) if key.endswith(":0")]
     client(forgetful).set(chunk, b"short")
-    with pytest.raises(StoreError, match="chunk 0 of job job .* is damaged"):
+    with pytest.raises(StoreError, match=r"chunk 0 of job job .* is damaged"):
         open_redis(forgetful.url, "job").read()
 
 
@@ -179,7 +179,7 @@ def test_a_server_that_went_back_in_time_is_noticed(server: PrivateServer) -> No
 def test_a_full_server_is_waited_for_and_keeps_its_weights(forgetful: PrivateServer) -> None:
     store = created(forgetful.url)
     client(forgetful).config_set("maxmemory", "1mb")
-    with pytest.raises(StoreUnavailable, match="takes no writes .* make room"):
+    with pytest.raises(StoreUnavailable, match=r"takes no writes .* make room"):
         store.fold([fold(1)])
     assert store.read()[1].tobytes() == replayed().tobytes()
     client(forgetful).config_set("maxmemory", "0")
@@ -192,8 +192,9 @@ def test_a_server_that_evicts_what_was_just_written_cannot_spoil_the_weights(for
     script = store._replace_script
 
     def evict_first(**arguments: Any) -> Any:
-        for key in [key for key in client(forgetful).keys() if client(forgetful).ttl(key) > 0]:
-            client(forgetful).delete(key)
+        for key in keys(forgetful):
+            if client(forgetful).ttl(key) > 0:
+                client(forgetful).delete(key)
         return script(**arguments)
 
     store._replace_script = evict_first
@@ -277,11 +278,15 @@ def test_a_strong_server_waits_for_its_turn(redis_url: str, job: str) -> None:
         applied.append("slow ends")
         return 0.0
 
+    def quick(vector: Vector, staleness: int) -> float:
+        applied.append("quick")
+        return 0.0
+
     thread = threading.Thread(target=lambda: store.fold([Fold("slow", "slow", 0, slow)]))
     thread.start()
     while not applied:
         time.sleep(0.01)
-    other.fold([Fold("quick", "quick", 0, lambda vector, staleness: float(bool(applied.append("quick"))))])
+    other.fold([Fold("quick", "quick", 0, quick)])
     thread.join()
     assert applied == ["slow begins", "slow ends", "quick"], "nothing is folded in vain"
 

@@ -63,15 +63,11 @@ def _lines(bench: "StoreBench") -> list[str]:
     return lines
 
 
-@click.group("bench")
-def command() -> None:
-    """Measure how fast this machine is at what VCDL does all the time."""
-
-
-@command.command("store", epilog=_EXAMPLES)
+@click.command("bench", epilog=_EXAMPLES)
+@click.argument("what", type=click.Choice(["store"]))
 @click.option("--params", default=4_972_746, show_default=True, type=click.IntRange(1), help="Weights of the model.")
 @click.option("--rounds", default=9, show_default=True, type=click.IntRange(1), help="Of which the median counts.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-def store(params: int, rounds: int, as_json: bool) -> ExitCode:
-    """An update in the file, Redis and MariaDB stores, beside the loops a user would write."""
+def command(what: str, params: int, rounds: int, as_json: bool) -> ExitCode:
+    """Measure the weight stores beside the loops one would write."""
     return bench_store(params, rounds, as_json)

@@ -6,6 +6,7 @@ is a ratio of two cases. The servers are private ones with default settings, but
 
 import json
 import multiprocessing
+import random
 import statistics
 import tempfile
 import time
@@ -94,9 +95,9 @@ class _Uploads:
         self._taken = count()
 
     def write(self) -> None:
-        random = np.random.default_rng(1)
+        generator = np.random.default_rng(1)
         for path in self.paths:
-            write_weights(path, random.standard_normal(self.params, np.float32), "{}")
+            write_weights(path, generator.standard_normal(self.params, np.float32), "{}")
 
     def next_path(self) -> Path:
         return self.paths[next(self._taken) % len(self.paths)]
@@ -133,8 +134,8 @@ def bench_store(params: int, rounds: int, say: Callable[[str], None]) -> StoreBe
         times_ms: dict[tuple[str, str, int], list[float]] = {case: [] for case in cases}
         for number in range(rounds + 1):
             say(f"round {number} of {rounds}" if number else "warming up")
-            for case, run in cases.items():
-                elapsed_ms = _timed_ms(run) / case[2]
+            for case in _shuffled(list(cases), number):
+                elapsed_ms = _timed_ms(cases[case]) / case[2]
                 if number:
                     times_ms[case].append(elapsed_ms)
         rows = tuple(Measured(*case, round(statistics.median(times), 3)) for case, times in times_ms.items())
@@ -175,6 +176,12 @@ def _opened(settings: StoreSettings, consistency: str, job: str, vector: Vector)
     store = open_store(replace(settings, consistency=Consistency(consistency)), job, vector.size)
     store.create(vector)
     return store
+
+
+def _shuffled(cases: list[tuple[str, str, int]], number: int) -> list[tuple[str, str, int]]:
+    """Another order for each round: who comes after a long rest finds its server's memory given back and its caches cold."""
+    random.Random(number).shuffle(cases)
+    return cases
 
 
 def _timed_ms(run: Callable[[], object]) -> float:

@@ -224,6 +224,10 @@ class MysqlStore(ServerStore):
                 f"{self._settings} refused the login ({words}): check the user, the password in the URL or in "
                 f"{PASSWORD_VARIABLE}, and the user's rights on the database"
             )
+        if code == CR.SSL_CONNECTION_ERROR:
+            return StoreError(
+                f"{self._settings}: no TLS ({words}): name its authority in the URL with ca=PATH, and its host by a name of the certificate"
+            )
         if code == ER.BAD_DB_ERROR:
             return StoreError(f"{self._settings}: {words}: make it with CREATE DATABASE, or name another in the URL")
         if code == ER.NET_PACKET_TOO_LARGE:
@@ -248,8 +252,10 @@ def _connect(settings: StoreSettings) -> Any:
         protection = {"ssl_mode": "REQUIRED" if settings.tls == Tls.REQUIRE else "VERIFY_IDENTITY"}
         if settings.ca:
             protection["ssl"] = {"ca": settings.ca}
+    # To this library, localhost means a socket at a place of its own choice.
+    host = "127.0.0.1" if settings.host == "localhost" else settings.host
     address: dict[str, Any] = (
-        {"unix_socket": settings.socket} if settings.socket else {"host": settings.host, "port": settings.port}
+        {"unix_socket": settings.socket} if settings.socket else {"host": host, "port": settings.port}
     )
     connection = MySQLdb.connect(
         user=settings.user,

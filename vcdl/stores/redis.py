@@ -214,6 +214,11 @@ class RedisStore(ServerStore):
                 f"{PASSWORD_VARIABLE}"
             ) from None
         except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
+            if "CERTIFICATE" in str(error).upper():
+                raise StoreError(
+                    f"{self._settings}: no TLS ({_words(error)}): name its authority in the URL with ca=PATH, and its host by a "
+                    "name of the certificate"
+                ) from None
             raise StoreUnavailable(f"{self._settings} cannot be reached ({_words(error)}): is Redis running?") from None
         except (exceptions.OutOfMemoryError, exceptions.ReadOnlyError) as error:
             raise StoreUnavailable(f"{self._settings} takes no writes ({_words(error)}): make room, or wait") from None
