@@ -35,10 +35,11 @@ _BUSY_TIMEOUT_S = 30
 class Journal:
     """Events of one job, appended once each and read in order."""
 
-    def __init__(self, url: str) -> None:
-        connect_args: dict[str, Any] = {"timeout": _BUSY_TIMEOUT_S} if url.startswith("sqlite") else {}
+    def __init__(self, url: str | sa.URL) -> None:
+        is_sqlite = sa.make_url(url).get_backend_name() == "sqlite"
+        connect_args: dict[str, Any] = {"timeout": _BUSY_TIMEOUT_S} if is_sqlite else {}
         self._engine = sa.create_engine(url, connect_args=connect_args)
-        if url.startswith("sqlite"):
+        if is_sqlite:
             sa.event.listen(self._engine, "connect", _prepare_sqlite)
         with self._mapped_errors():
             _METADATA.create_all(self._engine)
@@ -46,7 +47,7 @@ class Journal:
     @classmethod
     def at(cls, path: Path) -> Self:
         """The journal in an SQLite file, made when there is none. Raises JournalError."""
-        return cls(f"sqlite:///{path}")
+        return cls(sa.URL.create("sqlite", database=str(path)))
 
     def append(self, *events: Event, time_s: float | None = None) -> None:
         """Append events in one transaction; one whose key is there already is left out. Raises JournalError."""

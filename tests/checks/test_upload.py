@@ -1,8 +1,7 @@
 """Every way an upload can be wrong, each as a real file; and whatever bytes come, at worst they are refused."""
 
-import random
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vcdl.checks import Refusal, Refused, UploadCheck
@@ -345,7 +344,7 @@ def test_every_refusal_is_explained_to_operators() -> None:
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("good") / "update.h5"
     write_weights(path, vector(), HEADER.to_json())
     return path
@@ -360,3 +359,18 @@ def try_bytes(path: Path, data: bytes) -> None:
     assert header.workunit == WORKUNIT
     assert weights.shape == (SIZE,)
     assert np.isfinite(weights).all()
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.binary(max_size=2000))
+def test_random_bytes_are_refused(good: Path, data: bytes) -> None:
+    try_bytes(good.with_name("other.h5"), data)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_a_good_file_cut_anywhere_is_refused(good: Path, data: st.DataObject) -> None:
+    whole = good.read_bytes()
+    cut = good.with_name("other.h5")
+    cut.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
+    assert refusal(cut) == Refusal.UNREADABLE

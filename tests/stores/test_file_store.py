@@ -252,12 +252,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_real_disk_fills_up_and_is_freed_again(small_disk: Path) -> None:
     store = new_store(small_disk / "store", 100)
-    version = 0
     (small_disk / "other").write_bytes(b"x" * 40_000)
     with pytest.raises(StoreError, match="No space left on device"):
-        while version < 10_000:
-            store.fold([fold(version)])
-            version += 1
+        list(map(store.fold, ([fold(number)] for number in range(10_000))))
+    version = store.version()
     assert 10 < version < 10_000
     reopened = FileStore(small_disk / "store", 100)
     assert reopened.read()[0] == version

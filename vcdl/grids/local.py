@@ -143,8 +143,8 @@ class LocalGrid(Grid):
         deadline_s = time.time() + _QUIT_TIMEOUT_S
         while any(worker.workunit for worker in self._workers) and time.time() < deadline_s:
             for key, _ in self._selector.select(0.1):
-                worker = key.data
-                self._take_in(worker, *worker.hear())
+                if self._take_in(key.data, *key.data.hear()):
+                    self._remove(key.data)
 
     def close(self) -> None:
         """End all workers."""
@@ -225,10 +225,7 @@ class LocalGrid(Grid):
         self._selector.register(worker, selectors.EVENT_READ, worker)
 
     def _replace(self, worker: WorkerProcess, reason: str | None) -> None:
-        self._selector.unregister(worker)
-        self._workers.remove(worker)
-        status = worker.kill()
-        self._delivered.pop(worker.name, None)
+        status = self._remove(worker)
         if not worker.ready:
             self._deaths_at_start += 1
             if self._deaths_at_start >= _START_ATTEMPTS:
@@ -238,6 +235,13 @@ class LocalGrid(Grid):
                 )
         self._gave_up(worker, reason or f"its worker died ({_how_it_died(status)})")
         self._start_worker()
+
+    def _remove(self, worker: WorkerProcess) -> int:
+        """End a worker; returns its exit status."""
+        self._selector.unregister(worker)
+        self._workers.remove(worker)
+        self._delivered.pop(worker.name, None)
+        return worker.kill()
 
     def _hand_out(self) -> None:
         for worker in self._workers:

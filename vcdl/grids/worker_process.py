@@ -71,7 +71,8 @@ class WorkerProcess:
         with contextlib.suppress(OSError):
             self.process.kill()
         status = self.process.wait()
-        self.process.stdin.close()  # type: ignore[union-attr]
+        with contextlib.suppress(BrokenPipeError):  # a command that it did not live to read
+            self.process.stdin.close()  # type: ignore[union-attr]
         self.process.stdout.close()  # type: ignore[union-attr]
         return status
 

@@ -38,8 +38,8 @@ _UNCOMMITTED_S = 3600
 """How long chunks live that no script has made permanent; longer than any write takes."""
 _POLL_S = 0.002
 
-# KEYS: head, applied. ARGV: 1 old generation ("" none, "*" any), 2 new generation, 3 era, 4 version, 5 kept, 6 size, 7 chunk_bytes,
-# 8 chunks, 9 prefix of chunk keys, then three a record: subtask, version, the rest.
+# KEYS: head, applied, turn. ARGV: 1 old generation ("" none, "*" any), 2 new generation, 3 era, 4 version, 5 kept, 6 size, 7 chunk_bytes,
+# 8 chunks, 9 prefix of chunk keys, 10 who writes, and leaves its turn, then three a record: subtask, version, the rest.
 # Returns the version made, or −1: the head is another, or a subtask is recorded; −2: a new chunk is gone.
 _REPLACE = """
 local head = redis.call('HMGET', KEYS[1], 'generation', 'version', 'chunks', 'era')
@@ -50,35 +50,37 @@ elseif generation ~= ARGV[1] then
   return -1
 end
 local is_same_era = head[4] == ARGV[3]
-for i = 10, #ARGV, 3 do
+for i = 11, #ARGV, 3 do
   if is_same_era and redis.call('HEXISTS', KEYS[2], ARGV[i]) == 1 then return -1 end
 end
 local chunks = tonumber(ARGV[8])
 for i = 0, chunks - 1 do
   if redis.call('EXISTS', ARGV[9] .. ARGV[2] .. ':' .. i) == 0 then return -2 end
 end
-local count = (#ARGV - 9) / 3
+local count = (#ARGV - 10) / 3
 local shift = 0
 if ARGV[1] == '*' then shift = tonumber(head[2]) + count - tonumber(ARGV[4]) end
 local version = tonumber(ARGV[4]) + shift
 for i = 0, chunks - 1 do redis.call('PERSIST', ARGV[9] .. ARGV[2] .. ':' .. i) end
 if not is_same_era then redis.call('UNLINK', KEYS[2]) end
-for i = 10, #ARGV, 3 do
+for i = 11, #ARGV, 3 do
   local record = string.format('%d %s', tonumber(ARGV[i + 1]) + shift, ARGV[i + 2])
   redis.call('HSET', KEYS[2], ARGV[i], record)
 end
 redis.call('HSET', KEYS[1], 'generation', ARGV[2], 'era', ARGV[3], 'version', string.format('%d', version), 'kept', ARGV[5],
   'size', ARGV[6], 'chunk_bytes', ARGV[7], 'chunks', ARGV[8])
 for i = 0, tonumber(head[3] or '0') - 1 do redis.call('UNLINK', ARGV[9] .. generation .. ':' .. i) end
+if redis.call('GET', KEYS[3]) == ARGV[10] then redis.call('DEL', KEYS[3]) end
 return version
 """
 
-# KEYS: turn. ARGV: who wants it, for how many ms. A turn of one's own that a break of the connection left there is taken up again.
+# KEYS: turn, head. ARGV: who wants it, for how many ms. Returns the head, or nothing while it is another's.
+# A turn of one's own that a break of the connection left there is taken up again.
 _TAKE_TURN = """
 local holder = redis.call('GET', KEYS[1])
-if holder and holder ~= ARGV[1] then return 0 end
+if holder and holder ~= ARGV[1] then return false end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return 1
+return redis.call('HGETALL', KEYS[2])
 """
 
 # KEYS: turn. ARGV: whose it is.
@@ -93,6 +95,7 @@ class RedisStore(ServerStore):
         super().__init__(settings, job, size, chunk_bytes)
         self._prefix = f"vcdl:{{{job}}}:"
         self._name = fresh_name()
+        self._has_turn = False
         self._turn_s = 2.0 + size * 4 / 50e6
         """A fold of several uploads at the pace of a slow disk; who is slower is overtaken and folds again."""
         self._redis = _client(settings)
@@ -105,17 +108,7 @@ class RedisStore(ServerStore):
 
     def _head(self) -> Head | None:
         with self._translated():
-            fields: dict[bytes, bytes] = self._redis.hgetall(self._prefix + "head")
-        if not fields:
-            return None
-        return Head(
-            era=fields[b"era"].decode(),
-            generation=fields[b"generation"].decode(),
-            version=int(fields[b"version"]),
-            kept=int(fields[b"kept"]),
-            size=int(fields[b"size"]),
-            chunk_bytes=int(fields[b"chunk_bytes"]),
-        )
+            return _head_of(self._redis.hgetall(self._key("head")))
 
     @contextmanager
     def _snapshot(self) -> Iterator[Head | None]:
@@ -123,18 +116,26 @@ class RedisStore(ServerStore):
 
     @contextmanager
     def _turn(self) -> Iterator[Head | None]:
-        key = self._prefix + "turn"
-        wait_until = time.monotonic() + 2 * self._turn_s
-        with self._translated():
-            while not self._take_turn_script(keys=[key], args=[self._name, int(self._turn_s * 1000)]):
-                if time.monotonic() > wait_until:  # overtaken again and again: the script decides
-                    break
-                time.sleep(_POLL_S)
+        head = self._take_turn()
         try:
-            yield self._head()
+            yield head
         finally:
-            with suppress(StoreError), self._translated():  # a turn that cannot be given back expires
-                self._leave_turn_script(keys=[key], args=[self._name])
+            if self._has_turn:
+                with suppress(StoreError), self._translated():  # a turn that cannot be given back expires
+                    self._leave_turn_script(keys=[self._key("turn")], args=[self._name])
+                self._has_turn = False
+
+    def _take_turn(self) -> Head | None:
+        keys, arguments = [self._key("turn"), self._key("head")], [self._name, int(self._turn_s * 1000)]
+        give_up = time.monotonic() + 2 * self._turn_s
+        with self._translated():
+            while time.monotonic() < give_up:
+                fields: list[bytes] | None = self._take_turn_script(keys=keys, args=arguments)
+                if fields is not None:
+                    self._has_turn = True
+                    return _head_of(dict(zip(fields[::2], fields[1::2], strict=True)))
+                time.sleep(_POLL_S)
+        return self._head()  # overtaken again and again: the script decides
 
     def _load(self, head: Head, out: Vector) -> None:
         for number, chunk in enumerate(chunks(out, head.chunk_bytes)):
@@ -152,7 +153,7 @@ class RedisStore(ServerStore):
         if not subtasks:
             return {}
         with self._translated():
-            records: list[bytes | None] = self._redis.hmget(self._prefix + "applied", list(subtasks))
+            records: list[bytes | None] = self._redis.hmget(self._key("applied"), list(subtasks))
         return {
             subtask: _decode(subtask, record)
             for subtask, record in zip(subtasks, records, strict=True)
@@ -170,13 +171,16 @@ class RedisStore(ServerStore):
             new.size,
             new.chunk_bytes,
         ]
-        arguments += [chunk_count(new.size, new.chunk_bytes), self._prefix]
+        arguments += [chunk_count(new.size, new.chunk_bytes), self._prefix, self._name]
         for record in applied:
             arguments += [record.subtask, record.version, _encode(record)]
         self._write(new, vector)
         with self._translated():
-            made = int(self._replace_script(keys=[self._prefix + "head", self._prefix + "applied"], args=arguments))
+            made = int(
+                self._replace_script(keys=[self._key(name) for name in ("head", "applied", "turn")], args=arguments)
+            )
         if made >= 0:
+            self._has_turn = False
             return made
         self._discard(new)
         if made == -2:
@@ -188,9 +192,10 @@ class RedisStore(ServerStore):
 
     def _write(self, head: Head, vector: Vector) -> None:
         try:
-            for number, chunk in enumerate(chunks(vector, head.chunk_bytes)):
-                with self._translated():
-                    self._redis.set(self._chunk_key(head.generation, number), chunk, ex=_UNCOMMITTED_S)
+            with self._translated(), self._redis.pipeline(transaction=False) as pipeline:
+                for number, chunk in enumerate(chunks(vector, head.chunk_bytes)):
+                    pipeline.set(self._chunk_key(head.generation, number), chunk, ex=_UNCOMMITTED_S)
+                pipeline.execute()
         except StoreError:
             self._discard(head)  # at once: what failed may be the memory, and an hour is long then
             raise
@@ -199,6 +204,9 @@ class RedisStore(ServerStore):
         with suppress(StoreError), self._translated():
             for number in range(chunk_count(head.size, head.chunk_bytes)):
                 self._redis.unlink(self._chunk_key(head.generation, number))
+
+    def _key(self, name: str) -> str:
+        return self._prefix + name
 
     def _chunk_key(self, generation: str, number: int) -> str:
         return f"{self._prefix}{generation}:{number}"
@@ -253,6 +261,19 @@ def _client(settings: StoreSettings) -> Any:
         ssl_cert_reqs="required" if settings.tls == Tls.VERIFY else "none",
         ssl_check_hostname=settings.tls == Tls.VERIFY,
         ssl_ca_certs=settings.ca or None,
+    )
+
+
+def _head_of(fields: dict[bytes, bytes]) -> Head | None:
+    if not fields:
+        return None
+    return Head(
+        era=fields[b"era"].decode(),
+        generation=fields[b"generation"].decode(),
+        version=int(fields[b"version"]),
+        kept=int(fields[b"kept"]),
+        size=int(fields[b"size"]),
+        chunk_bytes=int(fields[b"chunk_bytes"]),
     )
 
 
