@@ -105,7 +105,7 @@ def test_a_disk_that_is_full_is_said_and_nothing_is_left(tmp_path: Path) -> None
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        preexec_fn=limit,  # noqa: PLW1509
+        preexec_fn=limit,
         timeout=200,
     )
     assert "check the disk's free space" in _error_line(done)

@@ -202,11 +202,11 @@ def test_a_subtask_that_fails_is_given_up_and_the_worker_or_its_successor_goes_o
 
 def test_a_worker_that_dies_after_its_work_has_done_its_work(new_grid: NewGrid, folder: RunFolder) -> None:
     grid = new_grid()
+    first = pids(grid)
     grid.submit([staged(folder, 0, "die after work")])
     (upload,) = outcomes(grid, 1)
     assert isinstance(upload, Uploaded)
     assert upload.path.read_text() == "weights"
-    first = pids(grid)
     wait_until(grid, lambda: pids(grid) != first)
     assert grid.claim() == [upload]
 

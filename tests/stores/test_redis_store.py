@@ -205,6 +205,21 @@ def test_a_server_that_evicts_what_was_just_written_cannot_spoil_the_weights(for
     assert store.read()[1].tobytes() == replayed(1).tobytes()
 
 
+def test_a_server_whose_disk_is_full_is_waited_for(forgetful: PrivateServer) -> None:
+    """It cannot save, and so takes no writes: the error that Redis calls MISCONF."""
+    store = created(forgetful.url)
+    client(forgetful).config_set("save", "1 1")
+    (forgetful.socket.parent / "dump.rdb").mkdir()  # what it would write
+    give_up = time.monotonic() + 20
+    with pytest.raises(StoreUnavailable, match=r"takes no writes now .*MISCONF"):  # noqa: PT012
+        for number in range(1000):
+            store.fold([fold(number)])
+            time.sleep(0.1)
+            assert time.monotonic() < give_up
+    version, vector = store.read()
+    assert vector.tobytes() == replayed(*range(version)).tobytes()
+
+
 # -- passwords
 
 

@@ -38,6 +38,10 @@ _UNCOMMITTED_S = 3600
 """How long chunks live that no script has made permanent; longer than any write takes."""
 _POLL_S = 0.002
 
+# How Redis begins its errors; redis-py has no class for most of them, and puts words of its own before them in a pipeline.
+_NOT_NOW = ("MISCONF", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN")
+_LOGIN = ("NOAUTH", "WRONGPASS", "NOPERM")
+
 # KEYS: head, applied, turn. ARGV: 1 old generation ("" none, "*" any), 2 new generation, 3 era, 4 version, 5 kept, 6 size, 7 chunk_bytes,
 # 8 chunks, 9 prefix of chunk keys, 10 who writes, and leaves its turn, then three a record: subtask, version, the rest.
 # Returns the version made, or −1: the head is another, or a subtask is recorded; −2: a new chunk is gone.
@@ -232,11 +236,11 @@ class RedisStore(ServerStore):
             raise StoreUnavailable(f"{self._settings} takes no writes ({_words(error)}): make room, or wait") from None
         except exceptions.RedisError as error:
             words = _words(error)
-            if words.startswith(("MISCONF", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN")):
+            if any(code in words for code in _NOT_NOW):
                 raise StoreUnavailable(
                     f"{self._settings} takes no writes now ({words}): see the server's log"
                 ) from None
-            if words.startswith(("NOAUTH", "WRONGPASS", "NOPERM")):
+            if any(code in words for code in _LOGIN):
                 raise StoreError(
                     f"{self._settings} wants a login ({words}): put it in the URL or the password in {PASSWORD_VARIABLE}"
                 ) from None
