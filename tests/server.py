@@ -8,7 +8,7 @@ import numpy as np
 from tests.memory_grid import Fuse, FusedJournal, FusedStore, MemoryGrid, trained
 from vcdl.assimilator import Assimilator
 from vcdl.checks import UploadCheck
-from vcdl.coordinator import EVERY_EPOCH, Coordinator, Plan, is_validated
+from vcdl.coordinator import EVERY_EPOCH, Coordinator, Plan
 from vcdl.events import EvaluationWanted, RunStarted, UpdateApplied, VersionEvaluated
 from vcdl.journal import Journal
 from vcdl.rules import Update, VcAsgd
@@ -77,8 +77,6 @@ class Server:
         if self.coordinator.finished:
             return
         self.journal.append(RunStarted(resumed=bool(earlier)))
-        if is_validated(self.disk.plan.validate_every, self.store.version()):
-            self.snapshots.keep_newest()
         self.generator.resubmit()
 
     def run_once(self) -> None:

@@ -1,9 +1,7 @@
 """A workunit is trained as its inputs say, can be stopped anywhere, and ends in one good update or a one-line reason."""
 
 import functools
-import resource
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from tests.client.workunit_folder import (
     with_training,
     write_workunit,
 )
+from tests.full_disk import files_limited_to
 from vcdl.client.batches import order_of
 from vcdl.client.checkpoint import CHECKPOINT_FILE
 from vcdl.client.host import Request
@@ -251,30 +250,19 @@ def test_weights_that_became_infinite_in_the_last_step_are_not_uploaded(tmp_path
     assert not (folder / "update.h5").exists()
 
 
-@pytest.fixture
-def limit_file_size() -> Iterator[None]:
-    """Restores what a test lowers to get the errors of a full disk."""
-    old = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, old)
-
-
-@pytest.mark.usefixtures("limit_file_size")
 def test_a_full_disk_costs_the_checkpoint_but_not_the_work(
     folder: Path, trainers: TrainerCache, undisturbed: Vector, caplog: pytest.LogCaptureFixture
 ) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
     host = ScriptedHost()
-    assert train_workunit(folder, host, trainers, checkpoint_every_s=0.0) is Outcome.DONE
+    with files_limited_to(10_000):
+        assert train_workunit(folder, host, trainers, checkpoint_every_s=0.0) is Outcome.DONE
     assert "no checkpoint could be written" in caplog.text
     assert host.checkpoints == 0
     np.testing.assert_array_equal(read_update(folder)[0], undisturbed)
 
 
-@pytest.mark.usefixtures("limit_file_size")
 def test_a_disk_too_full_for_the_update_is_an_error_that_leaves_nothing(folder: Path, trainers: TrainerCache) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (300, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-    with pytest.raises(OSError):
+    with files_limited_to(300), pytest.raises(OSError):
         train_workunit(folder, ScriptedHost(), trainers)
     assert not list(folder.glob("*update*"))
     assert not list(folder.glob(".*.tmp"))

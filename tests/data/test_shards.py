@@ -2,15 +2,13 @@
 
 import json
 import os
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.full_disk import files_limited_to
 from vcdl.data import Dataset, ShardFile, ensure_shards, read_split
 from vcdl.errors import RunFolderError
 from vcdl.job import DataSettings
@@ -94,7 +92,7 @@ def test_other_data_make_other_shards(tmp_path: Path) -> None:
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     folder = tmp_path / "shards"
-    with largest_file(300), pytest.raises(RunFolderError, match="make room or choose another folder"):
+    with files_limited_to(300), pytest.raises(RunFolderError, match="make room or choose another folder"):
         ensure_shards(folder, dataset(), settings(), seed=1)
     assert list(folder.iterdir()) == []
 
@@ -111,14 +109,3 @@ def test_a_read_only_folder_is_a_run_folder_error(tmp_path: Path) -> None:
     folder.mkdir(mode=0o500)
     with pytest.raises(RunFolderError, match="cannot write the shards"):
         ensure_shards(folder, dataset(), settings(), seed=1)
-
-
-@contextmanager
-def largest_file(size_bytes: int) -> Iterator[None]:
-    """The kernel refuses to write beyond this, as it does on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -37,7 +37,7 @@ def _lines(bench: "StoreBench") -> list[str]:
 
     lines = [f"ms per update of {grouped(bench.params)} weights, median of {bench.rounds}", ""]
     lines += [f"{'':<22}{'waiting':>8}{'ms':>10}{'/ naive':>10}{'/ floor':>10}"]
-    floor = bench.ms("memory floor", "")
+    floor = bench.ms("memory floor", "", WAITING)
     for row in bench.rows:
         naive = bench.ms("naive", row.store)
         ratios = [f"{row.ms_per_update / by:.2f}" if by else "" for by in (naive, floor)]

@@ -1,0 +1,30 @@
+"""`vcdl bench store`, with a model so small that only its parts are tested and no speed."""
+
+import json
+
+from click.testing import CliRunner
+
+from tests.store_servers import needs
+from vcdl.commands.bench import command
+from vcdl.stores.private_servers import MARIADB_PROGRAM, REDIS_PROGRAM
+
+
+def test_every_store_is_measured_beside_the_naive_loops_and_every_promise_is_judged() -> None:
+    needs(REDIS_PROGRAM)
+    needs(MARIADB_PROGRAM)
+    result = CliRunner().invoke(
+        command, ["store", "--params", "1000", "--rounds", "1", "--json"], catch_exceptions=False
+    )
+    measured = json.loads(result.stdout)
+    assert {(row["case"], row["store"], row["waiting"]) for row in measured["rows"]} == {
+        ("memory floor", "", 8), ("naive", "redis", 1), ("naive", "mysql", 1), ("strong", "file", 1), ("strong", "file", 8),
+        *((case, store, waiting) for case in ("strong", "eventual") for store in ("redis", "mysql") for waiting in (1, 8)),
+    }  # fmt: skip
+    assert all(row["ms_per_update"] > 0 for row in measured["rows"])
+    assert set(measured["updates_per_s"]) == {
+        f"{store} {servers}" for store in ("file", "redis", "mysql") for servers in (1, 2)
+    }
+    assert len(measured["targets"]) == 12
+    for target in measured["targets"]:
+        met = target["ratio"] <= target["limit"] if target["at_most"] else target["ratio"] >= target["limit"]
+        assert target["is_met"] == met
