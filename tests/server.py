@@ -41,6 +41,7 @@ class Disk:
         folder.model_file.write_text("{}")
         store = FusedStore(folder.store, SIZE)
         store.create(np.ones(SIZE, np.float32))
+        Snapshots(folder, store, "j", LAYOUT.fingerprint).keep_newest()  # every job begins with workunits made from it
         return cls(folder, MemoryGrid(folder.uploads, LAYOUT.fingerprint), plan)
 
 
@@ -62,7 +63,7 @@ class Server:
         )
         check = UploadCheck("j", LAYOUT, (10,) * disk.plan.shards, 1, initial_norm=3.0)
         every = disk.plan.validate_every
-        boundary = None if every == EVERY_EPOCH else Boundary(every, self.keep)
+        boundary = None if every == EVERY_EPOCH else Boundary(every, self.keep, self.snapshots.has)
         self.assimilator = Assimilator(self.grid, self.store, self.journal, check, RULE, boundary)
 
     def keep(self, version: int, vector: Vector) -> None:

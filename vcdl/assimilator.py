@@ -19,7 +19,9 @@ from vcdl.weights import Vector
 from vcdl.workunit import UpdateHeader, WorkunitName
 
 _FOLDED_AT_ONCE = 8
-"""Uploads held in memory at a time, beside the store's two vectors."""
+"""Uploads between one read and one write of the shared weights."""
+_HELD_BYTES = 256 << 20
+"""Fewer of large ones: so much is held in memory beside the store's vectors, or one upload."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,9 @@ class Assimilator:
         for failed in [outcome for outcome in outcomes if isinstance(outcome, GaveUp)]:
             self._conclude(failed.workunit, WorkunitFailed(failed.workunit, failed.reason))
         uploads = [outcome for outcome in outcomes if isinstance(outcome, Uploaded)]
-        for begin in range(0, len(uploads), _FOLDED_AT_ONCE):
-            batch = uploads[begin : begin + _FOLDED_AT_ONCE]
+        size = max(1, min(_FOLDED_AT_ONCE, _HELD_BYTES // (4 * self.check.layout.size or 1)))
+        for begin in range(0, len(uploads), size):
+            batch = uploads[begin : begin + size]
             self._fold([result for upload in batch if (result := self._read(upload)) is not None])
         return len(outcomes)
 

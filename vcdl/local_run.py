@@ -85,6 +85,7 @@ class LocalRun:
             journal.append(RunReopened())
         journal.append(RunStarted(resumed=bool(earlier)))
         self._show(generator.follow())
+        server.catch_up(coordinator.version)
         generator.resubmit()
         self._onlooker.phase("starting the workers")
         patience = Patience()

@@ -67,10 +67,20 @@ class ServerParts:
         check = UploadCheck(
             job.name, prepared.layout, prepared.shard_samples, job.training.local_epochs, prepared.initial_norm
         )
-        boundary = None if validate_every == EVERY_EPOCH else Boundary(validate_every, snapshots.keep)
+        boundary = None if validate_every == EVERY_EPOCH else Boundary(validate_every, snapshots.keep, snapshots.has)
         alpha = None if job.update.alpha == "var" else float(job.update.alpha)
         assimilator = Assimilator(results, store, journal, check, VcAsgd(alpha), boundary)
         return cls(store, snapshots, assimilator, folder, journal, prepared.layout.size)
+
+    def catch_up(self, version: int) -> int:
+        """Restore a store that went back behind the journal's `version` while nobody looked, or forgot everything; returns how many
+        updates were folded again. Raises StoreError.
+        """
+        try:
+            is_behind = self.store.version() < version
+        except StoreLost:
+            is_behind = True
+        return self.restore() if is_behind else 0
 
     def restore(self) -> int:
         """After StoreLost: put the weights back; returns how many updates were folded again. Raises StoreError."""

@@ -29,19 +29,23 @@ class Snapshots:
         except OSError as error:
             raise folder_error(self.folder.snapshots, error) from error
 
+    def has(self, version: int) -> bool:
+        """Whether a version is kept."""
+        return self.folder.snapshot(version).exists()
+
     def keep_newest(self, *, durable: bool = False) -> int:
         """Keep the newest version and say which it is. Raises RunFolderError, StoreError."""
         version = self.store.version()
-        if durable or not self.folder.snapshot(version).exists():
+        if durable or not self.has(version):
             version, vector = self.store.read()
             self.keep(version, vector, durable=durable)
         return version
 
     def ensure(self, version: int) -> None:
-        """Of a version whose server was killed between its commit and its snapshot: the newest weights stand in for it, which are
-        the same unless other servers went on meanwhile. Raises RunFolderError, StoreError.
+        """Of the newest version, when its server was killed between commit and snapshot; whoever folds next into it would have kept it
+        first. Raises RunFolderError, StoreError.
         """
-        if not self.folder.snapshot(version).exists():
+        if not self.has(version):
             self.keep(version, self.store.read()[1])
 
     def discard_all_but(self, versions: Collection[int]) -> None:

@@ -158,8 +158,24 @@ def read_weights(path: Path, size: int, out: Vector | None = None) -> tuple[Vect
             raise WeightsFileError(f"{path.name} holds {dataset.dtype}, expected float32")
         vector = np.empty(size, np.float32) if out is None else out
         if size:
-            dataset.read_direct(vector)
+            _read_into(vector, dataset, path)
         return vector, header
+
+
+def _read_into(vector: Vector, dataset: Any, path: Path) -> None:
+    """Fill `vector` from a plain dataset; past HDF5's copy of every block, which takes as long again as the reading."""
+    offset = dataset.id.get_offset()
+    if offset is None or not dataset.dtype.isnative:  # never written to: HDF5 knows the fill value
+        dataset.read_direct(vector)
+        return
+    rest = vector.view(np.uint8).data
+    with path.open("rb", buffering=0) as file:
+        file.seek(offset)
+        while len(rest):
+            count = file.readinto(rest)
+            if not count:
+                raise WeightsFileError(f"{path.name} ends {len(rest)} bytes before its weights do: cut short")
+            rest = rest[count:]
 
 
 @contextmanager

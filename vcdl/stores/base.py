@@ -49,6 +49,8 @@ class Boundary:
     every: int
     keep: Callable[[int, Vector], None]
     """(version, W), called before anybody can change W; on some stores a rare second call corrects the first."""
+    kept: Callable[[int], bool]
+    """Whether a version is kept: a server that was killed between its commit and `keep` leaves one out."""
 
 
 class Conflict(Exception):
@@ -137,6 +139,9 @@ def _fold(transaction: Transaction, folds: Sequence[Fold], boundary: Boundary | 
     known = dict(transaction.find([fold.subtask for fold in folds]))
     fresh: list[Applied] = []
     results: list[str] = []
+    is_fresh = any(fold.subtask not in known for fold in folds)
+    if is_fresh and boundary is not None and version % boundary.every == 0 and not boundary.kept(version):
+        boundary.keep(version, transaction.vector)
     for fold in folds:
         results.append(fold.subtask)
         if fold.subtask not in known:
