@@ -1,6 +1,8 @@
 """Weights as one flat vector, and the file they travel in."""
 
 import os
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,6 @@ import h5py
 import numpy as np
 import pytest
 
-from tests.full_disk import files_limited_to
 from vcdl.errors import WeightsFileError
 from vcdl.weights import (
     Layout,
@@ -29,6 +30,15 @@ def model() -> Any:
     keras = pytest.importorskip("keras")
     layers = [keras.layers.Dense(3), keras.layers.BatchNormalization(), keras.layers.Dense(2)]
     return keras.Sequential([keras.Input((4,)), *layers])
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """A disk on which no file can grow beyond 8 KiB."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 100_000])
@@ -59,7 +69,8 @@ def test_the_file_is_plain_hdf5_that_any_reader_opens(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "params.h5") as file:
         assert file["weights"].dtype == np.dtype("<f4")
         assert list(file["weights"]) == [1, 1, 1]
-        assert file.attrs["header"] == HEADER
+        assert file.attrs["header"].decode() == HEADER
+        assert list(file) == ["weights"]
 
 
 def test_a_strided_vector_is_written_in_its_own_order(tmp_path: Path) -> None:
@@ -67,9 +78,9 @@ def test_a_strided_vector_is_written_in_its_own_order(tmp_path: Path) -> None:
     assert list(read_weights(tmp_path / "params.h5", 5)[0]) == [9, 7, 5, 3, 1]
 
 
-def test_a_full_disk_leaves_the_old_file_and_nothing_half_written(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_old_file_and_nothing_half_written(tmp_path: Path, small_files: None) -> None:
     write_weights(tmp_path / "params.h5", np.ones(4, np.float32), HEADER)
-    with files_limited_to(8192), pytest.raises(OSError, match=r"."):
+    with pytest.raises(OSError, match=r"."):
         write_weights(tmp_path / "params.h5", np.zeros(100_000, np.float32), HEADER)
     assert [path.name for path in tmp_path.iterdir()] == ["params.h5"]
     assert list(read_weights(tmp_path / "params.h5", 4)[0]) == [1, 1, 1, 1]
@@ -107,15 +118,15 @@ def test_a_missing_file_and_a_model_of_another_size_are_named(tmp_path: Path) ->
     with pytest.raises(WeightsFileError, match="No such file"):
         read_weights(tmp_path / "params.h5", 3)
     write_weights(tmp_path / "params.h5", np.ones(3, np.float32), HEADER)
-    with pytest.raises(WeightsFileError, match=r"\(3,\).*\(4,\)"):
+    with pytest.raises(WeightsFileError, match="not a plain weights file of 4 float32 numbers"):
         read_weights(tmp_path / "params.h5", 4)
 
 
-def test_a_file_that_is_too_large_for_the_model_is_not_even_opened(tmp_path: Path) -> None:
+def test_of_a_file_that_is_too_large_only_the_begin_is_looked_at(tmp_path: Path) -> None:
     with (tmp_path / "params.h5").open("wb") as file:
         os.truncate(file.fileno(), 1 << 40)  # a terabyte of nothing
     for read in (read_header, read_weights):
-        with pytest.raises(WeightsFileError, match=r"1099511627776 bytes, 1048588 are allowed"):
+        with pytest.raises(WeightsFileError, match=r"\(1099511627776 bytes\) is not a plain weights file"):
             read(tmp_path / "params.h5", 3)
 
 

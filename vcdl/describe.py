@@ -13,7 +13,7 @@ from vcdl.workunit import INPUT_FILES, OUTPUT_FILE, Normalisation, Workunit
 if TYPE_CHECKING:
     from vcdl.job import Job
 
-_HDF5_BYTES = 6144
+_HDF5_BYTES = 500
 """Of a weights file beside its weights: HDF5's structures and the header."""
 _NPZ_BYTES = 500
 """Of a shard beside its samples: the two arrays' headers and the archive's directory."""

@@ -23,6 +23,7 @@ from vcdl.parameter_server import Patience, ServerParts
 from vcdl.prepared import Prepared, prepare
 from vcdl.run_folder import RunFolder
 from vcdl.server_pool import ServerPool
+from vcdl.stores.open import import_client_library, store_settings
 from vcdl.work_generator import WorkGenerator
 
 _WAIT_S = 0.1
@@ -43,6 +44,7 @@ class LocalRun:
 
         Raises a VcdlError when the run cannot go on; nothing that was assimilated is lost then.
         """
+        import_client_library(store_settings(self._job, self._folder))
         self._folder.create()
         self._folder.stop_request.unlink(missing_ok=True)
         with ExitStack() as closing:

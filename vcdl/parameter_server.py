@@ -80,7 +80,9 @@ class ServerParts:
             is_behind = self.store.version() < version
         except StoreLost:
             is_behind = True
-        return self.restore() if is_behind else 0
+        folded = self.restore() if is_behind else 0
+        self.assimilator.check.expect(self.store.read()[1])
+        return folded
 
     def restore(self) -> int:
         """After StoreLost: put the weights back; returns how many updates were folded again. Raises StoreError."""
@@ -90,9 +92,12 @@ class ServerParts:
 def _serve(folder: RunFolder) -> None:
     job, prepared, journal = load_frozen_job(folder.job_file), Prepared.read(folder), Journal.at(folder.journal_file)
     parts = ServerParts.of(folder, job, prepared, journal, UploadFolder(folder), job.validate_every)
-    patience = Patience()
+    patience, is_ready = Patience(), False
     while True:
         try:
+            if not is_ready:
+                parts.catch_up(0)
+                is_ready = True
             if not parts.assimilator.run_once():
                 time.sleep(_POLL_S)
             patience.reset()

@@ -91,6 +91,7 @@ def prepare(folder: RunFolder, job: "Job", onlooker: Onlooker) -> Prepared:
         return Prepared.read(folder)
     import numpy as np
 
+    from vcdl.checks import trained_norm
     from vcdl.client.model import load_model
     from vcdl.data import ensure_shards, load_dataset, normalisation_of, write_split
     from vcdl.models import build_model_json, check_model, initial_weights
@@ -123,7 +124,7 @@ def prepare(folder: RunFolder, job: "Job", onlooker: Onlooker) -> Prepared:
             has_test=dataset.x_test is not None,
             normalisation=normalisation,
             layout=layout,
-            initial_norm=float(np.linalg.norm(vector)),
+            initial_norm=trained_norm(vector, layout),
             store_key=store_key,
         )
         prepared.write(folder)

@@ -1,8 +1,9 @@
 """A model's weights as one flat float32 vector with its layout, and the HDF5 file they travel in.
 
 The file, for `params.h5` and `update.h5` alike: one contiguous dataset `weights`, little-endian float32 of shape (n,), and
-one text attribute `header` (JSON, at most 64 KiB). Nothing in it can be executed, and everything is checked before memory is
-taken for it. Server and client both import this file: NumPy and h5py only, Keras models are touched by their public methods.
+one text attribute `header` (JSON, at most 60 000 bytes), in the one form that vcdl.hdf5_form makes. Nothing in it can be executed,
+and everything is checked before memory is taken for it. Server and client both import this file: NumPy only, Keras models are
+touched by their public methods.
 """
 
 import hashlib
@@ -12,22 +13,20 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, Self
 
-import h5py
 import numpy as np
 import numpy.typing as npt
 
 from vcdl.errors import WeightsFileError
+from vcdl.hdf5_form import HEADER_LIMIT_BYTES, PREFIX_LIMIT_BYTES, header_of, prefix
 
 Vector = npt.NDArray[np.float32]
 
 _FORMAT = 1
-_DATASET = "weights"
-_HEADER_LIMIT_BYTES = 60_000
-_OVERHEAD_BYTES = 1 << 20
-"""HDF5's own structures take a few KiB; a file that is larger than its vector by more than this holds something else."""
+_FLOAT32 = np.dtype("<f4")
 
 
 @dataclass(frozen=True)
@@ -119,20 +118,18 @@ def write_weights(path: Path, vector: Vector, header: str, *, durable: bool = Fa
 
     `durable` also waits until the disk has it. Raises OSError (a full disk, a read-only folder) and leaves nothing behind.
     """
-    if len(header.encode()) > _HEADER_LIMIT_BYTES:
+    text = header.encode()
+    if len(text) > HEADER_LIMIT_BYTES:
         raise ValueError("the header of a weights file is limited to 60 000 bytes")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with h5py.File(temporary, "w", libver="latest") as file:
-            file.attrs["header"] = header
-            file.create_dataset(_DATASET, data=np.ascontiguousarray(vector, "<f4"))
-        if durable:
-            with temporary.open("rb") as written:
-                os.fsync(written.fileno())
+        with temporary.open("wb") as file:
+            file.write(prefix(text, vector.size))
+            file.write(np.ascontiguousarray(vector, _FLOAT32).data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
-    except RuntimeError as error:  # how h5py reports a failed flush on close
-        temporary.unlink(missing_ok=True)
-        raise OSError(f"cannot write {path}: {error}") from error
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -140,77 +137,44 @@ def write_weights(path: Path, vector: Vector, header: str, *, durable: bool = Fa
 
 def read_header(path: Path, size: int) -> str:
     """The header of a weights file of `size` numbers, without reading those. Raises WeightsFileError."""
-    with _opened(path, size) as file:
-        return _header(file)
+    with _opened(path, size) as (_, header):
+        return header
 
 
 def read_weights(path: Path, size: int, out: Vector | None = None) -> tuple[Vector, str]:
     """Read a weights file that must hold exactly `size` float32 numbers; returns the vector and its header.
 
-    File size, links, layout on disk, dtype and shape are checked before anything is allocated. Raises WeightsFileError.
+    The file's size and all its bytes but the weights are checked before anything is allocated. Raises WeightsFileError.
     """
-    with _opened(path, size) as file:
-        header = _header(file)
-        dataset = _dataset(file)
-        if dataset.shape != (size,):
-            raise WeightsFileError(f"{path.name} holds weights of shape {dataset.shape}, the model has ({size},)")
-        if dataset.dtype != np.dtype("<f4"):
-            raise WeightsFileError(f"{path.name} holds {dataset.dtype}, expected float32")
+    with _opened(path, size) as (file, header):
         vector = np.empty(size, np.float32) if out is None else out
-        if size:
-            _read_into(vector, dataset, path)
-        return vector, header
-
-
-def _read_into(vector: Vector, dataset: Any, path: Path) -> None:
-    """Fill `vector` from a plain dataset; past HDF5's copy of every block, which takes as long again as the reading."""
-    offset = dataset.id.get_offset()
-    if offset is None or not dataset.dtype.isnative:  # never written to: HDF5 knows the fill value
-        dataset.read_direct(vector)
-        return
-    rest = vector.view(np.uint8).data
-    with path.open("rb", buffering=0) as file:
-        file.seek(offset)
-        while len(rest):
-            count = file.readinto(rest)
-            if not count:
-                raise WeightsFileError(f"{path.name} ends {len(rest)} bytes before its weights do: cut short")
-            rest = rest[count:]
+        missing_bytes = vector.nbytes - file.readinto(vector.view(np.uint8).data)
+        if missing_bytes:
+            raise WeightsFileError(f"{path.name} lost {missing_bytes} bytes while it was read")
+    if not _FLOAT32.isnative:
+        vector.byteswap(inplace=True)
+    return vector, header
 
 
 @contextmanager
-def _opened(path: Path, size: int) -> Iterator[h5py.File]:
-    """Open a weights file whose size allows for `size` numbers; all that h5py raises on a damaged one becomes our own error."""
-    limit_bytes = size * 4 + _OVERHEAD_BYTES
+def _opened(path: Path, size: int) -> Iterator[tuple[BufferedReader, str]]:
+    """A weights file of `size` numbers, at the first of them, and its header."""
     try:
-        size_bytes = path.stat().st_size
-        if size_bytes > limit_bytes:
-            raise WeightsFileError(f"{path.name} has {size_bytes} bytes, {limit_bytes} are allowed for this model")
-        # HDF5's own lock would collide with ours: a parameter server holds the upload it works on by a lock on the file.
-        with h5py.File(path, "r", locking=False) as file:
-            yield file
-    except (OSError, RuntimeError, LookupError, TypeError, ValueError, ArithmeticError, MemoryError) as error:
-        cause = " ".join(str(error).split())  # HDF5 speaks in several lines
-        raise WeightsFileError(f"{path.name} is not a whole weights file ({cause}): cut short or damaged") from error
-
-
-def _header(file: h5py.File) -> str:
-    attribute = file.attrs.get_id("header")
-    if attribute.shape != () or attribute.get_storage_size() > _HEADER_LIMIT_BYTES:
-        raise WeightsFileError("the header of the weights file is too large")
-    header = file.attrs["header"]
-    if not isinstance(header, str) or len(header) > _HEADER_LIMIT_BYTES:
-        raise WeightsFileError("the header of the weights file is not a short text")
-    return header
-
-
-def _dataset(file: h5py.File) -> Any:
-    """The weights' dataset, when it is plain: no link out of the file, no external storage, no filter."""
-    if not isinstance(file.get(_DATASET, getlink=True), h5py.HardLink):
-        raise WeightsFileError("the weights file has no weights of its own")
-    dataset = file[_DATASET]
-    if not isinstance(dataset, h5py.Dataset):
-        raise WeightsFileError("`weights` in the weights file is not a dataset")
-    if dataset.chunks is not None or dataset.external is not None or dataset.is_virtual:
-        raise WeightsFileError("the weights are not stored plainly (chunks, filters or external storage)")
-    return dataset
+        with path.open("rb") as file:
+            start = file.read(PREFIX_LIMIT_BYTES)
+            text = header_of(start)
+            expected = prefix(text, size)
+            whole_bytes, size_bytes = len(expected) + 4 * size, os.fstat(file.fileno()).st_size
+            if not start.startswith(expected):
+                raise WeightsFileError(
+                    f"{path.name} ({size_bytes} bytes) is not a plain weights file of {size} float32 numbers: "
+                    "cut short, damaged, or of another model"
+                )
+            if size_bytes != whole_bytes:
+                raise WeightsFileError(
+                    f"{path.name} has {size_bytes} bytes, its header says {whole_bytes}: cut short or damaged"
+                )
+            file.seek(len(expected))
+            yield file, text.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise WeightsFileError(f"{path.name} cannot be read ({error})") from error

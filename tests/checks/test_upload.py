@@ -145,13 +145,13 @@ def test_the_first_uploads_are_measured_by_the_initial_weights(upload: Path) -> 
 
 def test_later_ones_by_those_accepted_lately(upload: Path) -> None:
     check = new_check()
-    for norm in (2.0, 3.0, 4.0):
+    for norm in (20.0, 30.0, 40.0):
         write_weights(upload, of_norm(norm), HEADER.to_json())
         check.read(upload, WORKUNIT)
-    write_weights(upload, of_norm(31.0), HEADER.to_json())
+    write_weights(upload, of_norm(310.0), HEADER.to_json())
     for _ in range(5):
         assert refusal(upload, check) == Refusal.NORM_TOO_LARGE, "the refused ones are no measure"
-    write_weights(upload, of_norm(29.0), HEADER.to_json())
+    write_weights(upload, of_norm(290.0), HEADER.to_json())
     check.read(upload, WORKUNIT)
 
 
@@ -374,3 +374,32 @@ def test_a_good_file_cut_anywhere_is_refused(good: Path, data: st.DataObject) ->
     cut = good.with_name("other.h5")
     cut.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
     assert refusal(cut) == Refusal.UNREADABLE
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_a_good_file_with_more_behind_it_is_refused(good: Path, data: st.DataObject) -> None:
+    longer = good.with_name("other.h5")
+    longer.write_bytes(good.read_bytes() + data.draw(st.binary(min_size=1, max_size=500)))
+    assert refusal(longer) == Refusal.UNREADABLE
+
+
+@settings(max_examples=1000, deadline=None)
+@given(data=st.data())
+def test_flipped_bytes_are_refused_unless_they_change_nothing_but_a_weight(good: Path, data: st.DataObject) -> None:
+    whole = bytearray(good.read_bytes())
+    before = bytes(whole)
+    for place in data.draw(st.lists(st.integers(0, len(whole) - 1), min_size=1, max_size=4)):
+        whole[place] ^= data.draw(st.integers(1, 255))
+    flipped = good.with_name("other.h5")
+    try_bytes(flipped, bytes(whole))
+    if whole[: -SIZE * 4] != before[: -SIZE * 4]:
+        assert refusal(flipped) == Refusal.UNREADABLE
+
+
+def test_every_single_byte_before_the_weights_is_checked(good: Path) -> None:
+    whole = good.read_bytes()
+    other = good.with_name("other.h5")
+    for place in range(len(whole) - SIZE * 4):
+        other.write_bytes(whole[:place] + bytes((whole[place] ^ 0x01,)) + whole[place + 1 :])
+        assert refusal(other) == Refusal.UNREADABLE, place

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.end_to_end.vcdl_process import vcdl
+from tests.end_to_end.vcdl_process import environment, vcdl
 
 GOOD = "name: bad\nmodel: {builtin: mlp}\ndata: {dataset: digits, shards: 2}\n"
 
@@ -105,6 +105,7 @@ def test_a_disk_that_is_full_is_said_and_nothing_is_left(tmp_path: Path) -> None
         cwd=tmp_path,
         capture_output=True,
         text=True,
+        env=environment(),
         preexec_fn=limit,
         timeout=200,
     )

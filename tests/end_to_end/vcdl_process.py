@@ -19,10 +19,20 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 PATIENCE_S = 120.0
 
 
+def environment() -> dict[str, str]:
+    """Without what other tests have set in this process: who sets this variable sees what TensorFlow prints."""
+    return {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+
+
 def vcdl(*arguments: object, cwd: Path | None = None, timeout_s: float = 280) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "vcdl", *map(str, arguments)], capture_output=True, text=True, cwd=cwd, timeout=timeout_s
+        [sys.executable, "-m", "vcdl", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=timeout_s,
+        env=environment(),
     )
 
 
@@ -33,6 +43,7 @@ def vcdl_in_background(*arguments: object) -> "subprocess.Popen[str]":
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        env=environment(),
     )
 
 

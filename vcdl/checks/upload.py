@@ -7,6 +7,7 @@ from statistics import median
 
 import numpy as np
 
+from vcdl.checks.norm import trained_norm
 from vcdl.checks.refusal import Refusal, Refused
 from vcdl.errors import WeightsFileError, WorkunitError
 from vcdl.weights import Layout, Vector, read_header, read_weights
@@ -46,6 +47,10 @@ class UploadCheck:
         self._check_vector(vector)
         return header, vector
 
+    def expect(self, vector: Vector) -> None:
+        """Take shared weights, shape (n,), as the measure of norms: those a resumed job goes on from."""
+        self._norms.append(trained_norm(vector, self.layout))
+
     def _check_header(self, header: UpdateHeader, name: WorkunitName, workunit: str) -> None:
         if header.job != self.job:
             raise Refused(Refusal.WRONG_JOB, f"made for the job {header.job!r}, this one is {self.job!r}")
@@ -62,12 +67,11 @@ class UploadCheck:
             raise Refused(Refusal.BAD_COUNTERS, f"fraction {header.fraction}, training time {header.train_s} s")
 
     def _check_vector(self, vector: Vector) -> None:
-        # One pass: the sum of squares is finite only when every weight is (and none is absurdly large).
-        with np.errstate(over="ignore", invalid="ignore"):
-            norm = float(np.sqrt(np.dot(vector, vector)))
+        norm = trained_norm(vector, self.layout)
         if not np.isfinite(norm):
             raise Refused(Refusal.NOT_FINITE, "NaN, infinity or numbers near the end of float32 among the weights")
-        usual = median(self._norms) if self._norms else max(self.initial_norm, 1.0)
+        # Weights of 1 on average are never suspicious: a model may begin at zero.
+        usual = max(median(self._norms) if self._norms else self.initial_norm, self.layout.size**0.5)
         if norm > _NORM_FACTOR * usual:
             raise Refused(Refusal.NORM_TOO_LARGE, f"norm {norm:.4g}, updates lately had {usual:.4g}")
         self._norms.append(norm)

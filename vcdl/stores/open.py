@@ -18,6 +18,14 @@ def store_settings(job: "Job", folder: RunFolder) -> StoreSettings:
     return StoreSettings.parse(url, job.store.consistency, os.environ)
 
 
+def import_client_library(settings: StoreSettings) -> None:
+    """Load the service's library before TensorFlow: the TLS libraries of MariaDB and TensorFlow share a process only in this order,
+    in the other one the first TLS connection is a segmentation fault.
+    """
+    if settings.service == Service.MYSQL:
+        import vcdl.stores.mysql  # noqa: F401
+
+
 def open_store(settings: StoreSettings, job: str, size: int) -> WeightStore:
     """The weights of `job`, a vector of `size` float32, in the store of `settings`. Nothing is connected yet.
 

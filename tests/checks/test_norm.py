@@ -1,0 +1,24 @@
+"""What the checks measure a vector's length by."""
+
+import numpy as np
+import pytest
+
+from vcdl.checks import trained_norm
+from vcdl.weights import Layout, Variable
+
+LAYOUT = Layout(
+    (Variable("dense/kernel", (2,), 0), Variable("bn/moving_variance", (2,), 2), Variable("out/bias", (1,), 4))
+)
+
+
+def test_the_statistics_of_batch_normalisation_do_not_count() -> None:
+    vector = np.array([3, 0, 1e6, 1e6, 4], np.float32)
+    assert trained_norm(vector, LAYOUT) == 5
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", range(5))
+def test_one_number_that_is_not_finite_shows_wherever_it_is(bad: float, place: int) -> None:
+    vector = np.ones(5, np.float32)
+    vector[place] = bad
+    assert not np.isfinite(trained_norm(vector, LAYOUT))

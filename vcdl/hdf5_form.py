@@ -1,0 +1,123 @@
+"""The one form of HDF5 file that VCDL writes and reads: a text attribute `header` and one float32 dataset `weights`.
+
+All bytes before the weights follow from the header and the number of weights. A writer makes them here; a reader makes them
+again and compares, so that no byte of an upload reaches the HDF5 library, whose C code crashes and hangs on hostile files. Any
+HDF5 tool opens such a file. Layout after the HDF5 File Format Specification, version 3.0 (superblock version 2, HDF5 ≥ 1.8):
+
+    superblock (48 bytes) │ object header of the root group │ object header of `weights` │ padding to 8 │ n float32
+"""
+
+import struct
+
+HEADER_LIMIT_BYTES = 60_000
+"""An attribute must fit into a message of an object header, 64 KiB."""
+PREFIX_LIMIT_BYTES = HEADER_LIMIT_BYTES + 1024
+
+_UNDEFINED = b"\xff" * 8
+_SUPERBLOCK_BYTES = 48
+_ROOT_SIZE_AT = _SUPERBLOCK_BYTES + 6
+"""Where the root group's object header says how long its messages are."""
+_FLOAT32 = struct.pack("<B3BI2H4BI", 0x11, 0x20, 0x1F, 0x00, 4, 0, 32, 23, 8, 0, 23, 127)
+_SCALAR = bytes((2, 0, 0, 0))
+
+
+def prefix(header: bytes, size: int) -> bytes:
+    """Everything in front of the weights of a file with this header (UTF-8, 1 to HEADER_LIMIT_BYTES bytes) and `size` weights."""
+    dataset_at = _SUPERBLOCK_BYTES + _header_bytes(_root_messages(header, 0))
+    data_at = -(-(dataset_at + _header_bytes(_dataset_messages(size, 0))) // 8) * 8
+    root = _object_header(_root_messages(header, dataset_at))
+    dataset = _object_header(_dataset_messages(size, data_at))
+    return (_superblock(data_at + 4 * size) + root + dataset).ljust(data_at, b"\x00")
+
+
+def header_of(start: bytes) -> bytes:
+    """The header in the first PREFIX_LIMIT_BYTES of a file that `prefix` made; of another one, any HEADER_LIMIT_BYTES or fewer."""
+    messages_bytes = int.from_bytes(start[_ROOT_SIZE_AT : _ROOT_SIZE_AT + 4], "little")
+    end = _ROOT_SIZE_AT + 4 + messages_bytes
+    begin = _ROOT_SIZE_AT + 4 + sum(len(message) for message in _root_messages(b"", 0))
+    return start[begin:end][:HEADER_LIMIT_BYTES]
+
+
+def _superblock(end_of_file: int) -> bytes:
+    fixed = b"\x89HDF\r\n\x1a\n" + bytes((2, 8, 8, 0))
+    addresses = struct.pack("<Q8sQQ", 0, _UNDEFINED, end_of_file, _SUPERBLOCK_BYTES)
+    return _checked(fixed + addresses)
+
+
+def _root_messages(header: bytes, dataset_at: int) -> tuple[bytes, ...]:
+    link = b"\x01\x00\x07weights" + struct.pack("<Q", dataset_at)
+    text_type = struct.pack("<B3BI", 0x13, 0x11, 0, 0, len(header))  # null-padded UTF-8
+    sizes = struct.pack("<BBHHHB", 3, 0, len(b"header\x00"), len(text_type), len(_SCALAR), 1)
+    attribute = sizes + b"header\x00" + text_type + _SCALAR + header
+    return (
+        _message(0x02, bytes(2) + _UNDEFINED + _UNDEFINED),  # link info
+        _message(0x0A, bytes(2)),  # group info
+        _message(0x06, link),
+        _message(0x0C, attribute),
+    )
+
+
+def _dataset_messages(size: int, data_at: int) -> tuple[bytes, ...]:
+    address = struct.pack("<Q", data_at) if size else _UNDEFINED
+    return (
+        _message(0x01, struct.pack("<4BQ", 2, 1, 0, 1, size)),  # dataspace: one dimension
+        _message(0x03, _FLOAT32, flags=1),  # datatype, constant
+        _message(0x05, b"\x03\x0a"),  # fill value: none
+        _message(0x08, b"\x03\x01" + address + struct.pack("<Q", 4 * size)),  # layout: contiguous
+    )
+
+
+def _message(kind: int, data: bytes, flags: int = 0) -> bytes:
+    return struct.pack("<BHB", kind, len(data), flags) + data
+
+
+def _header_bytes(messages: tuple[bytes, ...]) -> int:
+    return sum(len(message) for message in messages) + 14
+
+
+def _object_header(messages: tuple[bytes, ...]) -> bytes:
+    data = b"".join(messages)
+    return _checked(b"OHDR\x02\x02" + struct.pack("<I", len(data)) + data)
+
+
+def _checked(data: bytes) -> bytes:
+    return data + struct.pack("<I", _lookup3(data))
+
+
+def _lookup3(data: bytes) -> int:
+    """Bob Jenkins' `hashlittle` (lookup3.c, 2006) with initial value 0: HDF5's checksum of its own structures."""
+    mask = 0xFFFFFFFF
+    x: int
+    y: int
+    z: int
+    a = b = c = (0xDEADBEEF + len(data)) & mask
+    if not data:
+        return c
+    whole = (len(data) - 1) // 12
+    for x, y, z in struct.iter_unpack("<III", data[: 12 * whole]):
+        a, b, c = (a + x) & mask, (b + y) & mask, (c + z) & mask
+        a = ((a - c) & mask) ^ _rotated(c, 4)
+        c = (c + b) & mask
+        b = ((b - a) & mask) ^ _rotated(a, 6)
+        a = (a + c) & mask
+        c = ((c - b) & mask) ^ _rotated(b, 8)
+        b = (b + a) & mask
+        a = ((a - c) & mask) ^ _rotated(c, 16)
+        c = (c + b) & mask
+        b = ((b - a) & mask) ^ _rotated(a, 19)
+        a = (a + c) & mask
+        c = ((c - b) & mask) ^ _rotated(b, 4)
+        b = (b + a) & mask
+    x, y, z = struct.unpack("<III", data[12 * whole :].ljust(12, b"\x00"))
+    a, b, c = (a + x) & mask, (b + y) & mask, (c + z) & mask
+    c = ((c ^ b) - _rotated(b, 14)) & mask
+    a = ((a ^ c) - _rotated(c, 11)) & mask
+    b = ((b ^ a) - _rotated(a, 25)) & mask
+    c = ((c ^ b) - _rotated(b, 16)) & mask
+    a = ((a ^ c) - _rotated(c, 4)) & mask
+    b = ((b ^ a) - _rotated(a, 14)) & mask
+    return ((c ^ b) - _rotated(b, 24)) & mask
+
+
+def _rotated(value: int, bits: int) -> int:
+    return ((value << bits) | (value >> (32 - bits))) & 0xFFFFFFFF
