@@ -1,8 +1,6 @@
 """Weights as one flat vector, and the file they travel in."""
 
 import os
-import resource
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
+from tests.full_disk import files_limited_to
 from vcdl.errors import WeightsFileError
 from vcdl.weights import (
     Layout,
@@ -30,15 +29,6 @@ def model() -> Any:
     keras = pytest.importorskip("keras")
     layers = [keras.layers.Dense(3), keras.layers.BatchNormalization(), keras.layers.Dense(2)]
     return keras.Sequential([keras.Input((4,)), *layers])
-
-
-@pytest.fixture
-def small_files() -> Iterator[None]:
-    """A disk on which no file can grow beyond 8 KiB."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 100_000])
@@ -78,9 +68,9 @@ def test_a_strided_vector_is_written_in_its_own_order(tmp_path: Path) -> None:
     assert list(read_weights(tmp_path / "params.h5", 5)[0]) == [9, 7, 5, 3, 1]
 
 
-def test_a_full_disk_leaves_the_old_file_and_nothing_half_written(tmp_path: Path, small_files: None) -> None:
+def test_a_full_disk_leaves_the_old_file_and_nothing_half_written(tmp_path: Path) -> None:
     write_weights(tmp_path / "params.h5", np.ones(4, np.float32), HEADER)
-    with pytest.raises(OSError, match=r"."):
+    with files_limited_to(8192), pytest.raises(OSError, match=r"."):
         write_weights(tmp_path / "params.h5", np.zeros(100_000, np.float32), HEADER)
     assert [path.name for path in tmp_path.iterdir()] == ["params.h5"]
     assert list(read_weights(tmp_path / "params.h5", 4)[0]) == [1, 1, 1, 1]
