@@ -21,9 +21,9 @@ from tests.end_to_end.vcdl_process import (
     workers,
 )
 
-EPOCHS, SHARDS = 12, 8
+EPOCHS, SHARDS = 60, 8
 LONG = ["--set", f"stop.epochs={EPOCHS}", "--set", "stop.target_accuracy=null", "--set", f"data.shards={SHARDS}"]
-"""Some hundred subtasks: time enough to interrupt them."""
+"""Nearly five hundred subtasks, some forty a second on a quiet machine: time enough to interrupt them."""
 
 
 @pytest.fixture
