@@ -4,9 +4,7 @@
 its snapshot. It may be killed and started again at any moment, and ends when its standard input closes.
 """
 
-import os
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from vcdl.errors import VcdlError
 from vcdl.events import EvaluationWanted, VersionEvaluated
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
+from vcdl.orphan import end_with_parent
 from vcdl.prepared import Prepared
 from vcdl.run_folder import RunFolder
 from vcdl.weights import assign, read_weights
@@ -96,14 +95,9 @@ def _sample(count: int, samples: int | str, seed: int) -> Any:
     return np.sort(np.random.default_rng([seed, count]).permutation(count)[:samples])
 
 
-def _exit_with_parent() -> None:
-    sys.stdin.buffer.read()
-    os._exit(0)
-
-
 def main(path: str) -> int:
     """Evaluate until the standard input closes."""
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    end_with_parent()
     try:
         folder = RunFolder.existing(Path(path))
         evaluator = Evaluator(folder, load_frozen_job(folder.job_file))

@@ -4,9 +4,7 @@
 weights and writes the journal, until its standard input closes. Any number may run, and each may be killed at any moment.
 """
 
-import os
 import sys
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +15,7 @@ from vcdl.coordinator import EVERY_EPOCH
 from vcdl.errors import StoreLost, StoreUnavailable, VcdlError
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
+from vcdl.orphan import end_with_parent
 from vcdl.prepared import Prepared
 from vcdl.recovery import restore_store
 from vcdl.rules import VcAsgd
@@ -110,14 +109,9 @@ def _serve(folder: RunFolder) -> None:
             parts.restore()
 
 
-def _exit_with_parent() -> None:
-    sys.stdin.buffer.read()
-    os._exit(0)
-
-
 def main(path: str) -> int:
     """Serve until the standard input closes."""
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    end_with_parent()
     try:
         _serve(RunFolder.existing(Path(path)))
     except VcdlError as error:
