@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from vcdl.events import Event, WorkunitSent
-from vcdl.grids.base import GaveUp, Grid, Outcome, Staged, Uploaded
+from vcdl.grids.base import GaveUp, Grid, Outcome, Results, Staged, Uploaded
 from vcdl.journal import Journal
 from vcdl.stores import Applied, Boundary, FileStore, Fold
 from vcdl.weights import Vector, write_weights
@@ -32,7 +32,7 @@ class Fuse:
 
 
 @dataclass
-class MemoryGrid(Grid):
+class MemoryGrid(Grid, Results):
     """Keeps what a grid must keep; clients bring uploads when a test says so."""
 
     uploads: Path

@@ -37,6 +37,7 @@ from vcdl.events import (
     UpdateRefused,
     UpdateSuperseded,
     VersionEvaluated,
+    WorkunitCancelled,
     WorkunitCreated,
     WorkunitFailed,
     WorkunitSent,
@@ -76,6 +77,10 @@ def applied(version: int, *at: int) -> UpdateApplied:
 
 def failed(*at: int) -> WorkunitFailed:
     return WorkunitFailed(w(*at), "its worker died")
+
+
+def cancelled(*at: int) -> WorkunitCancelled:
+    return WorkunitCancelled(w(*at))
 
 
 def refused(*at: int) -> UpdateRefused:
@@ -236,6 +241,12 @@ CASES: dict[str, tuple[Plan, list[Event], int, list[Action]]] = {
         [created(1, 0), failed(1, 0), created(1, 0, 1), refused(1, 0, 1), created(1, 0, 2), failed(1, 0, 2)],
         1,
         [Stop(StopReason.SUBTASK_FAILED)],
+    ),
+    "what was taken back is made again, and was no try": (
+        ROLLING,
+        [e for attempt in range(4) for e in (created(1, 0, attempt), cancelled(1, 0, attempt))],
+        1,
+        [Create(1, 0, 4, None)],
     ),
     "a failure of something that was never out changes nothing": (ROLLING, [failed(1, 0)], 1, [Create(1, 0, 0, None)]),
     "a late upload of a lost attempt spares the retry": (

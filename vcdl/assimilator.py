@@ -4,14 +4,12 @@ One result walks grid → check → store → journal → done. Killed between a
 knows that it has it, and the journal row that is missing is written from the store's record.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from vcdl.checks import Refused, UploadCheck
-from vcdl.events import Event, UpdateApplied, UpdateRefused, UpdateSuperseded, WorkunitFailed
-from vcdl.grids.base import GaveUp, Outcome, Uploaded
+from vcdl.events import Event, UpdateApplied, UpdateRefused, UpdateSuperseded, WorkunitCancelled, WorkunitFailed
+from vcdl.grids.base import GaveUp, Results, Uploaded
 from vcdl.journal import Journal
 from vcdl.rules import Rule, Update
 from vcdl.stores import Applied, Boundary, Fold, WeightStore
@@ -32,18 +30,6 @@ class _Checked:
     weights: Vector
 
 
-class Results(Protocol):
-    """Where results come from: a grid, or a folder that several servers share."""
-
-    def claim(self) -> Sequence[Outcome]:
-        """Results that have come and are not done, for this server alone."""
-        ...
-
-    def done(self, workunit: str, version: int | None = None) -> None:
-        """It is in store and journal; `version`: that the upload made, when it was applied."""
-        ...
-
-
 @dataclass(frozen=True)
 class Assimilator:
     """Folds the uploads of one job; at a `boundary` the version is kept, to be evaluated as it is."""
@@ -61,8 +47,9 @@ class Assimilator:
         Raises StoreUnavailable, StoreLost, StoreError, JournalError: call again when it is mended, nothing is lost or done twice.
         """
         outcomes = self.results.claim()
-        for failed in [outcome for outcome in outcomes if isinstance(outcome, GaveUp)]:
-            self._conclude(failed.workunit, WorkunitFailed(failed.workunit, failed.reason))
+        for lost in [outcome for outcome in outcomes if isinstance(outcome, GaveUp)]:
+            cancelled, failed = WorkunitCancelled(lost.workunit), WorkunitFailed(lost.workunit, lost.reason)
+            self._conclude(lost.workunit, cancelled if lost.cancelled else failed)
         uploads = [outcome for outcome in outcomes if isinstance(outcome, Uploaded)]
         size = max(1, min(_FOLDED_AT_ONCE, _HELD_BYTES // (4 * self.check.layout.size or 1)))
         for begin in range(0, len(uploads), size):

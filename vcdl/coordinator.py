@@ -7,7 +7,7 @@ folding its journal again. An action that was carried out shows as an event; one
 last subtasks of this one are back. `epoch` (the paper's): all subtasks of an epoch start from the weights at its begin.
 """
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -18,6 +18,7 @@ from vcdl.events import (
     EvaluationWanted,
     Recorded,
     RunFinished,
+    RunPaused,
     RunReopened,
     RunStarted,
     StopDecided,
@@ -25,6 +26,7 @@ from vcdl.events import (
     UpdateRefused,
     UpdateSuperseded,
     VersionEvaluated,
+    WorkunitCancelled,
     WorkunitCreated,
     WorkunitFailed,
 )
@@ -135,8 +137,9 @@ class Coordinator:
         self._retries: deque[tuple[int, int, int]] = deque()
         self._attempts: dict[tuple[int, int], int] = {}
         """The last attempt at each subtask."""
+        self._failures: Counter[tuple[int, int]] = Counter()
+        """Tries in vain at each subtask."""
         self._exhausted = False
-        self._tries = plan.tries
         self._epoch = 1
         self._position = 0
         self._order = self._shard_order(1)
@@ -155,12 +158,16 @@ class Coordinator:
                 if self._started_s is not None:
                     self._earlier_s += self._last_s - self._started_s
                 self._started_s = recorded.time_s
+            case RunPaused():
+                self._earlier_s, self._started_s = self.wall_s(recorded.time_s), None
             case WorkunitCreated():
                 self._created(WorkunitName.parse(event.workunit), event.workunit)
             case UpdateApplied():
                 self._came_back(event)
             case UpdateRefused() | WorkunitFailed():
-                self._failed(event.workunit)
+                self._came_to_nothing(event.workunit, is_a_try=True)
+            case WorkunitCancelled():
+                self._came_to_nothing(event.workunit, is_a_try=False)
             case UpdateSuperseded():
                 self.open.pop(event.workunit, None)
             case EpochClosed():
@@ -247,11 +254,12 @@ class Coordinator:
         if is_validated(self._plan.validate_every, event.version):
             self._ask(event.version, name.epoch, VALIDATION)
 
-    def _failed(self, workunit: str) -> None:
+    def _came_to_nothing(self, workunit: str, *, is_a_try: bool) -> None:
         name = self.open.pop(workunit, None)
         if name is None or name.shard in self._applied.get(name.epoch, set()):
             return
-        if name.attempt + 1 >= self._tries:
+        self._failures[name.epoch, name.shard] += is_a_try
+        if self._failures[name.epoch, name.shard] >= self._plan.tries:
             self._exhausted = True
         else:
             self._retries.append((name.epoch, name.shard, name.attempt + 1))
@@ -259,7 +267,7 @@ class Coordinator:
     def _reopen(self) -> None:
         """Every subtask that was begun and never applied gets as many tries again."""
         self.stopped, self.finished, self._exhausted = None, False, False
-        self._tries = max(self._attempts.values(), default=0) + 1 + self._plan.tries
+        self._failures.clear()
         self._retries = deque(
             (epoch, shard, attempt + 1)
             for (epoch, shard), attempt in sorted(self._attempts.items())

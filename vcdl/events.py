@@ -74,6 +74,35 @@ class WorkunitFailed:
 
 
 @dataclass(frozen=True)
+class WorkunitCancelled:
+    """We took a workunit back before it came to an end: its subtask is made again, and this was not a try."""
+
+    kind: ClassVar[str] = "workunit_cancelled"
+    workunit: str
+
+    @property
+    def key(self) -> str:
+        return f"cancelled:{self.workunit}"
+
+
+@dataclass(frozen=True)
+class ResultRefused:
+    """An upload did not pass the checks, and the grid gives its workunit to another client; `refusal` is a name of vcdl.checks.Refusal."""
+
+    kind: ClassVar[str] = "result_refused"
+    workunit: str
+    result: int
+    """The grid's number of it: a workunit may have several."""
+    refusal: str
+    detail: str
+    bytes_up: int
+
+    @property
+    def key(self) -> str:
+        return f"result_refused:{self.result}:{self.workunit}"
+
+
+@dataclass(frozen=True)
 class UpdateApplied:
     """An upload was folded into the shared weights, which made `version` of them."""
 
@@ -216,6 +245,8 @@ Event = (
     | WorkunitCreated
     | WorkunitSent
     | WorkunitFailed
+    | WorkunitCancelled
+    | ResultRefused
     | UpdateApplied
     | UpdateRefused
     | UpdateSuperseded

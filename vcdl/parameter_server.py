@@ -9,10 +9,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcdl.assimilator import Assimilator, Results
+from vcdl.assimilator import Assimilator
 from vcdl.checks import UploadCheck
 from vcdl.coordinator import EVERY_EPOCH
 from vcdl.errors import StoreLost, StoreUnavailable, VcdlError
+from vcdl.grids.base import Results
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
 from vcdl.orphan import end_with_parent

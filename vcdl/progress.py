@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vcdl.events import UpdateRefused, WorkunitFailed
+from vcdl.events import ResultRefused, UpdateRefused, WorkunitFailed
 from vcdl.report import EpochDetail, Report
 from vcdl.wording import duration, grouped
 from vcdl.workunit import WorkunitName
@@ -100,7 +100,7 @@ def left_words(goal: Goal, report: Report, now_s: float) -> str:
     return "not known yet" if left_s is None else f"about {duration(left_s)}"
 
 
-def setback_words(event: WorkunitFailed | UpdateRefused) -> str:
+def setback_words(event: WorkunitFailed | UpdateRefused | ResultRefused) -> str:
     """`shard 17 of epoch 3, attempt 1: the worker died (signal 9)`."""
     name = WorkunitName.parse(event.workunit)
     reason = event.reason if isinstance(event, WorkunitFailed) else f"upload refused, {event.refusal}: {event.detail}"

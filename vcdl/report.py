@@ -14,6 +14,7 @@ from vcdl.events import (
     EvaluationWanted,
     Event,
     Recorded,
+    ResultRefused,
     RunFinished,
     RunPaused,
     RunReopened,
@@ -84,7 +85,7 @@ class Report:
     evaluations: list[Timed[VersionEvaluated]] = field(default_factory=list)
     applied_by_epoch: dict[int, int] = field(default_factory=dict)
     closed: dict[int, Timed[EpochClosed]] = field(default_factory=dict)
-    last_setback: WorkunitFailed | UpdateRefused | None = None
+    last_setback: WorkunitFailed | UpdateRefused | ResultRefused | None = None
     """The last reason for which a workunit had to be made again."""
     paused: RunPaused | None = None
     """Set while the last session is one that ended cleanly before the job's end."""
@@ -117,6 +118,7 @@ class Report:
                 self.paused = None
             case RunPaused():
                 self.paused = event
+                self._earlier_s, self._started_s = self.wall_s, None
             case WorkunitCreated(workunit):
                 self.created += 1
                 self.retried += WorkunitName.parse(workunit).attempt > 0
@@ -131,7 +133,7 @@ class Report:
                 self.applied_by_epoch[epoch] = self.applied_by_epoch.get(epoch, 0) + 1
                 self.samples_trained += event.samples
                 self.bytes_up += event.bytes_up
-            case UpdateRefused():
+            case UpdateRefused() | ResultRefused():
                 self.refused += 1
                 self.bytes_up += event.bytes_up
                 self.last_setback = event

@@ -8,13 +8,13 @@ import fcntl
 import os
 from pathlib import Path
 
-from vcdl.grids.base import Uploaded
+from vcdl.grids.base import Results, Uploaded
 from vcdl.run_folder import RunFolder
 
 _CLAIMED_AT_ONCE = 8
 
 
-class UploadFolder:
+class UploadFolder(Results):
     """One server's view of the uploads of a run."""
 
     def __init__(self, folder: RunFolder) -> None:

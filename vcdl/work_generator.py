@@ -52,6 +52,7 @@ class WorkGenerator:
             new += self.follow()
         in_use = frozenset(self.coordinator.versions_in_use)
         if in_use != self._snapshots_in_use:
+            self.grid.discard_params(in_use)
             self.snapshots.discard_all_but(in_use)
             self._snapshots_in_use = in_use
         return new

@@ -37,9 +37,23 @@ class GaveUp:
 
     workunit: str
     reason: str
+    cancelled: bool = False
+    """We did not want it any more: that is no failure of the subtask."""
 
 
 Outcome = Uploaded | GaveUp
+
+
+class Results(ABC):
+    """Where results come from: a grid, a folder that several servers share, the database of a BOINC project."""
+
+    @abstractmethod
+    def claim(self) -> Sequence[Outcome]:
+        """What has come to an end and is not `done` yet, for this caller alone, in the order it came. Raises GridError."""
+
+    @abstractmethod
+    def done(self, workunit: str, version: int | None = None) -> None:
+        """The outcome is in store and journal: forget it and its files; `version`: that the upload made, when it was applied."""
 
 
 class Grid(ABC):
@@ -54,16 +68,8 @@ class Grid(ABC):
         """Whether the workunit was submitted and is not done."""
 
     @abstractmethod
-    def claim(self) -> list[Outcome]:
-        """What has come to an end and is not `done` yet, in the order it came. Raises GridError."""
-
-    @abstractmethod
     def sent(self) -> list[WorkunitSent]:
         """Which workunits clients began with since the last call."""
-
-    @abstractmethod
-    def done(self, workunit: str, version: int | None = None) -> None:
-        """The outcome is in store and journal: forget it and its files; `version`: that the upload made, when it was applied."""
 
     @abstractmethod
     def cancel(self, workunits: Collection[str]) -> None:
@@ -72,3 +78,11 @@ class Grid(ABC):
     @abstractmethod
     def open_wanted(self) -> int:
         """How many workunits should be unsent or running, so that no client waits."""
+
+    def discard_params(self, keep: Collection[int]) -> None:
+        """Forget the weights handed over for versions that no open workunit starts from, all but `keep`. Raises GridError."""
+        return
+
+    def clear(self, *, forget_on_clients: bool) -> None:
+        """The job is over, or paused: leave nothing of it here, and with `forget_on_clients` nothing on the clients either. Raises GridError."""
+        return

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from vcdl.errors import GridError
 from vcdl.events import WorkunitSent
-from vcdl.grids.base import GaveUp, Grid, Outcome, Staged, Uploaded
+from vcdl.grids.base import GaveUp, Grid, Outcome, Results, Staged, Uploaded
 from vcdl.grids.worker_process import WorkerProcess
 from vcdl.onlooker import RunningTask
 from vcdl.run_folder import RunFolder, folder_error
@@ -46,7 +46,7 @@ class LocalSettings:
     """False: parameter servers of their own take them from the folder; `claim` then tells of failures only."""
 
 
-class LocalGrid(Grid):
+class LocalGrid(Grid, Results):
     """Worker processes of this machine. Used by one thread; `close` leaves no process behind."""
 
     def __init__(self, folder: RunFolder, settings: LocalSettings) -> None:
