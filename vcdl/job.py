@@ -222,6 +222,15 @@ class StoreSection(Section):
     consistency: Annotated[StoreConsistency, kinds.one_of(StoreConsistency)] = "strong"
 
 
+class BoincSettings(Section):
+    """How a BOINC project treats the job's workunits; without a meaning on the local grid."""
+
+    priority: Annotated[int, kinds.whole(1, 100)] = 1
+    """Share of the clients, beside the other open jobs of the project."""
+    deadline_s: _AboveZero = 3600.0
+    """A client that has not reported a subtask by then has lost it."""
+
+
 class Job(Section):
     """A job file, checked and complete: every default is filled in, every path is absolute."""
 
@@ -238,6 +247,7 @@ class Job(Section):
     validate_: ValidateSettings = Field(default=ValidateSettings(), alias="validate")
     grid: GridSettings = GridSettings()
     store: StoreSection = StoreSection()
+    boinc: BoincSettings = BoincSettings()
 
     @field_validator("schedule", mode="before")
     @classmethod

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from vcdl.errors import RunFolderError
+from vcdl.models.footprint import Footprint, footprint_of
 from vcdl.onlooker import Onlooker
 from vcdl.run_folder import RunFolder, folder_error
 from vcdl.snapshots import Snapshots
@@ -36,6 +37,7 @@ class Prepared:
     """‖W‖₂ of version 0."""
     store_key: str
     """What the weights are kept under: another one for each run, so that two runs of a job never share weights."""
+    footprint: Footprint
 
     def training(self, job: "Job") -> Training:
         """What clients are told about training."""
@@ -61,6 +63,7 @@ class Prepared:
                 layout=Layout(tuple(variables)),
                 initial_norm=raw["initial_norm"],
                 store_key=raw["store_key"],
+                footprint=Footprint(**raw["footprint"]),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunFolderError(
@@ -103,7 +106,8 @@ def prepare(folder: RunFolder, job: "Job", onlooker: Onlooker) -> Prepared:
     model_json = build_model_json(job.model, dataset.input_shape, dataset.outputs, job.data.task)
     labels = [y for y in (dataset.y_train, dataset.y_val, dataset.y_test) if y is not None]
     check_model(model_json, training_of(job, normalisation), dataset.input_shape, np.concatenate(labels))
-    layout = Layout.of(load_model(model_json))
+    model = load_model(model_json)
+    layout = Layout.of(model)
     vector = initial_weights(model_json, job.seed)
     onlooker.phase(f"cutting {len(dataset.x_train)} samples into {job.data.shards} shards")
     try:
@@ -126,6 +130,7 @@ def prepare(folder: RunFolder, job: "Job", onlooker: Onlooker) -> Prepared:
             layout=layout,
             initial_norm=trained_norm(vector, layout),
             store_key=store_key,
+            footprint=footprint_of(model),
         )
         prepared.write(folder)
     except OSError as error:

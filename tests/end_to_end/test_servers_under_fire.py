@@ -15,6 +15,7 @@ import pytest
 from tests.end_to_end.vcdl_process import applied
 from tests.store_servers import start_mariadb, start_redis
 from vcdl.job import Job, save_job
+from vcdl.models.footprint import Footprint
 from vcdl.prepared import Prepared
 from vcdl.rules import Update, VcAsgd
 from vcdl.run_folder import RunFolder
@@ -53,7 +54,7 @@ class ServedRun:
         )
         save_job(self.job, self.folder.job_file)
         layout = Layout((Variable("w", (WEIGHTS,), 0),))
-        self.prepared = Prepared((100,) * SHARDS, False, Normalisation(), layout, WEIGHTS**0.5, f"fire-{folder.name}")
+        self.prepared = Prepared((100,) * SHARDS, False, Normalisation(), layout, WEIGHTS**0.5, f"fire-{folder.name}", Footprint(0.0, 0.0, WEIGHTS))
         self.prepared.write(self.folder)
         self.folder.kept_uploads.mkdir()
         self.initial = np.zeros(WEIGHTS, np.float32) if marked else _noise(0)

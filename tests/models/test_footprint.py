@@ -1,0 +1,33 @@
+"""The estimate of a subtask's cost, against models counted by hand."""
+
+import keras
+import pytest
+
+from vcdl.models.footprint import footprint_of
+
+
+def test_a_dense_layer_costs_a_multiplication_and_an_addition_for_each_weight_three_times() -> None:
+    model = keras.Sequential([keras.Input((20,)), keras.layers.Dense(7)])
+    footprint = footprint_of(model)
+    assert footprint.flops_per_sample == 3 * (2 * 20 * 7 + 7)
+    assert footprint.parameters == 20 * 7 + 7
+
+
+def test_a_convolution_costs_its_kernel_at_each_pixel_that_it_puts_out() -> None:
+    model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Conv2D(5, 3, padding="same")])
+    assert footprint_of(model).flops_per_sample == 3 * (2 * (3 * 3 * 3 * 5) * 64 + 5 * 64)
+
+
+def test_memory_grows_with_the_batch_and_the_model() -> None:
+    small, large = (
+        footprint_of(keras.Sequential([keras.Input((20,)), keras.layers.Dense(units)])) for units in (10, 10_000)
+    )
+    assert small.memory_bytes(32, 0) < large.memory_bytes(32, 0) < large.memory_bytes(320, 0)
+
+
+@pytest.mark.parametrize("shape", [(6,), (6, 4)])
+def test_two_outputs_and_layers_without_weights_are_counted_too(shape: tuple[int, ...]) -> None:
+    inputs = keras.Input(shape)
+    hidden = keras.layers.ReLU()(inputs)
+    model = keras.Model(inputs, [keras.layers.Flatten()(hidden), hidden])
+    assert footprint_of(model).flops_per_sample > 0
