@@ -5,8 +5,8 @@ import subprocess
 import sys
 from typing import IO
 
+from vcdl.client.threads import limit_threads
 from vcdl.errors import GridError
-from vcdl.grids.worker_process import limit_threads
 from vcdl.run_folder import RunFolder
 
 _DEATHS_ALLOWED = 5

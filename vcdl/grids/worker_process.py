@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from vcdl.client.threads import limit_threads
+
 
 @dataclass
 class WorkerProcess:
@@ -75,14 +77,3 @@ class WorkerProcess:
             self.process.stdin.close()  # type: ignore[union-attr]
         self.process.stdout.close()  # type: ignore[union-attr]
         return status
-
-
-def limit_threads(threads: int) -> dict[str, str]:
-    """Environment that keeps any Keras backend to `threads` cores; read when the backend is imported."""
-    return {
-        "OMP_NUM_THREADS": str(threads),
-        "OPENBLAS_NUM_THREADS": str(threads),
-        "TF_NUM_INTRAOP_THREADS": str(threads),
-        "TF_NUM_INTEROP_THREADS": "1",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-    }

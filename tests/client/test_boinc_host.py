@@ -1,0 +1,313 @@
+"""The host of a training under BOINC, spoken to over real shared memory; and the small files through which a task ends."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.client.boinc_side import CHANNEL_BYTES, CONTROL, STATUS, ClientSide, wait_for
+from vcdl.client import boinc_host
+from vcdl.client.boinc_host import BoincHost
+from vcdl.client.channels import Channel, Channels
+from vcdl.client.gpu import device_environment
+from vcdl.client.host import Request
+from vcdl.client.init_data import InitData
+from vcdl.client.shortage import Shortage, available_memory_bytes, check_memory, shortage_of
+from vcdl.client.slot import SlotError, clear_endings, tell_finished, tell_postponed
+from vcdl.client.slot_lock import locked
+from vcdl.client.soft_links import deliver_output, resolve_stubs
+from vcdl.client.wrapper_host import WrapperHost
+from vcdl.errors import WorkunitError
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[ClientSide]:
+    side = ClientSide(tmp_path)
+    yield side
+    side.close()
+
+
+@pytest.fixture
+def init(tmp_path: Path) -> InitData:
+    project = tmp_path / "project"
+    project.mkdir()
+    return InitData(project, client_pid=os.getpid(), cpu_s=1000.0)
+
+
+@pytest.fixture
+def host(client: ClientSide, init: InitData, tmp_path: Path) -> Iterator[BoincHost]:
+    with training(BoincHost(Channels(tmp_path), init, tmp_path)) as host:
+        yield host
+
+
+def training(host: BoincHost) -> BoincHost:
+    """A host whose training has begun: from then on it ends this process only if the training does not."""
+    host.request()
+    return host
+
+
+def test_a_message_is_taken_once_and_the_next_one_waits_until_then(client: ClientSide, tmp_path: Path) -> None:
+    channels = Channels(tmp_path)
+    client.put(CONTROL, "<suspend/>")
+    assert channels.receive(Channel.CONTROL) == "<suspend/>"
+    assert channels.receive(Channel.CONTROL) is None
+    client.close()
+    assert channels.send(Channel.STATUS, "first, and longer")
+    assert not channels.send(Channel.STATUS, "second")
+    assert client.take(STATUS) == "first, and longer"
+    assert channels.send(Channel.STATUS, "second")
+    assert client.take(STATUS) == "second"
+
+
+def test_the_longest_message_stays_in_its_channel(client: ClientSide, tmp_path: Path) -> None:
+    channels = Channels(tmp_path)
+    client.close()
+    assert channels.send(Channel.STATUS, "x" * (CHANNEL_BYTES - 2))
+    assert client.take(STATUS) == "x" * (CHANNEL_BYTES - 2)
+    assert client.take(STATUS + 1) is None
+    with pytest.raises(ValueError, match="1023 bytes"):
+        channels.send(Channel.STATUS, "x" * (CHANNEL_BYTES - 1))
+
+
+@pytest.mark.parametrize("content", [None, b"", bytes(1000)])
+def test_shared_memory_that_is_missing_or_too_small_is_one_line(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "boinc_mmap_file").write_bytes(content)
+    with pytest.raises(SlotError, match=r"boinc_mmap_file cannot be used .*: restart the BOINC client"):
+        Channels(tmp_path)
+
+
+def test_a_suspended_training_pauses_and_goes_on_when_resumed(client: ClientSide, host: BoincHost) -> None:
+    assert host.request() is Request.GO
+    client.say("<suspend/>")
+    assert host.request() is Request.PAUSE
+    client.say("<resume/>")
+    assert host.request() is Request.GO
+
+
+def test_a_throttled_training_waits_without_a_pause_and_so_without_a_checkpoint(
+    client: ClientSide, host: BoincHost
+) -> None:
+    client.say("<suspend/>")
+    begun_s = time.monotonic()
+    resume_after(client, 0.5)
+    assert host.request() is Request.GO
+    assert time.monotonic() - begun_s > 0.4
+
+
+def resume_after(client: ClientSide, delay_s: float) -> None:
+    threading.Timer(delay_s, client.put, (CONTROL, "<resume/>")).start()
+
+
+@pytest.mark.parametrize("before", [[], ["<suspend/>"]])
+def test_a_quit_reaches_the_training_suspended_or_not(client: ClientSide, host: BoincHost, before: list[str]) -> None:
+    for message in [*before, "<quit/>"]:
+        client.say(message)
+    wait_for(lambda: host.request() is Request.QUIT)
+    client.say("<suspend/>")
+    assert host.request() is Request.QUIT
+
+
+def test_the_client_hears_progress_and_processor_time_over_all_processes(client: ClientSide, host: BoincHost) -> None:
+    wait_for(lambda: bool(client.told))
+    assert "fraction_done" not in client.told[-1]
+    assert client.told[-1]["current_cpu_time"] > 1000
+    assert client.told[-1]["checkpoint_cpu_time"] == 1000
+    host.progress(0.25, 100)
+    wait_for(lambda: client.told[-1].get("fraction_done") == 0.25)
+    assert "<fraction_done>2.500000e-01</fraction_done>" in client.raw[-1]
+    host.checkpoint_made()
+    wait_for(lambda: client.told[-1]["checkpoint_cpu_time"] > 1000)
+    assert client.told[-1]["checkpoint_cpu_time"] <= client.told[-1]["current_cpu_time"]
+
+
+def test_a_checkpoint_made_while_suspended_is_announced_too(client: ClientSide, host: BoincHost) -> None:
+    client.say("<suspend/>")
+    host.checkpoint_made()
+    wait_for(lambda: bool(client.told) and client.told[-1]["checkpoint_cpu_time"] > 1000)
+
+
+def test_a_training_that_is_done_says_so_last(client: ClientSide, host: BoincHost) -> None:
+    host.progress(0.9, 1)
+    host.tell_done()
+    client.close()
+    assert client.told[-1]["fraction_done"] == 1.0
+
+
+def test_a_client_that_does_not_listen_does_not_keep_a_task_from_ending(tmp_path: Path, init: InitData) -> None:
+    side = ClientSide(tmp_path)
+    side.close()
+    with training(BoincHost(Channels(tmp_path), init, tmp_path)) as host:
+        begun_s = time.monotonic()
+        host.tell_done()
+        assert time.monotonic() - begun_s < 4
+
+
+def test_the_training_quits_when_the_clients_process_is_gone(
+    client: ClientSide, init: InitData, tmp_path: Path
+) -> None:
+    parent = subprocess.Popen(["sleep", "60"])
+    with training(BoincHost(Channels(tmp_path), replace(init, client_pid=parent.pid), tmp_path)) as host:
+        time.sleep(1.5)
+        assert host.request() is Request.GO
+        parent.kill()
+        parent.wait()
+        wait_for(lambda: host.request() is Request.QUIT)
+
+
+@pytest.mark.parametrize(("known_pid", "patience"), [(False, "_SILENCE_S"), (True, "_SILENCE_WITH_PID_S")])
+def test_the_training_quits_when_there_are_no_heartbeats(
+    client: ClientSide, init: InitData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known_pid: bool, patience: str
+) -> None:
+    monkeypatch.setattr(boinc_host, patience, 2.0)
+    told = init if known_pid else replace(init, client_pid=0)
+    with training(BoincHost(Channels(tmp_path), told, tmp_path)) as host:
+        client.say("<suspend/>")
+        time.sleep(3)
+        assert host.request() is Request.PAUSE, "heartbeats go on while a task is suspended"
+        client.beats = False
+        wait_for(lambda: host.request() is Request.QUIT)
+
+
+HANGS = """
+import time
+from pathlib import Path
+from vcdl.client import boinc_host
+from vcdl.client.channels import Channels
+from vcdl.client.init_data import InitData
+boinc_host._END_WITHIN_S = 1.0
+with boinc_host.BoincHost(Channels(Path()), InitData(Path()), Path()) as host:
+    host.request()
+    time.sleep(600)
+"""
+
+
+def test_a_training_that_hangs_ends_before_the_client_kills_it(client: ClientSide, tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", HANGS], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: bool(client.told))
+    client.say("<quit/>")
+    _, errors = process.communicate(timeout=10)
+    assert (process.returncode, errors) == (0, "ends without a new checkpoint: the training did not stop in time\n")
+
+
+@pytest.mark.parametrize("where", ["slot", "project"])
+def test_a_file_in_the_slot_or_the_projects_folder_asks_to_finish_now(
+    host: BoincHost, init: InitData, tmp_path: Path, where: str
+) -> None:
+    assert host.request() is Request.GO
+    ((tmp_path if where == "slot" else init.project) / "vcdl_finish_now").touch()
+    wait_for(lambda: host.request() is Request.FINISH)
+
+
+def test_under_the_wrapper_files_and_a_signal_are_all_there_is(tmp_path: Path, init: InitData) -> None:
+    host = WrapperHost(tmp_path, init.project)
+    assert host.request() is Request.GO
+    host.progress(0.123456789, 10)
+    assert (tmp_path / "fraction_done.txt").read_text() == "0.123457\n"
+    (tmp_path / "vcdl_finish_now").touch()
+    wait_for(lambda: host.request() is Request.FINISH)
+    host.quit()
+    assert host.request() is Request.QUIT
+
+
+def test_endings_are_files_as_boinc_reads_them(tmp_path: Path) -> None:
+    tell_finished(tmp_path)
+    tell_postponed(tmp_path, 600, "the disk is full")
+    assert (tmp_path / "boinc_finish_called").read_text() == "0\n"
+    assert (tmp_path / "boinc_temporary_exit").read_text() == "600\nthe disk is full\n"
+    clear_endings(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_slot_belongs_to_one_process(tmp_path: Path) -> None:
+    program = (
+        "import fcntl, os, sys, time\nd = os.open('boinc_lockfile', os.O_CREAT | os.O_WRONLY)\n"
+        "fcntl.lockf(d, fcntl.LOCK_EX)\nprint('held', flush=True)\ntime.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(Shortage, match="another process"), locked(tmp_path, patience_s=0.3):
+            pass
+        other.kill()
+    with locked(tmp_path, patience_s=5):
+        pass
+
+
+def test_what_is_lacking_is_found_at_the_root_of_an_error() -> None:
+    def masked(cause: Exception) -> WorkunitError:
+        error = WorkunitError("shard.npz is damaged")
+        error.__cause__ = cause
+        return error
+
+    assert shortage_of(MemoryError()) == "out of memory"
+    assert shortage_of(masked(MemoryError())) == "out of memory"
+    assert shortage_of(type("ResourceExhaustedError", (Exception,), {})("OOM when allocating")) == "out of memory"
+    assert shortage_of(OSError(28, "No space left on device")) == "the disk is full"
+    assert shortage_of(masked(OSError(12, "Cannot allocate memory"))) == "out of memory"
+    assert shortage_of(masked(OSError(2, "No such file"))) is None
+    assert shortage_of(WorkunitError("workunit.json is missing")) is None
+
+
+def test_a_task_does_not_begin_without_half_of_its_memory() -> None:
+    check_memory(2e9, 1_000_000_000)
+    check_memory(2e9, None)
+    with pytest.raises(Shortage, match="only 95 MiB of memory are free, training needs 1000 MiB"):
+        check_memory(2000 * 2**20, 10**8)
+    assert (available_memory_bytes() or 0) > 10**7
+
+
+def test_only_the_device_of_the_task_is_visible() -> None:
+    nothing = InitData(Path())
+    second = replace(nothing, gpu_type="NVIDIA", gpu_device=1)
+    assert device_environment(nothing, "0,1")["CUDA_VISIBLE_DEVICES"] == "-1"
+    assert device_environment(second, None)["CUDA_VISIBLE_DEVICES"] == "1"
+    assert device_environment(second, "2, 3")["CUDA_VISIBLE_DEVICES"] == "3"
+    assert device_environment(second, None)["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
+    assert device_environment(replace(second, gpu_type="ATI"), None)["CUDA_VISIBLE_DEVICES"] == "-1"
+
+
+@pytest.fixture
+def slot(tmp_path: Path) -> Path:
+    """A slot two levels below the client's folder, as BOINC lays them out."""
+    for folder in ("slots/0", "projects/x"):
+        (tmp_path / folder).mkdir(parents=True)
+    return tmp_path / "slots" / "0"
+
+
+def test_stubs_lead_to_the_real_files_both_ways_and_over_a_restart(slot: Path) -> None:
+    project = slot.parents[1] / "projects" / "x"
+    (project / "vcdl_abc.npz").write_bytes(b"a shard")
+    for _ in range(2):
+        (slot / "shard.npz").unlink(missing_ok=True)
+        (slot / "shard.npz").write_text("<soft_link>../../projects/x/vcdl_abc.npz</soft_link>\n")
+        (slot / "update.h5").write_text("<soft_link>../../projects/x/result_0</soft_link>\n")
+        (slot / "model.json").write_text("{}")
+        resolve_stubs(slot, project)
+        assert (slot / "shard.npz").read_bytes() == b"a shard"
+        assert (slot / "model.json").read_text() == "{}"
+        assert not (slot / "update.h5").exists()
+    (slot / "update.h5").write_bytes(b"trained")
+    resolve_stubs(slot, project)
+    deliver_output(slot, project)
+    assert (project / "result_0").read_bytes() == b"trained"
+    assert sorted(path.name for path in project.iterdir()) == ["result_0", "vcdl_abc.npz"]
+
+
+def test_an_output_without_a_stub_stays_where_it_is(slot: Path) -> None:
+    (slot / "update.h5").write_bytes(b"trained")
+    deliver_output(slot, slot.parents[1] / "projects" / "x")
+    assert [path.name for path in slot.iterdir()] == ["update.h5"]
+
+
+def test_an_input_cannot_name_a_file_of_the_volunteer(slot: Path) -> None:
+    (slot.parents[1] / "private.npz").write_bytes(b"secret")
+    (slot / "shard.npz").write_text("<soft_link>../../private.npz</soft_link>\n")
+    with pytest.raises(SlotError, match=r"shard.npz leads out of the project's folder"):
+        resolve_stubs(slot, slot.parents[1] / "projects" / "x")

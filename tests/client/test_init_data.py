@@ -1,0 +1,82 @@
+"""init_data.xml is read as BOINC writes it; what is damaged is refused by name, and the account key is nowhere."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.client.boinc_side import ACCOUNT_KEY, init_data
+from vcdl.client.init_data import InitData
+from vcdl.client.slot import SlotError
+
+
+def read(slot: Path, text: str) -> InitData:
+    (slot / "init_data.xml").write_text(text, encoding="utf-8")
+    return InitData.read(slot)
+
+
+def test_a_gpu_task_is_told_everything(tmp_path: Path) -> None:
+    text = init_data(
+        Path("/srv/R&D/projects/x"),
+        client_pid=4711,
+        wu_cpu_time="12.500000",
+        checkpoint_period="90.000000",
+        gpu_type="NVIDIA",
+        gpu_device_num=1,
+        ncpus="0.250000",
+        rsc_memory_bound="2000000000.000000",
+    )
+    assert read(tmp_path, text) == InitData(
+        Path("/srv/R&D/projects/x"), 4711, 12.5, 90.0, 0.25, 2e9, "NVIDIA", 1
+    )  # fmt: skip
+
+
+def test_values_inside_other_elements_are_not_the_tasks_own(tmp_path: Path) -> None:
+    assert read(tmp_path, init_data(tmp_path, ncpus="3.000000")).cpus == 3.0
+
+
+def test_what_an_older_client_leaves_out_has_boincs_default(tmp_path: Path) -> None:
+    data = read(tmp_path, "<app_init_data>\n<project_dir>/p</project_dir>\n</app_init_data>\n")
+    assert data == InitData(Path("/p"))
+    assert (data.gpu_device, data.client_pid) == (-1, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("client_pid", "-1"),
+        ("client_pid", "1.5"),
+        ("wu_cpu_time", "nan"),
+        ("wu_cpu_time", "-3"),
+        ("checkpoint_period", "inf"),
+        ("ncpus", "many"),
+        ("gpu_device_num", "-2"),
+        ("rsc_memory_bound", ""),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_refused_by_name(tmp_path: Path, name: str, value: str) -> None:
+    with pytest.raises(SlotError, match=f"{name} is '{value}'") as caught:
+        read(tmp_path, init_data(tmp_path, **{name: value}))
+    assert ACCOUNT_KEY not in str(caught.value)
+
+
+def test_a_file_that_says_two_things_is_refused(tmp_path: Path) -> None:
+    text = init_data(tmp_path).replace("<slot>0</slot>", "<slot>0</slot>\n<ncpus>2.0</ncpus>")
+    with pytest.raises(SlotError, match="two different values of ncpus"):
+        read(tmp_path, text)
+
+
+@pytest.mark.parametrize("text", ["", "<app_init_data>\n<slot>0</slot>\n", f"key {ACCOUNT_KEY}"])
+def test_a_file_that_was_cut_short_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(SlotError, match="not whole: restart the BOINC client"):
+        read(tmp_path, text)
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SlotError, match=r"init_data.xml cannot be read \(No such file or directory\)"):
+        InitData.read(tmp_path)
+
+
+def test_the_account_key_is_not_kept(tmp_path: Path) -> None:
+    data = read(tmp_path, init_data(tmp_path))
+    assert ACCOUNT_KEY not in repr(data)
+    assert ACCOUNT_KEY not in str(vars(data))

@@ -1,0 +1,142 @@
+"""`python -m vcdl.client.boinc` in a slot folder: train the task that a BOINC client started, and end as BOINC wants it.
+
+Without a BOINC client, or by hand, it trains the workunit in the current folder as `python -m vcdl.client` does.
+Exit codes are in docs/boinc-client.md.
+"""
+
+import argparse
+import logging
+import math
+import os
+import platform
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+from vcdl import __version__
+from vcdl.client import __main__ as by_hand
+from vcdl.client.boinc_host import BoincHost
+from vcdl.client.channels import CHANNELS_FILE, Channels
+from vcdl.client.describe import describe
+from vcdl.client.gpu import device_environment, tell_unless_used
+from vcdl.client.init_data import InitData
+from vcdl.client.shortage import available_memory_bytes, check_memory, shortage_of
+from vcdl.client.slot import EXIT_INIT_FAILURE, SlotError, clear_endings, tell_finished, tell_postponed
+from vcdl.client.soft_links import deliver_output, resolve_stubs
+from vcdl.client.threads import limit_threads
+from vcdl.client.train import CHECKPOINT_EVERY_S, Outcome, train_workunit
+from vcdl.client.trainer import TrainerCache
+from vcdl.client.wrapper_host import WrapperHost
+from vcdl.errors import ExitCode, VcdlError
+
+POSTPONED_S = 600
+"""BOINC's own delay for a task that finds no memory."""
+_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
+_log = logging.getLogger(__name__)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Train the task in the current folder; returns the exit code."""
+    options, _ = parser().parse_known_args(arguments)  # clients add options of their own, such as --device
+    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%Y-%m-%d %H:%M:%S")
+    logging.getLogger("vcdl").setLevel(logging.INFO)
+    slot = Path.cwd()
+    if options.wrapper:
+        return _under_wrapper(slot, options.nthreads)
+    if (slot / CHANNELS_FILE).exists():
+        return _under_client(slot, options.nthreads)
+    return by_hand.main([])
+
+
+def run() -> NoReturn:
+    """Train the task and leave the process at once: a backend's threads may take their time to end in order."""
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _under_client(slot: Path, threads: int | None) -> int:
+    from vcdl.client.slot_lock import locked  # only where the client speaks over shared memory there are such locks
+
+    try:
+        init = InitData.read(slot)
+        with locked(slot), BoincHost(Channels(slot), init, slot) as host:
+            clear_endings(slot)
+            _quit_on_signals(host)
+            host.wait_until_resumed()
+            if _train(slot, host, init, threads) is Outcome.DONE:
+                host.tell_done()
+                tell_finished(slot)
+        return ExitCode.OK
+    except Exception as error:
+        lacking = shortage_of(error)
+        return _failed(error) if lacking is None else _postponed(slot, lacking)
+
+
+def _under_wrapper(slot: Path, threads: int | None) -> int:
+    """The wrapper cannot postpone a task: what the machine lacks is an error like any other."""
+    try:
+        init = InitData.read(slot)
+        clear_endings(slot)  # of the wrapper itself, which does not look
+        host = WrapperHost(slot, init.project)
+        _quit_on_signals(host)
+        _train(slot, host, init, threads)
+        return ExitCode.OK
+    except Exception as error:
+        return _failed(error)
+
+
+def _train(slot: Path, host: BoincHost | WrapperHost, init: InitData, threads: int | None) -> Outcome:
+    cores = threads or max(1, math.ceil(init.cpus))
+    _log.info("VCDL %s, Python %s, cores to use: %d", __version__, platform.python_version(), cores)
+    check_memory(init.memory_bytes, available_memory_bytes())
+    os.environ.update(limit_threads(cores))
+    os.environ.update(device_environment(init, os.environ.get("CUDA_VISIBLE_DEVICES")))
+    resolve_stubs(slot, init.project)
+    tell_unless_used(init)
+    period_s = init.checkpoint_period_s or CHECKPOINT_EVERY_S
+    outcome = train_workunit(slot, host, TrainerCache(), period_s)
+    if outcome is Outcome.DONE:
+        deliver_output(slot, init.project)
+    return outcome
+
+
+def _quit_on_signals(host: BoincHost | WrapperHost) -> None:
+    """The wrapper ends its task with SIGTERM; a system that stops a service sends it to every process of it."""
+    for number in _SIGNALS:
+        signal.signal(number, lambda _number, _frame: host.quit())
+
+
+def _failed(error: Exception) -> int:
+    if not isinstance(error, VcdlError | OSError | MemoryError):  # of Keras, its backend, or ours
+        traceback.print_exception(error)
+    _log.error("failed: %s", describe(error))
+    if isinstance(error, SlotError):
+        return EXIT_INIT_FAILURE
+    if isinstance(error, VcdlError):
+        return error.exit_code
+    return ExitCode.RUN_FAILED if isinstance(error, OSError | MemoryError) else ExitCode.BUG
+
+
+def _postponed(slot: Path, lacking: str) -> int:
+    try:
+        tell_postponed(slot, POSTPONED_S, lacking)
+    except OSError as error:  # not a block left on the disk: better lost than started again and again
+        return _failed(error)
+    _log.warning("postponed for %d s: %s", POSTPONED_S, lacking)
+    return ExitCode.OK
+
+
+def parser() -> argparse.ArgumentParser:
+    """Of the options that VCDL's app versions give."""
+    made = argparse.ArgumentParser(prog="vcdl_client", description="Train the BOINC task in the current folder.")
+    made.add_argument("--nthreads", type=int, metavar="N", help="cores to use (default: what init_data.xml says)")
+    made.add_argument("--wrapper", action="store_true", help="BOINC's wrapper runs this process")
+    return made
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,172 @@
+"""A task's side of the BOINC runtime protocol, as the host of a training.
+
+A thread of its own talks with the BOINC client from before Keras is imported until the task is done. What the client asks for
+reaches the training between two batches; only what cannot wait ends the process from the thread itself.
+"""
+
+import logging
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import NoReturn, Self
+
+from vcdl.client.channels import Channel, Channels
+from vcdl.client.host import Request
+from vcdl.client.init_data import InitData
+from vcdl.client.slot import EXIT_ABORTED, finish_now_wanted
+
+_TICK_S = 0.1
+_STATUS_EVERY_S = 1.0
+_THROTTLED_S = 3.0
+"""The client throttles a task by suspending it every other second: not worth a checkpoint each time."""
+_SILENCE_S = 30.0
+"""Without a heartbeat for so long the client is taken for dead, as in BOINC's own library."""
+_SILENCE_WITH_PID_S = 300.0
+"""The same while a process with the client's number is there: it may be blocked for a while, or be a zombie."""
+_END_WITHIN_S = 45.0
+"""Of a quit; after 60 s the client kills the task."""
+_TAKEN_WITHIN_S = 2.0
+_log = logging.getLogger(__name__)
+
+
+class BoincHost:
+    """The BOINC client that started this process."""
+
+    def __init__(self, channels: Channels, init: InitData, slot: Path) -> None:
+        self._channels = channels
+        self._init = init
+        self._slot = slot
+        self._may_go_on = threading.Event()
+        self._may_go_on.set()
+        """Set unless the training has to wait."""
+        self._asked_to_quit = False
+        self._end_by_s: float | None = None
+        """When a quit must be over, in monotonic time; None while there is none."""
+        self._finish_now = False
+        self._is_training = False
+        self._closed = threading.Event()
+        self._heard_s = time.monotonic()
+        self._fraction: float | None = None
+        self._checkpoint_cpu_s = init.cpu_s
+        self._thread = threading.Thread(target=self._talk, name="boinc", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Talk with the client from now on. Until the training asks for the first time, a quit ends the process at once."""
+        self._hear()  # it may be suspended from the beginning
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def wait_until_resumed(self) -> None:
+        """Wait, without using the processor, while the task is suspended."""
+        self._may_go_on.wait()
+
+    def quit(self) -> None:
+        """Leave a checkpoint and end. Takes no lock, so a signal handler may call it."""
+        self._asked_to_quit = True
+
+    def request(self) -> Request:
+        self._is_training = True
+        may_go_on = self._may_go_on.wait(_THROTTLED_S)
+        if self._asked_to_quit:
+            return Request.QUIT
+        if not may_go_on:
+            return Request.PAUSE
+        return Request.FINISH if self._finish_now else Request.GO
+
+    def progress(self, fraction: float, _samples: int) -> None:
+        self._fraction = fraction
+
+    def checkpoint_made(self) -> None:
+        self._checkpoint_cpu_s = self._cpu_s()
+
+    def tell_done(self) -> None:
+        """The task is done: tell the client the last figures, and stop talking."""
+        self._stop()
+        self._fraction = 1.0
+        until_s = time.monotonic() + _TAKEN_WITHIN_S
+        while not self._tell_status() and time.monotonic() < until_s:
+            time.sleep(_TICK_S)
+
+    def _stop(self) -> None:
+        self._closed.set()
+        self._thread.join()
+
+    def _talk(self) -> None:
+        due_s = 0.0
+        while not self._closed.wait(_TICK_S):
+            self._hear()
+            if time.monotonic() >= due_s:
+                due_s = time.monotonic() + _STATUS_EVERY_S
+                self._look_around()
+                self._tell_status()
+            self._end_in_time()
+
+    def _hear(self) -> None:
+        if self._channels.receive(Channel.HEARTBEAT) is not None:
+            self._heard_s = time.monotonic()
+        message = self._channels.receive(Channel.CONTROL)
+        if message is None:
+            return
+        if "<abort/>" in message:
+            self._leave(EXIT_ABORTED, "aborted by the BOINC client")
+        if "<quit/>" in message:
+            self.quit()
+        elif "<suspend/>" in message:
+            if not self._asked_to_quit:
+                self._may_go_on.clear()
+        elif "<resume/>" in message:
+            self._may_go_on.set()
+
+    def _look_around(self) -> None:
+        if not self._asked_to_quit and self._client_is_gone():
+            _log.warning("the BOINC client is gone: the task ends and goes on when it is back")
+            self.quit()
+        self._finish_now = self._finish_now or finish_now_wanted(self._slot, self._init.project)
+
+    def _client_is_gone(self) -> bool:
+        silence_s = time.monotonic() - self._heard_s
+        if not self._init.client_pid:
+            return silence_s > _SILENCE_S
+        try:
+            os.kill(self._init.client_pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:  # it runs as another user
+            pass
+        return silence_s > _SILENCE_WITH_PID_S
+
+    def _tell_status(self) -> bool:
+        fraction = "" if self._fraction is None else f"<fraction_done>{self._fraction:e}</fraction_done>\n"
+        return self._channels.send(
+            Channel.STATUS,
+            f"<current_cpu_time>{self._cpu_s():e}</current_cpu_time>\n"
+            f"<checkpoint_cpu_time>{self._checkpoint_cpu_s:e}</checkpoint_cpu_time>\n"
+            f"{fraction}",
+        )
+
+    def _end_in_time(self) -> None:
+        if not self._asked_to_quit:
+            return
+        if self._end_by_s is None:
+            self._end_by_s = time.monotonic() + _END_WITHIN_S
+            self._may_go_on.set()
+        if not self._is_training:
+            self._leave(0, "ends before anything was trained")
+        if time.monotonic() > self._end_by_s:
+            self._leave(0, "ends without a new checkpoint: the training did not stop in time")
+
+    def _cpu_s(self) -> float:
+        """Processor time of this task up to now: of earlier processes, of this one and of its children."""
+        times = os.times()
+        return self._init.cpu_s + time.process_time() + times.children_user + times.children_system
+
+    @staticmethod
+    def _leave(status: int, why: str) -> NoReturn:
+        _log.warning("%s", why)
+        sys.stderr.flush()
+        os._exit(status)

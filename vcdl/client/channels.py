@@ -1,0 +1,64 @@
+"""The shared memory between the BOINC client and a task: `boinc_mmap_file`, eight channels for one short message each.
+
+A channel has 1024 bytes: a flag, then a text that ends with a zero byte. Whoever sends writes into an empty channel, the text
+first and the flag after it; whoever receives takes the text and clears the flag.
+"""
+
+import mmap
+from enum import IntEnum
+from pathlib import Path
+
+from vcdl.client.slot import SlotError
+
+CHANNELS_FILE = "boinc_mmap_file"
+_CHANNEL_BYTES = 1024
+_CHANNELS = 8
+_TEXT_LIMIT_BYTES = _CHANNEL_BYTES - 2
+
+
+class Channel(IntEnum):
+    """Those of the eight that VCDL uses."""
+
+    CONTROL = 0
+    """Client to task: `<suspend/> <resume/> <quit/> <abort/>`."""
+    HEARTBEAT = 4
+    """Client to task, each second: `<heartbeat/>` and figures."""
+    STATUS = 5
+    """Task to client: processor time, checkpoint, fraction done."""
+
+
+class Channels:
+    """A task's end of the channels."""
+
+    def __init__(self, slot: Path) -> None:
+        """Raises SlotError."""
+        try:
+            with (slot / CHANNELS_FILE).open("r+b") as file:
+                self._memory = mmap.mmap(file.fileno(), _CHANNELS * _CHANNEL_BYTES)
+        except (OSError, ValueError) as error:
+            raise SlotError(f"{CHANNELS_FILE} cannot be used ({error}): restart the BOINC client") from error
+
+    def is_full(self, channel: Channel) -> bool:
+        """Whether a message waits there."""
+        return self._memory[channel * _CHANNEL_BYTES] != 0
+
+    def receive(self, channel: Channel) -> str | None:
+        """Take the message that waits there."""
+        if not self.is_full(channel):
+            return None
+        begin = channel * _CHANNEL_BYTES
+        text = self._memory[begin + 1 : begin + _CHANNEL_BYTES].partition(b"\0")[0]
+        self._memory[begin] = 0
+        return text.decode("utf-8", errors="replace")
+
+    def send(self, channel: Channel, message: str) -> bool:
+        """Leave a message of at most 1022 bytes there; False when the one before was not taken yet."""
+        data = message.encode()
+        if len(data) > _TEXT_LIMIT_BYTES:
+            raise ValueError(f"a message of {len(data)} bytes for a channel that takes {_TEXT_LIMIT_BYTES}")
+        if self.is_full(channel):
+            return False
+        begin = channel * _CHANNEL_BYTES
+        self._memory[begin + 1 : begin + 2 + len(data)] = data + b"\0"
+        self._memory[begin] = 1
+        return True

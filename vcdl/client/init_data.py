@@ -1,0 +1,113 @@
+"""Read init_data.xml, in which the BOINC client tells a task about itself, the host and the device.
+
+It also holds the volunteer's account key: nothing but the values below is kept, and no message quotes the file.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from vcdl.client.slot import SlotError
+
+INIT_DATA_FILE = "init_data.xml"
+_SIZE_LIMIT_BYTES = 4_000_000
+_END = "</app_init_data>"
+_VALUE = re.compile(r"<(\w+)>(.*)</\1>\s*")
+_FOREIGN = re.compile(r"<project_preferences>.*?</project_preferences>", re.DOTALL)
+"""The project's own; may hold any name."""
+
+
+@dataclass(frozen=True)
+class InitData:
+    """What a task wants to know. A value that the client leaves out has BOINC's own default."""
+
+    project: Path
+    """The project's folder on this host."""
+    client_pid: int = 0
+    """0 when the client does not tell it."""
+    cpu_s: float = 0.0
+    """Processor time of this task up to its last checkpoint."""
+    checkpoint_period_s: float = 0.0
+    """Seconds between checkpoints that the volunteer asks for; 0 when nothing is asked for."""
+    cpus: float = 1.0
+    """Cores that the task may use, on average."""
+    memory_bytes: float = 0.0
+    """The most that the server expects the task to need; 0 when it does not say."""
+    gpu_type: str = ""
+    """`NVIDIA`, `ATI`, …; empty for a task without a GPU."""
+    gpu_device: int = -1
+    """Number of the device, as the BOINC client counts them; -1 for none."""
+
+    @classmethod
+    def read(cls, slot: Path) -> Self:
+        """Read a slot's init_data.xml. Raises SlotError."""
+        try:
+            with (slot / INIT_DATA_FILE).open(encoding="utf-8", errors="surrogateescape") as file:
+                text = file.read(_SIZE_LIMIT_BYTES)
+        except OSError as error:
+            raise SlotError(f"{INIT_DATA_FILE} cannot be read ({error.strerror}): restart the BOINC client") from error
+        values = _values(text)
+        return cls(
+            project=Path(values.get("project_dir", "")),
+            client_pid=_whole(values, "client_pid", 0),
+            cpu_s=_number(values, "wu_cpu_time", 0.0),
+            checkpoint_period_s=_number(values, "checkpoint_period", 0.0),
+            cpus=_number(values, "ncpus", 1.0),
+            memory_bytes=_number(values, "rsc_memory_bound", 0.0),
+            gpu_type=values.get("gpu_type", ""),
+            gpu_device=_whole(values, "gpu_device_num", -1, at_least=-1),
+        )
+
+
+def _values(text: str) -> dict[str, str]:
+    """The values at the top level: the client writes each on a line of its own, and those inside other elements indented.
+
+    It does not promise XML: names of folders and processors stand there unescaped.
+    """
+    if not text.lstrip().startswith("<app_init_data>") or _END not in text:
+        raise SlotError(f"{INIT_DATA_FILE} is not whole: restart the BOINC client")
+    values: dict[str, str] = {}
+    for line in _FOREIGN.sub("", text).splitlines():
+        match = _VALUE.fullmatch(line)
+        if match is None:
+            continue
+        name, value = match.groups()
+        if name in _NAMES and values.setdefault(name, value) != value:
+            raise SlotError(f"{INIT_DATA_FILE} has two different values of {name}: restart the BOINC client")
+    return values
+
+
+_NAMES = frozenset(
+    {
+        "project_dir",
+        "client_pid",
+        "wu_cpu_time",
+        "checkpoint_period",
+        "ncpus",
+        "rsc_memory_bound",
+        "gpu_type",
+        "gpu_device_num",
+    }
+)
+
+
+def _number(values: dict[str, str], name: str, default: float) -> float:
+    try:
+        number = float(values.get(name, default))
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or number < 0:
+        raise SlotError(f"{INIT_DATA_FILE}: {name} is {values[name][:40]!r}, expected a number ≥ 0")
+    return number
+
+
+def _whole(values: dict[str, str], name: str, default: int, at_least: int = 0) -> int:
+    try:
+        number = int(values.get(name, default))
+    except ValueError:
+        number = at_least - 1
+    if number < at_least:
+        raise SlotError(f"{INIT_DATA_FILE}: {name} is {values[name][:40]!r}, expected a whole number ≥ {at_least}")
+    return number

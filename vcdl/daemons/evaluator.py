@@ -1,0 +1,66 @@
+"""`vcdl_evaluator`: measures versions of the open jobs on held-out data, and leaves the results of a job that has ended.
+
+Its own process, as Keras lives in it: nothing that assimilates or makes work ever waits for it.
+"""
+
+import logging
+import sys
+
+from vcdl.daemons.daemon import run_daemon
+from vcdl.daemons.open_jobs import OpenJobs
+from vcdl.errors import ExitCode
+from vcdl.evaluator import Evaluator
+from vcdl.grids.boinc.project_folder import BoincProject
+from vcdl.job import load_frozen_job
+from vcdl.onlooker import Onlooker
+from vcdl.results import leave_results
+from vcdl.run_folder import RunFolder
+
+_IDLE_S = 1.0
+_log = logging.getLogger("vcdl.evaluator")
+
+
+class Evaluation:
+    """Evaluates one job."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        """Raises VcdlError."""
+        self._folder = folder
+        self._job = load_frozen_job(folder.job_file)
+        self._evaluator = Evaluator(folder, self._job)
+
+    def run_once(self) -> bool:
+        """Evaluate what is wanted. Raises VcdlError."""
+        count = self._evaluator.run_once()
+        if count:
+            _log.debug("%s: %d versions evaluated", self._job.name, count)
+        if self._evaluator.run_has_finished:
+            leave_results(self._folder, self._job.name, Onlooker())
+            _log.info("%s: finished; its results are in %s", self._job.name, self._folder.path)
+            return True
+        return count > 0
+
+    def close(self) -> None:
+        self._evaluator.close()
+
+
+class Evaluations:
+    """Goes round the open jobs."""
+
+    def __init__(self, project: BoincProject) -> None:
+        self._jobs = OpenJobs(project, Evaluation)
+
+    def run_once(self) -> bool:
+        return self._jobs.run_once()
+
+    def close(self) -> None:
+        self._jobs.close()
+
+
+def main() -> ExitCode:
+    """Evaluate until told to end."""
+    return run_daemon("vcdl_evaluator", __doc__.partition("\n")[0], Evaluations, _IDLE_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

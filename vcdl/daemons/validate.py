@@ -1,0 +1,87 @@
+"""`vcdl_validate FILE`: run by BOINC's script_validator for each result, the only gate in front of credit and assimilation.
+
+    exit 0   the upload is valid
+    exit 1   it is refused: the host gets no credit for it, BOINC gives the workunit to another one, the journal has the reason
+    exit 3   it could not be looked at (disk, rights): BOINC asks again later
+
+A refusal never stops a daemon, and nothing of the upload is executed: it is read as raw arrays (vcdl.checks).
+The file's name says which workunit it is for: of the other arguments that script_validator offers, none arrives in BOINC 8.3.
+"""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from vcdl.checks import Refused, UploadCheck
+from vcdl.checks.refusal import Refusal
+from vcdl.daemons.daemon import add_project_option
+from vcdl.errors import VcdlError, WorkunitError
+from vcdl.events import ResultRefused
+from vcdl.grids.boinc.project_folder import BoincProject
+from vcdl.job import load_frozen_job
+from vcdl.journal import Journal
+from vcdl.prepared import Prepared
+from vcdl.run_folder import RunFolder
+from vcdl.workunit import WorkunitName
+
+VALID, REFUSED, LATER = 0, 1, 3
+
+_UPLOAD = re.compile(r"(?P<workunit>.+)_(?P<result>\d+)_r\d+_\d+")
+"""BOINC's name of an output file: the workunit's, the number of the result among the workunit's, a random number, the file's number."""
+
+
+def validate(project: BoincProject, file: Path) -> int:
+    """Check an upload; returns the exit code. Raises VcdlError or OSError when it cannot be looked at."""
+    match = _UPLOAD.fullmatch(file.name)
+    try:
+        workunit = match["workunit"] if match else file.name
+        name = WorkunitName.parse(workunit)
+    except WorkunitError as error:
+        print(f"{file.name}: {error}", file=sys.stderr)
+        return REFUSED
+    result = int(match["result"]) if match else 0
+    folder = project.run_folder(name.job)
+    if not folder.prepared_file.exists():
+        print(f"{file.name}: there is no job {name.job} in this project (any more)", file=sys.stderr)
+        return REFUSED
+    refused = _refused(folder, file, workunit)
+    if refused is None:
+        return VALID
+    print(f"{file.name}: {refused.refusal.value}: {refused.detail}", file=sys.stderr)
+    size = file.stat().st_size if file.exists() else 0
+    journal = Journal.at(folder.journal_file)
+    journal.append(ResultRefused(workunit, result, refused.refusal.value, refused.detail[:500], size))
+    journal.close()
+    return REFUSED
+
+
+def _refused(folder: RunFolder, file: Path, workunit: str) -> Refused | None:
+    if not file.is_file():
+        return Refused(Refusal.UNREADABLE, "there is no file")
+    job, prepared = load_frozen_job(folder.job_file), Prepared.read(folder)
+    check = UploadCheck(
+        job.name, prepared.layout, prepared.shard_samples, job.training.local_epochs, prepared.initial_norm
+    )
+    try:
+        check.read(file, workunit)
+    except Refused as refused:
+        return refused
+    return None
+
+
+def main() -> int:
+    """Check one result."""
+    parser = argparse.ArgumentParser(prog="vcdl_validate", description=__doc__.partition("\n")[0])
+    parser.add_argument("file", type=Path, metavar="FILE")
+    add_project_option(parser)
+    options = parser.parse_args()
+    try:
+        return validate(BoincProject.at(options.project_dir), options.file)
+    except (VcdlError, OSError) as error:
+        print(f"{options.file.name} could not be looked at: {error}", file=sys.stderr)
+        return LATER
+
+
+if __name__ == "__main__":
+    sys.exit(main())
