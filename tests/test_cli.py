@@ -173,8 +173,9 @@ def test_the_document_has_every_command_with_every_option() -> None:
         context = click.Context(vcdl)
         command = vcdl.get_command(context, name)
         assert command is not None
-        options = {option for p in command.params if isinstance(p, click.Option) for option in p.opts}
-        assert options == set(re.findall(r"(?<![\w-])--?[a-z]+(?=[ `])", section)), name
+        commands = [command, *(command.commands.values() if isinstance(command, click.Group) else ())]
+        options = {option for c in commands for p in c.params if isinstance(p, click.Option) for option in p.opts}
+        assert options == set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*(?=[ `])", section)), name
 
 
 def test_the_document_has_every_exit_code() -> None:

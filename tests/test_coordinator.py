@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vcdl.coordinator import (
-    EVERY_EPOCH,
     Action,
     CloseEpoch,
     Coordinator,
@@ -18,10 +17,8 @@ from vcdl.coordinator import (
     EpochScore,
     Evaluate,
     Finish,
-    Plan,
     Stop,
     StopReason,
-    is_validated,
 )
 from vcdl.events import (
     EpochClosed,
@@ -43,6 +40,7 @@ from vcdl.events import (
     WorkunitSent,
 )
 from vcdl.journal import replay
+from vcdl.plan import EVERY_EPOCH, Plan, is_validated
 from vcdl.workunit import WorkunitName, subtask_name
 
 ROLLING = Plan(

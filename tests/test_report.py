@@ -14,7 +14,7 @@ from tests.recorded_run import (
     recorded,
     workunit,
 )
-from vcdl.coordinator import Coordinator, Plan
+from vcdl.coordinator import Coordinator
 from vcdl.events import (
     EpochClosed,
     EvaluationWanted,
@@ -25,6 +25,7 @@ from vcdl.events import (
     StopDecided,
     VersionEvaluated,
 )
+from vcdl.plan import Plan
 from vcdl.report import EpochDetail, Report
 
 

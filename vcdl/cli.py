@@ -17,7 +17,10 @@ import click
 from vcdl import __version__
 from vcdl.errors import ExitCode, VcdlError
 
-COMMANDS = ("run", "check", "describe", "status", "stop", "resume", "export", "plot", "assimilator", "bench")
+COMMANDS = (
+    "run", "check", "describe", "status", "watch", "stop", "resume", "export", "plot", "submit", "project", "client", "assimilator",
+    "bench",
+)  # fmt: skip
 """In the order of a first use; each is a module of vcdl.commands with a `command`."""
 
 _FOLDER_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG})

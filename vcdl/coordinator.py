@@ -30,10 +30,8 @@ from vcdl.events import (
     WorkunitCreated,
     WorkunitFailed,
 )
+from vcdl.plan import Plan, is_validated
 from vcdl.workunit import WorkunitName
-
-EVERY_EPOCH = 0
-"""`Plan.validate_every` when versions are evaluated at the end of an epoch only."""
 
 VALIDATION = "validation"
 FINAL_SPLITS = ("final_validation", "test")
@@ -48,25 +46,6 @@ class StopReason(StrEnum):
     WALL_TIME = "wall_time"
     SUBTASK_FAILED = "subtask_failed"
     """A shard was tried `tries` times in vain."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What the coordinator must know of a job."""
-
-    job: str
-    seed: int
-    shards: int
-    rolling: bool
-    validate_every: int
-    """Versions; EVERY_EPOCH for the end of an epoch only."""
-    has_test: bool
-    epochs: int
-    target_accuracy: float | None
-    wall_time_s: float | None
-    patience_epochs: int | None
-    tries: int
-    """How often a subtask may be tried."""
 
 
 @dataclass(frozen=True)
@@ -337,8 +316,3 @@ class Coordinator:
 
     def _shard_order(self, epoch: int) -> list[int]:
         return [int(shard) for shard in np.random.default_rng([self._plan.seed, epoch]).permutation(self._plan.shards)]
-
-
-def is_validated(validate_every: int, version: int) -> bool:
-    """Whether a version must be kept and evaluated, whatever epoch it is of."""
-    return validate_every != EVERY_EPOCH and version % validate_every == 0

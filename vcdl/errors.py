@@ -10,6 +10,7 @@
      │   └─ StoreLost          it has forgotten what it held: restore a snapshot
      ├─ JournalError       the journal cannot go on
      ├─ GridError          the grid cannot run subtasks
+     │   └─ GridUnavailable    it can once its database is back: wait and try again
      ├─ WorkunitError      workunit.json is not one of ours
      └─ WeightsFileError   params.h5 or update.h5 is not what it should be
 
@@ -94,6 +95,10 @@ class GridError(VcdlError):
     """The grid cannot run subtasks."""
 
     exit_code = ExitCode.SERVICE
+
+
+class GridUnavailable(GridError):
+    """The grid's database is away, starting, full or busy: the same call works once it is back, so wait with backoff."""
 
 
 class WorkunitError(VcdlError):

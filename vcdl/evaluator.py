@@ -13,7 +13,7 @@ import numpy as np
 
 from vcdl.coordinator import VALIDATION
 from vcdl.errors import VcdlError
-from vcdl.events import EvaluationWanted, VersionEvaluated
+from vcdl.events import EvaluationWanted, RunFinished, RunReopened, VersionEvaluated
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
 from vcdl.orphan import end_with_parent
@@ -39,6 +39,8 @@ class Evaluator:
         self._journal = Journal.at(folder.journal_file)
         self._wanted: dict[tuple[int, str], EvaluationWanted] = {}
         self._last_id = 0
+        self.run_has_finished = False
+        """Nothing more will be wanted."""
         prepared = Prepared.read(folder)
         self._classifies = job.data.task == "classification"
         self._model = load_model(folder.model_file.read_text())
@@ -60,11 +62,18 @@ class Evaluator:
                     self._wanted[version, split] = recorded.event
                 case VersionEvaluated(version=version, split=split):
                     self._wanted.pop((version, split), None)
+                case RunFinished():
+                    self.run_has_finished = True
+                case RunReopened():
+                    self.run_has_finished = False
         wanted = list(self._wanted.values())
         for evaluation in wanted:
             self._journal.append(self._evaluate(evaluation))
             del self._wanted[evaluation.version, evaluation.split]
         return len(wanted)
+
+    def close(self) -> None:
+        self._journal.close()
 
     def _evaluate(self, wanted: EvaluationWanted) -> VersionEvaluated:
         begin_s = time.perf_counter()

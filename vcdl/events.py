@@ -92,7 +92,7 @@ class ResultRefused:
     kind: ClassVar[str] = "result_refused"
     workunit: str
     result: int
-    """The grid's number of it: a workunit may have several."""
+    """Its number among those of the workunit."""
     refusal: str
     detail: str
     bytes_up: int

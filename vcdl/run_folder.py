@@ -1,6 +1,7 @@
 """The folder of a run: where everything lies, and the lock that keeps a second process out.
 
 job.yaml        the resolved job, frozen when the run began
+submitted       the job is run by the daemons of the BOINC project that the folder lies in
 model.json      the model, as Keras JSON           prepared.json  its layout, the shards' sizes, the normalisation
 data/           shards/ (with shards.json), validation.npz, test.npz
 journal.db      the event log (SQLite)             store/         the shared weights
@@ -46,6 +47,11 @@ class RunFolder:
     @property
     def job_file(self) -> Path:
         return self.path / "job.yaml"
+
+    @property
+    def submitted_file(self) -> Path:
+        """There when a BOINC project's daemons run the job, not a process of `vcdl run`."""
+        return self.path / "submitted"
 
     @property
     def model_file(self) -> Path:

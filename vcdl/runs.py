@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from urllib.parse import quote
 
 from vcdl.errors import RunFolderError
 from vcdl.report import Report
@@ -13,12 +12,20 @@ RUNS = Path("runs")
 """Where runs lie unless --out says otherwise."""
 
 
+SUBMITTED = Path("vcdl/runs")
+"""Where jobs lie within the folder of a BOINC project."""
+_NOTHING_RUN = f"there is no run below {RUNS}/ here: give the run's folder, or begin one with `vcdl run`"
+_NOTHING_SUBMITTED = "there is no job below {}: `vcdl submit` begins one"
+
+
 class State(StrEnum):
     """What a run is doing, as `vcdl status` shows it."""
 
     RUNNING = "running"
     PAUSED = "paused"
     """Stopped cleanly; `vcdl resume` goes on."""
+    WAITING = "waiting"
+    """Submitted to a BOINC project whose work generator does not run; it goes on when the daemons are started."""
     KILLED = "killed"
     """Its process ended without a word; `vcdl resume` goes on from the last applied update."""
     FINISHED = "finished"
@@ -33,7 +40,9 @@ def state_of(folder: RunFolder, report: Report) -> State:
         return State.RUNNING
     if is_finished(folder):
         return State.FAILED if report.is_given_up else State.FINISHED
-    return State.PAUSED if report.paused else State.KILLED
+    if report.paused or folder.stop_request.exists():
+        return State.PAUSED
+    return State.WAITING if folder.submitted_file.exists() else State.KILLED
 
 
 def is_finished(folder: RunFolder) -> bool:
@@ -41,13 +50,17 @@ def is_finished(folder: RunFolder) -> bool:
     return folder.summary_file.is_file()
 
 
-def chosen_run(path: Path | None) -> RunFolder:
-    """The run in a folder, or without one the run below runs/ that changed last. Raises RunFolderError."""
+def chosen_run(path: Path | None, project_dir: Path | None = None) -> RunFolder:
+    """The run in a folder, or the job of that name in a BOINC project; without one, the run or job that changed last.
+
+    Raises RunFolderError.
+    """
+    runs = RUNS if project_dir is None else project_dir / SUBMITTED
     if path is not None:
-        return RunFolder.existing(path)
-    found = [RunFolder(job_file.parent) for job_file in RUNS.glob("*/job.yaml")] if RUNS.is_dir() else []
+        return RunFolder.existing(path if project_dir is None else runs / path)
+    found = [RunFolder(job_file.parent) for job_file in runs.glob("*/job.yaml")] if runs.is_dir() else []
     if not found:
-        raise RunFolderError(f"there is no run below {RUNS}/ here: give the run's folder, or begin one with `vcdl run`")
+        raise RunFolderError(_NOTHING_RUN if project_dir is None else _NOTHING_SUBMITTED.format(runs))
     return RunFolder.existing(max(found, key=_changed_s).path)
 
 
@@ -85,8 +98,7 @@ def read_report(folder: RunFolder) -> Report:
         return Report()
     from vcdl.journal import Journal
 
-    path = quote(quote(str(folder.journal_file)))  # SQLAlchemy takes one off, SQLite the other
-    journal = Journal(f"sqlite:///file:{path}?mode=ro&uri=true")
+    journal = Journal.read_only(folder.journal_file)
     try:
         return Report.of(journal.read())
     finally:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from vcdl.commands.project_option import in_project, project_option
 from vcdl.errors import ExitCode, RunFolderError
 from vcdl.run_folder import RunFolder
 
@@ -56,7 +57,8 @@ def _keras_file(_context: click.Context, _parameter: click.Parameter, value: Pat
     callback=_keras_file,
     help="Where to; replaced when it is there.",
 )
+@project_option
 @click.option("--best", is_flag=True, help="The end of the best epoch instead of the newest weights.")
-def command(path: Path, output: Path, best: bool) -> ExitCode:
+def command(path: Path, project_dir: Path | None, output: Path, best: bool) -> ExitCode:
     """Write a run's model as a file for plain Keras."""
-    return export(path, output, best)
+    return export(in_project(path, project_dir) or path, output, best)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from vcdl.commands.project_option import in_project, project_option
 from vcdl.errors import ExitCode, RunFolderError
 from vcdl.run_folder import RunFolder
 
@@ -66,7 +67,8 @@ def _picture(_context: click.Context, _parameter: click.Parameter, value: Path |
     callback=_picture,
     help="PNG, SVG or PDF [default: the run's accuracy.png, or comparison.png for several].",
 )
+@project_option
 @click.option("--title", help="Above the picture [default: the jobs' names].")
-def command(paths: tuple[Path, ...], output: Path | None, title: str | None) -> ExitCode:
+def command(paths: tuple[Path, ...], project_dir: Path | None, output: Path | None, title: str | None) -> ExitCode:
     """Draw accuracy against time, several runs in one picture."""
-    return plot(paths, output, title)
+    return plot([in_project(path, project_dir) or path for path in paths], output, title)

@@ -1,10 +1,15 @@
 """`vcdl resume`: go on with a run that was paused or killed."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from vcdl.commands.project_option import in_project, project_option
 from vcdl.errors import ExitCode
+
+if TYPE_CHECKING:
+    from vcdl.run_folder import RunFolder
 
 _EXAMPLES = """\b
 Examples:
@@ -22,14 +27,37 @@ def resume(path: Path | None = None, as_json: bool = False) -> ExitCode:
     from vcdl.runs import chosen_run
 
     folder = chosen_run(path)
+    if folder.submitted_file.exists():
+        return _release(folder)
     job = load_frozen_job(folder.job_file)
     with RunLock(folder):
         return carry_on(folder, job, as_json)
 
 
+def _release(folder: "RunFolder") -> ExitCode:
+    """Let the daemons of a BOINC project go on with a job."""
+    from vcdl.events import RunReopened
+    from vcdl.journal import Journal
+    from vcdl.runs import is_finished, read_report, shown
+
+    report = read_report(folder)
+    if report.is_given_up:
+        journal = Journal.at(folder.journal_file)
+        journal.append(RunReopened())
+        journal.close()
+        folder.summary_file.unlink(missing_ok=True)
+    elif is_finished(folder):
+        click.echo(f"{shown(folder.path)} is finished; `vcdl status` shows its results")
+        return ExitCode.OK
+    folder.stop_request.unlink(missing_ok=True)
+    click.echo(f"{shown(folder.path)} goes on as soon as the project's work generator looks; `vcdl watch` shows it")
+    return ExitCode.OK
+
+
 @click.command("resume", epilog=_EXAMPLES)
 @click.argument("path", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@project_option
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json at the end; the display goes to stderr.")
-def command(path: Path | None, as_json: bool) -> ExitCode:
+def command(path: Path | None, project_dir: Path | None, as_json: bool) -> ExitCode:
     """Go on with a run that was paused or killed."""
-    return resume(path, as_json)
+    return resume(in_project(path, project_dir), as_json)

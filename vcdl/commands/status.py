@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vcdl.commands.project_option import in_project, project_option
 from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -16,7 +17,8 @@ _EXAMPLES = """\b
 Examples:
   vcdl status                      the run below runs/ that changed last
   vcdl status runs/digits
-  vcdl status runs/digits --json | jq .state"""
+  vcdl status runs/digits --json | jq .state
+  vcdl status mnist --project-dir ~/projects/grid"""
 
 
 def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
@@ -49,7 +51,9 @@ def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
     click.echo(f"{goal.job} in {shown(folder.path)}: {state}{f' (process {pid})' if pid else ''}")
     for label, words in _figures(goal, report, now_s).items():
         click.echo(f"{label:<12} {words}")
-    if state in (State.PAUSED, State.KILLED, State.FAILED):
+    if state is State.WAITING:
+        click.echo("the project's work generator does not run: start the daemons with bin/start")
+    elif state in (State.PAUSED, State.KILLED, State.FAILED):
         click.echo(f"`vcdl resume {shown(folder.path)}` goes on")
     return ExitCode.OK
 
@@ -79,7 +83,8 @@ def _figures(goal: "Goal", report: "Report", now_s: float | None) -> dict[str, s
 
 @click.command("status", epilog=_EXAMPLES)
 @click.argument("path", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@project_option
 @click.option("--json", "as_json", is_flag=True, help="For programs: the state and the keys of summary.json.")
-def command(path: Path | None, as_json: bool) -> ExitCode:
+def command(path: Path | None, project_dir: Path | None, as_json: bool) -> ExitCode:
     """Show how far a run is, also while it runs."""
-    return status(path, as_json)
+    return status(in_project(path, project_dir), as_json)

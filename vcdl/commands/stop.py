@@ -2,10 +2,15 @@
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from vcdl.commands.project_option import in_project, project_option
 from vcdl.errors import ExitCode, RunFolderError
+
+if TYPE_CHECKING:
+    from vcdl.run_folder import RunFolder
 
 _POLL_S = 0.1
 _TIMEOUT_S = 60.0
@@ -23,6 +28,8 @@ def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S) -> ExitCode:
     from vcdl.runs import chosen_run, is_finished, shown
 
     folder = chosen_run(path)
+    if folder.submitted_file.exists():
+        return _take_back(folder, timeout_s)
     pid = folder.running_pid
     if pid is not None:
         try:
@@ -46,8 +53,33 @@ def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S) -> ExitCode:
     return ExitCode.OK
 
 
+def _take_back(folder: "RunFolder", timeout_s: float) -> ExitCode:
+    """Have a BOINC project's work generator cancel what is out; the request stays until `vcdl resume`."""
+    from vcdl.run_folder import folder_error
+    from vcdl.runs import is_finished, read_report, shown
+
+    if is_finished(folder):
+        click.echo(f"{shown(folder.path)} is finished; there is nothing to stop")
+        return ExitCode.OK
+    try:
+        folder.stop_request.touch()
+    except OSError as error:
+        raise folder_error(folder.path, error) from error
+    deadline_s = time.monotonic() + timeout_s
+    while not read_report(folder).paused:
+        if time.monotonic() > deadline_s:
+            raise RunFolderError(
+                f"{shown(folder.path)} is to stop, but the project's work generator has not done it after {timeout_s:g} s: "
+                "it will when it runs; start the daemons with bin/start"
+            )
+        time.sleep(_POLL_S)
+    click.echo(f"{shown(folder.path)} stopped, its workunits are cancelled; `vcdl resume {shown(folder.path)}` goes on")
+    return ExitCode.OK
+
+
 @click.command("stop", epilog=_EXAMPLES)
 @click.argument("path", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@project_option
 @click.option(
     "--timeout",
     "timeout_s",
@@ -57,6 +89,6 @@ def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S) -> ExitCode:
     show_default=True,
     help="How long to wait.",
 )
-def command(path: Path | None, timeout_s: float) -> ExitCode:
-    """Pause a run that goes on elsewhere."""
-    return stop(path, timeout_s)
+def command(path: Path | None, project_dir: Path | None, timeout_s: float) -> ExitCode:
+    """Pause a run elsewhere, or a job of a BOINC project."""
+    return stop(in_project(path, project_dir), timeout_s)

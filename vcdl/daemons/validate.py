@@ -1,8 +1,11 @@
 """`vcdl_validate FILE`: run by BOINC's script_validator for each result, the only gate in front of credit and assimilation.
 
-    exit 0   the upload is valid
-    exit 1   it is refused: the host gets no credit for it, BOINC gives the workunit to another one, the journal has the reason
-    exit 3   it could not be looked at (disk, rights): BOINC asks again later
+    exit 0    the upload is valid
+    exit 10   it is refused: the host gets no credit for it, BOINC gives the workunit to another one, the journal has the reason
+    exit 3    it could not be looked at, after some tries
+
+To BOINC everything but 0 and 3 is a refusal, a Python that cannot start (1) as well. So the launcher turns all but 0 and 10 into 3, upon
+which BOINC makes another result at once; that spends one of the few that a workunit may have, hence the tries.
 
 A refusal never stops a daemon, and nothing of the upload is executed: it is read as raw arrays (vcdl.checks).
 The file's name says which workunit it is for: of the other arguments that script_validator offers, none arrives in BOINC 8.3.
@@ -11,6 +14,7 @@ The file's name says which workunit it is for: of the other arguments that scrip
 import argparse
 import re
 import sys
+import time
 from pathlib import Path
 
 from vcdl.checks import Refused, UploadCheck
@@ -20,12 +24,13 @@ from vcdl.errors import VcdlError, WorkunitError
 from vcdl.events import ResultRefused
 from vcdl.grids.boinc.project_folder import BoincProject
 from vcdl.job import load_frozen_job
-from vcdl.journal import Journal
 from vcdl.prepared import Prepared
 from vcdl.run_folder import RunFolder
 from vcdl.workunit import WorkunitName
 
-VALID, REFUSED, LATER = 0, 1, 3
+VALID, REFUSED, LATER = 0, 10, 3
+_TRIES = 5
+_BETWEEN_TRIES_S = 2.0
 
 _UPLOAD = re.compile(r"(?P<workunit>.+)_(?P<result>\d+)_r\d+_\d+")
 """BOINC's name of an output file: the workunit's, the number of the result among the workunit's, a random number, the file's number."""
@@ -50,6 +55,8 @@ def validate(project: BoincProject, file: Path) -> int:
         return VALID
     print(f"{file.name}: {refused.refusal.value}: {refused.detail}", file=sys.stderr)
     size = file.stat().st_size if file.exists() else 0
+    from vcdl.journal import Journal  # half of the time that this process takes, and needed by few uploads
+
     journal = Journal.at(folder.journal_file)
     journal.append(ResultRefused(workunit, result, refused.refusal.value, refused.detail[:500], size))
     journal.close()
@@ -76,11 +83,13 @@ def main() -> int:
     parser.add_argument("file", type=Path, metavar="FILE")
     add_project_option(parser)
     options = parser.parse_args()
-    try:
-        return validate(BoincProject.at(options.project_dir), options.file)
-    except (VcdlError, OSError) as error:
-        print(f"{options.file.name} could not be looked at: {error}", file=sys.stderr)
-        return LATER
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            return validate(BoincProject.at(options.project_dir), options.file)
+        except (VcdlError, OSError) as error:
+            print(f"{options.file.name} could not be looked at: {error}; {tries_left} tries left", file=sys.stderr)
+            time.sleep(_BETWEEN_TRIES_S if tries_left else 0)
+    return LATER
 
 
 if __name__ == "__main__":

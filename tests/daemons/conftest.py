@@ -1,0 +1,64 @@
+"""A project with a submitted job, and its daemons as objects whose rounds a test counts."""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.boinc.standin import Database, StandinProject
+from tests.daemons.fabricated_client import FabricatedClient
+from tests.store_servers import start_mariadb
+from vcdl.commands.submit import submit
+from vcdl.grids.boinc.project_folder import BoincProject
+from vcdl.report import Report
+from vcdl.run_folder import RunFolder
+from vcdl.runs import read_report
+
+ROOT = Path(__file__).parents[2]
+JOB = """
+name: tiny
+model: {builtin: {name: mlp, units: [8]}}
+data: {dataset: digits, shards: 3}
+validate: {every: epoch}
+stop: {epochs: 1}
+grid: {tries: 2}
+"""
+
+
+@dataclass
+class Server:
+    """A stand-in project with the parts of VCDL that run in it."""
+
+    standin: StandinProject
+    project: BoincProject
+    client: FabricatedClient
+    folder: RunFolder
+
+    @property
+    def report(self) -> Report:
+        return read_report(self.folder)
+
+    def staged(self) -> list[str]:
+        """Names of the files in download/."""
+        return sorted(path.name for path in self.project.download_dir.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    with tempfile.TemporaryDirectory(prefix="vcdl-") as short, start_mariadb(Path(short)) as mariadb:
+        standin = StandinProject.make(tmp_path / "project", Database.of(mariadb))
+        for name, value in standin.environment.items():
+            monkeypatch.setenv(name, value)
+        validator = standin.path / "bin" / "vcdl_validate"
+        validator.write_text(
+            f"#!/bin/sh\nPYTHONPATH='{ROOT}' exec '{sys.executable}' -m vcdl.daemons.validate \"$@\"\n"
+        )
+        validator.chmod(0o755)
+        job_file = tmp_path / "job.yaml"
+        job_file.write_text(JOB)
+        submit(job_file, standin.path)
+        project = BoincProject.at(standin.path)
+        yield Server(standin, project, FabricatedClient(standin, project), project.run_folder("tiny"))

@@ -1,0 +1,140 @@
+"""The daemons on the real tables of a project, with clients that answer without training."""
+
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+
+import pytest
+
+from tests.daemons.conftest import Server
+from vcdl.checks import UploadCheck
+from vcdl.commands.resume import resume
+from vcdl.daemons.assimilator import Assimilator
+from vcdl.daemons.evaluator import Evaluations
+from vcdl.daemons.work_generator import WorkGenerators
+from vcdl.errors import GridUnavailable
+from vcdl.events import UpdateApplied, WorkunitFailed
+from vcdl.journal import Journal
+
+ROUNDS = 40
+
+
+def go_on(server: Server, until: Callable[[], bool], evaluates: bool = False) -> None:
+    """Rounds of generator, client, assimilator and, because it is slow to load, perhaps the evaluator."""
+    with (
+        closing(WorkGenerators(server.project)) as generators,
+        closing(Assimilator(server.project)) as assimilator,
+        closing(Evaluations(server.project)) as evaluations,
+    ):
+        for _ in range(ROUNDS):
+            generators.run_once()
+            server.client.run_once()
+            assimilator.run_once()
+            if evaluates:
+                evaluations.run_once()
+            if until():
+                return
+    raise AssertionError(f"not reached in {ROUNDS} rounds: {server.report}")
+
+
+def applied(server: Server) -> list[UpdateApplied]:
+    return [timed.event for timed in server.report.updates]
+
+
+def test_a_submitted_job_is_trained_to_its_end_and_leaves_results_and_an_empty_download_folder(server: Server) -> None:
+    go_on(server, server.folder.summary_file.exists, evaluates=True)
+    assert server.report.stop is not None
+    assert server.report.stop.reason == "epochs"
+    subtasks = sorted(event.workunit.split("_a")[0] for event in applied(server))
+    assert subtasks == sorted({*subtasks})
+    assert len([s for s in subtasks if "_e0001_" in s]) == 3
+    assert server.folder.keras_file.is_file()
+    with closing(Assimilator(server.project)) as assimilator, closing(WorkGenerators(server.project)) as generators:
+        generators.run_once()
+        assimilator.run_once()  # what was cancelled at the end belongs to no open job: concluded, so that its files go
+        server.client.run_once()
+    assert [name for name in server.staged() if name.startswith(("vcdl_", "tiny_"))] == []
+
+
+def test_a_refused_result_has_its_name_in_the_journal_and_its_workunit_goes_to_another_client(server: Server) -> None:
+    server.client.hostile.add("e0001_s002")
+    go_on(server, lambda: len(applied(server)) >= 3)
+    assert server.report.refused == 1
+    assert server.report.failed == 0
+    refused = server.report.last_setback
+    assert refused is not None
+    assert refused.workunit.startswith("tiny_e0001_s002_a0")
+    assert len([e for e in applied(server) if "_e0001_s002_a0" in e.workunit]) == 1
+
+
+def test_a_stopped_job_takes_its_work_back_and_a_resumed_one_makes_it_again_without_counting_it_as_a_try(
+    server: Server,
+) -> None:
+    with closing(WorkGenerators(server.project)) as generators:
+        for _ in range(3):  # more often than `grid > tries`
+            generators.run_once()
+            server.folder.stop_request.touch()
+            generators.run_once()
+            assert server.report.paused is not None
+            assert server.folder.running_pid is None
+            assert not [name for name in server.staged() if name.startswith("vcdl_")]
+            resume(server.folder.path)
+    go_on(server, lambda: len(applied(server)) >= 3)
+    assert server.report.failed == 0
+    assert server.report.stop is None or server.report.stop.reason == "epochs"
+
+
+def test_nothing_is_sent_while_a_job_is_stopped(server: Server) -> None:
+    with closing(WorkGenerators(server.project)) as generators, closing(Assimilator(server.project)) as assimilator:
+        generators.run_once()
+        server.folder.stop_request.touch()
+        for _ in range(3):
+            generators.run_once()
+            server.client.run_once()
+            assimilator.run_once()
+        assert server.client.done == []
+
+
+def test_a_result_that_cannot_be_assimilated_is_set_aside_and_the_others_are_folded(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = UploadCheck._check_header
+
+    def fails_for_one(self: UploadCheck, header: object, name: object, workunit: str) -> None:
+        if "_e0001_s001_a0" in workunit:
+            raise ZeroDivisionError("a bug that only this one shows")
+        begin(self, header, name, workunit)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(UploadCheck, "_check_header", fails_for_one)
+    go_on(server, lambda: len(applied(server)) >= 3)
+    failures = [r.event for r in Journal.at(server.folder.journal_file).read() if isinstance(r.event, WorkunitFailed)]
+    assert ["_e0001_s001_a0" in event.workunit and "ZeroDivisionError" in event.reason for event in failures] == [True]
+    assert any("_e0001_s001_a1" in event.workunit for event in applied(server))
+
+
+def test_an_assimilator_killed_after_the_fold_and_before_the_commit_counts_nothing_twice(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(WorkGenerators(server.project)) as generators:
+        generators.run_once()
+        server.client.run_once()
+    with monkeypatch.context() as patch, closing(Assimilator(server.project)) as dying:
+        dying.run_once.__self__._database.app_id  # noqa: B018  connected: only the end of the turn is to fail
+
+        def cut(*_: object) -> None:
+            raise GridUnavailable("cut here")
+
+        patch.setattr("vcdl.grids.boinc.results.BoincResults.done", cut)
+        with pytest.raises(GridUnavailable):
+            dying.run_once()
+    go_on(server, lambda: len(applied(server)) >= 3)
+    versions = [event.version for event in applied(server)]
+    assert versions == sorted({*versions})
+    assert versions[-1] == len(versions)
+
+
+def test_a_job_whose_folder_is_broken_holds_up_none_of_the_others(server: Server) -> None:
+    broken = server.project.run_folder("aaa")
+    shutil.copytree(server.folder.path, broken.path)
+    broken.prepared_file.write_text("{")
+    go_on(server, lambda: len(applied(server)) >= 3)

@@ -1,0 +1,115 @@
+"""`vcdl submit`: a job from its file to the clients of a BOINC project."""
+
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vcdl.errors import ExitCode, GridError, JobError, VcdlError
+
+if TYPE_CHECKING:
+    from vcdl.grids.boinc.project_folder import BoincProject
+    from vcdl.job import Job
+    from vcdl.run_folder import RunFolder
+
+_EXAMPLES = """\b
+Examples:
+  vcdl submit job.yaml --project-dir ~/projects/grid
+  vcdl submit job.yaml --project-dir ~/projects/grid --set boinc.priority=3
+  vcdl watch --project-dir ~/projects/grid
+
+As the project's user. The project's daemons take the job up at once; nothing of it runs in this process."""
+
+
+def submit(job_file: Path, project_dir: Path, overrides: Sequence[str] = ()) -> ExitCode:
+    """Prepare a job in a BOINC project. Raises VcdlError; nothing of the job is left behind then."""
+    from vcdl.display import display
+    from vcdl.grids.boinc.environment import use_environment
+    from vcdl.grids.boinc.project_folder import BoincProject
+    from vcdl.job import load_job, save_job
+    from vcdl.prepared import prepare
+    from vcdl.progress import Goal
+    from vcdl.runs import shown
+    from vcdl.stores.open import import_client_library, store_settings
+
+    job = load_job(job_file, overrides)
+    project = BoincProject.at(project_dir)
+    project.check_user()
+    use_environment(project)
+    job, folder = _take_name(project, job)
+    try:
+        import_client_library(store_settings(job, folder))
+        folder.create()
+        save_job(job, folder.job_file)
+        folder.submitted_file.touch()
+        with display(Goal.of(job), sys.stderr) as onlooker:
+            prepare(folder, job, onlooker)
+    except (VcdlError, OSError, KeyboardInterrupt):
+        if not folder.prepared_file.exists():
+            shutil.rmtree(folder.path, ignore_errors=True)
+        raise
+    click.echo(f"submitted {job.name}: {job.data.shards} shards, {job.stop.epochs} epochs at most")
+    click.echo(f"`vcdl watch {job.name} --project-dir {shown(project.path)}` shows how it goes on")
+    return ExitCode.OK
+
+
+def _take_name(project: "BoincProject", job: "Job") -> tuple["Job", "RunFolder"]:
+    """The job under a name that was never used in the project: names of workunits begin with it.
+
+    Raises JobError, GridError, RunFolderError.
+    """
+    from vcdl.grids.boinc.database import BoincDatabase
+    from vcdl.grids.boinc.jobs import was_submitted
+    from vcdl.run_folder import folder_error
+
+    if "nodelete" in job.name:
+        raise JobError(
+            f"name: {job.name}: BOINC keeps every file of workunits with `nodelete` in their names; choose another"
+        )
+    database = BoincDatabase(project)
+    try:
+        project.runs_folder.mkdir(parents=True, exist_ok=True)
+        for name in _names(job.name):
+            if was_submitted(database, name):
+                continue
+            folder = project.run_folder(name)
+            try:
+                folder.path.mkdir()
+            except FileExistsError:
+                continue
+            return job.model_copy(update={"name": name}), folder
+    except OSError as error:
+        raise folder_error(project.runs_folder, error) from error
+    finally:
+        database.close()
+    raise GridError(f"no name is left for {job.name}: choose another one in the job file")
+
+
+def _names(name: str) -> Iterator[str]:
+    yield name
+    for number in count(2):
+        longer = f"{name}-{number}"
+        if len(longer) > 63:
+            return
+        yield longer
+
+
+@click.command("submit", epilog=_EXAMPLES)
+@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
+@click.option(
+    "--project-dir",
+    metavar="PROJECT",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The BOINC project, with the app that `vcdl project install` makes.",
+)
+@click.option(
+    "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Replace a key of the job file; repeatable."
+)
+def command(job_file: Path, project_dir: Path, overrides: tuple[str, ...]) -> ExitCode:
+    """Train a job on the clients of a BOINC project."""
+    return submit(job_file, project_dir, overrides)

@@ -1,0 +1,62 @@
+"""`vcdl watch`: the live display of a run that goes on elsewhere."""
+
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from vcdl.commands.project_option import in_project, project_option
+from vcdl.errors import ExitCode
+
+_POLL_S = 0.5
+
+_EXAMPLES = """\b
+Examples:
+  vcdl watch                                   the run below runs/ that changed last
+  vcdl watch mnist --project-dir ~/projects/grid
+
+Ctrl-C ends the display, not the run."""
+
+
+def watch(path: Path | None = None) -> ExitCode:
+    """Show a run until it has ended or is paused. Raises RunFolderError, JobError, JournalError."""
+    from vcdl.display import display
+    from vcdl.job import load_frozen_job
+    from vcdl.journal import Journal
+    from vcdl.progress import Goal
+    from vcdl.runs import State, chosen_run, is_finished, read_report, shown, state_of
+
+    folder = chosen_run(path)
+    job = load_frozen_job(folder.job_file)
+    try:
+        with display(Goal.of(job), sys.stdout) as onlooker:
+            onlooker.phase(f"{job.name} in {shown(folder.path)}")
+            last_id = 0
+            while True:
+                was_finished = is_finished(folder)
+                if folder.journal_file.is_file():
+                    journal = Journal.read_only(folder.journal_file)
+                    new = journal.read(last_id)
+                    journal.close()
+                    last_id = new[-1].id if new else last_id
+                    onlooker.events(new)
+                if was_finished:
+                    break
+                if state_of(folder, read_report(folder)) in (State.PAUSED, State.KILLED):
+                    break
+                time.sleep(_POLL_S)
+    except KeyboardInterrupt:
+        pass
+    click.echo(
+        f"{job.name}: {state_of(folder, read_report(folder))}; `vcdl status {shown(folder.path)}` shows all figures"
+    )
+    return ExitCode.OK
+
+
+@click.command("watch", epilog=_EXAMPLES)
+@click.argument("path", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@project_option
+def command(path: Path | None, project_dir: Path | None) -> ExitCode:
+    """Show how a run goes on, live."""
+    return watch(in_project(path, project_dir))

@@ -1,0 +1,151 @@
+"""The database of a BOINC project: one connection, made when it is needed and made again after it was lost.
+
+Every statement commits by itself unless it is inside `transaction()`, and reads what others have committed just before (READ
+COMMITTED): InnoDB's default would show one process the same old rows for ever, and keep locks on rows that a search only passed by.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from typing import Any
+
+from vcdl.errors import GridError, GridUnavailable
+from vcdl.grids.boinc.project_folder import APP, BoincProject
+
+try:
+    import MySQLdb
+    from MySQLdb.constants import CR, ER
+except ImportError as error:
+    raise GridError("a BOINC project needs the package mysqlclient: pip install 'vcdl[server]'") from error
+
+_CONNECT_S = 10
+_ANSWER_S = 120
+"""Of one statement: longer than a row is waited for (innodb_lock_wait_timeout, 50 s)."""
+
+_LOGIN = {ER.ACCESS_DENIED_ERROR, ER.DBACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, 1698}
+_FULL = {1021, ER.RECORD_FILE_FULL, 1026, 1030, 1034}
+"""A full disk shows itself as several errors of the engine."""
+_BUSY = {ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK, ER.CHECKREAD}
+_AWAY = {
+    CR.CONNECTION_ERROR, CR.CONN_HOST_ERROR, CR.UNKNOWN_HOST, CR.SERVER_GONE_ERROR, CR.SERVER_LOST, CR.SERVER_LOST_EXTENDED,
+    ER.CON_COUNT_ERROR, ER.SERVER_SHUTDOWN, ER.QUERY_INTERRUPTED, 1290, 1836, 1927, 4031,
+}  # fmt: skip
+"""Down, starting, stopping, full of connections, or read-only for a while."""
+
+
+class BoincDatabase:
+    """A connection for one thread. Raises GridUnavailable while the server is away; the next call connects anew."""
+
+    def __init__(self, project: BoincProject) -> None:
+        """Nothing is connected yet."""
+        self._project = project
+        self._connection: Any = None
+        self._in_transaction = False
+
+    def execute(self, statement: str, *arguments: object) -> Sequence[Any]:
+        """Rows of a statement, each a tuple. A tuple among the arguments stands for a list in parentheses."""
+        with self._translated(), self._connected().cursor() as cursor:
+            cursor.execute(statement, arguments or None)
+            rows: Sequence[Any] = cursor.fetchall()
+            return rows
+
+    def insert(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
+        """One INSERT of many rows."""
+        with self._translated(), self._connected().cursor() as cursor:
+            cursor.executemany(statement, rows)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All statements inside take effect together at the good end, and none when the block raises or the process dies."""
+        self.execute("START TRANSACTION")
+        self._in_transaction = True
+        try:
+            yield
+            self.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+        finally:
+            self._in_transaction = False
+
+    @cached_property
+    def app_id(self) -> int:
+        """Of our app in this project. Raises GridError when it was not installed."""
+        rows = self.execute("SELECT id FROM app WHERE name = %s", APP)
+        if not rows:
+            raise GridError(
+                f"the project in {self._project.path} has no app {APP}: install it with "
+                f"`vcdl project install --project-dir {self._project.path}`"
+            )
+        return int(rows[0][0])
+
+    def close(self) -> None:
+        if self._connection is not None:
+            with suppress(MySQLdb.Error):
+                self._connection.close()
+            self._connection = None
+
+    def _connected(self) -> Any:
+        if self._connection is None:
+            if self._in_transaction:  # what was done before is rolled back: the rest of it must not be done alone
+                raise GridUnavailable(f"{self._name} was lost within a transaction: it is rolled back")
+            self._connection = self._connect()
+        return self._connection
+
+    def _connect(self) -> Any:
+        project = self._project
+        address: dict[str, Any] = {"host": project.db_host, "port": project.db_port}
+        if project.db_host == "localhost":
+            address = {"unix_socket": project.db_socket} if project.db_socket else {}
+        connection = MySQLdb.connect(
+            user=project.db_user,
+            password=project.db_password,
+            database=project.db_name,
+            charset="utf8mb4",
+            connect_timeout=_CONNECT_S,
+            read_timeout=_ANSWER_S,
+            write_timeout=_ANSWER_S,
+            autocommit=True,
+            **address,
+        )
+        connection.query("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        return connection
+
+    def _roll_back(self) -> None:
+        if self._connection is not None:
+            try:
+                self._connection.rollback()
+            except MySQLdb.Error:  # cut off: the server rolls back by itself
+                self.close()
+
+    @property
+    def _name(self) -> str:
+        return f"the project's database {self._project.db_name} on {self._project.db_host}"
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Every exception of MySQLdb becomes a GridError that says what to do."""
+        try:
+            yield
+        except MySQLdb.Error as error:
+            code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+            raise self._translation(code, error) from None
+
+    def _translation(self, code: int, error: Exception) -> GridError:
+        words = " ".join(str(part) for part in error.args[1:] or error.args)[:200]
+        if code in _BUSY:
+            return GridUnavailable(f"{self._name} is busy ({words}): another process holds the rows")
+        if code in _FULL:
+            return GridUnavailable(f"{self._name} cannot write ({words}): is the disk of the server full?")
+        if code in _AWAY or isinstance(error, MySQLdb.InterfaceError):
+            self.close()
+            return GridUnavailable(f"{self._name} cannot be reached ({words}): is the server running?")
+        if code in _LOGIN:
+            return GridError(
+                f"{self._name} refused the login ({words}): check db_user and db_passwd in {self._project.path / 'config.xml'}"
+            )
+        if code in (ER.NO_SUCH_TABLE, ER.BAD_FIELD_ERROR, ER.BAD_DB_ERROR):
+            return GridError(
+                f"{self._name} is not that of a BOINC server of today ({words}): upgrade it with BOINC's bin/upgrade"
+            )
+        return GridError(f"{self._name} refused a statement ({code}: {words}): MariaDB 10.6 or MySQL 8 is needed")

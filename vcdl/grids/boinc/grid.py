@@ -1,0 +1,138 @@
+"""A BOINC project as the grid of one job.
+
+Nothing is remembered here that cannot be read again: workunits are in BOINC's database, staged files in the job's manifest.
+"""
+
+from collections.abc import Collection, Sequence
+
+from vcdl.errors import GridError
+from vcdl.events import WorkunitSent
+from vcdl.grids.base import Grid, Staged
+from vcdl.grids.boinc.client_rows import ClientRows, Sending
+from vcdl.grids.boinc.create_work import Creation, create_work
+from vcdl.grids.boinc.database import BoincDatabase
+from vcdl.grids.boinc.manifest import Manifest
+from vcdl.grids.boinc.project_folder import BoincProject
+from vcdl.grids.boinc.staging import INPUT_TEMPLATE, Staging
+from vcdl.grids.boinc.supply import marks, open_wanted, share
+from vcdl.grids.boinc.work_settings import WorkSettings
+from vcdl.grids.boinc.workunit_rows import WorkunitRows
+from vcdl.workunit import WorkunitName
+
+_BATCH = 1000
+"""Workunits staged, then created."""
+_TRIES = 3
+"""Of create_work: a killed one of an earlier process may still be inserting, and wins."""
+
+
+class BoincGrid(Grid):
+    """Used by one thread of the work generator. All calls may raise GridError, or GridUnavailable while the database is away."""
+
+    def __init__(
+        self, project: BoincProject, database: BoincDatabase, settings: WorkSettings, sent_since_s: float = 0.0
+    ) -> None:
+        """`sent_since_s`: `sent` tells of what was sent after that; Unix time."""
+        self._project = project
+        self._database = database
+        self._settings = settings
+        self._rows = WorkunitRows(database, settings.job)
+        self._clients = ClientRows(database)
+        self._staging = Staging(project, settings)
+        self._sent_since_s = sent_since_s
+        self._from_result = 0
+        self._told: set[int] = set()
+        """Results at or above `_from_result` that `sent` has told of."""
+        self._has: set[tuple[int, str]] = set()
+        """Hosts and sticky files they are known to have."""
+
+    def submit(self, staged: Sequence[Staged]) -> None:
+        """One that was concluded without the journal knowing of it is handed out again, as a name can be used only once."""
+        for begin in range(0, len(staged), _BATCH):
+            batch = staged[begin : begin + _BATCH]
+            existing = self._rows.existing([item.workunit.name for item in batch])
+            self._rows.hand_out_again(existing)
+            self._create([item for item in batch if item.workunit.name not in existing])
+
+    def has(self, workunit: str) -> bool:
+        return self._rows.is_open(workunit)
+
+    def sent(self) -> list[WorkunitSent]:
+        first_unsent = self._clients.first_unsent()
+        sendings = self._clients.sent(self._settings.job, self._sent_since_s, self._from_result)
+        new = [sending for sending in sendings if sending.result not in self._told]
+        events = [WorkunitSent(sending.workunit, f"host-{sending.host}", self._bytes_down(sending)) for sending in new]
+        self._from_result = first_unsent
+        self._told = {sending.result for sending in sendings if sending.result >= first_unsent}
+        return events
+
+    def cancel(self, workunits: Collection[str]) -> None:
+        self._rows.cancel(workunits)
+
+    def open_wanted(self) -> int:
+        self._rows.hurry_cancelled()
+        priorities = {self._settings.job: self._settings.priority} | {
+            job: manifest.priority
+            for job, manifest in self._staging.other_jobs().items()
+            if WorkunitRows(self._database, job).any_open()
+        }
+        part = share(marks(self._clients.demand()), self._settings.job, priorities)
+        return open_wanted(self._rows.stock(), part)
+
+    def discard_params(self, keep: Collection[int]) -> None:
+        def still_needed(versions: Collection[int]) -> set[int]:
+            return {WorkunitName.parse(name).base_version for name in self._rows.unfinished()} & set(versions)
+
+        self._staging.discard_params(still_needed, keep)
+
+    def clear(self, *, forget_on_clients: bool) -> None:
+        self._rows.cancel_all()
+        if forget_on_clients:
+            self._forget_on_clients(self._staging.manifest)
+        self._staging.clear()
+        self._has.clear()
+
+    def _create(self, items: Sequence[Staged]) -> None:
+        if not items:
+            return
+        sticky = self._staging.manifest.sticky
+        inputs = self._staging.stage(items)
+        self._clients.wanted_again(self._staging.manifest.sticky - sticky)
+        missing = [Creation(item.workunit.name, names) for item, names in zip(items, inputs, strict=True)]
+        said = ""
+        for _ in range(_TRIES):
+            said = create_work(self._project, self._settings, INPUT_TEMPLATE, self._staging.result_template, missing)
+            existing = self._rows.existing([creation.name for creation in missing])
+            missing = [creation for creation in missing if creation.name not in existing]
+            if not missing:
+                return
+        raise GridError(
+            f"create_work did not make {len(missing)} workunits, the first {missing[0].name}; it said: {said or 'nothing'}; "
+            f"`vcdl project doctor --project-dir {self._project.path}` finds what is missing"
+        )
+
+    def _bytes_down(self, sending: Sending) -> int:
+        manifest, name = self._staging.manifest, WorkunitName.parse(sending.workunit)
+        new = [f"{sending.workunit}.json"]
+        for content in (manifest.model, manifest.shards.get(name.shard)):
+            if content is not None and not self._had_sticky(sending, content.name):
+                new.append(content.name)
+        params = manifest.params.get(name.base_version)
+        if params is not None and not self._clients.had(sending, params.name, is_sticky=False):
+            new.append(params.name)
+        return sum(self._staging.download_bytes(file) for file in new)
+
+    def _had_sticky(self, sending: Sending, file: str) -> bool:
+        """From now on it has it."""
+        key = sending.host, file
+        had = key in self._has or self._clients.had(sending, file, is_sticky=True)
+        self._has.add(key)
+        return had
+
+    def _forget_on_clients(self, manifest: Manifest) -> None:
+        kept = {name for other in self._staging.other_jobs().values() for name in other.sticky}
+        files = set()
+        for host, workunit in self._clients.sticky_hosts(self._settings.job):
+            for content in (manifest.model, manifest.shards.get(WorkunitName.parse(workunit).shard)):
+                if content is not None and content.name not in kept:
+                    files.add((host, content.name))
+        self._clients.ask_to_delete(files)

@@ -1,0 +1,151 @@
+"""The folder of a BOINC project: what its config.xml says, and where its files lie."""
+
+import hashlib
+import os
+import pwd
+import socket
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from vcdl.errors import GridError
+from vcdl.run_folder import RunFolder
+from vcdl.runs import SUBMITTED
+
+APP = "vcdl"
+"""Name of our app in every project."""
+
+
+@dataclass(frozen=True)
+class BoincProject:
+    """What VCDL must know of a BOINC project; read once, so an edit of config.xml is seen by the next process."""
+
+    path: Path
+    master_url: str
+    host: str
+    """The machine whose daemons `bin/start` starts."""
+    db_name: str
+    db_host: str
+    """Host name; `localhost` stands for a socket, as in BOINC's own programs."""
+    db_port: int
+    db_socket: str
+    """Empty: where the client library looks for it. BOINC has no such setting: it is that of $MYSQL_UNIX_PORT."""
+    db_user: str
+    db_password: str = field(repr=False)
+    download_dir: Path
+    upload_dir: Path
+    log_dir: Path
+    fanout: int
+    """Folders below download/ and upload/; 0 for none."""
+    cache_md5_info: bool
+    """Whether create_work believes the .md5 files; without them it reads every input of every workunit."""
+
+    @classmethod
+    def at(cls, path: Path) -> Self:
+        """Read the project in a folder. Raises GridError when there is none."""
+        path = path.resolve()
+        config = _read_config(path)
+        host = config.get("host", "")
+        db_host, _, port = config.get("db_host", "").partition(":")
+        try:
+            return cls(
+                path=path,
+                master_url=_needed(config, "master_url", path),
+                host=host,
+                db_name=_needed(config, "db_name", path),
+                # As BOINC: its own machine, by whatever name, is reached through the socket.
+                db_host="localhost" if db_host in ("", socket.gethostname()) else db_host,
+                db_port=int(port or 3306),
+                db_socket=os.environ.get("MYSQL_UNIX_PORT", ""),
+                db_user=config.get("db_user", ""),
+                db_password=config.get("db_passwd", ""),
+                download_dir=path / config.get("download_dir", "download"),
+                upload_dir=path / config.get("upload_dir", "upload"),
+                log_dir=path / f"log_{host}",
+                fanout=int(config.get("uldl_dir_fanout") or 0),
+                cache_md5_info=config.get("cache_md5_info", "0") != "0",  # BOINC takes a lone tag for true
+            )
+        except ValueError as error:
+            raise GridError(f"{path / 'config.xml'}: a number was expected: {error}") from error
+
+    @property
+    def runs_folder(self) -> Path:
+        """A folder for each job that was ever submitted."""
+        return self.path / SUBMITTED
+
+    def run_folder(self, job: str) -> RunFolder:
+        return RunFolder(self.runs_folder / job)
+
+    @property
+    def manifests(self) -> Path:
+        """What each open job has staged in download/."""
+        return self.path / "vcdl" / "staged"
+
+    @property
+    def stop_daemons(self) -> Path:
+        """While this file is there, daemons end."""
+        return self.path / "stop_daemons"
+
+    @property
+    def templates(self) -> Path:
+        return self.path / "templates"
+
+    @property
+    def bin(self) -> Path:
+        return self.path / "bin"
+
+    def check_user(self) -> None:
+        """Raises GridError when files made by this process would not be the project's own: its daemons could not write them."""
+        owner = self.path.stat().st_uid
+        if owner != os.geteuid():
+            name = pwd.getpwuid(owner).pw_name if _has_name(owner) else str(owner)
+            raise GridError(
+                f"{self.path} belongs to {name}: run this as {name}, for example with `sudo -u {name} vcdl …`"
+            )
+
+    def download_path(self, name: str) -> Path:
+        """Where the file of that physical name lies for clients to download."""
+        return self._fanned_out(self.download_dir, name)
+
+    def upload_path(self, name: str) -> Path:
+        """Where the upload handler puts the file of that physical name. Raises GridError when the name leads elsewhere."""
+        return self._fanned_out(self.upload_dir, name)
+
+    def _fanned_out(self, top: Path, name: str) -> Path:
+        if not name or name in (".", "..") or "/" in name or "\0" in name or len(name.encode()) > 255:
+            raise GridError(f"{name[:100]!r} is not the name of a file")
+        if self.fanout == 0:
+            return top / name
+        digest = hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()
+        return top / f"{int(digest[1:8], 16) % self.fanout:x}" / name
+
+
+def _read_config(path: Path) -> dict[str, str]:
+    file = path / "config.xml"
+    try:
+        config = ElementTree.fromstring(file.read_bytes()).find("config")
+    except FileNotFoundError:
+        raise GridError(
+            f"{path} is no BOINC project (it has no config.xml): give the folder that make_project made"
+        ) from None
+    except (OSError, ElementTree.ParseError) as error:
+        raise GridError(f"{file} cannot be read: {error}; mend it, or run as the project's user") from error
+    if config is None:
+        raise GridError(f"{file} has no <config>: it is not the config.xml of a BOINC project")
+    return {element.tag: (element.text or "").strip() for element in config}
+
+
+def _has_name(user: int) -> bool:
+    try:
+        pwd.getpwuid(user)
+    except KeyError:
+        return False
+    return True
+
+
+def _needed(config: dict[str, str], key: str, path: Path) -> str:
+    value = config.get(key, "")
+    if not value:
+        raise GridError(f"{path / 'config.xml'} has no <{key}>: it is not the config.xml of a BOINC project")
+    return value
