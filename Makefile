@@ -27,7 +27,7 @@ $(VENV)/installed: requirements.lock pyproject.toml
 	touch $@
 
 $(VENV)/installed-dev: requirements-dev.lock pyproject.toml
-	./deploy/system-packages dataset-fashion-mnist redis-server mariadb-server libmariadb-dev pkg-config gcc
+	./deploy/system-packages dataset-fashion-mnist redis-server mariadb-server libmariadb-dev boinc-client pkg-config gcc
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --requirement requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --editable .

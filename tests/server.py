@@ -8,9 +8,10 @@ import numpy as np
 from tests.memory_grid import Fuse, FusedJournal, FusedStore, MemoryGrid, trained
 from vcdl.assimilator import Assimilator
 from vcdl.checks import UploadCheck
-from vcdl.coordinator import EVERY_EPOCH, Coordinator, Plan
+from vcdl.coordinator import Coordinator
 from vcdl.events import EvaluationWanted, RunStarted, UpdateApplied, VersionEvaluated
 from vcdl.journal import Journal
+from vcdl.plan import EVERY_EPOCH, Plan
 from vcdl.rules import Update, VcAsgd
 from vcdl.run_folder import RunFolder
 from vcdl.snapshots import Snapshots

@@ -1,29 +1,89 @@
 """Folds whose outcome depends on their order, and what they make of version 0."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 
 from tests.store_servers import SIZE
+from vcdl.checks import Refusal, Refused
 from vcdl.rules import Update, VcAsgd
-from vcdl.stores import Fold
+from vcdl.stores import Change, Fold
 from vcdl.weights import Vector
 
 _RULE = VcAsgd(0.9)
 
 
-def weights(seed: int) -> Vector:
-    return np.random.default_rng(seed).normal(size=SIZE).astype(np.float32)
+@dataclass
+class Brought(Change):
+    """The upload of a client, which has it in memory."""
+
+    weights: Vector
+    staleness: int
+    refusal: Refusal | None = None
+
+    def apply(self, w: Vector, begin: int, out: Vector) -> float:
+        return _RULE.apply(w, Update(self.weights[begin : begin + w.size], 1, self.staleness, 10, 1.0), out)
+
+    @property
+    def refused(self) -> Refused | None:
+        return None if self.refusal is None else Refused(self.refusal, "for a test")
 
 
-def fold(number: int) -> Fold:
-    def apply(server: Vector, staleness: int) -> float:
-        return _RULE.apply(server, Update(weights(number + 1), 1, staleness, 10, 1.0))
+@dataclass
+class Changed(Change):
+    """What a function does to W, in place; it returns the weight given."""
 
-    return Fold(f"e0001_s{number:03d}", f"j_e0001_s{number:03d}_a0_v000000", 0, apply)
+    change: Callable[[Vector, int], float]
+    staleness: int
+
+    def apply(self, w: Vector, begin: int, out: Vector) -> float:
+        if out is not w:
+            np.copyto(out, w)
+        return self.change(out, self.staleness)
 
 
-def replayed(*numbers: int) -> Vector:
-    """What version 0 becomes by these, in this order."""
-    vector = weights(0)
+def subtask(number: int) -> str:
+    return f"e0001_s{number:03d}"
+
+
+def workunit(number: int, attempt: int = 0, base_version: int = 0) -> str:
+    return f"j_{subtask(number)}_a{attempt}_v{base_version:06d}"
+
+
+def weights(seed: int, size: int = SIZE) -> Vector:
+    return np.random.default_rng(seed).normal(size=size).astype(np.float32)
+
+
+def fold(
+    number: int, attempt: int = 0, base_version: int = 0, size: int = SIZE, refusal: Refusal | None = None
+) -> Fold:
+    """The upload of a subtask; `refusal`: it is refused when all of it has been read."""
+
+    def begin(staleness: int) -> Change:
+        return Brought(weights(number + 1, size), staleness, refusal)
+
+    return Fold(subtask(number), workunit(number, attempt, base_version), base_version, begin)
+
+
+def changing(name: str, change: Callable[[Vector, int], float], base_version: int = 0) -> Fold:
+    """A fold that does to W whatever a test wants."""
+    return Fold(name, name, base_version, lambda staleness: Changed(change, staleness))
+
+
+def interrupted(interruption: Callable[[], object], number: int) -> Fold:
+    """A fold between whose read and write something happens."""
+
+    def change(w: Vector, staleness: int) -> float:
+        interruption()
+        return Brought(weights(number + 1), staleness).apply(w, 0, w)
+
+    return Fold(subtask(number), workunit(number), 0, lambda staleness: Changed(change, staleness))
+
+
+def replayed(*numbers: int, size: int = SIZE) -> Vector:
+    """What version 0 becomes by these, in this order, one at a time."""
+    vector = weights(0, size)
     for number in numbers:
-        fold(number).apply(vector, 0)
+        _RULE.apply(vector, Update(weights(number + 1, size), 1, 0, 10, 1.0))
     return vector

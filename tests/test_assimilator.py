@@ -10,8 +10,8 @@ import pytest
 from tests.memory_grid import Killed
 from tests.server import SIZE, Disk, Server
 from vcdl.checks import Refusal
-from vcdl.coordinator import EVERY_EPOCH, Plan
 from vcdl.events import Event, UpdateApplied, UpdateRefused, UpdateSuperseded, WorkunitFailed
+from vcdl.plan import EVERY_EPOCH, Plan
 from vcdl.weights import read_weights
 from vcdl.workunit import subtask_name
 

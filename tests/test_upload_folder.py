@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vcdl.run_folder import RunFolder
-from vcdl.upload_folder import UploadFolder, discard_kept_uploads
+from vcdl.upload_folder import UploadFolder, discard_kept_uploads, set_strays_aside
 
 CLAIM_AND_WAIT = """
 import sys
@@ -28,6 +28,10 @@ def folder(tmp_path: Path) -> RunFolder:
     return folder
 
 
+def w(shard: int) -> str:
+    return f"j_e0001_s{shard:03d}_a0_v000000"
+
+
 def bring(folder: RunFolder, *workunits: str) -> None:
     for number, workunit in enumerate(workunits):
         path = folder.uploads / f"{workunit}.h5"
@@ -40,56 +44,72 @@ def names(server: UploadFolder) -> list[str]:
 
 
 def test_uploads_are_claimed_oldest_first(folder: RunFolder) -> None:
-    bring(folder, "b", "a")
-    assert [(upload.workunit, upload.size_bytes) for upload in UploadFolder(folder).claim()] == [("b", 5), ("a", 5)]
+    bring(folder, w(2), w(1))
+    assert [(upload.workunit, upload.size_bytes) for upload in UploadFolder(folder).claim()] == [(w(2), 5), (w(1), 5)]
 
 
 def test_what_one_server_has_claimed_no_other_gets(folder: RunFolder) -> None:
-    bring(folder, "a")
+    bring(folder, w(1))
     first, second = UploadFolder(folder), UploadFolder(folder)
-    assert names(first) == ["a"]
+    assert names(first) == [w(1)]
     assert names(second) == []
-    assert names(first) == ["a"]  # until it is done
+    assert names(first) == [w(1)]  # until it is done
 
 
 def test_what_is_done_is_gone_for_all(folder: RunFolder) -> None:
-    bring(folder, "a")
+    bring(folder, w(1))
     first, second = UploadFolder(folder), UploadFolder(folder)
     names(first)
-    first.done("a")
+    first.done(w(1))
     assert names(first) == names(second) == []
-    assert not (folder.uploads / "a.h5").exists()
+    assert not (folder.uploads / f"{w(1)}.h5").exists()
 
 
 def test_a_server_takes_a_few_at_a_time_and_leaves_the_rest_to_others(folder: RunFolder) -> None:
-    bring(folder, *(f"w{number:02d}" for number in range(12)))
+    bring(folder, *map(w, range(12)))
     first, second = UploadFolder(folder), UploadFolder(folder)
     assert len(names(first)) == 8
     assert len(names(second)) == 4
 
 
 def test_the_uploads_of_a_killed_server_are_taken_by_another(folder: RunFolder) -> None:
-    bring(folder, "a")
+    bring(folder, w(1))
     other = subprocess.Popen(
         [sys.executable, "-c", CLAIM_AND_WAIT, folder.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert other.stdout is not None
-    assert other.stdout.readline() == "['a']\n"
+    assert other.stdout.readline() == f"['{w(1)}']\n"
     mine = UploadFolder(folder)
     assert names(mine) == []
     other.kill()
     other.communicate()
-    assert names(mine) == ["a"]
+    assert names(mine) == [w(1)]
 
 
 def test_an_applied_upload_is_kept_until_a_snapshot_covers_it(folder: RunFolder) -> None:
     folder.kept_uploads.mkdir()
-    bring(folder, "a", "b", "refused")
+    bring(folder, w(1), w(2), w(3))
     server = UploadFolder(folder)
     names(server)
-    server.done("a", 1)
-    server.done("b", 2)
-    server.done("refused")
-    assert sorted(path.name for path in folder.kept_uploads.iterdir()) == ["v000001_a.h5", "v000002_b.h5"]
+    server.done(w(1), 1)
+    server.done(w(2), 2)
+    server.done(w(3))
+    assert sorted(path.name for path in folder.kept_uploads.iterdir()) == [f"v000001_{w(1)}.h5", f"v000002_{w(2)}.h5"]
     discard_kept_uploads(folder, up_to_version=1)
-    assert [path.name for path in folder.kept_uploads.iterdir()] == ["v000002_b.h5"]
+    assert [path.name for path in folder.kept_uploads.iterdir()] == [f"v000002_{w(2)}.h5"]
+
+
+def test_what_is_no_upload_is_set_aside_and_said_and_the_others_are_claimed(
+    folder: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bring(folder, "notes", w(1))
+    (folder.uploads / f"{w(2)}.h5").mkdir()
+    assert names(UploadFolder(folder)) == [w(1)]
+    assert sorted(path.name for path in (folder.path / "set_aside").iterdir()) == [f"{w(2)}.h5", "notes.h5"]
+    assert "'notes.h5' is no upload of a workunit: it is in" in capsys.readouterr().err
+
+
+def test_strays_are_set_aside_before_anybody_claims(folder: RunFolder) -> None:
+    bring(folder, "notes", w(1))
+    set_strays_aside(folder)
+    assert [path.stem for path in folder.uploads.iterdir()] == [w(1)]

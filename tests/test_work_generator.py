@@ -11,7 +11,6 @@ import pytest
 
 from tests.memory_grid import Killed
 from tests.server import SIZE, TRAINING, Disk, Server
-from vcdl.coordinator import EVERY_EPOCH, Plan
 from vcdl.events import (
     EpochClosed,
     EvaluationWanted,
@@ -21,6 +20,7 @@ from vcdl.events import (
     UpdateApplied,
     WorkunitCreated,
 )
+from vcdl.plan import EVERY_EPOCH, Plan
 from vcdl.weights import ParamsHeader, read_weights
 from vcdl.workunit import WorkunitName, subtask_name
 

@@ -1,33 +1,35 @@
 """The parameter server: every upload that has come is checked and folded into the shared weights at once.
 
 One result walks grid → check → store → journal → done. Killed between any two of them, the result is claimed again; the store
-knows that it has it, and the journal row that is missing is written from the store's record.
+knows that it has it, whatever the checks would say now, and the journal row that is missing is written from the store's record.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from vcdl.checks import Refused, UploadCheck
 from vcdl.events import Event, UpdateApplied, UpdateRefused, UpdateSuperseded, WorkunitCancelled, WorkunitFailed
 from vcdl.grids.base import GaveUp, Results, Uploaded
 from vcdl.journal import Journal
-from vcdl.rules import Rule, Update
-from vcdl.stores import Applied, Boundary, Fold, WeightStore
-from vcdl.weights import Vector
+from vcdl.rules import Rule
+from vcdl.stores import Applied, Boundary, Fold, Unfit, WeightStore
+from vcdl.streamed_upload import StreamedUpload, UploadFacts
 from vcdl.workunit import UpdateHeader, WorkunitName
 
 _FOLDED_AT_ONCE = 8
 """Uploads between one read and one write of the shared weights."""
-_HELD_BYTES = 256 << 20
-"""Fewer of large ones: so much is held in memory beside the store's vectors, or one upload."""
 
 
-@dataclass(frozen=True)
-class _Checked:
+@dataclass
+class _Waiting:
+    """An upload whose header is right; its weights are looked at while they are folded in."""
+
     uploaded: Uploaded
     name: WorkunitName
     header: UpdateHeader
-    weights: Vector
+    streamed: StreamedUpload | None = field(default=None, repr=False)
+    """As it was folded in last; None: the store had it already."""
 
 
 @dataclass(frozen=True)
@@ -51,52 +53,70 @@ class Assimilator:
             cancelled, failed = WorkunitCancelled(lost.workunit), WorkunitFailed(lost.workunit, lost.reason)
             self._conclude(lost.workunit, cancelled if lost.cancelled else failed)
         uploads = [outcome for outcome in outcomes if isinstance(outcome, Uploaded)]
-        size = max(1, min(_FOLDED_AT_ONCE, _HELD_BYTES // (4 * self.check.layout.size or 1)))
-        for begin in range(0, len(uploads), size):
-            batch = uploads[begin : begin + size]
-            self._fold([result for upload in batch if (result := self._read(upload)) is not None])
+        for begin in range(0, len(uploads), _FOLDED_AT_ONCE):
+            batch = uploads[begin : begin + _FOLDED_AT_ONCE]
+            self._fold([waiting for upload in batch if (waiting := self._looked_at(upload)) is not None])
         return len(outcomes)
 
-    def _read(self, upload: Uploaded) -> _Checked | None:
+    def _looked_at(self, upload: Uploaded) -> _Waiting | None:
         try:
-            header, weights = self.check.read(upload.path, upload.workunit)
+            header = self.check.read_header(upload.path, upload.workunit)
         except Refused as refused:
-            self._conclude(
-                upload.workunit,
-                UpdateRefused(upload.workunit, refused.refusal.value, refused.detail[:500], upload.size_bytes),
-            )
+            self._refuse(upload, refused)
             return None
-        return _Checked(upload, WorkunitName.parse(upload.workunit), header, weights)
+        return _Waiting(upload, WorkunitName.parse(upload.workunit), header)
 
-    def _fold(self, batch: list[_Checked]) -> None:
+    def _fold(self, batch: list[_Waiting]) -> None:
         while batch:
-            records = self.store.fold([self._as_fold(item) for item in batch], self.boundary)
+            try:
+                records = self.store.fold([self._as_fold(item) for item in batch], self.boundary)
+            except Unfit as unfit:
+                for item in batch:
+                    if item.uploaded.workunit in unfit.refused:
+                        self._refuse(item.uploaded, unfit.refused[item.uploaded.workunit])
+                batch = [item for item in batch if item.uploaded.workunit not in unfit.refused]
+                continue
             for item, record in zip(batch, records, strict=False):
-                event = _event(item, record)
-                version = record.version if isinstance(event, UpdateApplied) else None
-                self._conclude(item.uploaded.workunit, event, version)
+                if item.streamed is not None and record.workunit == item.uploaded.workunit:
+                    self.check.accept(item.streamed.norm)
+                version = record.version if record.workunit == item.uploaded.workunit else None
+                self._conclude(item.uploaded.workunit, *_events(item, record), version=version)
             batch = batch[len(records) :]
 
-    def _as_fold(self, item: _Checked) -> Fold:
-        name = item.name
-        return Fold(name.subtask, item.uploaded.workunit, name.base_version, partial(self._apply, item))
+    def _as_fold(self, item: _Waiting) -> Fold:
+        item.streamed = None
+        return Fold(item.name.subtask, item.uploaded.workunit, item.name.base_version, partial(self._begin, item))
 
-    def _apply(self, item: _Checked, server: Vector, staleness: int) -> float:
-        header = item.header
-        update = Update(item.weights, item.name.epoch, staleness, header.samples, header.fraction)
-        return self.rule.apply(server, update)
+    def _begin(self, item: _Waiting, staleness: int) -> StreamedUpload:
+        facts = UploadFacts(item.name.epoch, staleness, item.header.samples, item.header.fraction)
+        item.streamed = StreamedUpload(item.uploaded.path, self.check.layout, self.rule, facts, self.check)
+        return item.streamed
 
-    def _conclude(self, workunit: str, event: Event, version: int | None = None) -> None:
-        self.journal.append(event)
+    def _refuse(self, upload: Uploaded, refused: Refused) -> None:
+        reason, detail = refused.refusal.value, refused.detail[:500]
+        self._conclude(upload.workunit, UpdateRefused(upload.workunit, reason, detail, upload.size_bytes))
+
+    def _conclude(self, workunit: str, *events: Event, version: int | None = None) -> None:
+        self.journal.append(*events)
         self.results.done(workunit, version)
 
 
-def _event(item: _Checked, record: Applied) -> Event:
-    workunit, header = item.uploaded.workunit, item.header
-    if record.workunit != workunit:
-        return UpdateSuperseded(workunit, item.uploaded.size_bytes)
+def _events(item: _Waiting, record: Applied) -> Iterable[Event]:
+    """What the journal must have of an upload, from the store's record."""
+    applied = _applied(item, record)
+    if record.workunit == item.uploaded.workunit:
+        yield applied
+        return
+    # Another attempt was first. Should its server have died before its row was written, this is as near as anybody comes to it;
+    # a row that is there stays as it is.
+    yield replace(applied, workunit=record.workunit, base_version=WorkunitName.parse(record.workunit).base_version)
+    yield UpdateSuperseded(item.uploaded.workunit, item.uploaded.size_bytes)
+
+
+def _applied(item: _Waiting, record: Applied) -> UpdateApplied:
+    header = item.header
     return UpdateApplied(
-        workunit=workunit,
+        workunit=item.uploaded.workunit,
         version=record.version,
         base_version=item.name.base_version,
         staleness=record.staleness,

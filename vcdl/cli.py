@@ -18,8 +18,8 @@ from vcdl import __version__
 from vcdl.errors import ExitCode, VcdlError
 
 COMMANDS = (
-    "run", "check", "describe", "status", "watch", "stop", "resume", "export", "plot", "submit", "project", "client", "assimilator",
-    "bench",
+    "run", "check", "describe", "status", "watch", "stop", "resume", "export", "plot", "submit", "project", "client", "simulate",
+    "assimilator", "bench",
 )  # fmt: skip
 """In the order of a first use; each is a module of vcdl.commands with a `command`."""
 

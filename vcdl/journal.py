@@ -6,10 +6,11 @@ the last id misses none.
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote
 
 import sqlalchemy as sa
 
@@ -33,25 +34,33 @@ _BUSY_TIMEOUT_S = 30
 
 
 class Journal:
-    """Events of one job, appended once each and read in order."""
+    """Events of one job, appended once each and read in order; `clock` says the time of an append, in seconds."""
 
-    def __init__(self, url: str | sa.URL) -> None:
+    def __init__(self, url: str | sa.URL, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
         is_sqlite = sa.make_url(url).get_backend_name() == "sqlite"
         connect_args: dict[str, Any] = {"timeout": _BUSY_TIMEOUT_S} if is_sqlite else {}
         self._engine = sa.create_engine(url, connect_args=connect_args)
         if is_sqlite:
             sa.event.listen(self._engine, "connect", _prepare_sqlite)
-        with self._mapped_errors():
-            _METADATA.create_all(self._engine)
+        with self._mapped_errors(), self._engine.begin() as connection:
+            # Several processes may open a new journal at the same time: whether there is a table must not be asked first.
+            connection.execute(sa.schema.CreateTable(_EVENTS, if_not_exists=True))
 
     @classmethod
-    def at(cls, path: Path) -> Self:
+    def at(cls, path: Path, clock: Callable[[], float] = time.time) -> Self:
         """The journal in an SQLite file, made when there is none. Raises JournalError."""
-        return cls(sa.URL.create("sqlite", database=str(path)))
+        return cls(sa.URL.create("sqlite", database=str(path)), clock)
+
+    @classmethod
+    def read_only(cls, path: Path) -> Self:
+        """The journal in an existing file, for looking on: nothing is made or written. Raises JournalError."""
+        quoted = quote(quote(str(path)))  # SQLAlchemy takes one off, SQLite the other
+        return cls(f"sqlite:///file:{quoted}?mode=ro&uri=true")
 
     def append(self, *events: Event, time_s: float | None = None) -> None:
         """Append events in one transaction; one whose key is there already is left out. Raises JournalError."""
-        now_s = time.time() if time_s is None else time_s
+        now_s = self._clock() if time_s is None else time_s
         rows = [
             {"time_s": now_s, "kind": event.kind, "key": event.key, "fields": json.dumps(encode(event))}
             for event in events

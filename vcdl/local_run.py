@@ -12,18 +12,22 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 from vcdl.child_process import ChildProcess
-from vcdl.coordinator import Coordinator, Plan, StopReason
+from vcdl.coordinator import Coordinator, StopReason
 from vcdl.errors import StoreLost, StoreUnavailable
 from vcdl.events import Recorded, RunPaused, RunReopened, RunStarted, VersionEvaluated
 from vcdl.grids.local import LocalGrid, LocalSettings
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
+from vcdl.leftovers import sweep
 from vcdl.onlooker import Onlooker
 from vcdl.parameter_server import Patience, ServerParts
+from vcdl.plan import Plan
 from vcdl.prepared import Prepared, prepare
+from vcdl.recovery import drop_weights
 from vcdl.run_folder import RunFolder
 from vcdl.server_pool import ServerPool
 from vcdl.stores.open import import_client_library, store_settings
+from vcdl.upload_folder import set_strays_aside
 from vcdl.work_generator import WorkGenerator
 
 _WAIT_S = 0.1
@@ -47,6 +51,8 @@ class LocalRun:
         import_client_library(store_settings(self._job, self._folder))
         self._folder.create()
         self._folder.stop_request.unlink(missing_ok=True)
+        sweep(self._folder)
+        set_strays_aside(self._folder)
         with ExitStack() as closing:
             grid = LocalGrid(self._folder, _local_settings(self._job))
             closing.callback(grid.close)
@@ -73,7 +79,7 @@ class LocalRun:
         prepared: Prepared,
     ) -> StopReason | None:
         job, folder = self._job, self._folder
-        plan = plan_of(job, prepared.has_test)
+        plan = Plan.of(job, prepared.has_test)
         coordinator = Coordinator(plan)
         shards = tuple(folder.shard(number) for number in range(plan.shards))
         generator = WorkGenerator(
@@ -118,7 +124,11 @@ class LocalRun:
                 self._onlooker.tasks(grid.running(), grid.waiting)
             if not coordinator.finished:
                 grid.wait(wait_s)
-        return StopReason(coordinator.stopped.reason) if coordinator.stopped is not None else None
+        if coordinator.stopped is None:
+            return None
+        pool.close()
+        drop_weights(server.store, server.snapshots, coordinator.stopped)
+        return StopReason(coordinator.stopped.reason)
 
     def _step(self, coordinator: Coordinator, server: ServerParts, generator: WorkGenerator) -> Sequence[Recorded]:
         if coordinator.stopped is None:
@@ -153,23 +163,6 @@ class LocalRun:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def plan_of(job: Job, has_test: bool) -> Plan:
-    """What the coordinator must know of a job."""
-    return Plan(
-        job=job.name,
-        seed=job.seed,
-        shards=job.data.shards,
-        rolling=job.schedule.kind == "rolling",
-        validate_every=job.validate_every,
-        has_test=has_test,
-        epochs=job.stop.epochs,
-        target_accuracy=job.stop.target_accuracy,
-        wall_time_s=job.stop.wall_time_s,
-        patience_epochs=job.stop.patience,
-        tries=job.grid.tries,
-    )
 
 
 def _local_settings(job: Job) -> LocalSettings:

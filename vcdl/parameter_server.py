@@ -11,20 +11,21 @@ from pathlib import Path
 
 from vcdl.assimilator import Assimilator
 from vcdl.checks import UploadCheck
-from vcdl.coordinator import EVERY_EPOCH
 from vcdl.errors import StoreLost, StoreUnavailable, VcdlError
 from vcdl.grids.base import Results
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
 from vcdl.orphan import end_with_parent
+from vcdl.plan import EVERY_EPOCH
 from vcdl.prepared import Prepared
-from vcdl.recovery import restore_store
+from vcdl.recovery import is_over, restore_store
 from vcdl.rules import VcAsgd
 from vcdl.run_folder import RunFolder
 from vcdl.snapshots import Snapshots
 from vcdl.stores import Boundary, WeightStore
 from vcdl.stores.open import open_store, store_settings
 from vcdl.upload_folder import UploadFolder
+from vcdl.weights import Layout
 
 _POLL_S = 0.02
 _FIRST_WAIT_S = 0.2
@@ -55,7 +56,7 @@ class ServerParts:
     assimilator: Assimilator
     _folder: RunFolder
     _journal: Journal
-    _size: int
+    _layout: Layout
 
     @classmethod
     def of(
@@ -70,7 +71,7 @@ class ServerParts:
         boundary = None if validate_every == EVERY_EPOCH else Boundary(validate_every, snapshots.keep, snapshots.has)
         alpha = None if job.update.alpha == "var" else float(job.update.alpha)
         assimilator = Assimilator(results, store, journal, check, VcAsgd(alpha), boundary)
-        return cls(store, snapshots, assimilator, folder, journal, prepared.layout.size)
+        return cls(store, snapshots, assimilator, folder, journal, prepared.layout)
 
     def catch_up(self, version: int) -> int:
         """Restore a store that went back behind the journal's `version` while nobody looked, or forgot everything; returns how many
@@ -86,7 +87,7 @@ class ServerParts:
 
     def restore(self) -> int:
         """After StoreLost: put the weights back; returns how many updates were folded again. Raises StoreError."""
-        return restore_store(self.store, self._journal, self._folder, self.assimilator.rule, self._size)
+        return restore_store(self.store, self._journal, self._folder, self.assimilator.rule, self._layout)
 
 
 def _serve(folder: RunFolder) -> None:
@@ -106,6 +107,8 @@ def _serve(folder: RunFolder) -> None:
             print(f"parameter server: {away}; trying again in {wait_s:g} s", file=sys.stderr, flush=True)
             time.sleep(wait_s)
         except StoreLost as lost:
+            if is_over(journal.read()):
+                return  # its weights were dropped
             print(f"parameter server: {lost}", file=sys.stderr, flush=True)
             parts.restore()
 

@@ -1,21 +1,29 @@
-"""Puts the weights back when a store's server has lost its memory: the newest snapshot, then the later updates again, in their order.
+"""The end of a store's weights: put back when its server has lost them, and dropped when the job is over.
+
+Put back are the newest snapshot, then the later updates again, in their order.
 
 What each update was is in the journal, and its upload is kept until an epoch's snapshot covers it, so nothing that was assimilated is
 lost; the weights are the same to the last bit when the updates are folded in the same order.
 """
 
+from collections.abc import Iterable
+from contextlib import suppress
+
+from vcdl.coordinator import StopReason
 from vcdl.errors import StoreError, WeightsFileError
-from vcdl.events import UpdateApplied
+from vcdl.events import Recorded, RunReopened, StopDecided, UpdateApplied
 from vcdl.journal import Journal
-from vcdl.rules import Rule, Update
+from vcdl.rules import Rule
 from vcdl.run_folder import RunFolder
-from vcdl.stores import Applied, Fold, WeightStore
-from vcdl.weights import Vector, read_weights
+from vcdl.snapshots import Snapshots
+from vcdl.stores import Applied, Fold, Unfit, WeightStore
+from vcdl.streamed_upload import StreamedUpload, UploadFacts
+from vcdl.weights import Layout, Vector, read_weights
 from vcdl.workunit import WorkunitName
 
 
-def restore_store(store: WeightStore, journal: Journal, folder: RunFolder, rule: Rule, size: int) -> int:
-    """Restore a store that raised StoreLost; `size`: number of weights. Returns how many updates were folded again.
+def restore_store(store: WeightStore, journal: Journal, folder: RunFolder, rule: Rule, layout: Layout) -> int:
+    """Restore a store that raised StoreLost. Returns how many updates were folded again.
 
     Any number of servers may do it at once: one snapshot stands, and each update is folded once. Raises StoreError when a kept
     upload that is needed is gone, StoreUnavailable when the server is away again.
@@ -23,12 +31,34 @@ def restore_store(store: WeightStore, journal: Journal, folder: RunFolder, rule:
     applied = sorted(
         (row.event for row in journal.read() if isinstance(row.event, UpdateApplied)), key=lambda update: update.version
     )
-    version, vector = _newest_snapshot(folder, size)
+    version, vector = _newest_snapshot(folder, layout.size)
     store.restore(version, vector, [_record(update) for update in applied if update.version <= version])
     later = [update for update in applied if update.version > version]
     for update in later:
-        store.fold([_fold(update, folder, rule, size)])
+        try:
+            store.fold([_fold(update, folder, rule, layout)])
+        except Unfit as unfit:
+            raise StoreError(
+                f"the store has lost its weights, and the upload that made version {update.version} is not in "
+                f"{folder.kept_uploads} any more ({unfit}): the run must be begun anew"
+            ) from unfit
     return len(later)
+
+
+def drop_weights(store: WeightStore, snapshots: Snapshots, stopped: StopDecided) -> None:
+    """Leave nothing in the store of a job that is over; its last version is a snapshot. A job that `vcdl resume` tries again keeps it."""
+    if stopped.reason != StopReason.SUBTASK_FAILED and snapshots.has(stopped.version):
+        with suppress(StoreError):  # of a server that is away now: that costs it room, and nobody a result
+            store.drop()
+
+
+def is_over(events: Iterable[Recorded]) -> bool:
+    """Whether no more updates are wanted, by a journal's events."""
+    over = False
+    for recorded in events:
+        if isinstance(recorded.event, StopDecided | RunReopened):
+            over = isinstance(recorded.event, StopDecided)
+    return over
 
 
 def _newest_snapshot(folder: RunFolder, size: int) -> tuple[int, Vector]:
@@ -45,17 +75,14 @@ def _record(update: UpdateApplied) -> Applied:
     return Applied(subtask, update.workunit, update.version, update.staleness, update.weight)
 
 
-def _fold(update: UpdateApplied, folder: RunFolder, rule: Rule, size: int) -> Fold:
+def _fold(update: UpdateApplied, folder: RunFolder, rule: Rule, layout: Layout) -> Fold:
     name = WorkunitName.parse(update.workunit)
-
-    def apply(server: Vector, _: int) -> float:
-        try:
-            weights, _header = read_weights(folder.kept_upload(update.version, update.workunit), size)
-        except WeightsFileError as error:
-            raise StoreError(
-                f"the store has lost its weights, and the upload that made version {update.version} is not in "
-                f"{folder.kept_uploads} any more ({error}): the run must be begun anew"
-            ) from error
-        return rule.apply(server, Update(weights, name.epoch, update.staleness, update.samples, update.fraction))
-
-    return Fold(name.subtask, update.workunit, update.base_version, apply)
+    # The staleness that it had then, not the one that the store counts now.
+    facts = UploadFacts(name.epoch, update.staleness, update.samples, update.fraction)
+    path = folder.kept_upload(update.version, update.workunit)
+    return Fold(
+        name.subtask,
+        update.workunit,
+        update.base_version,
+        lambda _: StreamedUpload(path, layout, rule, facts, None),
+    )

@@ -6,10 +6,13 @@ moved or timed out.
 
 import fcntl
 import os
+import sys
 from pathlib import Path
 
+from vcdl.errors import WorkunitError
 from vcdl.grids.base import Results, Uploaded
 from vcdl.run_folder import RunFolder
+from vcdl.workunit import WorkunitName
 
 _CLAIMED_AT_ONCE = 8
 
@@ -28,7 +31,9 @@ class UploadFolder(Results):
         for path in _by_age(self._folder.uploads):
             if len(claimed) == _CLAIMED_AT_ONCE:
                 break
-            if path.stem in self._claimed or self._lock(path):
+            if not _is_upload(path):
+                _set_aside(self._folder, path)
+            elif path.stem in self._claimed or self._lock(path):
                 claimed.append(Uploaded(path.stem, path, path.stat().st_size))
         return claimed
 
@@ -54,6 +59,31 @@ class UploadFolder(Results):
             return False
         self._claimed[path.stem] = descriptor
         return True
+
+
+def set_strays_aside(folder: RunFolder) -> None:
+    """Move what is no upload of a workunit out of the way: whatever lies in the folder, the others are assimilated."""
+    for path in folder.uploads.glob("*.h5"):
+        if not _is_upload(path):
+            _set_aside(folder, path)
+
+
+def _set_aside(folder: RunFolder, path: Path) -> None:
+    aside = folder.path / "set_aside"
+    try:
+        aside.mkdir(exist_ok=True)
+        path.replace(aside / path.name)
+    except OSError:  # another server was faster, or the folder is not ours to change: it is passed over again and again
+        return
+    print(f"{path.name!a} is no upload of a workunit: it is in {aside} now", file=sys.stderr, flush=True)
+
+
+def _is_upload(path: Path) -> bool:
+    try:
+        WorkunitName.parse(path.stem)
+    except WorkunitError:
+        return False
+    return path.is_file() or not path.exists()  # taken by another server meanwhile
 
 
 def conclude_upload(folder: RunFolder, workunit: str, version: int | None) -> None:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BufferedReader
+from io import FileIO
 from pathlib import Path
 from typing import Any, Self
 
@@ -137,8 +137,8 @@ def write_weights(path: Path, vector: Vector, header: str, *, durable: bool = Fa
 
 def read_header(path: Path, size: int) -> str:
     """The header of a weights file of `size` numbers, without reading those. Raises WeightsFileError."""
-    with _opened(path, size) as (_, header):
-        return header
+    with opened_weights(path, size) as file:
+        return file.header
 
 
 def read_weights(path: Path, size: int, out: Vector | None = None) -> tuple[Vector, str]:
@@ -146,21 +146,42 @@ def read_weights(path: Path, size: int, out: Vector | None = None) -> tuple[Vect
 
     The file's size and all its bytes but the weights are checked before anything is allocated. Raises WeightsFileError.
     """
-    with _opened(path, size) as (file, header):
+    with opened_weights(path, size) as file:
         vector = np.empty(size, np.float32) if out is None else out
-        missing_bytes = vector.nbytes - file.readinto(vector.view(np.uint8).data)
-        if missing_bytes:
-            raise WeightsFileError(f"{path.name} lost {missing_bytes} bytes while it was read")
-    if not _FLOAT32.isnative:
-        vector.byteswap(inplace=True)
-    return vector, header
+        file.read(0, vector)
+        return vector, file.header
+
+
+class WeightsFile:
+    """An opened weights file whose size and form are right; its weights have not been looked at."""
+
+    def __init__(self, file: FileIO, name: str, header: str, weights_at: int) -> None:
+        self.header = header
+        self._file = file
+        self._name = name
+        self._weights_at = weights_at
+        """Where they begin, in bytes."""
+
+    def read(self, begin: int, out: Vector) -> None:
+        """Read the weights from number `begin` on into `out`. Raises WeightsFileError."""
+        missing = out.view(np.uint8).data
+        try:
+            self._file.seek(self._weights_at + 4 * begin)
+            while missing and (got_bytes := self._file.readinto(missing)):
+                missing = missing[got_bytes:]
+        except OSError as error:
+            raise WeightsFileError(f"{self._name} cannot be read ({error})") from error
+        if missing:
+            raise WeightsFileError(f"{self._name} lost {len(missing)} bytes while it was read")
+        if not _FLOAT32.isnative:
+            out.byteswap(inplace=True)
 
 
 @contextmanager
-def _opened(path: Path, size: int) -> Iterator[tuple[BufferedReader, str]]:
-    """A weights file of `size` numbers, at the first of them, and its header."""
+def opened_weights(path: Path, size: int) -> Iterator[WeightsFile]:
+    """Open a weights file of `size` numbers, once its size and all its bytes but the weights are found right. Raises WeightsFileError."""
     try:
-        with path.open("rb") as file:
+        with path.open("rb", buffering=0) as file:
             start = file.read(PREFIX_LIMIT_BYTES)
             text = header_of(start)
             expected = prefix(text, size)
@@ -174,7 +195,6 @@ def _opened(path: Path, size: int) -> Iterator[tuple[BufferedReader, str]]:
                 raise WeightsFileError(
                     f"{path.name} has {size_bytes} bytes, its header says {whole_bytes}: cut short or damaged"
                 )
-            file.seek(len(expected))
-            yield file, text.decode()
+            yield WeightsFile(file, path.name, text.decode(), len(expected))
     except (OSError, UnicodeDecodeError) as error:
         raise WeightsFileError(f"{path.name} cannot be read ({error})") from error

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vcdl.checks import trained_norm
+from vcdl.checks import NormMeter, trained_norm
 from vcdl.weights import Layout, Variable
 
 LAYOUT = Layout(
@@ -22,3 +22,12 @@ def test_one_number_that_is_not_finite_shows_wherever_it_is(bad: float, place: i
     vector = np.ones(5, np.float32)
     vector[place] = bad
     assert not np.isfinite(trained_norm(vector, LAYOUT))
+
+
+@pytest.mark.parametrize("cuts", [[1], [2], [3], [4], [2, 4], [1, 2, 3, 4], [1, 3]])
+def test_in_blocks_it_measures_the_same(cuts: list[int]) -> None:
+    vector = np.array([3, 0, 1e6, 1e6, 4], np.float32)
+    meter = NormMeter(LAYOUT)
+    for begin, end in zip([0, *cuts], [*cuts, 5], strict=True):
+        meter.add(vector[begin:end], begin)
+    assert meter.norm == 5

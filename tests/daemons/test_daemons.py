@@ -119,7 +119,6 @@ def test_an_assimilator_killed_after_the_fold_and_before_the_commit_counts_nothi
         generators.run_once()
         server.client.run_once()
     with monkeypatch.context() as patch, closing(Assimilator(server.project)) as dying:
-        dying.run_once.__self__._database.app_id  # noqa: B018  connected: only the end of the turn is to fail
 
         def cut(*_: object) -> None:
             raise GridUnavailable("cut here")

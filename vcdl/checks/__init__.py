@@ -1,7 +1,7 @@
 """What an upload must satisfy before it comes near the shared weights; each refusal has a name."""
 
-from vcdl.checks.norm import trained_norm
+from vcdl.checks.norm import NormMeter, trained_norm
 from vcdl.checks.refusal import Refusal, Refused
 from vcdl.checks.upload import UploadCheck
 
-__all__ = ["Refusal", "Refused", "UploadCheck", "trained_norm"]
+__all__ = ["NormMeter", "Refusal", "Refused", "UploadCheck", "trained_norm"]

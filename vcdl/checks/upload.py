@@ -31,8 +31,8 @@ class UploadCheck:
     """‖W‖₂ of version 0: the measure until updates have been accepted."""
     _norms: deque[float] = field(default_factory=lambda: deque(maxlen=_NORMS_KEPT))
 
-    def read(self, path: Path, workunit: str) -> tuple[UpdateHeader, Vector]:
-        """Read an upload for `workunit` and check all of it; returns header and weights, shape (n,). Raises Refused."""
+    def read_header(self, path: Path, workunit: str) -> UpdateHeader:
+        """All that can be checked of an upload for `workunit` without reading its weights. Raises Refused."""
         try:
             header = UpdateHeader.from_json(read_header(path, self.layout.size))
         except WorkunitError as error:
@@ -40,16 +40,36 @@ class UploadCheck:
         except WeightsFileError as error:
             raise Refused(Refusal.UNREADABLE, str(error)) from error
         self._check_header(header, WorkunitName.parse(workunit), workunit)
+        return header
+
+    def read(self, path: Path, workunit: str) -> tuple[UpdateHeader, Vector]:
+        """Read an upload for `workunit` and check all of it; returns header and weights, shape (n,). Raises Refused."""
+        header = self.read_header(path, workunit)
         try:
             vector, _ = read_weights(path, self.layout.size)
         except WeightsFileError as error:
             raise Refused(Refusal.UNREADABLE, str(error)) from error
-        self._check_vector(vector)
+        norm = trained_norm(vector, self.layout)
+        self.judge(norm)
+        self.accept(norm)
         return header, vector
+
+    def judge(self, norm: float) -> None:
+        """Whether an upload may have this norm (of a NormMeter). Raises Refused."""
+        if not np.isfinite(norm):
+            raise Refused(Refusal.NOT_FINITE, "NaN, infinity or numbers near the end of float32 among the weights")
+        # Weights of 1 on average are never suspicious: a model may begin at zero.
+        usual = max(median(self._norms) if self._norms else self.initial_norm, self.layout.size**0.5)
+        if norm > _NORM_FACTOR * usual:
+            raise Refused(Refusal.NORM_TOO_LARGE, f"norm {norm:.4g}, updates lately had {usual:.4g}")
+
+    def accept(self, norm: float) -> None:
+        """An upload of this norm was folded in: it is the measure of later ones."""
+        self._norms.append(norm)
 
     def expect(self, vector: Vector) -> None:
         """Take shared weights, shape (n,), as the measure of norms: those a resumed job goes on from."""
-        self._norms.append(trained_norm(vector, self.layout))
+        self.accept(trained_norm(vector, self.layout))
 
     def _check_header(self, header: UpdateHeader, name: WorkunitName, workunit: str) -> None:
         if header.job != self.job:
@@ -65,13 +85,3 @@ class UploadCheck:
             raise Refused(Refusal.BAD_COUNTERS, f"{header.samples} samples, between 1 and {most} are possible")
         if not 0 < header.fraction <= 1 or header.train_s < 0:
             raise Refused(Refusal.BAD_COUNTERS, f"fraction {header.fraction}, training time {header.train_s} s")
-
-    def _check_vector(self, vector: Vector) -> None:
-        norm = trained_norm(vector, self.layout)
-        if not np.isfinite(norm):
-            raise Refused(Refusal.NOT_FINITE, "NaN, infinity or numbers near the end of float32 among the weights")
-        # Weights of 1 on average are never suspicious: a model may begin at zero.
-        usual = max(median(self._norms) if self._norms else self.initial_norm, self.layout.size**0.5)
-        if norm > _NORM_FACTOR * usual:
-            raise Refused(Refusal.NORM_TOO_LARGE, f"norm {norm:.4g}, updates lately had {usual:.4g}")
-        self._norms.append(norm)

@@ -23,7 +23,7 @@ def assimilator(path: Path | None, least: int, most: int, stop: threading.Event)
 
     Raises RunFolderError when the run assimilates its uploads itself.
     """
-    from vcdl.events import StopDecided
+    from vcdl.events import RunReopened, StopDecided
     from vcdl.job import load_frozen_job
     from vcdl.journal import Journal
     from vcdl.runs import chosen_run, shown
@@ -42,7 +42,8 @@ def assimilator(path: Path | None, least: int, most: int, stop: threading.Event)
         while not stop.wait(_LOOK_S):
             new = journal.read(last_id)
             last_id = new[-1].id if new else last_id
-            if any(isinstance(recorded.event, StopDecided) for recorded in new):
+            turns = [recorded.event for recorded in new if isinstance(recorded.event, StopDecided | RunReopened)]
+            if turns and isinstance(turns[-1], StopDecided):
                 click.echo("the job has ended")
                 break
             pool.look(new)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vcdl.commands.project_option import in_project, project_option
-from vcdl.errors import ExitCode
+from vcdl.errors import ExitCode, RunFolderError
 
 if TYPE_CHECKING:
     from vcdl.run_folder import RunFolder
@@ -25,10 +25,13 @@ def resume(path: Path | None = None, as_json: bool = False) -> ExitCode:
     from vcdl.job import load_frozen_job
     from vcdl.run_folder import RunLock
     from vcdl.runs import chosen_run
+    from vcdl.simulate.fleet import is_simulated
 
     folder = chosen_run(path)
     if folder.submitted_file.exists():
         return _release(folder)
+    if is_simulated(folder):
+        raise RunFolderError(f"{folder.path} is a simulation: `vcdl simulate` with the same settings begins it anew")
     job = load_frozen_job(folder.job_file)
     with RunLock(folder):
         return carry_on(folder, job, as_json)

@@ -26,6 +26,7 @@ def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
     from vcdl.job import load_frozen_job
     from vcdl.progress import Goal, seconds_left
     from vcdl.runs import State, chosen_run, read_report, shown, state_of
+    from vcdl.simulate.fleet import is_simulated
     from vcdl.summary import as_json as json_text
     from vcdl.summary import summary_of
 
@@ -34,7 +35,7 @@ def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
     report = read_report(folder)
     pid = folder.running_pid
     state = state_of(folder, report)
-    now_s = time.time() if state is State.RUNNING else None
+    now_s = time.time() if state is State.RUNNING and not is_simulated(folder) else None  # which has a time of its own
     if as_json:
         left_s = seconds_left(goal, report, now_s) if now_s is not None else None
         fields = {

@@ -24,6 +24,9 @@ class Update:
 class Rule(Protocol):
     """Folds one update into the server's weights."""
 
-    def apply(self, server: Vector, update: Update) -> float:
-        """Change `server` (W, shape (n,)) in place; returns the weight given to the client, for the journal."""
+    def apply(self, server: Vector, update: Update, out: Vector | None = None) -> float:
+        """Fold into `server` (W, shape (n,)) in place, or leave it and write the new W to `out`; returns the weight given to the client.
+
+        W may be any part of the model's weights, with the same part of the client's: a weight is changed by its own values alone.
+        """
         ...

@@ -26,14 +26,14 @@ class VcAsgd:
         alpha = epoch / (epoch + 1) if self.alpha is None else self.alpha
         return (1.0 - alpha) * fraction
 
-    def apply(self, server: Vector, update: Update) -> float:
+    def apply(self, server: Vector, update: Update, out: Vector | None = None) -> float:
         weight = self.client_weight(update.epoch, update.fraction)
         keep, give = np.float32(1.0 - weight), np.float32(weight)
         product = np.empty(min(_BLOCK, server.size), np.float32)
         for start in range(0, server.size, _BLOCK):
-            w = server[start : start + _BLOCK]
-            p = product[: w.size]
+            new = (server if out is None else out)[start : start + _BLOCK]
+            p = product[: new.size]
             np.multiply(update.weights[start : start + _BLOCK], give, out=p)
-            np.multiply(w, keep, out=w)
-            np.add(w, p, out=w)
+            np.multiply(server[start : start + _BLOCK], keep, out=new)
+            np.add(new, p, out=new)
         return weight

@@ -61,6 +61,8 @@ class StandinProject:
         project._write_program("create_work", "create_work")
         for name in PROGRAMS:
             project._write_program(name, f"tools {name}")
+        for name in ("feeder", "script_validator", "sign_executable", "transitioner"):
+            project._write_nothing(name)
         project._fill_database()
         return project
 
@@ -125,6 +127,12 @@ class StandinProject:
             f"#!/bin/sh\nPYTHONPATH='{_REPOSITORY}' MYSQL_UNIX_PORT='{self.database.socket}' \\\n"
             f"    exec '{sys.executable}' -m tests.boinc.standin.{module} \"$@\"\n"
         )
+        program.chmod(0o755)
+
+    def _write_nothing(self, name: str) -> None:
+        """A program that must be there; its work is done by the stand-in server."""
+        program = self.path / "bin" / name
+        program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
 
     def _fill_database(self) -> None:

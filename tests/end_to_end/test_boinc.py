@@ -1,0 +1,163 @@
+"""A job over BOINC from `vcdl project install` to its results: real commands, real daemons, Debian's real client, a stand-in for BOINC's server."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.boinc.boinc_client import BoincClient
+from tests.boinc.standin import Database, StandinProject, StandinServer
+from tests.store_servers import start_mariadb, start_redis
+from vcdl.report import Report
+from vcdl.run_folder import RunFolder
+from vcdl.runs import read_report
+from vcdl.stores.private_servers import PrivateServer
+
+JOB = """
+name: digits
+model: {builtin: {name: mlp, units: [32]}}
+data: {dataset: digits, shards: 3}
+training: {learning_rate: 0.01}
+update: {alpha: 0.5}
+validate: {every: epoch}
+stop: {epochs: 2}
+"""
+DAEMONS = ("vcdl_work_generator", "vcdl_assimilator", "vcdl_evaluator")
+PATIENCE_S = 200.0
+
+
+@dataclass
+class Grid:
+    """A project into which VCDL was installed, with its daemons as bin/start runs them."""
+
+    project: StandinProject
+    mariadb: PrivateServer
+    redis: PrivateServer
+    _daemons: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+
+    def vcdl(self, *arguments: str) -> str:
+        """Run a command; its output."""
+        done = subprocess.run(
+            [sys.executable, "-m", "vcdl", *arguments, "--project-dir", str(self.project.path)],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **self.project.environment},
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def start(self, name: str) -> None:
+        log = (self.project.path / f"{name}.log").open("ab")
+        self._daemons[name] = subprocess.Popen(
+            [self.project.path / "bin" / name, "-d", "3"],
+            cwd=self.project.working_folder,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **self.project.environment},
+        )
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> int:
+        daemon = self._daemons.pop(name)
+        daemon.send_signal(number)
+        return daemon.wait(timeout=60)
+
+    def close(self) -> None:
+        for name in [*self._daemons]:
+            self.kill(name)
+
+    def run(self, job: str) -> RunFolder:
+        return RunFolder(self.project.path / "vcdl" / "runs" / job)
+
+    def report(self, job: str) -> Report:
+        return read_report(self.run(job))
+
+    def staged(self) -> list[str]:
+        download = self.project.path / "download"
+        return [path.name for path in download.rglob("*") if path.is_file() and path.parent != download]
+
+
+@contextmanager
+def a_grid(folder: Path) -> Iterator[Grid]:
+    with ExitStack() as closing:
+        mariadb = closing.enter_context(start_mariadb(folder))
+        redis = closing.enter_context(start_redis(folder))
+        project = StandinProject.make(folder / "project", Database.of(mariadb))
+        grid = Grid(project, mariadb, redis)
+        closing.callback(grid.close)
+        grid.vcdl("project", "install", "--redis", redis.url)
+        yield grid
+
+
+def wait(condition: Callable[[], object], what: str) -> None:
+    give_up_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < give_up_s, f"waited in vain until {what}"
+        time.sleep(0.2)
+
+
+@pytest.fixture
+def grid() -> Iterator[Grid]:
+    with tempfile.TemporaryDirectory(prefix="vcdl-") as folder, a_grid(Path(folder)) as made:
+        yield made
+
+
+@pytest.mark.timeout(600)
+def test_a_job_is_trained_by_real_clients_though_everything_is_killed_once(grid: Grid, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB)
+    assert "submitted digits" in grid.vcdl("submit", str(tmp_path / "job.yaml"))
+    for name in DAEMONS:
+        grid.start(name)
+    python = {"VCDL_PYTHON": sys.executable}
+    with (
+        StandinServer(grid.project) as server,
+        BoincClient(tmp_path / "client", grid.project.url, grid.project.account_key, 2, python) as client,
+    ):
+        wait(lambda: len(grid.report("digits").updates) >= 1, "an update is applied")
+        grid.kill("vcdl_assimilator")
+        grid.kill("vcdl_work_generator")
+        client.kill()
+        grid.redis.kill()  # without persistence: its memory is gone
+        grid.redis.start()
+        client.start()
+        for name in ("vcdl_work_generator", "vcdl_assimilator"):
+            grid.start(name)
+        client.wait_until(
+            lambda: len(grid.report("digits").updates) >= 3, "more are", asking=True, patience_s=PATIENCE_S
+        )
+        grid.vcdl("stop", "digits")
+        assert "paused" in grid.vcdl("status", "digits")
+        assert not grid.staged()
+        grid.vcdl("resume", "digits")
+        client.wait_until(grid.run("digits").summary_file.is_file, "it is finished", asking=True, patience_s=PATIENCE_S)
+
+        report = grid.report("digits")
+        assert report.stop is not None
+        assert report.stop.reason == "epochs"
+        assert len({timed.event.key for timed in report.updates}) == len(report.updates) >= 6
+        assert report.final_test is not None
+        assert report.final_test.accuracy is not None
+        assert report.final_test.accuracy > 0.5
+        wait(lambda: not grid.staged(), "nothing of the job is left in download/")
+
+        # The second submission: another job, the same shards, and the client has them.
+        loads = shard_downloads(server)
+        assert "submitted digits-2" in grid.vcdl("submit", str(tmp_path / "job.yaml"), "--set", "stop.epochs=1")
+        client.wait_until(
+            grid.run("digits-2").summary_file.is_file, "the second one is finished", asking=True, patience_s=PATIENCE_S
+        )
+        assert shard_downloads(server) == loads
+    assert grid.kill("vcdl_evaluator", signal.SIGHUP) == 0
+    assert grid.kill("vcdl_assimilator", signal.SIGHUP) == 0
+    grid.vcdl("project", "uninstall")
+
+
+def shard_downloads(server: StandinServer) -> int:
+    return sum(download.name.endswith(".npz") and download.offset_bytes == 0 for download in server.downloads)

@@ -1,0 +1,115 @@
+"""Whole runs whose weights are on a server that fails in the middle: they wait, say so, and go on by themselves."""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.vcdl_process import (
+    EXAMPLES,
+    applied,
+    assert_every_shard_of_every_epoch_was_applied_once,
+    summary,
+    vcdl_in_background,
+    wait_until,
+)
+from tests.store_servers import start_mariadb, start_redis
+from tests.stores.conftest import redis_client, sql
+from tests.tcp_proxy import TcpProxy
+
+EPOCHS, SHARDS = 20, 8
+OPTIONS = ["--set", f"stop.epochs={EPOCHS}", "--set", "stop.target_accuracy=null", "--set", f"data.shards={SHARDS}"]
+AWAY_S = 1.5
+"""Long enough that every process of the run asks for it in vain."""
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """Short enough for a Unix socket in it."""
+    with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def started(*arguments: object) -> Iterator[Any]:
+    """A vcdl command, which is gone in the end whatever happens."""
+    process = vcdl_in_background(*arguments)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def run_arguments(folder: Path, url: str) -> list[object]:
+    return ["run", EXAMPLES / "digits.yaml", "--out", folder, *OPTIONS, "--set", f"store.url={url}"]
+
+
+def interrupt(run: Any, folder: Path, away: Callable[[], object], back: Callable[[], object]) -> None:
+    """Twice, each time when the run has gone on."""
+    for _ in range(2):
+        seen = len(applied(folder))
+        wait_until(partial(_has_gone_on, run, folder, seen), "it went on")
+        away()
+        time.sleep(AWAY_S)
+        back()
+
+
+def _has_gone_on(run: Any, folder: Path, seen: int) -> bool:
+    assert run.poll() is None, run.communicate()[0]
+    return len(applied(folder)) >= seen + 5
+
+
+def ends_whole(run: Any, folder: Path) -> str:
+    """The run comes to its end with nothing lost and nothing counted twice; returns what it said."""
+    output: str = run.communicate(timeout=240)[0]
+    assert run.returncode == 0, output
+    assert_every_shard_of_every_epoch_was_applied_once(folder, EPOCHS, SHARDS)
+    assert summary(folder)["stop_reason"] == "epochs"
+    return output
+
+
+def test_a_redis_with_its_append_only_file_is_killed_and_comes_back_with_everything(
+    short_folder: Path, tmp_path: Path
+) -> None:
+    with start_redis(short_folder, "--appendonly", "yes", "--appendfsync", "always") as redis:
+        with started(*run_arguments(tmp_path / "run", redis.url)) as run:
+            interrupt(run, tmp_path / "run", redis.kill, redis.start)
+            output = ends_whole(run, tmp_path / "run")
+        assert "cannot be reached" in output
+        assert "trying again in" in output
+        assert "restored" not in output
+        assert redis_client(redis.url).keys("*") == [], "the weights of a finished run are dropped"
+
+
+def test_a_network_that_is_cut_is_waited_for(short_folder: Path, tmp_path: Path) -> None:
+    with start_redis(short_folder) as redis, TcpProxy(redis.socket) as network:
+        with started(*run_arguments(tmp_path / "run", f"redis://127.0.0.1:{network.port}/0")) as run:
+            interrupt(run, tmp_path / "run", network.cut, network.mend)
+            output = ends_whole(run, tmp_path / "run")
+        assert "cannot be reached" in output
+        assert "restored" not in output
+
+
+def test_a_mariadb_is_killed_while_two_servers_beside_the_run_fold_into_it(short_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with (
+        start_mariadb(short_folder) as mariadb,
+        started(*run_arguments(folder, mariadb.url), "--set", "grid.servers=0") as run,
+    ):
+        wait_until(lambda: (folder / "journal.db").exists(), "the run was prepared")
+        with started("assimilator", folder, "--workers", "2") as servers:
+            interrupt(run, folder, mariadb.kill, mariadb.start)
+            output = ends_whole(run, folder)
+            said, _ = servers.communicate(timeout=60)
+        assert servers.returncode == 0, said
+        assert "2 parameter servers at work" in said
+        assert "the job has ended" in said
+        for table in ("vcdl_head", "vcdl_chunk", "vcdl_applied"):
+            assert sql(mariadb.url, f"SELECT COUNT(*) FROM {table}") == ((0,),), "the weights are dropped"
+    assert "trying again in" in output + (folder / "workers.log").read_text()

@@ -1,0 +1,105 @@
+"""A run folder without a grid: uploads appear in it as clients would bring them, for parameter servers to fold in."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tests.end_to_end.vcdl_process import applied
+from vcdl.job import Job, save_job
+from vcdl.models.footprint import Footprint
+from vcdl.prepared import Prepared
+from vcdl.rules import Update, VcAsgd
+from vcdl.run_folder import RunFolder
+from vcdl.snapshots import Snapshots
+from vcdl.stores import WeightStore
+from vcdl.stores.open import open_store, store_settings
+from vcdl.weights import Layout, Variable, Vector, read_weights, write_weights
+from vcdl.workunit import Normalisation, UpdateHeader, Workunit
+
+SHARDS = 50
+ALPHA = 0.9
+
+
+@dataclass(frozen=True)
+class ServedRun:
+    """One run, prepared without data and without Keras."""
+
+    folder: RunFolder
+    job: Job
+    prepared: Prepared
+    store: WeightStore
+    initial: Vector
+
+    @classmethod
+    def new(cls, path: Path, initial: Vector, store_url: str, consistency: str = "strong") -> "ServedRun":
+        """Begin one, with version 0 in the store; `store_url` "" stands for the run's own folder."""
+        folder = RunFolder(path)
+        folder.create()
+        job = Job.model_validate(
+            {
+                "name": "served",
+                "model": {"builtin": "mlp"},
+                "data": {"dataset": "digits", "shards": SHARDS},
+                "update": {"alpha": ALPHA},
+                "validate": {"every": "epoch"},
+                "store": {"url": store_url or f"file:{folder.store}", "consistency": consistency},
+                "grid": {"servers": 0},
+            }
+        )
+        save_job(job, folder.job_file)
+        layout = Layout((Variable("w", (initial.size,), 0),))
+        norm = float(initial.size**0.5)
+        prepared = Prepared((100,) * SHARDS, False, Normalisation(), layout, norm, f"served-{path.name}", Footprint(1.0, 1.0, initial.size))
+        prepared.write(folder)
+        folder.kept_uploads.mkdir()
+        store = open_store(store_settings(job, folder), prepared.store_key, initial.size)
+        store.create(initial)
+        Snapshots(folder, store, job.name, layout.fingerprint).keep(0, initial)
+        return cls(folder, job, prepared, store, initial)
+
+    def bring(self, number: int, weights: Vector) -> None:
+        """The upload of the subtask `number`."""
+        training = self.prepared.training(self.job)
+        unit = Workunit(self.job.name, number // SHARDS + 1, number % SHARDS, 0, 0, 1, training)
+        header = UpdateHeader(self.job.name, unit.name, 0, self.prepared.layout.fingerprint, 100, 1.0, 1.0, 1.0)
+        write_weights(self.folder.uploads / f"{unit.name}.h5", weights, header.to_json())
+
+    def waiting(self) -> int:
+        """Uploads that nobody has folded in yet."""
+        return sum(1 for _ in self.folder.uploads.glob("*.h5"))
+
+    def replayed(self) -> Vector:
+        """Version 0 with the journal's updates folded in, one after the other in the order of their versions."""
+        weights = self.initial.copy()
+        for update in sorted(applied(self.folder.path), key=lambda update: update.version):
+            client, _ = read_weights(self.folder.kept_upload(update.version, update.workunit), weights.size)
+            VcAsgd(ALPHA).apply(weights, Update(client, 1, update.staleness, update.samples, update.fraction))
+        return weights
+
+
+def noise(seed: int, size: int) -> Vector:
+    """Weights of a client."""
+    return np.random.default_rng(seed).standard_normal(size).astype(np.float32)
+
+
+def start_server(folder: Path) -> "subprocess.Popen[bytes]":
+    """A parameter server in a process of its own; it ends when its standard input closes."""
+    command = [sys.executable, "-m", "vcdl.parameter_server", str(folder)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+
+@contextmanager
+def servers(folder: Path, number: int) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    """So many of them; whoever takes one out of the list and puts another in, has it ended at the end."""
+    running = [start_server(folder) for _ in range(number)]
+    try:
+        yield running
+    finally:
+        for server in running:
+            server.kill()
+            server.communicate()

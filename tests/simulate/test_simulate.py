@@ -1,0 +1,138 @@
+"""`vcdl simulate` for real: a tiny job on a troubled fleet, twice, and its serial control."""
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.vcdl_process import (
+    assert_every_shard_of_every_epoch_was_applied_once,
+    summary,
+    vcdl,
+    vcdl_in_background,
+)
+from vcdl.report import Report
+from vcdl.run_folder import RunFolder
+from vcdl.runs import read_report
+
+JOB = """
+name: tiny
+model: {builtin: {name: mlp, units: [16]}}
+data: {dataset: digits, shards: 8, validation: 0.2}
+training: {learning_rate: 0.005, batch_size: 16}
+update: {alpha: 0.5}
+stop: {epochs: 3}
+validate: {every: 3, samples: all}
+"""
+FLEET = """
+clients: 3
+slots: 2
+spread: 4
+lost: 0.3
+notice_s: 20
+download_s: 2
+upload_s: 3
+server_s: 1
+preempted_every_s: 300
+away_s: 60
+checkpoint_s: 10
+hostile: [{client: 1, attack: noise, scale: 1}]
+"""
+EPOCHS, SHARDS = 3, 8
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of the job on the fleet, the same one begun anew with one worker instead of two, and the serial control."""
+    here = tmp_path_factory.mktemp("simulated")
+    (here / "job.yaml").write_text(JOB)
+    (here / "fleet.yaml").write_text(FLEET)
+    on_fleet = ["simulate", here / "job.yaml", "--fleet", here / "fleet.yaml", "--out"]
+    serial = vcdl_in_background("simulate", here / "job.yaml", "--serial", "--out", here / "serial")
+    once = vcdl(*on_fleet, here / "once", "--set", "grid.workers=2")
+    assert once.returncode == 0, once.stderr
+    shutil.copytree(here / "once", here / "again")
+    (here / "again" / "summary.json").unlink()  # now it is a run that was killed, with all that it had made
+    again = vcdl(*on_fleet, here / "again", "--set", "grid.workers=1")
+    assert again.returncode == 0, again.stderr
+    output, _ = serial.communicate()
+    assert serial.returncode == 0, output
+    return here
+
+
+def journal(folder: Path) -> list[Any]:
+    with sqlite3.connect(folder / "journal.db") as connection:
+        return connection.execute("select * from events order by id").fetchall()
+
+
+def report(folder: Path) -> Report:
+    return read_report(RunFolder(folder))
+
+
+def test_the_same_settings_give_the_same_run_bit_for_bit(here: Path) -> None:
+    assert journal(here / "once") == journal(here / "again")
+    (last,) = (here / "once" / "snapshots").glob(f"params_v{EPOCHS * SHARDS:06d}.h5")
+    assert last.read_bytes() == (here / "again" / "snapshots" / last.name).read_bytes()
+    assert (here / "once" / "summary.json").read_bytes() == (here / "again" / "summary.json").read_bytes()
+
+
+def test_every_shard_of_every_epoch_counts_once_whatever_is_lost(here: Path) -> None:
+    assert_every_shard_of_every_epoch_was_applied_once(here / "once", EPOCHS, SHARDS)
+    made = report(here / "once")
+    assert made.failed > 0
+    assert made.failed == made.retried == made.created - EPOCHS * SHARDS
+
+
+def test_times_are_those_of_the_fleet(here: Path) -> None:
+    made = report(here / "once")
+    assert summary(here / "once")["wall_s"] == round(made.wall_s, 3)
+    assert 300 < made.wall_s < 3600
+    assert {host.partition("-")[0] for host in hosts(here / "once")} == {"client"}
+    assert all(20 < timed.event.train_s < 300 for timed in made.updates)
+    assert {timed.event.evaluation_s for timed in made.evaluations} == {0.0}
+
+
+def hosts(folder: Path) -> set[str]:
+    return {json.loads(row[4])["host"] for row in journal(folder) if row[2] == "workunit_sent"}
+
+
+def test_each_epoch_is_measured_on_the_test_set_as_well(here: Path) -> None:
+    for name in ("once", "serial"):
+        made = report(here / name)
+        tested = {timed.event.version for timed in made.evaluations if timed.event.split == "test"}
+        assert tested == {closed.event.version for closed in made.closed.values()}
+        assert made.final_test is not None
+        assert made.final_validation is not None
+
+
+def test_serial_training_takes_the_sum_of_its_subtasks_times_and_learns_more_per_epoch(here: Path) -> None:
+    serial, fleet = report(here / "serial"), report(here / "once")
+    assert serial.wall_s == EPOCHS * SHARDS * 60
+    assert serial.staleness_max == 0
+    assert {timed.event.weight for timed in serial.updates} == {1.0}
+    assert serial.final_test is not None
+    assert fleet.final_test is not None
+    assert serial.final_test.accuracy is not None
+    assert fleet.final_test.accuracy is not None
+    assert serial.final_test.accuracy > 0.8
+    assert 0.2 < fleet.final_test.accuracy < serial.final_test.accuracy
+
+
+def test_nothing_that_is_not_needed_stays_behind(here: Path) -> None:
+    for part in ("slots", "uploads", "store"):
+        assert list((here / "again" / part).iterdir()) == []
+
+
+def test_the_curves_lie_in_one_picture(here: Path) -> None:
+    done = vcdl("plot", here / "once", here / "serial", "-o", here / "both.png")
+    assert done.returncode == 0, done.stderr
+    assert (here / "both.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_finished_run_is_not_replaced(here: Path) -> None:
+    done = vcdl("simulate", here / "job.yaml", "--out", here / "once")
+    assert done.returncode == 6
+    assert "is not empty: choose another folder with --out" in done.stderr

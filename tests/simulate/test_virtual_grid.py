@@ -1,0 +1,196 @@
+"""The virtual grid with a stand-in for training: when uploads come, to whom subtasks go, and what hostile clients send."""
+
+import math
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vcdl.grids.base import GaveUp, Outcome, Staged, Uploaded
+from vcdl.simulate.clients import Clients
+from vcdl.simulate.fleet import Fleet, Hostile
+from vcdl.simulate.virtual_grid import VirtualGrid
+from vcdl.simulate.virtual_time import VirtualTime
+from vcdl.weights import Vector, read_weights, write_weights
+from vcdl.workunit import Named, Training, UpdateHeader, Workunit
+
+SIZE = 1000
+BASE = np.linspace(-1, 1, SIZE, dtype=np.float32)
+TRAINED = BASE + np.float32(0.5)
+TRAINING = Training(Named("sgd"), 0.1, 8, 1, Named("mean_squared_error"))
+
+
+class StandIn:
+    """Training that is done when it is asked for; remembers what it was told."""
+
+    def __init__(self, uploads: Path) -> None:
+        self.uploads = uploads
+        self.begun: list[str] = []
+        self.finished: list[str] = []
+        self.fails: set[str] = set()
+
+    def start(self) -> None: ...
+
+    def begin(self, staged: Staged, due_s: float) -> None:
+        self.begun.append(staged.workunit.name)
+
+    def look(self) -> None: ...
+
+    def outcome(self, workunit: str) -> Outcome:
+        if workunit in self.fails:
+            return GaveUp(workunit, "the training diverged")
+        path = self.uploads / f"{workunit}.h5"
+        write_weights(path, TRAINED, UpdateHeader("j", workunit, 0, "layout", 10, 1.0, 123.4, 0.5).to_json())
+        return Uploaded(workunit, path, path.stat().st_size)
+
+    def done(self, workunit: str, version: int | None) -> None:
+        self.finished.append(workunit)
+
+    def cancel(self, workunits: Collection[str]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class World:
+    """A grid and all that belongs to it."""
+
+    def __init__(self, folder: Path, fleet: Fleet) -> None:
+        self.folder, self.fleet = folder, fleet
+        for name in ("model.json", "shard"):
+            (folder / name).write_text("x" * 100)
+        write_weights(folder / "params.h5", BASE, "{}")
+        self.time, self.training = VirtualTime(), StandIn(folder)
+        self.grid = VirtualGrid(fleet, self.time, self.training, SIZE)
+
+    def submit(self, *shards: int) -> list[str]:
+        folder = self.folder
+        workunits = [Workunit("j", 1, shard, 0, 0, 7, TRAINING) for shard in shards]
+        self.grid.submit([Staged(w, folder / "model.json", folder / "params.h5", folder / "shard") for w in workunits])
+        return [workunit.name for workunit in workunits]
+
+    def until_all_is_done(self) -> list[tuple[float, Outcome]]:
+        """Every outcome with the time at which it came."""
+        came: list[tuple[float, Outcome]] = []
+        while self.time.advance(math.inf):
+            for outcome in self.grid.claim():
+                came.append((self.time.now_s(), outcome))
+                self.grid.done(outcome.workunit)
+        return came
+
+
+NewWorld = Callable[[Fleet], World]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> NewWorld:
+    return lambda fleet: World(tmp_path, fleet)
+
+
+def test_an_upload_comes_when_its_client_would_bring_it(world: NewWorld) -> None:
+    w = world(Fleet(clients=2, slots=1, jitter=0.0, spread=4.0, upload_s=1.0))
+    w.submit(0, 1)
+    came = w.until_all_is_done()
+    assert [time_s for time_s, _ in came] == sorted(60 / speed + 1 for speed in Clients(w.fleet).speeds)
+
+
+def test_a_free_slot_takes_the_next_subtask_that_waits(world: NewWorld) -> None:
+    w = world(Fleet(clients=1, slots=2, jitter=0.0))
+    names = w.submit(0, 1, 2)
+    assert [sent.workunit for sent in w.grid.sent()] == names[:2]
+    assert [time_s for time_s, _ in w.until_all_is_done()] == [60, 60, 120]
+    assert [sent.workunit for sent in w.grid.sent()] == names[2:]
+
+
+def test_every_slot_of_every_client_is_wanted_and_nothing_more(world: NewWorld) -> None:
+    w = world(Fleet(clients=3, slots=2, jitter=0.0))
+    assert w.grid.open_wanted() == 6
+    names = w.submit(*range(7))
+    assert w.grid.open_wanted() == 6
+    w.grid.cancel(names)
+    assert w.grid.open_wanted() == 0
+    w.time.advance(math.inf)
+    assert w.grid.open_wanted() == 6
+
+
+def test_uploads_wait_for_a_free_server(world: NewWorld) -> None:
+    one = world(Fleet(clients=4, slots=1, jitter=0.0, server_s=10.0))
+    one.submit(*range(4))
+    assert [time_s for time_s, _ in one.until_all_is_done()] == [70, 80, 90, 100]
+    two = world(Fleet(clients=4, slots=1, jitter=0.0, server_s=10.0, servers=2))
+    two.submit(*range(4))
+    assert [time_s for time_s, _ in two.until_all_is_done()] == [70, 70, 80, 80]
+
+
+def test_a_lost_subtask_is_not_trained_and_its_slot_goes_on_before_the_server_hears_of_it(world: NewWorld) -> None:
+    w = world(Fleet(clients=1, slots=1, lost=0.999999, timeout_s=500.0))
+    (name,) = w.submit(0)
+    assert w.training.begun == []
+    w.time.advance(math.inf)
+    assert w.time.now_s() < 80
+    assert (w.grid.claim(), w.grid.has(name), w.grid.open_wanted()) == ([], True, 2)
+    ((time_s, outcome),) = w.until_all_is_done()
+    assert (time_s, outcome) == (500.0, GaveUp(name, "client-00 lost it"))
+    assert not w.grid.has(name)
+
+
+def test_training_that_fails_for_real_is_a_failure_at_its_time(world: NewWorld) -> None:
+    w = world(Fleet(clients=1, slots=1, jitter=0.0))
+    (name,) = w.submit(0)
+    w.training.fails.add(name)
+    assert w.until_all_is_done() == [(60.0, GaveUp(name, "the training diverged"))]
+
+
+def test_an_upload_says_how_long_its_client_trained_and_nothing_of_this_machine(world: NewWorld) -> None:
+    w = world(Fleet(clients=1, slots=1, jitter=0.0))
+    w.submit(0)
+    w.time.advance(math.inf)
+    (uploaded,) = w.grid.claim()
+    assert isinstance(uploaded, Uploaded)
+    vector, text = read_weights(uploaded.path, SIZE)
+    assert UpdateHeader.from_json(text).train_s == 60
+    assert vector.tolist() == TRAINED.tolist()
+    assert uploaded.size_bytes == uploaded.path.stat().st_size
+
+
+def test_a_client_downloads_the_model_and_a_shard_once_and_the_weights_each_time(world: NewWorld) -> None:
+    w = world(Fleet(clients=1, slots=2))
+    w.submit(0, 1)
+    first, second = w.grid.sent()
+    assert first.host == second.host == "client-00"
+    assert first.bytes_down - second.bytes_down == 200
+    assert second.bytes_down > 4 * SIZE
+
+
+def test_an_outcome_is_told_until_it_is_done(world: NewWorld) -> None:
+    w = world(Fleet(clients=1, slots=1))
+    (name,) = w.submit(0)
+    w.submit(0)
+    w.time.advance(math.inf)
+    assert w.grid.claim() == w.grid.claim() != []
+    w.grid.done(name)
+    assert w.grid.claim() == []
+    assert w.training.finished == [name]
+
+
+def uploads(w: World) -> dict[str, Vector]:
+    """What each client has uploaded."""
+    w.submit(*range(w.fleet.clients))
+    hosts = {sent.workunit: sent.host for sent in w.grid.sent()}
+    came = w.until_all_is_done()
+    return {hosts[item.workunit]: read_weights(item.path, SIZE)[0] for _, item in came if isinstance(item, Uploaded)}
+
+
+def test_hostile_clients_upload_something_else(world: NewWorld) -> None:
+    hostile = (Hostile(client=0, attack="sign_flip"), Hostile(client=2, attack="noise", scale=2.0))
+    sent = uploads(world(Fleet(clients=3, slots=1, hostile=hostile)))
+    assert sent["client-00"] == pytest.approx(BASE - np.float32(10 * 0.5), abs=1e-5)
+    assert sent["client-01"].tolist() == TRAINED.tolist()
+    noise = sent["client-02"] - BASE
+    assert float(noise.std()) == pytest.approx(2 * 0.5, rel=0.1)
+    assert abs(float(noise.mean())) < 0.15
+
+
+def test_noise_is_the_same_in_every_run(world: NewWorld) -> None:
+    fleet = Fleet(clients=1, slots=1, hostile=(Hostile(client=0, attack="noise"),))
+    assert uploads(world(fleet))["client-00"].tolist() == uploads(world(fleet))["client-00"].tolist()

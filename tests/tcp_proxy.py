@@ -1,0 +1,64 @@
+"""A network between a program and a server on a Unix socket, which a test can cut."""
+
+import contextlib
+import socket
+import threading
+from pathlib import Path
+from typing import Self
+
+
+class TcpProxy:
+    """Forwards connections from a port of this machine; while it is cut, connections break and new ones are refused."""
+
+    def __init__(self, server: Path) -> None:
+        self._server = server
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._listener = self._listen(0)
+        self.port: int = self._listener.getsockname()[1]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cut()
+
+    def cut(self) -> None:
+        """Break everything."""
+        _close(self._listener)
+        pairs, self._pairs = self._pairs, []
+        for pair in pairs:
+            for end in pair:
+                _close(end)
+
+    def mend(self) -> None:
+        """Take connections again."""
+        self._listener = self._listen(self.port)
+
+    def _listen(self, port: int) -> socket.socket:
+        listener = socket.create_server(("127.0.0.1", port))
+        threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+        return listener
+
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = listener.accept()
+                far = socket.socket(socket.AF_UNIX)
+                far.connect(str(self._server))
+                self._pairs.append((near, far))
+                for source, sink in ((near, far), (far, near)):
+                    threading.Thread(target=_pump, args=(source, sink), daemon=True).start()
+
+
+def _pump(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(1 << 20):
+            sink.sendall(data)
+    _close(source)
+    _close(sink)
+
+
+def _close(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+    end.close()

@@ -1,0 +1,117 @@
+"""`vcdl project`: VCDL in a BOINC project: install it, look whether all is well, take it out."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from vcdl.errors import ExitCode
+
+_EXAMPLES = """\b
+Examples:
+  vcdl project install --project-dir ~/projects/mine --dry-run
+  vcdl project install --project-dir ~/projects/mine --redis redis://127.0.0.1:6379
+  vcdl project doctor --project-dir ~/projects/mine
+  vcdl project uninstall --project-dir ~/projects/mine"""
+
+_project_dir = click.option(
+    "--project-dir",
+    required=True,
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="The BOINC project, as make_project made it.",
+)
+_dry_run = click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+
+
+@click.group("project", epilog=_EXAMPLES)
+def command() -> None:
+    """Put VCDL into a BOINC project, examine it, take it out."""
+
+
+@command.command("install")
+@_project_dir
+@click.option("--redis", "store_url", metavar="URL", help="Where weights are kept; also mysql://…, see docs/stores.md.")
+@click.option(
+    "--python",
+    default=sys.executable,
+    metavar="PATH",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="The Python that runs our daemons.  [default: this one]",
+)
+@click.option(
+    "--threads", type=click.IntRange(1, 64), metavar="N", help="Cores of a CPU task.  [default: as before; at first 1]"
+)
+@click.option("--force", is_flag=True, help="Give up tasks of other apps that were made without upload certificates.")
+@_dry_run
+def install_command(
+    project_dir: Path, store_url: str | None, python: Path, threads: int | None, force: bool, dry_run: bool
+) -> ExitCode:
+    """Add app, daemons, plan classes and settings to a project; again: bring them up to date."""
+    from vcdl.grids.boinc.database import BoincDatabase
+    from vcdl.grids.boinc.project_folder import BoincProject
+    from vcdl.project.install import install, preview
+    from vcdl.project.plan import Wishes, plan_install
+    from vcdl.stores.settings import StoreSettings
+
+    if store_url:
+        StoreSettings.parse(store_url)
+    project = BoincProject.at(project_dir)
+    wishes = Wishes(Path.cwd() / python, store_url, threads, force)
+    database = BoincDatabase(project)
+    try:
+        plan = plan_install(project, database, wishes)
+        if plan.changes_nothing:
+            click.echo("nothing to change: VCDL is installed and up to date")
+            return ExitCode.OK
+        for line in preview(plan) if dry_run else install(plan, database):
+            click.echo(line)
+    finally:
+        database.close()
+    if not dry_run:
+        click.echo(
+            f"installed; now, in {project.path}: bin/stop; bin/start (daemons read config.xml when they start), "
+            f"then vcdl project doctor --project-dir {project_dir}"
+        )
+    return ExitCode.OK
+
+
+@command.command("uninstall")
+@_project_dir
+@click.option("--force", is_flag=True, help="Also while jobs are open: they are cancelled.")
+@click.option("--delete-runs", is_flag=True, help="Delete the jobs' folders too, with all trained models.")
+@_dry_run
+def uninstall_command(project_dir: Path, force: bool, delete_runs: bool, dry_run: bool) -> ExitCode:
+    """Take VCDL out of a project: its files become what they were."""
+    from vcdl.grids.boinc.database import BoincDatabase
+    from vcdl.grids.boinc.project_folder import BoincProject
+    from vcdl.project.uninstall import Removal, plan_removal
+
+    project = BoincProject.at(project_dir)
+    database = BoincDatabase(project)
+    try:
+        removal: Removal = plan_removal(project, database, force, delete_runs)
+        for line in removal.preview() if dry_run else removal.carry_out(database):
+            click.echo(line)
+    finally:
+        database.close()
+    return ExitCode.OK
+
+
+@command.command("doctor")
+@_project_dir
+@click.option("--json", "as_json", is_flag=True, help="For programs: a list of findings.")
+def doctor_command(project_dir: Path, as_json: bool) -> ExitCode:
+    """Check all that is known to go wrong in a project with VCDL; each failure names its cure."""
+    from vcdl.project.doctor import examine
+    from vcdl.project.doctor.finding import Level, as_text, to_json
+
+    findings = []
+    for finding in examine(project_dir):
+        findings.append(finding)
+        if not as_json:
+            click.echo(as_text(finding))
+    if as_json:
+        click.echo(to_json(findings), nl=False)
+    failed = any(finding.level == Level.FAILED for finding in findings)
+    return ExitCode.SERVICE if failed else ExitCode.OK

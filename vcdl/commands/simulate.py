@@ -1,0 +1,109 @@
+"""`vcdl simulate`: a job on a fleet that exists in virtual time, or its serial control."""
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vcdl.errors import ExitCode
+
+if TYPE_CHECKING:
+    from vcdl.job import Job
+    from vcdl.report import Report
+    from vcdl.simulate.fleet import Fleet
+
+_EXAMPLES = """\b
+Examples:
+  vcdl simulate job.yaml --clients 10 --slots 2
+  vcdl simulate job.yaml --fleet fleet.yaml --with lost=0.3 --with spread=4
+  vcdl simulate job.yaml --serial
+  vcdl plot runs/job-simulated runs/job-serial
+
+Trains for real on this machine's cores; times are those of the fleet. The same settings
+give the same run, bit for bit. The keys of a fleet are listed in docs/simulate.md."""
+
+
+def simulate(
+    job: "Job", fleet: "Fleet", out: Path | None = None, serial: bool = False, as_json: bool = False
+) -> ExitCode:
+    """Run a job in virtual time to its end. Raises VcdlError."""
+    from vcdl.progress import Goal
+    from vcdl.run_folder import RunFolder
+    from vcdl.runs import shown
+    from vcdl.simulate.epoch_lines import EpochLines
+    from vcdl.simulate.simulation import default_folder
+    from vcdl.simulate.simulation import simulate as run
+    from vcdl.summary import as_json as json_text
+    from vcdl.summary import summary_of
+
+    kind = "serial" if serial else "simulated"
+    folder = default_folder(f"{job.name}-{kind}") if out is None else RunFolder(out.resolve())
+    onlooker = EpochLines(Goal.of(job), sys.stderr if as_json else sys.stdout)
+    begun_s = time.monotonic()
+    report = run(folder, job, fleet, onlooker, serial=serial)
+    if report is None:
+        click.echo(f"stopped; the same command begins {shown(folder.path)} anew", err=True)
+        return ExitCode.INTERRUPTED
+    if as_json:
+        click.echo(json_text(summary_of(job.name, report)), nl=False)
+    else:
+        for line in _results(report, time.monotonic() - begun_s):
+            click.echo(line)
+        click.echo(f"{'results':<20} {shown(folder.path)}")
+    return ExitCode.RUN_FAILED if report.is_given_up else ExitCode.OK
+
+
+def _results(report: "Report", real_s: float) -> list[str]:
+    from vcdl.progress import measured_words
+    from vcdl.wording import duration, plural
+
+    ended = f"ended ({report.stop.reason})" if report.stop else "ended"
+    epochs = plural(len(report.epochs), "epoch")
+    lines = [f"{ended} after {epochs} and {duration(report.wall_s)} of virtual time; simulated in {duration(real_s)}"]
+    what = "loss" if report.is_regression else "accuracy"
+    for split, evaluated in (("validation", report.final_validation), ("test", report.final_test)):
+        if evaluated is not None:
+            value = evaluated.loss if evaluated.accuracy is None else evaluated.accuracy
+            lines.append(f"{f'{split} {what}':<20} {measured_words(value, report.is_regression)}")
+    return lines
+
+
+@click.command("simulate", epilog=_EXAMPLES)
+@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
+@click.option(
+    "--fleet", "fleet_file", metavar="FLEET.yaml", type=click.Path(path_type=Path), help="The fleet's settings."
+)
+@click.option("--clients", type=click.IntRange(1), help="Instead of the fleet's [default: 10].")
+@click.option("--slots", type=click.IntRange(1), help="Subtasks that a client runs at a time [default: 2].")
+@click.option("--servers", type=click.IntRange(1), help="Parameter servers [default: 1].")
+@click.option("--with", "settings", metavar="KEY=VALUE", multiple=True, help="Replace a key of the fleet; repeatable.")
+@click.option(
+    "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Replace a key of the job file; repeatable."
+)
+@click.option("--serial", is_flag=True, help="The control: one client trains all shards, one after the other.")
+@click.option(
+    "--out", metavar="DIR", type=click.Path(path_type=Path), help="The run's folder [default: runs/NAME-simulated]."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print summary.json at the end; what goes on is shown on stderr.")
+def command(
+    job_file: Path,
+    fleet_file: Path | None,
+    clients: int | None,
+    slots: int | None,
+    servers: int | None,
+    settings: tuple[str, ...],
+    overrides: tuple[str, ...],
+    serial: bool,
+    out: Path | None,
+    as_json: bool,
+) -> ExitCode:
+    """Train a job on a simulated fleet, in virtual time."""
+    from vcdl.job import load_job
+    from vcdl.simulate.fleet import load_fleet
+
+    counts = {"clients": clients, "slots": slots, "servers": servers}
+    given = [f"{key}={count}" for key, count in counts.items() if count is not None]
+    fleet = load_fleet(fleet_file, [*given, *settings])
+    return simulate(load_job(job_file, overrides), fleet, out, serial, as_json)

@@ -1,0 +1,76 @@
+"""A simulated run from its settings to its results: what `vcdl simulate` does, and what experiments do many times."""
+
+import os
+import shutil
+
+from vcdl.client.threads import limit_threads
+from vcdl.errors import RunFolderError
+from vcdl.job import Job, save_job
+from vcdl.onlooker import Onlooker
+from vcdl.report import Report
+from vcdl.results import leave_results
+from vcdl.run_folder import RunFolder, RunLock
+from vcdl.runs import RUNS, holds_anything, is_finished
+from vcdl.simulate.fleet import Fleet, is_simulated, save_fleet
+from vcdl.simulate.serial import SerialTraining, serial_job
+from vcdl.simulate.training import PooledTraining
+from vcdl.simulate.virtual_run import VirtualRun
+
+_KEPT = frozenset({"data", "run.lock"})
+"""When a run is begun anew: cutting the data comes to the same again, and the lock is ours."""
+_NAMES = 10_000
+
+
+def simulate(folder: RunFolder, job: Job, fleet: Fleet, onlooker: Onlooker, *, serial: bool = False) -> Report | None:
+    """Run a job on a simulated fleet, or serially, and leave its results in a folder; None: it was asked to stop.
+
+    An unfinished simulated run in the folder is begun anew. Raises VcdlError; RunFolderError when the folder holds anything else.
+    """
+    os.environ.update(limit_threads(1))  # with several, sums are formed in an order that differs from run to run
+    if serial:
+        job, fleet = serial_job(job), fleet.alone()
+    _check_room(folder)
+    folder.create()
+    with RunLock(folder):
+        _make_room(folder)
+        folder.create()
+        save_fleet(fleet, folder)
+        save_job(job, folder.job_file)
+        training = SerialTraining(folder) if serial else PooledTraining(folder, _workers(job))
+        if VirtualRun(folder, fleet, training, onlooker).run() is None:
+            return None
+        return leave_results(folder, job.name, onlooker)
+
+
+def default_folder(name: str) -> RunFolder:
+    """runs/NAME, or runs/NAME-2, … when finished runs, or others than simulated ones, are there. Raises RunFolderError."""
+    for number in range(1, _NAMES + 1):
+        folder = RunFolder((RUNS / (name if number == 1 else f"{name}-{number}")).resolve())
+        if _may_begin_in(folder) and folder.running_pid is None:
+            return folder
+    raise RunFolderError(f"no name is free for {name} below {RUNS}/: choose a folder with --out")
+
+
+def _may_begin_in(folder: RunFolder) -> bool:
+    return not holds_anything(folder.path) or (is_simulated(folder) and not is_finished(folder))
+
+
+def _check_room(folder: RunFolder) -> None:
+    if not _may_begin_in(folder):
+        raise RunFolderError(f"{folder.path} is not empty: choose another folder with --out")
+
+
+def _make_room(folder: RunFolder) -> None:
+    """Remove what a simulated run has left that did not come to its end; another one may have ended since we looked."""
+    if is_finished(folder):
+        raise RunFolderError(f"{folder.path} holds a finished run: choose another folder with --out")
+    for entry in folder.path.iterdir():
+        if entry.name not in _KEPT:
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+
+
+def _workers(job: Job) -> int:
+    return len(os.sched_getaffinity(0)) if job.grid.workers == "auto" else job.grid.workers

@@ -1,0 +1,33 @@
+"""A clock that stands still between events, and the events that will move it."""
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+
+
+class VirtualTime:
+    """Seconds since the begin of the simulation; what is to happen is done in the order of its time, then of its announcement."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+        self._announced: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+
+    def now_s(self) -> float:
+        return self._now_s
+
+    def at(self, time_s: float, happen: Callable[[], None]) -> None:
+        """Let something happen; a time that is over means now."""
+        heapq.heappush(self._announced, (max(time_s, self._now_s), next(self._numbers), happen))
+
+    def advance(self, limit_s: float) -> bool:
+        """Go on to the next event and do all that happens at its moment, or to `limit_s` when that comes first.
+
+        False: nothing is announced, and the clock stands.
+        """
+        if not self._announced:
+            return False
+        self._now_s = max(self._now_s, min(self._announced[0][0], limit_s))
+        while self._announced and self._announced[0][0] <= self._now_s:
+            heapq.heappop(self._announced)[2]()
+        return True
