@@ -3,7 +3,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN = $(VENV)/bin
 
-.PHONY: demo test check soak bench lock clean
+.PHONY: demo test check soak test-boinc lock clean
 
 demo: $(VENV)/installed
 	@./deploy/system-packages --optional dataset-fashion-mnist
@@ -19,6 +19,10 @@ check: $(VENV)/installed-dev
 
 soak: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -m soak
+
+# Against a real BOINC server, on its machine and as the project's user: make test-boinc PROJECT_DIR=~/projects/trial
+test-boinc: $(VENV)/installed-dev
+	VCDL_BOINC_PROJECT_DIR=$(PROJECT_DIR) $(BIN)/python -m pytest tests/boinc/test_real_server.py
 
 $(VENV)/installed: requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -28,7 +28,7 @@ data: {dataset: digits, shards: 3}
 training: {learning_rate: 0.01}
 update: {alpha: 0.5}
 validate: {every: epoch}
-stop: {epochs: 2}
+stop: {epochs: 1}
 """
 DAEMONS = ("vcdl_work_generator", "vcdl_assimilator", "vcdl_evaluator")
 PATIENCE_S = 200.0
@@ -129,34 +129,40 @@ def test_a_job_is_trained_by_real_clients_though_everything_is_killed_once(grid:
         client.start()
         for name in ("vcdl_work_generator", "vcdl_assimilator"):
             grid.start(name)
-        client.wait_until(
-            lambda: len(grid.report("digits").updates) >= 3, "more are", asking=True, patience_s=PATIENCE_S
-        )
-        grid.vcdl("stop", "digits")
-        assert "paused" in grid.vcdl("status", "digits")
-        assert not grid.staged()
-        grid.vcdl("resume", "digits")
-        client.wait_until(grid.run("digits").summary_file.is_file, "it is finished", asking=True, patience_s=PATIENCE_S)
-
-        report = grid.report("digits")
+        first = grid.run("digits")
+        client.wait_until(first.summary_file.is_file, "it is finished", asking=True, patience_s=PATIENCE_S)
+        report = read_report(first)
         assert report.stop is not None
         assert report.stop.reason == "epochs"
-        assert len({timed.event.key for timed in report.updates}) == len(report.updates) >= 6
+        assert len({timed.event.key for timed in report.updates}) == len(report.updates) >= 3
         assert report.final_test is not None
         assert report.final_test.accuracy is not None
-        assert report.final_test.accuracy > 0.5
+        assert report.final_test.accuracy > 0.4
         wait(lambda: not grid.staged(), "nothing of the job is left in download/")
 
-        # The second submission: another job, the same shards, and the client has them.
+        # Submitted again: another job with the same shards, and the client has them.
         loads = shard_downloads(server)
-        assert "submitted digits-2" in grid.vcdl("submit", str(tmp_path / "job.yaml"), "--set", "stop.epochs=1")
+        assert "submitted digits-2" in grid.vcdl("submit", str(tmp_path / "job.yaml"), "--set", "stop.epochs=2")
         client.wait_until(
-            grid.run("digits-2").summary_file.is_file, "the second one is finished", asking=True, patience_s=PATIENCE_S
+            lambda: grid.report("digits-2").closed, "an epoch is over", asking=True, patience_s=PATIENCE_S
         )
         assert shard_downloads(server) == loads
+
+        grid.vcdl("stop", "digits-2")
+        assert "paused" in grid.vcdl("status", "digits-2")
+        assert not grid.staged()
+        client.wait_until(lambda: not shards_of(client), "the client has deleted the shards", asking=True)
+        grid.vcdl("resume", "digits-2")
+        second = grid.run("digits-2")
+        client.wait_until(second.summary_file.is_file, "it is finished too", asking=True, patience_s=PATIENCE_S)
+        assert read_report(second).failed == 0
     assert grid.kill("vcdl_evaluator", signal.SIGHUP) == 0
     assert grid.kill("vcdl_assimilator", signal.SIGHUP) == 0
     grid.vcdl("project", "uninstall")
+
+
+def shards_of(client: BoincClient) -> set[str]:
+    return {name for name in client.files if name.endswith(".npz")}
 
 
 def shard_downloads(server: StandinServer) -> int:

@@ -147,6 +147,7 @@ def work_settings(job: Job, prepared: Prepared, folder: RunFolder) -> WorkSettin
         memory_bytes=prepared.footprint.memory_bytes(job.training.batch_size, _SHARD_EXPANDS * shard_bytes),
         disk_bytes=_DISK_VECTORS * weights_bytes + shard_bytes + _SCRATCH_BYTES,
         upload_bytes=weights_bytes + _HEADER_BYTES,
+        ahead=None if job.schedule.ahead == "auto" else job.schedule.ahead,
     )
 
 

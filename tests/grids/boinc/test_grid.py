@@ -189,6 +189,13 @@ def test_what_runs_is_wanted_beside_what_lies_ready(world: World) -> None:
     assert world.grid().open_wanted() == 4 + 4  # also before BOINC has made their results
 
 
+def test_a_job_may_say_itself_how_much_lies_ready(world: World) -> None:
+    for name in world.submitted(6)[:4]:
+        world.send(name)
+    assert world.grid(ahead=0).open_wanted() == 4
+    assert world.grid(ahead=20).open_wanted() == 4 + 20
+
+
 def test_one_that_failed_and_waits_for_the_next_client_lies_ready(world: World) -> None:
     names = world.submitted(5)
     world.fail(names[0])

@@ -70,8 +70,10 @@ class World:
                 folder.snapshot(version).write_bytes(f"params {job} {version}".encode() * 100)
         return folder
 
-    def grid(self, job: str = "mnist", priority: int = 1, sent_since_s: float = 0.0) -> BoincGrid:
-        settings = WorkSettings(job, priority, 3600.0, 1e12, 1e9, 1e9, UPLOAD_BYTES)
+    def grid(
+        self, job: str = "mnist", priority: int = 1, sent_since_s: float = 0.0, ahead: int | None = None
+    ) -> BoincGrid:
+        settings = WorkSettings(job, priority, 3600.0, 1e12, 1e9, 1e9, UPLOAD_BYTES, ahead)
         return BoincGrid(self.project, self.database, settings, sent_since_s)
 
     def results(self, job: str = "mnist", at_most: int = 8, database: BoincDatabase | None = None) -> BoincResults:

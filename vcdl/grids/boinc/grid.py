@@ -14,7 +14,7 @@ from vcdl.grids.boinc.database import BoincDatabase
 from vcdl.grids.boinc.manifest import Manifest
 from vcdl.grids.boinc.project_folder import BoincProject
 from vcdl.grids.boinc.staging import INPUT_TEMPLATE, Staging
-from vcdl.grids.boinc.supply import marks, open_wanted, share
+from vcdl.grids.boinc.supply import Marks, marks, open_wanted, share
 from vcdl.grids.boinc.work_settings import WorkSettings
 from vcdl.grids.boinc.workunit_rows import WorkunitRows
 from vcdl.workunit import WorkunitName
@@ -69,6 +69,9 @@ class BoincGrid(Grid):
         self._rows.cancel(workunits)
 
     def open_wanted(self) -> int:
+        ahead = self._settings.ahead
+        if ahead is not None:
+            return open_wanted(self._rows.stock(), Marks(ahead, ahead))
         self._rows.hurry_cancelled()
         priorities = {self._settings.job: self._settings.priority} | {
             job: manifest.priority

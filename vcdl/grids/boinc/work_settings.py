@@ -20,3 +20,5 @@ class WorkSettings:
     """All a client may have in the slot: inputs, checkpoints and the update."""
     upload_bytes: int
     """A larger update fails on the client."""
+    ahead: int | None = None
+    """Workunits kept unsent; None: as many as the active hosts ask for."""
