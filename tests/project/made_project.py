@@ -158,10 +158,7 @@ def _empty(server: Database) -> None:
     connection = server.connect()
     create_tables(connection)
     with connection.cursor() as cursor:
-        cursor.execute(
-            "CREATE TABLE IF NOT EXISTS host_app_version (host_id INTEGER NOT NULL, app_version_id INTEGER NOT NULL)"
-        )
-        for table in (*(table.name for table in TABLES), "host_app_version"):
-            cursor.execute(f"DELETE FROM `{table}`")
+        for table in TABLES:
+            cursor.execute(f"DELETE FROM `{table.name}`")
     connection.commit()
     connection.close()

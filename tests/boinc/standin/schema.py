@@ -183,6 +183,7 @@ TABLES = (
         {"INTEGER": "create_time hostid", TEXT: "variety", "SMALLINT": "handled", "MEDIUMTEXT": "xml"},
         ("INDEX msg_to_host (hostid, handled)",),
     ),
+    Table("host_app_version", {"INTEGER": "host_id app_version_id"}),
 )
 
 
