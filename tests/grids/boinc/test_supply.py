@@ -11,11 +11,13 @@ from vcdl.grids.boinc.supply import Demand, Marks, Stock, marks, open_wanted, sh
         (0, 20, 600.0, 20, 30),
         (1, 0, 600.0, 2, 3),
         (2, 0, None, 2, 3),
-        (6, 2, 600.0, 8, 12),
-        (1000, 0, 600.0, 1000, 1500),
-        (10, 0, 20.0, 10, 15),
-        (10, 0, 5.0, 40, 60),  # each slot takes four before more can be made
-        (10, 0, 0.0, 200, 300),
+        (10, 0, None, 10, 15),  # all may end at once, for all that is known
+        (6, 2, 600.0, 4, 6),
+        (1000, 0, 600.0, 29, 44),  # 17 are fetched in ten seconds, and hardly ever more than 29
+        (1000, 50, 600.0, 79, 119),
+        (10, 0, 20.0, 12, 18),
+        (10, 0, 5.0, 34, 51),  # each slot takes two before more can be made
+        (10, 0, 0.0, 130, 195),
     ],
 )
 def test_the_marks_follow_the_clients(running: int, idle_hosts: int, task_s: float | None, low: int, high: int) -> None:

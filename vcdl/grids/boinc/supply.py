@@ -8,8 +8,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-REFILL_S = 20.0
-"""From a low mark that is seen to results that the scheduler can send: our loop, create_work, transitioner and feeder."""
+REFILL_S = 10.0
+"""From a low mark that is seen to results that the scheduler can send: our loop, create_work, transitioner and feeder, each a second or two."""
 _LEAST_LOW = 2
 _FIRST_LOW = 8
 """While nothing runs: a fleet may come all at once, and there are no newer weights to be had anyway."""
@@ -45,10 +45,17 @@ class Marks:
 
 
 def marks(demand: Demand) -> Marks:
-    """For all jobs together: a workunit for each subtask that may end now, more when they end faster than work can be made."""
-    turns = 1.0 if demand.task_s is None else max(1.0, REFILL_S / max(demand.task_s, 1.0))
+    """For all jobs together: what is fetched until more can be made, and one for each host that has nothing to do.
+
+    Subtasks end at a rate of running / task_s, independently of each other: of a Poisson number with mean λ, λ + 3·√λ is hardly ever
+    exceeded. Until one has come back it is assumed that all may end at once.
+    """
+    fetched = float(demand.running)
+    if demand.task_s is not None:
+        mean = demand.running * REFILL_S / max(demand.task_s, 1.0)
+        fetched = mean + 3 * math.sqrt(mean)
     least = _LEAST_LOW if demand.running else _FIRST_LOW
-    low = max(least, math.ceil((demand.running + demand.idle_hosts) * turns))
+    low = max(least, math.ceil(fetched) + demand.idle_hosts)
     return Marks(low, low + math.ceil(low / 2))
 
 

@@ -1,0 +1,66 @@
+"""The loop over a real BOINC server, from a job's journal and the log of a client that trained it: latency, and the share of time trained.
+
+    python benchmarks/bench_boinc_loop.py PROJECT/vcdl/runs/NAME CLIENT/stdoutdae.txt --slots 2
+
+The client's log has whole seconds, in the time zone of the machine it runs on (the same as this one's); its clock must agree with
+the server's.
+"""
+
+import argparse
+import re
+import statistics
+import time
+from pathlib import Path
+
+from vcdl.run_folder import RunFolder
+from vcdl.runs import read_report
+
+_LINE = re.compile(
+    r"^(\d\d-\w{3}-\d{4} \d\d:\d\d:\d\d) \[[^]]*\] (Starting task|Computation for task) (\S+?)_\d+( finished)?$"
+)
+
+
+def read_log(path: Path) -> tuple[dict[str, float], dict[str, float]]:
+    """When each workunit was last started and finished; Unix time."""
+    started: dict[str, float] = {}
+    finished: dict[str, float] = {}
+    for line in path.read_text(errors="replace").splitlines():
+        match = _LINE.match(line)
+        if match is not None:
+            when_s = time.mktime(time.strptime(match[1], "%d-%b-%Y %H:%M:%S"))
+            (finished if match[4] else started)[match[3]] = when_s
+    return started, finished
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("log", type=Path)
+    parser.add_argument("--slots", type=int, default=1, help="tasks that the client runs at a time")
+    options = parser.parse_args()
+    report = read_report(RunFolder(options.run))
+    started, finished = read_log(options.log)
+    updates = [timed for timed in report.updates if timed.event.workunit in finished]
+    if not updates:
+        parser.error("no update of this run was finished by this client")
+    latency_s = sorted(timed.time_s - finished[timed.event.workunit] for timed in updates)
+    task_s = [finished[t.event.workunit] - started[t.event.workunit] for t in updates if t.event.workunit in started]
+    train_s = [timed.event.train_s for timed in updates]
+    span_s = max(finished[t.event.workunit] for t in updates) - min(started[t.event.workunit] for t in updates)
+    print(f"updates                          {len(updates)}")
+    print(
+        f"end of training to assimilated   median {statistics.median(latency_s):.1f} s, "
+        f"90 % below {latency_s[int(0.9 * (len(latency_s) - 1))]:.1f} s, longest {latency_s[-1]:.1f} s"
+    )
+    print(
+        f"training in a task               median {statistics.median(train_s):.1f} s of {statistics.median(task_s):.1f} s"
+    )
+    print(f"share of the client's time       {sum(train_s) / (options.slots * span_s):.1%} training")
+    print(
+        f"                                 {sum(task_s) / (options.slots * span_s):.1%} in tasks, Python's and Keras' start included"
+    )
+    print(f"staleness                        mean {report.staleness_mean:.1f}, most {report.staleness_max}")
+
+
+if __name__ == "__main__":
+    main()
