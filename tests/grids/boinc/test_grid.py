@@ -30,9 +30,21 @@ def test_a_submitted_workunit_is_there_for_clients_with_its_inputs(world: World)
         assert staged == (source.read_bytes() if source else item.workunit.to_json().encode()), logical
 
 
-def test_boincs_priority_is_left_alone_as_its_feeder_would_let_the_lower_one_starve(world: World) -> None:
-    world.grid(priority=50).submit([world.staged()])
-    assert world.row(world.staged().workunit.name)["priority"] == 0
+def test_what_waits_is_sent_before_what_is_made_later_and_other_apps_are_let_live(world: World) -> None:
+    """BOINC's scheduler sends the first of equals in its table, not the oldest."""
+    world.grid(priority=50).submit([world.staged(1)])  # a job's priority is its share, not this
+    world.transition()
+    world.grid().submit([world.staged(2)])
+    world.transition()
+    waiting = world.result_of(world.staged(1).workunit.name)
+    world.update("result", waiting["id"], create_time=waiting["create_time"] - 60)
+    world.grid().submit([world.staged(3)])
+    world.transition()
+    priorities = {row["name"][6:11]: row["priority"] for row in world.rows("SELECT name, priority FROM workunit")}
+    assert priorities == {"e0001": 0, "e0002": 0, "e0003": -1}
+    world.send(world.staged(1).workunit.name)
+    world.grid().submit([world.staged(4), world.staged(5)])
+    assert world.row(world.staged(4).workunit.name)["priority"] == 0  # nobody waits: back again
 
 
 def test_submitting_twice_is_submitting_once(world: World) -> None:
@@ -208,9 +220,7 @@ def test_results_that_wait_to_be_assimilated_are_open(world: World) -> None:
     names = world.submitted(8)
     for name in names[:2]:
         world.report(name)
-    assert (
-        world.grid().open_wanted() == 2 + 30
-    )  # they came back at once: a host of that pace takes twenty before more can be made
+    assert world.grid().open_wanted() == 2 + 12  # none runs
 
 
 def test_jobs_with_work_share_by_priority(world: World) -> None:

@@ -27,6 +27,7 @@ def create_work(
     settings: WorkSettings,
     input_template: str,
     result_template: str,
+    priority: int,
     creations: Sequence[Creation],
 ) -> str:
     """Run create_work over them; returns what it said, as it may fail and say that it did not (exit status 0).
@@ -39,7 +40,7 @@ def create_work(
         "--wu_template", f"templates/{input_template}", "--result_template", f"templates/{result_template}",
         "--rsc_fpops_est", f"{settings.flops:.0f}", "--rsc_fpops_bound", f"{settings.flops * _FLOPS_BOUND:.0f}",
         "--rsc_memory_bound", f"{settings.memory_bytes:.0f}", "--rsc_disk_bound", f"{settings.disk_bytes:.0f}",
-        "--delay_bound", f"{settings.deadline_s:.0f}", "--stdin",
+        "--delay_bound", f"{settings.deadline_s:.0f}", "--priority", str(priority), "--stdin",
     ]  # fmt: skip
     lines = "".join(f"--wu_name {item.name} {' '.join(item.inputs)}\n" for item in creations)
     try:

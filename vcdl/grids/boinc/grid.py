@@ -15,6 +15,7 @@ from vcdl.grids.boinc.manifest import Manifest
 from vcdl.grids.boinc.project_folder import BoincProject
 from vcdl.grids.boinc.staging import INPUT_TEMPLATE, Staging
 from vcdl.grids.boinc.supply import Marks, marks, open_wanted, share
+from vcdl.grids.boinc.turn import priority_of_new_work
 from vcdl.grids.boinc.work_settings import WorkSettings
 from vcdl.grids.boinc.workunit_rows import WorkunitRows
 from vcdl.workunit import WorkunitName
@@ -101,9 +102,11 @@ class BoincGrid(Grid):
         inputs = self._staging.stage(items)
         self._clients.wanted_again(self._staging.manifest.sticky - sticky)
         missing = [Creation(item.workunit.name, names) for item, names in zip(items, inputs, strict=True)]
-        said = ""
+        said, priority = "", priority_of_new_work(self._database)
         for _ in range(_TRIES):
-            said = create_work(self._project, self._settings, INPUT_TEMPLATE, self._staging.result_template, missing)
+            said = create_work(
+                self._project, self._settings, INPUT_TEMPLATE, self._staging.result_template, priority, missing
+            )
             existing = self._rows.existing([creation.name for creation in missing])
             missing = [creation for creation in missing if creation.name not in existing]
             if not missing:
