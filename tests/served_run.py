@@ -54,7 +54,15 @@ class ServedRun:
         save_job(job, folder.job_file)
         layout = Layout((Variable("w", (initial.size,), 0),))
         norm = float(initial.size**0.5)
-        prepared = Prepared((100,) * SHARDS, False, Normalisation(), layout, norm, f"served-{path.name}", Footprint(1.0, 1.0, initial.size))
+        prepared = Prepared(
+            (100,) * SHARDS,
+            False,
+            Normalisation(),
+            layout,
+            norm,
+            f"served-{path.name}",
+            Footprint(1.0, 1.0, initial.size),
+        )
         prepared.write(folder)
         folder.kept_uploads.mkdir()
         store = open_store(store_settings(job, folder), prepared.store_key, initial.size)
@@ -90,7 +98,8 @@ def noise(seed: int, size: int) -> Vector:
 def start_server(folder: Path) -> "subprocess.Popen[bytes]":
     """A parameter server in a process of its own; it ends when its standard input closes."""
     command = [sys.executable, "-m", "vcdl.parameter_server", str(folder)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    with (folder / "workers.log").open("ab") as log:
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=log)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from vcdl.coordinator import Coordinator
 from vcdl.events import EvaluationWanted, RunStarted, UpdateApplied, VersionEvaluated
 from vcdl.journal import Journal
 from vcdl.plan import EVERY_EPOCH, Plan
-from vcdl.rules import Update, VcAsgd
+from vcdl.rules import Rule, Update, VcAsgd
 from vcdl.run_folder import RunFolder
 from vcdl.snapshots import Snapshots
 from vcdl.stores import Boundary
@@ -33,17 +33,18 @@ class Disk:
     folder: RunFolder
     grid: MemoryGrid
     plan: Plan
+    rule: Rule = RULE
     evaluated: set[tuple[int, str]] = field(default_factory=set)
 
     @classmethod
-    def new(cls, path: Path, plan: Plan) -> "Disk":
+    def new(cls, path: Path, plan: Plan, rule: Rule = RULE) -> "Disk":
         folder = RunFolder(path)
         folder.create()
         folder.model_file.write_text("{}")
         store = FusedStore(folder.store, SIZE)
         store.create(np.ones(SIZE, np.float32))
         Snapshots(folder, store, "j", LAYOUT.fingerprint).keep_newest()  # every job begins with workunits made from it
-        return cls(folder, MemoryGrid(folder.uploads, LAYOUT.fingerprint), plan)
+        return cls(folder, MemoryGrid(folder.uploads, LAYOUT.fingerprint), plan, rule)
 
 
 class Server:
@@ -65,7 +66,8 @@ class Server:
         check = UploadCheck("j", LAYOUT, (10,) * disk.plan.shards, 1, initial_norm=3.0)
         every = disk.plan.validate_every
         boundary = None if every == EVERY_EPOCH else Boundary(every, self.keep, self.snapshots.has)
-        self.assimilator = Assimilator(self.grid, self.store, self.journal, check, RULE, boundary)
+        snapshot = disk.folder.snapshot
+        self.assimilator = Assimilator(self.grid, self.store, self.journal, check, disk.rule, boundary, snapshot)
 
     def keep(self, version: int, vector: Vector) -> None:
         self.fuse.burn()
@@ -112,7 +114,8 @@ class Server:
             assert row.version == len(vectors), "versions without a gap"
             vector = vectors[-1].copy()
             name = WorkunitName.parse(row.workunit)
-            RULE.apply(vector, Update(trained(row.workunit), name.epoch, row.staleness, row.samples, row.fraction))
+            facts = (name.epoch, row.staleness, row.samples, row.fraction, row.version)
+            self.disk.rule.apply(vector, Update(trained(row.workunit), *facts, vectors[name.base_version]))
             vectors.append(vector)
         return vectors
 

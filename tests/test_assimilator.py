@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from tests.memory_grid import Killed
-from tests.server import SIZE, Disk, Server
+from tests.server import RULE, SIZE, Disk, Server
 from vcdl.checks import Refusal
 from vcdl.events import Event, UpdateApplied, UpdateRefused, UpdateSuperseded, WorkunitFailed
 from vcdl.plan import EVERY_EPOCH, Plan
+from vcdl.rules import Downpour, Rule
 from vcdl.weights import read_weights
 from vcdl.workunit import subtask_name
 
@@ -241,3 +242,31 @@ def test_a_result_that_was_folded_before_the_kill_gets_its_row_from_the_store(di
     rows = [event for event in events(first) if isinstance(event, UpdateApplied)]
     assert [(row.workunit, row.version, row.staleness) for row in rows] == [(w(0), 1, 0), (w(1), 2, 1)]
     first.check_store_and_journal_agree()
+
+
+def test_an_upload_whose_base_is_not_kept_any_more_is_refused_when_the_rule_needs_it(tmp_path: Path) -> None:
+    """It came after its subtask was given up: another attempt is out, and begins from weights that are kept."""
+    rules: list[tuple[Rule, bool]] = [(Downpour(0.5), True), (RULE, False)]
+    for rule, refused in rules:
+        server = Server(Disk.new(tmp_path / type(rule).__name__, replace(PLAN, validate_every=EVERY_EPOCH), rule))
+        server.disk.folder.snapshot(0).unlink()
+        server.grid.bring(w(0))
+        server.assimilator.run_once()
+        (row,) = events(server)
+        if refused:
+            assert isinstance(row, UpdateRefused)
+            assert row.refusal == Refusal.WRONG_BASE
+            assert row.detail.startswith("the weights that it started from, version 0, are not kept any more")
+        assert server.store.version() == (0 if refused else 1)
+        assert server.grid.outcomes == {}
+        server.close()
+
+
+def test_a_rule_that_needs_the_base_is_given_the_one_that_each_client_started_from(tmp_path: Path) -> None:
+    server = Server(Disk.new(tmp_path, replace(PLAN, validate_every=1), Downpour(0.5)))
+    for shard, base in ((5, 0), (2, 0), (9, 1), (3, 0), (1, 2)):
+        server.grid.bring(w(shard, base=base))
+        server.assimilator.run_once()
+    assert server.store.version() == 5
+    server.check_store_and_journal_agree()
+    server.close()

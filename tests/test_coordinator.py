@@ -20,6 +20,7 @@ from vcdl.coordinator import (
     Stop,
     StopReason,
 )
+from vcdl.course import STEADY, RateCourse
 from vcdl.events import (
     EpochClosed,
     EvaluationWanted,
@@ -528,6 +529,32 @@ def test_what_an_open_workunit_began_from_is_kept_until_it_comes_back() -> None:
     events += [applied(2, 2, 0, 0, 1), created(2, 1, 0, 2)]
     assert folded(TWO, events).versions_in_use == {0, 2}
     assert folded(TWO, [*events, applied(3, 1, 1), EpochClosed(1, 3)]).versions_in_use == {2, 3}
+
+
+def test_what_may_have_to_be_folded_again_keeps_the_weights_it_needs_until_an_epoch_covers_it() -> None:
+    plan = replace(TWO, needs_bases=True)
+    events: list[Event] = [created(1, 0, 0, 0), created(1, 1, 0, 0), applied(1, 1, 0), created(2, 0, 0, 1)]
+    events += [applied(2, 2, 0, 0, 1), created(2, 1, 0, 2), applied(3, 1, 1)]
+    assert folded(plan, events).versions_to_fold_again_with == {0, 1}
+    assert folded(TWO, events).versions_to_fold_again_with == set(), "other rules need no weights but the upload's"
+    closed: list[Event] = [*events, EpochClosed(1, 3), applied(4, 2, 1, 0, 2)]
+    assert folded(plan, closed).versions_to_fold_again_with == {2}
+    failed_job = [*closed, StopDecided("subtask_failed", 4)]
+    assert folded(plan, failed_job).versions_to_fold_again_with == {2}, "it may be tried again"
+    assert folded(plan, [*closed, StopDecided("epochs", 4)]).versions_to_fold_again_with == set()
+
+
+# -- the learning rate
+
+
+def test_the_learning_rate_follows_the_order_that_subtasks_are_made_in() -> None:
+    plan = replace(ROLLING, shards=5, epochs=2, rate=RateCourse("linear", warm_up=0.2, floor=0.0))
+    coordinator = Coordinator(plan)
+    made = [action for action in coordinator.actions(0.0, 10) if isinstance(action, Create)]
+    rates = [coordinator.rate(action.epoch, action.shard) for action in made]
+    assert len(made) == 10
+    assert rates == pytest.approx([1 / 2, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8])
+    assert Coordinator(replace(plan, rate=STEADY)).rate(2, 4) == 1.0
 
 
 # -- a whole job, disturbed at random, and taken up again from any moment of it

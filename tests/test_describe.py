@@ -85,3 +85,10 @@ def test_a_description_is_json_for_programs() -> None:
     assert document["shards"]["count"] == 50
     assert document["upload_bytes"] == described.upload_bytes
     assert document["download_bytes"] == sum(file["size_bytes"] for file in document["downloads"])
+
+
+def test_settings_are_shown_with_every_default_and_preset_filled_in() -> None:
+    settings = json.loads(describe(job(preset="paper", update={"alpha": "var"})).to_json())["settings"]
+    assert settings["update"] == {"rule": "vc_asgd", "alpha": "var"}
+    assert (settings["schedule"]["kind"], settings["validate"]["every"]) == ("epoch", "update")
+    assert (settings["training"]["learning_rate"], settings["training"]["batch_size"]) == (0.001, 32)

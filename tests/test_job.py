@@ -13,17 +13,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vcdl.errors import JobError
-from vcdl.job import (
-    BUILTINS,
-    DataSettings,
-    Job,
-    ModelSettings,
-    Section,
-    StopSettings,
-    TrainingSettings,
-    load_frozen_job,
-    load_job,
-    save_job,
+from vcdl.job import BUILTINS, DataSettings, Job, ModelSettings, StopSettings, load_frozen_job, load_job, save_job
+from vcdl.job_preset import PRESETS
+from vcdl.job_section import Section
+from vcdl.job_training import LearningRateSettings, TrainingSettings
+from vcdl.job_update import (
+    RULES,
+    STALENESS,
+    AlphaRamp,
+    EasgdSettings,
+    FedAsyncSettings,
+    HingeStaleness,
+    PolynomialStaleness,
+    VcAsgdSettings,
 )
 from vcdl.workunit import Named
 
@@ -68,7 +70,7 @@ def test_a_minimal_job_has_every_default(tmp_path: Path) -> None:
     assert (job.training.optimizer, job.training.learning_rate, job.training.batch_size) == (Named("adam"), 0.001, 32)
     assert job.training.loss == Named("sparse_categorical_crossentropy")
     assert job.training.metrics == (Named("accuracy"),)
-    assert (job.update.rule, job.update.alpha) == ("vc_asgd", "var")
+    assert job.update == VcAsgdSettings(rule="vc_asgd", alpha="var")
     assert (job.schedule.kind, job.schedule.ahead) == ("rolling", "auto")
     assert (job.stop.epochs, job.stop.target_accuracy, job.stop.wall_time_s, job.stop.patience) == (20,) + 3 * (None,)
     assert (job.validate_.every, job.validate_.samples) == (10, 2000)
@@ -96,6 +98,66 @@ def test_numbers_are_read_as_people_write_them(tmp_path: Path, written: str, num
 @pytest.mark.parametrize(("written", "number"), [("10_000", 10000), ("010", 10), ("+7", 7), ("1_000_000", 1000000)])
 def test_whole_numbers_may_group_thousands_and_are_never_octal(tmp_path: Path, written: str, number: int) -> None:
     assert load(tmp_path, f"seed: {written}\n" + MINIMAL).seed == number
+
+
+def test_each_rule_has_keys_of_its_own(tmp_path: Path) -> None:
+    def update(text: str) -> Any:
+        return load(tmp_path, MINIMAL + f"update: {text}\n").update
+
+    assert update("{alpha: 0.95}") == VcAsgdSettings(alpha=0.95)
+    ramp = AlphaRamp.model_validate({"from": 0.3, "to": 0.98, "schedule": "linear"})
+    assert update("{alpha: {from: 0.3, to: 0.98}}") == VcAsgdSettings(alpha=ramp)
+    assert update("easgd") == update("{rule: easgd}") == EasgdSettings(moving_rate=0.001)
+    hinge = HingeStaleness(slope=10.0, free=7)
+    assert update("{rule: fedasync, mixing: 0.9, staleness: {name: hinge, free: 7}}") == FedAsyncSettings(
+        mixing=0.9, staleness=hinge
+    )
+    assert update("{rule: fedasync, staleness: hinge}").staleness == HingeStaleness()
+
+
+def test_the_learning_rate_may_be_a_schedule(tmp_path: Path) -> None:
+    text = "training: {learning_rate: {peak: 6e-3, schedule: cosine, warm_up: 0.05, floor: 0.02}}\n"
+    training = load(tmp_path, MINIMAL + text).training
+    assert training.learning_rate == LearningRateSettings(peak=0.006, schedule="cosine", warm_up=0.05, floor=0.02)
+    assert (training.peak_rate, training.rate_course.at(50, 1000)) == (0.006, 1.0)
+
+
+def test_the_paper_s_preset_is_what_the_paper_did(tmp_path: Path) -> None:
+    job = load(tmp_path, MINIMAL + "preset: paper\n")
+    assert (job.schedule.kind, job.update, job.data.shards) == ("epoch", VcAsgdSettings(alpha=0.95), 50)
+    assert (job.training.optimizer, job.training.learning_rate) == (Named("adam"), 0.001)
+    assert (job.training.batch_size, job.training.local_epochs) == (32, 1)
+    assert (job.validate_.every, job.validate_.samples) == ("update", "all")
+    assert (job.name, job.data.dataset, job.stop) == ("a", "digits", StopSettings())
+
+
+def test_a_key_of_ones_own_wins_over_the_preset_s(tmp_path: Path) -> None:
+    own = """preset: paper
+update: {alpha: var}
+training: {batch_size: 64}
+schedule: rolling
+"""
+    job = load(tmp_path, MINIMAL.replace("digits}", "digits, shards: 5}") + own)
+    assert (job.update, job.schedule.kind, job.data.shards) == (VcAsgdSettings(alpha="var"), "rolling", 5)
+    assert (job.training.batch_size, job.training.learning_rate) == (64, 0.001)
+    assert load(tmp_path, MINIMAL + "preset: paper\nupdate: {rule: easgd}\n").update == EasgdSettings()
+    assert load(tmp_path, MINIMAL + "preset: paper\nupdate: easgd\n").update == EasgdSettings()
+
+
+def test_a_frozen_job_shows_what_the_preset_stands_for_and_reads_back_equal(tmp_path: Path) -> None:
+    job = load(tmp_path, MINIMAL + "preset: paper\nupdate: {rule: fedasync, staleness: hinge}\n")
+    save_job(job, tmp_path / "frozen.yaml")
+    frozen = yaml.safe_load((tmp_path / "frozen.yaml").read_text())
+    assert (frozen["preset"], frozen["schedule"]["kind"], frozen["validate"]["every"]) == ("paper", "epoch", "update")
+    assert frozen["update"]["staleness"] == {"name": "hinge", "slope": 10.0, "free": 4}
+    assert load_frozen_job(tmp_path / "frozen.yaml") == job
+
+
+def test_a_preset_s_keys_are_those_of_the_schema() -> None:
+    for values in PRESETS.values():
+        for section, keys in values.items():
+            known = RULES["vc_asgd"] if section == "update" else schema()[section]
+            assert keys.keys() <= {info.alias or name for name, info in known.model_fields.items()}
 
 
 def test_schedule_may_be_one_word(tmp_path: Path) -> None:
@@ -155,6 +217,9 @@ def test_a_section_can_be_made_in_python() -> None:
 
 # -- how it refuses
 
+ALPHA_WANTED = "expected a number between 0 and 1 (1 excluded) or var or {from: …, to: …}"
+RATE_WANTED = "expected a number > 0 or {peak: …}"
+RULE_WANTED = "expected one of: vc_asgd, easgd, fedasync, downpour, dc_asgd"
 WRONG_VALUES = [
     ("data", 'shards: "fifty"', 'data > shards: expected a whole number ≥ 1, got "fifty"'),
     ("data", "shards: 0", "data > shards: expected a whole number ≥ 1, got 0"),
@@ -194,10 +259,10 @@ WRONG_VALUES = [
     ),
     ("model", "python: build", 'model > python: expected package.module:function, got "build"'),
     ("model", "python_folder: .", "model > python_folder: is used with `python` only; remove it"),
-    ("training", "learning_rate: 0", "training > learning_rate: expected a number > 0, got 0"),
-    ("training", "learning_rate: .nan", 'training > learning_rate: expected a number > 0, got ".nan"'),
-    ("training", "learning_rate: 1e999", "training > learning_rate: expected a number > 0, got Infinity"),
-    ("training", "learning_rate: false", "training > learning_rate: expected a number > 0, got false"),
+    ("training", "learning_rate: 0", f"training > learning_rate: {RATE_WANTED}, got 0"),
+    ("training", "learning_rate: .nan", f'training > learning_rate: {RATE_WANTED}, got ".nan"'),
+    ("training", "learning_rate: 1e999", f"training > learning_rate: {RATE_WANTED}, got Infinity"),
+    ("training", "learning_rate: false", f"training > learning_rate: {RATE_WANTED}, got false"),
     ("training", "optimizer: 5", "training > optimizer: expected a name, or {name: …} with its arguments, got 5"),
     (
         "training",
@@ -220,10 +285,30 @@ WRONG_VALUES = [
         "metrics: [accuracy, 5]",
         "training > metrics > 2: expected a name, or {name: …} with its arguments, got 5",
     ),
-    ("update", "alpha: 1.5", "update > alpha: expected a number between 0 and 1 (1 excluded) or var, got 1.5"),
-    ("update", "alpha: 1", "update > alpha: expected a number between 0 and 1 (1 excluded) or var, got 1"),
-    ("update", "alpha: varr", 'update > alpha: expected a number between 0 and 1 (1 excluded) or var, got "varr"'),
-    ("update", "rule: vcasgd", 'update > rule: expected one of: vc_asgd; got "vcasgd"; did you mean vc_asgd?'),
+    (
+        "training",
+        "learning_rate: {peak: 1, flor: 0}",
+        "training > learning_rate > flor: unknown key; did you mean floor?",
+    ),
+    (
+        "training",
+        "learning_rate: {peak: 1, schedule: cosin}",
+        'training > learning_rate > schedule: expected one of: constant, linear, cosine; got "cosin"; did you mean cosine?',
+    ),
+    (
+        "training",
+        "learning_rate: {peak: 1, floor: 0.1}",
+        "training > learning_rate > floor: is used with `schedule: linear` or `cosine` only; remove it, or set the schedule",
+    ),
+    ("update", "alpha: 1.5", f"update > alpha: {ALPHA_WANTED}, got 1.5"),
+    ("update", "alpha: 1", f"update > alpha: {ALPHA_WANTED}, got 1"),
+    ("update", "alpha: varr", f'update > alpha: {ALPHA_WANTED}, got "varr"'),
+    ("update", "alpha: {from: 0.3}", "update > alpha > to: is missing; add it"),
+    ("update", "alpha: {from: 2, to: 1}", "update > alpha > from: expected a number between 0 and 1, got 2"),
+    ("update", "rule: vcasgd", f'update > rule: {RULE_WANTED}; got "vcasgd"; did you mean vc_asgd?'),
+    ("update", "rule: 5", f"update > rule: {RULE_WANTED}; got 5"),
+    ("update", "rule:", f"update > rule: {RULE_WANTED}; got nothing"),
+    ("update", "moving_rate: 0.1", "update > moving_rate: unknown key; known here: alpha, rule"),
     ("schedule", "ahead: -1", "schedule > ahead: expected a whole number ≥ 0 or auto, got -1"),
     ("schedule", "kind: epochs", 'schedule > kind: expected one of: rolling, epoch; got "epochs"; did you mean epoch?'),
     ("stop", "target_accuracy: 0", "stop > target_accuracy: expected a number between 0 and 1 (0 excluded), got 0"),
@@ -271,6 +356,20 @@ WRONG_JOBS = [
         "model: expected exactly one of builtin, keras_json, python; got builtin and python",
     ),
     ("model: small_cnn", 'model: expected keys indented below it, got "small_cnn"'),
+    ("update:", "update: expected keys indented below it, got nothing"),
+    ("update: [1]", "update: expected keys indented below it, got a list of 1"),
+    ("update: easdg", f'update: {RULE_WANTED}; got "easdg"; did you mean easgd?'),
+    ("update: {rule: easgd, alpha: 0.5}", "update > alpha: unknown key; known here: moving_rate, rule"),
+    (
+        "update: {rule: fedasync, staleness: {name: hinge, fre: 1}}",
+        "update > staleness > fre: unknown key; did you mean free?",
+    ),
+    (
+        "update: {rule: fedasync, staleness: late}",
+        'update > staleness: expected one of: constant, polynomial, hinge; got "late"',
+    ),
+    ("update: {rule: dc_asgd, compensation: -1}", "update > compensation: expected a number ≥ 0, got -1"),
+    ("preset: papier", 'preset: expected one of: paper; got "papier"; did you mean paper?'),
     ("model:", "model: expected keys indented below it, got nothing"),
     ("nmae: b", "nmae: unknown key; did you mean name?"),
     ("name: Upper", 'name: expected 1 to 63 of a-z, 0-9, - and _, not beginning with - or _, got "Upper"'),
@@ -280,7 +379,7 @@ WRONG_JOBS = [
     ("? [a]\n: b", "a key must be a plain word"),
     (
         '"a\\nb": 1',
-        '"a\\nb": unknown key; known here: boinc, data, grid, model, name, schedule, seed, stop, store, training, update, validate',
+        '"a\\nb": unknown key; known here: boinc, data, grid, model, name, preset, schedule, seed, stop, store, training, update, validate',
     ),
     ("seed: !!int x", "seed: the tag tag:yaml.org,2002:int is not used in job files; remove it"),
     (
@@ -466,6 +565,10 @@ def schema() -> dict[str, type[Section]]:
     for name, info in Job.model_fields.items():
         if isinstance(info.annotation, type) and issubclass(info.annotation, Section):
             sections[info.alias or name] = info.annotation
+    sections["training > learning_rate"] = LearningRateSettings
+    sections["update > alpha"] = AlphaRamp
+    sections |= {f"update: {name}": settings for name, settings in RULES.items()}
+    sections |= {f"update > staleness: {name}": settings for name, settings in STALENESS.items()}
     return sections | {f"model > builtin: {name}": arguments for name, arguments in BUILTINS.items()}
 
 
@@ -488,7 +591,11 @@ def default_of(info: Any) -> str:
 
     def plain(value: Any) -> Any:
         return (
-            value.name if isinstance(value, Named) else [plain(v) for v in value] if isinstance(value, tuple) else value
+            value.name
+            if isinstance(value, Named | PolynomialStaleness)
+            else [plain(v) for v in value]
+            if isinstance(value, tuple)
+            else value
         )
 
     text = yaml.safe_dump(plain(info.default), default_flow_style=True)
@@ -498,13 +605,14 @@ def default_of(info: Any) -> str:
 @pytest.mark.parametrize("section", schema())
 def test_the_document_has_every_key_with_its_default_and_no_other(section: str) -> None:
     fields = {info.alias or name: info for name, info in schema()[section].model_fields.items()}
-    expected = {key: default_of(info) for key, info in fields.items() if key not in schema()}
+    sections = {"update", *schema()} if section == "Top level" else set()
+    expected = {key: default_of(info) for key, info in fields.items() if key not in sections}
     assert {key: default for key, (default, _) in documented(section).items()} == expected
 
 
 def test_the_document_says_when_to_change_a_key() -> None:
     silent = {key for section in schema() for key, (_, when) in documented(section).items() if not when}
-    assert silent <= {"npz", "rule"}  # one is the user's own file, the other has one value
+    assert silent <= {"npz", "rule", "name"}  # one is the user's own file, the others choose the section
 
 
 def test_the_documents_jobs_load(tmp_path: Path) -> None:
@@ -529,7 +637,7 @@ def test_the_issues_examples_are_there_and_named_like_their_files() -> None:
 def test_the_paper_s_experiment_has_the_paper_s_settings() -> None:
     job = load_job(ROOT / "examples" / "cifar10_resnet.yaml")
     assert job.model.builtin == Named("resnet_v2", {"depth": 164})
-    assert (job.data.dataset, job.data.shards, job.update.alpha) == ("cifar10", 50, "var")
+    assert (job.data.dataset, job.data.shards, job.update) == ("cifar10", 50, VcAsgdSettings(alpha="var"))
     assert (job.training.optimizer, job.training.learning_rate) == (Named("adam"), 0.001)
     assert (job.schedule.kind, job.validate_.every) == ("epoch", "update")
 

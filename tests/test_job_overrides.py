@@ -6,6 +6,7 @@ import pytest
 
 from vcdl.errors import JobError
 from vcdl.job import load_job
+from vcdl.job_update import VcAsgdSettings
 
 JOB = "name: a\nmodel: {builtin: mlp}\ndata: {dataset: digits}\nschedule: rolling\nstop: {target_accuracy: 0.9}\n"
 
@@ -29,7 +30,7 @@ def test_values_are_yaml(job_file: Path) -> None:
             "name=b",
         ],
     )
-    assert (job.stop.epochs, job.stop.target_accuracy, job.update.alpha) == (2, None, 0.9)
+    assert (job.stop.epochs, job.stop.target_accuracy, job.update) == (2, None, VcAsgdSettings(alpha=0.9))
     assert (job.schedule.kind, job.name) == ("epoch", "b")
     assert job.model.builtin is not None
     assert job.model.builtin.arguments["units"] == [3]

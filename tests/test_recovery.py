@@ -1,7 +1,9 @@
 """The end of a store's weights: put back when the server has lost them, dropped when the job is over."""
 
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,12 @@ from tests.stores.conftest import redis_client
 from vcdl.coordinator import StopReason
 from vcdl.errors import StoreError, StoreLost
 from vcdl.events import RunReopened, RunStarted, StopDecided
+from vcdl.grids.base import Outcome, Results
 from vcdl.journal import Journal, replay
 from vcdl.parameter_server import ServerParts
 from vcdl.plan import EVERY_EPOCH
 from vcdl.recovery import drop_weights, is_over
+from vcdl.restore_lock import RestoreLock
 from vcdl.upload_folder import UploadFolder
 
 WEIGHTS = 1000
@@ -65,10 +69,35 @@ def test_a_newer_snapshot_saves_folding_unless_it_is_damaged(run: ServedRun) -> 
     assert parts.store.read()[1].tobytes() == run.replayed().tobytes()
 
 
+def test_an_upload_whose_server_was_killed_after_its_row_is_kept_already(run: ServedRun) -> None:
+    parts = served(run)
+    parts.restore()
+    run.bring(3, noise(4, WEIGHTS))
+    killed = replace(parts.assimilator, results=_NeverDone(parts.assimilator.results))
+    with pytest.raises(KeyboardInterrupt):
+        killed.run_once()
+    parts.store.drop()
+    assert parts.restore() == 4
+    assert parts.store.read()[1].tobytes() == run.replayed().tobytes()
+
+
+@dataclass
+class _NeverDone(Results):
+    """The results of a server that is killed before it has concluded the first of them."""
+
+    results: Results
+
+    def claim(self) -> Sequence[Outcome]:
+        return self.results.claim()
+
+    def done(self, workunit: str, version: int | None = None) -> None:
+        raise KeyboardInterrupt
+
+
 def test_an_upload_that_is_needed_and_gone_is_named(run: ServedRun) -> None:
     (kept,) = run.folder.kept_uploads.glob("v000002_*.h5")
     kept.unlink()
-    with pytest.raises(StoreError, match=r"the upload that made version 2 is not in .*: the run must be begun anew"):
+    with pytest.raises(StoreError, match=r"version 2 cannot be made again from .*: the run must be begun anew"):
         served(run).restore()
 
 
@@ -96,3 +125,32 @@ def test_a_job_that_was_reopened_is_not_over() -> None:
     assert is_over(replay([started, stopped]))
     assert not is_over(replay([started, stopped, reopened]))
     assert is_over(replay([started, stopped, reopened, stopped]))
+
+
+def test_a_snapshot_with_an_update_that_has_no_row_is_passed_over(run: ServedRun) -> None:
+    """Its server was killed before it wrote the row: it will be brought again, and must not count twice."""
+    parts = served(run)
+    parts.restore()
+    parts.snapshots.keep(4, noise(99, WEIGHTS))
+    parts.store.drop()
+    assert parts.restore() == 3
+    assert parts.store.read()[1].tobytes() == run.replayed().tobytes()
+
+
+def test_when_another_server_has_restored_there_is_nothing_to_do(run: ServedRun) -> None:
+    first, second = served(run), served(run)
+    assert first.restore() == 3
+    assert second.restore() == 0
+    assert second.store.version() == 3
+
+
+def test_nobody_restores_while_a_fold_has_no_row_yet(run: ServedRun) -> None:
+    """What the journal says of a version must be in it."""
+    lock = RestoreLock(run.folder)
+    restored = threading.Thread(target=served(run).restore)
+    with lock.folding(), lock.folding():
+        restored.start()
+        restored.join(0.3)
+        assert restored.is_alive()
+    restored.join(10)
+    assert served(run).store.version() == 3

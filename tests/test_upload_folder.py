@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vcdl.run_folder import RunFolder
-from vcdl.upload_folder import UploadFolder, discard_kept_uploads, set_strays_aside
+from vcdl.upload_folder import UploadFolder, conclude_upload, discard_kept_uploads, keep_upload, set_strays_aside
 
 CLAIM_AND_WAIT = """
 import sys
@@ -113,3 +113,19 @@ def test_strays_are_set_aside_before_anybody_claims(folder: RunFolder) -> None:
     bring(folder, "notes", w(1))
     set_strays_aside(folder)
     assert [path.stem for path in folder.uploads.iterdir()] == [w(1)]
+
+
+def test_a_kept_upload_is_kept_once_whoever_keeps_it(folder: RunFolder) -> None:
+    """The assimilator keeps it before it writes the row; killed then, it does so again, and at last the upload goes."""
+    folder.kept_uploads.mkdir()
+    bring(folder, w(1))
+    upload = folder.uploads / f"{w(1)}.h5"
+    for _ in range(2):
+        keep_upload(folder, upload, w(1), 7)
+    assert upload.exists()
+    conclude_upload(folder, w(1), 7)
+    assert not upload.exists()
+    assert [path.name for path in folder.kept_uploads.iterdir()] == [f"v000007_{w(1)}.h5"]
+    (folder.kept_uploads / f".v000008_{w(2)}.123.h5").touch()  # of a process that was killed
+    discard_kept_uploads(folder, up_to_version=7)
+    assert not list(folder.kept_uploads.glob("v*.h5"))

@@ -11,6 +11,8 @@ import pytest
 
 from tests.memory_grid import Killed
 from tests.server import SIZE, TRAINING, Disk, Server
+from vcdl.checks import Refusal
+from vcdl.course import RateCourse
 from vcdl.events import (
     EpochClosed,
     EvaluationWanted,
@@ -18,9 +20,12 @@ from vcdl.events import (
     RunFinished,
     StopDecided,
     UpdateApplied,
+    UpdateRefused,
     WorkunitCreated,
 )
+from vcdl.journal import Journal
 from vcdl.plan import EVERY_EPOCH, Plan
+from vcdl.rules import DcAsgd
 from vcdl.weights import ParamsHeader, read_weights
 from vcdl.workunit import WorkunitName, subtask_name
 
@@ -88,6 +93,23 @@ def test_every_subtask_and_attempt_trains_with_a_seed_of_its_own_and_always_the_
     assert len(seeds) == 3
     assert all(len(of_one) == 1 for of_one in seeds.values())
     assert len(set.union(*seeds.values())) == 3
+
+
+def test_every_subtask_trains_with_the_rate_of_its_place_in_the_job_and_its_next_attempt_with_the_same(
+    tmp_path: Path,
+) -> None:
+    server = Server(Disk.new(tmp_path, replace(PLAN, epochs=1, rate=RateCourse("linear", floor=0.1))))
+    server.grid.wanted = 3
+    server.generator.run_once(0.0)
+    rates = {name: staged.workunit.training.learning_rate for name, staged in server.grid.submitted.items()}
+    assert list(rates.values()) == pytest.approx([0.1, 0.1 * 0.7, 0.1 * 0.4]), "the peak is 0.1"
+    first = server.grid.ever_submitted[1]
+    server.grid.give_up(first)
+    server.run_once()
+    again = server.grid.submitted[server.grid.ever_submitted[-1]].workunit
+    assert (again.subtask, again.attempt) == (WorkunitName.parse(first).subtask, 1)
+    assert again.training.learning_rate == rates[first]
+    server.close()
 
 
 def test_what_was_announced_and_not_handed_over_is_handed_over_by_the_next_server(server: Server) -> None:
@@ -230,6 +252,21 @@ def test_a_job_killed_between_any_two_steps_of_its_server_goes_on(tmp_path: Path
         if life(disk, None, random.Random(kill_at)) is None:
             raise AssertionError("only the first life is killed")
         check_finished(disk)
+
+
+@pytest.mark.parametrize("rolling", [True, False])
+def test_a_rule_that_needs_the_base_always_finds_it(tmp_path: Path, rolling: bool) -> None:
+    plan, rule = replace(PLAN, rolling=rolling, needs_bases=True), DcAsgd(0.3, 0.5)
+    steps = life(Disk.new(tmp_path / "undisturbed", plan, rule), None, random.Random(1))
+    assert steps is not None
+    for kill_at in range(1, steps, 7):
+        disk = Disk.new(tmp_path / str(kill_at), plan, rule)
+        life(disk, kill_at, random.Random(1))
+        life(disk, None, random.Random(kill_at))
+        check_finished(disk)
+        refused = [row.event for row in Journal.at(disk.folder.journal_file).read()]
+        reasons = {event.refusal for event in refused if isinstance(event, UpdateRefused)}
+        assert reasons <= {Refusal.NOT_FINITE}, "only what was made to be refused"
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -4,9 +4,11 @@ One result walks grid → check → store → journal → done. Killed between a
 knows that it has it, whatever the checks would say now, and the journal row that is missing is written from the store's record.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 from vcdl.checks import Refused, UploadCheck
 from vcdl.events import Event, UpdateApplied, UpdateRefused, UpdateSuperseded, WorkunitCancelled, WorkunitFailed
@@ -42,6 +44,12 @@ class Assimilator:
     check: UploadCheck
     rule: Rule
     boundary: Boundary | None
+    snapshot: Callable[[int], Path]
+    """The weights file of a version that clients started from."""
+    folding: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Entered before a fold and left when journal and results have it: see vcdl.restore_lock."""
+    keep: Callable[[Path, str, int], None] | None = None
+    """(upload, workunit, version) → it is kept for a store that may lose its memory: before its row says that it can be folded again."""
 
     def run_once(self) -> int:
         """Assimilate everything that waits; returns how many results came to an end.
@@ -68,28 +76,37 @@ class Assimilator:
 
     def _fold(self, batch: list[_Waiting]) -> None:
         while batch:
-            try:
-                records = self.store.fold([self._as_fold(item) for item in batch], self.boundary)
-            except Unfit as unfit:
-                for item in batch:
-                    if item.uploaded.workunit in unfit.refused:
-                        self._refuse(item.uploaded, unfit.refused[item.uploaded.workunit])
-                batch = [item for item in batch if item.uploaded.workunit not in unfit.refused]
-                continue
-            for item, record in zip(batch, records, strict=False):
-                if item.streamed is not None and record.workunit == item.uploaded.workunit:
-                    self.check.accept(item.streamed.norm)
-                version = record.version if record.workunit == item.uploaded.workunit else None
-                self._conclude(item.uploaded.workunit, *_events(item, record), version=version)
-            batch = batch[len(records) :]
+            with self.folding():
+                done = self._fold_some(batch)
+            batch = [item for item in batch if item.uploaded.workunit not in done]
+
+    def _fold_some(self, batch: list[_Waiting]) -> Collection[str]:
+        """Fold a batch up to a boundary, or find out which of it are refused; returns what came to an end."""
+        try:
+            records = self.store.fold([self._as_fold(item) for item in batch], self.boundary)
+        except Unfit as unfit:
+            for item in batch:
+                if item.uploaded.workunit in unfit.refused:
+                    self._refuse(item.uploaded, unfit.refused[item.uploaded.workunit])
+            return unfit.refused
+        for item, record in zip(batch, records, strict=False):
+            if item.streamed is not None and record.workunit == item.uploaded.workunit:
+                self.check.accept(item.streamed.norm)
+            version = record.version if record.workunit == item.uploaded.workunit else None
+            if version is not None and self.keep is not None:
+                self.keep(item.uploaded.path, item.uploaded.workunit, version)
+            self._conclude(item.uploaded.workunit, *_events(item, record), version=version)
+        return {item.uploaded.workunit for item in batch[: len(records)]}
 
     def _as_fold(self, item: _Waiting) -> Fold:
         item.streamed = None
         return Fold(item.name.subtask, item.uploaded.workunit, item.name.base_version, partial(self._begin, item))
 
     def _begin(self, item: _Waiting, staleness: int) -> StreamedUpload:
-        facts = UploadFacts(item.name.epoch, staleness, item.header.samples, item.header.fraction)
-        item.streamed = StreamedUpload(item.uploaded.path, self.check.layout, self.rule, facts, self.check)
+        name, header = item.name, item.header
+        facts = UploadFacts(name.epoch, staleness, header.samples, header.fraction, name.base_version)
+        base = self.snapshot(name.base_version)
+        item.streamed = StreamedUpload(item.uploaded.path, self.check.layout, self.rule, facts, self.check, base)
         return item.streamed
 
     def _refuse(self, upload: Uploaded, refused: Refused) -> None:

@@ -113,6 +113,8 @@ class Coordinator:
         self.scores: list[EpochScore] = []
         """Of epochs that are closed and evaluated, in order."""
         self._applied: dict[int, set[int]] = {}
+        self._bases: dict[int, int] = {}
+        """Version → the one its client started from, of the updates since the last closed epoch."""
         self._retries: deque[tuple[int, int, int]] = deque()
         self._attempts: dict[tuple[int, int], int] = {}
         """The last attempt at each subtask."""
@@ -151,6 +153,7 @@ class Coordinator:
                 self.open.pop(event.workunit, None)
             case EpochClosed():
                 self.closed[event.epoch] = event.version
+                self._bases = {version: base for version, base in self._bases.items() if version > event.version}
                 self._ask(event.version, event.epoch, VALIDATION)
                 self._judge()
             case EvaluationWanted():
@@ -207,6 +210,20 @@ class Coordinator:
         versions |= {self.stopped.version} if self.stopped else set()
         return versions | {self.version}
 
+    @property
+    def versions_to_fold_again_with(self) -> set[int]:
+        """Versions that a snapshot must be kept of besides, where a store may lose its memory: what the rule needs to fold again all that
+        no epoch's snapshot covers.
+        """
+        is_over = self.stopped is not None and self.stopped.reason != StopReason.SUBTASK_FAILED
+        return set(self._bases.values()) if self._plan.needs_bases and not is_over else set()
+
+    def rate(self, epoch: int, shard: int) -> float:
+        """Part of the peak learning rate for a subtask: by its place in the order that the job's subtasks are made in."""
+        plan = self._plan
+        place = (epoch - 1) * plan.shards + self._shard_order(epoch).index(shard)
+        return plan.rate.at(place, plan.epochs * plan.shards)
+
     # -- folding
 
     def _created(self, name: WorkunitName, workunit: str) -> None:
@@ -225,6 +242,7 @@ class Coordinator:
     def _came_back(self, event: UpdateApplied) -> None:
         name = WorkunitName.parse(event.workunit)
         self.version = max(self.version, event.version)
+        self._bases[event.version] = event.base_version
         self._applied.setdefault(name.epoch, set()).add(name.shard)
         for other, open_name in list(self.open.items()):
             if open_name.subtask == name.subtask:  # a second attempt that is still out: its upload will be superseded

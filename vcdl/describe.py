@@ -2,8 +2,9 @@
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vcdl.data import Facts, facts_of
 from vcdl.errors import DataError
@@ -13,6 +14,8 @@ from vcdl.workunit import INPUT_FILES, OUTPUT_FILE, Normalisation, Workunit
 if TYPE_CHECKING:
     from vcdl.job import Job
 
+_SHOWN = ("training", "update", "schedule", "stop", "validate")
+"""Sections of the job file that make a difference to what is learned."""
 _HDF5_BYTES = 500
 """Of a weights file beside its weights: HDF5's structures and the header."""
 _NPZ_BYTES = 500
@@ -64,6 +67,8 @@ class Description:
     """For one subtask."""
     uploads: tuple[FileFacts, ...]
     """By one subtask."""
+    settings: Mapping[str, Any]
+    """How it trains, as the job file would say it with every default and preset filled in."""
 
     @property
     def download_bytes(self) -> int:
@@ -106,6 +111,7 @@ def describe(job: "Job") -> Description:
         shards=shards,
         downloads=tuple(FileFacts(name, size) for name, size in zip(INPUT_FILES, sizes, strict=True)),
         uploads=(FileFacts(OUTPUT_FILE, weights_bytes),),
+        settings={section: values for section, values in job.resolved().items() if section in _SHOWN},
     )
 
 

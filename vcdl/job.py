@@ -5,37 +5,33 @@ metrics are checked when Keras is loaded, not here: reading a job takes no Keras
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from vcdl import job_values as kinds
 from vcdl.errors import JobError
 from vcdl.job_errors import JobDumper, Problem, ProblemsError, problems_of, read_document, replace_key, report
+from vcdl.job_preset import Preset, with_preset
+from vcdl.job_section import SECTION_AS_YAML, Section, read_section
+from vcdl.job_training import TrainingSettings
+from vcdl.job_update import UPDATE, UpdateSettings, VcAsgdSettings
 from vcdl.workunit import Named
 
 DataSet = Literal["fashion-mnist", "cifar10", "digits"]
 Task = Literal["classification", "regression"]
 Split = Literal["iid", "dirichlet"]
 Normalise = Literal["scale", "standardise", "none"]
-Rule = Literal["vc_asgd"]
 ScheduleKind = Literal["rolling", "epoch"]
 StoreConsistency = Literal["strong", "eventual"]
 
 _Count = Annotated[int, kinds.whole(1)]
 _AboveZero = Annotated[float, kinds.above_zero()]
 _File = Annotated[Path, kinds.existing_file()]
-_Named = Annotated[Named, kinds.NAMED, kinds.NAMED_AS_YAML]
 _REGRESSION = {"loss": Named("mean_squared_error"), "metrics": (Named("mean_absolute_error"),)}
-
-
-class Section(BaseModel):
-    """A part of the job file: frozen, and strict about its keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class MlpArguments(Section):
@@ -88,11 +84,7 @@ class ModelSettings(Section):
         value = kinds.named(raw)
         if value.name not in BUILTINS:
             raise kinds.expected_one_of(tuple(BUILTINS), value.name)
-        kind = BUILTINS[value.name]
-        try:
-            arguments = kind.model_validate(value.arguments)
-        except ValidationError as error:
-            raise ProblemsError(problems_of(error, kind)) from None
+        arguments = read_section(BUILTINS[value.name], value.arguments)
         return Named(value.name, arguments.model_dump(mode="json"))
 
     @field_validator("python_folder", mode="plain")
@@ -149,30 +141,6 @@ class DataSettings(Section):
     def _is_one(self) -> "DataSettings":
         _exactly_one(self, "dataset", "npz")
         return self
-
-
-class TrainingSettings(Section):
-    """What a client does with a shard."""
-
-    optimizer: _Named = Named("adam")
-    learning_rate: Annotated[float, kinds.above_zero()] = 0.001
-    batch_size: _Count = 32
-    local_epochs: _Count = 1
-    loss: _Named = Named("sparse_categorical_crossentropy")
-    metrics: tuple[_Named, ...] = (Named("accuracy"),)
-
-    @field_validator("optimizer")
-    @classmethod
-    def _leaves_the_rate(cls, optimizer: Named) -> Named:
-        return kinds.refuse_argument(optimizer, "learning_rate", "belongs into training > learning_rate; move it there")
-
-
-class UpdateSettings(Section):
-    """How an upload is folded into the shared weights."""
-
-    rule: Annotated[Rule, kinds.one_of(Rule)] = "vc_asgd"
-    alpha: Annotated[float | Literal["var"], kinds.fraction("var", zero=True, one=False)] = "var"
-    """Weight of the server's weights; `var` is e/(e+1) in epoch e."""
 
 
 class ScheduleSettings(Section):
@@ -237,17 +205,24 @@ class Job(Section):
     name: Annotated[
         str, kinds.text("[a-z0-9][a-z0-9_-]{0,62}", "1 to 63 of a-z, 0-9, - and _, not beginning with - or _")
     ]
+    preset: Annotated[Preset, kinds.one_of(Preset)] | None = None
+    """What of it the file does not give itself is filled in from the preset."""
     seed: Annotated[int, kinds.whole(0, 2**32 - 1)] = 1
     model: ModelSettings
     data: DataSettings
     training: TrainingSettings = Field(default=TrainingSettings(), validate_default=True)
-    update: UpdateSettings = UpdateSettings()
+    update: Annotated[UpdateSettings, UPDATE, SECTION_AS_YAML] = VcAsgdSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     stop: StopSettings = StopSettings()
     validate_: ValidateSettings = Field(default=ValidateSettings(), alias="validate")
     grid: GridSettings = GridSettings()
     store: StoreSection = StoreSection()
     boinc: BoincSettings = BoincSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_the_preset(cls, raw: Any) -> Any:
+        return with_preset(raw) if isinstance(raw, Mapping) else raw
 
     @field_validator("schedule", mode="before")
     @classmethod
@@ -273,17 +248,26 @@ class Job(Section):
         return stop
 
     @property
+    def subtasks(self) -> int:
+        """Of the whole job, when nothing ends it earlier."""
+        return self.stop.epochs * self.data.shards
+
+    @property
     def validate_every(self) -> int:
         """In versions; 0 for the end of an epoch only."""
         every = self.validate_.every
         return 0 if every == "epoch" else 1 if every == "update" else int(every)
 
-    def to_yaml(self) -> str:
-        """The whole job, defaults included, as a job file that `load_job` reads back to an equal job."""
+    def resolved(self) -> dict[str, Any]:
+        """The whole job, defaults and preset filled in, as the plain values of a job file."""
         values = self.model_dump(mode="json", by_alias=True, exclude_none=True)
         if self.data.split == "iid":
             del values["data"]["concentration"]
-        return yaml.dump(values, Dumper=JobDumper, sort_keys=False, width=110)
+        return values
+
+    def to_yaml(self) -> str:
+        """`resolved` as a job file, which `load_job` reads back to an equal job."""
+        return yaml.dump(self.resolved(), Dumper=JobDumper, sort_keys=False, width=110)
 
 
 def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:

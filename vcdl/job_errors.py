@@ -5,6 +5,7 @@ Places are tuples such as `("training", "metrics", 0)`; the messages show them a
 
 import difflib
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -191,6 +192,11 @@ def show(value: Any) -> str:
         return f"a list of {len(value)}"
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else text[:56] + ' …"'
+
+
+def in_one_line(values: Any) -> str:
+    """Plain values as a job file may have them on one line: `{rule: vc_asgd, alpha: 0.95}`."""
+    return yaml.dump(values, Dumper=JobDumper, sort_keys=False, default_flow_style=True, width=math.inf).strip()
 
 
 def _compose(text: str, origin: str) -> yaml.Node | None:

@@ -39,16 +39,21 @@ def whole(at_least: int, at_most: int | None = None, *words: str) -> PlainValida
     return PlainValidator(check)
 
 
-def above_zero() -> PlainValidator:
-    """A finite number > 0."""
-    return _number("a number > 0", lambda value: value > 0)
+def above_zero(also: str = "") -> PlainValidator:
+    """A finite number > 0; `also`: what else the key takes, for the refusal."""
+    return _number("a number > 0", lambda value: value > 0, also=also)
 
 
-def fraction(*words: str, zero: bool, one: bool) -> PlainValidator:
-    """A number between 0 and 1, each included or not, or one of the words."""
+def at_least(limit: float) -> PlainValidator:
+    """A finite number ≥ limit."""
+    return _number(f"a number ≥ {limit:g}", lambda value: value >= limit)
+
+
+def fraction(*words: str, zero: bool, one: bool, also: str = "") -> PlainValidator:
+    """A number between 0 and 1, each included or not, or one of the words; `also`: what else the key takes, for the refusal."""
     out = " and ".join(name for name, included in (("0", zero), ("1", one)) if not included)
     what = "a number between 0 and 1" + (f" ({out} excluded)" if out else "")
-    return _number(what, lambda v: 0 < v < 1 or (zero and v == 0) or (one and v == 1), *words)
+    return _number(what, lambda v: 0 < v < 1 or (zero and v == 0) or (one and v == 1), *words, also=also)
 
 
 def count_or_fraction() -> PlainValidator:
@@ -181,8 +186,8 @@ def refuse_argument(value: Named, argument: str, message: str) -> Named:
     return value
 
 
-def _number(what: str, fits: Callable[[float], bool], *words: str) -> PlainValidator:
-    what = " or ".join((what, *words))
+def _number(what: str, fits: Callable[[float], bool], *words: str, also: str = "") -> PlainValidator:
+    what = " or ".join((what, *words, *((also,) if also else ())))
 
     def check(value: Any) -> Any:
         if isinstance(value, str) and value in words:

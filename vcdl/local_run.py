@@ -96,7 +96,7 @@ class LocalRun:
         server.catch_up(coordinator.version)
         generator.resubmit()
         self._onlooker.phase("starting the workers")
-        patience = Patience()
+        patience, is_lost = Patience(), False
         while not coordinator.finished:
             if self._interrupted is None and folder.stop_request.exists():
                 self._interrupted = "stop was requested"
@@ -105,6 +105,9 @@ class LocalRun:
                 return None
             wait_s = _WAIT_S
             try:
+                if is_lost:
+                    self._onlooker.phase(f"the weights are restored, {server.restore()} updates were folded in again")
+                    is_lost = False
                 new = self._step(coordinator, server, generator)
                 patience.reset()
                 self._show(new)
@@ -118,7 +121,7 @@ class LocalRun:
                 self._onlooker.phase(f"{away}; trying again in {wait_s:g} s")
             except StoreLost as lost:
                 self._onlooker.phase(str(lost))
-                self._onlooker.phase(f"the weights are restored, {server.restore()} updates were folded in again")
+                is_lost, wait_s = True, 0.0
             journal.append(*grid.sent())
             with contextlib.suppress(Exception):
                 self._onlooker.tasks(grid.running(), grid.waiting)

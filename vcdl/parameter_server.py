@@ -7,6 +7,7 @@ weights and writes the journal, until its standard input closes. Any number may 
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from vcdl.assimilator import Assimilator
@@ -18,13 +19,14 @@ from vcdl.journal import Journal
 from vcdl.orphan import end_with_parent
 from vcdl.plan import EVERY_EPOCH
 from vcdl.prepared import Prepared
-from vcdl.recovery import is_over, restore_store
-from vcdl.rules import VcAsgd
+from vcdl.recovery import applied_updates, is_behind, is_over, restore_store
+from vcdl.restore_lock import RestoreLock
+from vcdl.rules.of_job import rule_of
 from vcdl.run_folder import RunFolder
 from vcdl.snapshots import Snapshots
 from vcdl.stores import Boundary, WeightStore
 from vcdl.stores.open import open_store, store_settings
-from vcdl.upload_folder import UploadFolder
+from vcdl.upload_folder import UploadFolder, keep_upload
 from vcdl.weights import Layout
 
 _POLL_S = 0.02
@@ -69,33 +71,43 @@ class ServerParts:
             job.name, prepared.layout, prepared.shard_samples, job.training.local_epochs, prepared.initial_norm
         )
         boundary = None if validate_every == EVERY_EPOCH else Boundary(validate_every, snapshots.keep, snapshots.has)
-        alpha = None if job.update.alpha == "var" else float(job.update.alpha)
-        assimilator = Assimilator(results, store, journal, check, VcAsgd(alpha), boundary)
+        folding = RestoreLock(folder).folding
+        assimilator = Assimilator(
+            results,
+            store,
+            journal,
+            check,
+            rule_of(job),
+            boundary,
+            folder.snapshot,
+            folding,
+            partial(keep_upload, folder),
+        )
         return cls(store, snapshots, assimilator, folder, journal, prepared.layout)
 
     def catch_up(self, version: int) -> int:
-        """Restore a store that went back behind the journal's `version` while nobody looked, or forgot everything; returns how many
-        updates were folded again. Raises StoreError.
+        """Restore a store that went back behind the journal, or behind `version`, while nobody looked, or forgot everything; returns how
+        many updates were folded again. Raises StoreError.
         """
-        try:
-            is_behind = self.store.version() < version
-        except StoreLost:
-            is_behind = True
-        folded = self.restore() if is_behind else 0
+        newest = max([version, *(update.version for update in applied_updates(self._journal))])
+        folded = self.restore() if is_behind(self.store, newest) else 0
         self.assimilator.check.expect(self.store.read()[1])
         return folded
 
     def restore(self) -> int:
-        """After StoreLost: put the weights back; returns how many updates were folded again. Raises StoreError."""
+        """After StoreLost: put the weights back, unless another server has; returns how many updates were folded again. Raises StoreError."""
         return restore_store(self.store, self._journal, self._folder, self.assimilator.rule, self._layout)
 
 
 def _serve(folder: RunFolder) -> None:
     job, prepared, journal = load_frozen_job(folder.job_file), Prepared.read(folder), Journal.at(folder.journal_file)
     parts = ServerParts.of(folder, job, prepared, journal, UploadFolder(folder), job.validate_every)
-    patience, is_ready = Patience(), False
+    patience, is_ready, is_lost = Patience(), False, False
     while True:
         try:
+            if is_lost:
+                parts.restore()
+                is_lost = False
             if not is_ready:
                 parts.catch_up(0)
                 is_ready = True
@@ -110,7 +122,7 @@ def _serve(folder: RunFolder) -> None:
             if is_over(journal.read()):
                 return  # its weights were dropped
             print(f"parameter server: {lost}", file=sys.stderr, flush=True)
-            parts.restore()
+            is_lost = True
 
 
 def main(path: str) -> int:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vcdl.course import STEADY, RateCourse
+
 if TYPE_CHECKING:
     from vcdl.job import Job
 
@@ -27,10 +29,16 @@ class Plan:
     patience_epochs: int | None
     tries: int
     """How often a subtask may be tried."""
+    rate: RateCourse = STEADY
+    """Of the clients' learning rate over the job."""
+    needs_bases: bool = False
+    """Whether an update is folded in with the weights that its client started from."""
 
     @classmethod
     def of(cls, job: "Job", has_test: bool) -> "Plan":
         """The plan of a job; `has_test`: its data have a test set."""
+        from vcdl.rules.of_job import rule_of
+
         return cls(
             job=job.name,
             seed=job.seed,
@@ -43,6 +51,8 @@ class Plan:
             wall_time_s=job.stop.wall_time_s,
             patience_epochs=job.stop.patience,
             tries=job.grid.tries,
+            rate=job.training.rate_course,
+            needs_bases=rule_of(job).needs_base,
         )
 
 

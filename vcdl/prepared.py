@@ -72,11 +72,11 @@ class Prepared:
 
 
 def training_of(job: "Job", normalisation: Normalisation) -> Training:
-    """The job's training settings, as clients get them."""
+    """The job's training settings, as clients get them; the learning rate at its peak."""
     settings = job.training
     return Training(
         optimizer=settings.optimizer,
-        learning_rate=settings.learning_rate,
+        learning_rate=settings.peak_rate,
         batch_size=settings.batch_size,
         local_epochs=settings.local_epochs,
         loss=settings.loss,

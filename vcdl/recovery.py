@@ -1,48 +1,59 @@
 """The end of a store's weights: put back when its server has lost them, and dropped when the job is over.
 
-Put back are the newest snapshot, then the later updates again, in their order.
-
-What each update was is in the journal, and its upload is kept until an epoch's snapshot covers it, so nothing that was assimilated is
-lost; the weights are the same to the last bit when the updates are folded in the same order.
+Put back are a snapshot and the later updates, folded in again in their order. What each update was is in the journal, and its upload is
+kept until an epoch's snapshot covers it, with the weights that its client started from where the rule needs them. So nothing that was
+assimilated is lost, and the weights are the same to the last bit. They are put there in one step: nobody ever folds into weights that
+are half restored.
 """
 
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
 
 from vcdl.coordinator import StopReason
-from vcdl.errors import StoreError, WeightsFileError
+from vcdl.errors import StoreError, StoreLost, WeightsFileError
 from vcdl.events import Recorded, RunReopened, StopDecided, UpdateApplied
 from vcdl.journal import Journal
+from vcdl.restore_lock import RestoreLock
 from vcdl.rules import Rule
 from vcdl.run_folder import RunFolder
 from vcdl.snapshots import Snapshots
-from vcdl.stores import Applied, Fold, Unfit, WeightStore
+from vcdl.stores import Applied, WeightStore
+from vcdl.stores.base import block_bounds
 from vcdl.streamed_upload import StreamedUpload, UploadFacts
 from vcdl.weights import Layout, Vector, read_weights
 from vcdl.workunit import WorkunitName
 
 
 def restore_store(store: WeightStore, journal: Journal, folder: RunFolder, rule: Rule, layout: Layout) -> int:
-    """Restore a store that raised StoreLost. Returns how many updates were folded again.
+    """Restore a store that is behind its journal, or forgot everything. Returns how many updates were folded again.
 
-    Any number of servers may do it at once: one snapshot stands, and each update is folded once. Raises StoreError when a kept
-    upload that is needed is gone, StoreUnavailable when the server is away again.
+    Any number of servers may do it at once: the first one does, and the others find it done. Raises StoreError when a kept upload
+    that is needed is gone, StoreUnavailable when the server is away again, RunFolderError.
     """
-    applied = sorted(
-        (row.event for row in journal.read() if isinstance(row.event, UpdateApplied)), key=lambda update: update.version
-    )
-    version, vector = _newest_snapshot(folder, layout.size)
-    store.restore(version, vector, [_record(update) for update in applied if update.version <= version])
-    later = [update for update in applied if update.version > version]
-    for update in later:
-        try:
-            store.fold([_fold(update, folder, rule, layout)])
-        except Unfit as unfit:
-            raise StoreError(
-                f"the store has lost its weights, and the upload that made version {update.version} is not in "
-                f"{folder.kept_uploads} any more ({unfit}): the run must be begun anew"
-            ) from unfit
-    return len(later)
+    with RestoreLock(folder).restoring():
+        applied = sorted(applied_updates(journal), key=lambda update: update.version)
+        if not is_behind(store, applied[-1].version if applied else 0):
+            return 0
+        version, vector = _snapshot(folder, layout, applied)
+        later = [update for update in applied if update.version > version]
+        for update in later:
+            _fold(update, folder, rule, layout, vector)
+        newest = max(version, applied[-1].version if applied else 0)
+        store.restore(newest, vector, [_record(update) for update in applied])
+        return len(later)
+
+
+def is_behind(store: WeightStore, version: int) -> bool:
+    """Whether a store has lost what the journal knows of, up to `version`. Raises StoreUnavailable, StoreError."""
+    try:
+        return store.version() < version
+    except StoreLost:
+        return True
+
+
+def applied_updates(journal: Journal) -> list[UpdateApplied]:
+    """In the order of the journal. Raises JournalError."""
+    return [row.event for row in journal.read() if isinstance(row.event, UpdateApplied)]
 
 
 def drop_weights(store: WeightStore, snapshots: Snapshots, stopped: StopDecided) -> None:
@@ -61,13 +72,25 @@ def is_over(events: Iterable[Recorded]) -> bool:
     return over
 
 
-def _newest_snapshot(folder: RunFolder, size: int) -> tuple[int, Vector]:
-    for path in sorted(folder.snapshots.glob("params_v*.h5"), reverse=True):
+def _snapshot(folder: RunFolder, layout: Layout, applied: Sequence[UpdateApplied]) -> tuple[int, Vector]:
+    """The newest readable snapshot from which the journal leads on; its version and weights."""
+    paths = {int(path.stem.removeprefix("params_v")): path for path in folder.snapshots.glob("params_v*.h5")}
+    # One that holds an update whose row was never written is the last resort: that update will be brought again.
+    usable = [version for version in paths if _leads_on(version, folder, applied)]
+    for version in [*sorted(usable, reverse=True), *sorted(paths, reverse=True)]:
         try:
-            return int(path.stem.removeprefix("params_v")), read_weights(path, size)[0]
+            return version, read_weights(paths[version], layout.size)[0]
         except WeightsFileError:  # half of it reached the disk before the power went
             continue
     raise StoreError("the store has lost its weights and no snapshot is left: the run must be begun anew")
+
+
+def _leads_on(version: int, folder: RunFolder, applied: Sequence[UpdateApplied]) -> bool:
+    """Whether the journal has all that is in a snapshot of `version`, and the uploads of all that came later are kept."""
+    later = [update for update in applied if update.version > version]
+    return len(applied) - len(later) == version and all(
+        folder.kept_upload(update.version, update.workunit).exists() for update in later
+    )
 
 
 def _record(update: UpdateApplied) -> Applied:
@@ -75,14 +98,16 @@ def _record(update: UpdateApplied) -> Applied:
     return Applied(subtask, update.workunit, update.version, update.staleness, update.weight)
 
 
-def _fold(update: UpdateApplied, folder: RunFolder, rule: Rule, layout: Layout) -> Fold:
-    name = WorkunitName.parse(update.workunit)
-    # The staleness that it had then, not the one that the store counts now.
-    facts = UploadFacts(name.epoch, update.staleness, update.samples, update.fraction)
-    path = folder.kept_upload(update.version, update.workunit)
-    return Fold(
-        name.subtask,
-        update.workunit,
-        update.base_version,
-        lambda _: StreamedUpload(path, layout, rule, facts, None),
-    )
+def _fold(update: UpdateApplied, folder: RunFolder, rule: Rule, layout: Layout, vector: Vector) -> None:
+    """Fold a kept upload into `vector`, shape (n,), as it was folded in before. Raises StoreError."""
+    epoch = WorkunitName.parse(update.workunit).epoch
+    facts = UploadFacts(epoch, update.staleness, update.samples, update.fraction, update.base_version)
+    path, base = folder.kept_upload(update.version, update.workunit), folder.snapshot(update.base_version)
+    with closing(StreamedUpload(path, layout, rule, facts, None, base)) as upload:
+        for begin, end in block_bounds(vector.size):
+            upload.apply(vector[begin:end], begin, vector[begin:end])
+        if upload.refused is not None:
+            raise StoreError(
+                f"the store has lost its weights, and version {update.version} cannot be made again from "
+                f"{folder.kept_uploads} ({upload.refused}): the run must be begun anew"
+            )

@@ -1,6 +1,6 @@
 """An upload on its way from its file into the shared weights: each block is read, measured and folded in before the next one is read.
 
-It crosses memory once and is never held as a whole. What is measured are the very bytes that are folded in, so that nobody can change
+It crosses memory once and is never held as a whole; nor are the weights that its client started from, when the rule needs them. What is measured are the very bytes that are folded in, so that nobody can change
 the file in between; whether it may count is known at its end, and W is committed only then.
 """
 
@@ -35,24 +35,42 @@ class UploadFacts:
     staleness: int
     samples: int
     fraction: float
+    base_version: int = 0
+    """That the client started from."""
+
+    @property
+    def number(self) -> int:
+        """Of the update in the job, counted from 1: the version that it makes."""
+        return self.base_version + self.staleness + 1
 
 
 class StreamedUpload(Change):
-    """Folds the weights file of `path` in by `rule`; `judge` None: it was judged before."""
+    """Folds the weights file of `path` in by `rule`."""
 
-    def __init__(self, path: Path, layout: Layout, rule: Rule, facts: UploadFacts, judge: Judge | None) -> None:
+    def __init__(
+        self, path: Path, layout: Layout, rule: Rule, facts: UploadFacts, judge: Judge | None, base: Path | None = None
+    ) -> None:
+        """`judge` None: it was judged before; `base`: the snapshot that the client started from, for a rule that needs it."""
         self._rule = rule
         self._facts = facts
         self._judge = judge
         self._meter = NormMeter(layout)
         self._buffer = np.empty(min(BLOCK, layout.size), np.float32)
-        self._unreadable: WeightsFileError | None = None
+        self._base_buffer = np.empty(self._buffer.size if rule.needs_base else 0, np.float32)
+        self._unreadable: Refused | None = None
         self._file: WeightsFile | None = None
+        self._base: WeightsFile | None = None
         self._closing = ExitStack()
         try:
             self._file = self._closing.enter_context(opened_weights(path, layout.size))
         except WeightsFileError as error:
-            self._unreadable = error
+            self._give_up(error)
+            return
+        try:
+            if rule.needs_base and base is not None:
+                self._base = self._closing.enter_context(opened_weights(base, layout.size))
+        except WeightsFileError as error:
+            self._give_up_the_base(error)
 
     @property
     def norm(self) -> float:
@@ -66,22 +84,38 @@ class StreamedUpload(Change):
         try:
             self._file.read(begin, weights)
         except WeightsFileError as error:
-            self._unreadable, self._file = error, None
+            self._give_up(error)
             return 0.0
         self._meter.add(weights, begin)
-        update = Update(weights, facts.epoch, facts.staleness, facts.samples, facts.fraction)
-        return self._rule.apply(w, update, out)
+        base: Vector | None = None
+        if self._base is not None:
+            base = self._base_buffer[: w.size]
+            try:
+                self._base.read(begin, base)
+            except WeightsFileError as error:
+                self._give_up_the_base(error)
+                return 0.0
+        update = Update(weights, facts.epoch, facts.staleness, facts.samples, facts.fraction, facts.number, base)
+        with np.errstate(over="ignore", invalid="ignore"):  # what no finite weights come from is refused at its end
+            return self._rule.apply(w, update, out)
 
     @property
     def refused(self) -> Refused | None:
         if self._unreadable is not None:
-            return Refused(Refusal.UNREADABLE, str(self._unreadable))
+            return self._unreadable
         try:
             if self._judge is not None:
                 self._judge.judge(self.norm)
         except Refused as refused:
             return refused
         return None
+
+    def _give_up(self, error: WeightsFileError) -> None:
+        self._file, self._unreadable = None, Refused(Refusal.UNREADABLE, str(error))
+
+    def _give_up_the_base(self, error: WeightsFileError) -> None:
+        detail = f"the weights that it started from, version {self._facts.base_version}, are not kept any more: {error}"
+        self._file, self._unreadable = None, Refused(Refusal.WRONG_BASE, detail)
 
     def close(self) -> None:
         self._closing.close()

@@ -6,12 +6,14 @@ moved or timed out.
 
 import fcntl
 import os
+import shutil
 import sys
 from pathlib import Path
 
 from vcdl.errors import WorkunitError
 from vcdl.grids.base import Results, Uploaded
 from vcdl.run_folder import RunFolder
+from vcdl.whole_file import whole_file
 from vcdl.workunit import WorkunitName
 
 _CLAIMED_AT_ONCE = 8
@@ -87,19 +89,29 @@ def _is_upload(path: Path) -> bool:
 
 
 def conclude_upload(folder: RunFolder, workunit: str, version: int | None) -> None:
-    """Remove an upload, or keep it under the version it made when the run keeps uploads for a store that may lose its memory."""
+    """Remove an upload; it is kept under the version it made when the run keeps uploads. Raises RunFolderError."""
     upload = folder.uploads / f"{workunit}.h5"
-    if version is not None and folder.kept_uploads.is_dir():
-        if upload.exists():
-            upload.replace(folder.kept_upload(version, workunit))
-    else:
-        upload.unlink(missing_ok=True)
+    if version is not None and upload.exists():
+        keep_upload(folder, upload, workunit, version)
+    upload.unlink(missing_ok=True)
+
+
+def keep_upload(folder: RunFolder, upload: Path, workunit: str, version: int) -> None:
+    """Keep an upload for a store that may lose its memory; nothing in a run that keeps none. Raises RunFolderError."""
+    kept = folder.kept_upload(version, workunit)
+    if folder.kept_uploads.is_dir() and not kept.exists():
+        with whole_file(kept) as target:
+            target.unlink(missing_ok=True)  # half a copy of a process that was killed
+            try:
+                os.link(upload, target)
+            except OSError:  # of another user, or on another disk
+                shutil.copyfile(upload, target)
 
 
 def discard_kept_uploads(folder: RunFolder, up_to_version: int) -> None:
     """A snapshot of `up_to_version` is on disk: what is in it need not be folded again."""
     if folder.kept_uploads.is_dir():
-        for path in folder.kept_uploads.iterdir():
+        for path in folder.kept_uploads.glob("v*.h5"):
             if int(path.name.partition("_")[0].removeprefix("v")) <= up_to_version:
                 path.unlink(missing_ok=True)
 

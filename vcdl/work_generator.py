@@ -5,7 +5,7 @@ by the next one (`resubmit`), and never the other way round.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,7 @@ class WorkGenerator:
     job: str
     seed: int
     training: Training
+    """Its learning rate is the job's peak."""
     shard_files: tuple[Path, ...]
     folder: RunFolder
     coordinator: Coordinator
@@ -53,9 +54,12 @@ class WorkGenerator:
         in_use = frozenset(self.coordinator.versions_in_use)
         if in_use != self._snapshots_in_use:
             self.grid.discard_params(in_use)
-            self.snapshots.discard_all_but(in_use)
+            self.snapshots.discard_all_but(in_use | self._to_fold_again_with())
             self._snapshots_in_use = in_use
         return new
+
+    def _to_fold_again_with(self) -> set[int]:
+        return self.coordinator.versions_to_fold_again_with if self.folder.kept_uploads.is_dir() else set()
 
     def resubmit(self) -> None:
         """Hand open workunits over that the grid does not know: an earlier process announced them and was killed."""
@@ -93,5 +97,7 @@ class WorkGenerator:
     def _stage(self, epoch: int, shard: int, attempt: int, base_version: int) -> Staged:
         """A workunit and its files; the same one again for the same numbers."""
         seed = int(np.random.default_rng([self.seed, epoch, shard, attempt]).integers(2**31))
-        workunit = Workunit(self.job, epoch, shard, attempt, base_version, seed, self.training)
+        rate = self.training.learning_rate * self.coordinator.rate(epoch, shard)
+        training = replace(self.training, learning_rate=rate)
+        workunit = Workunit(self.job, epoch, shard, attempt, base_version, seed, training)
         return Staged(workunit, self.folder.model_file, self.folder.snapshot(base_version), self.shard_files[shard])

@@ -41,16 +41,19 @@ def _under_fire(
     """Bring all updates, a few at a time, and kill servers and store meanwhile; returns how many of each were killed."""
     chance = random.Random(1)
     killed_servers = killed_stores = brought = 0
-    next_kill_s = time.monotonic() + 2
+    next_kill_at = 10
     deadline_s = time.monotonic() + PATIENCE_S
     with servers(run.folder.path, SERVERS) as running:
         while brought < updates or run.waiting():
             assert time.monotonic() < deadline_s, f"{run.waiting()} uploads still wait"
+            assert all(server.poll() is None for server in running), (run.folder.path / "workers.log").read_text()[
+                -2000:
+            ]
             while brought < updates and run.waiting() < 16:
                 run.bring(brought, _upload(brought, marked))
                 brought += 1
-            if time.monotonic() >= next_kill_s:
-                next_kill_s = time.monotonic() + chance.uniform(0.5, 2.0)
+            if brought - run.waiting() >= next_kill_at:  # by progress, so that it is as hard on a fast machine
+                next_kill_at += chance.randint(5, 25)
                 if store_dies and chance.random() < 0.3:
                     service.kill()
                     time.sleep(0.3)

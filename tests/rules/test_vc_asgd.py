@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from vcdl.course import Ramp
 from vcdl.rules import Update, VcAsgd
-from vcdl.rules.vc_asgd import _BLOCK
 from vcdl.weights import Vector
 
 
@@ -37,32 +37,6 @@ def test_cases_by_hand(alpha: float | None, epoch: int, fraction: float, weight:
     assert client.tolist() == [4.0, 2.0], "the upload is left as it is"
 
 
-def test_it_works_in_place_on_a_part_of_a_larger_array() -> None:
-    whole = np.ones(6, np.float32)
-    VcAsgd(0.5).apply(whole[2:4], update(vector(3.0, 3.0)))
-    assert whole.tolist() == [1, 1, 2, 2, 1, 1]
-
-
-@pytest.mark.parametrize("size", [0, 1, 2, _BLOCK - 1, _BLOCK, _BLOCK + 1, 3 * _BLOCK + 7])
-def test_any_size_gives_what_one_float32_formula_gives(size: int) -> None:
-    rng = np.random.default_rng(size)
-    server, client = (rng.normal(size=size).astype(np.float32) for _ in range(2))
-    expected = server * np.float32(0.95) + client * np.float32(1 - 0.95)
-    VcAsgd(0.95).apply(server, update(client))
-    assert server.tobytes() == expected.tobytes()
-
-
-@pytest.mark.parametrize("cuts", [[1], [_BLOCK - 1], [_BLOCK], [5, _BLOCK + 3, 2 * _BLOCK]])
-def test_a_vector_in_pieces_gives_the_same_bits_as_the_whole(cuts: list[int]) -> None:
-    rng = np.random.default_rng(1)
-    server, client = (rng.normal(size=2 * _BLOCK + 11).astype(np.float32) for _ in range(2))
-    pieces = server.copy()
-    VcAsgd(0.7).apply(server, update(client))
-    for piece, part in zip(np.split(pieces, cuts), np.split(client, cuts), strict=True):
-        VcAsgd(0.7).apply(piece, update(part))
-    assert pieces.tobytes() == server.tobytes()
-
-
 def test_equal_weights_stay_what_they_are_but_for_rounding() -> None:
     server = np.random.default_rng(2).normal(size=1000).astype(np.float32)
     before = server.copy()
@@ -78,9 +52,8 @@ def test_after_k_updates_the_first_weights_count_alpha_to_the_k() -> None:
 
 
 def test_var_gives_later_epochs_less_and_staleness_and_samples_do_not_matter() -> None:
-    assert [VcAsgd(None).client_weight(epoch, 1.0) for epoch in (1, 2, 3, 9)] == pytest.approx(
-        [1 / 2, 1 / 3, 1 / 4, 0.1]
-    )
+    var, c = VcAsgd(None), vector(0.0)
+    assert [var.client_weight(update(c, epoch)) for epoch in (1, 2, 3, 9)] == pytest.approx([1 / 2, 1 / 3, 1 / 4, 0.1])
     one, other = np.ones(3, np.float32), np.ones(3, np.float32)
     some = update(np.zeros(3, np.float32))
     VcAsgd(0.7).apply(one, some)
@@ -90,4 +63,13 @@ def test_var_gives_later_epochs_less_and_staleness_and_samples_do_not_matter() -
 
 def test_published_settings_keep_their_weight_exactly_enough() -> None:
     for alpha in (0.7, 0.95, 0.999):
-        assert VcAsgd(alpha).client_weight(epoch=5, fraction=1.0) == pytest.approx(1 - alpha, abs=1e-15)
+        assert VcAsgd(alpha).client_weight(update(vector(0.0), 5)) == pytest.approx(1 - alpha, abs=1e-15)
+
+
+def test_a_ramp_moves_alpha_with_every_update_of_the_job() -> None:
+    rule, one = VcAsgd(Ramp(0.25, 0.75, "linear", updates=5)), update(vector(4.0, 2.0))
+    weights = [rule.client_weight(replace(one, number=number)) for number in (1, 2, 3, 4, 5)]
+    assert weights == [0.75, 0.625, 0.5, 0.375, 0.25]
+    server = vector(1.0, -4.0)
+    assert rule.apply(server, replace(one, number=5, fraction=0.5)) == 0.125
+    assert server.tolist() == [1.375, -3.25]

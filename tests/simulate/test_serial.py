@@ -11,6 +11,7 @@ from vcdl.client.inputs import read_shard
 from vcdl.client.trainer import Trainer
 from vcdl.grids.base import GaveUp, Staged, Uploaded
 from vcdl.job import DataSettings, Job, ModelSettings
+from vcdl.job_update import VcAsgdSettings
 from vcdl.run_folder import RunFolder
 from vcdl.simulate.serial import SerialTraining, serial_job
 from vcdl.weights import ParamsHeader, Vector, read_weights, write_weights
@@ -75,5 +76,5 @@ def test_a_subtask_that_cannot_be_trained_gives_its_reason(tmp_path: Path) -> No
 def test_a_serial_job_differs_in_rule_and_schedule_only() -> None:
     job = Job(name="j", model=ModelSettings(builtin=Named("mlp", {"units": [4]})), data=DataSettings(dataset="digits"))
     serial = serial_job(job)
-    assert (serial.update.alpha, serial.schedule.kind) == (0.0, "rolling")
+    assert (serial.update, serial.schedule.kind) == (VcAsgdSettings(alpha=0.0), "rolling")
     assert serial.model_copy(update={"update": job.update, "schedule": job.schedule}) == job

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vcdl.errors import StoreError
+from tests.store_folds import changing, subtask
+from vcdl.errors import StoreError, StoreUnavailable
 from vcdl.stores import FileStore, Fold
 from vcdl.weights import Vector
 
@@ -25,19 +26,20 @@ NOBODY = 65534
 
 
 def fold(number: int) -> Fold:
-    def apply(server: Vector, staleness: int) -> float:
-        server *= np.float32(0.75)
-        server += np.float32(number)
-        return 0.25
+    return changing(subtask(number), lambda w, _: change(w, number))
 
-    return Fold(f"e0001_s{number:03d}", f"j_e0001_s{number:03d}_a0_v000000", 0, apply)
+
+def change(w: Vector, number: int) -> float:
+    w *= np.float32(0.75)
+    w += np.float32(number)
+    return 0.25
 
 
 def replayed(version: int, size: int = SIZE) -> Vector:
     """The weights after the first `version` of those folds."""
     one = np.ones(1, np.float32)
     for number in range(version):
-        fold(number).apply(one, 0)
+        change(one, number)
     return np.full(size, one[0], np.float32)
 
 
@@ -204,8 +206,8 @@ def test_no_room_for_a_new_store_is_said_and_nothing_that_looks_like_one_is_left
         return "made"
 
     said = in_a_child(work)
-    assert said.startswith("StoreError: cannot create the weight store in"), said
-    assert "free space" in said
+    assert said.startswith("StoreUnavailable: cannot create the weight store in"), said
+    assert "make room on its disk" in said
     assert not (tmp_path / "commits.log").exists()
     assert new_store(tmp_path).version() == 0, "and it works when there is room"
 
@@ -222,7 +224,7 @@ def test_no_room_for_a_commit_leaves_the_old_version_and_the_next_try_works(tmp_
         for _ in range(2):
             try:
                 store.fold([fold(1)])
-            except StoreError as error:
+            except StoreUnavailable as error:
                 said.append(str(error))
             assert log_of(tmp_path) == log, "not a byte of the line is left"
             assert store.version() == 1
@@ -253,7 +255,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_real_disk_fills_up_and_is_freed_again(small_disk: Path) -> None:
     store = new_store(small_disk / "store", 100)
     (small_disk / "other").write_bytes(b"x" * 40_000)
-    with pytest.raises(StoreError, match="No space left on device"):
+    with pytest.raises(StoreUnavailable, match="No space left on device"):
         list(map(store.fold, ([fold(number)] for number in range(10_000))))
     version = store.version()
     assert 10 < version < 10_000
@@ -266,7 +268,7 @@ def test_a_real_disk_fills_up_and_is_freed_again(small_disk: Path) -> None:
 
 
 def test_a_real_full_disk_takes_no_new_store(small_disk: Path) -> None:
-    with pytest.raises(StoreError, match=r"cannot create .*No space left on device"):
+    with pytest.raises(StoreUnavailable, match=r"cannot create .*No space left on device"):
         new_store(small_disk / "store", 100_000)
 
 

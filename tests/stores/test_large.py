@@ -1,50 +1,88 @@
-"""A model of 300 million weights, 1.2 GB, on servers with default settings."""
+"""Models of 25 and 300 million weights, 100 MB and 1.2 GB, on servers with default settings: what a parameter server holds in memory."""
 
 import multiprocessing
 import resource
+import shutil
 import time
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 
-from tests.store_servers import OpenStore
-from vcdl.rules import Update, VcAsgd
-from vcdl.stores import Fold
-from vcdl.weights import Vector
+from tests.served_run import ALPHA, ServedRun
+from vcdl.job import load_frozen_job
+from vcdl.journal import Journal
+from vcdl.parameter_server import ServerParts
+from vcdl.plan import EVERY_EPOCH
+from vcdl.prepared import Prepared
+from vcdl.run_folder import RunFolder
+from vcdl.stores.open import open_store, store_settings
+from vcdl.upload_folder import UploadFolder
 
-SIZE = 300_000_000
+T = TypeVar("T")
 
 
-def _serve(open_store: OpenStore, results: Any) -> None:
-    """What a parameter server does: make the weights, fold two uploads, read; says values, seconds and its peak of memory."""
-    store = open_store(size=SIZE)
-    upload: Vector = np.full(SIZE, 2.0, np.float32)
-    store.create(np.ones(SIZE, np.float32))
-    rule = VcAsgd(0.5)
+def _prepare(path: Path, url: str, size: int, waiting: int) -> None:
+    """A run and what its clients have brought."""
+    run = ServedRun.new(path, np.ones(size, np.float32), url)
+    run.store.close()
+    upload = np.full(size, 2.0, np.float32)
+    for number in range(waiting):
+        run.bring(number, upload)
 
-    def apply(server: Vector, staleness: int) -> float:
-        return rule.apply(server, Update(upload, 1, staleness, 1, 1.0))
 
+def _fold(path: Path) -> tuple[float, int]:
+    """What a parameter server does: take the job up, fold all that waits, keep a snapshot; says seconds and its peak of memory."""
+    folder = RunFolder(path)
+    job, prepared, journal = load_frozen_job(folder.job_file), Prepared.read(folder), Journal.at(folder.journal_file)
+    parts = ServerParts.of(folder, job, prepared, journal, UploadFolder(folder), EVERY_EPOCH)
+    parts.catch_up(0)
     begin = time.perf_counter()
-    store.fold([Fold("a", "a", 0, apply), Fold("b", "b", 0, apply)])
+    parts.assimilator.run_once()
     fold_s = time.perf_counter() - begin
-    store.close()
-    reader = open_store(size=SIZE)  # with nothing kept from before
-    version, vector = reader.read()
-    same = bool((vector == np.float32(1.75)).all())
-    results.put((version, same, fold_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024))
+    parts.snapshots.keep_newest()
+    return fold_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-@pytest.mark.soak
+def _in_a_process(work: Callable[..., T], *arguments: Any) -> T:
+    """Its peak of memory is its own."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+        return process.submit(work, *arguments).result()
+
+
 @pytest.mark.timeout(1200)
-def test_a_vector_of_1200_mb_needs_no_settings_and_no_more_than_four_times_its_memory(open_store: OpenStore) -> None:
-    spawn = multiprocessing.get_context("spawn")
-    results = spawn.Queue()
-    process = spawn.Process(target=_serve, args=(open_store, results))
-    process.start()
-    version, same, fold_s, peak_bytes = results.get(timeout=1100)
-    process.join()
-    print(f"{fold_s:.1f} s a fold of two, {peak_bytes / (4 * SIZE):.2f} vectors of memory at the peak")
-    assert (version, same) == (2, True)
-    assert peak_bytes <= 4 * 4 * SIZE
+@pytest.mark.parametrize("store", ["file", "redis", "mysql"])
+@pytest.mark.parametrize(
+    ("size", "waiting"),
+    [(25_000_000, 8), pytest.param(300_000_000, 2, marks=pytest.mark.soak)],
+    ids=["100 MB", "1.2 GB"],
+)
+def test_a_vector_of_any_size_needs_no_settings_and_no_more_than_four_times_its_memory(
+    request: pytest.FixtureRequest, tmp_path: Path, store: str, size: int, waiting: int
+) -> None:
+    url = "" if store == "file" else request.getfixturevalue(f"{store}_url")
+    path = tmp_path / f"{store}-{size}"
+    _in_a_process(_prepare, path, url, size, waiting)
+    fold_s, peak_bytes = _in_a_process(_fold, path)
+    print(f"{store}: {fold_s:.1f} s a fold of {waiting}, {peak_bytes / (4 * size):.2f} vectors of memory at the peak")
+    expected = np.ones(1, np.float32)
+    for _ in range(waiting):
+        expected = expected * np.float32(ALPHA) + np.full(1, 2.0, np.float32) * np.float32(1 - ALPHA)
+    assert _in_a_process(_read, path, float(expected[0])) == (waiting, True)
+    assert peak_bytes <= 4 * 4 * size
+    shutil.rmtree(path)
+
+
+def _read(path: Path, expected: float) -> tuple[int, bool]:
+    """With nothing kept from before."""
+    folder = RunFolder(path)
+    prepared = Prepared.read(folder)
+    store = open_store(
+        store_settings(load_frozen_job(folder.job_file), folder), prepared.store_key, prepared.layout.size
+    )
+    version, vector = store.read()
+    store.drop()
+    return version, bool(np.allclose(vector, expected, rtol=1e-6))

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.store_folds import changing, fold, replayed, subtask, weights, workunit
 from tests.store_servers import SIZE, OpenStore
-from vcdl.rules import Update, VcAsgd
-from vcdl.stores import Applied, Fold, WeightStore
+from vcdl.checks import Refusal
+from vcdl.stores import Applied, Fold, Unfit, WeightStore
+from vcdl.stores.base import BLOCK
 from vcdl.weights import Vector
 
 
@@ -20,35 +22,6 @@ def store(open_store: OpenStore) -> Iterator[WeightStore]:
     store.create(weights(0))
     yield store
     store.close()
-
-
-def weights(seed: int, size: int = SIZE) -> Vector:
-    return np.random.default_rng(seed).normal(size=size).astype(np.float32)
-
-
-def subtask(number: int) -> str:
-    return f"e0001_s{number:03d}"
-
-
-def workunit(number: int, attempt: int = 0, base_version: int = 0) -> str:
-    return f"j_{subtask(number)}_a{attempt}_v{base_version:06d}"
-
-
-def fold(number: int, attempt: int = 0, base_version: int = 0, size: int = SIZE) -> Fold:
-    """The upload of a subtask, as the assimilator hands it over."""
-
-    def apply(server: Vector, staleness: int) -> float:
-        return VcAsgd(0.9).apply(server, Update(weights(number + 1, size), 1, staleness, 10, 1.0))
-
-    return Fold(subtask(number), workunit(number, attempt, base_version), base_version, apply)
-
-
-def folded(*numbers: int, size: int = SIZE) -> Vector:
-    """What version 0 becomes by these uploads, one at a time."""
-    vector = weights(0, size)
-    for number in numbers:
-        VcAsgd(0.9).apply(vector, Update(weights(number + 1, size), 1, 0, 10, 1.0))
-    return vector
 
 
 def check(store: WeightStore, version: int, vector: Vector) -> None:
@@ -70,17 +43,17 @@ def test_making_it_again_leaves_it_as_it_is(store: WeightStore, open_store: Open
     store.fold([fold(0)])
     again = open_store()
     again.create(weights(99))
-    check(again, 1, folded(0))
-    check(store, 1, folded(0))
+    check(again, 1, replayed(0))
+    check(store, 1, replayed(0))
 
 
 def test_everything_is_there_when_it_is_opened_again(store: WeightStore, open_store: OpenStore) -> None:
     (record,) = store.fold([fold(0)])
     store.close()
     again = open_store()
-    check(again, 1, folded(0))
+    check(again, 1, replayed(0))
     assert again.fold([fold(0)]) == [record]
-    check(again, 1, folded(0))
+    check(again, 1, replayed(0))
 
 
 def test_what_was_read_belongs_to_the_reader(store: WeightStore) -> None:
@@ -105,7 +78,7 @@ def test_a_result_makes_a_version_and_a_record(store: WeightStore) -> None:
     (record,) = store.fold([fold(3)])
     assert record == Applied(subtask(3), workunit(3), version=1, staleness=0, weight=record.weight)
     assert record.weight == pytest.approx(0.1)
-    check(store, 1, folded(3))
+    check(store, 1, replayed(3))
 
 
 def test_several_at_once_are_one_at_a_time_to_the_last_bit(store: WeightStore, open_store: OpenStore) -> None:
@@ -114,7 +87,7 @@ def test_several_at_once_are_one_at_a_time_to_the_last_bit(store: WeightStore, o
     records += store.fold([fold(3)])
     records += open_store().fold([fold(4), fold(5)])
     assert [record.version for record in records] == [1, 2, 3, 4, 5, 6]
-    check(store, 6, folded(0, 1, 2, 3, 4, 5))
+    check(store, 6, replayed(0, 1, 2, 3, 4, 5))
 
 
 def test_nothing_to_fold_changes_nothing(store: WeightStore) -> None:
@@ -127,14 +100,14 @@ def test_the_same_result_twice_counts_once_and_keeps_its_record(store: WeightSto
     store.fold([fold(1)])
     assert store.fold([fold(0)]) == [first]
     assert open_store().fold([fold(0)]) == [first]
-    check(store, 2, folded(0, 1))
+    check(store, 2, replayed(0, 1))
 
 
 def test_the_same_result_twice_in_one_batch_counts_once(store: WeightStore) -> None:
     first, second, third = store.fold([fold(0), fold(0), fold(1)])
     assert first == second
     assert third.version == 2
-    check(store, 2, folded(0, 1))
+    check(store, 2, replayed(0, 1))
 
 
 def test_another_attempt_at_the_same_subtask_is_told_who_was_first(store: WeightStore) -> None:
@@ -143,53 +116,73 @@ def test_another_attempt_at_the_same_subtask_is_told_who_was_first(store: Weight
     assert late == first
     assert late.workunit == workunit(0, attempt=1)
     assert other.version == 2
-    check(store, 2, folded(0, 1))
+    check(store, 2, replayed(0, 1))
 
 
 def test_two_attempts_in_one_batch_count_once(store: WeightStore) -> None:
     records = store.fold([fold(0, attempt=1), fold(0, attempt=0)])
     assert [record.workunit for record in records] == [workunit(0, attempt=1)] * 2
-    check(store, 1, folded(0))
+    check(store, 1, replayed(0))
 
 
 def test_staleness_is_the_versions_made_since_the_base(store: WeightStore) -> None:
     seen: list[int] = []
 
     def watched(number: int, base_version: int) -> Fold:
-        def apply(server: Vector, staleness: int) -> float:
+        def note(w: Vector, staleness: int) -> float:
             seen.append(staleness)
             return 0.0
 
-        return Fold(subtask(number), workunit(number), base_version, apply)
+        return changing(subtask(number), note, base_version)
 
     records = store.fold([watched(0, 0), watched(1, 0), watched(2, 2)]) + store.fold([watched(3, 1)])
     assert [record.staleness for record in records] == seen == [0, 1, 0, 2]
 
 
 def test_the_weight_the_rule_gave_is_recorded(store: WeightStore) -> None:
-    (record,) = store.fold([Fold(subtask(0), workunit(0), 0, lambda server, staleness: 0.0625)])
+    (record,) = store.fold([changing(subtask(0), lambda w, staleness: 0.0625)])
     assert record.weight == 0.0625
 
 
-@pytest.mark.parametrize("size", [0, 1, 200_000])
+@pytest.mark.parametrize("size", [0, 1, BLOCK - 1, BLOCK, 3 * BLOCK + 1])
 def test_any_size_will_do(open_store: OpenStore, size: int) -> None:
     store = open_store(size=size)
     store.create(weights(0, size))
     store.fold([fold(0, size=size), fold(1, size=size)])
-    check(store, 2, folded(0, 1, size=size))
+    check(store, 2, replayed(0, 1, size=size))
     store.close()
 
 
 def test_a_rule_that_fails_in_the_middle_changes_nothing(store: WeightStore) -> None:
-    def broken(server: Vector, staleness: int) -> float:
-        server[: SIZE // 2] = np.nan
+    def broken(w: Vector, staleness: int) -> float:
+        w[: SIZE // 2] = np.nan
         raise FloatingPointError("a rule went wrong")
 
     with pytest.raises(FloatingPointError):
-        store.fold([fold(0), Fold(subtask(1), workunit(1), 0, broken)])
+        store.fold([fold(0), changing(subtask(1), broken)])
     check(store, 0, weights(0))
     assert [record.version for record in store.fold([fold(0), fold(1)])] == [1, 2]
-    check(store, 2, folded(0, 1))
+    check(store, 2, replayed(0, 1))
+
+
+def test_what_is_refused_when_it_has_been_read_changes_nothing_and_all_of_them_are_named(store: WeightStore) -> None:
+    store.fold([fold(0)])
+    batch = [fold(1), fold(2, refusal=Refusal.NOT_FINITE), fold(3), fold(4, refusal=Refusal.NORM_TOO_LARGE)]
+    with pytest.raises(Unfit) as caught:
+        store.fold(batch)
+    assert {name: refused.refusal for name, refused in caught.value.refused.items()} == {
+        workunit(2): Refusal.NOT_FINITE,
+        workunit(4): Refusal.NORM_TOO_LARGE,
+    }
+    check(store, 1, replayed(0))
+    assert [record.version for record in store.fold([batch[0], batch[2]])] == [2, 3]
+    check(store, 3, replayed(0, 1, 3))
+
+
+def test_what_is_in_the_weights_is_not_looked_at_again(store: WeightStore) -> None:
+    """Its server was killed before it said so; what the checks would say today does not matter."""
+    (first,) = store.fold([fold(0)])
+    assert store.fold([fold(0, refusal=Refusal.NORM_TOO_LARGE)]) == [first]
 
 
 # -- several processes
@@ -229,7 +222,7 @@ def test_two_processes_that_fold_at_once_lose_nothing_and_count_nothing_twice(
     records = store.fold([fold(number) for number in range(100)])
     assert sorted(record.version for record in records) == list(range(1, 101))
     order = [int(record.subtask[-3:]) for record in sorted(records, key=lambda record: record.version)]
-    check(store, 100, folded(*order))
+    check(store, 100, replayed(*order))
 
 
 def test_a_reader_never_sees_half_an_update(open_store: OpenStore) -> None:
@@ -241,12 +234,12 @@ def test_a_reader_never_sees_half_an_update(open_store: OpenStore) -> None:
     reader.start()
     begin.wait()
 
-    def add_one(server: Vector, staleness: int) -> float:
-        server += 1
+    def add_one(w: Vector, staleness: int) -> float:
+        w += 1
         return 1.0
 
     for number in range(300):
-        store.fold([Fold(subtask(number), workunit(number), 0, add_one)])
+        store.fold([changing(subtask(number), add_one)])
     seen = results.get(timeout=60)
     reader.join(60)
     assert reader.exitcode == 0

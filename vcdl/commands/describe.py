@@ -33,6 +33,7 @@ def describe(job_file: Path, overrides: Sequence[str] = (), as_json: bool = Fals
 
 
 def _lines(description: "Description") -> list[tuple[str, str]]:
+    from vcdl.job_errors import in_one_line
     from vcdl.wording import grouped, plural, size
 
     model, shards = description.model, description.shards
@@ -51,6 +52,7 @@ def _lines(description: "Description") -> list[tuple[str, str]]:
         *(("", f"{file.name:<14} {size(file.size_bytes)}") for file in description.downloads),
         ("upload", f"about {size(description.upload_bytes)} by a subtask"),
         *(("", f"{file.name:<14} {size(file.size_bytes)}") for file in description.uploads),
+        *((section, in_one_line(values)) for section, values in description.settings.items()),
     ]
 
 
@@ -61,5 +63,5 @@ def _lines(description: "Description") -> list[tuple[str, str]]:
 )
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(job_file: Path, overrides: tuple[str, ...], as_json: bool) -> ExitCode:
-    """Show a job's model, shards and files; needs no data."""
+    """Show a job's model, shards, files and settings; needs no data."""
     return describe(job_file, overrides, as_json)

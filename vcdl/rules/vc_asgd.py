@@ -1,39 +1,36 @@
 """VC-ASGD, Equation (1) of Atre, Jha, Rao (2021), *Distributed Deep Learning Using Volunteer Computing-Like Paradigm*."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-import numpy as np
-
+from vcdl.course import Ramp
 from vcdl.rules.base import Update
+from vcdl.rules.blocks import mix
 from vcdl.weights import Vector
-
-_BLOCK = 1 << 16
-"""Elements: 256 KiB of W, of C and of the product stay in the second-level cache, so memory is passed over once."""
 
 
 @dataclass(frozen=True)
 class VcAsgd:
-    """`W ← α·W + (1 − α)·C`; published settings: α = 0.7, 0.95, 0.999, or `var`, α_e = e / (e + 1).
+    """`W ← α·W + (1 − α)·C`; published settings: α = 0.7, 0.95, 0.999, or `var`, α_e = e / (e + 1) in epoch e.
 
-    A partial update counts by the fraction trained: 1 − α is multiplied with it.
+    Not published: an α that every update moves, from bold at the job's begin to careful at its end. A partial update counts by the
+    fraction trained: 1 − α is multiplied with it.
     """
 
-    alpha: float | None
-    """In [0, 1); None stands for `var`."""
+    needs_base: ClassVar[bool] = False
 
-    def client_weight(self, epoch: int, fraction: float) -> float:
-        """1 − α for an update of `epoch` (from 1) that trained `fraction` of its subtask."""
-        alpha = epoch / (epoch + 1) if self.alpha is None else self.alpha
-        return (1.0 - alpha) * fraction
+    alpha: float | Ramp | None
+    """In [0, 1]; None stands for `var`."""
+
+    def client_weight(self, update: Update) -> float:
+        """(1 − α) · fraction."""
+        if self.alpha is None:
+            alpha = update.epoch / (update.epoch + 1)
+        else:
+            alpha = self.alpha.at(update.number) if isinstance(self.alpha, Ramp) else self.alpha
+        return (1.0 - alpha) * update.fraction
 
     def apply(self, server: Vector, update: Update, out: Vector | None = None) -> float:
-        weight = self.client_weight(update.epoch, update.fraction)
-        keep, give = np.float32(1.0 - weight), np.float32(weight)
-        product = np.empty(min(_BLOCK, server.size), np.float32)
-        for start in range(0, server.size, _BLOCK):
-            new = (server if out is None else out)[start : start + _BLOCK]
-            p = product[: new.size]
-            np.multiply(update.weights[start : start + _BLOCK], give, out=p)
-            np.multiply(server[start : start + _BLOCK], keep, out=new)
-            np.add(new, p, out=new)
+        weight = self.client_weight(update)
+        mix(server, update.weights, weight, server if out is None else out)
         return weight

@@ -6,14 +6,14 @@ Every key is explained in docs/simulate.md.
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import yaml
-from pydantic import Field, PlainValidator, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from vcdl import job_values as kinds
-from vcdl.job import Section
 from vcdl.job_errors import Document, JobDumper, problems_of, read_document, replace_key, report
+from vcdl.job_section import Section
 from vcdl.run_folder import RunFolder
 from vcdl.whole_file import whole_file
 
@@ -24,18 +24,8 @@ FLEET_FILE = "fleet.yaml"
 _TIMEOUT_SUBTASKS = 10.0
 
 
-def _at_least(limit: float) -> PlainValidator:
-    def check(value: Any) -> float:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value) or value < limit:
-            raise kinds.expected(f"a number ≥ {limit:g}", value)
-        return float(value)
-
-    return PlainValidator(check)
-
-
 _Count = Annotated[int, kinds.whole(1)]
-_Seconds = Annotated[float, _at_least(0)]
+_Seconds = Annotated[float, kinds.at_least(0)]
 _AboveZero = Annotated[float, kinds.above_zero()]
 _Part = Annotated[float, kinds.fraction(zero=True, one=False)]
 
@@ -66,7 +56,7 @@ class Fleet(Section):
     """Virtual seconds of training a subtask, on average over its jitter, on a client of speed 1 that has one slot."""
     jitter: _Part = 0.3
     """Durations and latencies are drawn evenly from 1 − jitter to 1 + jitter of their mean."""
-    spread: Annotated[float, _at_least(1)] = 1.0
+    spread: Annotated[float, kinds.at_least(1)] = 1.0
     """The fastest client's speed by the slowest's; the others lie between at equal ratios, and the mean speed is 1."""
     sharing: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.0
     """Each further slot of a client adds this part of `subtask_s` to all of its subtasks: 0 for cores of their own, 1 for one core."""

@@ -14,7 +14,8 @@ from vcdl.client.train import train_workunit
 from vcdl.client.trainer import Trainer, TrainerCache, TrainerState
 from vcdl.errors import VcdlError
 from vcdl.grids.base import GaveUp, Outcome, Staged, Uploaded
-from vcdl.job import Job, ScheduleSettings, UpdateSettings
+from vcdl.job import Job, ScheduleSettings
+from vcdl.job_update import VcAsgdSettings
 from vcdl.run_folder import RunFolder, folder_error
 from vcdl.upload_folder import conclude_upload
 from vcdl.weights import Vector
@@ -23,9 +24,7 @@ from vcdl.workunit import INPUT_FILES, OUTPUT_FILE, Training
 
 def serial_job(job: Job) -> Job:
     """The job as serial training: an upload replaces the shared weights, and the next subtask starts from them."""
-    return job.model_copy(
-        update={"update": UpdateSettings(rule="vc_asgd", alpha=0.0), "schedule": ScheduleSettings(kind="rolling")}
-    )
+    return job.model_copy(update={"update": VcAsgdSettings(alpha=0.0), "schedule": ScheduleSettings(kind="rolling")})
 
 
 class SerialTraining:

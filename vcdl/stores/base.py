@@ -5,12 +5,15 @@ A backend supplies a transaction; what happens inside one is written here, once.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 
+from vcdl.checks.refusal import Refused
 from vcdl.errors import StoreError, StoreUnavailable
 from vcdl.weights import Vector
 
+BLOCK = 1 << 18
+"""Weights that are folded at a time, 1 MiB: W and an upload stay in the processor's cache, and what a call costs does not count."""
 _TRIES = 100
 """Of one fold that others keep overtaking. They take turns, so that a second try is rare and a third a stall."""
 
@@ -31,6 +34,35 @@ class Applied:
     weight: float
 
 
+class Change(ABC):
+    """An upload while it is folded in, block by block: whatever its size, nothing but a block of it need be in memory."""
+
+    @abstractmethod
+    def apply(self, w: Vector, begin: int, out: Vector) -> float:
+        """Fold into a block of W, the weights from number `begin` on, and write it to `out`, which may be `w`; returns the weight given.
+
+        Blocks come in order.
+        """
+
+    @property
+    def refused(self) -> Refused | None:
+        """After the last block: why the upload must not count, which shows only when all of it has been read."""
+        return None
+
+    def close(self) -> None:
+        """Let go of its file."""
+        return
+
+
+class Unfit(Exception):
+    """Uploads were refused while they were folded in: nothing was changed; fold again without them."""
+
+    def __init__(self, refused: Mapping[str, Refused]) -> None:
+        super().__init__(", ".join(f"{workunit}: {reason}" for workunit, reason in refused.items()))
+        self.refused = refused
+        """By workunit; all of this fold."""
+
+
 @dataclass(frozen=True)
 class Fold:
     """One upload that waits to be folded in."""
@@ -38,8 +70,8 @@ class Fold:
     subtask: str
     workunit: str
     base_version: int
-    apply: Callable[[Vector, int], float]
-    """(W, staleness) → weight given; changes W in place. Called again, on the newer W, when another server was first."""
+    begin: Callable[[int], Change]
+    """Its staleness → what it does to W. Called again, for a newer W, when another server was first."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +97,14 @@ class Transaction(ABC):
     @property
     @abstractmethod
     def vector(self) -> Vector:
-        """A working copy, read when it is first asked for: changed in place, visible to nobody before `commit`."""
+        """W, for reading only: as it was before the first block is taken, and as it was committed afterwards."""
+
+    @abstractmethod
+    def blocks(self) -> Iterator[tuple[int, Vector, Vector]]:
+        """W in blocks of at most BLOCK weights, in order: the number of the first weight, the block, and where its new values go.
+
+        They are visible to nobody before `commit`. At least one block, which is empty when W is.
+        """
 
     @abstractmethod
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
@@ -101,6 +140,10 @@ class WeightStore(ABC):
         """Begin a transaction; leaving it without a commit changes nothing."""
 
     @abstractmethod
+    def drop(self) -> None:
+        """Leave nothing of the job in the store: it is over and its weights are kept elsewhere. Again, when there is nothing."""
+
+    @abstractmethod
     def close(self) -> None:
         """Let go of files and connections."""
 
@@ -120,7 +163,8 @@ class WeightStore(ABC):
         """Fold uploads in, in order, between one read and one write; returns what is recorded for each, up to a `boundary`.
 
         A subtask that was folded in before, from this upload or from another attempt, is not applied again: its first record
-        is returned, and its `workunit` says whose it was. Raises StoreUnavailable when it is worth to wait and call again (what a
+        is returned, and its `workunit` says whose it was; it is not read either, and so never refused. Raises Unfit,
+        StoreUnavailable when it is worth to wait and call again (what a
         cut connection left undecided is then found out), StoreLost, StoreError.
         """
         for _ in range(_TRIES):
@@ -134,27 +178,59 @@ class WeightStore(ABC):
         )
 
 
+def block_bounds(size: int) -> Iterator[tuple[int, int]]:
+    """Begin and end of the blocks of a vector of `size` weights."""
+    for begin in range(0, max(1, size), BLOCK):
+        yield begin, min(size, begin + BLOCK)
+
+
 def _fold(transaction: Transaction, folds: Sequence[Fold], boundary: Boundary | None) -> list[Applied]:
     version = transaction.version
     known = dict(transaction.find([fold.subtask for fold in folds]))
-    fresh: list[Applied] = []
     results: list[str] = []
+    fresh: list[_Fresh] = []
     is_fresh = any(fold.subtask not in known for fold in folds)
     if is_fresh and boundary is not None and version % boundary.every == 0 and not boundary.kept(version):
         boundary.keep(version, transaction.vector)
-    for fold in folds:
-        results.append(fold.subtask)
-        if fold.subtask not in known:
+    with ExitStack() as opened:
+        for fold in folds:
+            results.append(fold.subtask)
+            if fold.subtask in known:
+                continue
             staleness = version - fold.base_version
-            weight = fold.apply(transaction.vector, staleness)
+            change = opened.enter_context(closing(fold.begin(staleness)))
             version += 1
-            known[fold.subtask] = Applied(fold.subtask, fold.workunit, version, staleness, weight)
-            fresh.append(known[fold.subtask])
+            fresh.append(_Fresh(change, Applied(fold.subtask, fold.workunit, version, staleness, 0.0)))
+            known[fold.subtask] = fresh[-1].record
             if boundary is not None and version % boundary.every == 0:
                 break
+        known |= {record.subtask: record for record in _apply(transaction, fresh)}
     if fresh:
-        made = transaction.commit(version, fresh)
-        known |= {record.subtask: replace(record, version=record.version + made - version) for record in fresh}
+        made = transaction.commit(version, [known[item.record.subtask] for item in fresh])
+        for item in fresh:
+            record = known[item.record.subtask]
+            known[record.subtask] = replace(record, version=record.version + made - version)
         if boundary is not None and made % boundary.every == 0:
             boundary.keep(made, transaction.vector)
     return [known[subtask] for subtask in results]
+
+
+@dataclass(frozen=True)
+class _Fresh:
+    """An upload that is folded in for the first time, and its record but for the weight."""
+
+    change: Change
+    record: Applied
+
+
+def _apply(transaction: Transaction, fresh: Sequence[_Fresh]) -> list[Applied]:
+    """Fold all of them into each block before the next one is taken; returns their records. Raises Unfit."""
+    weights = [0.0] * len(fresh)
+    if fresh:
+        for begin, w, out in transaction.blocks():
+            for number, item in enumerate(fresh):
+                weights[number] = item.change.apply(w if number == 0 else out, begin, out)
+    refused = {item.record.workunit: item.change.refused for item in fresh}
+    if unfit := {workunit: reason for workunit, reason in refused.items() if reason is not None}:
+        raise Unfit(unfit)
+    return [replace(item.record, weight=weight) for item, weight in zip(fresh, weights, strict=True)]

@@ -13,19 +13,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vcdl.rules import Update, VcAsgd
+from vcdl.checks import UploadCheck
+from vcdl.rules import VcAsgd
 from vcdl.stores.base import Fold, WeightStore
 from vcdl.stores.bench_naive import ALPHA, naive_mysql, naive_redis
 from vcdl.stores.open import open_store
 from vcdl.stores.private_servers import private_mariadb, private_redis
 from vcdl.stores.settings import Consistency, StoreSettings
-from vcdl.weights import Vector, read_weights, write_weights
+from vcdl.streamed_upload import StreamedUpload, UploadFacts
+from vcdl.weights import Layout, Variable, Vector, write_weights
 
 WAITING = 8
 """Results that one fold takes, where several wait."""
@@ -83,7 +86,7 @@ class StoreBench:
 
 
 class _Uploads:
-    """Files with weights as clients send them, each with a buffer of its own that is used again, as a long-lived server does.
+    """Files with weights as clients send them.
 
     They are taken in turn, because a result that has just come is never in the processor's cache.
     """
@@ -93,6 +96,8 @@ class _Uploads:
         self.paths = [folder / f"{index}.h5" for index in range(number)]
         self._buffers = [np.ones(params, np.float32) for _ in self.paths]
         self._taken = count()
+        self._layout = Layout((Variable("w", (params,), 0),))
+        self._check = UploadCheck("bench", self._layout, (1,), 1, params**0.5)
 
     def write(self) -> None:
         generator = np.random.default_rng(1)
@@ -111,12 +116,11 @@ class _Uploads:
         return [self._fold(next(self._taken), server) for _ in range(waiting)]
 
     def _fold(self, number: int, server: str) -> Fold:
-        index = number % len(self.paths)
-        weights, _ = read_weights(self.paths[index], self.params, self._buffers[index])
-        rule, subtask = VcAsgd(float(ALPHA)), f"{server}s{number}"
-        return Fold(
-            subtask, subtask, 0, lambda vector, staleness: rule.apply(vector, Update(weights, 1, staleness, 1, 1.0))
-        )
+        path, subtask = self.paths[number % len(self.paths)], f"{server}s{number}"
+        return Fold(subtask, subtask, 0, partial(self._begin, path))
+
+    def _begin(self, path: Path, staleness: int) -> StreamedUpload:
+        return StreamedUpload(path, self._layout, VcAsgd(float(ALPHA)), UploadFacts(1, staleness, 1, 1.0), self._check)
 
 
 def bench_store(params: int, rounds: int, say: Callable[[str], None]) -> StoreBench:

@@ -16,14 +16,16 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from vcdl.errors import StoreError
-from vcdl.stores.base import Applied, Transaction, WeightStore
+from vcdl.errors import StoreError, StoreUnavailable
+from vcdl.stores.base import Applied, Transaction, WeightStore, block_bounds
 from vcdl.weights import Vector
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""No room on the disk, in the user's quota, or in the largest file that the process may write."""
 
 
 class FileStore(WeightStore):
@@ -77,6 +79,17 @@ class FileStore(WeightStore):
             self._catch_up()
             yield _FileTransaction(self, self._version)
 
+    def drop(self) -> None:
+        self.close()
+        try:
+            # The log first: without it there is no store, whatever else a kill leaves.
+            for path in (self._log_file, self._weights_file, self._folder / "lock"):
+                path.unlink(missing_ok=True)
+            if self._folder.exists():
+                self._folder.rmdir()
+        except OSError as error:
+            raise self._cannot("remove", error) from error
+
     def close(self) -> None:
         self._slots = None
 
@@ -84,12 +97,17 @@ class FileStore(WeightStore):
         """What is recorded for subtasks, as of the last transaction."""
         return {subtask: self._applied[subtask] for subtask in subtasks if subtask in self._applied}
 
-    def working_copy(self) -> Vector:
-        """The newest weights, copied into the slot that nobody reads."""
+    def newest(self) -> Vector:
+        """The newest weights, mapped: they change under a reader who is not in a transaction."""
+        newest: Vector = self._mapped()[self._slot]
+        return newest
+
+    def blocks(self) -> Iterator[tuple[int, Vector, Vector]]:
+        """The newest weights, and beside them the slot that nobody reads."""
         slots = self._mapped()
-        working: Vector = slots[1 - self._slot]
-        np.copyto(working, slots[self._slot])
-        return working
+        newest, working = slots[self._slot], slots[1 - self._slot]
+        for begin, end in block_bounds(self._size):
+            yield begin, newest[begin:end], working[begin:end]
 
     def append(self, version: int, applied: Sequence[Applied]) -> None:
         """Commit the working slot. Raises StoreError, with the log as it was."""
@@ -107,7 +125,8 @@ class FileStore(WeightStore):
                     raise
         except OSError as error:
             raise self._cannot("commit to", error) from error
-        self._catch_up()
+        self._take_in(version, 1 - self._slot, applied)
+        self._end += len(line)
 
     def _catch_up(self) -> None:
         """Take in the commits that this or another process has appended since the last look."""
@@ -129,15 +148,16 @@ class FileStore(WeightStore):
                     )
                 break
             commit = json.loads(body)
-            self._version, self._slot = commit["version"], commit["slot"]
-            for fields in commit["applied"]:
-                record = Applied(**fields)
-                self._applied[record.subtask] = record
+            self._take_in(commit["version"], commit["slot"], [Applied(**fields) for fields in commit["applied"]])
             self._end += len(line)
         if self._version < 0:
             raise StoreError(
                 f"the weight store {self._folder.name} has no valid commit: start the job anew in another folder"
             )
+
+    def _take_in(self, version: int, slot: int, applied: Sequence[Applied]) -> None:
+        self._version, self._slot = version, slot
+        self._applied |= {record.subtask: record for record in applied}
 
     def _mapped(self) -> Vector:
         if self._slots is None:
@@ -166,6 +186,10 @@ class FileStore(WeightStore):
             os.close(descriptor)
 
     def _cannot(self, verb: str, error: OSError) -> StoreError:
+        if error.errno in _FULL:
+            return StoreUnavailable(
+                f"cannot {verb} the weight store in {self._folder}: {error.strerror or error}; make room on its disk"
+            )
         return StoreError(
             f"cannot {verb} the weight store in {self._folder}: {error.strerror or error}; "
             "check the disk's free space and the folder's rights, then `vcdl resume`"
@@ -177,9 +201,12 @@ class _FileTransaction(Transaction):
         self.version = version
         self._store = store
 
-    @cached_property
+    @property
     def vector(self) -> Vector:
-        return self._store.working_copy()
+        return self._store.newest()
+
+    def blocks(self) -> Iterator[tuple[int, Vector, Vector]]:
+        return self._store.blocks()
 
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
         return self._store.find(subtasks)

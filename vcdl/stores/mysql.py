@@ -56,8 +56,8 @@ _ANSWER_S = 120
 """Of one statement: longer than a turn is waited for (innodb_lock_wait_timeout, 50 s), and than a large COMMIT takes."""
 
 _LOGIN = {ER.ACCESS_DENIED_ERROR, ER.DBACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, 1698}
-_FULL = {1021, ER.RECORD_FILE_FULL, 1026, 1030, 1034}
-"""A full disk shows itself as several errors of the engine."""
+_FULL = {3, 20, 28, 1021, 1026, 1030, 1034, ER.RECORD_FILE_FULL}
+"""A full disk shows itself as errors of a file (EE_WRITE, EE_DISK_FULL, ENOSPC) or of the engine (ER_DISK_FULL, ER_ERROR_ON_WRITE, …)."""
 _AWAY = {
     CR.CONNECTION_ERROR, CR.CONN_HOST_ERROR, CR.UNKNOWN_HOST, CR.SERVER_GONE_ERROR, CR.SERVER_LOST, CR.SERVER_LOST_EXTENDED,
     ER.CON_COUNT_ERROR, ER.SERVER_SHUTDOWN, ER.LOCK_WAIT_TIMEOUT, ER.QUERY_INTERRUPTED, 1290, 1836, 1927, 4031,
@@ -81,6 +81,16 @@ class MysqlStore(ServerStore):
     def restore(self, version: int, vector: Vector, applied: Sequence[Applied]) -> bool:
         self._make_tables()
         return super().restore(version, vector, applied)
+
+    def drop(self) -> None:
+        try:
+            with self._turn():
+                for table in ("vcdl_head", "vcdl_chunk", "vcdl_applied"):
+                    self._execute(f"DELETE FROM {table} WHERE job = %s", self._job)
+                with self._translated():
+                    self._connection.commit()
+        except _NoTable:
+            return
 
     def close(self) -> None:
         if self._connection is not None:

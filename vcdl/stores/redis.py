@@ -90,6 +90,13 @@ return redis.call('HGETALL', KEYS[2])
 # KEYS: turn. ARGV: whose it is.
 _LEAVE_TURN = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
 
+# KEYS: head, applied, turn. ARGV: prefix of chunk keys. What a writer has not committed expires by itself.
+_DROP = """
+local head = redis.call('HMGET', KEYS[1], 'generation', 'chunks')
+for i = 0, tonumber(head[2] or '0') - 1 do redis.call('UNLINK', ARGV[1] .. head[1] .. ':' .. i) end
+redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3])
+"""
+
 
 class RedisStore(ServerStore):
     """Versioned weights in Redis; any number of processes may use it at once."""
@@ -106,6 +113,11 @@ class RedisStore(ServerStore):
         self._replace_script = self._redis.register_script(_REPLACE)
         self._take_turn_script = self._redis.register_script(_TAKE_TURN)
         self._leave_turn_script = self._redis.register_script(_LEAVE_TURN)
+        self._drop_script = self._redis.register_script(_DROP)
+
+    def drop(self) -> None:
+        with self._translated():
+            self._drop_script(keys=[self._key(name) for name in ("head", "applied", "turn")], args=[self._prefix])
 
     def close(self) -> None:
         self._redis.close()

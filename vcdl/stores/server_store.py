@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from vcdl.errors import StoreError, StoreLost
-from vcdl.stores.base import Applied, Conflict, Transaction, WeightStore
+from vcdl.stores.base import Applied, Conflict, Transaction, WeightStore, block_bounds
 from vcdl.stores.chunks import CHUNK_BYTES
 from vcdl.stores.settings import Consistency, StoreSettings
 from vcdl.weights import Vector
@@ -201,6 +201,11 @@ class _ServerTransaction(Transaction):
         if self._vector is None:
             self._vector = self._store.working_copy(self._head)
         return self._vector
+
+    def blocks(self) -> Iterator[tuple[int, Vector, Vector]]:
+        vector = self.vector
+        for begin, end in block_bounds(vector.size):
+            yield begin, vector[begin:end], vector[begin:end]
 
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
         return self._store.find(subtasks)

@@ -1,0 +1,74 @@
+"""A small job under every rule, with real training: it ends, and its journal and uploads give the same weights again."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.vcdl_process import applied
+from vcdl.coordinator import StopReason
+from vcdl.job import Job, load_frozen_job, save_job
+from vcdl.models import initial_weights
+from vcdl.onlooker import Onlooker
+from vcdl.rules import Update
+from vcdl.rules.of_job import rule_of
+from vcdl.run_folder import RunFolder
+from vcdl.simulate.fleet import Fleet
+from vcdl.simulate.serial import SerialTraining
+from vcdl.simulate.virtual_run import VirtualRun
+from vcdl.weights import read_weights
+from vcdl.workunit import WorkunitName
+
+SHARDS = 6
+FLEET = Fleet(clients=3, slots=1, spread=4.0, subtask_s=10.0)
+
+
+def job(update: Any) -> Job:
+    return Job.model_validate(
+        {
+            "name": "small",
+            "model": {"builtin": {"name": "mlp", "units": [8]}},
+            "data": {"dataset": "digits", "shards": SHARDS, "validation": 0.2},
+            "training": {"learning_rate": {"peak": 0.01, "schedule": "cosine", "warm_up": 0.3, "floor": 0.1}},
+            "update": update,
+            "stop": {"epochs": 1},
+            "validate": {"every": "epoch", "samples": 100},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        "vc_asgd",
+        {"rule": "vc_asgd", "alpha": {"from": 0.3, "to": 0.9}},
+        "easgd",
+        {"rule": "fedasync", "staleness": "constant"},
+        {"rule": "fedasync", "staleness": "polynomial"},
+        {"rule": "fedasync", "staleness": {"name": "hinge", "free": 0}},
+        "downpour",
+        {"rule": "dc_asgd", "compensation": 100.0},
+    ],
+    ids=str,
+)
+def test_a_job_ends_and_can_be_folded_again(update: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = RunFolder(tmp_path)
+    folder.create()
+    folder.kept_uploads.mkdir()
+    monkeypatch.setattr("vcdl.work_generator.discard_kept_uploads", lambda *_: None)
+    save_job(job(update), folder.job_file)
+
+    assert VirtualRun(folder, FLEET, SerialTraining(folder), Onlooker()).run() == StopReason.EPOCHS
+
+    rule, weights = rule_of(load_frozen_job(folder.job_file)), [initial_weights(folder.model_file.read_text(), 1)]
+    updates = sorted(applied(tmp_path), key=lambda row: row.version)
+    for row in updates:
+        client, _ = read_weights(folder.kept_upload(row.version, row.workunit), weights[0].size)
+        facts = (WorkunitName.parse(row.workunit).epoch, row.staleness, row.samples, row.fraction, row.version)
+        weights.append(weights[-1].copy())
+        weight = rule.apply(weights[-1], Update(client, *facts, weights[row.base_version]))
+        assert weight == row.weight, "as the journal has it"
+    assert len(updates) == SHARDS
+    assert max(row.staleness for row in updates) > 0, "or the rules are not told apart"
+    last, _ = read_weights(folder.snapshot(SHARDS), weights[0].size)
+    assert last.tobytes() == weights[-1].tobytes()

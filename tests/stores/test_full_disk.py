@@ -1,0 +1,90 @@
+"""Servers whose disk is full: they are waited for, and go on by themselves when there is room again."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.store_folds import fold, replayed, weights
+from tests.store_servers import start_mariadb, start_redis
+from tests.stores.conftest import Service, _service, retried
+from vcdl.errors import StoreUnavailable
+from vcdl.stores import WeightStore
+
+_FOLDS = 3000
+_SIZE = 100_000
+
+
+@pytest.fixture
+def disk() -> Iterator[Path]:
+    """A disk of 256 MiB."""
+    with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
+        mount = ["mount", "-t", "tmpfs", "-o", "size=256m", "tmpfs", folder]
+        if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+            pytest.skip("only root may mount a disk")
+        yield Path(folder)
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Leave no room; returns the file to remove."""
+    filler = disk / "filler"
+    with filler.open("wb") as file:
+        file.write(bytes(max(0, shutil.disk_usage(disk).free - (64 << 10))))
+    return filler
+
+
+def created(service: Service) -> WeightStore:
+    store = service.open(size=_SIZE)
+    store.create(weights(0, _SIZE))
+    return store
+
+
+def until_refused(store: WeightStore, begin: int) -> tuple[int, str]:
+    """Fold until the server has no room; returns how many were folded, and what was said."""
+    for number in range(begin, _FOLDS):
+        try:
+            store.fold([fold(number, size=_SIZE)])
+        except StoreUnavailable as error:
+            return number, str(error)
+    pytest.fail("the disk never was full")
+
+
+def goes_on(service: Service, store: WeightStore, filler: Path, folded: int) -> None:
+    """Nothing is lost, and it goes on once the filler is gone, with nobody's help."""
+    assert store.read()[1].tobytes() == replayed(*range(folded), size=_SIZE).tobytes()
+    with pytest.raises(StoreUnavailable):
+        store.fold([fold(folded, size=_SIZE)])
+    filler.unlink()
+    assert retried(lambda: store.fold([fold(folded, size=_SIZE)]))[0].version == folded + 1
+    assert service.open(size=_SIZE).read()[1].tobytes() == replayed(*range(folded + 1), size=_SIZE).tobytes()
+
+
+def test_a_redis_that_cannot_write_its_append_only_file(disk: Path) -> None:
+    with start_redis(disk, "--appendonly", "yes", "--auto-aof-rewrite-percentage", "0") as server:
+        service = _service("redis", server.url)
+        store = created(service)
+        store.fold([fold(0, size=_SIZE)])
+        filler = fill(disk)
+        folded, said = until_refused(store, 1)
+        assert "takes no writes now" in said
+        assert "MISCONF" in said
+        goes_on(service, store, filler, folded)
+
+
+def test_a_mariadb_that_cannot_make_its_files_larger(disk: Path) -> None:
+    with start_mariadb(disk) as server:
+        service = _service("mysql", server.url)
+        store = created(service)
+        store.fold([fold(0, size=_SIZE)])
+        filler = fill(disk)
+        begin = time.monotonic()
+        folded, said = until_refused(store, 1)
+        assert "is the disk of the server full?" in said, said
+        print(f"refused after {folded} folds and {time.monotonic() - begin:.1f} s: {said}")
+        goes_on(service, store, filler, folded)

@@ -1,0 +1,178 @@
+"""What a store on a server promises whatever happens to the server: killed, emptied, used by others at the same time."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.store_folds import changing, fold, interrupted, replayed, weights
+from tests.store_servers import SIZE
+from tests.stores.conftest import Service, retried
+from vcdl.errors import StoreError, StoreLost, StoreUnavailable
+from vcdl.stores.private_servers import PrivateServer
+from vcdl.weights import Vector
+
+OwnService = tuple[Service, PrivateServer]
+
+
+# -- chunks
+
+
+@pytest.mark.parametrize("chunk_bytes", [4, 396, 400, 2000, 3996, 4000, 4004])
+def test_a_vector_comes_back_whole_wherever_its_chunks_end(service: Service, job: str, chunk_bytes: int) -> None:
+    store = service.created(job, chunk_bytes=chunk_bytes)
+    store.fold([fold(1), fold(2)])
+    assert service.open(job).read()[1].tobytes() == replayed(1, 2).tobytes()
+
+
+def test_a_damaged_chunk_is_said(service: Service, job: str) -> None:
+    service.created(job)
+    service.damage(job)
+    with pytest.raises(StoreError, match=r"chunk 0 of job .* is damaged"):
+        service.open(job).read()
+
+
+def test_a_model_of_another_size_is_refused(service: Service, job: str) -> None:
+    service.created(job)
+    with pytest.raises(StoreError, match=f"holds {SIZE} weights .* needs 5"):
+        service.open(job, size=5).read()
+
+
+# -- the server goes away
+
+
+def test_killed_between_read_and_write_it_is_waited_for_and_the_fold_counts_once(own_service: OwnService) -> None:
+    service, server = own_service
+    store = service.created(chunk_bytes=400)
+    store.fold([fold(1)])
+    with pytest.raises(StoreUnavailable, match="cannot be reached"):
+        store.fold([interrupted(server.kill, 2)])
+    with pytest.raises(StoreUnavailable):
+        store.version()
+    server.start()
+    assert retried(lambda: store.fold([fold(2)]))[0].version == 2
+    assert store.read()[1].tobytes() == replayed(1, 2).tobytes()
+
+
+def test_killed_at_random_moments_it_loses_no_update_and_counts_none_twice(own_service: OwnService) -> None:
+    service, server = own_service
+    store = service.created(chunk_bytes=400)
+
+    def kill_now_and_then() -> None:
+        for _ in range(4 if service.name == "mysql" else 10):
+            time.sleep(0.15)
+            server.kill()
+            server.start()
+
+    killer = threading.Thread(target=kill_now_and_then)
+    killer.start()
+    versions: list[int] = []
+    while killer.is_alive():
+        versions.append(retried(lambda: store.fold([fold(len(versions))]))[0].version)
+    killer.join()
+    assert versions == list(range(1, len(versions) + 1))
+    assert store.read()[1].tobytes() == replayed(*range(len(versions))).tobytes()
+
+
+def test_weights_that_are_gone_are_told_from_a_server_that_is_away_and_restored(own_service: OwnService) -> None:
+    service, _ = own_service
+    store, other = service.created(chunk_bytes=400), service.open()
+    records = store.fold([fold(1), fold(2)])
+    version, snapshot = store.read()
+    store.fold([fold(3)])
+    assert other.version() == 3
+    service.forget()
+    with pytest.raises(StoreLost, match="restore the newest snapshot"):
+        store.fold([fold(4)])
+    assert store.restore(version, snapshot, records)
+    assert not other.restore(version, weights(9), ()), "the first one's stands"
+    assert [record.version for record in other.fold([fold(1), fold(3), fold(4)])] == [1, 3, 4]
+    assert store.read()[1].tobytes() == replayed(1, 2, 3, 4).tobytes()
+
+
+# -- logins
+
+
+def test_a_refused_login_says_what_to_do_and_never_the_password(service: Service, job: str) -> None:
+    for user in ("nobody", "vcdl"):
+        url = service.url.replace("vcdl@", "").replace("://", f"://{user}:wrong-secret@")
+        with pytest.raises(StoreError, match="VCDL_STORE_PASSWORD") as caught:
+            service.open(job, url).version()
+        assert not isinstance(caught.value, StoreUnavailable), "no use to wait"
+        assert "secret" not in str(caught.value)
+        assert caught.value.__cause__ is None
+
+
+# -- several servers
+
+
+def test_a_strong_server_waits_for_its_turn(service: Service, job: str) -> None:
+    store, other = service.created(job), service.open(job)
+    happened: list[str] = []
+
+    def slow(w: Vector, staleness: int) -> float:
+        happened.append("slow begins")
+        time.sleep(0.3)
+        happened.append("slow ends")
+        return 0.0
+
+    thread = threading.Thread(target=lambda: store.fold([changing("slow", slow)]))
+    thread.start()
+    while not happened:
+        time.sleep(0.01)
+    assert service.open(job).read()[0] == 0, "a reader does not wait"
+    other.fold([interrupted(lambda: happened.append("quick"), 1)])
+    thread.join()
+    assert happened == ["slow begins", "slow ends", "quick"], "nothing is folded in vain"
+
+
+def test_eventual_overwrites_and_counts_what_is_lost(service: Service, job: str) -> None:
+    store, other = (service.open(job, consistency="eventual", chunk_bytes=400) for _ in range(2))
+    store.create(weights(0))
+    (record,) = store.fold([interrupted(once(lambda: other.fold([fold(2)])), 1)])
+    assert record.version == 2, "versions are never given twice"
+    assert store.read()[1].tobytes() == replayed(1).tobytes(), "2 is overwritten"
+    assert store.lost_updates() == other.lost_updates() == 1
+    assert store.fold([fold(1), fold(2)])[0].version == 2
+    other.fold([fold(3), fold(4)])
+    (record,) = store.fold([interrupted(once(lambda: other.fold([fold(6)])), 5)])
+    assert record.version == 6
+    assert store.lost_updates() == 2
+    assert store.read()[1].tobytes() == replayed(1, 3, 4, 5).tobytes()
+
+
+def test_eventual_counts_no_result_twice(service: Service, job: str) -> None:
+    store, other = (service.open(job, consistency="eventual") for _ in range(2))
+    store.create(weights(0))
+    (record,) = store.fold([interrupted(once(lambda: other.fold([fold(1)])), 1)])
+    assert record.version == 1, "the other had the same result, and was first"
+    assert store.read()[1].tobytes() == replayed(1).tobytes()
+    assert store.lost_updates() == 0
+
+
+def once(call: Callable[[], object]) -> Callable[[], None]:
+    """`call`, and nothing when it is called again."""
+    calls = [call]
+
+    def first() -> None:
+        if calls:
+            calls.pop()()
+
+    return first
+
+
+# -- the job is over
+
+
+def test_a_dropped_job_leaves_nothing_and_others_alone(service: Service, job: str) -> None:
+    store, neighbour = service.created(job, chunk_bytes=400), service.created(f"{job}-2")
+    store.fold([fold(1), fold(2)])
+    assert service.left(job) > 10
+    store.drop()
+    assert service.left(job) == 0
+    store.drop()  # killed after the first time, it is done again
+    with pytest.raises(StoreLost):
+        store.version()
+    assert neighbour.read()[1].tobytes() == replayed().tobytes()
+    assert service.created(job).version() == 0, "the name can be used again"

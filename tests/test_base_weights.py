@@ -1,0 +1,133 @@
+"""A store that forgets, under a rule that needs the weights each client started from: they are there when updates are folded again."""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.memory_grid import MemoryGrid
+from tests.served_run import ServedRun, noise
+from tests.store_servers import start_redis
+from tests.stores.conftest import redis_client
+from vcdl.coordinator import Coordinator
+from vcdl.errors import StoreError
+from vcdl.journal import Journal
+from vcdl.parameter_server import ServerParts
+from vcdl.plan import EVERY_EPOCH, Plan
+from vcdl.rules import Update
+from vcdl.rules.of_job import rule_of
+from vcdl.upload_folder import UploadFolder
+from vcdl.weights import Vector
+from vcdl.work_generator import WorkGenerator
+from vcdl.workunit import WorkunitName
+
+WEIGHTS = 1000
+SHARDS = 6
+RULES = ["downpour", "dc_asgd", "fedasync", {"alpha": {"from": 0.2, "to": 0.9}}]
+
+
+@pytest.fixture(scope="module")
+def redis_url() -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="vcdl-") as folder, start_redis(Path(folder)) as redis:
+        yield redis.url
+
+
+class Life:
+    """A run over Redis whose clients a test plays; all that it made is remembered."""
+
+    def __init__(self, path: Path, redis_url: str, update: object) -> None:
+        run = ServedRun.new(path, noise(0, WEIGHTS), redis_url)
+        settings = run.job.model_dump(by_alias=True, exclude_none=True)
+        settings["data"] = {"dataset": "digits", "shards": SHARDS}
+        self.job = type(run.job).model_validate({**settings, "update": update})
+        self.run = replace(run, job=self.job)
+        self.folder, self.journal = run.folder, Journal.at(run.folder.journal_file)
+        self.parts = self.served()
+        self.grid = MemoryGrid(self.folder.uploads, run.prepared.layout.fingerprint, wanted=3)
+        shards = tuple(self.folder.shard(number) for number in range(SHARDS))
+        coordinator = Coordinator(Plan.of(self.job, has_test=False))
+        self.generator = WorkGenerator(
+            self.job.name, 1, run.prepared.training(self.job), shards, self.folder, coordinator, self.journal,
+            self.parts.snapshots, self.grid,
+        )  # fmt: skip
+        self.made: list[Vector] = [run.initial]
+
+    def served(self) -> ServerParts:
+        results = UploadFolder(self.folder)
+        return ServerParts.of(self.folder, self.job, self.run.prepared, self.journal, results, EVERY_EPOCH)
+
+    def go_on(self, updates: int) -> None:
+        """Each from the client that waits longest, or that began last."""
+        for _ in range(updates):
+            self.generator.run_once(0.0)
+            number = len(self.made)
+            workunit = self.grid.running[-(number % 2)]
+            name, client = WorkunitName.parse(workunit), noise(number, WEIGHTS)
+            self.grid.bring(workunit, client)
+            self.parts.assimilator.run_once()
+            self.grid.submitted.pop(workunit)
+            self.grid.outcomes.pop(workunit)
+            weights = self.made[-1].copy()
+            staleness = number - 1 - name.base_version
+            base = self.made[name.base_version]
+            rule_of(self.job).apply(weights, Update(client, name.epoch, staleness, 10, 1.0, number, base))
+            self.made.append(weights)
+        self.generator.run_once(0.0)
+
+    def snapshots(self) -> set[int]:
+        return {int(path.stem[-6:]) for path in self.folder.snapshots.glob("params_v*.h5")}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Its name is that of the run in the store."""
+    return tmp_path / tmp_path.name
+
+
+def begun(path: Path, redis_url: str, update: object) -> Life:
+    """In its second epoch; the last updates are in no snapshot, and what their clients started from is of no other use."""
+    life = Life(path, redis_url, update)
+    life.go_on(SHARDS + 2)
+    life.grid.wanted = 0
+    life.go_on(3)
+    assert list(life.generator.coordinator.closed) == [1]
+    return life
+
+
+@pytest.mark.parametrize("update", RULES, ids=str)
+def test_weights_are_restored_to_the_last_bit(path: Path, redis_url: str, update: object) -> None:
+    life = begun(path, redis_url, update)
+    redis_client(redis_url).flushall()
+    assert life.served().restore() == 3
+    version, weights = life.parts.store.read()
+    assert version == SHARDS + 5
+    np.testing.assert_array_equal(weights, life.made[-1])
+
+
+def test_what_clients_started_from_is_kept_until_an_epoch_covers_it(path: Path, redis_url: str) -> None:
+    life = begun(path, redis_url, "downpour")
+    coordinator = life.generator.coordinator
+    assert life.snapshots() >= coordinator.versions_to_fold_again_with
+    assert coordinator.versions_to_fold_again_with - coordinator.versions_in_use, "or this test shows nothing"
+    life.grid.wanted = 3
+    life.go_on(2 * SHARDS - len(life.made) + 1)
+    assert list(coordinator.closed) == [1, 2]
+    assert life.snapshots() <= coordinator.versions_in_use | coordinator.versions_to_fold_again_with
+    assert min(coordinator.versions_to_fold_again_with, default=SHARDS) >= SHARDS
+
+
+def test_a_rule_that_needs_no_base_keeps_none(path: Path, redis_url: str) -> None:
+    life = begun(path, redis_url, {"alpha": 0.9})
+    assert life.snapshots() <= life.generator.coordinator.versions_in_use
+
+
+def test_a_base_that_is_gone_is_named(path: Path, redis_url: str) -> None:
+    life = begun(path, redis_url, "downpour")
+    redis_client(redis_url).flushall()
+    for version in life.snapshots() - {max(life.snapshots())}:
+        life.folder.snapshot(version).unlink()
+    with pytest.raises(StoreError, match=r"the weights that it started from, version \d+, are not kept any more"):
+        life.served().restore()

@@ -1,0 +1,66 @@
+"""The section `training` of a job file."""
+
+from typing import Annotated
+
+from pydantic import ValidationInfo, field_validator
+
+from vcdl import job_values as kinds
+from vcdl.course import STEADY, RateCourse, RateShape
+from vcdl.job_section import SECTION_AS_YAML, Section, plain_or_section
+from vcdl.workunit import Named
+
+_Count = Annotated[int, kinds.whole(1)]
+_AboveZero = Annotated[float, kinds.above_zero()]
+_Named = Annotated[Named, kinds.NAMED, kinds.NAMED_AS_YAML]
+_Rate = kinds.above_zero(also="{peak: …}")
+
+
+class LearningRateSettings(Section):
+    """`learning_rate: {peak: …}`: the rate over the whole job, told to each subtask by its place in it."""
+
+    peak: _AboveZero
+    schedule: Annotated[RateShape, kinds.one_of(RateShape)] = "constant"
+    """After the warm-up."""
+    warm_up: Annotated[float, kinds.fraction(zero=True, one=False)] = 0.0
+    """Share of the job's subtasks."""
+    floor: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.0
+    """Of the peak, at the job's end."""
+
+    @field_validator("floor")
+    @classmethod
+    def _is_used(cls, floor: float, info: ValidationInfo) -> float:
+        if floor and info.data.get("schedule") == "constant":
+            raise ValueError("is used with `schedule: linear` or `cosine` only; remove it, or set the schedule")
+        return floor
+
+
+class TrainingSettings(Section):
+    """What a client does with a shard."""
+
+    optimizer: _Named = Named("adam")
+    learning_rate: Annotated[
+        float | LearningRateSettings, plain_or_section(_Rate, LearningRateSettings), SECTION_AS_YAML
+    ] = 0.001
+    batch_size: _Count = 32
+    local_epochs: _Count = 1
+    loss: _Named = Named("sparse_categorical_crossentropy")
+    metrics: tuple[_Named, ...] = (Named("accuracy"),)
+
+    @field_validator("optimizer")
+    @classmethod
+    def _leaves_the_rate(cls, optimizer: Named) -> Named:
+        return kinds.refuse_argument(optimizer, "learning_rate", "belongs into training > learning_rate; move it there")
+
+    @property
+    def peak_rate(self) -> float:
+        """The highest learning rate of the job."""
+        rate = self.learning_rate
+        return rate.peak if isinstance(rate, LearningRateSettings) else rate
+
+    @property
+    def rate_course(self) -> RateCourse:
+        """What part of it a subtask gets, by its place in the job."""
+        rate = self.learning_rate
+        if isinstance(rate, LearningRateSettings):
+            return RateCourse(rate.schedule, rate.warm_up, rate.floor)
+        return STEADY
