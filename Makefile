@@ -10,7 +10,7 @@ demo: $(VENV)/installed
 	$(BIN)/vcdl run examples/fashion_mnist.yaml
 
 test: $(VENV)/installed-dev check
-	$(BIN)/python -m pytest -m "not soak"
+	$(BIN)/python -m pytest -m "not soak" -n 3 --dist loadfile
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff check .
