@@ -10,7 +10,8 @@ import pytest
 
 from tests.recorded_run import FIRST_SESSION, WHOLE_RUN, recorded
 from vcdl.errors import RunFolderError
-from vcdl.events import EpochClosed, RunStarted, VersionEvaluated
+from vcdl.events import EpochClosed, Event, RunStarted, StopDecided, VersionEvaluated
+from vcdl.journal import replay
 from vcdl.report import Report
 from vcdl.summary import summary_of, write_summary
 
@@ -97,3 +98,9 @@ def test_when_it_cannot_be_written_the_old_one_stands(tmp_path: Path) -> None:
 def test_the_documents_example_has_the_documented_keys() -> None:
     example = json.loads(re.findall(r"```json\n(.*?)```", DOCUMENT, flags=re.DOTALL)[0])
     assert set(flat(example)) == set(documented())
+
+
+def test_updates_that_were_overwritten_are_those_of_the_last_word() -> None:
+    events: list[Event] = [RunStarted(resumed=False), EpochClosed(1, 4, lost=1), EpochClosed(2, 9, lost=3)]
+    assert summary_of("demo", Report.of(replay(events)))["updates_lost"] == 3
+    assert summary_of("demo", Report.of(replay([*events, StopDecided("epochs", 11, lost=4)])))["updates_lost"] == 4

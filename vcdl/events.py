@@ -198,6 +198,8 @@ class EpochClosed:
     kind: ClassVar[str] = "epoch_closed"
     epoch: int
     version: int
+    lost: int = 0
+    """Updates that were overwritten since the job began: in an `eventual` store only."""
 
     @property
     def key(self) -> str:
@@ -211,6 +213,8 @@ class StopDecided:
     kind: ClassVar[str] = "stop_decided"
     reason: str
     version: int
+    lost: int = 0
+    """As in EpochClosed."""
 
     @property
     def key(self) -> None:

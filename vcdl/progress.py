@@ -94,6 +94,12 @@ def count_words(report: Report) -> str:
     )
 
 
+def lost_words(report: Report) -> str:
+    """`3 of 160 updates, 1.9 %: the store is eventual`."""
+    applied = len(report.updates)
+    return f"{grouped(report.lost)} of {grouped(applied)} updates, {100 * report.lost / max(1, applied):.1f} %: the store is eventual"
+
+
 def left_words(goal: Goal, report: Report, now_s: float) -> str:
     """`about 12 min 40 s`, if all epochs are run."""
     left_s = seconds_left(goal, report, now_s)

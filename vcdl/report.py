@@ -78,6 +78,8 @@ class Report:
     failed: int = 0
     refused: int = 0
     superseded: int = 0
+    lost: int = 0
+    """Of the applied updates, those that another server had overwritten when the last epoch was closed."""
     samples_trained: int = 0
     bytes_down: int = 0
     bytes_up: int = 0
@@ -142,6 +144,7 @@ class Report:
                 self.bytes_up += event.bytes_up
             case EpochClosed():
                 self.closed[event.epoch] = Timed(time_s, self.wall_s, event)
+                self.lost = event.lost
             case EvaluationWanted():
                 if event.split == VALIDATION:
                     self._wanted.setdefault(event.epoch, set()).add(event.version)
@@ -149,6 +152,7 @@ class Report:
                 self.evaluations.append(Timed(time_s, self.wall_s, event))
             case StopDecided():
                 self.stop = event
+                self.lost = event.lost
             case RunFinished():
                 self.finished = True
             case RunReopened():

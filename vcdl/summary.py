@@ -20,6 +20,7 @@ def summary_of(job: str, report: Report) -> dict[str, Any]:
         "stop_reason": report.stop.reason if report.stop else None,
         "epochs": len(epochs),
         "updates_applied": len(report.updates),
+        "updates_lost": report.lost,
         "workunits": {
             "created": report.created,
             "applied": len(report.updates),

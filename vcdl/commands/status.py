@@ -72,6 +72,8 @@ def _figures(goal: "Goal", report: "Report", now_s: float | None) -> dict[str, s
         "staleness": progress.staleness_words(report),
         "running for": duration(report.wall_s if now_s is None else report.wall_s_at(now_s)),
     }
+    if report.lost:
+        figures["overwritten"] = progress.lost_words(report)
     for label, evaluated in (("validation", report.final_validation), ("test", report.final_test)):
         if evaluated is not None:
             value = evaluated.loss if evaluated.accuracy is None else evaluated.accuracy

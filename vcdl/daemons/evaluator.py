@@ -10,11 +10,17 @@ from vcdl.daemons.daemon import run_daemon
 from vcdl.daemons.open_jobs import OpenJobs
 from vcdl.errors import ExitCode
 from vcdl.evaluator import Evaluator
+from vcdl.events import StopDecided
+from vcdl.grids.boinc import database  # noqa: F401  MariaDB's library goes before TensorFlow's, see vcdl.stores.open
 from vcdl.grids.boinc.project_folder import BoincProject
 from vcdl.job import load_frozen_job
 from vcdl.onlooker import Onlooker
+from vcdl.prepared import Prepared
+from vcdl.recovery import drop_weights
 from vcdl.results import leave_results
 from vcdl.run_folder import RunFolder
+from vcdl.snapshots import Snapshots
+from vcdl.stores.open import open_store, store_settings
 
 _IDLE_S = 1.0
 _log = logging.getLogger("vcdl.evaluator")
@@ -35,13 +41,22 @@ class Evaluation:
         if count:
             _log.debug("%s: %d versions evaluated", self._job.name, count)
         if self._evaluator.run_has_finished:
-            leave_results(self._folder, self._job.name, Onlooker())
+            report = leave_results(self._folder, self._job.name, Onlooker())
+            if report.stop is not None:
+                self._drop_weights(report.stop)
             _log.info("%s: finished; its results are in %s", self._job.name, self._folder.path)
             return True
         return count > 0
 
     def close(self) -> None:
         self._evaluator.close()
+
+    def _drop_weights(self, stopped: StopDecided) -> None:
+        """Now that the results are there, no daemon looks into the store any more."""
+        prepared = Prepared.read(self._folder)
+        store = open_store(store_settings(self._job, self._folder), prepared.store_key, prepared.layout.size)
+        drop_weights(store, Snapshots(self._folder, store, self._job.name, prepared.layout.fingerprint), stopped)
+        store.close()
 
 
 class Evaluations:

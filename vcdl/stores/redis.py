@@ -178,16 +178,8 @@ class RedisStore(ServerStore):
 
     def _replace(self, old: Head | None, new: Head, vector: Vector, applied: Sequence[Applied], *, anyway: bool) -> int:
         compared = "*" if anyway else "" if old is None else old.generation
-        arguments: list[str | int] = [
-            compared,
-            new.generation,
-            new.era,
-            new.version,
-            new.kept,
-            new.size,
-            new.chunk_bytes,
-        ]
-        arguments += [chunk_count(new.size, new.chunk_bytes), self._prefix, self._name]
+        arguments: list[str | int] = [compared, new.generation, new.era, new.version, new.kept, new.size]
+        arguments += [new.chunk_bytes, chunk_count(new.size, new.chunk_bytes), self._prefix, self._name]
         for record in applied:
             arguments += [record.subtask, record.version, _encode(record)]
         self._write(new, vector)

@@ -4,7 +4,6 @@ A server claims workunits by locking their rows for the time of a turn, which is
 because the database rolls back what a lost connection had begun; others skip locked rows, and never wait for them.
 """
 
-import os
 import shutil
 import stat
 import time
@@ -161,9 +160,6 @@ def conclude_strays(project: BoincProject, database: BoincDatabase, open_jobs: C
 
 
 def _keep(upload: Path, kept: Path) -> None:
+    """A copy: a link would change with the upload, which a client may send again, and it would be folded again unjudged."""
     with whole_file(kept) as target:
-        target.unlink(missing_ok=True)
-        try:
-            os.link(upload, target)
-        except OSError:  # the web server's file, or another file system
-            shutil.copyfile(upload, target)
+        shutil.copyfile(upload, target)
