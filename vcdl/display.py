@@ -5,12 +5,21 @@ Both are onlookers: they fold the journal's events into a Report and show its fi
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
 from vcdl import progress
-from vcdl.events import EpochClosed, Recorded, RunStarted, UpdateRefused, VersionEvaluated, WorkunitFailed
+from vcdl.events import (
+    EpochClosed,
+    Recorded,
+    ResultRefused,
+    RunStarted,
+    UpdateRefused,
+    VersionEvaluated,
+    WorkunitFailed,
+)
 from vcdl.onlooker import Onlooker, RunningTask
 from vcdl.progress import Goal
 from vcdl.report import Report
@@ -46,7 +55,7 @@ def display(goal: Goal, stream: IO[str]) -> Iterator[Onlooker]:
         yield onlooker
 
 
-class EventLines(Onlooker):
+class EventLines(Onlooker, ABC):
     """Tells each epoch and each setback of this session once; what came in earlier sessions is only counted."""
 
     def __init__(self, goal: Goal, clock: Clock) -> None:
@@ -61,9 +70,9 @@ class EventLines(Onlooker):
         for line in self._lines(events):
             self.say(line)
 
+    @abstractmethod
     def say(self, line: str) -> None:
         """Show one line of plain text that stays."""
-        raise NotImplementedError
 
     def _lines(self, events: Sequence[Recorded]) -> list[str]:
         lines: list[str] = []
@@ -75,7 +84,7 @@ class EventLines(Onlooker):
                     self._epochs_told = len(self._report.epochs)
                     if resumed:
                         lines.append(f"going on after {plural(len(self._report.updates), 'update')}")
-                case WorkunitFailed() | UpdateRefused() if self._session_began:
+                case WorkunitFailed() | UpdateRefused() | ResultRefused() if self._session_began:
                     lines.append(progress.setback_words(recorded.event))
                 case VersionEvaluated() | EpochClosed() if self._session_began:
                     epochs = self._report.epochs[self._epochs_told :]

@@ -29,14 +29,15 @@ _POLL_S = 0.1
 class Evaluator:
     """Evaluates the versions one job asks for."""
 
-    def __init__(self, folder: RunFolder, job: Job) -> None:
+    def __init__(self, folder: RunFolder, job: Job, journal: Journal | None = None) -> None:
+        """`journal` None: the folder's own."""
         from vcdl.client.compile import compile_model
         from vcdl.client.model import load_model
         from vcdl.data.npz_file import read_split
         from vcdl.normalise import normalise
 
         self._folder = folder
-        self._journal = Journal.at(folder.journal_file)
+        self._journal = journal or Journal.at(folder.journal_file)
         self._wanted: dict[tuple[int, str], EvaluationWanted] = {}
         self._last_id = 0
         self.run_has_finished = False

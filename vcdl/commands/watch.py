@@ -25,10 +25,11 @@ def watch(path: Path | None = None) -> ExitCode:
     from vcdl.job import load_frozen_job
     from vcdl.journal import Journal
     from vcdl.progress import Goal
-    from vcdl.runs import State, chosen_run, is_finished, read_report, shown, state_of
+    from vcdl.report import Report
+    from vcdl.runs import State, chosen_run, is_finished, shown, state_of
 
     folder = chosen_run(path)
-    job = load_frozen_job(folder.job_file)
+    job, report = load_frozen_job(folder.job_file), Report()
     try:
         with display(Goal.of(job), sys.stdout) as onlooker:
             onlooker.phase(f"{job.name} in {shown(folder.path)}")
@@ -39,18 +40,16 @@ def watch(path: Path | None = None) -> ExitCode:
                     journal = Journal.read_only(folder.journal_file)
                     new = journal.read(last_id)
                     journal.close()
-                    last_id = new[-1].id if new else last_id
+                    for recorded in new:
+                        report.fold(recorded)
+                        last_id = recorded.id
                     onlooker.events(new)
-                if was_finished:
-                    break
-                if state_of(folder, read_report(folder)) in (State.PAUSED, State.KILLED):
+                if was_finished or state_of(folder, report) in (State.PAUSED, State.KILLED):
                     break
                 time.sleep(_POLL_S)
     except KeyboardInterrupt:
         pass
-    click.echo(
-        f"{job.name}: {state_of(folder, read_report(folder))}; `vcdl status {shown(folder.path)}` shows all figures"
-    )
+    click.echo(f"{job.name}: {state_of(folder, report)}; `vcdl status {shown(folder.path)}` shows all figures")
     return ExitCode.OK
 
 

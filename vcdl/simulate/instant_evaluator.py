@@ -6,18 +6,10 @@ from dataclasses import replace
 from vcdl.coordinator import FINAL_SPLITS
 from vcdl.evaluator import Evaluator
 from vcdl.events import EpochClosed, EvaluationWanted, Recorded, VersionEvaluated
-from vcdl.job import Job
-from vcdl.journal import Journal
-from vcdl.run_folder import RunFolder
 
 
 class InstantEvaluator(Evaluator):
-    """Evaluates into the journal of a simulated run, whose clock it shares."""
-
-    def __init__(self, folder: RunFolder, job: Job, journal: Journal) -> None:
-        super().__init__(folder, job)
-        self._journal.close()
-        self._journal = journal
+    """Evaluates into the journal that it is given, that of a simulated run, whose clock it shares."""
 
     def measure(self, new: Sequence[Recorded]) -> int:
         """Evaluate what is wanted now, and the end of each epoch in `new` on the test set as well; returns how many versions that were."""

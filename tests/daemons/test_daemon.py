@@ -1,0 +1,87 @@
+"""How a daemon begins and ends, with work that only counts."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vcdl.daemons.daemon import run_daemon
+from vcdl.errors import ExitCode, GridUnavailable
+from vcdl.grids.boinc.project_folder import BoincProject
+
+
+class Counting:
+    """Rounds in which there is something to do, until one does what the test wants."""
+
+    def __init__(self, project: BoincProject) -> None:
+        self.project = project
+        self.rounds = 0
+        self.closed = False
+
+    def run_once(self) -> bool:
+        self.rounds += 1
+        if self.rounds == 3:
+            self.third()
+        return True
+
+    def third(self) -> None:
+        self.project.stop_daemons.touch()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Signalled(Counting):
+    def third(self) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+
+
+class WithoutDatabase(Counting):
+    def third(self) -> None:
+        raise GridUnavailable("away")
+
+    def run_once(self) -> bool:
+        if self.rounds == 4:
+            self.project.stop_daemons.touch()
+        return super().run_once()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "config.xml").write_text(
+        "<boinc><config><master_url>http://x/</master_url><db_name>x</db_name></config></boinc>"
+    )
+    numbers = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield tmp_path
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def run(kind: type[Counting], folder: Path, *arguments: str) -> tuple[Counting, ExitCode]:
+    made: list[Counting] = []
+
+    def begin(project: BoincProject) -> Counting:
+        made.append(kind(project))
+        return made[0]
+
+    code = run_daemon("vcdl_test", "counts", begin, 0.01, [*arguments, "--project-dir", str(folder)])
+    return made[0], code
+
+
+@pytest.mark.parametrize(("kind", "rounds"), [(Counting, 3), (Signalled, 3), (WithoutDatabase, 5)])
+def test_it_ends_after_the_round_in_which_it_is_told_to(kind: type[Counting], rounds: int, folder: Path) -> None:
+    work, code = run(kind, folder)
+    assert (work.rounds, work.closed, code) == (rounds, True, ExitCode.OK)
+
+
+def test_one_pass_is_one_round(folder: Path) -> None:
+    work, code = run(Counting, folder, "--one_pass", "-d", "4")
+    assert (work.rounds, work.closed, code) == (1, True, ExitCode.OK)
+
+
+def test_a_folder_that_is_no_project_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_daemon("vcdl_test", "counts", Counting, 1.0, ["--project-dir", str(tmp_path)]) == ExitCode.SERVICE
+    assert "no BOINC project" in capsys.readouterr().err
