@@ -30,8 +30,9 @@ $(VENV)/installed: requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	touch $@
 
+# cloud-init only checks a template, and would run at the next boot of whoever's machine this is: in CI only.
 $(VENV)/installed-dev: requirements-dev.lock pyproject.toml
-	./deploy/system-packages dataset-fashion-mnist redis-server mariadb-server libmariadb-dev boinc-client pkg-config gcc
+	./deploy/system-packages dataset-fashion-mnist redis-server mariadb-server libmariadb-dev boinc-client pkg-config gcc $(if $(CI),cloud-init)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --requirement requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
@@ -42,7 +43,7 @@ LOCK = $(BIN)/uv pip compile --quiet --upgrade pyproject.toml --universal --no-e
 
 lock:
 	$(BIN)/python -m pip install --quiet uv
-	$(LOCK) --extra server --extra dev -o requirements-dev.lock
+	$(LOCK) --extra server --extra fleet --extra gcp --extra dev -o requirements-dev.lock
 	$(LOCK) --constraint requirements-dev.lock -o requirements.lock
 
 clean:
