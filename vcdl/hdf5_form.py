@@ -1,13 +1,14 @@
-"""The one form of HDF5 file that VCDL writes and reads: a text attribute `header` and one float32 dataset `weights`.
+"""The one form of HDF5 file that VCDL writes and reads: a text attribute `header` and one dataset, float32 `weights` or uint8 `encoded`.
 
-All bytes before the weights follow from the header and the number of weights. A writer makes them here; a reader makes them
+All bytes before the data follow from the header and the number of elements. A writer makes them here; a reader makes them
 again and compares, so that no byte of an upload reaches the HDF5 library, whose C code crashes and hangs on hostile files. Any
 HDF5 tool opens such a file. Layout after the HDF5 File Format Specification, version 3.0 (superblock version 2, HDF5 ≥ 1.8):
 
-    superblock (48 bytes) │ object header of the root group │ object header of `weights` │ padding to 8 │ n float32
+    superblock (48 bytes) │ object header of the root group │ object header of the dataset │ padding to 8 │ the data
 """
 
 import struct
+from dataclasses import dataclass
 
 HEADER_LIMIT_BYTES = 60_000
 """An attribute must fit into a message of an object header, 64 KiB."""
@@ -17,24 +18,51 @@ _UNDEFINED = b"\xff" * 8
 _SUPERBLOCK_BYTES = 48
 _ROOT_SIZE_AT = _SUPERBLOCK_BYTES + 6
 """Where the root group's object header says how long its messages are."""
-_FLOAT32 = struct.pack("<B3BI2H4BI", 0x11, 0x20, 0x1F, 0x00, 4, 0, 32, 23, 8, 0, 23, 127)
 _SCALAR = bytes((2, 0, 0, 0))
 
 
-def prefix(header: bytes, size: int) -> bytes:
-    """Everything in front of the weights of a file with this header (UTF-8, 1 to HEADER_LIMIT_BYTES bytes) and `size` weights."""
-    dataset_at = _SUPERBLOCK_BYTES + _header_bytes(_root_messages(header, 0))
-    data_at = -(-(dataset_at + _header_bytes(_dataset_messages(size, 0))) // 8) * 8
-    root = _object_header(_root_messages(header, dataset_at))
-    dataset = _object_header(_dataset_messages(size, data_at))
-    return (_superblock(data_at + 4 * size) + root + dataset).ljust(data_at, b"\x00")
+@dataclass(frozen=True)
+class Dataset:
+    """What a file holds."""
+
+    name: bytes
+    """Of 7 letters: then the header lies at the same place in every file."""
+    words: str
+    item_bytes: int
+    datatype: bytes
+    """As HDF5 writes it."""
+
+    def described(self, sizes: range) -> str:
+        """What was expected, for a refusal: so many of it, or at most so many."""
+        most = sizes.stop - 1
+        return f"a plain {self.words.format(most if len(sizes) == 1 else f'at most {most}')}"
+
+
+WEIGHTS = Dataset(
+    b"weights",
+    "weights file of {} float32 numbers",
+    4,
+    struct.pack("<B3BI2H4BI", 0x11, 0x20, 0x1F, 0x00, 4, 0, 32, 23, 8, 0, 23, 127),
+)
+ENCODED = Dataset(
+    b"encoded", "file of {} bytes of encoded weights", 1, struct.pack("<B3BI2H", 0x10, 0x00, 0x00, 0x00, 1, 0, 8)
+)
+
+
+def prefix(header: bytes, size: int, dataset: Dataset = WEIGHTS) -> bytes:
+    """Everything in front of the data of a file with this header (UTF-8, 1 to HEADER_LIMIT_BYTES bytes) and `size` elements."""
+    dataset_at = _SUPERBLOCK_BYTES + _header_bytes(_root_messages(header, dataset, 0))
+    data_at = -(-(dataset_at + _header_bytes(_dataset_messages(dataset, size, 0))) // 8) * 8
+    root = _object_header(_root_messages(header, dataset, dataset_at))
+    described = _object_header(_dataset_messages(dataset, size, data_at))
+    return (_superblock(data_at + dataset.item_bytes * size) + root + described).ljust(data_at, b"\x00")
 
 
 def header_of(start: bytes) -> bytes:
     """The header in the first PREFIX_LIMIT_BYTES of a file that `prefix` made; of another one, any HEADER_LIMIT_BYTES or fewer."""
     messages_bytes = int.from_bytes(start[_ROOT_SIZE_AT : _ROOT_SIZE_AT + 4], "little")
     end = _ROOT_SIZE_AT + 4 + messages_bytes
-    begin = _ROOT_SIZE_AT + 4 + sum(len(message) for message in _root_messages(b"", 0))
+    begin = _ROOT_SIZE_AT + 4 + sum(len(message) for message in _root_messages(b"", WEIGHTS, 0))
     return start[begin:end][:HEADER_LIMIT_BYTES]
 
 
@@ -44,8 +72,8 @@ def _superblock(end_of_file: int) -> bytes:
     return _checked(fixed + addresses)
 
 
-def _root_messages(header: bytes, dataset_at: int) -> tuple[bytes, ...]:
-    link = b"\x01\x00\x07weights" + struct.pack("<Q", dataset_at)
+def _root_messages(header: bytes, dataset: Dataset, dataset_at: int) -> tuple[bytes, ...]:
+    link = bytes((1, 0, len(dataset.name))) + dataset.name + struct.pack("<Q", dataset_at)
     text_type = struct.pack("<B3BI", 0x13, 0x11, 0, 0, len(header))  # null-padded UTF-8
     sizes = struct.pack("<BBHHHB", 3, 0, len(b"header\x00"), len(text_type), len(_SCALAR), 1)
     attribute = sizes + b"header\x00" + text_type + _SCALAR + header
@@ -57,13 +85,13 @@ def _root_messages(header: bytes, dataset_at: int) -> tuple[bytes, ...]:
     )
 
 
-def _dataset_messages(size: int, data_at: int) -> tuple[bytes, ...]:
+def _dataset_messages(dataset: Dataset, size: int, data_at: int) -> tuple[bytes, ...]:
     address = struct.pack("<Q", data_at) if size else _UNDEFINED
     return (
         _message(0x01, struct.pack("<4BQ", 2, 1, 0, 1, size)),  # dataspace: one dimension
-        _message(0x03, _FLOAT32, flags=1),  # datatype, constant
+        _message(0x03, dataset.datatype, flags=1),  # datatype, constant
         _message(0x05, b"\x03\x0a"),  # fill value: none
-        _message(0x08, b"\x03\x01" + address + struct.pack("<Q", 4 * size)),  # layout: contiguous
+        _message(0x08, b"\x03\x01" + address + struct.pack("<Q", dataset.item_bytes * size)),  # layout: contiguous
     )
 
 

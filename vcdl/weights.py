@@ -21,12 +21,14 @@ import numpy as np
 import numpy.typing as npt
 
 from vcdl.errors import WeightsFileError
-from vcdl.hdf5_form import HEADER_LIMIT_BYTES, PREFIX_LIMIT_BYTES, header_of, prefix
+from vcdl.hdf5_form import HEADER_LIMIT_BYTES, PREFIX_LIMIT_BYTES, WEIGHTS, Dataset, header_of, prefix
 
 Vector = npt.NDArray[np.float32]
 
 _FORMAT = 1
 _FLOAT32 = np.dtype("<f4")
+_STATISTICS = ("moving_mean", "moving_variance")
+"""Ends of the paths of what batch normalisation keeps."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,18 @@ class Layout:
     def size(self) -> int:
         """Length of the vector, in elements."""
         return sum(variable.size for variable in self.variables)
+
+    @property
+    def statistics(self) -> list[tuple[int, int]]:
+        """Begin and end of the parts that are not trained but follow the data, batch normalisation's, in order and not touching."""
+        parts: list[tuple[int, int]] = []
+        for variable in self.variables:
+            if variable.path.endswith(_STATISTICS):
+                begin, end = variable.offset, variable.offset + variable.size
+                if parts and parts[-1][1] == begin:
+                    begin, _ = parts.pop()
+                parts.append((begin, end))
+        return parts
 
     @property
     def fingerprint(self) -> str:
@@ -118,14 +132,22 @@ def write_weights(path: Path, vector: Vector, header: str, *, durable: bool = Fa
 
     `durable` also waits until the disk has it. Raises OSError (a full disk, a read-only folder) and leaves nothing behind.
     """
+    write_dataset(path, WEIGHTS, [np.ascontiguousarray(vector, _FLOAT32).view(np.uint8).data], header, durable=durable)
+
+
+def write_dataset(
+    path: Path, dataset: Dataset, parts: Sequence[bytes | memoryview], header: str, *, durable: bool = False
+) -> None:
+    """Write a file of the one form, with `parts` one after the other as its data, as write_weights does. Raises OSError."""
     text = header.encode()
     if len(text) > HEADER_LIMIT_BYTES:
         raise ValueError("the header of a weights file is limited to 60 000 bytes")
+    size = sum(len(part) for part in parts) // dataset.item_bytes
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
-            file.write(prefix(text, vector.size))
-            file.write(np.ascontiguousarray(vector, _FLOAT32).data)
+            file.write(prefix(text, size, dataset))
+            file.writelines(parts)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
@@ -180,21 +202,46 @@ class WeightsFile:
 @contextmanager
 def opened_weights(path: Path, size: int) -> Iterator[WeightsFile]:
     """Open a weights file of `size` numbers, once its size and all its bytes but the weights are found right. Raises WeightsFileError."""
+    with opened_dataset(path, WEIGHTS, range(size, size + 1)) as opened:
+        yield WeightsFile(opened.file, path.name, opened.header, opened.data_at)
+
+
+@dataclass(frozen=True)
+class OpenedDataset:
+    """A file of the one form, whose data have not been looked at."""
+
+    file: FileIO
+    header: str
+    data_at: int
+    """Where the data begin, in bytes."""
+    size: int
+    """Elements."""
+
+
+@contextmanager
+def opened_dataset(path: Path, dataset: Dataset, sizes: range) -> Iterator[OpenedDataset]:
+    """Open a file of the one form with a number of elements among `sizes`, once all bytes but its data are found right.
+
+    Raises WeightsFileError.
+    """
     try:
         with path.open("rb", buffering=0) as file:
             start = file.read(PREFIX_LIMIT_BYTES)
             text = header_of(start)
-            expected = prefix(text, size)
-            whole_bytes, size_bytes = len(expected) + 4 * size, os.fstat(file.fileno()).st_size
+            size_bytes = os.fstat(file.fileno()).st_size
+            data_at = len(prefix(text, sizes.start, dataset))
+            size = min(max((size_bytes - data_at) // dataset.item_bytes, sizes.start), sizes.stop - 1)
+            expected = prefix(text, size, dataset)
             if not start.startswith(expected):
                 raise WeightsFileError(
-                    f"{path.name} ({size_bytes} bytes) is not a plain weights file of {size} float32 numbers: "
+                    f"{path.name} ({size_bytes} bytes) is not {dataset.described(sizes)}: "
                     "cut short, damaged, or of another model"
                 )
-            if size_bytes != whole_bytes:
+            if size_bytes != data_at + dataset.item_bytes * size:
                 raise WeightsFileError(
-                    f"{path.name} has {size_bytes} bytes, its header says {whole_bytes}: cut short or damaged"
+                    f"{path.name} has {size_bytes} bytes, its header says {data_at + dataset.item_bytes * size}: "
+                    "cut short or damaged"
                 )
-            yield WeightsFile(file, path.name, text.decode(), len(expected))
+            yield OpenedDataset(file, text.decode(), data_at, size)
     except (OSError, UnicodeDecodeError) as error:
         raise WeightsFileError(f"{path.name} cannot be read ({error})") from error

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from vcdl.errors import WorkunitError
 
-FORMAT = 1
+FORMAT = 2
 """Of workunit.json and of the header of an update; a client refuses another one."""
 
 INPUT_FILES = ("workunit.json", "model.json", "params.h5", "shard.npz")
@@ -53,6 +53,16 @@ class Training:
 
 
 @dataclass(frozen=True)
+class Transport:
+    """How weights travel: names of vcdl.codecs with their arguments."""
+
+    down: Named = Named("float32")
+    up: Named = Named("float32")
+    compress: bool = False
+    """Without loss, what the codecs leave."""
+
+
+@dataclass(frozen=True)
 class Workunit:
     """One subtask: train `shard` in `epoch`, starting from weights of `base_version`."""
 
@@ -63,6 +73,7 @@ class Workunit:
     base_version: int
     seed: int
     training: Training
+    transport: Transport = Transport()
 
     @property
     def name(self) -> str:
@@ -83,6 +94,7 @@ class Workunit:
         raw = _object(text, "workunit.json", {"format", *cls.__dataclass_fields__})
         training = _fields(raw.pop("training"), "training", set(Training.__dataclass_fields__))
         norm = _fields(training.pop("normalisation"), "normalisation", {"scale", "offset"})
+        transport = _fields(raw.pop("transport"), "transport", set(Transport.__dataclass_fields__))
         try:
             return cls(
                 job=_text(raw, "job"),
@@ -100,6 +112,7 @@ class Workunit:
                     metrics=tuple(_named(metric) for metric in training["metrics"]),
                     normalisation=Normalisation(_numbers(norm, "scale"), _numbers(norm, "offset")),
                 ),
+                transport=Transport(_named(transport["down"]), _named(transport["up"]), transport["compress"] is True),
             )
         except (TypeError, ValueError) as error:
             raise WorkunitError(f"workunit.json: {error}") from error
@@ -122,6 +135,8 @@ class UpdateHeader:
     """Seconds of training, over all restarts of the subtask."""
     loss: float
     """Mean training loss of the last local epoch."""
+    codec: str = "float32"
+    """How its weights are encoded: the label of a vcdl.codecs.Encoding."""
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
@@ -139,6 +154,7 @@ class UpdateHeader:
             fraction=_number(raw, "fraction"),
             train_s=_number(raw, "train_s"),
             loss=_number(raw, "loss"),
+            codec=_text(raw, "codec"),
         )
 
 

@@ -1,13 +1,9 @@
 """How long a vector of weights is, as the checks measure it."""
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from vcdl.weights import Layout, Vector
 
-_STATISTICS = ("moving_mean", "moving_variance")
-"""Of batch normalisation: they follow the data, and grow tenfold in the first steps of an honest training."""
 _BLOCK = 1 << 17
 
 
@@ -17,7 +13,7 @@ class NormMeter:
     def __init__(self, layout: Layout) -> None:
         self._square = 0.0
         self._is_finite = True
-        self._statistics = _statistics(layout)
+        self._statistics = iter(layout.statistics)  # they grow tenfold in the first steps of an honest training
         self._next = next(self._statistics, None)
 
     def add(self, block: Vector, begin: int) -> None:
@@ -54,13 +50,6 @@ def trained_norm(vector: Vector, layout: Layout) -> float:
     for begin in range(0, vector.size, _BLOCK):
         meter.add(vector[begin : begin + _BLOCK], begin)
     return meter.norm
-
-
-def _statistics(layout: Layout) -> Iterator[tuple[int, int]]:
-    """Begin and end of each variable that is not trained, in order."""
-    for variable in layout.variables:
-        if variable.path.endswith(_STATISTICS):
-            yield variable.offset, variable.offset + variable.size
 
 
 def _square(part: Vector) -> float:

@@ -1,0 +1,27 @@
+"""The upper half of a float32: 8 significant bits, and the whole range (Wang and Kanwar 2019, Google's "brain floating point")."""
+
+import numpy as np
+
+from vcdl.codecs.base import Codec, from_planes, to_planes
+from vcdl.weights import Vector
+
+_LARGEST = np.array(0x7F7F0000, np.uint32).view(np.float32)
+
+
+class BFloat16(Codec):
+    """2 bytes a number, rounded to the nearest, to even in the middle; an error of at most 1/256 of it."""
+
+    @property
+    def label(self) -> str:
+        return "bfloat16"
+
+    def encode(self, chunk: Vector) -> bytes:
+        bits = np.clip(chunk, -_LARGEST, _LARGEST).view(np.uint32)
+        rounded = bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))
+        return to_planes((rounded >> np.uint32(16)).astype("<u2"))
+
+    def decode(self, data: memoryview, out: Vector) -> None:
+        out.view(np.uint32)[:] = from_planes(data, "<u2", out.size).astype(np.uint32) << np.uint32(16)
+
+    def most_bytes(self, size: int) -> int:
+        return 2 * size

@@ -1,0 +1,44 @@
+"""From the names in a workunit to the encodings of its two ways."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from vcdl.codecs.base import Codec
+from vcdl.codecs.bfloat16 import BFloat16
+from vcdl.codecs.encoding import Encoding
+from vcdl.codecs.float16 import Float16
+from vcdl.codecs.float32 import Float32
+from vcdl.codecs.int8 import Int8
+from vcdl.codecs.top_k import TopK
+from vcdl.errors import WorkunitError
+from vcdl.weights import Layout
+from vcdl.workunit import Named, Transport
+
+_CODECS: Mapping[str, Callable[..., Codec]] = {
+    "float32": Float32,
+    "float16": Float16,
+    "bfloat16": BFloat16,
+    "int8": Int8,
+    "top_k": TopK,
+}
+
+
+def down_encoding(transport: Transport, layout: Layout) -> Encoding:
+    """How weights go to the clients. Raises WorkunitError."""
+    return Encoding(_codec(transport.down), transport.compress, layout)
+
+
+def up_encoding(transport: Transport, layout: Layout) -> Encoding:
+    """How an upload comes back. Raises WorkunitError."""
+    return Encoding(_codec(transport.up), transport.compress, layout)
+
+
+def _codec(named: Named) -> Codec:
+    arguments: Mapping[str, Any] = named.arguments
+    try:
+        return _CODECS[named.name](**arguments)
+    except (KeyError, TypeError, ValueError) as error:
+        raise WorkunitError(
+            f"transport: the codec {named.name!r} with {dict(arguments)} is not known here, only {', '.join(_CODECS)}: "
+            "client and server differ in version"
+        ) from error

@@ -1,0 +1,93 @@
+"""The largest numbers of a vector, and zero for all others (sparsified updates: Aji and Heafield 2017, Stich et al. 2018).
+
+What is left out of an update is lost: a client of BOINC has no memory of its last subtask in which it could be kept for the next one
+(the error feedback of those papers). A chunk is the kept numbers as float16 and, before each, how many were passed over since the last.
+"""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from vcdl.codecs.base import CHUNK, Codec, from_planes, to_planes
+from vcdl.codecs.float16 import Float16
+from vcdl.errors import WeightsFileError
+from vcdl.weights import Vector
+
+_MORE = 255
+"""A byte of a gap that goes on in the next byte."""
+_COUNT_BYTES = 4
+_TINIEST = np.float32(2.0**-24)
+"""The smallest number above 0 of float16."""
+
+
+class TopK(Codec):
+    """3 bytes for each number that is kept, and now and then one more."""
+
+    def __init__(self, share: float) -> None:
+        """`share` of the numbers that are kept, in (0, 1]."""
+        self._share = share
+        self._values = Float16()
+
+    @property
+    def label(self) -> str:
+        return f"top_k({self._share:g})"
+
+    def thinned(self, vector: Vector, always: list[tuple[int, int]]) -> Vector:
+        """Exactly so many numbers beside the parts `always`, unless fewer are not 0; of equal ones the first."""
+        sizes = np.abs(vector)
+        sizes[sizes < _TINIEST] = 0.0
+        for begin, end in always:
+            sizes[begin:end] = 0.0
+        count = math.ceil(self._share * (vector.size - sum(end - begin for begin, end in always)))
+        thinned = np.zeros_like(vector)
+        if count:
+            least = np.partition(sizes, vector.size - count)[vector.size - count]
+            kept = sizes > least
+            kept[np.flatnonzero(sizes == least)[: count - np.count_nonzero(kept)]] = least > 0
+            thinned[kept] = vector[kept]
+        for begin, end in always:
+            thinned[begin:end] = vector[begin:end]
+        return thinned
+
+    def encode(self, chunk: Vector) -> bytes:
+        places = np.flatnonzero(np.abs(chunk) >= _TINIEST)
+        gaps = _gap_bytes(np.diff(places, prepend=-1) - 1)
+        return len(places).to_bytes(_COUNT_BYTES, "little") + self._values.encode(chunk[places]) + gaps
+
+    def decode(self, data: memoryview, out: Vector) -> None:
+        count = int.from_bytes(data[:_COUNT_BYTES], "little")
+        gaps_at = _COUNT_BYTES + 2 * count
+        if count > out.size or len(data) < gaps_at:
+            raise WeightsFileError(f"a chunk of {out.size} numbers says that it has {count}: damaged")
+        places = _places(data[gaps_at:])
+        if places.size != count or (count and places[-1] >= out.size):
+            raise WeightsFileError(f"a chunk does not say where its {count} numbers belong: damaged")
+        out[:] = 0.0
+        out[places] = from_planes(data[_COUNT_BYTES:gaps_at], "<f2", count)
+
+    def most_bytes(self, size: int) -> int:
+        return _COUNT_BYTES + 3 * size
+
+    def most_bytes_of(self, vector_size: int) -> int:
+        chunks = -(-vector_size // CHUNK)
+        kept = min(vector_size, math.ceil(self._share * vector_size))
+        return chunks * _COUNT_BYTES + 3 * kept + vector_size // _MORE + chunks
+
+
+def _gap_bytes(gaps: npt.NDArray[np.intp]) -> bytes:
+    """Each gap as so many times 255 and a rest below 255, which ends it."""
+    ends = np.cumsum(gaps // _MORE + 1) - 1
+    coded = np.full(ends[-1] + 1 if ends.size else 0, _MORE, np.uint8)
+    coded[ends] = gaps % _MORE
+    return coded.tobytes()
+
+
+def _places(coded: memoryview) -> npt.NDArray[np.intp]:
+    """The inverse, as places in the chunk: rising, whatever the bytes are. Raises WeightsFileError when the last one has no end."""
+    numbers = np.frombuffer(coded, np.uint8)
+    ends = np.flatnonzero(numbers != _MORE)
+    if numbers.size and (not ends.size or ends[-1] != numbers.size - 1):
+        raise WeightsFileError("a chunk ends in the middle of a gap: damaged")
+    passed = np.cumsum(numbers, dtype=np.intp)[ends]
+    return np.asarray(passed + np.arange(ends.size), np.intp)
