@@ -9,6 +9,7 @@ from tests.memory_grid import Fuse, FusedJournal, FusedStore, MemoryGrid, traine
 from vcdl.assimilator import Assimilator
 from vcdl.checks import UploadCheck
 from vcdl.coordinator import Coordinator
+from vcdl.downloads import Downloads
 from vcdl.events import EvaluationWanted, RunStarted, UpdateApplied, VersionEvaluated
 from vcdl.journal import Journal
 from vcdl.plan import EVERY_EPOCH, Plan
@@ -61,7 +62,16 @@ class Server:
         self.coordinator = Coordinator(disk.plan)
         shards = tuple(disk.folder.shard(number) for number in range(disk.plan.shards))
         self.generator = WorkGenerator(
-            "j", 1, TRAINING, shards, disk.folder, self.coordinator, self.journal, self.snapshots, self.grid
+            "j",
+            1,
+            TRAINING,
+            shards,
+            disk.folder,
+            self.coordinator,
+            self.journal,
+            self.snapshots,
+            self.grid,
+            Downloads(disk.folder, LAYOUT),
         )
         check = UploadCheck("j", LAYOUT, (10,) * disk.plan.shards, 1, initial_norm=3.0)
         every = disk.plan.validate_every

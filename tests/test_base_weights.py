@@ -13,6 +13,7 @@ from tests.served_run import ServedRun, noise
 from tests.store_servers import start_redis
 from tests.stores.conftest import redis_client
 from vcdl.coordinator import Coordinator
+from vcdl.downloads import Downloads
 from vcdl.errors import StoreError
 from vcdl.journal import Journal
 from vcdl.parameter_server import ServerParts
@@ -51,7 +52,7 @@ class Life:
         coordinator = Coordinator(Plan.of(self.job, has_test=False))
         self.generator = WorkGenerator(
             self.job.name, 1, run.prepared.training(self.job), shards, self.folder, coordinator, self.journal,
-            self.parts.snapshots, self.grid,
+            self.parts.snapshots, self.grid, Downloads(self.folder, run.prepared.layout, self.job.transport.told),
         )  # fmt: skip
         self.made: list[Vector] = [run.initial]
 

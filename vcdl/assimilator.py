@@ -106,7 +106,8 @@ class Assimilator:
         name, header = item.name, item.header
         facts = UploadFacts(name.epoch, staleness, header.samples, header.fraction, name.base_version)
         base = self.snapshot(name.base_version)
-        item.streamed = StreamedUpload(item.uploaded.path, self.check.layout, self.rule, facts, self.check, base)
+        path, check = item.uploaded.path, self.check
+        item.streamed = StreamedUpload(path, check.layout, self.rule, facts, check, base, transport=check.transport)
         return item.streamed
 
     def _refuse(self, upload: Uploaded, refused: Refused) -> None:

@@ -14,7 +14,7 @@ from vcdl.workunit import INPUT_FILES, OUTPUT_FILE, Normalisation, Workunit
 if TYPE_CHECKING:
     from vcdl.job import Job
 
-_SHOWN = ("training", "update", "schedule", "stop", "validate")
+_SHOWN = ("training", "update", "transport", "schedule", "stop", "validate")
 """Sections of the job file that make a difference to what is learned."""
 _HDF5_BYTES = 500
 """Of a weights file beside its weights: HDF5's structures and the header."""
@@ -28,7 +28,7 @@ class FileFacts:
 
     name: str
     size_bytes: int
-    """Estimated; the shard's is that of a shard of average length."""
+    """Estimated; weights as if compression made nothing of them smaller; the shard's is that of a shard of average length."""
 
 
 @dataclass(frozen=True)
@@ -89,16 +89,20 @@ def describe(job: "Job") -> Description:
     Of a named data set nothing is read, of a `.npz` the headers and the labels. Raises DataError and ModelError.
     """
     from vcdl.client.model import load_model
+    from vcdl.codecs.choose import down_encoding, up_encoding
     from vcdl.models import build_model_json
+    from vcdl.weights import Layout
 
     facts = facts_of(job.data)
     shards = _shards(facts, job.data.shards, even=job.data.split == "iid")
     model_json = build_model_json(job.model, facts.input_shape, facts.outputs, job.data.task)
     model = load_model(model_json)
     parameters = int(model.count_params())
-    weights_bytes = parameters * 4 + _HDF5_BYTES
+    transport, layout = job.transport.told, Layout.of(model)
+    params_bytes = down_encoding(transport, layout).most_bytes + _HDF5_BYTES
+    update_bytes = up_encoding(transport, layout).most_bytes + _HDF5_BYTES
     shard_bytes = _NPZ_BYTES + round(facts.train_samples / shards.count * facts.sample_bytes * facts.packed)
-    sizes = (len(_workunit(job, facts).to_json()), len(model_json.encode()), weights_bytes, shard_bytes)
+    sizes = (len(_workunit(job, facts).to_json()), len(model_json.encode()), params_bytes, shard_bytes)
     return Description(
         job=job.name,
         model=ModelFacts(
@@ -110,7 +114,7 @@ def describe(job: "Job") -> Description:
         ),
         shards=shards,
         downloads=tuple(FileFacts(name, size) for name, size in zip(INPUT_FILES, sizes, strict=True)),
-        uploads=(FileFacts(OUTPUT_FILE, weights_bytes),),
+        uploads=(FileFacts(OUTPUT_FILE, update_bytes),),
         settings={section: values for section, values in job.resolved().items() if section in _SHOWN},
     )
 
@@ -137,4 +141,4 @@ def _workunit(job: "Job", facts: Facts) -> Workunit:
     """One like those the job will have, for its size."""
     numbers = facts.input_shape[-1] if job.data.normalise == "standardise" else 1
     training = training_of(job, Normalisation((1 / 255,) * numbers, (-1 / 3,) * numbers))
-    return Workunit(job.name, 1, 0, 0, 0, job.seed, training)
+    return Workunit(job.name, 1, 0, 0, 0, job.seed, training, job.transport.told)

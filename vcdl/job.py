@@ -18,6 +18,7 @@ from vcdl.job_errors import JobDumper, Problem, ProblemsError, problems_of, read
 from vcdl.job_preset import Preset, with_preset
 from vcdl.job_section import SECTION_AS_YAML, Section, read_section
 from vcdl.job_training import TrainingSettings
+from vcdl.job_transport import TransportSettings
 from vcdl.job_update import UPDATE, UpdateSettings, VcAsgdSettings
 from vcdl.workunit import Named
 
@@ -212,6 +213,7 @@ class Job(Section):
     data: DataSettings
     training: TrainingSettings = Field(default=TrainingSettings(), validate_default=True)
     update: Annotated[UpdateSettings, UPDATE, SECTION_AS_YAML] = VcAsgdSettings()
+    transport: TransportSettings = TransportSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     stop: StopSettings = StopSettings()
     validate_: ValidateSettings = Field(default=ValidateSettings(), alias="validate")

@@ -69,6 +69,17 @@ def count_or_fraction() -> PlainValidator:
     return PlainValidator(check)
 
 
+def true_or_false() -> PlainValidator:
+    """`true` or `false`."""
+
+    def check(value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise expected("true or false", value)
+        return value
+
+    return PlainValidator(check)
+
+
 def one_of(literal: Any) -> PlainValidator:
     """One of the words of a `Literal`."""
     known: tuple[str, ...] = get_args(literal)

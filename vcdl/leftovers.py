@@ -13,7 +13,7 @@ _UNFINISHED = re.compile(r"\..+\.(?P<pid>\d+)\.(tmp|h5)")
 
 def sweep(folder: RunFolder) -> None:
     """Remove weights files whose writer has died before they were whole; what another process writes just now is left alone."""
-    for part in (folder.snapshots, folder.uploads, folder.kept_uploads):
+    for part in (folder.snapshots, folder.downloads, folder.uploads, folder.kept_uploads):
         for path in part.glob(".*"):
             match = _UNFINISHED.fullmatch(path.name)
             if match is not None and not _is_running(int(match["pid"])):

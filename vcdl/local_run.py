@@ -13,6 +13,7 @@ from types import FrameType
 
 from vcdl.child_process import ChildProcess
 from vcdl.coordinator import Coordinator, StopReason
+from vcdl.downloads import Downloads
 from vcdl.errors import StoreLost, StoreUnavailable
 from vcdl.events import Recorded, RunPaused, RunReopened, RunStarted, VersionEvaluated
 from vcdl.grids.local import LocalGrid, LocalSettings
@@ -83,7 +84,16 @@ class LocalRun:
         coordinator = Coordinator(plan)
         shards = tuple(folder.shard(number) for number in range(plan.shards))
         generator = WorkGenerator(
-            job.name, job.seed, prepared.training(job), shards, folder, coordinator, journal, server.snapshots, grid
+            job.name,
+            job.seed,
+            prepared.training(job),
+            shards,
+            folder,
+            coordinator,
+            journal,
+            server.snapshots,
+            grid,
+            Downloads(folder, prepared.layout, job.transport.told),
         )
         earlier = generator.follow()
         self._show(earlier)

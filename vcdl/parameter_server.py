@@ -68,7 +68,12 @@ class ServerParts:
         store = open_store(store_settings(job, folder), prepared.store_key, prepared.layout.size)
         snapshots = Snapshots(folder, store, job.name, prepared.layout.fingerprint)
         check = UploadCheck(
-            job.name, prepared.layout, prepared.shard_samples, job.training.local_epochs, prepared.initial_norm
+            job.name,
+            prepared.layout,
+            prepared.shard_samples,
+            job.training.local_epochs,
+            prepared.initial_norm,
+            job.transport.told,
         )
         boundary = None if validate_every == EVERY_EPOCH else Boundary(validate_every, snapshots.keep, snapshots.has)
         folding = RestoreLock(folder).folding
@@ -96,7 +101,8 @@ class ServerParts:
 
     def restore(self) -> int:
         """After StoreLost: put the weights back, unless another server has; returns how many updates were folded again. Raises StoreError."""
-        return restore_store(self.store, self._journal, self._folder, self.assimilator.rule, self._layout)
+        rule, transport = self.assimilator.rule, self.assimilator.check.transport
+        return restore_store(self.store, self._journal, self._folder, rule, self._layout, transport)
 
 
 def _serve(folder: RunFolder) -> None:

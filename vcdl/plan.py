@@ -52,7 +52,7 @@ class Plan:
             patience_epochs=job.stop.patience,
             tries=job.grid.tries,
             rate=job.training.rate_course,
-            needs_bases=rule_of(job).needs_base,
+            needs_bases=rule_of(job).needs_base or job.transport.needs_bases,
         )
 
 

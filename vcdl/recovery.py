@@ -21,10 +21,12 @@ from vcdl.stores import Applied, WeightStore
 from vcdl.stores.base import block_bounds
 from vcdl.streamed_upload import StreamedUpload, UploadFacts
 from vcdl.weights import Layout, Vector, read_weights
-from vcdl.workunit import WorkunitName
+from vcdl.workunit import Transport, WorkunitName
 
 
-def restore_store(store: WeightStore, journal: Journal, folder: RunFolder, rule: Rule, layout: Layout) -> int:
+def restore_store(
+    store: WeightStore, journal: Journal, folder: RunFolder, rule: Rule, layout: Layout, transport: Transport
+) -> int:
     """Restore a store that is behind its journal, or forgot everything. Returns how many updates were folded again.
 
     Any number of servers may do it at once: the first one does, and the others find it done. Raises StoreError when a kept upload
@@ -37,7 +39,7 @@ def restore_store(store: WeightStore, journal: Journal, folder: RunFolder, rule:
         version, vector = _snapshot(folder, layout, applied)
         later = [update for update in applied if update.version > version]
         for update in later:
-            _fold(update, folder, rule, layout, vector)
+            _fold(update, folder, rule, layout, vector, transport)
         newest = max(version, applied[-1].version if applied else 0)
         store.restore(newest, vector, [_record(update) for update in applied])
         return len(later)
@@ -98,12 +100,14 @@ def _record(update: UpdateApplied) -> Applied:
     return Applied(subtask, update.workunit, update.version, update.staleness, update.weight)
 
 
-def _fold(update: UpdateApplied, folder: RunFolder, rule: Rule, layout: Layout, vector: Vector) -> None:
+def _fold(
+    update: UpdateApplied, folder: RunFolder, rule: Rule, layout: Layout, vector: Vector, transport: Transport
+) -> None:
     """Fold a kept upload into `vector`, shape (n,), as it was folded in before. Raises StoreError."""
     epoch = WorkunitName.parse(update.workunit).epoch
     facts = UploadFacts(epoch, update.staleness, update.samples, update.fraction, update.base_version)
     path, base = folder.kept_upload(update.version, update.workunit), folder.snapshot(update.base_version)
-    with closing(StreamedUpload(path, layout, rule, facts, None, base)) as upload:
+    with closing(StreamedUpload(path, layout, rule, facts, None, base, transport=transport)) as upload:
         for begin, end in block_bounds(vector.size):
             upload.apply(vector[begin:end], begin, vector[begin:end])
         if upload.refused is not None:

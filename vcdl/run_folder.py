@@ -6,6 +6,7 @@ model.json      the model, as Keras JSON           prepared.json  its layout, th
 data/           shards/ (with shards.json), validation.npz, test.npz
 journal.db      the event log (SQLite)             store/         the shared weights
 snapshots/      params_v000142.h5: weights by version, while something refers to them
+downloads/      the same as clients get them, where `transport > down` or `compress` makes them another file
 slots/          a folder for each subtask that is out
 uploads/        results that wait to be assimilated
 kept/           those applied since the last closed epoch, when the store is a server that may lose its memory
@@ -93,6 +94,15 @@ class RunFolder:
     def snapshot(self, version: int) -> Path:
         """The weights of a version."""
         return self.snapshots / f"params_v{version:06d}.h5"
+
+    @property
+    def downloads(self) -> Path:
+        """Exists only where clients get weights in another form than the snapshots'."""
+        return self.path / "downloads"
+
+    def download(self, version: int) -> Path:
+        """The weights of a version, as clients get them."""
+        return self.downloads / f"params_v{version:06d}.h5"
 
     @property
     def slots(self) -> Path:

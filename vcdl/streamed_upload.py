@@ -12,11 +12,14 @@ from typing import Protocol
 import numpy as np
 
 from vcdl.checks import NormMeter, Refusal, Refused
+from vcdl.codecs.choose import up_encoding
+from vcdl.codecs.encoding import Source
 from vcdl.errors import WeightsFileError
 from vcdl.rules import Rule, Update
 from vcdl.stores import Change
 from vcdl.stores.base import BLOCK
 from vcdl.weights import Layout, Vector, WeightsFile, opened_weights
+from vcdl.workunit import PLAIN, Transport
 
 
 class Judge(Protocol):
@@ -48,26 +51,35 @@ class StreamedUpload(Change):
     """Folds the weights file of `path` in by `rule`."""
 
     def __init__(
-        self, path: Path, layout: Layout, rule: Rule, facts: UploadFacts, judge: Judge | None, base: Path | None = None
+        self,
+        path: Path,
+        layout: Layout,
+        rule: Rule,
+        facts: UploadFacts,
+        judge: Judge | None,
+        base: Path | None = None,
+        transport: Transport = PLAIN,
     ) -> None:
-        """`judge` None: it was judged before; `base`: the snapshot that the client started from, for a rule that needs it."""
+        """`judge` None: it was judged before; `base`: the snapshot that the client started from, for a rule or a codec that needs it."""
         self._rule = rule
         self._facts = facts
         self._judge = judge
         self._meter = NormMeter(layout)
+        self._up = up_encoding(transport, layout)
+        needs_base = rule.needs_base or self._up.is_difference
         self._buffer = np.empty(min(BLOCK, layout.size), np.float32)
-        self._base_buffer = np.empty(self._buffer.size if rule.needs_base else 0, np.float32)
+        self._base_buffer = np.empty(self._buffer.size if needs_base else 0, np.float32)
         self._unreadable: Refused | None = None
-        self._file: WeightsFile | None = None
+        self._file: Source | None = None
         self._base: WeightsFile | None = None
         self._closing = ExitStack()
         try:
-            self._file = self._closing.enter_context(opened_weights(path, layout.size))
+            self._file = self._closing.enter_context(self._up.opened(path))
         except WeightsFileError as error:
             self._give_up(error)
             return
         try:
-            if rule.needs_base and base is not None:
+            if needs_base and base is not None:
                 self._base = self._closing.enter_context(opened_weights(base, layout.size))
         except WeightsFileError as error:
             self._give_up_the_base(error)
@@ -86,7 +98,6 @@ class StreamedUpload(Change):
         except WeightsFileError as error:
             self._give_up(error)
             return 0.0
-        self._meter.add(weights, begin)
         base: Vector | None = None
         if self._base is not None:
             base = self._base_buffer[: w.size]
@@ -95,6 +106,10 @@ class StreamedUpload(Change):
             except WeightsFileError as error:
                 self._give_up_the_base(error)
                 return 0.0
+            if self._up.is_difference:
+                with np.errstate(over="ignore", invalid="ignore"):
+                    weights += base
+        self._meter.add(weights, begin)
         update = Update(weights, facts.epoch, facts.staleness, facts.samples, facts.fraction, facts.number, base)
         with np.errstate(over="ignore", invalid="ignore"):  # what no finite weights come from is refused at its end
             return self._rule.apply(w, update, out)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from vcdl.coordinator import Action, CloseEpoch, Coordinator, Create, Evaluate, Finish, Stop
+from vcdl.downloads import Downloads
 from vcdl.events import EpochClosed, EvaluationWanted, Recorded, RunFinished, StopDecided, WorkunitCreated
 from vcdl.grids.base import Grid, Staged
 from vcdl.journal import Journal
@@ -34,6 +35,7 @@ class WorkGenerator:
     journal: Journal
     snapshots: Snapshots
     grid: Grid
+    downloads: Downloads
     _last_id: int = 0
     _snapshots_in_use: frozenset[int] = frozenset()
 
@@ -54,6 +56,7 @@ class WorkGenerator:
         in_use = frozenset(self.coordinator.versions_in_use)
         if in_use != self._snapshots_in_use:
             self.grid.discard_params(in_use)
+            self.downloads.discard_all_but(in_use)
             self.snapshots.discard_all_but(in_use | self._to_fold_again_with())
             self._snapshots_in_use = in_use
         return new
@@ -100,5 +103,6 @@ class WorkGenerator:
         seed = int(np.random.default_rng([self.seed, epoch, shard, attempt]).integers(2**31))
         rate = self.training.learning_rate * self.coordinator.rate(epoch, shard)
         training = replace(self.training, learning_rate=rate)
-        workunit = Workunit(self.job, epoch, shard, attempt, base_version, seed, training)
-        return Staged(workunit, self.folder.model_file, self.folder.snapshot(base_version), self.shard_files[shard])
+        transport, params = self.downloads.transport, self.downloads.path(base_version)
+        workunit = Workunit(self.job, epoch, shard, attempt, base_version, seed, training, transport)
+        return Staged(workunit, self.folder.model_file, params, self.shard_files[shard])

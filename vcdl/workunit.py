@@ -62,6 +62,10 @@ class Transport:
     """Without loss, what the codecs leave."""
 
 
+PLAIN = Transport()
+"""Every bit, in plain weights files."""
+
+
 @dataclass(frozen=True)
 class Workunit:
     """One subtask: train `shard` in `epoch`, starting from weights of `base_version`."""
@@ -73,7 +77,7 @@ class Workunit:
     base_version: int
     seed: int
     training: Training
-    transport: Transport = Transport()
+    transport: Transport = PLAIN
 
     @property
     def name(self) -> str:

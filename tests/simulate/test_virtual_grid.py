@@ -7,18 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vcdl.codecs.choose import up_encoding
 from vcdl.grids.base import GaveUp, Outcome, Staged, Uploaded
 from vcdl.simulate.clients import Clients
 from vcdl.simulate.fleet import Fleet, Hostile
 from vcdl.simulate.virtual_grid import VirtualGrid
 from vcdl.simulate.virtual_time import VirtualTime
-from vcdl.weights import Vector, read_weights, write_weights
-from vcdl.workunit import Named, Training, UpdateHeader, Workunit
+from vcdl.weights import Layout, Variable, Vector, read_weights, write_weights
+from vcdl.workunit import PLAIN, Named, Training, UpdateHeader, Workunit
 
 SIZE = 1000
 BASE = np.linspace(-1, 1, SIZE, dtype=np.float32)
 TRAINED = BASE + np.float32(0.5)
 TRAINING = Training(Named("sgd"), 0.1, 8, 1, Named("mean_squared_error"))
+
+
+PLAIN_ENCODING = up_encoding(PLAIN, Layout((Variable("w", (SIZE,), 0),)))
 
 
 class StandIn:
@@ -61,7 +65,7 @@ class World:
             (folder / name).write_text("x" * 100)
         write_weights(folder / "params.h5", BASE, "{}")
         self.time, self.training = VirtualTime(), StandIn(folder)
-        self.grid = VirtualGrid(fleet, self.time, self.training, SIZE)
+        self.grid = VirtualGrid(fleet, self.time, self.training, PLAIN_ENCODING, PLAIN_ENCODING)
 
     def submit(self, *shards: int) -> list[str]:
         folder = self.folder

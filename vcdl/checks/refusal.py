@@ -18,6 +18,8 @@ class Refusal(StrEnum):
     """Its base version is not the one the workunit was made from."""
     WRONG_LAYOUT = "wrong_layout"
     """The weights belong to another model."""
+    WRONG_CODEC = "wrong_codec"
+    """Its weights travel in another way than the workunit asks for."""
     BAD_COUNTERS = "bad_counters"
     """Samples, fraction or time that no client can have: nothing trained, or more than the shard holds."""
     NOT_FINITE = "not_finite"

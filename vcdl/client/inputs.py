@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vcdl.codecs.choose import down_encoding
 from vcdl.errors import WeightsFileError, WorkunitError
 from vcdl.normalise import normalise
-from vcdl.weights import Layout, ParamsHeader, Vector, read_weights
+from vcdl.weights import Layout, ParamsHeader, Vector
 from vcdl.workunit import INPUT_FILES, Normalisation, Workunit
 
 _WORKUNIT, _MODEL, _PARAMS, _SHARD = INPUT_FILES
@@ -42,8 +43,8 @@ def read_model_json(folder: Path) -> str:
 
 
 def read_params(folder: Path, workunit: Workunit, layout: Layout) -> Vector:
-    """The weights to start from: those of the workunit's job and base version. Raises WeightsFileError."""
-    vector, text = read_weights(folder / _PARAMS, layout.size)
+    """The weights to start from: those of the workunit's job and base version. Raises WeightsFileError, WorkunitError."""
+    vector, text = down_encoding(workunit.transport, layout).read(folder / _PARAMS)
     header = ParamsHeader.from_json(text)
     expected = ParamsHeader(workunit.job, workunit.base_version, layout.fingerprint)
     if header != expected:

@@ -13,8 +13,10 @@ from vcdl.client.checkpoint import Checkpoint, Position, remove_checkpoint
 from vcdl.client.host import Host, Request
 from vcdl.client.inputs import Shard, read_model_json, read_params, read_shard, read_workunit
 from vcdl.client.trainer import Trainer, TrainerCache
+from vcdl.codecs.choose import up_encoding
+from vcdl.codecs.encoding import Encoding
 from vcdl.errors import VcdlError, WeightsFileError, WorkunitError
-from vcdl.weights import Layout, read_weights, write_weights
+from vcdl.weights import Vector
 from vcdl.workunit import OUTPUT_FILE, UpdateHeader, Workunit
 
 CHECKPOINT_EVERY_S = 60.0
@@ -47,7 +49,8 @@ def train_workunit(
     """
     workunit = read_workunit(folder)
     trainer = trainers.get(read_model_json(folder), workunit.training)
-    if not _is_done(folder, workunit, trainer.layout):
+    up = up_encoding(workunit.transport, trainer.layout)
+    if not _is_done(folder, workunit, up):
         base = read_params(folder, workunit, trainer.layout)
         shard = read_shard(folder, workunit.training.normalisation, trainer.input_shape)
         trainer.begin(base, workunit.seed, workunit.training.learning_rate)
@@ -55,23 +58,24 @@ def train_workunit(
         subtask.resume()
         if subtask.train() is Outcome.QUIT:
             return Outcome.QUIT
-        subtask.write_update()
+        subtask.write_update(up, base)
     remove_checkpoint(folder)
     return Outcome.DONE
 
 
-def _is_done(folder: Path, workunit: Workunit, layout: Layout) -> bool:
+def _is_done(folder: Path, workunit: Workunit, up: Encoding) -> bool:
     """Whether the update is there and whole: this process's predecessor was killed before it could report."""
     path = folder / OUTPUT_FILE
     if not path.exists():
         return False
     try:
-        vector, text = read_weights(path, layout.size)
+        vector, text = up.read(path)
         header = UpdateHeader.from_json(text)
     except (WeightsFileError, WorkunitError) as error:
         _log.warning("%s cannot be used (%s): it is trained again", OUTPUT_FILE, error)
         return False
-    return header.workunit == workunit.name and header.layout == layout.fingerprint and bool(np.isfinite(vector).all())
+    described = (header.workunit, header.layout, header.codec)
+    return described == (workunit.name, up.layout.fingerprint, up.label) and bool(np.isfinite(vector).all())
 
 
 class _Subtask:
@@ -119,8 +123,8 @@ class _Subtask:
                 self._save()
         return Outcome.DONE
 
-    def write_update(self) -> None:
-        """Write update.h5. Raises DivergedError and OSError."""
+    def write_update(self, up: Encoding, base: Vector) -> None:
+        """Write update.h5; `base`: what the training began with, shape (n,). Raises DivergedError and OSError."""
         weights = self._trainer.finish()
         if not np.isfinite(weights).all():
             raise self._diverged("some weights are")
@@ -134,8 +138,9 @@ class _Subtask:
             fraction=self._fraction,
             train_s=position.train_s,
             loss=position.loss_sum / self._batches.samples_of_epoch(position.samples),
+            codec=up.label,
         )
-        write_weights(self._folder / OUTPUT_FILE, weights, header.to_json())
+        up.write_upload(self._folder / OUTPUT_FILE, weights, base, header.to_json())
 
     @property
     def _fraction(self) -> float:

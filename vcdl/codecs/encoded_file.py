@@ -33,8 +33,12 @@ class ChunkReader:
     def __init__(self, file: FileIO, name: str, data_at: int, size_bytes: int) -> None:
         self._file = file
         self._name = name
-        self._next = data_at
+        self._begin = self._next = data_at
         self._end = data_at + size_bytes
+
+    def rewind(self) -> None:
+        """Begin again with the first chunk."""
+        self._next = self._begin
 
     def next(self, most_bytes: int) -> memoryview:
         """The next chunk, raw; of one that would be longer than `most_bytes` nothing is kept. Raises WeightsFileError."""

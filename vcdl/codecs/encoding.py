@@ -29,7 +29,7 @@ class Source(Protocol):
     def header(self) -> str: ...
 
     def read(self, begin: int, out: Vector) -> None:
-        """The numbers from `begin` on; blocks are asked for in order. Raises WeightsFileError."""
+        """The numbers from `begin` on: blocks in order, and then perhaps again from the first. Raises WeightsFileError."""
         ...
 
 
@@ -59,7 +59,17 @@ class Encoding:
     @property
     def most_file_bytes(self) -> int:
         """No file is larger."""
-        return self._most_bytes + PREFIX_LIMIT_BYTES
+        return self.most_bytes + PREFIX_LIMIT_BYTES
+
+    def write_upload(self, path: Path, weights: Vector, base: Vector, header: str) -> None:
+        """Write a client's weights, which began as `base`, both of shape (n,) and finite. Raises OSError."""
+        self.write(path, weights - base if self.is_difference else weights, header)
+
+    def read_upload(self, path: Path, base: Vector) -> tuple[Vector, str]:
+        """A client's weights, as they come to a server that has `base` for what the client began with. Raises WeightsFileError."""
+        vector, header = self.read(path)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return vector + base if self.is_difference else vector, header
 
     def write(self, path: Path, vector: Vector, header: str) -> None:
         """Write a vector, shape (n,) and finite, atomically. Raises OSError and leaves nothing behind."""
@@ -96,10 +106,11 @@ class Encoding:
     @property
     def _sizes(self) -> range:
         """Bytes that the data of a file may have."""
-        return range(self._most_bytes + 1)
+        return range(self.most_bytes + 1)
 
     @property
-    def _most_bytes(self) -> int:
+    def most_bytes(self) -> int:
+        """Of encoded weights, without what is in front of them."""
         size, statistics = self.layout.size, self.layout.statistics
         if self.is_plain:
             return 4 * size
@@ -133,6 +144,9 @@ class _Decoder:
         """Of what is in the buffer."""
 
     def read(self, begin: int, out: Vector) -> None:
+        if begin < self._begin:
+            self._chunks.rewind()
+            self._begin = self._end = 0
         done = 0
         while done < out.size:
             first = begin + done - self._begin

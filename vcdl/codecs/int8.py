@@ -20,7 +20,9 @@ class Int8(Codec):
     """1 byte a number and 4 a block; an error of at most half a step, max |x| of the block / levels / 2."""
 
     def __init__(self, levels: int = MOST_LEVELS) -> None:
-        """`levels`: steps from 0 to the largest number of a block, 1 to 127."""
+        """`levels`: steps from 0 to the largest number of a block, 1 to 127. Raises ValueError."""
+        if not 1 <= levels <= MOST_LEVELS:
+            raise ValueError(f"{levels} levels")
         self._levels = levels
 
     @property
@@ -42,7 +44,9 @@ class Int8(Codec):
         scales: npt.NDArray[np.float32] = from_planes(data[: 4 * count], "<f4", count)
         codes = np.zeros((count, BLOCK), np.float32)
         codes.reshape(-1)[: out.size] = np.frombuffer(data[4 * count :], np.int8)
-        with np.errstate(over="ignore", invalid="ignore"):  # a scale that is not finite: the checks refuse what comes of it
+        with np.errstate(
+            over="ignore", invalid="ignore"
+        ):  # a scale that is not finite: the checks refuse what comes of it
             codes *= scales[:, None]
         out[:] = codes.reshape(-1)[: out.size]
 

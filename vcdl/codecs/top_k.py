@@ -9,7 +9,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from vcdl.codecs.base import CHUNK, Codec, from_planes, to_planes
+from vcdl.codecs.base import CHUNK, Codec, from_planes
 from vcdl.codecs.float16 import Float16
 from vcdl.errors import WeightsFileError
 from vcdl.weights import Vector
@@ -25,7 +25,9 @@ class TopK(Codec):
     """3 bytes for each number that is kept, and now and then one more."""
 
     def __init__(self, share: float) -> None:
-        """`share` of the numbers that are kept, in (0, 1]."""
+        """`share` of the numbers that are kept, in (0, 1]. Raises ValueError."""
+        if not 0 < share <= 1:
+            raise ValueError(f"a share of {share}")
         self._share = share
         self._values = Float16()
 

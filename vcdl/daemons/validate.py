@@ -68,10 +68,15 @@ def _refused(folder: RunFolder, file: Path, workunit: str) -> Refused | None:
         return Refused(Refusal.UNREADABLE, "there is no file")
     job, prepared = load_frozen_job(folder.job_file), Prepared.read(folder)
     check = UploadCheck(
-        job.name, prepared.layout, prepared.shard_samples, job.training.local_epochs, prepared.initial_norm
+        job.name,
+        prepared.layout,
+        prepared.shard_samples,
+        job.training.local_epochs,
+        prepared.initial_norm,
+        job.transport.told,
     )
     try:
-        check.read(file, workunit)
+        check.read(file, workunit, folder.snapshot(WorkunitName.parse(workunit).base_version))
     except Refused as refused:
         return refused
     return None

@@ -8,9 +8,11 @@ import sys
 import time
 from collections.abc import Sequence
 
+from vcdl.codecs.choose import up_encoding
 from vcdl.coordinator import Coordinator
 from vcdl.daemons.daemon import run_daemon
 from vcdl.daemons.open_jobs import OpenJobs
+from vcdl.downloads import Downloads
 from vcdl.errors import ExitCode
 from vcdl.events import EpochClosed, Recorded, RunPaused, RunStarted, StopDecided, WorkunitCreated, WorkunitSent
 from vcdl.grids.boinc.database import BoincDatabase
@@ -60,6 +62,7 @@ class Generation:
             self._journal,
             Snapshots(folder, self._store, job.name, prepared.layout.fingerprint),
             self._grid,
+            Downloads(folder, prepared.layout, job.transport.told),
         )
         self._lock: RunLock | None = None
         self._session: RunStarted | RunPaused | None = None
@@ -146,7 +149,7 @@ def work_settings(job: Job, prepared: Prepared, folder: RunFolder) -> WorkSettin
         flops=prepared.footprint.flops_per_sample * samples,
         memory_bytes=prepared.footprint.memory_bytes(job.training.batch_size, _SHARD_EXPANDS * shard_bytes),
         disk_bytes=_DISK_VECTORS * weights_bytes + shard_bytes + _SCRATCH_BYTES,
-        upload_bytes=weights_bytes + _HEADER_BYTES,
+        upload_bytes=up_encoding(job.transport.told, prepared.layout).most_file_bytes + _HEADER_BYTES,
         ahead=None if job.schedule.ahead == "auto" else job.schedule.ahead,
     )
 

@@ -15,6 +15,7 @@ from vcdl.client.trainer import Trainer, TrainerCache, TrainerState
 from vcdl.errors import VcdlError
 from vcdl.grids.base import GaveUp, Outcome, Staged, Uploaded
 from vcdl.job import Job, ScheduleSettings
+from vcdl.job_transport import TransportSettings
 from vcdl.job_update import VcAsgdSettings
 from vcdl.run_folder import RunFolder, folder_error
 from vcdl.upload_folder import conclude_upload
@@ -24,7 +25,12 @@ from vcdl.workunit import INPUT_FILES, OUTPUT_FILE, Training
 
 def serial_job(job: Job) -> Job:
     """The job as serial training: an upload replaces the shared weights, and the next subtask starts from them."""
-    return job.model_copy(update={"update": VcAsgdSettings(alpha=0.0), "schedule": ScheduleSettings(kind="rolling")})
+    settings = {
+        "update": VcAsgdSettings(alpha=0.0),
+        "schedule": ScheduleSettings(kind="rolling"),
+        "transport": TransportSettings(),
+    }
+    return job.model_copy(update=settings)
 
 
 class SerialTraining:

@@ -11,6 +11,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
+from vcdl.codecs.encoding import Encoding
 from vcdl.events import WorkunitSent
 from vcdl.grids.base import GaveUp, Grid, Outcome, Results, Staged, Uploaded
 from vcdl.run_folder import folder_error
@@ -19,19 +22,22 @@ from vcdl.simulate.fleet import Fleet
 from vcdl.simulate.hostile import disguised
 from vcdl.simulate.training import Training
 from vcdl.simulate.virtual_time import VirtualTime
-from vcdl.weights import read_weights, write_weights
+from vcdl.weights import Vector
 from vcdl.workunit import UpdateHeader, WorkunitName
 
 
 class VirtualGrid(Grid, Results):
     """The clients of a fleet and the parameter servers that its uploads wait for."""
 
-    def __init__(self, fleet: Fleet, time: VirtualTime, training: Training, weights: int, ahead: int = 0) -> None:
-        """`weights`: of the model, n. `ahead`: subtasks kept ready beyond those that run."""
+    def __init__(
+        self, fleet: Fleet, time: VirtualTime, training: Training, down: Encoding, up: Encoding, ahead: int = 0
+    ) -> None:
+        """`down` and `up`: how weights travel. `ahead`: subtasks kept ready beyond those that run."""
         self._fleet = fleet
         self._time = time
         self._training = training
-        self._weights = weights
+        self._up = up
+        self._down = down
         self._ahead = ahead
         self._clients = Clients(fleet)
         self._hostile = {hostile.client: hostile for hostile in fleet.hostile}
@@ -124,16 +130,22 @@ class VirtualGrid(Grid, Results):
     def _as_uploaded(self, trained: Uploaded, staged: Staged, client: int, fate: Fate) -> Uploaded:
         """The upload as this client would send it: with its own training time, and by a hostile one with other weights."""
         name = WorkunitName.parse(trained.workunit)
-        vector, text = read_weights(trained.path, self._weights)
+        sent, text = self._up.read(trained.path)
         header = replace(UpdateHeader.from_json(text), train_s=fate.train_s)
         if client in self._hostile:
-            base, _ = read_weights(staged.params, self._weights)
-            vector = disguised(base, vector, self._hostile[client], self._fleet, name)
+            sent = self._disguised(sent, staged, client, name)
         try:
-            write_weights(trained.path, vector, header.to_json())
+            self._up.write(trained.path, sent, header.to_json())
         except OSError as error:
             raise folder_error(trained.path.parent, error) from error
         return replace(trained, size_bytes=trained.path.stat().st_size)
+
+    def _disguised(self, sent: Vector, staged: Staged, client: int, name: WorkunitName) -> Vector:
+        """What a hostile client sends instead: weights, or the difference to those that it began with."""
+        if self._up.is_difference:
+            return disguised(np.zeros_like(sent), sent, self._hostile[client], self._fleet, name)
+        base, _ = self._down.read(staged.params)
+        return disguised(base, sent, self._hostile[client], self._fleet, name)
 
     def _bytes_down(self, client: int, staged: Staged) -> int:
         """What the client downloads: params and description, model and shard only where it has not got them (sticky)."""

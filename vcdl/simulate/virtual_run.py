@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
+from vcdl.codecs.choose import down_encoding, up_encoding
 from vcdl.coordinator import Coordinator, StopReason
+from vcdl.downloads import Downloads
 from vcdl.errors import GridError, StoreError
 from vcdl.events import Recorded, RunStarted
 from vcdl.job import load_frozen_job
@@ -59,7 +61,9 @@ class VirtualRun:
             journal = Journal.at(folder.journal_file, self._time.now_s)
             closing.callback(journal.close)
             ahead = 0 if job.schedule.ahead == "auto" else job.schedule.ahead
-            grid = VirtualGrid(self._fleet, self._time, self._training, prepared.layout.size, ahead)
+            transport, layout = job.transport.told, prepared.layout
+            down, up = down_encoding(transport, layout), up_encoding(transport, layout)
+            grid = VirtualGrid(self._fleet, self._time, self._training, down, up, ahead)
             server = ServerParts.of(folder, job, prepared, journal, grid, job.validate_every)
             closing.callback(server.store.close)
             closing.callback(_drop, server.store)  # nobody goes on with them, however the run ends
@@ -67,7 +71,16 @@ class VirtualRun:
             shards = tuple(folder.shard(number) for number in range(plan.shards))
             coordinator = Coordinator(plan)
             generator = WorkGenerator(
-                job.name, job.seed, prepared.training(job), shards, folder, coordinator, journal, server.snapshots, grid
+                job.name,
+                job.seed,
+                prepared.training(job),
+                shards,
+                folder,
+                coordinator,
+                journal,
+                server.snapshots,
+                grid,
+                Downloads(folder, layout, transport),
             )
             journal.append(RunStarted(resumed=False))
             server.catch_up(0)
