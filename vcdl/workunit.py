@@ -116,7 +116,7 @@ class Workunit:
                     metrics=tuple(_named(metric) for metric in training["metrics"]),
                     normalisation=Normalisation(_numbers(norm, "scale"), _numbers(norm, "offset")),
                 ),
-                transport=Transport(_named(transport["down"]), _named(transport["up"]), transport["compress"] is True),
+                transport=Transport(_named(transport["down"]), _named(transport["up"]), _flag(transport, "compress")),
             )
         except (TypeError, ValueError) as error:
             raise WorkunitError(f"workunit.json: {error}") from error
@@ -228,6 +228,12 @@ def _count(raw: dict[str, Any], key: str, at_least: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value < 2**63:
         raise WorkunitError(f"{key}: expected a whole number ≥ {at_least}, got {str(value)[:100]!r}")
     return value
+
+
+def _flag(raw: dict[str, Any], key: str) -> bool:
+    if not isinstance(raw[key], bool):
+        raise WorkunitError(f"{key}: expected true or false, got {str(raw[key])[:100]!r}")
+    return bool(raw[key])
 
 
 def _number(raw: dict[str, Any], key: str) -> float:

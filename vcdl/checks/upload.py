@@ -1,6 +1,7 @@
 """The checks in the order they are made: cheap ones first, and nothing is allocated before the file has proved its size."""
 
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -13,7 +14,7 @@ from vcdl.codecs.choose import up_encoding
 from vcdl.codecs.encoding import Encoding
 from vcdl.errors import WeightsFileError, WorkunitError
 from vcdl.weights import Layout, Vector, read_weights
-from vcdl.workunit import PLAIN, Named, Transport, UpdateHeader, WorkunitName
+from vcdl.workunit import PLAIN, Transport, UpdateHeader, WorkunitName
 
 _NORM_FACTOR = 10.0
 """An accepted update may be this many times as long as the median of the last ones; training moves norms by per cents."""
@@ -84,15 +85,14 @@ class UploadCheck:
         self.accept(trained_norm(vector, self.layout))
 
     def _header_text(self, path: Path) -> str:
-        """Also of an upload in the other form, so that what is wrong with it gets its name. Raises WeightsFileError."""
+        """Also of an upload that travels in another way, so that what is wrong with it gets its name. Raises WeightsFileError."""
         try:
             return self.up.read_header(path)
         except WeightsFileError as error:
-            other = Transport(up=Named("float32"), compress=self.up.is_plain)
-            try:
-                return up_encoding(other, self.layout).read_header(path)
-            except WeightsFileError:
-                raise error from None
+            for other in (PLAIN, Transport(compress=True)):  # no file is larger than the latter's
+                with suppress(WeightsFileError):
+                    return up_encoding(other, self.layout).read_header(path)
+            raise error
 
     def _base(self, base: Path | None) -> Vector:
         if not self.up.is_difference:

@@ -54,7 +54,7 @@ class Codec(ABC):
 
 def to_planes(numbers: npt.NDArray[Any]) -> bytes:
     """All lowest bytes of the numbers (little-endian, shape (n,)) first, then the next ones: what is alike lies side by side."""
-    return np.ascontiguousarray(numbers.view(np.uint8).reshape(numbers.size, -1).T).tobytes()
+    return np.ascontiguousarray(numbers.view(np.uint8).reshape(numbers.size, numbers.itemsize).T).tobytes()
 
 
 def from_planes(data: memoryview, kind: str, size: int) -> npt.NDArray[Any]:

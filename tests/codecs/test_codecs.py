@@ -1,0 +1,180 @@
+"""Each codec gives back what it promises: all bits, or numbers within its error."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from tests.codecs.encodings import CODECS, SHARE, changes, same_bits
+from vcdl.codecs.base import CHUNK, Codec
+from vcdl.codecs.bfloat16 import BFloat16
+from vcdl.codecs.choose import up_encoding
+from vcdl.codecs.float16 import Float16
+from vcdl.codecs.float32 import Float32
+from vcdl.codecs.int8 import BLOCK, Int8
+from vcdl.codecs.top_k import TopK
+from vcdl.errors import WorkunitError
+from vcdl.weights import Layout, Vector
+from vcdl.workunit import Named, Transport
+
+LARGEST = np.finfo(np.float32).max
+numbers = st.floats(width=32, allow_nan=False, allow_infinity=False)
+vectors = arrays(np.float32, st.integers(0, 700), elements=numbers)
+usual = arrays(np.float32, st.integers(0, 700), elements=st.floats(-60_000, 60_000, width=32))
+
+
+def there_and_back(codec: Codec, vector: Vector) -> Vector:
+    data = codec.encode(vector)
+    assert len(data) <= codec.most_bytes(vector.size)
+    out = np.full(vector.size, np.nan, np.float32)
+    codec.decode(memoryview(data), out)
+    return out
+
+
+@given(vectors)
+def test_float32_gives_back_every_bit(vector: Vector) -> None:
+    assert same_bits(there_and_back(Float32(), vector), vector)
+
+
+@given(usual)
+def test_float16_is_wrong_by_half_a_unit_in_its_last_place(vector: Vector) -> None:
+    error = np.abs(there_and_back(Float16(), vector) - vector)
+    assert np.all(error <= np.maximum(np.abs(vector) / 2048, 2.0**-25))
+
+
+@given(vectors)
+def test_float16_stays_finite_however_large_a_number_is(vector: Vector) -> None:
+    decoded = there_and_back(Float16(), vector)
+    assert np.isfinite(decoded).all()
+    assert np.all(np.abs(decoded) <= 65504)
+
+
+@given(vectors)
+def test_bfloat16_is_wrong_by_half_a_unit_in_its_last_place_over_the_whole_range(vector: Vector) -> None:
+    vector[np.abs(vector) > 3.38e38] = 0.0  # the largest bfloat16 is 3.39e38
+    decoded = there_and_back(BFloat16(), vector)
+    tiniest = 2.0**-134  # half of the smallest bfloat16
+    assert np.all(np.abs(decoded.astype(np.float64) - vector) <= np.maximum(np.abs(vector.astype(float)) / 256, tiniest))
+
+
+def test_bfloat16_rounds_to_even_and_never_to_infinity() -> None:
+    between = np.array([0x3F808000, 0x3F818000, 0xBF808001, 0x7F7FFFFF], np.uint32).view(np.float32)
+    expected = np.array([0x3F800000, 0x3F820000, 0xBF810000, 0x7F7F0000], np.uint32).view(np.float32)
+    assert same_bits(there_and_back(BFloat16(), between), expected)
+
+
+@given(arrays(np.float32, st.integers(0, 700), elements=st.floats(-(2.0**99), 2.0**99, width=32)), st.integers(1, 127))
+def test_int8_is_wrong_by_half_a_step_of_its_block(vector: Vector, levels: int) -> None:
+    decoded = there_and_back(Int8(levels), vector)
+    for begin in range(0, vector.size, BLOCK):
+        block, back = vector[begin : begin + BLOCK].astype(np.float64), decoded[begin : begin + BLOCK]
+        step = np.abs(block).max(initial=0.0) / levels
+        assert np.all(np.abs(block - back) <= 0.5001 * step + 1e-43)
+
+
+@given(vectors)
+def test_int8_of_any_finite_numbers_is_finite(vector: Vector) -> None:
+    assert np.isfinite(there_and_back(Int8(127), np.clip(vector, -LARGEST / 2, LARGEST / 2))).all()
+
+
+def test_a_large_number_costs_only_its_own_block_precision() -> None:
+    vector = changes(4 * BLOCK)
+    vector[5] = 1e6
+    decoded = there_and_back(Int8(127), vector)
+    error = np.abs(decoded - vector)
+    assert error[:BLOCK].max() > 0.01
+    assert error[BLOCK:].max() <= np.abs(vector[BLOCK:]).max() / 254 * 1.001
+
+
+@given(usual, st.floats(0.001, 1.0))
+def test_top_k_keeps_its_share_of_the_largest_and_rounds_them_as_float16(vector: Vector, share: float) -> None:
+    codec = TopK(share)
+    decoded = there_and_back(codec, codec.thinned(vector, []))
+    kept = np.flatnonzero(decoded)
+    assert len(kept) == min(math.ceil(share * vector.size), np.count_nonzero(np.abs(vector) >= 2.0**-24))
+    if 0 < len(kept) < vector.size:
+        assert np.abs(vector[kept]).min() >= np.abs(np.delete(vector, kept)).max() * (decoded[kept] != 0).all()
+    assert np.all(np.abs(decoded[kept] - vector[kept]) <= np.maximum(np.abs(vector[kept]) / 2048, 2.0**-25))
+
+
+def test_top_k_of_equal_numbers_keeps_the_first() -> None:
+    codec = TopK(0.5)
+    assert list(there_and_back(codec, codec.thinned(np.full(10, 2.0, np.float32), []))) == [2.0] * 5 + [0.0] * 5
+
+
+@pytest.mark.parametrize("places", [[0], [CHUNK - 1], [0, 254], [0, 255], [0, 256], [0, 511, 1000], [254, 509, 765]])
+def test_top_k_finds_the_place_of_each_number_however_long_the_gap(places: list[int]) -> None:
+    vector = np.zeros(CHUNK, np.float32)
+    vector[places] = 1.5
+    assert same_bits(there_and_back(TopK(0.01), vector), vector)
+
+
+@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize("size", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, CHUNK])
+def test_no_chunk_is_longer_than_its_codec_says(name: str, size: int) -> None:
+    codec = up_encoding(Transport(up=CODECS[name]), Layout(())).codec
+    there_and_back(codec, codec.thinned(changes(size), []))
+    there_and_back(codec, np.zeros(size, np.float32))
+    there_and_back(codec, np.full(size, 7.0, np.float32))
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, CHUNK, 3 * CHUNK + 17])
+def test_all_chunks_of_a_thinned_vector_are_no_longer_than_top_k_says(size: int) -> None:
+    codec = TopK(SHARE)
+    thinned = codec.thinned(changes(size), [])
+    in_all = sum(len(codec.encode(thinned[begin : begin + CHUNK])) for begin in range(0, size, CHUNK))
+    assert in_all <= codec.most_bytes_of(size)
+
+
+DAMAGED: dict[str, Callable[[bytes], bytes]] = {
+    "nothing": lambda data: b"",
+    "a byte less": lambda data: data[:-1],
+    "a byte more": lambda data: data + b"\x00",
+    "half of it": lambda data: data[: len(data) // 2],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED.keys())
+@pytest.mark.parametrize("name", CODECS)
+def test_bytes_that_no_encoder_makes_are_refused(name: str, damage: Callable[[bytes], bytes]) -> None:
+    from vcdl.errors import WeightsFileError
+
+    codec = up_encoding(Transport(up=CODECS[name]), Layout(())).codec
+    data = codec.encode(codec.thinned(changes(1000), []))
+    with pytest.raises(WeightsFileError):
+        codec.decode(memoryview(damage(data)), np.empty(1000, np.float32))
+
+
+@given(st.binary(max_size=300), st.integers(0, 100))
+def test_whatever_bytes_top_k_is_given_it_writes_only_where_it_may(data: bytes, size: int) -> None:
+    from vcdl.errors import WeightsFileError
+
+    room = np.full(size + 20, 3.0, np.float32)
+    try:
+        TopK(0.5).decode(memoryview(data), room[10 : 10 + size])
+    except WeightsFileError:
+        pass
+    assert list(room[:10]) == list(room[10 + size :]) == [3.0] * 10
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [
+        Named("gzip"),
+        Named("int8", {"levels": 0}),
+        Named("int8", {"levels": 128}),
+        Named("int8", {"levels": "many"}),
+        Named("top_k"),
+        Named("top_k", {"share": 0.0}),
+        Named("top_k", {"share": 1.5}),
+        Named("float16", {"rounding": "up"}),
+    ],
+)
+def test_a_codec_that_is_not_known_here_is_named(codec: Any) -> None:
+    with pytest.raises(WorkunitError, match=rf"the codec '{codec.name}' .* client and server differ in version"):
+        up_encoding(Transport(up=codec), Layout(()))

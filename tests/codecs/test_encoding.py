@@ -1,0 +1,143 @@
+"""Vectors in files: what comes back is the same however it is read, statistics keep every bit, and nothing is larger than announced."""
+
+import itertools
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.codecs.encodings import CODECS, LARGE, SHARE, SMALL, changes, encoding, same_bits
+from vcdl.codecs.encoding import Encoding
+from vcdl.errors import WeightsFileError
+from vcdl.weights import read_weights
+
+HEADER = '{"some": "header"}'
+WAYS = [pytest.param(name, compress, id=f"{name}{'+zlib' * compress}") for name in CODECS for compress in (False, True)]
+
+
+@pytest.mark.parametrize(("name", "compress"), WAYS)
+def test_what_is_read_in_blocks_is_what_is_read_as_a_whole(tmp_path: Path, name: str, compress: bool) -> None:
+    way = encoding(CODECS[name], compress, LARGE)
+    vector, path = changes(LARGE.size), tmp_path / "update.h5"
+    way.write(path, vector, HEADER)
+    whole, header = way.read(path)
+    assert header == HEADER == way.read_header(path)
+    assert np.isfinite(whole).all()
+    for block in (1 << 18, 1 << 16, 1000, 65_537):
+        with way.opened(path) as source:
+            for _ in range(2):  # a second time from the begin on
+                out = np.empty_like(vector)
+                for begin in range(0, vector.size, block):
+                    source.read(begin, out[begin : begin + block])
+                assert same_bits(out, whole)
+
+
+@pytest.mark.parametrize(("name", "compress"), WAYS)
+def test_the_statistics_of_batch_normalisation_keep_every_bit(tmp_path: Path, name: str, compress: bool) -> None:
+    way = encoding(CODECS[name], compress, LARGE)
+    vector = changes(LARGE.size)
+    assert len(LARGE.statistics) == 3
+    for begin, end in LARGE.statistics:
+        vector[begin:end] = np.float32(np.pi) * np.logspace(-30, 30, end - begin, dtype=np.float32)
+    way.write(tmp_path / "update.h5", vector, HEADER)
+    decoded, _ = way.read(tmp_path / "update.h5")
+    for begin, end in LARGE.statistics:
+        assert same_bits(decoded[begin:end], vector[begin:end])
+
+
+@pytest.mark.parametrize(("name", "compress"), WAYS)
+@pytest.mark.parametrize("layout", [SMALL, LARGE], ids=["small", "large"])
+def test_no_file_is_larger_than_announced(tmp_path: Path, name: str, compress: bool, layout: object) -> None:
+    way = Encoding(encoding(CODECS[name], compress).codec, compress, layout)  # type: ignore[arg-type]
+    rng = np.random.default_rng(1)
+    bits = rng.integers(0, 2**32, way.layout.size, np.uint32).view(np.float32)  # nothing compresses these
+    noise = np.where(np.isfinite(bits), np.clip(bits, -1e38, 1e38), np.float32(1.0))
+    for vector in (noise, changes(way.layout.size), np.zeros(way.layout.size, np.float32)):
+        way.write(tmp_path / "update.h5", vector, "x" * 60_000)
+        assert (tmp_path / "update.h5").stat().st_size <= way.most_file_bytes
+        way.read(tmp_path / "update.h5")
+
+
+def test_an_upload_is_the_difference_and_gives_the_weights_again(tmp_path: Path) -> None:
+    base = np.random.default_rng(3).standard_normal(SMALL.size).astype(np.float32)
+    weights = base + np.float32(0.01) * changes(SMALL.size)
+    for (name, codec), compress in itertools.product(CODECS.items(), (False, True)):
+        way = encoding(codec, compress)
+        way.write_upload(tmp_path / "update.h5", weights, base, HEADER)
+        decoded, _ = way.read_upload(tmp_path / "update.h5", base)
+        if name == "float32":
+            assert same_bits(decoded, weights)
+        elif name != "top_k":
+            assert np.abs(decoded - weights).max() < np.abs(weights - base).max() / 20
+        else:
+            assert np.count_nonzero(decoded != base) <= SHARE * SMALL.size + 22
+
+
+def test_an_encoded_file_is_hdf5_that_any_reader_opens(tmp_path: Path) -> None:
+    way = encoding(CODECS["int8"], True)
+    way.write(tmp_path / "update.h5", changes(SMALL.size), HEADER)
+    with h5py.File(tmp_path / "update.h5") as file:
+        assert list(file) == ["encoded"]
+        assert file["encoded"].dtype == np.uint8
+        assert file["encoded"].chunks is None
+        assert file.attrs["header"].decode() == HEADER
+
+
+def test_float32_that_is_not_compressed_is_a_plain_weights_file(tmp_path: Path) -> None:
+    vector = changes(SMALL.size)
+    encoding(CODECS["float32"], False).write(tmp_path / "update.h5", vector, HEADER)
+    assert same_bits(read_weights(tmp_path / "update.h5", SMALL.size)[0], vector)
+
+
+def test_what_is_sent_is_smaller_than_plain_weights(tmp_path: Path) -> None:
+    """Of changes like those of training: these figures are what a user chooses by."""
+    sizes = {}
+    vector = np.random.default_rng(0).standard_normal(LARGE.size).astype(np.float32) * np.float32(0.003)
+    for name, compress in itertools.product(CODECS, (False, True)):
+        encoding(CODECS[name], compress, LARGE).write(tmp_path / "update.h5", vector, HEADER)
+        sizes[name, compress] = (tmp_path / "update.h5").stat().st_size / (4 * LARGE.size)
+    assert sizes["float16", False] == pytest.approx(0.5, abs=0.01)
+    assert sizes["int8", False] == pytest.approx(0.254, abs=0.005)
+    assert sizes["float32", True] < 0.9
+    assert sizes["bfloat16", True] < 0.36
+    assert sizes["int8", True] < 0.24
+    assert sizes["int8 of few levels", True] < 0.16
+    assert sizes["top_k", True] < 0.04
+
+
+def test_a_model_without_weights_travels_as_well(tmp_path: Path) -> None:
+    from vcdl.weights import Layout
+
+    for codec, compress in itertools.product(CODECS.values(), (False, True)):
+        way = encoding(codec, compress, Layout(()))
+        way.write(tmp_path / "update.h5", np.zeros(0, np.float32), HEADER)
+        assert way.read(tmp_path / "update.h5")[0].size == 0
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_a_file_of_another_model_is_refused(tmp_path: Path, name: str) -> None:
+    encoding(CODECS[name], True, LARGE).write(tmp_path / "update.h5", changes(LARGE.size), HEADER)
+    with pytest.raises(WeightsFileError):
+        encoding(CODECS[name], True, SMALL).read(tmp_path / "update.h5")
+    encoding(CODECS[name], True, SMALL).write(tmp_path / "update.h5", changes(SMALL.size), HEADER)
+    with pytest.raises(WeightsFileError):
+        encoding(CODECS[name], True, LARGE).read(tmp_path / "update.h5")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=5), st.integers(0, 100), st.sampled_from(list(CODECS)))
+def test_models_of_any_shape_come_back(tmp_path: Path, sizes: list[int], seed: int, name: str) -> None:
+    from tests.codecs.encodings import layout
+
+    of = layout(*sizes)
+    vector = changes(of.size, seed)
+    for compress in (False, True):
+        way = encoding(CODECS[name], compress, of)
+        way.write(tmp_path / "update.h5", vector, HEADER)
+        once, _ = way.read(tmp_path / "update.h5")
+        way.write(tmp_path / "again.h5", once, HEADER)
+        twice, _ = way.read(tmp_path / "again.h5")
+        np.testing.assert_allclose(once, twice, rtol=1e-6, atol=0)
