@@ -17,6 +17,7 @@ from vcdl.job import BUILTINS, DataSettings, Job, ModelSettings, StopSettings, l
 from vcdl.job_preset import PRESETS
 from vcdl.job_section import Section
 from vcdl.job_training import LearningRateSettings, TrainingSettings
+from vcdl.job_transport import Int8Arguments, TopKArguments
 from vcdl.job_update import (
     RULES,
     STALENESS,
@@ -379,7 +380,7 @@ WRONG_JOBS = [
     ("? [a]\n: b", "a key must be a plain word"),
     (
         '"a\\nb": 1',
-        '"a\\nb": unknown key; known here: boinc, data, grid, model, name, preset, schedule, seed, stop, store, training, update, validate',
+        '"a\\nb": unknown key; known here: boinc, data, grid, model, name, preset, schedule, seed, stop, store, training, transport, update, validate',
     ),
     ("seed: !!int x", "seed: the tag tag:yaml.org,2002:int is not used in job files; remove it"),
     (
@@ -567,6 +568,7 @@ def schema() -> dict[str, type[Section]]:
             sections[info.alias or name] = info.annotation
     sections["training > learning_rate"] = LearningRateSettings
     sections["update > alpha"] = AlphaRamp
+    sections |= {"transport > int8": Int8Arguments, "transport > up: top_k": TopKArguments}
     sections |= {f"update: {name}": settings for name, settings in RULES.items()}
     sections |= {f"update > staleness: {name}": settings for name, settings in STALENESS.items()}
     return sections | {f"model > builtin: {name}": arguments for name, arguments in BUILTINS.items()}

@@ -91,7 +91,7 @@ def test_a_file_that_was_cut_is_not_json(text: str) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (["format"], 2, "another format than 1"),
+        (["format"], 1, "another format than 2"),
         (["epoch"], "3", "epoch: expected a whole number"),
         (["epoch"], True, "epoch: expected a whole number"),
         (["epoch"], -1, "epoch: expected a whole number"),
