@@ -17,7 +17,7 @@ class NormMeter:
     def __init__(self, layout: Layout) -> None:
         self._square = 0.0
         self._is_finite = True
-        self._statistics = _statistics(layout)
+        self._statistics = statistics(layout)
         self._next = next(self._statistics, None)
 
     def add(self, block: Vector, begin: int) -> None:
@@ -56,7 +56,7 @@ def trained_norm(vector: Vector, layout: Layout) -> float:
     return meter.norm
 
 
-def _statistics(layout: Layout) -> Iterator[tuple[int, int]]:
+def statistics(layout: Layout) -> Iterator[tuple[int, int]]:
     """Begin and end of each variable that is not trained, in order."""
     for variable in layout.variables:
         if variable.path.endswith(_STATISTICS):
