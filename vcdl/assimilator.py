@@ -50,6 +50,8 @@ class Assimilator:
     """Entered before a fold and left when journal and results have it: see vcdl.restore_lock."""
     keep: Callable[[Path, str, int], None] | None = None
     """(upload, workunit, version) → it is kept for a store that may lose its memory: before its row says that it can be folded again."""
+    held_out: Path | None = None
+    """The step of held-out data, for a rule that asks for it."""
 
     def run_once(self) -> int:
         """Assimilate everything that waits; returns how many results came to an end.
@@ -107,7 +109,9 @@ class Assimilator:
         facts = UploadFacts(name.epoch, staleness, header.samples, header.fraction, name.base_version)
         base = self.snapshot(name.base_version)
         path, check = item.uploaded.path, self.check
-        item.streamed = StreamedUpload(path, check.layout, self.rule, facts, check, base, transport=check.transport)
+        item.streamed = StreamedUpload(
+            path, check.layout, self.rule, facts, check, base, self.held_out, transport=check.transport
+        )
         return item.streamed
 
     def _refuse(self, upload: Uploaded, refused: Refused) -> None:

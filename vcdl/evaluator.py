@@ -14,12 +14,13 @@ import numpy as np
 from vcdl.coordinator import VALIDATION
 from vcdl.errors import VcdlError
 from vcdl.events import EvaluationWanted, RunFinished, RunReopened, VersionEvaluated
+from vcdl.held_out import HeldOutStep
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
 from vcdl.orphan import end_with_parent
 from vcdl.prepared import Prepared
 from vcdl.run_folder import RunFolder
-from vcdl.weights import assign, read_weights
+from vcdl.weights import ParamsHeader, assign, read_weights
 from vcdl.workunit import Named, Training
 
 _BATCH_SIZE = 256
@@ -53,6 +54,10 @@ class Evaluator:
         if prepared.has_test:
             x_test, y_test = read_split(folder.test_file)
             self._data["test"] = (normalise(x_test, prepared.normalisation), y_test)
+        self._held_out: HeldOutStep | None = None
+        if HeldOutStep.is_asked_for(job):
+            self._held_out = HeldOutStep(folder, job, prepared.training(job), *self._data[VALIDATION])
+            self._begin_with_a_held_out_step(self._held_out)
 
     def run_once(self) -> int:
         """Evaluate what is wanted now; returns how many versions that were."""
@@ -79,6 +84,8 @@ class Evaluator:
     def _evaluate(self, wanted: EvaluationWanted) -> VersionEvaluated:
         begin_s = time.perf_counter()
         vector, _ = read_weights(self._folder.snapshot(wanted.version), self._model.count_params())
+        if self._held_out is not None and wanted.split == VALIDATION:
+            self._held_out.leave(wanted.version, vector)
         assign(self._model, vector)
         x, y = self._data[wanted.split]
         measured: dict[str, Any] = self._model.evaluate(x, y, batch_size=_BATCH_SIZE, verbose=0, return_dict=True)
@@ -91,6 +98,13 @@ class Evaluator:
             accuracy=float(measured["accuracy"]) if self._classifies else None,
             evaluation_s=time.perf_counter() - begin_s,
         )
+
+    def _begin_with_a_held_out_step(self, held_out: HeldOutStep) -> None:
+        """Nothing is assimilated before there is one; a version is evaluated only later."""
+        if not self._folder.held_out_file.exists():
+            newest = max(self._folder.snapshots.glob("params_v*.h5"), default=self._folder.snapshot(0))
+            vector, text = read_weights(newest, self._model.count_params())
+            held_out.leave(ParamsHeader.from_json(text).version, vector)
 
 
 def _metrics_only(training: Training, classifies: bool) -> Training:

@@ -19,7 +19,7 @@ _Kind = TypeVar("_Kind", bound=Section)
 
 
 def _as_yaml(value: Any) -> Any:
-    return value.model_dump(mode="json", by_alias=True) if isinstance(value, Section) else value
+    return value.model_dump(mode="json", by_alias=True, exclude_none=True) if isinstance(value, Section) else value
 
 
 SECTION_AS_YAML = PlainSerializer(_as_yaml)
@@ -60,5 +60,18 @@ def plain_or_section(plain: PlainValidator, section: type[Section]) -> PlainVali
         if isinstance(raw, section):
             return raw
         return read_section(section, raw) if isinstance(raw, Mapping) else check_plain(raw)
+
+    return PlainValidator(check)
+
+
+def section_or_nothing(section: type[Section]) -> PlainValidator:
+    """A section that may be left out."""
+
+    def check(raw: Any) -> Any:
+        if raw is None or isinstance(raw, section):
+            return raw
+        if not isinstance(raw, Mapping):
+            raise ValueError(f"expected keys indented below it, got {show(raw)}")
+        return read_section(section, raw)
 
     return PlainValidator(check)

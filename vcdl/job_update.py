@@ -3,15 +3,29 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from vcdl import job_values as kinds
 from vcdl.course import Shape
-from vcdl.job_section import SECTION_AS_YAML, Section, one_of_sections, plain_or_section
+from vcdl.job_section import SECTION_AS_YAML, Section, one_of_sections, plain_or_section, section_or_nothing
 
 _AboveZero = Annotated[float, kinds.above_zero()]
 _Alpha = kinds.fraction("var", zero=True, one=False, also="{from: …, to: …}")
 _Part = Annotated[float, kinds.fraction(zero=False, one=True)]
+_Momentum = Annotated[float, kinds.fraction(zero=True, one=False)]
+_Count = Annotated[int, kinds.whole(1)]
+
+
+class GuardSettings(Section):
+    """`guard: {…}`: what an upload must be like, or is made to be like, before the rule gets it."""
+
+    clip: _AboveZero | None = None
+    """Times the usual ‖C − B‖: longer steps are shortened to it."""
+    cosine: Annotated[float, kinds.between(-1, 1)] | None = None
+    """With the step of held-out data: uploads below it are refused."""
+
+
+_Guard = Annotated[GuardSettings | None, section_or_nothing(GuardSettings), SECTION_AS_YAML]
 
 
 class AlphaRamp(Section):
@@ -28,6 +42,7 @@ class VcAsgdSettings(Section):
     rule: Literal["vc_asgd"] = "vc_asgd"
     alpha: Annotated[float | Literal["var"] | AlphaRamp, plain_or_section(_Alpha, AlphaRamp), SECTION_AS_YAML] = "var"
     """Weight of the server's weights; `var` is e/(e+1) in epoch e."""
+    guard: _Guard = None
 
 
 class EasgdSettings(Section):
@@ -35,6 +50,7 @@ class EasgdSettings(Section):
 
     rule: Literal["easgd"] = "easgd"
     moving_rate: _Part = 0.001
+    guard: _Guard = None
 
 
 class ConstantStaleness(Section):
@@ -65,6 +81,7 @@ STALENESS: Mapping[str, type[Staleness]] = {
     "polynomial": PolynomialStaleness,
     "hinge": HingeStaleness,
 }
+_Staleness = Annotated[Staleness, one_of_sections("name", STALENESS), SECTION_AS_YAML]
 
 
 class FedAsyncSettings(Section):
@@ -72,7 +89,8 @@ class FedAsyncSettings(Section):
 
     rule: Literal["fedasync"] = "fedasync"
     mixing: _Part = 0.6
-    staleness: Annotated[Staleness, one_of_sections("name", STALENESS), SECTION_AS_YAML] = PolynomialStaleness()
+    staleness: _Staleness = PolynomialStaleness()
+    guard: _Guard = None
 
 
 class DownpourSettings(Section):
@@ -80,6 +98,7 @@ class DownpourSettings(Section):
 
     rule: Literal["downpour"] = "downpour"
     rate: _AboveZero = 0.1
+    guard: _Guard = None
 
 
 class DcAsgdSettings(Section):
@@ -88,14 +107,117 @@ class DcAsgdSettings(Section):
     rule: Literal["dc_asgd"] = "dc_asgd"
     rate: _AboveZero = 0.1
     compensation: Annotated[float, kinds.at_least(0)] = 2.0
+    guard: _Guard = None
 
 
-UpdateSettings = VcAsgdSettings | EasgdSettings | FedAsyncSettings | DownpourSettings | DcAsgdSettings
+class FedBuffSettings(Section):
+    """After K updates `W ← W + η·Σ s(τ)·(C − B)/K`."""
+
+    rule: Literal["fedbuff"] = "fedbuff"
+    rate: _AboveZero = 1.0
+    buffer: _Count = 10
+    """Updates."""
+    staleness: _Staleness = PolynomialStaleness()
+    guard: _Guard = None
+
+
+class OuterNesterovSettings(Section):
+    """The same through an outer optimizer with Nesterov momentum."""
+
+    rule: Literal["outer_nesterov"] = "outer_nesterov"
+    rate: _AboveZero = 0.7
+    momentum: _Momentum = 0.9
+    buffer: _Count = 10
+    staleness: _Staleness = ConstantStaleness()
+    guard: _Guard = None
+
+
+class DelayedNesterovSettings(Section):
+    """Each update moves W, the momentum only every K-th."""
+
+    rule: Literal["delayed_nesterov"] = "delayed_nesterov"
+    rate: _AboveZero = 0.7
+    momentum: _Momentum = 0.9
+    buffer: _Count = 10
+    share: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.0
+    """Of the momentum, with each update."""
+    staleness: _Staleness = ConstantStaleness()
+    guard: _Guard = None
+
+    @field_validator("share")
+    @classmethod
+    def _is_no_more_than_all(cls, share: float, info: ValidationInfo) -> float:
+        buffer = info.data.get("buffer", 1)
+        if share * buffer > 1:
+            raise ValueError(f"expected at most 1 / buffer, {1 / buffer:.4g}, got {share:g}")
+        return share
+
+
+class TrimmedMeanSettings(Section):
+    """Of K updates the mean, weight by weight, without the largest and the smallest."""
+
+    rule: Literal["trimmed_mean"] = "trimmed_mean"
+    rate: _AboveZero = 1.0
+    buffer: _Count = 10
+    trim: Annotated[int, kinds.whole(0)] = 2
+    """At each end."""
+    staleness: _Staleness = ConstantStaleness()
+    guard: _Guard = None
+
+    @field_validator("trim")
+    @classmethod
+    def _leaves_some(cls, trim: int, info: ValidationInfo) -> int:
+        buffer = info.data.get("buffer", 2 * trim + 1)
+        if 2 * trim >= buffer:
+            raise ValueError(f"expected less than half of the buffer of {buffer}, got {trim}")
+        return trim
+
+
+class MedianSettings(Section):
+    """Of K updates the median, weight by weight."""
+
+    rule: Literal["median"] = "median"
+    rate: _AboveZero = 1.0
+    buffer: _Count = 10
+    staleness: _Staleness = ConstantStaleness()
+    guard: _Guard = None
+
+
+class CentredClippingSettings(Section):
+    """Of K updates what each differs from the K before, shortened."""
+
+    rule: Literal["centred_clipping"] = "centred_clipping"
+    rate: _AboveZero = 1.0
+    buffer: _Count = 10
+    clip: _AboveZero = 1.0
+    """Times the usual length."""
+    staleness: _Staleness = ConstantStaleness()
+
+
+UpdateSettings = (
+    VcAsgdSettings
+    | EasgdSettings
+    | FedAsyncSettings
+    | DownpourSettings
+    | DcAsgdSettings
+    | FedBuffSettings
+    | OuterNesterovSettings
+    | DelayedNesterovSettings
+    | TrimmedMeanSettings
+    | MedianSettings
+    | CentredClippingSettings
+)
 RULES: Mapping[str, type[UpdateSettings]] = {
     "vc_asgd": VcAsgdSettings,
     "easgd": EasgdSettings,
     "fedasync": FedAsyncSettings,
     "downpour": DownpourSettings,
     "dc_asgd": DcAsgdSettings,
+    "fedbuff": FedBuffSettings,
+    "outer_nesterov": OuterNesterovSettings,
+    "delayed_nesterov": DelayedNesterovSettings,
+    "trimmed_mean": TrimmedMeanSettings,
+    "median": MedianSettings,
+    "centred_clipping": CentredClippingSettings,
 }
 UPDATE = one_of_sections("rule", RULES, default="vc_asgd")

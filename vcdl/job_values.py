@@ -49,6 +49,11 @@ def at_least(limit: float) -> PlainValidator:
     return _number(f"a number ≥ {limit:g}", lambda value: value >= limit)
 
 
+def between(least: float, most: float) -> PlainValidator:
+    """A number in a range, both ends included."""
+    return _number(f"a number from {least:g} to {most:g}", lambda value: least <= value <= most)
+
+
 def fraction(*words: str, zero: bool, one: bool, also: str = "") -> PlainValidator:
     """A number between 0 and 1, each included or not, or one of the words; `also`: what else the key takes, for the refusal."""
     out = " and ".join(name for name, included in (("0", zero), ("1", one)) if not included)

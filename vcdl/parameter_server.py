@@ -65,7 +65,8 @@ class ServerParts:
         cls, folder: RunFolder, job: Job, prepared: Prepared, journal: Journal, results: Results, validate_every: int
     ) -> "ServerParts":
         """Open the job's store and put the server together. Raises StoreError."""
-        store = open_store(store_settings(job, folder), prepared.store_key, prepared.layout.size)
+        rule = rule_of(job)
+        store = open_store(store_settings(job, folder), prepared.store_key, prepared.layout.size, rule.state)
         snapshots = Snapshots(folder, store, job.name, prepared.layout.fingerprint)
         check = UploadCheck(
             job.name,
@@ -82,11 +83,12 @@ class ServerParts:
             store,
             journal,
             check,
-            rule_of(job),
+            rule,
             boundary,
             folder.snapshot,
             folding,
             partial(keep_upload, folder),
+            folder.held_out_file,
         )
         return cls(store, snapshots, assimilator, folder, journal, prepared.layout)
 

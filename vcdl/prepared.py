@@ -98,6 +98,7 @@ def prepare(folder: RunFolder, job: "Job", onlooker: Onlooker) -> Prepared:
     from vcdl.client.model import load_model
     from vcdl.data import ensure_shards, load_dataset, normalisation_of, write_split
     from vcdl.models import build_model_json, check_model, initial_weights
+    from vcdl.rules.of_job import rule_of
 
     onlooker.phase(f"reading the data set {job.data.dataset or job.data.npz}")
     dataset = load_dataset(job.data, job.seed)
@@ -119,7 +120,7 @@ def prepare(folder: RunFolder, job: "Job", onlooker: Onlooker) -> Prepared:
         settings, store_key = store_settings(job, folder), f"{job.name}-{secrets.token_hex(4)}"
         if settings.service != Service.FILE:
             folder.kept_uploads.mkdir(exist_ok=True)
-        store = open_store(settings, store_key, layout.size)
+        store = open_store(settings, store_key, layout.size, rule_of(job).state)
         store.create(vector)
         store.close()
         Snapshots(folder, store, job.name, layout.fingerprint).keep(0, vector, durable=True)

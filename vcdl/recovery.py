@@ -1,13 +1,16 @@
 """The end of a store's weights: put back when its server has lost them, and dropped when the job is over.
 
-Put back are a snapshot and the later updates, folded in again in their order. What each update was is in the journal, and its upload is
-kept until an epoch's snapshot covers it, with the weights that its client started from where the rule needs them. So nothing that was
+Put back are a snapshot, with what the rule keeps beside the weights, and the later updates, folded in again in their order. What each
+update was is in the journal, and its upload is kept until an epoch's snapshot covers it, with the weights that its client started from
+where the rule needs them. So nothing that was
 assimilated is lost, and the weights are the same to the last bit. They are put there in one step: nobody ever folds into weights that
 are half restored.
 """
 
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
+
+import numpy as np
 
 from vcdl.coordinator import StopReason
 from vcdl.errors import StoreError, StoreLost, WeightsFileError
@@ -17,8 +20,9 @@ from vcdl.restore_lock import RestoreLock
 from vcdl.rules import Rule
 from vcdl.run_folder import RunFolder
 from vcdl.snapshots import Snapshots
+from vcdl.state import State
 from vcdl.stores import Applied, WeightStore
-from vcdl.stores.base import block_bounds
+from vcdl.stores.base import fold_changes
 from vcdl.streamed_upload import StreamedUpload, UploadFacts
 from vcdl.weights import Layout, Vector, read_weights
 from vcdl.workunit import Transport, WorkunitName
@@ -36,12 +40,12 @@ def restore_store(
         applied = sorted(applied_updates(journal), key=lambda update: update.version)
         if not is_behind(store, applied[-1].version if applied else 0):
             return 0
-        version, vector = _snapshot(folder, layout, applied)
+        version, whole = _snapshot(folder, layout, rule.state, applied)
         later = [update for update in applied if update.version > version]
         for update in later:
-            _fold(update, folder, rule, layout, vector, transport)
+            _fold(update, folder, rule, layout, whole, transport)
         newest = max(version, applied[-1].version if applied else 0)
-        store.restore(newest, vector, [_record(update) for update in applied])
+        store.restore(newest, whole, [_record(update) for update in applied])
         return len(later)
 
 
@@ -74,17 +78,27 @@ def is_over(events: Iterable[Recorded]) -> bool:
     return over
 
 
-def _snapshot(folder: RunFolder, layout: Layout, applied: Sequence[UpdateApplied]) -> tuple[int, Vector]:
-    """The newest readable snapshot from which the journal leads on; its version and weights."""
-    paths = {int(path.stem.removeprefix("params_v")): path for path in folder.snapshots.glob("params_v*.h5")}
+def _snapshot(folder: RunFolder, layout: Layout, state: State, applied: Sequence[UpdateApplied]) -> tuple[int, Vector]:
+    """The newest readable snapshot from which the journal leads on; its version and the store's whole vector."""
+    versions = [int(path.stem.removeprefix("params_v")) for path in folder.snapshots.glob("params_v*.h5")]
     # One that holds an update whose row was never written is the last resort: that update will be brought again.
-    usable = [version for version in paths if _leads_on(version, folder, applied)]
-    for version in [*sorted(usable, reverse=True), *sorted(paths, reverse=True)]:
+    usable = [version for version in versions if _leads_on(version, folder, applied)]
+    for version in [*sorted(usable, reverse=True), *sorted(versions, reverse=True)]:
         try:
-            return version, read_weights(paths[version], layout.size)[0]
+            return version, _whole(version, folder, layout, state)
         except WeightsFileError:  # half of it reached the disk before the power went
             continue
     raise StoreError("the store has lost its weights and no snapshot is left: the run must be begun anew")
+
+
+def _whole(version: int, folder: RunFolder, layout: Layout, state: State) -> Vector:
+    """A snapshot as the store had it. Raises WeightsFileError, also when the state of that version was not kept."""
+    whole = np.zeros(state.size(layout.size), np.float32)
+    read_weights(folder.snapshot(version), layout.size, state.weights(whole))
+    beside = state.beside(whole)
+    if version > 0 and beside.size:  # at the job's begin it is all zero
+        read_weights(folder.state_snapshot(version), beside.size, beside)
+    return whole
 
 
 def _leads_on(version: int, folder: RunFolder, applied: Sequence[UpdateApplied]) -> bool:
@@ -101,15 +115,14 @@ def _record(update: UpdateApplied) -> Applied:
 
 
 def _fold(
-    update: UpdateApplied, folder: RunFolder, rule: Rule, layout: Layout, vector: Vector, transport: Transport
+    update: UpdateApplied, folder: RunFolder, rule: Rule, layout: Layout, whole: Vector, transport: Transport
 ) -> None:
-    """Fold a kept upload into `vector`, shape (n,), as it was folded in before. Raises StoreError."""
+    """Fold a kept upload into a store's whole vector, as it was folded in before. Raises StoreError."""
     epoch = WorkunitName.parse(update.workunit).epoch
     facts = UploadFacts(epoch, update.staleness, update.samples, update.fraction, update.base_version)
     path, base = folder.kept_upload(update.version, update.workunit), folder.snapshot(update.base_version)
     with closing(StreamedUpload(path, layout, rule, facts, None, base, transport=transport)) as upload:
-        for begin, end in block_bounds(vector.size):
-            upload.apply(vector[begin:end], begin, vector[begin:end])
+        fold_changes([upload], whole, whole, rule.state)
         if upload.refused is not None:
             raise StoreError(
                 f"the store has lost its weights, and version {update.version} cannot be made again from "

@@ -5,8 +5,9 @@ submitted       the job is run by the daemons of the BOINC project that the fold
 model.json      the model, as Keras JSON           prepared.json  its layout, the shards' sizes, the normalisation
 data/           shards/ (with shards.json), validation.npz, test.npz
 journal.db      the event log (SQLite)             store/         the shared weights
-snapshots/      params_v000142.h5: weights by version, while something refers to them
+snapshots/      params_v000142.h5: weights by version, while something refers to them; state_v000142.h5: what the rule keeps beside
 downloads/      the same as clients get them, where `transport > down` or `compress` makes them another file
+held_out.h5     the step of held-out data that uploads are compared with, where the job asks for it
 slots/          a folder for each subtask that is out
 uploads/        results that wait to be assimilated
 kept/           those applied since the last closed epoch, when the store is a server that may lose its memory
@@ -94,6 +95,15 @@ class RunFolder:
     def snapshot(self, version: int) -> Path:
         """The weights of a version."""
         return self.snapshots / f"params_v{version:06d}.h5"
+
+    def state_snapshot(self, version: int) -> Path:
+        """What the rule keeps beside the weights of a version."""
+        return self.snapshots / f"state_v{version:06d}.h5"
+
+    @property
+    def held_out_file(self) -> Path:
+        """The step of held-out data; exists only where the rule asks for it."""
+        return self.path / "held_out.h5"
 
     @property
     def downloads(self) -> Path:

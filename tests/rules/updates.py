@@ -1,8 +1,10 @@
 """Vectors and uploads for tests of rules."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from vcdl.rules import Update
+from vcdl.rules import Measured, MeasuringRule, Rule, Update
 from vcdl.weights import Vector
 
 
@@ -11,9 +13,27 @@ def vector(*numbers: float) -> Vector:
     return np.array(numbers, np.float32)
 
 
-def update(weights: Vector, base: Vector | None = None, fraction: float = 1.0, staleness: int = 0) -> Update:
-    """The upload of a client."""
-    return Update(weights, 1, staleness, 100, fraction, number=1, base=base)
+def update(
+    weights: Vector, base: Vector | None = None, fraction: float = 1.0, staleness: int = 0, number: int = 1
+) -> Update:
+    """The upload of a client; `number`: of the update in the job."""
+    return Update(weights, 1, staleness, 100, fraction, number, base)
+
+
+def steps(rule: Rule, server: Vector, *deltas: Vector, first: int = 1) -> list[float]:
+    """Fold uploads in whose C − B are `deltas`, one after the other; returns the weights given."""
+    weights = []
+    for number, delta in enumerate(deltas, start=first):
+        brought = update(delta, np.zeros_like(delta), number=number)
+        if isinstance(rule, MeasuringRule):
+            brought = replace(brought, measured=Measured(1.0, 1.0))  # as long as usual
+        weights.append(rule.apply(server, brought))
+    return weights
+
+
+def begun(rule: Rule, weights: Vector) -> Vector:
+    """W and what a rule keeps beside it at a job's begin, as the rule is given them."""
+    return rule.state.rows(rule.state.begun(weights.copy()))
 
 
 def noise(seed: int, size: int) -> Vector:

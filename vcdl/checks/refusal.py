@@ -26,6 +26,8 @@ class Refusal(StrEnum):
     """NaN or infinity among the weights: the training diverged, or the client lies."""
     NORM_TOO_LARGE = "norm_too_large"
     """Far longer than the updates that were accepted lately."""
+    AGAINST_HELD_OUT = "against_held_out"
+    """Its step leads away from where held-out data would: `update > guard > cosine` of the job file."""
 
 
 class Refused(Exception):

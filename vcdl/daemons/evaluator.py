@@ -18,6 +18,7 @@ from vcdl.onlooker import Onlooker
 from vcdl.prepared import Prepared
 from vcdl.recovery import drop_weights
 from vcdl.results import leave_results
+from vcdl.rules.of_job import rule_of
 from vcdl.run_folder import RunFolder
 from vcdl.snapshots import Snapshots
 from vcdl.stores.open import open_store, store_settings
@@ -54,7 +55,8 @@ class Evaluation:
     def _drop_weights(self, stopped: StopDecided) -> None:
         """Now that the results are there, no daemon looks into the store any more."""
         prepared = Prepared.read(self._folder)
-        store = open_store(store_settings(self._job, self._folder), prepared.store_key, prepared.layout.size)
+        settings, state = store_settings(self._job, self._folder), rule_of(self._job).state
+        store = open_store(settings, prepared.store_key, prepared.layout.size, state)
         drop_weights(store, Snapshots(self._folder, store, self._job.name, prepared.layout.fingerprint), stopped)
         store.close()
 

@@ -23,6 +23,7 @@ from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
 from vcdl.plan import Plan
 from vcdl.prepared import Prepared
+from vcdl.rules.of_job import rule_of
 from vcdl.run_folder import RunFolder, RunLock
 from vcdl.snapshots import Snapshots
 from vcdl.stores.open import import_client_library, open_store, store_settings
@@ -49,7 +50,7 @@ class Generation:
         import_client_library(settings)
         self._name, self._folder = job.name, folder
         self._journal = Journal.at(folder.journal_file)
-        self._store = open_store(settings, prepared.store_key, prepared.layout.size)
+        self._store = open_store(settings, prepared.store_key, prepared.layout.size, rule_of(job).state)
         self._coordinator = Coordinator(Plan.of(job, prepared.has_test))
         self._grid = BoincGrid(project, database, work_settings(job, prepared, folder), _sent_until_s(self._journal))
         self._generator = WorkGenerator(

@@ -1,9 +1,10 @@
-"""What the rules share: passing over long vectors once, and the weighted mean of two of them."""
+"""What the rules share: passing over long vectors once, the weighted mean of two of them, and what a client has learned."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
+from vcdl.rules.base import Update
 from vcdl.weights import Vector
 
 BLOCK = 1 << 16
@@ -31,3 +32,12 @@ def mix(server: Vector, client: Vector, weight: float, out: Vector) -> None:
         np.multiply(client[block], give, out=p)
         np.multiply(server[block], keep, out=new)
         np.add(new, p, out=new)
+
+
+def weighted_step(update: Update, block: slice, weight: float, out: Vector) -> Vector:
+    """`weight·(C − B)` of a block, in the first numbers of `out`; returns them."""
+    base = update.started_from[block]
+    step = out[: base.size]
+    np.subtract(update.weights[block], base, out=step)
+    np.multiply(step, np.float32(weight), out=step)
+    return step

@@ -7,6 +7,7 @@ import numpy as np
 
 from vcdl.rules.base import Update
 from vcdl.rules.blocks import blocks, scratch
+from vcdl.state import STATELESS, State
 from vcdl.weights import Vector
 
 
@@ -18,11 +19,11 @@ class DcAsgd:
     Downpour. Published is the rule for a true gradient G: λ₀ = 2, m = 0.95 (adaptive λ); nobody has published on pseudo-gradients. Theirs
     are shorter: of a client that takes steps of learning rate γ, g ≈ γ·ΣG, so that a published λ corresponds to about λ/γ here.
 
-    λ is constant: the adaptive one divides by a running mean of g⊙g, a vector of the server's own that would have to be stored and put
-    back with W. A partial update counts by the fraction trained: η is multiplied with it.
+    λ is constant: the published adaptive one divides by a running mean of g⊙g. A partial update counts by the fraction trained: η is multiplied with it.
     """
 
     needs_base: ClassVar[bool] = True
+    state: ClassVar[State] = STATELESS
 
     rate: float
     """η > 0."""

@@ -6,7 +6,8 @@ from typing import ClassVar
 import numpy as np
 
 from vcdl.rules.base import Update
-from vcdl.rules.blocks import blocks, scratch
+from vcdl.rules.blocks import blocks, scratch, weighted_step
+from vcdl.state import STATELESS, State
 from vcdl.weights import Vector
 
 
@@ -19,19 +20,15 @@ class Downpour:
     """
 
     needs_base: ClassVar[bool] = True
+    state: ClassVar[State] = STATELESS
 
     rate: float
     """η > 0."""
 
     def apply(self, server: Vector, update: Update, out: Vector | None = None) -> float:
         weight = self.rate * update.fraction
-        eta, base = np.float32(weight), update.started_from
         target = server if out is None else out
-        step = scratch(server.size)
+        room = scratch(server.size)
         for block in blocks(server.size):
-            new = target[block]
-            s = step[: new.size]
-            np.subtract(update.weights[block], base[block], out=s)
-            np.multiply(s, eta, out=s)
-            np.add(server[block], s, out=new)
+            np.add(server[block], weighted_step(update, block, weight, room), out=target[block])
         return weight

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from vcdl.rules.base import Update
 from vcdl.rules.blocks import mix
+from vcdl.state import STATELESS, State
 from vcdl.weights import Vector
 
 
@@ -17,6 +18,7 @@ class Easgd:
     """
 
     needs_base: ClassVar[bool] = False
+    state: ClassVar[State] = STATELESS
 
     moving_rate: float = 0.001
     """In (0, 1]."""

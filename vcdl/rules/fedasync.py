@@ -5,6 +5,7 @@ from typing import ClassVar, Protocol
 
 from vcdl.rules.base import Update
 from vcdl.rules.blocks import mix
+from vcdl.state import STATELESS, State
 from vcdl.weights import Vector
 
 
@@ -56,6 +57,7 @@ class FedAsync:
     """
 
     needs_base: ClassVar[bool] = False
+    state: ClassVar[State] = STATELESS
 
     mixing: float
     """a, in (0, 1]."""

@@ -6,26 +6,47 @@ from vcdl.course import Ramp
 from vcdl.job import Job
 from vcdl.job_update import (
     AlphaRamp,
+    CentredClippingSettings,
     ConstantStaleness,
     DcAsgdSettings,
+    DelayedNesterovSettings,
     DownpourSettings,
     EasgdSettings,
     FedAsyncSettings,
+    FedBuffSettings,
     HingeStaleness,
+    MedianSettings,
+    OuterNesterovSettings,
     PolynomialStaleness,
     Staleness,
+    TrimmedMeanSettings,
     VcAsgdSettings,
 )
 from vcdl.rules.base import Rule
+from vcdl.rules.centred_clipping import CentredClipping
 from vcdl.rules.dc_asgd import DcAsgd
+from vcdl.rules.delayed_nesterov import DelayedNesterov
 from vcdl.rules.downpour import Downpour
 from vcdl.rules.easgd import Easgd
 from vcdl.rules.fedasync import Constant, Damping, FedAsync, Hinge, Polynomial
+from vcdl.rules.fedbuff import FedBuff
+from vcdl.rules.guarded import Guarded
+from vcdl.rules.median import Median
+from vcdl.rules.outer_nesterov import OuterNesterov
+from vcdl.rules.trimmed_mean import TrimmedMean
 from vcdl.rules.vc_asgd import VcAsgd
 
 
 def rule_of(job: Job) -> Rule:
-    """The rule of a job."""
+    """The rule of a job, with its guard."""
+    update, rule = job.update, _plain_rule_of(job)
+    guard = None if isinstance(update, CentredClippingSettings) else update.guard
+    if guard is None or (guard.clip is None and guard.cosine is None):
+        return rule
+    return Guarded(rule, guard.clip, guard.cosine)
+
+
+def _plain_rule_of(job: Job) -> Rule:
     update = job.update
     match update:
         case VcAsgdSettings():
@@ -38,6 +59,19 @@ def rule_of(job: Job) -> Rule:
             return Downpour(update.rate)
         case DcAsgdSettings():
             return DcAsgd(update.rate, update.compensation)
+        case FedBuffSettings():
+            return FedBuff(update.rate, update.buffer, _damping(update.staleness))
+        case OuterNesterovSettings():
+            return OuterNesterov(update.rate, update.momentum, update.buffer, _damping(update.staleness))
+        case DelayedNesterovSettings():
+            damping = _damping(update.staleness)
+            return DelayedNesterov(update.rate, update.momentum, update.share, update.buffer, damping)
+        case TrimmedMeanSettings():
+            return TrimmedMean(update.rate, update.buffer, update.trim, _damping(update.staleness))
+        case MedianSettings():
+            return Median(update.rate, update.buffer, _damping(update.staleness))
+        case CentredClippingSettings():
+            return CentredClipping(update.rate, update.buffer, update.clip, _damping(update.staleness))
         case _:
             assert_never(update)
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 from vcdl.course import Ramp
 from vcdl.rules.base import Update
 from vcdl.rules.blocks import mix
+from vcdl.state import STATELESS, State
 from vcdl.weights import Vector
 
 
@@ -18,6 +19,7 @@ class VcAsgd:
     """
 
     needs_base: ClassVar[bool] = False
+    state: ClassVar[State] = STATELESS
 
     alpha: float | Ramp | None
     """In [0, 1]; None stands for `var`."""

@@ -8,12 +8,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from vcdl.checks.refusal import Refused
 from vcdl.errors import StoreError, StoreUnavailable
+from vcdl.state import State
 from vcdl.weights import Vector
 
 BLOCK = 1 << 18
-"""Weights that are folded at a time, 1 MiB: W and an upload stay in the processor's cache, and what a call costs does not count."""
+"""Numbers of the store's vector that are folded at a time, 1 MiB: they and an upload stay in the processor's cache, and what a call costs
+does not count."""
 _TRIES = 100
 """Of one fold that others keep overtaking. They take turns, so that a second try is rare and a third a stall."""
 
@@ -37,11 +41,24 @@ class Applied:
 class Change(ABC):
     """An upload while it is folded in, block by block: whatever its size, nothing but a block of it need be in memory."""
 
+    @property
+    def looks(self) -> bool:
+        """Whether it must see all of the store's vector before it can be folded in; it is folded in alone then."""
+        return False
+
+    def look(self, w: Vector, begin: int) -> None:
+        """See a block of W before anything is folded in. Blocks come in order."""
+        return
+
+    def has_looked(self, lengths: Vector) -> None:
+        """After the last block that it looks at: take its place in `lengths`, of shape (s,) (vcdl.state), as they will be."""
+        return
+
     @abstractmethod
     def apply(self, w: Vector, begin: int, out: Vector) -> float:
         """Fold into a block of W, the weights from number `begin` on, and write it to `out`, which may be `w`; returns the weight given.
 
-        Blocks come in order.
+        With a rule that keeps k vectors beside W, a block has the shape (1 + k, m), and W is its first row. Blocks come in order.
         """
 
     @property
@@ -97,14 +114,11 @@ class Transaction(ABC):
     @property
     @abstractmethod
     def vector(self) -> Vector:
-        """W, for reading only: as it was before the first block is taken, and as it was committed afterwards."""
+        """The store's whole vector, for reading only: as it was before anything is folded in, and as it was committed afterwards."""
 
     @abstractmethod
-    def blocks(self) -> Iterator[tuple[int, Vector, Vector]]:
-        """W in blocks of at most BLOCK weights, in order: the number of the first weight, the block, and where its new values go.
-
-        They are visible to nobody before `commit`. At least one block, which is empty when W is.
-        """
+    def buffers(self) -> tuple[Vector, Vector]:
+        """The whole vector, and where its new values go, which may be the same memory: visible to nobody before `commit`."""
 
     @abstractmethod
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
@@ -120,11 +134,14 @@ class Transaction(ABC):
 
 
 class WeightStore(ABC):
-    """Versioned weights of one job."""
+    """Versioned weights of one job, and what its rule keeps beside them."""
+
+    state: State
+    """How much that is."""
 
     @abstractmethod
     def create(self, vector: Vector) -> None:
-        """Put version 0 there; a store that exists already is left as it is."""
+        """Put version 0 there, W of shape (n,); a store that exists already is left as it is."""
 
     @abstractmethod
     def version(self) -> int:
@@ -132,7 +149,11 @@ class WeightStore(ABC):
 
     @abstractmethod
     def read(self) -> tuple[int, Vector]:
-        """The newest version and a copy of its vector, shape (n,)."""
+        """The newest version and a copy of its W, shape (n,)."""
+
+    @abstractmethod
+    def read_whole(self) -> tuple[int, Vector]:
+        """The newest version and a copy of the store's whole vector (vcdl.state)."""
 
     @abstractmethod
     @contextmanager
@@ -152,7 +173,7 @@ class WeightStore(ABC):
         return 0
 
     def restore(self, version: int, vector: Vector, applied: Sequence[Applied]) -> bool:
-        """After StoreLost, put a snapshot back, with the records of all updates up to `version`.
+        """After StoreLost, put a whole vector back, with the records of all updates up to `version`.
 
         False when another server has done it first: then its snapshot stands. Updates later than the snapshot are folded again
         by whoever holds their uploads. Raises StoreError.
@@ -170,7 +191,7 @@ class WeightStore(ABC):
         for _ in range(_TRIES):
             try:
                 with self._transaction() as transaction:
-                    return _fold(transaction, folds, boundary)
+                    return _fold(transaction, folds, boundary, self.state)
             except Conflict:
                 continue
         raise StoreUnavailable(
@@ -178,20 +199,46 @@ class WeightStore(ABC):
         )
 
 
-def block_bounds(size: int) -> Iterator[tuple[int, int]]:
-    """Begin and end of the blocks of a vector of `size` weights."""
-    for begin in range(0, max(1, size), BLOCK):
-        yield begin, min(size, begin + BLOCK)
+def row_blocks(old: Vector, new: Vector, state: State) -> Iterator[tuple[int, Vector, Vector]]:
+    """Two whole vectors in blocks as changes take them, in order: the number of the first weight, a block of `old`, and that of `new`.
+
+    `new` may be `old`; then the blocks are the same, too. At least one block, which is empty when W is.
+    """
+    old_rows, new_rows = state.rows(old), state.rows(new)
+    size, step = old_rows.shape[-1], max(1, BLOCK // (1 + state.vectors))
+    for begin in range(0, max(1, size), step):
+        block = old_rows[..., begin : begin + step]
+        yield begin, block, block if new is old else new_rows[..., begin : begin + step]
 
 
-def _fold(transaction: Transaction, folds: Sequence[Fold], boundary: Boundary | None) -> list[Applied]:
+def fold_changes(changes: Sequence[Change], old: Vector, new: Vector, state: State) -> list[float]:
+    """Fold changes into a store's whole vector, from `old` into `new`, which may be `old`; returns the weights given.
+
+    One that looks is alone, and when it has looked and is refused, nothing is folded in.
+    """
+    np.copyto(state.lengths_of(new), state.lengths_of(old))
+    weights = [0.0] * len(changes)
+    for change in changes:
+        if change.looks:
+            for begin, w, _ in row_blocks(old, old, state):
+                change.look(w, begin)
+            change.has_looked(state.lengths_of(new))
+            if change.refused is not None:
+                return weights
+    for begin, w, out in row_blocks(old, new, state):
+        for number, change in enumerate(changes):
+            weights[number] = change.apply(w if number == 0 else out, begin, out)
+    return weights
+
+
+def _fold(transaction: Transaction, folds: Sequence[Fold], boundary: Boundary | None, state: State) -> list[Applied]:
     version = transaction.version
     known = dict(transaction.find([fold.subtask for fold in folds]))
     results: list[str] = []
     fresh: list[_Fresh] = []
     is_fresh = any(fold.subtask not in known for fold in folds)
     if is_fresh and boundary is not None and version % boundary.every == 0 and not boundary.kept(version):
-        boundary.keep(version, transaction.vector)
+        boundary.keep(version, state.weights(transaction.vector))
     with ExitStack() as opened:
         for fold in folds:
             results.append(fold.subtask)
@@ -202,16 +249,16 @@ def _fold(transaction: Transaction, folds: Sequence[Fold], boundary: Boundary | 
             version += 1
             fresh.append(_Fresh(change, Applied(fold.subtask, fold.workunit, version, staleness, 0.0)))
             known[fold.subtask] = fresh[-1].record
-            if boundary is not None and version % boundary.every == 0:
+            if change.looks or (boundary is not None and version % boundary.every == 0):
                 break
-        known |= {record.subtask: record for record in _apply(transaction, fresh)}
+        known |= {record.subtask: record for record in _apply(transaction, fresh, state)}
     if fresh:
         made = transaction.commit(version, [known[item.record.subtask] for item in fresh])
         for item in fresh:
             record = known[item.record.subtask]
             known[record.subtask] = replace(record, version=record.version + made - version)
         if boundary is not None and made % boundary.every == 0:
-            boundary.keep(made, transaction.vector)
+            boundary.keep(made, state.weights(transaction.vector))
     return [known[subtask] for subtask in results]
 
 
@@ -223,13 +270,11 @@ class _Fresh:
     record: Applied
 
 
-def _apply(transaction: Transaction, fresh: Sequence[_Fresh]) -> list[Applied]:
+def _apply(transaction: Transaction, fresh: Sequence[_Fresh], state: State) -> list[Applied]:
     """Fold all of them into each block before the next one is taken; returns their records. Raises Unfit."""
     weights = [0.0] * len(fresh)
     if fresh:
-        for begin, w, out in transaction.blocks():
-            for number, item in enumerate(fresh):
-                weights[number] = item.change.apply(w if number == 0 else out, begin, out)
+        weights = fold_changes([item.change for item in fresh], *transaction.buffers(), state)
     refused = {item.record.workunit: item.change.refused for item in fresh}
     if unfit := {workunit: reason for workunit, reason in refused.items() if reason is not None}:
         raise Unfit(unfit)

@@ -1,6 +1,6 @@
 """The weight store in a folder of the local disk: two memory-mapped slots and a log of commits.
 
-    weights.bin   two vectors of n float32, one after the other; the newest version is in the slot that the log names
+    weights.bin   two vectors of float32 (vcdl.state), one after the other; the newest version is in the slot that the log names
     commits.log   a line a commit: CRC-32, a space, JSON {version, slot, applied: [...]}; the first line is version 0
     lock          held (flock) by whoever is in a transaction
 
@@ -21,7 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from vcdl.errors import StoreError, StoreUnavailable
-from vcdl.stores.base import Applied, Transaction, WeightStore, block_bounds
+from vcdl.state import STATELESS, State
+from vcdl.stores.base import Applied, Transaction, WeightStore
 from vcdl.weights import Vector
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -31,10 +32,12 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 class FileStore(WeightStore):
     """Versioned weights in a folder; any number of processes may use it at once."""
 
-    def __init__(self, folder: Path, size: int) -> None:
+    def __init__(self, folder: Path, size: int, state: State = STATELESS) -> None:
         """`size`: number of weights n. Raises StoreError when the folder holds a store of another size."""
+        self.state = state
         self._folder = folder
-        self._size = size
+        self._weights = size
+        self._size = state.size(size)
         self._weights_file = folder / "weights.bin"
         self._log_file = folder / "commits.log"
         self._slots: Vector | None = None
@@ -44,15 +47,15 @@ class FileStore(WeightStore):
         self._applied: dict[str, Applied] = {}
 
     def create(self, vector: Vector) -> None:
-        if vector.size != self._size:
-            raise StoreError(f"{vector.size} weights for a store of {self._size}: this is a mistake in vcdl")
+        if vector.size != self._weights:
+            raise StoreError(f"{vector.size} weights for a store of {self._weights}: this is a mistake in vcdl")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with self._locked():
                 if self._log_file.exists():
                     return
                 with self._weights_file.open("wb") as file:
-                    # Allocated as a whole: a disk that fills up later must fail here, not as SIGBUS in a mapped page.
+                    # Allocated as a whole: a disk that fills up later must fail here, not as SIGBUS in a mapped page. Zero behind W.
                     os.posix_fallocate(file.fileno(), 0, max(1, 2 * 4 * self._size))
                     file.write(np.ascontiguousarray(vector, np.float32).data)
                     file.flush()
@@ -71,7 +74,12 @@ class FileStore(WeightStore):
     def read(self) -> tuple[int, Vector]:
         with self._locked():
             self._catch_up()
-            return self._version, self._mapped()[self._slot].copy()
+            return self._version, self.state.weights(self.newest()).copy()
+
+    def read_whole(self) -> tuple[int, Vector]:
+        with self._locked():
+            self._catch_up()
+            return self._version, self.newest().copy()
 
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
@@ -98,16 +106,14 @@ class FileStore(WeightStore):
         return {subtask: self._applied[subtask] for subtask in subtasks if subtask in self._applied}
 
     def newest(self) -> Vector:
-        """The newest weights, mapped: they change under a reader who is not in a transaction."""
+        """The newest vector, mapped: it changes under a reader who is not in a transaction."""
         newest: Vector = self._mapped()[self._slot]
         return newest
 
-    def blocks(self) -> Iterator[tuple[int, Vector, Vector]]:
-        """The newest weights, and beside them the slot that nobody reads."""
-        slots = self._mapped()
-        newest, working = slots[self._slot], slots[1 - self._slot]
-        for begin, end in block_bounds(self._size):
-            yield begin, newest[begin:end], working[begin:end]
+    def working(self) -> Vector:
+        """The slot that nobody reads, mapped."""
+        working: Vector = self._mapped()[1 - self._slot]
+        return working
 
     def append(self, version: int, applied: Sequence[Applied]) -> None:
         """Commit the working slot. Raises StoreError, with the log as it was."""
@@ -205,8 +211,8 @@ class _FileTransaction(Transaction):
     def vector(self) -> Vector:
         return self._store.newest()
 
-    def blocks(self) -> Iterator[tuple[int, Vector, Vector]]:
-        return self._store.blocks()
+    def buffers(self) -> tuple[Vector, Vector]:
+        return self._store.newest(), self._store.working()
 
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
         return self._store.find(subtasks)

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from vcdl.errors import StoreError, StoreUnavailable
+from vcdl.state import STATELESS, State
 from vcdl.stores.base import Applied, Conflict
 from vcdl.stores.chunks import CHUNK_BYTES, chunks
 from vcdl.stores.server_store import Head, ServerStore
@@ -68,9 +69,16 @@ _AWAY = {
 class MysqlStore(ServerStore):
     """Versioned weights in MariaDB or MySQL; any number of processes may use it at once."""
 
-    def __init__(self, settings: StoreSettings, job: str, size: int, chunk_bytes: int = CHUNK_BYTES) -> None:
+    def __init__(
+        self,
+        settings: StoreSettings,
+        job: str,
+        size: int,
+        chunk_bytes: int = CHUNK_BYTES,
+        state: State = STATELESS,
+    ) -> None:
         """`size`: number of weights n. Nothing is connected yet."""
-        super().__init__(settings, job, size, chunk_bytes)
+        super().__init__(settings, job, size, chunk_bytes, state)
         self._connection: Any = None
         self._holds_turn = False
 

@@ -4,6 +4,7 @@ import os
 from typing import TYPE_CHECKING
 
 from vcdl.run_folder import RunFolder
+from vcdl.state import STATELESS, State
 from vcdl.stores.base import WeightStore
 from vcdl.stores.file import FileStore
 from vcdl.stores.settings import URL_VARIABLE, Service, StoreSettings
@@ -26,8 +27,8 @@ def import_client_library(settings: StoreSettings) -> None:
         import vcdl.stores.mysql  # noqa: F401
 
 
-def open_store(settings: StoreSettings, job: str, size: int) -> WeightStore:
-    """The weights of `job`, a vector of `size` float32, in the store of `settings`. Nothing is connected yet.
+def open_store(settings: StoreSettings, job: str, size: int, state: State = STATELESS) -> WeightStore:
+    """The weights of `job`, a vector of `size` float32, and its rule's `state`, in the store of `settings`. Nothing is connected yet.
 
     `job` is the key they are kept under: two runs that must not share weights need two names. Raises StoreError when the
     library for the service is not installed.
@@ -35,10 +36,10 @@ def open_store(settings: StoreSettings, job: str, size: int) -> WeightStore:
     if settings.service == Service.REDIS:
         from vcdl.stores.redis import RedisStore
 
-        return RedisStore(settings, job, size)
+        return RedisStore(settings, job, size, state=state)
     if settings.service == Service.MYSQL:
         from vcdl.stores.mysql import MysqlStore
 
-        return MysqlStore(settings, job, size)
+        return MysqlStore(settings, job, size, state=state)
     # A folder has one lock: it is strong, which is more than `eventual` asks for.
-    return FileStore(settings.folder / job, size)
+    return FileStore(settings.folder / job, size, state)

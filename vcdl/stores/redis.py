@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from vcdl.errors import StoreError, StoreUnavailable
+from vcdl.state import STATELESS, State
 from vcdl.stores.base import Applied, Conflict
 from vcdl.stores.chunks import CHUNK_BYTES, chunk_count, chunks
 from vcdl.stores.server_store import Head, ServerStore, fresh_name
@@ -101,13 +102,20 @@ redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3])
 class RedisStore(ServerStore):
     """Versioned weights in Redis; any number of processes may use it at once."""
 
-    def __init__(self, settings: StoreSettings, job: str, size: int, chunk_bytes: int = CHUNK_BYTES) -> None:
+    def __init__(
+        self,
+        settings: StoreSettings,
+        job: str,
+        size: int,
+        chunk_bytes: int = CHUNK_BYTES,
+        state: State = STATELESS,
+    ) -> None:
         """`size`: number of weights n. Nothing is connected yet."""
-        super().__init__(settings, job, size, chunk_bytes)
+        super().__init__(settings, job, size, chunk_bytes, state)
         self._prefix = f"vcdl:{{{job}}}:"
         self._name = fresh_name()
         self._has_turn = False
-        self._turn_s = 2.0 + size * 4 / 50e6
+        self._turn_s = 2.0 + self._size * 4 / 50e6
         """A fold of several uploads at the pace of a slow disk; who is slower is overtaken and folds again."""
         self._redis = _client(settings)
         self._replace_script = self._redis.register_script(_REPLACE)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from vcdl.errors import StoreError, StoreLost
-from vcdl.stores.base import Applied, Conflict, Transaction, WeightStore, block_bounds
+from vcdl.state import STATELESS, State
+from vcdl.stores.base import Applied, Conflict, Transaction, WeightStore
 from vcdl.stores.chunks import CHUNK_BYTES
 from vcdl.stores.settings import Consistency, StoreSettings
 from vcdl.weights import Vector
@@ -32,7 +33,7 @@ class Head:
     kept: int
     """Updates that are in these weights; `version − kept` were overwritten (eventual only)."""
     size: int
-    """In weights."""
+    """Of the whole vector, in numbers."""
     chunk_bytes: int
 
 
@@ -44,11 +45,20 @@ def fresh_name() -> str:
 class ServerStore(WeightStore):
     """Versioned weights on a server that other processes use, too; one object belongs to one thread."""
 
-    def __init__(self, settings: StoreSettings, job: str, size: int, chunk_bytes: int = CHUNK_BYTES) -> None:
+    def __init__(
+        self,
+        settings: StoreSettings,
+        job: str,
+        size: int,
+        chunk_bytes: int = CHUNK_BYTES,
+        state: State = STATELESS,
+    ) -> None:
         """`size`: number of weights n. Nothing is connected yet."""
+        self.state = state
         self._settings = settings
         self._job = job
-        self._size = size
+        self._weights = size
+        self._size = state.size(size)
         self._chunk_bytes = chunk_bytes
         self._copy: Vector | None = None
         self._copy_generation = ""
@@ -71,7 +81,7 @@ class ServerStore(WeightStore):
 
     @abstractmethod
     def _load(self, head: Head, out: Vector) -> None:
-        """Read a head's chunks into `out`, shape (n,). Raises Conflict when another server has replaced them."""
+        """Read a head's chunks into `out`, the first of them or all. Raises Conflict when another server has replaced them."""
 
     @abstractmethod
     def _find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
@@ -88,9 +98,9 @@ class ServerStore(WeightStore):
     # What is the same for all of them.
 
     def create(self, vector: Vector) -> None:
-        self._check_size(vector.size)
+        self._check_size(self.state.size(vector.size))
         if self._head() is None:
-            self._put(None, 0, vector, ())
+            self._put(None, 0, self.state.begun(vector), ())
 
     def version(self) -> int:
         return self._known(self._head()).version
@@ -100,15 +110,10 @@ class ServerStore(WeightStore):
         return head.version - head.kept
 
     def read(self) -> tuple[int, Vector]:
-        out = np.empty(self._size, np.float32)
-        for _ in range(3):
-            try:
-                with self._snapshot() as head:
-                    return self._read_into(out, head), out
-            except Conflict:
-                continue
-        with self._turn() as head:  # written faster than it is read: let nobody write meanwhile
-            return self._read_into(out, head), out
+        return self._read(self._weights)
+
+    def read_whole(self) -> tuple[int, Vector]:
+        return self._read(self._size)
 
     def restore(self, version: int, vector: Vector, applied: Sequence[Applied]) -> bool:
         self._check_size(vector.size)
@@ -157,13 +162,26 @@ class ServerStore(WeightStore):
             return False
         return True
 
-    def _read_into(self, out: Vector, head: Head | None) -> int:
+    def _read(self, size: int) -> tuple[int, Vector]:
+        for _ in range(3):
+            try:
+                with self._snapshot() as head:
+                    return self._copied(head, size)
+            except Conflict:
+                continue
+        with self._turn() as head:  # written faster than it is read: let nobody write meanwhile
+            return self._copied(head, size)
+
+    def _copied(self, head: Head | None, size: int) -> tuple[int, Vector]:
+        """A head's version and the first `size` numbers of its vector; no chunk behind them is read."""
         head = self._known(head)
+        chunk = head.chunk_bytes // 4
+        out = np.empty(min(self._size, -(-size // chunk) * chunk), np.float32)
         if self._copy is not None and self._copy_generation == head.generation:
-            np.copyto(out, self._copy)
+            np.copyto(out, self._copy[: out.size])
         else:
             self._load(head, out)
-        return head.version
+        return head.version, out[:size]
 
     def _known(self, head: Head | None) -> Head:
         """The head, when it is there and not older than what this process has seen."""
@@ -202,10 +220,8 @@ class _ServerTransaction(Transaction):
             self._vector = self._store.working_copy(self._head)
         return self._vector
 
-    def blocks(self) -> Iterator[tuple[int, Vector, Vector]]:
-        vector = self.vector
-        for begin, end in block_bounds(vector.size):
-            yield begin, vector[begin:end], vector[begin:end]
+    def buffers(self) -> tuple[Vector, Vector]:
+        return self.vector, self.vector
 
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
         return self._store.find(subtasks)

@@ -1,0 +1,48 @@
+"""Delayed Nesterov: gradients at once, momentum every K-th update."""
+
+import numpy as np
+import pytest
+
+from tests.rules.updates import begun, noise, steps, vector
+from vcdl.rules import Constant, DelayedNesterov, Downpour, OuterNesterov
+
+
+def test_a_case_by_hand() -> None:
+    rule = DelayedNesterov(0.5, 0.5, 0.0, 2, Constant())
+    server = begun(rule, vector(1.0))
+    assert steps(rule, server, vector(4.0)) == [0.25]  # η/K
+    assert server.tolist() == [[2.0], [1.0], [0.0]]  # 1 + ½·4/2: the gradient part, no momentum yet
+    steps(rule, server, vector(8.0), first=2)
+    # η·Δ/K = 3, η·m = 3, W = 2 + ½·8/2 + ½·3
+    assert server.tolist() == [[5.5], [0.0], [3.0]]
+    steps(rule, server, vector(0.0), first=3)
+    assert server.tolist() == [[5.5], [0.0], [3.0]], "momentum waits for the next K-th"
+
+
+def test_a_share_of_the_momentum_with_each_update_by_hand() -> None:
+    rule = DelayedNesterov(1.0, 0.5, 0.25, 2, Constant())
+    server = begun(rule, vector(0.0))
+    server[2] = 8.0
+    steps(rule, server, vector(2.0))
+    assert server.tolist() == [[2.0], [1.0], [8.0]]  # 2/2 + ¼·½·8
+    steps(rule, server, vector(2.0), first=2)
+    # m = ½·8 + 2 = 6; 2 + 2/2 + (1 − ¼·2 + ¼)·½·6
+    assert server.tolist() == [[5.25], [0.0], [6.0]]
+
+
+def test_over_k_updates_it_comes_to_the_outer_optimizers_step() -> None:
+    deltas = [noise(number, 100) for number in range(8)]
+    one, other = DelayedNesterov(0.7, 0.9, 0.0, 4, Constant()), OuterNesterov(0.7, 0.9, 4, Constant())
+    server, outer = begun(one, noise(9, 100)), begun(other, noise(9, 100))
+    steps(one, server, *deltas)
+    steps(other, outer, *deltas)
+    np.testing.assert_allclose(server, outer, atol=1e-5)
+
+
+@pytest.mark.parametrize("buffer", [1, 4])
+def test_without_momentum_it_is_downpour_with_its_rate_over_k(buffer: int) -> None:
+    deltas = [noise(number, 1000) for number in range(6)]
+    rule, plain = DelayedNesterov(0.7, 0.0, 0.0, buffer, Constant()), noise(9, 1000)
+    server = begun(rule, noise(9, 1000))
+    assert steps(rule, server, *deltas) == steps(Downpour(0.7 / buffer), plain, *deltas)
+    np.testing.assert_array_equal(server[0], plain)

@@ -1,0 +1,34 @@
+"""DiLoCo's outer optimizer."""
+
+from tests.rules.updates import begun, noise, steps, vector
+from vcdl.rules import Constant, FedBuff, OuterNesterov
+
+
+def test_a_case_by_hand() -> None:
+    rule = OuterNesterov(0.5, 0.5, 2, Constant())
+    server = begun(rule, vector(1.0))
+    steps(rule, server, vector(4.0), vector(8.0))
+    # Δ = 6, m = 6, W = 1 + ½·(6 + ½·6); kept is η·m
+    assert server.tolist() == [[5.5], [0.0], [3.0]]
+    steps(rule, server, vector(0.0), first=3)
+    assert server.tolist() == [[5.5], [0.0], [3.0]], "half a buffer moves nothing"
+    steps(rule, server, vector(4.0), first=4)
+    # Δ = 2, m = ½·6 + 2 = 5, W = 5.5 + ½·(2 + ½·5)
+    assert server.tolist() == [[7.75], [0.0], [2.5]]
+
+
+def test_without_momentum_it_is_fedbuff() -> None:
+    deltas = [noise(number, 1000) for number in range(6)]
+    one, other = OuterNesterov(0.7, 0.0, 3, Constant()), FedBuff(0.7, 3, Constant())
+    server, plain = begun(one, noise(9, 1000)), begun(other, noise(9, 1000))
+    assert steps(one, server, *deltas) == steps(other, plain, *deltas)
+    assert server[0].tobytes() == plain[0].tobytes()
+
+
+def test_a_constant_step_counts_one_over_one_minus_beta_times_in_the_long_run() -> None:
+    rule = OuterNesterov(0.7, 0.9, 1, Constant())
+    server = begun(rule, vector(0.0))
+    steps(rule, server, *[vector(1.0)] * 200)
+    before = float(server[0, 0])
+    steps(rule, server, vector(1.0), first=201)
+    assert abs(float(server[0, 0]) - before - 7.0) < 1e-3
