@@ -110,6 +110,20 @@ class DcAsgdSettings(Section):
     guard: _Guard = None
 
 
+class ForecastSettings(Section):
+    """Averaging whose clients start from where the weights will be when they come back."""
+
+    rule: Literal["forecast"] = "forecast"
+    slope: Annotated[float, kinds.at_least(0)] = 0.25
+    """Of the damping by staleness."""
+    compensation: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.3
+    memory: Annotated[float, kinds.at_least(1)] = 2.0
+    """Rounds of updates."""
+    horizon: Annotated[float, kinds.at_least(0)] = 1.0
+    """Stalenesses."""
+    guard: _Guard = None
+
+
 class FedBuffSettings(Section):
     """After K updates `W ← W + η·Σ s(τ)·(C − B)/K`."""
 
@@ -200,6 +214,7 @@ UpdateSettings = (
     | FedAsyncSettings
     | DownpourSettings
     | DcAsgdSettings
+    | ForecastSettings
     | FedBuffSettings
     | OuterNesterovSettings
     | DelayedNesterovSettings
@@ -213,6 +228,7 @@ RULES: Mapping[str, type[UpdateSettings]] = {
     "fedasync": FedAsyncSettings,
     "downpour": DownpourSettings,
     "dc_asgd": DcAsgdSettings,
+    "forecast": ForecastSettings,
     "fedbuff": FedBuffSettings,
     "outer_nesterov": OuterNesterovSettings,
     "delayed_nesterov": DelayedNesterovSettings,

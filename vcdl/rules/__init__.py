@@ -8,6 +8,7 @@ from vcdl.rules.downpour import Downpour
 from vcdl.rules.easgd import Easgd
 from vcdl.rules.fedasync import Constant, FedAsync, Hinge, Polynomial
 from vcdl.rules.fedbuff import FedBuff
+from vcdl.rules.forecast import Forecast
 from vcdl.rules.guarded import Guarded
 from vcdl.rules.measuring import MeasuringRule
 from vcdl.rules.median import Median
@@ -24,6 +25,7 @@ __all__ = [
     "Easgd",
     "FedAsync",
     "FedBuff",
+    "Forecast",
     "Guarded",
     "Hinge",
     "Measured",

@@ -14,6 +14,7 @@ from vcdl.job_update import (
     EasgdSettings,
     FedAsyncSettings,
     FedBuffSettings,
+    ForecastSettings,
     HingeStaleness,
     MedianSettings,
     OuterNesterovSettings,
@@ -30,6 +31,7 @@ from vcdl.rules.downpour import Downpour
 from vcdl.rules.easgd import Easgd
 from vcdl.rules.fedasync import Constant, Damping, FedAsync, Hinge, Polynomial
 from vcdl.rules.fedbuff import FedBuff
+from vcdl.rules.forecast import Forecast
 from vcdl.rules.guarded import Guarded
 from vcdl.rules.median import Median
 from vcdl.rules.outer_nesterov import OuterNesterov
@@ -59,6 +61,8 @@ def _plain_rule_of(job: Job) -> Rule:
             return Downpour(update.rate)
         case DcAsgdSettings():
             return DcAsgd(update.rate, update.compensation)
+        case ForecastSettings():
+            return Forecast(update.slope, update.compensation, update.memory, update.horizon)
         case FedBuffSettings():
             return FedBuff(update.rate, update.buffer, _damping(update.staleness))
         case OuterNesterovSettings():
