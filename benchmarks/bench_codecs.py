@@ -127,8 +127,8 @@ def trained_or_kept(model: str, warm_up: int, samples: int, keep: Path | None) -
         with np.load(keep) as file:
             names, sizes = file["names"], file["sizes"]
             offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-            variables = (Variable(str(n), (int(s),), int(o)) for n, s, o in zip(names, sizes, offsets, strict=True))
-            return Trained(Layout(tuple(variables)), file["base"], file["weights"])
+            parts = (Variable(str(n), (int(s),), int(o)) for n, s, o in zip(names, sizes, offsets, strict=True))
+            return Trained(Layout(tuple(parts)), file["base"], file["weights"])
     trained = train(model, warm_up, samples)
     if keep is not None:
         variables = trained.layout.variables

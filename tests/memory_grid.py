@@ -1,11 +1,13 @@
 """A grid in memory whose clients a test plays itself, and a fuse that kills the server between any two of its steps."""
 
+import tempfile
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
+from vcdl.codecs.encoding import Encoding
 from vcdl.events import Event, WorkunitSent
 from vcdl.grids.base import GaveUp, Grid, Outcome, Results, Staged, Uploaded
 from vcdl.journal import Journal
@@ -38,6 +40,8 @@ class MemoryGrid(Grid, Results):
     uploads: Path
     layout: str
     wanted: int = 3
+    ways: tuple[Encoding, Encoding] | None = None
+    """How weights go down and up; None: as they are."""
     fuse: Fuse = field(default_factory=Fuse)
     submitted: dict[str, Staged] = field(default_factory=dict)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
@@ -89,7 +93,13 @@ class MemoryGrid(Grid, Results):
         name = WorkunitName.parse(workunit)
         header = UpdateHeader(name.job, workunit, name.base_version, self.layout, 10, 1.0, 1.5, 0.5)
         path = self.uploads / f"{workunit}.h5"
-        write_weights(path, trained(workunit) if weights is None else weights, header.to_json())
+        weights = trained(workunit) if weights is None else weights
+        if self.ways is None:
+            write_weights(path, weights, header.to_json())
+        else:
+            down, up = self.ways
+            began, _ = down.read(self.submitted[workunit].params)
+            up.write_upload(path, weights, began, replace(header, codec=up.label).to_json())
         self.outcomes[workunit] = Uploaded(workunit, path, path.stat().st_size)
 
     def give_up(self, workunit: str) -> None:
@@ -100,6 +110,18 @@ class MemoryGrid(Grid, Results):
         """What the local grid forgets when its process is killed: all but the uploads."""
         self.outcomes = {name: outcome for name, outcome in self.outcomes.items() if isinstance(outcome, Uploaded)}
         self.submitted = {name: item for name, item in self.submitted.items() if name in self.outcomes}
+
+
+def received(ways: tuple[Encoding, Encoding] | None, base: Vector, weights: Vector) -> Vector:
+    """What the server has of a client's weights that began with the version whose weights are `base`."""
+    if ways is None:
+        return weights
+    down, up = ways
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "weights.h5"
+        down.write(file, base, "{}")
+        up.write_upload(file, weights, down.read(file)[0], "{}")
+        return up.read_upload(file, base)[0]
 
 
 def trained(workunit: str, size: int = 6) -> Vector:

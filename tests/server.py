@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.memory_grid import Fuse, FusedJournal, FusedStore, MemoryGrid, trained
+from tests.memory_grid import Fuse, FusedJournal, FusedStore, MemoryGrid, received, trained
 from vcdl.assimilator import Assimilator
 from vcdl.checks import UploadCheck
+from vcdl.codecs.choose import down_encoding, up_encoding
 from vcdl.coordinator import Coordinator
 from vcdl.downloads import Downloads
 from vcdl.events import EvaluationWanted, RunStarted, UpdateApplied, VersionEvaluated
@@ -19,7 +20,7 @@ from vcdl.snapshots import Snapshots
 from vcdl.stores import Boundary
 from vcdl.weights import Layout, Variable, Vector, read_weights
 from vcdl.work_generator import WorkGenerator
-from vcdl.workunit import Named, Training, WorkunitName
+from vcdl.workunit import PLAIN, Named, Training, Transport, WorkunitName
 
 SIZE = 6
 LAYOUT = Layout((Variable("dense/kernel", (2, 3), 0),))
@@ -35,17 +36,20 @@ class Disk:
     grid: MemoryGrid
     plan: Plan
     rule: Rule = RULE
+    transport: Transport = PLAIN
     evaluated: set[tuple[int, str]] = field(default_factory=set)
 
     @classmethod
-    def new(cls, path: Path, plan: Plan, rule: Rule = RULE) -> "Disk":
+    def new(cls, path: Path, plan: Plan, rule: Rule = RULE, transport: Transport = PLAIN) -> "Disk":
         folder = RunFolder(path)
         folder.create()
         folder.model_file.write_text("{}")
         store = FusedStore(folder.store, SIZE)
         store.create(np.ones(SIZE, np.float32))
         Snapshots(folder, store, "j", LAYOUT.fingerprint).keep_newest()  # every job begins with workunits made from it
-        return cls(folder, MemoryGrid(folder.uploads, LAYOUT.fingerprint), plan, rule)
+        ways = down_encoding(transport, LAYOUT), up_encoding(transport, LAYOUT)
+        grid = MemoryGrid(folder.uploads, LAYOUT.fingerprint, ways=None if transport == PLAIN else ways)
+        return cls(folder, grid, plan, rule, transport)
 
 
 class Server:
@@ -71,9 +75,9 @@ class Server:
             self.journal,
             self.snapshots,
             self.grid,
-            Downloads(disk.folder, LAYOUT),
+            Downloads(disk.folder, LAYOUT, disk.transport),
         )
-        check = UploadCheck("j", LAYOUT, (10,) * disk.plan.shards, 1, initial_norm=3.0)
+        check = UploadCheck("j", LAYOUT, (10,) * disk.plan.shards, 1, initial_norm=3.0, transport=disk.transport)
         every = disk.plan.validate_every
         boundary = None if every == EVERY_EPOCH else Boundary(every, self.keep, self.snapshots.has)
         snapshot = disk.folder.snapshot
@@ -125,7 +129,9 @@ class Server:
             vector = vectors[-1].copy()
             name = WorkunitName.parse(row.workunit)
             facts = (name.epoch, row.staleness, row.samples, row.fraction, row.version)
-            self.disk.rule.apply(vector, Update(trained(row.workunit), *facts, vectors[name.base_version]))
+            base = vectors[name.base_version]
+            client = received(self.grid.ways, base, trained(row.workunit))
+            self.disk.rule.apply(vector, Update(client, *facts, base))
             vectors.append(vector)
         return vectors
 

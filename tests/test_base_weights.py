@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.memory_grid import MemoryGrid
+from tests.memory_grid import MemoryGrid, received
 from tests.served_run import ServedRun, noise
 from tests.store_servers import start_redis
 from tests.stores.conftest import redis_client
+from vcdl.codecs.choose import down_encoding, up_encoding
 from vcdl.coordinator import Coordinator
 from vcdl.downloads import Downloads
 from vcdl.errors import StoreError
@@ -23,9 +24,10 @@ from vcdl.rules.of_job import rule_of
 from vcdl.upload_folder import UploadFolder
 from vcdl.weights import Vector
 from vcdl.work_generator import WorkGenerator
-from vcdl.workunit import WorkunitName
+from vcdl.workunit import PLAIN, WorkunitName
 
 WEIGHTS = 1000
+PLAIN_TRANSPORT: object = {}
 SHARDS = 6
 RULES = ["downpour", "dc_asgd", "fedasync", {"alpha": {"from": 0.2, "to": 0.9}}]
 
@@ -39,20 +41,22 @@ def redis_url() -> Iterator[str]:
 class Life:
     """A run over Redis whose clients a test plays; all that it made is remembered."""
 
-    def __init__(self, path: Path, redis_url: str, update: object) -> None:
+    def __init__(self, path: Path, redis_url: str, update: object, transport: object) -> None:
         run = ServedRun.new(path, noise(0, WEIGHTS), redis_url)
         settings = run.job.model_dump(by_alias=True, exclude_none=True)
         settings["data"] = {"dataset": "digits", "shards": SHARDS}
-        self.job = type(run.job).model_validate({**settings, "update": update})
+        self.job = type(run.job).model_validate({**settings, "update": update, "transport": transport})
         self.run = replace(run, job=self.job)
         self.folder, self.journal = run.folder, Journal.at(run.folder.journal_file)
         self.parts = self.served()
-        self.grid = MemoryGrid(self.folder.uploads, run.prepared.layout.fingerprint, wanted=3)
+        told, layout = self.job.transport.told, run.prepared.layout
+        ways = None if told == PLAIN else (down_encoding(told, layout), up_encoding(told, layout))
+        self.grid = MemoryGrid(self.folder.uploads, layout.fingerprint, wanted=3, ways=ways)
         shards = tuple(self.folder.shard(number) for number in range(SHARDS))
         coordinator = Coordinator(Plan.of(self.job, has_test=False))
         self.generator = WorkGenerator(
             self.job.name, 1, run.prepared.training(self.job), shards, self.folder, coordinator, self.journal,
-            self.parts.snapshots, self.grid, Downloads(self.folder, run.prepared.layout, self.job.transport.told),
+            self.parts.snapshots, self.grid, Downloads(self.folder, layout, told),
         )  # fmt: skip
         self.made: list[Vector] = [run.initial]
 
@@ -74,7 +78,8 @@ class Life:
             weights = self.made[-1].copy()
             staleness = number - 1 - name.base_version
             base = self.made[name.base_version]
-            rule_of(self.job).apply(weights, Update(client, name.epoch, staleness, 10, 1.0, number, base))
+            seen = received(self.grid.ways, base, client)
+            rule_of(self.job).apply(weights, Update(seen, name.epoch, staleness, 10, 1.0, number, base))
             self.made.append(weights)
         self.generator.run_once(0.0)
 
@@ -88,9 +93,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / tmp_path.name
 
 
-def begun(path: Path, redis_url: str, update: object) -> Life:
+def begun(path: Path, redis_url: str, update: object, transport: object = PLAIN_TRANSPORT) -> Life:
     """In its second epoch; the last updates are in no snapshot, and what their clients started from is of no other use."""
-    life = Life(path, redis_url, update)
+    life = Life(path, redis_url, update, transport)
     life.go_on(SHARDS + 2)
     life.grid.wanted = 0
     life.go_on(3)
@@ -106,6 +111,15 @@ def test_weights_are_restored_to_the_last_bit(path: Path, redis_url: str, update
     version, weights = life.parts.store.read()
     assert version == SHARDS + 5
     np.testing.assert_array_equal(weights, life.made[-1])
+
+
+@pytest.mark.parametrize("up", ["int8", {"name": "top_k", "share": 0.1}, "bfloat16", "float32"], ids=str)
+def test_uploads_that_travel_encoded_are_folded_again_to_the_last_bit(path: Path, redis_url: str, up: object) -> None:
+    transport = {"down": "bfloat16", "up": up, "compress": True}
+    life = begun(path, redis_url, {"alpha": 0.9}, transport)
+    redis_client(redis_url).flushall()
+    assert life.served().restore() == 3
+    assert life.parts.store.read()[1].tobytes() == life.made[-1].tobytes()
 
 
 def test_what_clients_started_from_is_kept_until_an_epoch_covers_it(path: Path, redis_url: str) -> None:
@@ -125,8 +139,9 @@ def test_a_rule_that_needs_no_base_keeps_none(path: Path, redis_url: str) -> Non
     assert life.snapshots() <= life.generator.coordinator.versions_in_use
 
 
-def test_a_base_that_is_gone_is_named(path: Path, redis_url: str) -> None:
-    life = begun(path, redis_url, "downpour")
+@pytest.mark.parametrize(("update", "transport"), [("downpour", {}), ({"alpha": 0.9}, {"up": "int8"})], ids=str)
+def test_a_base_that_is_gone_is_named(path: Path, redis_url: str, update: object, transport: object) -> None:
+    life = begun(path, redis_url, update, transport)
     redis_client(redis_url).flushall()
     for version in life.snapshots() - {max(life.snapshots())}:
         life.folder.snapshot(version).unlink()

@@ -568,7 +568,8 @@ def schema() -> dict[str, type[Section]]:
             sections[info.alias or name] = info.annotation
     sections["training > learning_rate"] = LearningRateSettings
     sections["update > alpha"] = AlphaRamp
-    sections |= {"transport > int8": Int8Arguments, "transport > up: top_k": TopKArguments}
+    sections["transport > int8"] = Int8Arguments
+    sections["transport > up: top_k"] = TopKArguments
     sections |= {f"update: {name}": settings for name, settings in RULES.items()}
     sections |= {f"update > staleness: {name}": settings for name, settings in STALENESS.items()}
     return sections | {f"model > builtin: {name}": arguments for name, arguments in BUILTINS.items()}

@@ -1,6 +1,7 @@
 """The coordinator's actions carried out on real files, and a whole job killed between any two steps of its server."""
 
 import random
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,7 +28,7 @@ from vcdl.journal import Journal
 from vcdl.plan import EVERY_EPOCH, Plan
 from vcdl.rules import DcAsgd
 from vcdl.weights import ParamsHeader, read_weights
-from vcdl.workunit import WorkunitName, subtask_name
+from vcdl.workunit import Named, Transport, WorkunitName, subtask_name
 
 PLAN = Plan(
     job="j",
@@ -264,6 +265,34 @@ def test_a_rule_that_needs_the_base_always_finds_it(tmp_path: Path, rolling: boo
         life(disk, kill_at, random.Random(1))
         life(disk, None, random.Random(kill_at))
         check_finished(disk)
+        refused = [row.event for row in Journal.at(disk.folder.journal_file).read()]
+        reasons = {event.refusal for event in refused if isinstance(event, UpdateRefused)}
+        assert reasons <= {Refusal.NOT_FINITE}, "only what was made to be refused"
+
+
+TRANSPORTS = [
+    Transport(Named("bfloat16"), Named("int8"), compress=True),
+    Transport(Named("int8", {"levels": 31}), Named("top_k", {"share": 0.5})),
+    Transport(Named("float16"), Named("float32"), compress=True),
+]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS, ids=lambda transport: f"{transport.down.name}-{transport.up.name}")
+def test_a_job_with_a_codec_that_is_killed_makes_the_same_weights_and_leaves_no_download(
+    tmp_path: Path, transport: Transport
+) -> None:
+    plan = replace(PLAN, needs_bases=True)
+    steps = life(Disk.new(tmp_path / "undisturbed", plan, transport=transport), None, random.Random(1))
+    assert steps is not None
+    for kill_at in range(2, steps, 23):
+        disk = Disk.new(tmp_path / str(kill_at), plan, transport=transport)
+        life(disk, kill_at, random.Random(1))
+        if kill_at % 2:  # they are made again, from the snapshots
+            shutil.rmtree(disk.folder.downloads, ignore_errors=True)
+        life(disk, None, random.Random(kill_at))
+        check_finished(disk)
+        left = {path.name for path in disk.folder.downloads.glob("*")}
+        assert left <= {path.name for path in disk.folder.snapshots.iterdir()}
         refused = [row.event for row in Journal.at(disk.folder.journal_file).read()]
         reasons = {event.refusal for event in refused if isinstance(event, UpdateRefused)}
         assert reasons <= {Refusal.NOT_FINITE}, "only what was made to be refused"

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.codecs.encodings import CODECS, LARGE, SHARE, SMALL, changes, encoding, same_bits
+from tests.codecs.encodings import CODECS, LARGE, SHARE, SMALL, changes, encoding, layout, same_bits
 from vcdl.codecs.encoding import Encoding
 from vcdl.errors import WeightsFileError
-from vcdl.weights import read_weights
+from vcdl.weights import Layout, read_weights
 
 HEADER = '{"some": "header"}'
 WAYS = [pytest.param(name, compress, id=f"{name}{'+zlib' * compress}") for name in CODECS for compress in (False, True)]
@@ -49,9 +49,9 @@ def test_the_statistics_of_batch_normalisation_keep_every_bit(tmp_path: Path, na
 
 
 @pytest.mark.parametrize(("name", "compress"), WAYS)
-@pytest.mark.parametrize("layout", [SMALL, LARGE], ids=["small", "large"])
-def test_no_file_is_larger_than_announced(tmp_path: Path, name: str, compress: bool, layout: object) -> None:
-    way = Encoding(encoding(CODECS[name], compress).codec, compress, layout)  # type: ignore[arg-type]
+@pytest.mark.parametrize("of", [SMALL, LARGE], ids=["small", "large"])
+def test_no_file_is_larger_than_announced(tmp_path: Path, name: str, compress: bool, of: Layout) -> None:
+    way = Encoding(encoding(CODECS[name], compress).codec, compress, of)
     rng = np.random.default_rng(1)
     bits = rng.integers(0, 2**32, way.layout.size, np.uint32).view(np.float32)  # nothing compresses these
     noise = np.where(np.isfinite(bits), np.clip(bits, -1e38, 1e38), np.float32(1.0))
@@ -109,8 +109,6 @@ def test_what_is_sent_is_smaller_than_plain_weights(tmp_path: Path) -> None:
 
 
 def test_a_model_without_weights_travels_as_well(tmp_path: Path) -> None:
-    from vcdl.weights import Layout
-
     for codec, compress in itertools.product(CODECS.values(), (False, True)):
         way = encoding(codec, compress, Layout(()))
         way.write(tmp_path / "update.h5", np.zeros(0, np.float32), HEADER)
@@ -130,8 +128,6 @@ def test_a_file_of_another_model_is_refused(tmp_path: Path, name: str) -> None:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=5), st.integers(0, 100), st.sampled_from(list(CODECS)))
 def test_models_of_any_shape_come_back(tmp_path: Path, sizes: list[int], seed: int, name: str) -> None:
-    from tests.codecs.encodings import layout
-
     of = layout(*sizes)
     vector = changes(of.size, seed)
     for compress in (False, True):

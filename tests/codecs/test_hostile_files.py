@@ -33,8 +33,7 @@ def is_read_or_refused(path: Path, name: str, compress: bool = True) -> bool:
     """Whether it was read."""
     try:
         vector, _ = encoding(CODECS[name], compress).read(path)
-    except WeightsFileError as error:
-        assert "\n" not in str(error)
+    except WeightsFileError:
         return False
     assert vector.shape == (SMALL.size,)
     return True

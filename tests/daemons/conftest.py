@@ -47,7 +47,8 @@ class Server:
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Server]:
+    """Of JOB, and the lines that a test adds to it."""
     with tempfile.TemporaryDirectory(prefix="vcdl-") as short, start_mariadb(Path(short)) as mariadb:
         standin = StandinProject.make(tmp_path / "project", Database.of(mariadb))
         for name, value in standin.environment.items():
@@ -58,7 +59,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         )
         validator.chmod(0o755)
         job_file = tmp_path / "job.yaml"
-        job_file.write_text(JOB)
+        job_file.write_text(JOB + getattr(request, "param", ""))
         submit(job_file, standin.path)
         project = BoincProject.at(standin.path)
         yield Server(standin, project, FabricatedClient(standin, project), project.run_folder("tiny"))

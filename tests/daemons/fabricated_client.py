@@ -8,10 +8,11 @@ import numpy as np
 
 from tests.boinc.standin import StandinProject, transition
 from tests.boinc.standin.schema import Connection
+from vcdl.codecs.choose import down_encoding, up_encoding
 from vcdl.grids.boinc.project_folder import BoincProject
 from vcdl.grids.boinc.results import output_file
+from vcdl.job import load_frozen_job
 from vcdl.prepared import Prepared
-from vcdl.weights import read_weights, write_weights
 from vcdl.workunit import UpdateHeader, WorkunitName
 
 UNSENT, IN_PROGRESS, OVER, SUCCESS, CLIENT_ERROR = 2, 4, 5, 1, 3
@@ -52,20 +53,22 @@ class FabricatedClient:
         name = WorkunitName.parse(workunit)
         folder = self.project.run_folder(name.job)
         prepared = Prepared.read(folder)
-        vector, _ = read_weights(folder.snapshot(name.base_version), prepared.layout.size)
-        vector = vector + np.float32(0.001) * np.random.default_rng(len(self.done)).standard_normal(
-            len(vector), dtype=np.float32
+        transport = load_frozen_job(folder.job_file).transport.told
+        down, up = down_encoding(transport, prepared.layout), up_encoding(transport, prepared.layout)
+        base, _ = down.read(folder.snapshot(name.base_version) if down.is_plain else folder.download(name.base_version))
+        vector = base + np.float32(0.001) * np.random.default_rng(len(self.done)).standard_normal(
+            len(base), dtype=np.float32
         )
         samples = prepared.shard_samples[name.shard]
         header = UpdateHeader(
-            name.job, workunit, name.base_version, prepared.layout.fingerprint, samples, 1.0, 0.5, 0.7
+            name.job, workunit, name.base_version, prepared.layout.fingerprint, samples, 1.0, 0.5, 0.7, up.label
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         if name.subtask in self.hostile:
             self.hostile.discard(name.subtask)
             path.write_bytes(b"rubbish")
         else:
-            write_weights(path, vector, header.to_json())
+            up.write_upload(path, vector, base, header.to_json())
 
     @staticmethod
     def _send(connection: Connection, result: int) -> None:

@@ -15,6 +15,7 @@ from vcdl.daemons.work_generator import WorkGenerators
 from vcdl.errors import GridUnavailable
 from vcdl.events import UpdateApplied, WorkunitFailed
 from vcdl.journal import Journal
+from vcdl.prepared import Prepared
 
 ROUNDS = 40
 
@@ -54,6 +55,21 @@ def test_a_submitted_job_is_trained_to_its_end_and_leaves_results_and_an_empty_d
         assimilator.run_once()  # what was cancelled at the end belongs to no open job: concluded, so that its files go
         server.client.run_once()
     assert [name for name in server.staged() if name.startswith(("vcdl_", "tiny_"))] == []
+
+
+@pytest.mark.parametrize("server", ["transport: {down: bfloat16, up: int8, compress: true}\n"], indirect=True)
+def test_weights_that_travel_encoded_are_staged_validated_and_folded(server: Server) -> None:
+    with closing(WorkGenerators(server.project)) as generators:
+        generators.run_once()
+    size = Prepared.read(server.folder).layout.size
+    (download,) = server.folder.downloads.iterdir()
+    assert download.stat().st_size < 2 * size + 500
+    (template,) = server.project.templates.glob("vcdl_out_*.xml")
+    assert int(template.stem.removeprefix("vcdl_out_")) < 2 * size + (2 << 20)
+    server.client.hostile.add("e0001_s001")
+    go_on(server, lambda: len(applied(server)) >= 3)
+    assert server.report.refused == 1
+    assert all(update.bytes_up < 2 * size for update in applied(server))
 
 
 def test_a_refused_result_has_its_name_in_the_journal_and_its_workunit_goes_to_another_client(server: Server) -> None:

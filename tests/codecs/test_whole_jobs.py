@@ -1,0 +1,104 @@
+"""A small job with each codec and real training: it learns, its journal and uploads give the same weights again, and few bytes travel."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.vcdl_process import applied
+from vcdl.checks import UploadCheck
+from vcdl.coordinator import StopReason
+from vcdl.job import Job, load_frozen_job, save_job
+from vcdl.local_run import LocalRun
+from vcdl.models import initial_weights
+from vcdl.onlooker import Onlooker
+from vcdl.prepared import Prepared
+from vcdl.rules import Update
+from vcdl.rules.of_job import rule_of
+from vcdl.run_folder import RunFolder, RunLock
+from vcdl.runs import read_report
+from vcdl.simulate.fleet import Fleet
+from vcdl.simulate.serial import SerialTraining
+from vcdl.simulate.virtual_run import VirtualRun
+from vcdl.weights import Vector, read_weights, write_weights
+from vcdl.workunit import WorkunitName
+
+SHARDS = 5
+FLEET = Fleet(clients=3, slots=1, spread=4.0, subtask_s=10.0)
+PLAIN_BYTES = 4 * 2410
+TRANSPORTS = {
+    "float32 deflated": ({"down": "float32", "up": "float32", "compress": True}, 0.99),
+    "float16": ({"down": "float16", "up": "float16"}, 0.6),
+    "bfloat16 deflated": ({"down": "bfloat16", "up": "bfloat16", "compress": True}, 0.5),
+    "int8": ({"down": "int8", "up": "int8"}, 0.4),
+    "int8 of few levels": ({"down": "bfloat16", "up": {"name": "int8", "levels": 15}, "compress": True}, 0.35),
+    "top_k": ({"down": "float16", "up": {"name": "top_k", "share": 0.2}, "compress": True}, 0.3),
+}
+
+
+def job(transport: Any, rule: Any, epochs: int = 1, schedule: str = "rolling") -> Job:
+    return Job.model_validate(
+        {
+            "name": "small",
+            "model": {"builtin": {"name": "mlp", "units": [32]}},
+            "data": {"dataset": "digits", "shards": SHARDS, "validation": 0.2},
+            "training": {"learning_rate": 0.01, "local_epochs": 3},
+            "update": rule,
+            "transport": transport,
+            "schedule": schedule,
+            "stop": {"epochs": epochs},
+            "validate": {"every": "epoch", "samples": 100},
+            "grid": {"workers": 2},
+        }
+    )
+
+
+@pytest.mark.parametrize("name", TRANSPORTS)
+def test_a_job_can_be_folded_again_from_its_uploads(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    transport, share = TRANSPORTS[name]
+    rule = (
+        "downpour" if name.startswith("int8") else {"alpha": 0.5}
+    )  # the one needs the base as well, the other does not
+    folder = RunFolder(tmp_path)
+    folder.create()
+    folder.kept_uploads.mkdir()
+    monkeypatch.setattr("vcdl.work_generator.discard_kept_uploads", lambda *_: None)
+    save_job(job(transport, rule), folder.job_file)
+    assert VirtualRun(folder, FLEET, SerialTraining(folder), Onlooker()).run() == StopReason.EPOCHS
+
+    weights = refolded(folder)
+    last, _ = read_weights(folder.snapshot(SHARDS), weights.size)
+    assert last.tobytes() == weights.tobytes()
+    assert all(row.bytes_up < share * PLAIN_BYTES + 500 for row in applied(tmp_path))
+
+
+def refolded(folder: RunFolder) -> Vector:
+    """Version 0 with all uploads, as the checks read them, folded in by the journal's order."""
+    settings, prepared = load_frozen_job(folder.job_file), Prepared.read(folder)
+    check = UploadCheck("small", prepared.layout, prepared.shard_samples, 3, 1e9, settings.transport.told)
+    weights = [initial_weights(folder.model_file.read_text(), 1)]
+    for row in sorted(applied(folder.path), key=lambda row: row.version):
+        path, base = folder.kept_upload(row.version, row.workunit), folder.path / "base.h5"
+        write_weights(base, weights[row.base_version], "{}")
+        _, client = check.read(path, row.workunit, base)
+        facts = (WorkunitName.parse(row.workunit).epoch, row.staleness, row.samples, row.fraction, row.version)
+        weights.append(weights[-1].copy())
+        rule_of(settings).apply(weights[-1], Update(client, *facts, weights[row.base_version]))
+    return weights[-1]
+
+
+def test_a_job_on_the_local_grid_learns_with_a_quarter_of_the_bytes(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    transport = {"down": "int8", "up": {"name": "int8", "levels": 31}, "compress": True}
+    save_job(job(transport, {"alpha": 0.5}, epochs=2), folder.job_file)
+    with RunLock(folder):
+        assert LocalRun(folder, Onlooker()).run() == StopReason.EPOCHS
+    report = read_report(folder)
+    assert report.refused == report.failed == 0
+    assert report.final_test is not None
+    assert report.final_test.accuracy is not None
+    assert report.final_test.accuracy > 0.8
+    up = [timed.event.bytes_up for timed in report.updates]
+    assert max(up) < 0.25 * PLAIN_BYTES + 600
+    assert list(folder.downloads.iterdir()) == [], "nobody needs them any more"
