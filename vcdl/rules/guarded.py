@@ -20,9 +20,10 @@ from vcdl.weights import Vector
 class Guarded(MeasuringRule):
     """The rule is given `C' = B + κ·(C − B)` for C, with `κ = min(1, c·l / ‖C − B‖)` and l the median of the last 50 lengths ‖C − B‖.
 
-    Refused is an upload with `cos(C − B, D) < ρ`, where D is the step that plain SGD takes on held-out data, from a version of W not long
-    ago. Zeno++ accepts an update u when `γ⟨v, u⟩ − ρ'·‖u‖² ≥ −γ·ε`, v a gradient on held-out data made every k updates, u brought to
-    the length of v: divided by γ‖v‖², that is `cos(u, v) ≥ ρ'/γ − ε/‖v‖²`, a bound ρ on the cosine. Any number of clients may be hostile.
+    Refused is an upload with `cos(C − B, D) < ρ`, where D is the step that a client would make on held-out data, from a version of W not
+    long ago. Zeno++ accepts an update u when `γ⟨v, u⟩ − ρ'·‖u‖² ≥ −γ·ε`, v a gradient on held-out data made every k updates, u brought to
+    the length of v: divided by γ‖v‖², that is `cos(u, v) ≥ ρ'/γ − ε/‖v‖²`, a bound ρ on the cosine. In place of v, D: of the steps that
+    honest clients make at a high learning rate, a plain gradient hardly says anything. Any number of clients may be hostile.
     """
 
     rule: Rule
