@@ -156,9 +156,10 @@ def test_killed_between_state_and_weights_the_next_one_keeps_both(
     def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(Snapshots, "keep", killed)
-        life.parts.snapshots.keep_newest(durable=True)
+        with pytest.raises(KeyboardInterrupt):
+            life.parts.snapshots.keep_newest(durable=True)
     assert life.folder.state_snapshot(SHARDS + 5).exists()
     redis_client(redis_url).flushall()
     assert life.served().restore() == 3
