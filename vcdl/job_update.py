@@ -159,7 +159,7 @@ class TrimmedMeanSettings(Section):
     rule: Literal["trimmed_mean"] = "trimmed_mean"
     rate: _AboveZero = 1.0
     buffer: _Count = 10
-    trim: Annotated[int, kinds.whole(0)] = 2
+    trim: Annotated[int, kinds.whole(0)] = Field(default=2, validate_default=True)
     """At each end."""
     staleness: _Staleness = ConstantStaleness()
     guard: _Guard = None
