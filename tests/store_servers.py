@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from vcdl.state import STATELESS, State
 from vcdl.stores import FileStore, WeightStore
 from vcdl.stores.chunks import CHUNK_BYTES
 from vcdl.stores.private_servers import (
@@ -42,21 +43,31 @@ def start_mariadb(folder: Path, *options: str) -> PrivateServer:
     return private_mariadb(folder, *options)
 
 
-def open_file_store(folder: Path, size: int = SIZE) -> WeightStore:
-    return FileStore(folder, size)
+def open_file_store(folder: Path, size: int = SIZE, state: State = STATELESS) -> WeightStore:
+    return FileStore(folder, size, state)
 
 
 def open_redis(
-    url: str, job: str, size: int = SIZE, consistency: str = "strong", chunk_bytes: int = CHUNK_BYTES
+    url: str,
+    job: str,
+    size: int = SIZE,
+    consistency: str = "strong",
+    chunk_bytes: int = CHUNK_BYTES,
+    state: State = STATELESS,
 ) -> WeightStore:
     from vcdl.stores.redis import RedisStore
 
-    return RedisStore(StoreSettings.parse(url, consistency), job, size, chunk_bytes)
+    return RedisStore(StoreSettings.parse(url, consistency), job, size, chunk_bytes, state)
 
 
 def open_mysql(
-    url: str, job: str, size: int = SIZE, consistency: str = "strong", chunk_bytes: int = CHUNK_BYTES
+    url: str,
+    job: str,
+    size: int = SIZE,
+    consistency: str = "strong",
+    chunk_bytes: int = CHUNK_BYTES,
+    state: State = STATELESS,
 ) -> WeightStore:
     from vcdl.stores.mysql import MysqlStore
 
-    return MysqlStore(StoreSettings.parse(url, consistency), job, size, chunk_bytes)
+    return MysqlStore(StoreSettings.parse(url, consistency), job, size, chunk_bytes, state)

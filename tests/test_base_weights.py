@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.memory_grid import MemoryGrid, received
+from tests.rules.updates import replayed
 from tests.served_run import ServedRun, noise
 from tests.store_servers import start_redis
 from tests.stores.conftest import redis_client
@@ -21,15 +22,31 @@ from vcdl.parameter_server import ServerParts
 from vcdl.plan import EVERY_EPOCH, Plan
 from vcdl.rules import Update
 from vcdl.rules.of_job import rule_of
+from vcdl.snapshots import Snapshots
+from vcdl.stores.open import open_store, store_settings
 from vcdl.upload_folder import UploadFolder
-from vcdl.weights import Vector
+from vcdl.weights import Vector, write_weights
 from vcdl.work_generator import WorkGenerator
 from vcdl.workunit import PLAIN, WorkunitName
 
 WEIGHTS = 1000
 PLAIN_TRANSPORT: object = {}
 SHARDS = 6
-RULES = ["downpour", "dc_asgd", "fedasync", {"alpha": {"from": 0.2, "to": 0.9}}]
+RULES = [
+    "downpour",
+    "dc_asgd",
+    "fedasync",
+    {"alpha": {"from": 0.2, "to": 0.9}},
+    "forecast",
+    {"rule": "fedbuff", "buffer": 4},
+    {"rule": "outer_nesterov", "buffer": 2},
+    {"rule": "delayed_nesterov", "buffer": 4, "share": 0.1},
+    {"rule": "trimmed_mean", "buffer": 5, "trim": 1},
+    {"rule": "median", "buffer": 4},
+    {"rule": "centred_clipping", "buffer": 3, "clip": 0.9},
+    {"rule": "fedbuff", "buffer": 4, "guard": {"clip": 0.9}},
+    {"alpha": 0.5, "guard": {"clip": 0.9, "cosine": -1}},
+]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +63,11 @@ class Life:
         settings = run.job.model_dump(by_alias=True, exclude_none=True)
         settings["data"] = {"dataset": "digits", "shards": SHARDS}
         self.job = type(run.job).model_validate({**settings, "update": update, "transport": transport})
-        self.run = replace(run, job=self.job)
+        self.run, self.rule = replace(run, job=self.job), rule_of(self.job)
+        run.store.drop()
+        key = (store_settings(self.job, run.folder), run.prepared.store_key, WEIGHTS, self.rule.state)
+        open_store(*key).create(run.initial)
+        write_weights(run.folder.held_out_file, noise(99, WEIGHTS), "{}")
         self.folder, self.journal = run.folder, Journal.at(run.folder.journal_file)
         self.parts = self.served()
         told, layout = self.job.transport.told, run.prepared.layout
@@ -58,6 +79,7 @@ class Life:
             self.job.name, 1, run.prepared.training(self.job), shards, self.folder, coordinator, self.journal,
             self.parts.snapshots, self.grid, Downloads(self.folder, layout, told),
         )  # fmt: skip
+        self.whole = self.rule.state.begun(run.initial.copy())
         self.made: list[Vector] = [run.initial]
 
     def served(self) -> ServerParts:
@@ -75,12 +97,11 @@ class Life:
             self.parts.assimilator.run_once()
             self.grid.submitted.pop(workunit)
             self.grid.outcomes.pop(workunit)
-            weights = self.made[-1].copy()
             staleness = number - 1 - name.base_version
             base = self.made[name.base_version]
             seen = received(self.grid.ways, base, client)
-            rule_of(self.job).apply(weights, Update(seen, name.epoch, staleness, 10, 1.0, number, base))
-            self.made.append(weights)
+            replayed(self.rule, self.whole, Update(seen, name.epoch, staleness, 10, 1.0, number, base))
+            self.made.append(self.rule.state.weights(self.whole).copy())
         self.generator.run_once(0.0)
 
     def snapshots(self) -> set[int]:
@@ -111,6 +132,48 @@ def test_weights_are_restored_to_the_last_bit(path: Path, redis_url: str, update
     version, weights = life.parts.store.read()
     assert version == SHARDS + 5
     np.testing.assert_array_equal(weights, life.made[-1])
+    np.testing.assert_array_equal(life.parts.store.read_whole()[1], life.whole)
+
+
+def test_the_state_is_kept_with_the_versions_that_a_store_is_restored_from(path: Path, redis_url: str) -> None:
+    life = begun(path, redis_url, {"rule": "fedbuff", "buffer": 4})
+    (closed,) = life.generator.coordinator.closed.values()
+    assert [file.name for file in life.folder.snapshots.glob("state_v*.h5")] == [f"state_v{closed:06d}.h5"]
+    life.grid.wanted = 3
+    life.go_on(2 * SHARDS - len(life.made) + 1)
+    newest = life.generator.coordinator.closed[2]
+    assert life.folder.state_snapshot(newest).exists()
+    assert len(list(life.folder.snapshots.glob("state_v*.h5"))) <= 2, "those that nothing refers to are gone"
+
+
+def test_a_snapshot_without_its_state_is_passed_over(path: Path, redis_url: str) -> None:
+    """A base of clients, or one whose process was killed before it had both."""
+    life = begun(path, redis_url, {"rule": "fedbuff", "buffer": 4})
+    life.parts.snapshots.keep(SHARDS + 4, noise(98, WEIGHTS))
+    redis_client(redis_url).flushall()
+    assert life.served().restore() == 3
+    np.testing.assert_array_equal(life.parts.store.read_whole()[1], life.whole)
+
+
+def test_killed_between_state_and_weights_the_next_one_keeps_both(
+    path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = begun(path, redis_url, {"rule": "fedbuff", "buffer": 4})
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Snapshots, "keep", killed)
+        with pytest.raises(KeyboardInterrupt):
+            life.parts.snapshots.keep_newest(durable=True)
+    assert life.folder.state_snapshot(SHARDS + 5).exists()
+    redis_client(redis_url).flushall()
+    assert life.served().restore() == 3
+    assert life.parts.snapshots.keep_newest(durable=True) == SHARDS + 5
+    redis_client(redis_url).flushall()
+    assert life.served().restore() == 0
+    np.testing.assert_array_equal(life.parts.store.read_whole()[1], life.whole)
 
 
 @pytest.mark.parametrize("up", ["int8", {"name": "top_k", "share": 0.1}, "bfloat16", "float32"], ids=str)

@@ -22,8 +22,10 @@ from vcdl.job_update import (
     RULES,
     STALENESS,
     AlphaRamp,
+    ConstantStaleness,
     EasgdSettings,
     FedAsyncSettings,
+    GuardSettings,
     HingeStaleness,
     PolynomialStaleness,
     VcAsgdSettings,
@@ -220,7 +222,7 @@ def test_a_section_can_be_made_in_python() -> None:
 
 ALPHA_WANTED = "expected a number between 0 and 1 (1 excluded) or var or {from: …, to: …}"
 RATE_WANTED = "expected a number > 0 or {peak: …}"
-RULE_WANTED = "expected one of: vc_asgd, easgd, fedasync, downpour, dc_asgd"
+RULE_WANTED = f"expected one of: {', '.join(RULES)}"
 WRONG_VALUES = [
     ("data", 'shards: "fifty"', 'data > shards: expected a whole number ≥ 1, got "fifty"'),
     ("data", "shards: 0", "data > shards: expected a whole number ≥ 1, got 0"),
@@ -309,7 +311,7 @@ WRONG_VALUES = [
     ("update", "rule: vcasgd", f'update > rule: {RULE_WANTED}; got "vcasgd"; did you mean vc_asgd?'),
     ("update", "rule: 5", f"update > rule: {RULE_WANTED}; got 5"),
     ("update", "rule:", f"update > rule: {RULE_WANTED}; got nothing"),
-    ("update", "moving_rate: 0.1", "update > moving_rate: unknown key; known here: alpha, rule"),
+    ("update", "moving_rate: 0.1", "update > moving_rate: unknown key; known here: alpha, guard, rule"),
     ("schedule", "ahead: -1", "schedule > ahead: expected a whole number ≥ 0 or auto, got -1"),
     ("schedule", "kind: epochs", 'schedule > kind: expected one of: rolling, epoch; got "epochs"; did you mean epoch?'),
     ("stop", "target_accuracy: 0", "stop > target_accuracy: expected a number between 0 and 1 (0 excluded), got 0"),
@@ -360,7 +362,7 @@ WRONG_JOBS = [
     ("update:", "update: expected keys indented below it, got nothing"),
     ("update: [1]", "update: expected keys indented below it, got a list of 1"),
     ("update: easdg", f'update: {RULE_WANTED}; got "easdg"; did you mean easgd?'),
-    ("update: {rule: easgd, alpha: 0.5}", "update > alpha: unknown key; known here: moving_rate, rule"),
+    ("update: {rule: easgd, alpha: 0.5}", "update > alpha: unknown key; known here: guard, moving_rate, rule"),
     (
         "update: {rule: fedasync, staleness: {name: hinge, fre: 1}}",
         "update > staleness > fre: unknown key; did you mean free?",
@@ -370,6 +372,22 @@ WRONG_JOBS = [
         'update > staleness: expected one of: constant, polynomial, hinge; got "late"',
     ),
     ("update: {rule: dc_asgd, compensation: -1}", "update > compensation: expected a number ≥ 0, got -1"),
+    ("update: {rule: fedbuff, buffer: 0}", "update > buffer: expected a whole number ≥ 1, got 0"),
+    (
+        "update: {rule: outer_nesterov, momentum: 1}",
+        "update > momentum: expected a number between 0 and 1 (1 excluded), got 1",
+    ),
+    ("update: {rule: delayed_nesterov, share: 0.2}", "update > share: expected at most 1 / buffer, 0.1, got 0.2"),
+    ("update: {rule: trimmed_mean, trim: 5}", "update > trim: expected less than half of the buffer of 10, got 5"),
+    ("update: {rule: trimmed_mean, buffer: 4}", "update > trim: expected less than half of the buffer of 4, got 2"),
+    ("update: {guard: 1}", "update > guard: expected keys indented below it, got 1"),
+    ("update: {guard: {clip: 0}}", "update > guard > clip: expected a number > 0, got 0"),
+    ("update: {guard: {cosine: 2}}", "update > guard > cosine: expected a number from -1 to 1, got 2"),
+    ("update: {guard: {clips: 2}}", "update > guard > clips: unknown key; did you mean clip?"),
+    (
+        "update: {rule: centred_clipping, guard: {}}",
+        "update > guard: unknown key; known here: buffer, clip, rate, rule, staleness",
+    ),
     ("preset: papier", 'preset: expected one of: paper; got "papier"; did you mean paper?'),
     ("model:", "model: expected keys indented below it, got nothing"),
     ("nmae: b", "nmae: unknown key; did you mean name?"),
@@ -570,6 +588,7 @@ def schema() -> dict[str, type[Section]]:
     sections["update > alpha"] = AlphaRamp
     sections["transport > int8"] = Int8Arguments
     sections["transport > up: top_k"] = TopKArguments
+    sections["update > guard"] = GuardSettings
     sections |= {f"update: {name}": settings for name, settings in RULES.items()}
     sections |= {f"update > staleness: {name}": settings for name, settings in STALENESS.items()}
     return sections | {f"model > builtin: {name}": arguments for name, arguments in BUILTINS.items()}
@@ -595,7 +614,7 @@ def default_of(info: Any) -> str:
     def plain(value: Any) -> Any:
         return (
             value.name
-            if isinstance(value, Named | PolynomialStaleness)
+            if isinstance(value, Named | PolynomialStaleness | ConstantStaleness)
             else [plain(v) for v in value]
             if isinstance(value, tuple)
             else value

@@ -106,7 +106,7 @@ class Assimilator:
 
     def _begin(self, item: _Waiting, staleness: int) -> StreamedUpload:
         name, header = item.name, item.header
-        facts = UploadFacts(name.epoch, staleness, header.samples, header.fraction, name.base_version)
+        facts = UploadFacts(name.epoch, staleness, header.samples, header.fraction, name.base_version, name.attempt)
         base = self.snapshot(name.base_version)
         path, check = item.uploaded.path, self.check
         item.streamed = StreamedUpload(

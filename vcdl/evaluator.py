@@ -56,7 +56,7 @@ class Evaluator:
             self._data["test"] = (normalise(x_test, prepared.normalisation), y_test)
         self._held_out: HeldOutStep | None = None
         if HeldOutStep.is_asked_for(job):
-            self._held_out = HeldOutStep(folder, job, prepared.training(job), *self._data[VALIDATION])
+            self._held_out = HeldOutStep(folder, job, prepared, *self._data[VALIDATION])
             self._begin_with_a_held_out_step(self._held_out)
 
     def run_once(self) -> int:

@@ -19,10 +19,10 @@ _Count = Annotated[int, kinds.whole(1)]
 class GuardSettings(Section):
     """`guard: {…}`: what an upload must be like, or is made to be like, before the rule gets it."""
 
-    clip: _AboveZero | None = None
+    clip: _AboveZero = 1.0
     """Times the usual ‖C − B‖: longer steps are shortened to it."""
     cosine: Annotated[float, kinds.between(-1, 1)] | None = None
-    """With the step of held-out data: uploads below it are refused."""
+    """With the step of held-out data: uploads below it are refused; None: none is."""
 
 
 _Guard = Annotated[GuardSettings | None, section_or_nothing(GuardSettings), SECTION_AS_YAML]
@@ -173,7 +173,7 @@ class TrimmedMeanSettings(Section):
     rule: Literal["trimmed_mean"] = "trimmed_mean"
     rate: _AboveZero = 1.0
     buffer: _Count = 10
-    trim: Annotated[int, kinds.whole(0)] = 2
+    trim: Annotated[int, kinds.whole(0)] = Field(default=2, validate_default=True)
     """At each end."""
     staleness: _Staleness = ConstantStaleness()
     guard: _Guard = None

@@ -42,6 +42,8 @@ class UploadFacts:
     fraction: float
     base_version: int = 0
     """That the client started from."""
+    attempt: int = 0
+    """Of the subtask, from 0."""
 
     @property
     def number(self) -> int:
@@ -109,9 +111,9 @@ class StreamedUpload(Change):
     def has_looked(self, lengths: Vector) -> None:
         if self._file is not None and self._look is not None and isinstance(self._rule, MeasuringRule):
             self._measured = self._look.measured(self._facts.number, lengths)
-            if self._judge is not None and np.isfinite(
-                self._measured.length
-            ):  # what is not finite is refused at its end
+            # What is not finite is refused at its end. When another client was refused, or lost, this one is believed: otherwise a
+            # rule that finds all of them strange would hold the job up for ever.
+            if self._judge is not None and self._facts.attempt == 0 and np.isfinite(self._measured.length):
                 self._unfit = self._rule.refused(self._measured)
 
     def apply(self, w: Vector, begin: int, out: Vector) -> float:

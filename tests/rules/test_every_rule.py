@@ -108,7 +108,8 @@ def test_folded_again_the_same_update_gives_the_same_bits(rule: Rule) -> None:
 @every_rule
 def test_a_partial_update_counts_by_the_fraction_trained(rule: Rule) -> None:
     """From a state of zeros, as the last of a buffer."""
-    whole, half = [], []
+    whole: list[Any] = []
+    half: list[Any] = []
     for fraction, moved in ((1.0, whole), (0.5, half)):
         server = rule.state.rows(rule.state.begun(noise(0, 100)))
         facts: Any = {"number": ENDS, "base": noise(2, 100), "measured": Measured(1.0, 1.0, 0.5)}
@@ -168,8 +169,8 @@ def test_every_way_to_damp_is_there(name: str) -> None:
         ({"rule": "median", "rate": 0.5, "buffer": 5}, Median(0.5, 5, Constant())),
         ({"rule": "centred_clipping", "clip": 0.5}, CentredClipping(1.0, 10, 0.5, Constant())),
         ({"alpha": 0.5, "guard": {"clip": 2}}, Guarded(VcAsgd(0.5), 2.0, None)),
-        ({"rule": "median", "guard": {"cosine": 0}}, Guarded(Median(1.0, 10, Constant()), None, 0.0)),
-        ({"alpha": 0.5, "guard": {}}, VcAsgd(0.5)),
+        ({"rule": "median", "guard": {"cosine": 0}}, Guarded(Median(1.0, 10, Constant()), 1.0, 0.0)),
+        ({"alpha": 0.5, "guard": {}}, Guarded(VcAsgd(0.5), 1.0, None)),
     ],
 )
 def test_the_job_files_keys_reach_the_rule(update: Any, rule: Rule) -> None:

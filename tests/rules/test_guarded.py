@@ -40,7 +40,7 @@ def test_a_guarded_rule_keeps_what_the_rule_keeps() -> None:
 
 @pytest.mark.parametrize(("cosine", "is_refused"), [(0.5, False), (0.1, False), (0.05, True), (-1.0, True)])
 def test_what_leads_away_from_held_out_data_is_refused(cosine: float, is_refused: bool) -> None:
-    refused = Guarded(VcAsgd(0.5), None, 0.1).refused(Measured(1.0, 1.0, cosine))
+    refused = Guarded(VcAsgd(0.5), 1.0, 0.1).refused(Measured(1.0, 1.0, cosine))
     assert (refused is not None) == is_refused
     if refused is not None:
         assert refused.refusal == Refusal.AGAINST_HELD_OUT
@@ -48,11 +48,11 @@ def test_what_leads_away_from_held_out_data_is_refused(cosine: float, is_refused
 
 
 def test_what_counts_already_is_not_judged_again() -> None:
-    assert Guarded(VcAsgd(0.5), None, 0.1).refused(Measured(1.0, 1.0)) is None
+    assert Guarded(VcAsgd(0.5), 1.0, 0.1).refused(Measured(1.0, 1.0)) is None
 
 
 def test_only_a_rule_that_judges_asks_for_held_out_data() -> None:
-    assert Guarded(VcAsgd(0.5), None, 0.0).asks_held_out
+    assert Guarded(VcAsgd(0.5), 1.0, 0.0).asks_held_out
     assert not Guarded(VcAsgd(0.5), 1.0, None).asks_held_out
 
 

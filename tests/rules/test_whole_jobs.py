@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.vcdl_process import applied
+from tests.rules.updates import replayed
 from vcdl.coordinator import StopReason
 from vcdl.job import Job, load_frozen_job, save_job
 from vcdl.models import initial_weights
@@ -48,6 +49,13 @@ def job(update: Any) -> Job:
         {"rule": "fedasync", "staleness": {"name": "hinge", "free": 0}},
         "downpour",
         {"rule": "dc_asgd", "compensation": 100.0},
+        {"rule": "fedbuff", "buffer": 4},
+        {"rule": "outer_nesterov", "buffer": 2},
+        {"rule": "delayed_nesterov", "buffer": 4},
+        {"rule": "trimmed_mean", "buffer": 3, "trim": 1},
+        {"rule": "median", "buffer": 3},
+        {"rule": "centred_clipping", "buffer": 2},
+        {"rule": "median", "buffer": 3, "guard": {"clip": 0.9, "cosine": -0.9}},
     ],
     ids=str,
 )
@@ -61,12 +69,13 @@ def test_a_job_ends_and_can_be_folded_again(update: Any, tmp_path: Path, monkeyp
     assert VirtualRun(folder, FLEET, SerialTraining(folder), Onlooker()).run() == StopReason.EPOCHS
 
     rule, weights = rule_of(load_frozen_job(folder.job_file)), [initial_weights(folder.model_file.read_text(), 1)]
+    whole = rule.state.begun(weights[0].copy())
     updates = sorted(applied(tmp_path), key=lambda row: row.version)
     for row in updates:
         client, _ = read_weights(folder.kept_upload(row.version, row.workunit), weights[0].size)
         facts = (WorkunitName.parse(row.workunit).epoch, row.staleness, row.samples, row.fraction, row.version)
-        weights.append(weights[-1].copy())
-        weight = rule.apply(weights[-1], Update(client, *facts, weights[row.base_version]))
+        weight = replayed(rule, whole, Update(client, *facts, weights[row.base_version]))
+        weights.append(rule.state.weights(whole).copy())
         assert weight == row.weight, "as the journal has it"
     assert len(updates) == SHARDS
     assert max(row.staleness for row in updates) > 0, "or the rules are not told apart"

@@ -39,3 +39,16 @@ def begun(rule: Rule, weights: Vector) -> Vector:
 def noise(seed: int, size: int) -> Vector:
     """A vector of standard normal numbers."""
     return np.random.default_rng(seed).normal(size=size).astype(np.float32)
+
+
+def replayed(rule: Rule, whole: Vector, update: Update) -> float:
+    """Fold an upload into a store's whole vector as a server does, all of it at once; returns the weight given."""
+    rows = rule.state.rows(whole)
+    if isinstance(rule, MeasuringRule):
+        step, lengths = np.empty(update.weights.size, np.float32), rule.state.lengths_of(whole)
+        rule.step(rows, update, step)
+        length = np.float32(np.linalg.norm(step.astype(np.float64)))
+        lengths[update.number % lengths.size] = length
+        known = sorted(lengths[lengths > 0])
+        update = replace(update, measured=Measured(float(length), float(known[(len(known) - 1) // 2])))
+    return rule.apply(rows, update)

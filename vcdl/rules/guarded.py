@@ -20,15 +20,17 @@ from vcdl.weights import Vector
 class Guarded(MeasuringRule):
     """The rule is given `C' = B + κ·(C − B)` for C, with `κ = min(1, c·l / ‖C − B‖)` and l the median of the last 50 lengths ‖C − B‖.
 
-    Refused is an upload with `cos(C − B, D) < ρ`, where D is the step that plain SGD takes on held-out data, from a version of W not long
-    ago. Zeno++ accepts an update u when `γ⟨v, u⟩ − ρ'·‖u‖² ≥ −γ·ε`, v a gradient on held-out data made every k updates, u brought to
-    the length of v: divided by γ‖v‖², that is `cos(u, v) ≥ ρ'/γ − ε/‖v‖²`, a bound ρ on the cosine. Any number of clients may be hostile.
+    Refused is an upload with `cos(C − B, D) < ρ`, where D is the step that a client would make on held-out data, from a version of W not
+    long ago. Zeno++ accepts an update u when `γ⟨v, u⟩ − ρ'·‖u‖² ≥ −γ·ε`, v a gradient on held-out data made every k updates, u brought to
+    the length of v: divided by γ‖v‖², that is `cos(u, v) ≥ ρ'/γ − ε/‖v‖²`, a bound ρ on the cosine. In place of v, D: of the steps that
+    honest clients make at a high learning rate, a plain gradient hardly says anything. Only a first attempt at a subtask is refused: late in
+    training honest steps differ from D as well, and a subtask must come to an end. What gets through is as short as honest steps are.
     """
 
     rule: Rule
     """One that does not measure by itself."""
-    clip: float | None
-    """c > 0; None: nothing is shortened."""
+    clip: float
+    """c > 0"""
     cosine: float | None
     """ρ, in [−1, 1]; None: nothing is refused."""
 
@@ -50,7 +52,7 @@ class Guarded(MeasuringRule):
         return Refused(Refusal.AGAINST_HELD_OUT, detail)
 
     def apply(self, server: Vector, update: Update, out: Vector | None = None) -> float:
-        kappa = 1.0 if self.clip is None else shortening(update.measures, self.clip)
+        kappa = shortening(update.measures, self.clip)
         if kappa == 1.0:
             return self.rule.apply(server, update, out)
         shortened, room = np.empty_like(update.weights), scratch(update.weights.size)

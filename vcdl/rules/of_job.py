@@ -43,9 +43,7 @@ def rule_of(job: Job) -> Rule:
     """The rule of a job, with its guard."""
     update, rule = job.update, _plain_rule_of(job)
     guard = None if isinstance(update, CentredClippingSettings) else update.guard
-    if guard is None or (guard.clip is None and guard.cosine is None):
-        return rule
-    return Guarded(rule, guard.clip, guard.cosine)
+    return rule if guard is None else Guarded(rule, guard.clip, guard.cosine)
 
 
 def _plain_rule_of(job: Job) -> Rule:
