@@ -37,8 +37,7 @@ def simulate(
     `trainers`: train in this process, with these, which may serve run after run; None: in worker processes. An unfinished simulated run in the folder is begun anew. Raises VcdlError; RunFolderError when the folder holds anything else.
     """
     os.environ.update(limit_threads(1))  # with several, sums are formed in an order that differs from run to run
-    if serial:
-        job, fleet = serial_job(job), fleet.alone()
+    job, fleet = as_simulated(job, fleet, serial)
     _check_room(folder)
     folder.create()
     with RunLock(folder):
@@ -49,6 +48,11 @@ def simulate(
         if VirtualRun(folder, fleet, _training(folder, job, serial, trainers), onlooker).run() is None:
             return None
         return leave_results(folder, job.name, onlooker)
+
+
+def as_simulated(job: Job, fleet: Fleet, serial: bool) -> tuple[Job, Fleet]:
+    """Job and fleet as a run's folder has them."""
+    return (serial_job(job), fleet.alone()) if serial else (job, fleet)
 
 
 def default_folder(name: str) -> RunFolder:
