@@ -83,9 +83,9 @@ def _check_end(worker: SpawnProcess) -> None:
 def _work(runs: Sequence[PlannedRun], end: Connection) -> None:
     """In a process of its own: make what nobody else makes; tells (label, what it came to, problem)."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    from vcdl.client.trainer import TrainerCache
+    from vcdl.simulate.shard_trainer import ShardTrainers
 
-    trainers = TrainerCache()
+    trainers = ShardTrainers()
     with suppress(KeyboardInterrupt):
         for run in runs:
             begun_s = time.monotonic()

@@ -7,6 +7,7 @@ time, and the shared weights are replaced by each upload) and carries its optimi
 from vcdl.client.trainer import Trainer, TrainerCache, TrainerState
 from vcdl.job import Job, ScheduleSettings
 from vcdl.job_update import VcAsgdSettings
+from vcdl.simulate.shard_trainer import ShardTrainer
 from vcdl.weights import Vector
 from vcdl.workunit import Training
 
@@ -25,7 +26,7 @@ class OneTrainer(TrainerCache):
         return self._trainer
 
 
-class _CarryingTrainer(Trainer):
+class _CarryingTrainer(ShardTrainer):
     """Takes over the optimizer of the subtask before."""
 
     _carried: TrainerState | None = None
