@@ -83,7 +83,16 @@ class LocalRun:
         coordinator = Coordinator(plan)
         shards = tuple(folder.shard(number) for number in range(plan.shards))
         generator = WorkGenerator(
-            job.name, job.seed, prepared.training(job), shards, folder, coordinator, journal, server.snapshots, grid
+            job.name,
+            job.seed,
+            prepared.training(job),
+            shards,
+            folder,
+            coordinator,
+            journal,
+            server.snapshots,
+            grid,
+            job.keeps_uploads,
         )
         earlier = generator.follow()
         self._show(earlier)

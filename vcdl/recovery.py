@@ -37,7 +37,7 @@ def restore_store(store: WeightStore, journal: Journal, folder: RunFolder, rule:
         version, vector = _snapshot(folder, layout, applied)
         later = [update for update in applied if update.version > version]
         for update in later:
-            _fold(update, folder, rule, layout, vector)
+            fold_again(update, folder, rule, layout, vector)
         newest = max(version, applied[-1].version if applied else 0)
         store.restore(newest, vector, [_record(update) for update in applied])
         return len(later)
@@ -98,7 +98,7 @@ def _record(update: UpdateApplied) -> Applied:
     return Applied(subtask, update.workunit, update.version, update.staleness, update.weight)
 
 
-def _fold(update: UpdateApplied, folder: RunFolder, rule: Rule, layout: Layout, vector: Vector) -> None:
+def fold_again(update: UpdateApplied, folder: RunFolder, rule: Rule, layout: Layout, vector: Vector) -> None:
     """Fold a kept upload into `vector`, shape (n,), as it was folded in before. Raises StoreError."""
     epoch = WorkunitName.parse(update.workunit).epoch
     facts = UploadFacts(epoch, update.staleness, update.samples, update.fraction, update.base_version)

@@ -8,7 +8,7 @@ journal.db      the event log (SQLite)             store/         the shared wei
 snapshots/      params_v000142.h5: weights by version, while something refers to them
 slots/          a folder for each subtask that is out
 uploads/        results that wait to be assimilated
-kept/           those applied since the last closed epoch, when the store is a server that may lose its memory
+kept/           those applied since the last closed epoch, when the store is a server that may lose its memory; all with keep > uploads: all
 workers.log     what the workers print to stderr
 summary.json  model.keras  accuracy.png  tensorboard/      what a run leaves behind
 """
@@ -104,7 +104,7 @@ class RunFolder:
 
     @property
     def kept_uploads(self) -> Path:
-        """Exists only in runs whose store may lose its memory."""
+        """Exists only in runs whose store may lose its memory, or that keep all uploads."""
         return self.path / "kept"
 
     def kept_upload(self, version: int, workunit: str) -> Path:

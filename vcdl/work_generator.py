@@ -34,6 +34,8 @@ class WorkGenerator:
     journal: Journal
     snapshots: Snapshots
     grid: Grid
+    keeps_uploads: bool = False
+    """Of all updates, with the weights that they started from."""
     _last_id: int = 0
     _snapshots_in_use: frozenset[int] = frozenset()
 
@@ -54,7 +56,8 @@ class WorkGenerator:
         in_use = frozenset(self.coordinator.versions_in_use)
         if in_use != self._snapshots_in_use:
             self.grid.discard_params(in_use)
-            self.snapshots.discard_all_but(in_use | self._to_fold_again_with())
+            if not self.keeps_uploads:
+                self.snapshots.discard_all_but(in_use | self._to_fold_again_with())
             self._snapshots_in_use = in_use
         return new
 
@@ -73,7 +76,8 @@ class WorkGenerator:
                 case CloseEpoch(epoch):
                     version = self.snapshots.keep_newest(durable=True)
                     self.journal.append(EpochClosed(epoch, version, self.snapshots.store.lost_updates()))
-                    discard_kept_uploads(self.folder, version)
+                    if not self.keeps_uploads:
+                        discard_kept_uploads(self.folder, version)
                 case Evaluate(version, epoch, split):
                     self.snapshots.ensure(version)
                     self.journal.append(EvaluationWanted(version, epoch, split))

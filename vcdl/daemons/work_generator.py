@@ -60,6 +60,7 @@ class Generation:
             self._journal,
             Snapshots(folder, self._store, job.name, prepared.layout.fingerprint),
             self._grid,
+            job.keeps_uploads,
         )
         self._lock: RunLock | None = None
         self._session: RunStarted | RunPaused | None = None

@@ -67,7 +67,16 @@ class VirtualRun:
             shards = tuple(folder.shard(number) for number in range(plan.shards))
             coordinator = Coordinator(plan)
             generator = WorkGenerator(
-                job.name, job.seed, prepared.training(job), shards, folder, coordinator, journal, server.snapshots, grid
+                job.name,
+                job.seed,
+                prepared.training(job),
+                shards,
+                folder,
+                coordinator,
+                journal,
+                server.snapshots,
+                grid,
+                job.keeps_uploads,
             )
             journal.append(RunStarted(resumed=False))
             server.catch_up(0)
