@@ -62,7 +62,7 @@ def compare(runs: Sequence[Measured], control: str | None) -> Comparison:
 def _row(group: Sequence[Measured], control: float | None, goal: float | None, goal_s: float | None) -> Row:
     finals = [run.final for run in group]
     mean, reached_s = _mean(finals), _mean([_reached_s(run, goal) for run in group])
-    known = [final for final in finals if final is not None]
+    known = [final for final in finals if final is not None and math.isfinite(final)]
     return Row(
         variant=group[0].run.variant,
         epochs=group[0].run.epochs,

@@ -138,8 +138,8 @@ def _details(group: Sequence[Measured]) -> tuple[EpochDetail, ...]:
     details = []
     for points in zip(*(run.points for run in group), strict=False):  # as far as all seeds come
         values = [point.value for point in points]
-        mean, spread = statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
-        if math.isfinite(mean):
+        if all(map(math.isfinite, values)):
+            mean, spread = statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
             wall_s = statistics.fmean(point.wall_s for point in points)
             details.append(EpochDetail(points[0].epoch, mean, mean - spread, mean + spread, wall_s))
     return tuple(details)
