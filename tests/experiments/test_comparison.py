@@ -19,7 +19,7 @@ def run(variant: str, seed: int, tested: list[float], epoch_s: float, final: flo
     """A run whose epochs take `epoch_s` each and end at these accuracies."""
     planned = PlannedRun(variant, len(tested), seed, JOB, Fleet(), False, RunFolder(Path("/nowhere")))
     points = tuple(Point(n, n * epoch_s, 0.5, 0.4, 0.6, test) for n, test in enumerate(tested, start=1))
-    return Measured(planned, points, final or tested[-1], "epochs", False, False, 0, 0, 1.0)
+    return Measured(planned, points, final or tested[-1], "epochs", False, False, 0, 0, 1.0, 2048.0, 1024.0)
 
 
 RUNS = [
@@ -61,6 +61,12 @@ def test_without_a_control_nothing_is_compared() -> None:
 def test_a_run_that_diverged_has_no_mean() -> None:
     rows = compare([run("a", 1, [float("nan")], 1), run("a", 2, [0.5], 1)], None).rows
     assert rows[0].mean is None
+
+
+def test_bytes_are_shown_where_they_are_asked_for() -> None:
+    lines = table(compare(RUNS, None, shows_bytes=True))
+    assert lines[0].endswith("| down, a subtask | up |")
+    assert lines[2].endswith("| 2.0 KiB | 1.0 KiB |")
 
 
 def test_the_table_says_all_of_it() -> None:

@@ -22,6 +22,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wait_until(lambda: finished(out), "the first run to end")
     killed.send_signal(signal.SIGKILL)
     killed.communicate()  # ends when nobody has our pipe open any more: its process has ended as well
+    assert len(finished(out)) < 3  # and nobody goes on without it
     first = {path: path.stat().st_mtime_ns for path in finished(out)}
     done = vcdl(*SETTINGS, "--out", out, "--docs", out / "docs", "--json")
     assert done.returncode == 0, done.stderr
@@ -42,7 +43,10 @@ def test_every_variant_is_in_the_table_with_what_its_run_came_to(out: Path) -> N
     for row in rows:
         if row["variant"] in folders:
             summary = json.loads((out / folders[row["variant"]] / "summary.json").read_text())
-            assert (row["mean"], row["wall_s"]) == (summary["accuracy"]["test"], pytest.approx(summary["wall_s"]))
+            assert (row["mean"], row["wall_s"]) == (
+                summary["accuracy"]["test"],
+                pytest.approx(summary["wall_s"], abs=0.001),
+            )
 
 
 def test_the_report_has_table_picture_data_and_the_command(out: Path) -> None:

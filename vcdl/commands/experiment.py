@@ -84,7 +84,7 @@ def _trained(wanted: Wanted, chosen: "Experiment", files: "ResultFiles") -> list
     runs = planned_runs(chosen, job_file, wanted.out, wanted.seeds, wanted.epochs, wanted.overrides)
     conduct(runs, wanted.processes, lambda words: click.echo(words, err=True))
     results = [measured(run) for run in runs]
-    comparison = compare(results, chosen.control)
+    comparison = compare(results, chosen.control, chosen.shows_bytes)
     write_results(files, chosen, comparison, results, wanted.command)
     return table(comparison)
 
@@ -155,7 +155,7 @@ def command(
     processes: int | None,
     as_json: bool,
 ) -> ExitCode:
-    """Repeat an experiment: variants of a job on simulated fleets, with several seeds."""
+    """Repeat one of the paper's experiments, or of ours."""
     if lists:
         return _list()
     if name is None:

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """\b
 Examples:
-  vcdl run job.yaml --set keep.uploads=all
   vcdl replay runs/job --rule fedasync --set update.mixing=0.5
   vcdl replay runs/job --set update.alpha=0.9
   vcdl replay runs/job --rule downpour --json | jq .final
 
+Needs a run that was begun with --set keep.uploads=all.
 Trains nothing: with another rule the clients would have started from other weights."""
 
 
@@ -123,7 +123,7 @@ def _lines(replayed: "Replayed") -> list[str]:
 def command(
     path: Path, project_dir: Path | None, rule: str | None, overrides: tuple[str, ...], out: Path | None, as_json: bool
 ) -> ExitCode:
-    """Fold the uploads of a finished run again, under another rule."""
+    """Fold a finished run's uploads again by another rule."""
     for setting in overrides:
         if setting.partition("=")[0].partition(".")[0].strip() != "update":
             raise click.UsageError(f"--set {setting}: only keys of `update` change what is folded again")

@@ -27,6 +27,9 @@ class Row:
     """Virtual time at the end of the first epoch that is as good as the control after its shortest run; None: not all seeds come there."""
     reached_share: float | None
     """Of the control's time for that run."""
+    bytes_down: float | None
+    """A subtask, mean."""
+    bytes_up: float | None
     given_up: int
     """Runs that broke off because a subtask kept failing."""
 
@@ -40,9 +43,10 @@ class Comparison:
     goal: float | None
     """The control's mean after its shortest run, which `reached_s` is about."""
     is_regression: bool
+    shows_bytes: bool
 
 
-def compare(runs: Sequence[Measured], control: str | None) -> Comparison:
+def compare(runs: Sequence[Measured], control: str | None, shows_bytes: bool = False) -> Comparison:
     """Rows in the order in which variants appear, shortest runs first."""
     groups: dict[tuple[str, int], list[Measured]] = {}
     for run in runs:
@@ -56,7 +60,7 @@ def compare(runs: Sequence[Measured], control: str | None) -> Comparison:
         _row(group, _mean([run.final for run in controls.get(key[1], [])]), goal, goal_s)
         for key, group in sorted(groups.items(), key=lambda item: (item[0][1], variants.index(item[0][0])))
     ]
-    return Comparison(tuple(rows), control, goal, is_regression)
+    return Comparison(tuple(rows), control, goal, is_regression, shows_bytes)
 
 
 def _row(group: Sequence[Measured], control: float | None, goal: float | None, goal_s: float | None) -> Row:
@@ -73,6 +77,8 @@ def _row(group: Sequence[Measured], control: float | None, goal: float | None, g
         wall_s=_mean([_wall_s(run) for run in group]),
         reached_s=reached_s,
         reached_share=reached_s / goal_s if reached_s is not None and goal_s else None,
+        bytes_down=_mean([run.bytes_down for run in group]),
+        bytes_up=_mean([run.bytes_up for run in group]),
         given_up=sum(run.is_given_up for run in group),
     )
 

@@ -29,5 +29,7 @@ class Experiment:
     """Lengths of the runs: each variant is run to each, because a learning rate's schedule goes over the whole job."""
     fleet: tuple[str, ...] = ()
     """Of all variants."""
+    shows_bytes: bool = False
+    """Whether what travels is part of the question."""
     control: str | None = None
     """The variant that the others are compared with."""

@@ -45,6 +45,9 @@ class Measured:
     failed: int
     refused: int
     staleness_mean: float | None
+    bytes_down: float | None
+    """A subtask, what was lost included."""
+    bytes_up: float | None
 
 
 def measured(run: PlannedRun) -> Measured:
@@ -61,6 +64,8 @@ def measured(run: PlannedRun) -> Measured:
         failed=report.failed,
         refused=report.refused,
         staleness_mean=report.staleness_mean,
+        bytes_down=report.bytes_down / len(report.updates) if report.updates else None,
+        bytes_up=report.bytes_up / len(report.updates) if report.updates else None,
     )
 
 

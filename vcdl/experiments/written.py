@@ -15,6 +15,7 @@ from vcdl.plot import Curve, plot_curves
 from vcdl.report import EpochDetail
 from vcdl.summary import as_json
 from vcdl.whole_file import whole_file
+from vcdl.wording import size
 
 _COLUMNS = (
     *("variant", "epochs", "seed", "epoch", "virtual_s"),
@@ -64,6 +65,8 @@ def table(comparison: Comparison) -> list[str]:
     if has_control:
         head[3:3] = [f"against {comparison.control}"]
         head += [f"reaches {_value(comparison, comparison.goal)} after", "of its time"]
+    if comparison.shows_bytes:
+        head += ["down, a subtask", "up"]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for row in comparison.rows:
         broken = f" ({row.given_up} of {row.seeds} broke off)" if row.given_up else ""
@@ -72,6 +75,8 @@ def table(comparison: Comparison) -> list[str]:
             cells[3:3] = [_difference(comparison, row)]
             share = "–" if row.reached_share is None else f"{row.reached_share:.2f}"
             cells += [_minutes(row.reached_s), share]
+        if comparison.shows_bytes:
+            cells += ["–" if sent is None else size(sent) for sent in (row.bytes_down, row.bytes_up)]
         lines.append(f"| {' | '.join(cells)} |")
     seeds = sorted({row.seeds for row in comparison.rows})
     return [*lines, "", f"Mean ± sample standard deviation over {' or '.join(map(str, seeds))} seeds."]
