@@ -398,7 +398,7 @@ WRONG_JOBS = [
     ("? [a]\n: b", "a key must be a plain word"),
     (
         '"a\\nb": 1',
-        '"a\\nb": unknown key; known here: boinc, data, grid, model, name, preset, schedule, seed, stop, store, training, transport, update, validate',
+        '"a\\nb": unknown key; known here: boinc, data, grid, keep, model, name, preset, schedule, seed, stop, store, training, transport, update, validate',
     ),
     ("seed: !!int x", "seed: the tag tag:yaml.org,2002:int is not used in job files; remove it"),
     (

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from vcdl.coordinator import VALIDATION
+from vcdl.coordinator import FINAL_SPLITS, VALIDATION
 from vcdl.errors import VcdlError
 from vcdl.events import EvaluationWanted, RunFinished, RunReopened, VersionEvaluated
 from vcdl.held_out import HeldOutStep
@@ -20,7 +20,7 @@ from vcdl.journal import Journal
 from vcdl.orphan import end_with_parent
 from vcdl.prepared import Prepared
 from vcdl.run_folder import RunFolder
-from vcdl.weights import ParamsHeader, assign, read_weights
+from vcdl.weights import ParamsHeader, Vector, assign, read_weights
 from vcdl.workunit import Named, Training
 
 _BATCH_SIZE = 256
@@ -81,11 +81,20 @@ class Evaluator:
     def close(self) -> None:
         self._journal.close()
 
+    @property
+    def final_splits(self) -> tuple[str, ...]:
+        """That a job's end is measured on: those of FINAL_SPLITS that the data have."""
+        return tuple(split for split in FINAL_SPLITS if split in self._data)
+
     def _evaluate(self, wanted: EvaluationWanted) -> VersionEvaluated:
-        begin_s = time.perf_counter()
         vector, _ = read_weights(self._folder.snapshot(wanted.version), self._model.count_params())
         if self._held_out is not None and wanted.split == VALIDATION:
             self._held_out.leave(wanted.version, vector)
+        return self.evaluation(wanted, vector)
+
+    def evaluation(self, wanted: EvaluationWanted, vector: Vector) -> VersionEvaluated:
+        """Of weights of shape (n,), whatever version they are said to be."""
+        begin_s = time.perf_counter()
         assign(self._model, vector)
         x, y = self._data[wanted.split]
         measured: dict[str, Any] = self._model.evaluate(x, y, batch_size=_BATCH_SIZE, verbose=0, return_dict=True)

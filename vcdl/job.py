@@ -28,6 +28,7 @@ Split = Literal["iid", "dirichlet"]
 Normalise = Literal["scale", "standardise", "none"]
 ScheduleKind = Literal["rolling", "epoch"]
 StoreConsistency = Literal["strong", "eventual"]
+KeptUploads = Literal["needed", "all"]
 
 _Count = Annotated[int, kinds.whole(1)]
 _AboveZero = Annotated[float, kinds.above_zero()]
@@ -191,6 +192,13 @@ class StoreSection(Section):
     consistency: Annotated[StoreConsistency, kinds.one_of(StoreConsistency)] = "strong"
 
 
+class KeepSettings(Section):
+    """What of a run is kept beyond its use."""
+
+    uploads: Annotated[KeptUploads, kinds.one_of(KeptUploads)] = "needed"
+    """`all`: for `vcdl replay`, with the weights that each started from."""
+
+
 class BoincSettings(Section):
     """How a BOINC project treats the job's workunits; without a meaning on the local grid."""
 
@@ -219,6 +227,7 @@ class Job(Section):
     validate_: ValidateSettings = Field(default=ValidateSettings(), alias="validate")
     grid: GridSettings = GridSettings()
     store: StoreSection = StoreSection()
+    keep: KeepSettings = KeepSettings()
     boinc: BoincSettings = BoincSettings()
 
     @model_validator(mode="before")
@@ -255,6 +264,11 @@ class Job(Section):
         return self.stop.epochs * self.data.shards
 
     @property
+    def keeps_uploads(self) -> bool:
+        """Whether nothing that could be folded again is ever removed."""
+        return self.keep.uploads == "all"
+
+    @property
     def validate_every(self) -> int:
         """In versions; 0 for the end of an epoch only."""
         every = self.validate_.every
@@ -280,9 +294,12 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     return _load(path, path.parent, overrides)
 
 
-def load_frozen_job(path: Path) -> Job:
-    """Read what `save_job` wrote. The files it names were read when the run began and may be gone. Raises JobError."""
-    return _load(path, None)
+def load_frozen_job(path: Path, overrides: Sequence[str] = ()) -> Job:
+    """Read what `save_job` wrote, with some of its keys replaced. The files it names were read when the run began and may be gone.
+
+    Raises JobError.
+    """
+    return _load(path, None, overrides)
 
 
 def save_job(job: Job, path: Path) -> None:

@@ -94,6 +94,7 @@ class LocalRun:
             server.snapshots,
             grid,
             Downloads(folder, prepared.layout, job.transport.told),
+            job.keeps_uploads,
         )
         earlier = generator.follow()
         self._show(earlier)

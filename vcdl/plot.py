@@ -32,8 +32,10 @@ class Curve:
         return cls(label, tuple(report.epochs), report.is_regression)
 
 
-def plot_curves(curves: Sequence[Curve], output: Path, title: str) -> None:
+def plot_curves(curves: Sequence[Curve], output: Path, title: str, measured: str | None = None) -> None:
     """Draw curves into one picture, in the format that the ending of `output` names; written whole or not at all.
+
+    `measured` says what they show; None: what an EpochDetail of a run is.
 
     Raises RunFolderError (a full disk, a read-only folder) and ValueError for an ending that matplotlib does not know.
     """
@@ -54,10 +56,10 @@ def plot_curves(curves: Sequence[Curve], output: Path, title: str) -> None:
         axes.fill_between(times, lowest, highest, color=colour, alpha=0.2, linewidth=0)
     if not any(curve.epochs for curve in curves):
         axes.text(0.5, 0.5, "no epoch was finished", ha="center", va="center", transform=axes.transAxes)
-    measured = "loss" if any(curve.is_regression for curve in curves) else "accuracy"
+    what = "loss" if any(curve.is_regression for curve in curves) else "accuracy"
     axes.set_title(title)
     axes.set_xlabel(f"running time ({unit})")
-    axes.set_ylabel(f"validation {measured} (epoch's mean, min – max)")
+    axes.set_ylabel(measured or f"validation {what} (epoch's mean, min – max)")
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
     axes.legend(loc="best")

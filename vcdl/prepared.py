@@ -118,7 +118,7 @@ def prepare(folder: RunFolder, job: "Job", onlooker: Onlooker) -> Prepared:
             write_split(folder.test_file, dataset.x_test, dataset.y_test)
         folder.model_file.write_text(model_json)
         settings, store_key = store_settings(job, folder), f"{job.name}-{secrets.token_hex(4)}"
-        if settings.service != Service.FILE:
+        if settings.service != Service.FILE or job.keeps_uploads:
             folder.kept_uploads.mkdir(exist_ok=True)
         store = open_store(settings, store_key, layout.size, rule_of(job).state)
         store.create(vector)

@@ -43,7 +43,7 @@ def restore_store(
         version, whole = _snapshot(folder, layout, rule.state, applied)
         later = [update for update in applied if update.version > version]
         for update in later:
-            _fold(update, folder, rule, layout, whole, transport)
+            fold_again(update, folder, rule, layout, whole, transport)
         newest = max(version, applied[-1].version if applied else 0)
         store.restore(newest, whole, [_record(update) for update in applied])
         return len(later)
@@ -114,7 +114,7 @@ def _record(update: UpdateApplied) -> Applied:
     return Applied(subtask, update.workunit, update.version, update.staleness, update.weight)
 
 
-def _fold(
+def fold_again(
     update: UpdateApplied, folder: RunFolder, rule: Rule, layout: Layout, whole: Vector, transport: Transport
 ) -> None:
     """Fold a kept upload into a store's whole vector, as it was folded in before. Raises StoreError."""

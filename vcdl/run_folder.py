@@ -10,7 +10,7 @@ downloads/      the same as clients get them, where `transport > down` or `compr
 held_out.h5     the step of held-out data that uploads are compared with, where the job asks for it
 slots/          a folder for each subtask that is out
 uploads/        results that wait to be assimilated
-kept/           those applied since the last closed epoch, when the store is a server that may lose its memory
+kept/           those applied since the last closed epoch, when the store is a server that may lose its memory; all with keep > uploads: all
 workers.log     what the workers print to stderr
 summary.json  model.keras  accuracy.png  tensorboard/      what a run leaves behind
 """
@@ -124,7 +124,7 @@ class RunFolder:
 
     @property
     def kept_uploads(self) -> Path:
-        """Exists only in runs whose store may lose its memory."""
+        """Exists only in runs whose store may lose its memory, or that keep all uploads."""
         return self.path / "kept"
 
     def kept_upload(self, version: int, workunit: str) -> Path:

@@ -1,4 +1,4 @@
-"""Files that are not Python and come with VCDL: what is installed into a BOINC project, templates, launchers."""
+"""Files that are not Python and come with VCDL: what is installed into a BOINC project, templates, launchers, examples."""
 
 from pathlib import Path
 
@@ -6,6 +6,6 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def shipped(name: str) -> Path:
-    """The folder `boinc_project`, `templates` or `wrappers`: at the root of a checkout, inside the package when it was installed."""
+    """The folder `boinc_project`, `templates`, `wrappers` or `examples`: at the root of a checkout, inside the package when it was installed."""
     packed = _PACKAGE / "_shipped" / name
     return packed if packed.is_dir() else _PACKAGE.parent / name

@@ -36,6 +36,8 @@ class WorkGenerator:
     snapshots: Snapshots
     grid: Grid
     downloads: Downloads
+    keeps_uploads: bool = False
+    """Of all updates, with the weights that they started from."""
     _last_id: int = 0
     _snapshots_in_use: frozenset[int] = frozenset()
 
@@ -57,7 +59,8 @@ class WorkGenerator:
         if in_use != self._snapshots_in_use:
             self.grid.discard_params(in_use)
             self.downloads.discard_all_but(in_use)
-            self.snapshots.discard_all_but(in_use | self._to_fold_again_with())
+            if not self.keeps_uploads:
+                self.snapshots.discard_all_but(in_use | self._to_fold_again_with())
             self._snapshots_in_use = in_use
         return new
 
@@ -76,7 +79,8 @@ class WorkGenerator:
                 case CloseEpoch(epoch):
                     version = self.snapshots.keep_newest(durable=True)
                     self.journal.append(EpochClosed(epoch, version, self.snapshots.store.lost_updates()))
-                    discard_kept_uploads(self.folder, version)
+                    if not self.keeps_uploads:
+                        discard_kept_uploads(self.folder, version)
                 case Evaluate(version, epoch, split):
                     self.snapshots.ensure(version)
                     self.journal.append(EvaluationWanted(version, epoch, split))

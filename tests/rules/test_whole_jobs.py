@@ -15,7 +15,8 @@ from vcdl.rules import Update
 from vcdl.rules.of_job import rule_of
 from vcdl.run_folder import RunFolder
 from vcdl.simulate.fleet import Fleet
-from vcdl.simulate.serial import SerialTraining
+from vcdl.simulate.here import TrainingHere
+from vcdl.simulate.serial import OneTrainer
 from vcdl.simulate.virtual_run import VirtualRun
 from vcdl.weights import read_weights
 from vcdl.workunit import WorkunitName
@@ -66,7 +67,7 @@ def test_a_job_ends_and_can_be_folded_again(update: Any, tmp_path: Path, monkeyp
     monkeypatch.setattr("vcdl.work_generator.discard_kept_uploads", lambda *_: None)
     save_job(job(update), folder.job_file)
 
-    assert VirtualRun(folder, FLEET, SerialTraining(folder), Onlooker()).run() == StopReason.EPOCHS
+    assert VirtualRun(folder, FLEET, TrainingHere(folder, OneTrainer()), Onlooker()).run() == StopReason.EPOCHS
 
     rule, weights = rule_of(load_frozen_job(folder.job_file)), [initial_weights(folder.model_file.read_text(), 1)]
     whole = rule.state.begun(weights[0].copy())

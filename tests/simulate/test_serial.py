@@ -13,7 +13,8 @@ from vcdl.grids.base import GaveUp, Staged, Uploaded
 from vcdl.job import DataSettings, Job, ModelSettings
 from vcdl.job_update import VcAsgdSettings
 from vcdl.run_folder import RunFolder
-from vcdl.simulate.serial import SerialTraining, serial_job
+from vcdl.simulate.here import TrainingHere
+from vcdl.simulate.serial import OneTrainer, serial_job
 from vcdl.weights import ParamsHeader, Vector, read_weights, write_weights
 from vcdl.workunit import Named, Workunit
 
@@ -39,7 +40,7 @@ def test_the_optimizer_is_carried_on_and_the_learning_rate_is_each_subtasks_own(
     start, _ = read_weights(files / "params.h5", plain.layout.size)
     shard = read_shard(files, WORKUNIT.training.normalisation, plain.input_shape)
     plain.begin(start, 0, RATES[0])
-    training, weights = SerialTraining(folder), start
+    training, weights = TrainingHere(folder, OneTrainer()), start
     for number, rate in enumerate(RATES):
         workunit = subtask(number)
         training.begin(staged(folder, files, workunit, weights, plain.layout.fingerprint), 0.0)
@@ -64,7 +65,7 @@ def test_a_subtask_that_cannot_be_trained_gives_its_reason(tmp_path: Path) -> No
     folder, files = RunFolder(tmp_path / "run"), write_workunit(tmp_path / "files")
     folder.create()
     (files / "shard.npz").write_text("damaged")
-    training = SerialTraining(folder)
+    training = TrainingHere(folder, OneTrainer())
     size = Trainer((files / "model.json").read_text(), WORKUNIT.training).layout
     item = staged(folder, files, subtask(0), np.zeros(size.size, np.float32), size.fingerprint)
     training.begin(item, 0.0)

@@ -38,8 +38,8 @@ TRAINING = Training(Named("sgd"), 0.1, 8, 1, Named("mean_squared_error"))
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, in which `python -m vcdl.client.worker` finds the stand-in first."""
-    package = tmp_path / "vcdl" / "client"
+    """The current folder, in which `python -m vcdl.simulate.worker` finds the stand-in first."""
+    package = tmp_path / "vcdl" / "simulate"
     package.mkdir(parents=True)
     for name, text in (("../__init__.py", ""), ("__init__.py", ""), ("worker.py", STAND_IN)):
         (package / name).write_text(text)

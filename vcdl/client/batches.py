@@ -23,12 +23,14 @@ class Batches:
         self.total = samples * local_epochs
         """Samples to train."""
 
-    def at(self, position: int) -> Order:
-        """Indices of the batch that begins at `position`; the last one of a local epoch may be shorter."""
+    def at(self, position: int, count: int = 1) -> Order:
+        """Indices of the `count` batches that begin at `position`, or of those that are left of its local epoch; the last one may be
+        shorter.
+        """
         local_epoch, offset = divmod(position, self._samples)
         if local_epoch != self._local_epoch:
             self._order, self._local_epoch = order_of(self._seed, local_epoch, self._samples), local_epoch
-        return self._order[offset : offset + self._batch_size]
+        return self._order[offset : offset + count * self._batch_size]
 
     def starts_epoch(self, position: int) -> bool:
         """Whether the batch at `position` is the first of a local epoch."""

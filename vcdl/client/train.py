@@ -147,15 +147,18 @@ class _Subtask:
         return self._position.samples / self._batches.total
 
     def _step(self) -> None:
+        """Train as many batches as the trainer takes at once."""
         begun_s = time.perf_counter()
-        old = self._position
-        batch = self._batches.at(old.samples)
-        loss = self._trainer.step(self._shard.x[batch], self._shard.y[batch])
-        if not math.isfinite(loss):
-            raise self._diverged("the loss is")
-        before = 0.0 if self._batches.starts_epoch(old.samples) else old.loss_sum
-        train_s = old.train_s + time.perf_counter() - begun_s
-        self._position = Position(old.samples + len(batch), before + loss * len(batch), train_s)
+        old, size = self._position, self._workunit.training.batch_size
+        order = self._batches.at(old.samples, self._trainer.at_once)
+        losses = self._trainer.steps(self._shard.x, self._shard.y, order, size)
+        samples, loss_sum = old.samples, 0.0 if self._batches.starts_epoch(old.samples) else old.loss_sum
+        for loss in losses:
+            if not math.isfinite(loss):
+                raise self._diverged("the loss is")
+            batch = min(size, old.samples + len(order) - samples)
+            samples, loss_sum = samples + batch, loss_sum + loss * batch
+        self._position = Position(samples, loss_sum, old.train_s + time.perf_counter() - begun_s)
 
     def _save(self) -> None:
         """Make a checkpoint, unless nothing was trained since the last one."""

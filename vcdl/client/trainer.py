@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vcdl.client.batches import Order
 from vcdl.client.compile import compile_model
 from vcdl.client.model import load_model
 from vcdl.errors import WorkunitError
@@ -40,6 +41,9 @@ class TrainerState:
 
 class Trainer:
     """Trains one model with one optimizer and one loss; weights, data, seed and learning rate change by workunit."""
+
+    at_once = 1
+    """Batches that `steps` should be given: between two calls the host is asked what it wants."""
 
     def __init__(self, model_json: str, training: Training) -> None:
         """Raises ModelError (not safe, or cannot be built) and JobError (Keras does not know the optimizer or the loss)."""
@@ -76,6 +80,11 @@ class Trainer:
         self._optimizer.learning_rate = learning_rate
         draws = np.random.default_rng(seed).integers(2**31, size=len(self._seeds))
         _assign(self._seeds, [np.array([draw, 0]) for draw in draws])
+
+    def steps(self, x: npt.NDArray[np.float32], y: npt.NDArray[Any], order: Order, batch_size: int) -> list[float]:
+        """Train the samples of a shard in this order, batch after batch; returns each batch's mean loss before its step."""
+        batches = (order[begin : begin + batch_size] for begin in range(0, len(order), batch_size))
+        return [self.step(x[batch], y[batch]) for batch in batches]
 
     def step(self, x: npt.NDArray[np.float32], y: npt.NDArray[Any]) -> float:
         """Train one batch; returns its mean loss before the step."""

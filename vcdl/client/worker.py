@@ -93,7 +93,7 @@ class PipeHost:
             raise ValueError(f"no such command: {what}")
 
 
-def main() -> None:
+def main(trainers: TrainerCache) -> None:
     """Serve the parent until it closes stdin."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -104,7 +104,6 @@ def main() -> None:
     import keras  # noqa: F401  slow; "ready" says that it is over
 
     host.tell("ready")
-    trainers = TrainerCache()
     while True:
         _train(host.next_folder(), host, trainers)
 
@@ -124,4 +123,4 @@ def _train(folder: Path, host: PipeHost, trainers: TrainerCache) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(TrainerCache())

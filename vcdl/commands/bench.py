@@ -9,6 +9,10 @@ from vcdl.errors import ExitCode
 if TYPE_CHECKING:
     from vcdl.stores.bench import StoreBench
 
+PAPER_PARAMS = 4_972_746
+"""Weights of the paper's model."""
+ROUNDS = 9
+
 _EXAMPLES = """\b
 Examples:
   vcdl bench store
@@ -26,12 +30,13 @@ def bench_store(params: int, rounds: int, as_json: bool) -> ExitCode:
     if as_json:
         click.echo(bench.to_json())
     else:
-        for line in _lines(bench):
+        for line in lines_of(bench):
             click.echo(line)
     return ExitCode.OK
 
 
-def _lines(bench: "StoreBench") -> list[str]:
+def lines_of(bench: "StoreBench") -> list[str]:
+    """The table, a line each."""
     from vcdl.stores.bench import PAPER_RATIO, WAITING
     from vcdl.wording import grouped
 
@@ -65,8 +70,8 @@ def _lines(bench: "StoreBench") -> list[str]:
 
 @click.command("bench", epilog=_EXAMPLES)
 @click.argument("what", type=click.Choice(["store"]))
-@click.option("--params", default=4_972_746, show_default=True, type=click.IntRange(1), help="Weights of the model.")
-@click.option("--rounds", default=9, show_default=True, type=click.IntRange(1), help="Of which the median counts.")
+@click.option("--params", default=PAPER_PARAMS, show_default=True, type=click.IntRange(1), help="Weights of the model.")
+@click.option("--rounds", default=ROUNDS, show_default=True, type=click.IntRange(1), help="Of which the median counts.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(what: str, params: int, rounds: int, as_json: bool) -> ExitCode:
     """Measure the weight stores beside the loops one would write."""

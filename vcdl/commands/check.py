@@ -14,6 +14,9 @@ Examples:
   vcdl check job.yaml --set data.shards=100
   vcdl check job.yaml --json"""
 
+_WEIGHT_BYTES = 4
+_UPLOAD_AND_BASE = 2
+
 
 @dataclass(frozen=True)
 class Checked:
@@ -28,12 +31,14 @@ class Checked:
     outputs: int
     """Classes, or numbers to predict."""
     parameters: int
+    kept_bytes: int
+    """At most, of uploads and weights that `keep > uploads: all` keeps; 0 without it."""
 
 
 def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) -> ExitCode:
     """Check all that a run needs. Raises JobError, DataError, ModelError."""
     from vcdl.summary import as_json as json_text
-    from vcdl.wording import grouped, plural
+    from vcdl.wording import grouped, plural, size
 
     checked = check_job(job_file, overrides)
     if as_json:
@@ -47,6 +52,8 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
         f"model  {grouped(checked.parameters)} parameters, takes samples of shape {checked.input_shape}, "
         f"ends in {plural(checked.outputs, 'output')}; its loss fits the labels"
     )
+    if checked.kept_bytes:
+        click.echo(f"disk   keep > uploads: all keeps at most {size(checked.kept_bytes)} of uploads and weights")
     return ExitCode.OK
 
 
@@ -72,6 +79,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     labels = [y for y in (dataset.y_train, dataset.y_val, dataset.y_test) if y is not None]
     training = training_of(job, normalisation_of(dataset, job.data))
     check_model(model_json, training, dataset.input_shape, np.concatenate(labels))
+    parameters = int(load_model(model_json).count_params())
     return Checked(
         job=job.name,
         train_samples=len(dataset.x_train),
@@ -80,7 +88,8 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
         shards=job.data.shards,
         input_shape=dataset.input_shape,
         outputs=dataset.outputs,
-        parameters=int(load_model(model_json).count_params()),
+        parameters=parameters,
+        kept_bytes=_UPLOAD_AND_BASE * job.subtasks * _WEIGHT_BYTES * parameters if job.keeps_uploads else 0,
     )
 
 

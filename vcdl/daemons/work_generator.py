@@ -64,6 +64,7 @@ class Generation:
             Snapshots(folder, self._store, job.name, prepared.layout.fingerprint),
             self._grid,
             Downloads(folder, prepared.layout, job.transport.told),
+            job.keeps_uploads,
         )
         self._lock: RunLock | None = None
         self._session: RunStarted | RunPaused | None = None

@@ -42,6 +42,7 @@ class LocalSettings:
     """Subtasks kept ready beyond those that run."""
     timeout_s: float
     """Of a subtask, from its begin on a worker."""
+    worker_module: str = "vcdl.client.worker"
     hands_out_uploads: bool = True
     """False: parameter servers of their own take them from the folder; `claim` then tells of failures only."""
 
@@ -216,13 +217,17 @@ class LocalGrid(Grid, Results):
     def _start_worker(self) -> None:
         self._started += 1
         try:
-            worker = WorkerProcess.start(f"worker-{self._started}", self._settings.threads, self._log)
+            worker = self._start_process()
         except OSError as error:
             raise GridError(
                 f"cannot start a worker process: {error}; free some memory or lower grid > workers"
             ) from error
         self._workers.append(worker)
         self._selector.register(worker, selectors.EVENT_READ, worker)
+
+    def _start_process(self) -> WorkerProcess:
+        settings = self._settings
+        return WorkerProcess.start(f"worker-{self._started}", settings.worker_module, settings.threads, self._log)
 
     def _replace(self, worker: WorkerProcess, reason: str | None) -> None:
         status = self._remove(worker)

@@ -31,10 +31,10 @@ class WorkerProcess:
     _pending: bytes = b""
 
     @classmethod
-    def start(cls, name: str, threads: int, log: IO[bytes]) -> "WorkerProcess":
-        """Start a worker; it says `ready` once Keras is imported. Raises OSError."""
+    def start(cls, name: str, module: str, threads: int, log: IO[bytes]) -> "WorkerProcess":
+        """Start a worker, `python -m MODULE`; it says `ready` once Keras is imported. Raises OSError."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "vcdl.client.worker"],
+            [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

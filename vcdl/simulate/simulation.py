@@ -4,6 +4,7 @@ import os
 import shutil
 
 from vcdl.client.threads import limit_threads
+from vcdl.client.trainer import TrainerCache
 from vcdl.errors import RunFolderError
 from vcdl.job import Job, save_job
 from vcdl.onlooker import Onlooker
@@ -12,8 +13,9 @@ from vcdl.results import leave_results
 from vcdl.run_folder import RunFolder, RunLock
 from vcdl.runs import RUNS, holds_anything, is_finished
 from vcdl.simulate.fleet import Fleet, is_simulated, save_fleet
-from vcdl.simulate.serial import SerialTraining, serial_job
-from vcdl.simulate.training import PooledTraining
+from vcdl.simulate.here import TrainingHere
+from vcdl.simulate.serial import OneTrainer, serial_job
+from vcdl.simulate.training import PooledTraining, Training
 from vcdl.simulate.virtual_run import VirtualRun
 
 _KEPT = frozenset({"data", "run.lock"})
@@ -21,14 +23,21 @@ _KEPT = frozenset({"data", "run.lock"})
 _NAMES = 10_000
 
 
-def simulate(folder: RunFolder, job: Job, fleet: Fleet, onlooker: Onlooker, *, serial: bool = False) -> Report | None:
+def simulate(
+    folder: RunFolder,
+    job: Job,
+    fleet: Fleet,
+    onlooker: Onlooker,
+    *,
+    serial: bool = False,
+    trainers: TrainerCache | None = None,
+) -> Report | None:
     """Run a job on a simulated fleet, or serially, and leave its results in a folder; None: it was asked to stop.
 
-    An unfinished simulated run in the folder is begun anew. Raises VcdlError; RunFolderError when the folder holds anything else.
+    `trainers`: train in this process, with these, which may serve run after run; None: in worker processes. An unfinished simulated run in the folder is begun anew. Raises VcdlError; RunFolderError when the folder holds anything else.
     """
     os.environ.update(limit_threads(1))  # with several, sums are formed in an order that differs from run to run
-    if serial:
-        job, fleet = serial_job(job), fleet.alone()
+    job, fleet = as_simulated(job, fleet, serial)
     _check_room(folder)
     folder.create()
     with RunLock(folder):
@@ -36,10 +45,14 @@ def simulate(folder: RunFolder, job: Job, fleet: Fleet, onlooker: Onlooker, *, s
         folder.create()
         save_fleet(fleet, folder)
         save_job(job, folder.job_file)
-        training = SerialTraining(folder) if serial else PooledTraining(folder, _workers(job))
-        if VirtualRun(folder, fleet, training, onlooker).run() is None:
+        if VirtualRun(folder, fleet, _training(folder, job, serial, trainers), onlooker).run() is None:
             return None
         return leave_results(folder, job.name, onlooker)
+
+
+def as_simulated(job: Job, fleet: Fleet, serial: bool) -> tuple[Job, Fleet]:
+    """Job and fleet as a run's folder has them."""
+    return (serial_job(job), fleet.alone()) if serial else (job, fleet)
 
 
 def default_folder(name: str) -> RunFolder:
@@ -70,6 +83,12 @@ def _make_room(folder: RunFolder) -> None:
                 shutil.rmtree(entry)
             else:
                 entry.unlink()
+
+
+def _training(folder: RunFolder, job: Job, serial: bool, trainers: TrainerCache | None) -> Training:
+    if serial:
+        return TrainingHere(folder, OneTrainer())
+    return PooledTraining(folder, _workers(job)) if trainers is None else TrainingHere(folder, trainers)
 
 
 def _workers(job: Job) -> int:

@@ -58,7 +58,10 @@ class PooledTraining:
 
     def __init__(self, folder: RunFolder, workers: int) -> None:
         self._workers = workers
-        self._grid = LocalGrid(folder, LocalSettings(workers=workers, threads=1, ahead=0, timeout_s=_HUNG_S))
+        settings = LocalSettings(
+            workers=workers, threads=1, ahead=0, timeout_s=_HUNG_S, worker_module="vcdl.simulate.worker"
+        )
+        self._grid = LocalGrid(folder, settings)
         self._waiting: list[tuple[float, int, Staged]] = []
         self._numbers = count()
         self._training: dict[str, tuple[float, Staged]] = {}

@@ -81,6 +81,7 @@ class VirtualRun:
                 server.snapshots,
                 grid,
                 Downloads(folder, layout, transport),
+                job.keeps_uploads,
             )
             journal.append(RunStarted(resumed=False))
             server.catch_up(0)

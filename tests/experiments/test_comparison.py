@@ -1,0 +1,76 @@
+"""The table of an experiment, against figures that are computed by hand."""
+
+from pathlib import Path
+
+import pytest
+
+from vcdl.experiments.comparison import compare
+from vcdl.experiments.measured import Measured, Point
+from vcdl.experiments.planned_run import PlannedRun
+from vcdl.experiments.written import table
+from vcdl.job import load_job
+from vcdl.run_folder import RunFolder
+from vcdl.simulate.fleet import Fleet
+
+JOB = load_job(Path(__file__).parents[2] / "examples" / "digits.yaml")
+
+
+def run(variant: str, seed: int, tested: list[float], epoch_s: float, final: float | None = None) -> Measured:
+    """A run whose epochs take `epoch_s` each and end at these accuracies."""
+    planned = PlannedRun(variant, len(tested), seed, JOB, Fleet(), False, RunFolder(Path("/nowhere")))
+    points = tuple(Point(n, n * epoch_s, 0.5, 0.4, 0.6, test) for n, test in enumerate(tested, start=1))
+    return Measured(planned, points, final or tested[-1], "epochs", False, False, 0, 0, 1.0, 2048.0, 1024.0)
+
+
+RUNS = [
+    *(run("serial", 1, [0.7, 0.80], 100), run("serial", 2, [0.7, 0.82], 100)),
+    *(run("ours", 1, [0.8, 0.79], 10), run("ours", 2, [0.7, 0.79], 10)),
+    *(run("serial", 1, [0.7, 0.8, 0.9], 100), run("ours", 1, [0.7, 0.815, 0.9], 10)),
+]
+
+
+def test_mean_spread_and_difference_are_over_the_seeds_of_one_length() -> None:
+    rows = compare(RUNS, "serial").rows
+    assert [(row.variant, row.epochs, row.seeds) for row in rows] == [
+        *(("serial", 2, 2), ("ours", 2, 2)),
+        *(("serial", 3, 1), ("ours", 3, 1)),
+    ]
+    assert rows[0].mean == pytest.approx(0.81)
+    assert rows[0].spread == pytest.approx(0.01 * 2**0.5)
+    assert rows[1].difference == pytest.approx(-0.02)
+    assert rows[3].difference == pytest.approx(0.0)
+    assert rows[3].spread is None
+
+
+def test_the_goal_is_the_control_after_its_shortest_run_and_all_seeds_must_reach_it() -> None:
+    compared = compare(RUNS, "serial")
+    assert compared.goal == pytest.approx(0.81)
+    short, long = compared.rows[1], compared.rows[3]
+    assert (short.reached_s, short.reached_share) == (None, None)
+    assert long.reached_s == 20
+    assert long.reached_share == pytest.approx(0.1)
+
+
+def test_without_a_control_nothing_is_compared() -> None:
+    compared = compare(RUNS, None)
+    assert compared.goal is None
+    assert {row.difference for row in compared.rows} == {None}
+    assert "against" not in table(compared)[0]
+
+
+def test_a_run_that_diverged_has_no_mean() -> None:
+    rows = compare([run("a", 1, [float("nan")], 1), run("a", 2, [0.5], 1)], None).rows
+    assert rows[0].mean is None
+
+
+def test_bytes_are_shown_where_they_are_asked_for() -> None:
+    lines = table(compare(RUNS, None, shows_bytes=True))
+    assert lines[0].endswith("| down, a subtask | up |")
+    assert lines[2].endswith("| 2.0 KiB | 1.0 KiB |")
+
+
+def test_the_table_says_all_of_it() -> None:
+    lines = table(compare(RUNS, "serial"))
+    assert lines[0].endswith("| accuracy | against serial | virtual time | reaches 81.00 % after | of its time |")
+    assert lines[2] == "| serial | 2 | 81.00 % ± 1.41 % | – | 3 min | – | – |"
+    assert lines[3] == "| ours | 2 | 79.00 % ± 0.00 % | -2.00 points | 0 min | – | – |"

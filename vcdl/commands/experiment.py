@@ -1,0 +1,167 @@
+"""`vcdl experiment`: the paper's experiments and ours, each a command that runs, resumes, tabulates and plots."""
+
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vcdl.errors import ExitCode
+
+if TYPE_CHECKING:
+    from vcdl.experiments.experiment import Experiment
+    from vcdl.experiments.result_files import ResultFiles
+
+_EXAMPLES = """\b
+Examples:
+  vcdl experiment --list
+  vcdl experiment accuracy
+  vcdl experiment losses job.yaml --seeds 1 --epochs 2
+  vcdl experiment accuracy --docs docs/experiments
+
+Killed at any moment, the same command goes on; runs that are there are not made again."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the command line asks for."""
+
+    name: str
+    job_file: Path | None
+    """None: the example of Fashion-MNIST."""
+    seeds: tuple[int, ...]
+    epochs: tuple[int, ...]
+    """Empty: the experiment's own."""
+    overrides: tuple[str, ...]
+    out: Path
+    docs: Path | None
+    """Where the report and its files go; None: beside the runs."""
+    processes: int
+
+    @property
+    def command(self) -> str:
+        """That makes the same results again."""
+        words = ["vcdl", "experiment", self.name, *([str(self.job_file)] if self.job_file else [])]
+        words += ["--seeds", ",".join(map(str, self.seeds))]
+        words += ["--epochs", ",".join(map(str, self.epochs))] if self.epochs else []
+        words += [word for setting in self.overrides for word in ("--set", setting)]
+        return shlex.join(words)
+
+
+def experiment(wanted: Wanted, as_json: bool = False) -> ExitCode:
+    """Make an experiment's runs and write its results. Raises VcdlError."""
+    from vcdl.experiments import experiment as named
+    from vcdl.experiments.result_files import ResultFiles
+    from vcdl.run_folder import folder_error
+    from vcdl.runs import shown
+
+    chosen = named(wanted.name)
+    files = ResultFiles((wanted.docs or wanted.out).resolve(), wanted.name)
+    try:
+        files.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise folder_error(files.folder, error) from error
+    lines = _trained(wanted, chosen, files) if chosen.variants else _benched(chosen, files)
+    if as_json:
+        click.echo(files.figures.read_text(encoding="utf-8"), nl=False)
+    else:
+        for line in (*lines, "", f"report {shown(files.report)}"):
+            click.echo(line)
+    return ExitCode.OK
+
+
+def _trained(wanted: Wanted, chosen: "Experiment", files: "ResultFiles") -> list[str]:
+    from vcdl.experiments.comparison import compare
+    from vcdl.experiments.conduct import conduct
+    from vcdl.experiments.measured import measured
+    from vcdl.experiments.planned_run import planned_runs
+    from vcdl.experiments.written import table, write_results
+    from vcdl.shipped import shipped
+
+    job_file = wanted.job_file or shipped("examples") / "fashion_mnist.yaml"
+    runs = planned_runs(chosen, job_file, wanted.out, wanted.seeds, wanted.epochs, wanted.overrides)
+    conduct(runs, wanted.processes, lambda words: click.echo(words, err=True))
+    results = [measured(run) for run in runs]
+    comparison = compare(results, chosen.control, chosen.shows_bytes)
+    write_results(files, chosen, comparison, results, wanted.command)
+    return table(comparison)
+
+
+def _benched(chosen: "Experiment", files: "ResultFiles") -> list[str]:
+    from vcdl.commands.bench import PAPER_PARAMS, ROUNDS, lines_of
+    from vcdl.experiments.store_results import write_store_results
+    from vcdl.stores.bench import bench_store
+
+    bench = bench_store(PAPER_PARAMS, ROUNDS, lambda words: click.echo(words, err=True))
+    lines = lines_of(bench)
+    write_store_results(files, chosen, bench, lines, "vcdl experiment store")
+    return lines
+
+
+def _list() -> ExitCode:
+    from vcdl.experiments import NAMES
+    from vcdl.experiments import experiment as named
+
+    for name in NAMES:
+        click.echo(f"{name:<14} {named(name).title}")
+    return ExitCode.OK
+
+
+def _numbers(_context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, ...]:
+    try:
+        numbers = tuple(dict.fromkeys(int(part) for part in (text or "").split(",") if text))
+    except ValueError:
+        raise click.BadParameter(f"{text}: expected whole numbers such as 1,2,3") from None
+    if any(number < 1 for number in numbers):
+        raise click.BadParameter(f"{text}: expected numbers from 1 on")
+    return numbers
+
+
+@click.command("experiment", epilog=_EXAMPLES)
+@click.argument("name", required=False)
+@click.argument("job_file", metavar="[JOB.yaml]", required=False, type=click.Path(path_type=Path))
+@click.option("--list", "lists", is_flag=True, help="Show the experiments.")
+@click.option("--seeds", callback=_numbers, default="1,2,3", show_default=True, help="Of job and fleet, a run each.")
+@click.option("--epochs", callback=_numbers, metavar="N", help="Lengths of the runs, instead of the experiment's.")
+@click.option(
+    "--set",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Replace a key of the job in all variants; repeatable.",
+)
+@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="For the runs [default: experiments/NAME].")
+@click.option(
+    "--docs",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="For the report, its CSV, JSON and PNG [default: --out].",
+)
+@click.option("--processes", type=click.IntRange(1), help="Runs at a time [default: one a core].")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.pass_context
+def command(
+    context: click.Context,
+    name: str | None,
+    job_file: Path | None,
+    lists: bool,
+    seeds: tuple[int, ...],
+    epochs: tuple[int, ...],
+    overrides: tuple[str, ...],
+    out: Path | None,
+    docs: Path | None,
+    processes: int | None,
+    as_json: bool,
+) -> ExitCode:
+    """Repeat one of the paper's experiments, or of ours."""
+    if lists:
+        return _list()
+    if name is None:
+        raise click.UsageError("which one? `vcdl experiment --list` shows them", context)
+    if not seeds:
+        raise click.UsageError("--seeds: at least one is needed", context)
+    out = out or Path("experiments") / name
+    processes = processes or len(os.sched_getaffinity(0))
+    return experiment(Wanted(name, job_file, seeds, epochs, overrides, out, docs, processes), as_json)

@@ -1,0 +1,130 @@
+"""`vcdl replay`: the uploads of a finished run under another rule."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vcdl.commands.project_option import in_project, project_option
+from vcdl.errors import ExitCode
+
+if TYPE_CHECKING:
+    from vcdl.job import Job
+    from vcdl.replay import Compared, Replayed
+    from vcdl.run_folder import RunFolder
+
+_EXAMPLES = """\b
+Examples:
+  vcdl replay runs/job --rule fedasync --set update.mixing=0.5
+  vcdl replay runs/job --set update.alpha=0.9
+  vcdl replay runs/job --rule downpour --json | jq .final
+
+Needs a run that was begun with --set keep.uploads=all.
+Trains nothing: with another rule the clients would have started from other weights."""
+
+
+def replay(
+    path: Path, rule: str | None = None, overrides: Sequence[str] = (), out: Path | None = None, as_json: bool = False
+) -> ExitCode:
+    """Fold a run again and print the two beside each other. Raises VcdlError."""
+    from vcdl.job import load_frozen_job
+    from vcdl.replay import replay as replayed_run
+    from vcdl.run_folder import RunFolder, folder_error
+    from vcdl.runs import shown
+    from vcdl.summary import as_json as json_text
+    from vcdl.summary import write_summary
+
+    folder = RunFolder.existing(path)
+    own = load_frozen_job(folder.job_file)
+    chosen = [f"update={{rule: {rule}}}"] if rule is not None and rule != own.update.rule else []
+    job = load_frozen_job(folder.job_file, [*chosen, *overrides])
+    replayed = replayed_run(folder, job)
+    summary = _summary(folder, job, replayed)
+    file = (_default_folder(folder, summary) if out is None else out.resolve()) / "summary.json"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise folder_error(file.parent, error) from error
+    write_summary(file, summary)
+    if as_json:
+        click.echo(json_text(summary), nl=False)
+    else:
+        for line in _lines(replayed):
+            click.echo(line)
+        click.echo(f"summary {shown(file)}")
+    return ExitCode.OK
+
+
+def _summary(folder: "RunFolder", job: "Job", replayed: "Replayed") -> dict[str, Any]:
+    return {
+        "run": folder.path.name,
+        "update": job.resolved()["update"],
+        "is_the_runs_own": replayed.is_the_runs_own,
+        "epochs": [_finite(compared) for compared in replayed.epochs],
+        "final": {compared.split.removeprefix("final_"): _finite(compared) for compared in replayed.final},
+    }
+
+
+def _finite(compared: "Compared") -> dict[str, Any]:
+    import math
+
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in asdict(compared).items()
+    }
+
+
+def _default_folder(folder: "RunFolder", summary: dict[str, Any]) -> Path:
+    """Beside the run; the one that the same replay has left, or a new one."""
+    import json
+
+    name = f"{folder.path.name}-replay-{summary['update']['rule']}"
+    for number in count(1):
+        path = folder.path.with_name(name if number == 1 else f"{name}-{number}")
+        file = path / "summary.json"
+        if not path.exists():
+            break
+        try:
+            if json.loads(file.read_text(encoding="utf-8"))["update"] == summary["update"]:
+                break
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return path
+
+
+def _lines(replayed: "Replayed") -> list[str]:
+    from vcdl.progress import measured_words
+
+    what = "loss" if replayed.is_regression else "accuracy"
+    lines = [f"{f'validation {what}':<22}{'run':>10}{'replay':>10}"]
+    for compared in (*replayed.epochs, *replayed.final):
+        place = f"epoch {compared.epoch}" if compared.epoch else f"at the end, {compared.split.removeprefix('final_')}"
+        run, other = (measured_words(value, replayed.is_regression) for value in (compared.run, compared.replay))
+        lines.append(f"{place:<22}{run:>10}{other:>10}")
+    if replayed.is_the_runs_own:
+        lines.append("the weights are the run's own, to the last bit")
+    return lines
+
+
+@click.command("replay", epilog=_EXAMPLES)
+@click.argument("path", metavar="RUN", type=click.Path(path_type=Path))
+@project_option
+@click.option("--rule", help="Instead of the run's; its settings are the defaults then.")
+@click.option(
+    "--set", "overrides", metavar="update.KEY=VALUE", multiple=True, help="Replace a key of the rule; repeatable."
+)
+@click.option(
+    "--out", metavar="DIR", type=click.Path(path_type=Path), help="[default: RUN-replay-RULE, beside the run]"
+)
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def command(
+    path: Path, project_dir: Path | None, rule: str | None, overrides: tuple[str, ...], out: Path | None, as_json: bool
+) -> ExitCode:
+    """Fold a finished run's uploads again by another rule."""
+    for setting in overrides:
+        if setting.partition("=")[0].partition(".")[0].strip() != "update":
+            raise click.UsageError(f"--set {setting}: only keys of `update` change what is folded again")
+    return replay(in_project(path, project_dir) or path, rule, overrides, out, as_json)

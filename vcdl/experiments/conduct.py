@@ -1,0 +1,126 @@
+"""Makes the runs of an experiment, several at a time: each process takes the first that nobody has made or is making.
+
+Nothing is handed out: what is finished shows in a run's folder, what is being made in its lock. So a kill at any moment costs the runs that
+were going on, the same command goes on with them, and a second one beside it helps.
+"""
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing import connection, get_context, parent_process
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import TYPE_CHECKING
+
+from vcdl.client.threads import limit_threads
+from vcdl.errors import RunFolderError, VcdlError
+from vcdl.experiments.planned_run import PlannedRun
+from vcdl.run_folder import RunIsBusy
+from vcdl.runs import is_finished
+
+if TYPE_CHECKING:
+    from vcdl.client.trainer import TrainerCache
+
+_SPAWN = get_context("spawn")
+
+
+def conduct(runs: Sequence[PlannedRun], processes: int, tell: Callable[[str], None]) -> None:
+    """Make all runs that are not there yet, `processes` at a time; `tell` gets a line for each.
+
+    Raises VcdlError when one cannot be made; the others that were going on are then ended. A run of which a subtask kept failing counts
+    as made: its results are what it came to.
+    """
+    missing = [run for run in runs if not run.is_done]
+    tell(f"{len(runs)} runs, {len(runs) - len(missing)} of them there already")
+    if not missing:
+        return
+    os.environ.update(limit_threads(1))  # inherited: read when a process imports its backend
+    workers: dict[Connection, SpawnProcess] = {}
+    made = len(runs) - len(missing)
+    try:
+        for _ in range(min(processes, len(missing))):
+            workers.update([_started(missing)])
+        while workers:
+            ready = connection.wait(workers)
+            for end in [end for end in workers if end in ready]:
+                try:
+                    label, words, problem = end.recv()
+                except EOFError:
+                    _check_end(workers.pop(end))
+                    continue
+                if problem:
+                    raise VcdlError(f"{label}: {problem}")
+                made += 1
+                tell(f"{made}/{len(runs)} {label}: {words}")
+    finally:
+        for worker in workers.values():
+            worker.kill()
+            worker.join()
+    busy = [run.label for run in missing if not run.is_done]
+    if busy:
+        raise VcdlError(
+            f"another process is still making {'; '.join(busy)}: the same command adds them when it is done"
+        )
+
+
+def _started(runs: Sequence[PlannedRun]) -> tuple[Connection, SpawnProcess]:
+    ours, theirs = _SPAWN.Pipe(duplex=False)
+    worker = _SPAWN.Process(target=_work, args=(runs, theirs))
+    worker.start()
+    theirs.close()  # so that ours ends when the process does
+    return ours, worker
+
+
+def _check_end(worker: SpawnProcess) -> None:
+    worker.join()
+    if worker.exitcode:
+        raise VcdlError(f"a process of the experiment died (exit code {worker.exitcode}): the same command goes on")
+
+
+def _work(runs: Sequence[PlannedRun], end: Connection) -> None:
+    """In a process of its own: make what nobody else makes; tells (label, what it came to, problem)."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    from vcdl.simulate.shard_trainer import ShardTrainers
+
+    trainers = ShardTrainers()
+    with suppress(KeyboardInterrupt):
+        for run in runs:
+            begun_s = time.monotonic()
+            try:
+                words = _make(run, trainers)
+            except VcdlError as error:
+                end.send((run.label, "", str(error)))
+                return
+            if words is not None:
+                end.send((run.label, f"{words}, made in {time.monotonic() - begun_s:.0f} s", ""))
+
+
+def _make(run: PlannedRun, trainers: "TrainerCache") -> str | None:
+    """What the run came to; None when somebody else has made it, or is making it. Raises VcdlError."""
+    from vcdl.onlooker import Onlooker
+    from vcdl.report import measure
+    from vcdl.simulate.simulation import simulate
+
+    try:
+        report = simulate(run.folder, run.job, run.fleet, Onlooker(), serial=run.serial, trainers=trainers)
+    except RunIsBusy:
+        return None
+    except RunFolderError:
+        if is_finished(run.folder):
+            return None
+        raise
+    if report is None:
+        raise VcdlError(f"{run.folder.path} was asked to stop: the same command begins it anew")
+    shutil.rmtree(run.folder.shards, ignore_errors=True)  # 30 MB that nobody will read again
+    final = report.final_test or report.final_validation
+    return f"{measure(final):.4f}" if final else "not measured"
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+    os._exit(1)

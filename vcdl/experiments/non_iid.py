@@ -1,0 +1,24 @@
+"""The same with shards that hold few classes each."""
+
+from vcdl.experiments.experiment import Experiment, Variant
+from vcdl.experiments.hostile import NOISE, SIGN_FLIP
+from vcdl.experiments.settings import BEST, BEST_SERIAL, PAPER, ROBUST, TEN_SLOTS
+
+SKEWED = ("data.split=dirichlet", "data.concentration=0.3")
+
+EXPERIMENT = Experiment(
+    title="Non-IID: shards cut by a Dirichlet distribution of concentration 0.3",
+    about="Each shard holds mostly a few of the classes. Serial training takes the same shards one after the other.",
+    variants=(
+        Variant("serial", (*BEST_SERIAL, *SKEWED), serial=True),
+        Variant("ours", (*BEST, *SKEWED)),
+        Variant("the paper's", (*PAPER, *SKEWED)),
+        Variant("30 % lost, speeds 4 ×", (*BEST, *SKEWED), ("lost=0.3", "spread=4")),
+        Variant("sign flip, VC-ASGD alone", (*BEST, *SKEWED), SIGN_FLIP),
+        Variant("sign flip, robust", (*ROBUST, *SKEWED), SIGN_FLIP),
+        Variant("noise, VC-ASGD alone", (*BEST, *SKEWED), NOISE),
+        Variant("noise, robust", (*ROBUST, *SKEWED), NOISE),
+    ),
+    fleet=TEN_SLOTS,
+    control="serial",
+)

@@ -1,0 +1,87 @@
+"""The runs of an experiment: which there are, where each lies, and whether it has been made."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcdl.errors import RunFolderError
+from vcdl.experiments.experiment import Experiment, Variant
+from vcdl.job import Job, load_frozen_job, load_job
+from vcdl.run_folder import RunFolder
+from vcdl.runs import is_finished
+from vcdl.simulate.fleet import FLEET_FILE, Fleet, load_fleet
+from vcdl.simulate.simulation import as_simulated
+
+_TO_ITS_LENGTH = ("stop.target_accuracy=null", "stop.patience=null", "stop.wall_time_s=null")
+"""Whatever else the job file would end a run for."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A variant to a length, from a seed."""
+
+    variant: str
+    epochs: int
+    seed: int
+    """Of the job and of the fleet."""
+    job: Job
+    fleet: Fleet
+    serial: bool
+    folder: RunFolder
+
+    @property
+    def label(self) -> str:
+        return f"{self.variant}, {self.epochs} epochs, seed {self.seed}"
+
+    @property
+    def is_done(self) -> bool:
+        """Raises RunFolderError when another run is in its folder: its figures must not pass for this one's."""
+        if not is_finished(self.folder):
+            return False
+        job, fleet = as_simulated(self.job, self.fleet, self.serial)
+        path = self.folder.path
+        if load_frozen_job(self.folder.job_file) != job or load_fleet(path / FLEET_FILE) != fleet:
+            raise RunFolderError(f"{path} holds a run with other settings: remove it, or choose another --out")
+        return True
+
+
+def planned_runs(
+    experiment: Experiment,
+    job_file: Path,
+    out: Path,
+    seeds: Sequence[int],
+    epochs: Sequence[int] = (),
+    overrides: Sequence[str] = (),
+) -> tuple[PlannedRun, ...]:
+    """All runs of an experiment, seed by seed, so that what is there after a while can be compared; long ones first.
+
+    `epochs`: lengths instead of the experiment's. `overrides` win over a variant's settings. Raises JobError.
+    """
+    lengths = sorted(epochs or experiment.epochs, reverse=True)
+    return tuple(
+        _planned(experiment, variant, job_file, out, seed, length, overrides)
+        for seed in seeds
+        for length in lengths
+        for variant in experiment.variants
+    )
+
+
+def _planned(
+    experiment: Experiment,
+    variant: Variant,
+    job_file: Path,
+    out: Path,
+    seed: int,
+    epochs: int,
+    overrides: Sequence[str],
+) -> PlannedRun:
+    job = load_job(job_file, [*_TO_ITS_LENGTH, *variant.job, *overrides, f"seed={seed}", f"stop.epochs={epochs}"])
+    fleet = load_fleet(None, [*experiment.fleet, *variant.fleet, f"seed={seed}"])
+    folder = RunFolder((out / f"{folder_name(variant.name)}-e{epochs:02d}-s{seed}").resolve())
+    return PlannedRun(variant.name, epochs, seed, job, fleet, variant.serial, folder)
+
+
+def folder_name(variant: str) -> str:
+    """A variant's name as part of a folder's."""
+    return re.sub(r"[^a-z0-9.]+", "-", variant.lower().replace("α", "alpha")).strip("-")

@@ -1,0 +1,84 @@
+"""The real training behind a simulated fleet in the simulation's own process: nothing is sent about, and one core is all it takes.
+
+Several runs side by side keep several cores as busy as worker processes do, and the processes and compiled models last for all of them.
+"""
+
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+from vcdl.client.describe import describe
+from vcdl.client.host import Request
+from vcdl.client.train import train_workunit
+from vcdl.client.trainer import TrainerCache
+from vcdl.errors import VcdlError
+from vcdl.grids.base import GaveUp, Outcome, Staged, Uploaded
+from vcdl.run_folder import RunFolder, folder_error
+from vcdl.upload_folder import conclude_upload
+from vcdl.workunit import INPUT_FILES, OUTPUT_FILE
+
+
+class TrainingHere:
+    """Trains each subtask in this process when it is asked for."""
+
+    def __init__(self, folder: RunFolder, trainers: TrainerCache) -> None:
+        """`trainers` may outlive the run, and serve the next one."""
+        self._folder = folder
+        self._trainers = trainers
+        self._staged: dict[str, Staged] = {}
+
+    def start(self) -> None:
+        return
+
+    def begin(self, staged: Staged, due_s: float) -> None:
+        self._staged[staged.workunit.name] = staged
+
+    def look(self) -> None:
+        return
+
+    def outcome(self, workunit: str) -> Outcome:
+        staged = self._staged[workunit]
+        slot, upload = self._folder.slots / workunit, self._folder.uploads / f"{workunit}.h5"
+        try:
+            _lay_out(slot, staged)
+            train_workunit(slot, _NoHost(), self._trainers)
+            (slot / OUTPUT_FILE).replace(upload)
+            return Uploaded(workunit, upload, upload.stat().st_size)
+        except VcdlError as error:
+            return GaveUp(workunit, describe(error))
+        except OSError as error:
+            raise folder_error(slot, error) from error
+        finally:
+            shutil.rmtree(slot, ignore_errors=True)
+
+    def done(self, workunit: str, version: int | None) -> None:
+        conclude_upload(self._folder, workunit, version)
+        self._staged.pop(workunit, None)
+
+    def cancel(self, workunits: Collection[str]) -> None:
+        for workunit in workunits:
+            self._staged.pop(workunit, None)
+
+    def close(self) -> None:
+        return
+
+
+class _NoHost:
+    """Nobody watches and nobody interrupts."""
+
+    def request(self) -> Request:
+        return Request.GO
+
+    def progress(self, fraction: float, samples: int) -> None:
+        return
+
+    def checkpoint_made(self) -> None:
+        return
+
+
+def _lay_out(slot: Path, staged: Staged) -> None:
+    slot.mkdir()
+    description, *logical = (slot / name for name in INPUT_FILES)
+    description.write_text(staged.workunit.to_json(), encoding="utf-8")
+    for target, source in zip(logical, (staged.model, staged.params, staged.shard), strict=True):
+        target.symlink_to(source)
