@@ -9,7 +9,7 @@
    upload and report them, and when no task of the project is left powers the machine off; `--dry-run` machines only say so.
    The mark is for good: an agent never goes back to work.
 3. The launch makes power-off mean termination (AWS: InstanceInitiatedShutdownBehavior=terminate; on GCP, where it would mean a
-   stopped VM, the reconciler deletes it: a stopped VM is found as STOPPING and not live, and terminated in the next pass).
+   stopped VM, the provider finds it as State.STOPPED, and the reconciler terminates those in its next pass).
    The reconciler terminates a draining instance when its mark is older than `drain_s`, whatever its agent does.
 
 Nothing is kept outside the cloud: whoever reconciles next sees the marks and goes on. Marked instances do not count as capacity.

@@ -13,6 +13,8 @@ class State(StrEnum):
     RUNNING = "running"
     STOPPING = "stopping"
     """On its way out, whoever ended it; it does no more work for us."""
+    STOPPED = "stopped"
+    """Switched off but not deleted (GCP: STOPPED, TERMINATED, SUSPENDED; AWS: stopped): its disk costs; the next pass terminates it."""
     GONE = "gone"
     """Terminated; a cloud shows it for a while (AWS: about an hour) or not at all (GCP)."""
 
@@ -71,9 +73,9 @@ class Instance:
     launched_s: float
     """Unix time, by the cloud's clock."""
     ended_s: float | None = None
-    """Of one that is gone or stopping: when the cloud ended it, as near as it says."""
+    """Of one that is not live: when the cloud ended it, as near as it says."""
     ending: Ending | None = None
-    """Of one that is gone or stopping."""
+    """Of one that is not live."""
     draining_s: float | None = None
     """Unix time from which it is asked to take no more work (vcdl/fleet/drain.py); None: it is not."""
 
