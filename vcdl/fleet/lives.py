@@ -1,0 +1,115 @@
+"""The lives of a fleet's instances, folded from its ledger."""
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from vcdl.fleet.billing import Charged, Rates, charge, surplus_per_h
+from vcdl.fleet.instance import Ending
+from vcdl.fleet.ledger_rows import EndedRow, LaunchedRow, LedgerRow, PricedRow, SeenRow
+
+PriceKey = tuple[str, str, str]
+"""Type, region and zone."""
+
+
+@dataclass(frozen=True)
+class Life:
+    """An instance from its launch to its end, or to the moment that was asked for."""
+
+    launch: LaunchedRow
+    end_s: float
+    ending: Ending | None
+    """None: it lives."""
+    latest_end_s: float
+    """After `end_s` for one that vanished: last seen at `end_s`, missed at this time."""
+    course: tuple[Rates, ...]
+    """Its prices by time; empty: none is known."""
+
+    @property
+    def life_s(self) -> float:
+        """From launch to end, billed or not."""
+        return self.end_s - self.launch.launched_s
+
+    @property
+    def surplus_usd_per_h(self) -> Decimal:
+        """Of CPU credits, at full load."""
+        return surplus_per_h(self.launch.type, self.launch.vcpus, self.launch.cpu_credits)
+
+    def charged(self) -> Charged:
+        """What it has cost; nothing while no price of it is known."""
+        return self._charged_until(self.end_s, self.ending)
+
+    def charged_before(self, until_s: float) -> Charged:
+        """What it had cost by then."""
+        return self._charged_until(min(until_s, self.end_s), None)
+
+    def charged_at_most(self) -> Charged:
+        """What it has cost if it ended only just before it was missed."""
+        return self._charged_until(self.latest_end_s, self.ending)
+
+    def _charged_until(self, end_s: float, ending: Ending | None) -> Charged:
+        if not self.course:
+            return Charged()
+        launch = self.launch
+        return charge(launch.cloud, launch.launched_s, end_s, ending, self.course, self.surplus_usd_per_h)
+
+
+@dataclass
+class Lives:
+    """What a ledger says so far; `fold` its rows in their order, then read."""
+
+    launched: dict[str, LaunchedRow] = field(default_factory=dict)
+    ended: dict[str, EndedRow] = field(default_factory=dict)
+    courses: dict[PriceKey, list[PricedRow]] = field(default_factory=dict)
+    here: frozenset[str] = frozenset()
+    """What the cloud showed last."""
+    _seen_s: dict[str, float] = field(default_factory=dict)
+    _missed_s: dict[str, float] = field(default_factory=dict)
+
+    def fold(self, row: LedgerRow) -> None:
+        """Take in the next row."""
+        match row:
+            case LaunchedRow():
+                self.launched.setdefault(row.id, row)
+            case EndedRow():
+                if self.is_news(row):
+                    self.ended[row.id] = row
+            case PricedRow():
+                self.courses.setdefault((row.type, row.region, row.zone), []).append(row)
+            case SeenRow():
+                self._see(row)
+
+    def is_news(self, row: EndedRow) -> bool:
+        """Whether an ending says more than what is known."""
+        known = self.ended.get(row.id)
+        return known is None or (known.ending is Ending.UNKNOWN and row.ending is not Ending.UNKNOWN)
+
+    def until(self, until_s: float) -> list[Life]:
+        """All lives that had begun by then, as they stood; an instance that nobody has missed is taken to live."""
+        return [self._life(row, until_s) for row in self.launched.values() if row.launched_s <= until_s]
+
+    def _see(self, row: SeenRow) -> None:
+        self.here = self.here if row.ids is None else frozenset(row.ids)
+        for id in self.here:
+            self._seen_s[id] = max(row.at_s, self._seen_s.get(id, row.at_s))
+            self._missed_s.pop(id, None)
+        for id in self.launched.keys() - self.ended.keys() - self.here:
+            self._missed_s.setdefault(id, row.at_s)
+
+    def _life(self, launch: LaunchedRow, until_s: float) -> Life:
+        end_s = latest_end_s = until_s
+        ending = None
+        if (ended := self.ended.get(launch.id)) is not None and ended.ended_s <= until_s:
+            end_s = latest_end_s = ended.ended_s
+            ending = ended.ending
+        elif ended is None and self._missed_s.get(launch.id, until_s) < until_s:
+            end_s = self._seen_s.get(launch.id, launch.launched_s)
+            latest_end_s = self._missed_s[launch.id]
+            ending = Ending.UNKNOWN
+        # Clocks differ: what we saw by ours may lie before a launch by the cloud's.
+        end_s = max(end_s, launch.launched_s)
+        prices = self.courses.get((launch.type, launch.region, launch.zone), [])
+        course = tuple(
+            Rates(row.since_s, row.on_demand_usd_per_h, row.spot_usd_per_h)
+            for row in sorted(prices, key=lambda row: row.since_s)
+        )
+        return Life(launch, end_s, ending, max(end_s, latest_end_s), course)
