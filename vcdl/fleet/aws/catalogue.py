@@ -1,0 +1,100 @@
+"""What a region offers a fleet: its subnets, the types that may be launched in them, and what AWS says of those."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+from vcdl.errors import FleetError
+from vcdl.fleet.aws.image import Image, find_image
+from vcdl.fleet.aws.region import Answer, AwsRegion, batches, named
+from vcdl.fleet.instance import InstanceType, Pool
+from vcdl.fleet.settings import FleetSettings, Requirements
+
+_MIB_PER_GB = 1024
+
+
+class Catalogue:
+    """Asks once and remembers."""
+
+    def __init__(self, region: AwsRegion, settings: FleetSettings) -> None:
+        self._region = region
+        self._settings = settings
+        self._known: dict[str, InstanceType] = {}
+
+    @cached_property
+    def image(self) -> Image:
+        """The image of the region's instances. Raises FleetError."""
+        return find_image(self._region, self._settings.image_in(self._region.name))
+
+    @cached_property
+    def pools(self) -> Mapping[Pool, InstanceType]:
+        """The allowed types in each subnet whose zone offers them. Raises FleetError."""
+        subnets = self._subnet_of_zone()
+        allowed = {kind.name: kind for kind in self._allowed()}
+        offered = self._region.all_of(
+            "describe_instance_type_offerings",
+            "InstanceTypeOfferings",
+            LocationType="availability-zone",
+            Filters=[named("location", *subnets)],
+        )
+        return {
+            Pool(
+                "aws", offer["InstanceType"], self._region.name, offer["Location"], subnets[offer["Location"]]
+            ): allowed[offer["InstanceType"]]
+            for offer in offered
+            if offer["InstanceType"] in allowed
+        }
+
+    def types(self, names: Iterable[str]) -> Mapping[str, InstanceType]:
+        """What AWS says of these types, whether or not the settings allow them. Raises FleetError."""
+        missing = sorted(set(names) - self._known.keys())
+        for chosen in batches(missing):
+            self._known.update((kind.name, kind) for kind in self._described([named("instance-type", *chosen)]))
+        return self._known
+
+    def _allowed(self) -> list[InstanceType]:
+        """Spot types that can boot the image."""
+        filters = [
+            named("supported-usage-class", "spot"),
+            named("processor-info.supported-architecture", self.image.architecture),
+        ]
+        wanted = self._settings.instances
+        if wanted.requirements is None:
+            return self._described([*filters, named("instance-type", *wanted.types)])
+        filters += [named("bare-metal", "false"), named("current-generation", "true")]
+        return self._described(filters, wanted.requirements)
+
+    def _described(
+        self, filters: Sequence[Mapping[str, object]], wanted: Requirements | None = None
+    ) -> list[InstanceType]:
+        items = self._region.all_of("describe_instance_types", "InstanceTypes", Filters=filters)
+        kinds = [_type_of(item) for item in items if wanted is None or _runs_cuda(item)]
+        return [kind for kind in kinds if wanted is None or wanted.met_by(kind.vcpus, kind.memory_gb, kind.gpus)]
+
+    def _subnet_of_zone(self) -> Mapping[str, str]:
+        """One subnet of each zone, the first that is listed: EC2 refuses a fleet with the same pool twice. Raises FleetError."""
+        listed = [s for place in self._settings.places if place.region == self._region.name for s in place.subnets]
+        filters = [named("subnet-id", *listed)] if listed else [named("default-for-az", "true")]
+        found = {item["SubnetId"]: item for item in self._region.all_of("describe_subnets", "Subnets", Filters=filters)}
+        if lacking := [subnet for subnet in listed if subnet not in found]:
+            raise FleetError(
+                f"{self._region.name} has no subnet {', '.join(lacking)}: change `places > subnets` in the fleet file"
+            )
+        if not found:
+            raise FleetError(
+                f"{self._region.name} has no default subnets: list some under `places > subnets` in the fleet file, "
+                "or make the default VPC with `aws ec2 create-default-vpc`"
+            )
+        ordered = listed or sorted(found)
+        return {found[subnet]["AvailabilityZone"]: subnet for subnet in reversed(ordered)}
+
+
+def _type_of(item: Answer) -> InstanceType:
+    gpus = sum(gpu.get("Count", 0) for gpu in item.get("GpuInfo", {}).get("Gpus", ()))
+    return InstanceType(
+        item["InstanceType"], item["VCpuInfo"]["DefaultVCpus"], item["MemoryInfo"]["SizeInMiB"] / _MIB_PER_GB, gpus
+    )
+
+
+def _runs_cuda(item: Answer) -> bool:
+    """Whether all GPUs of a type, if it has any, are of the maker whose GPUs the client's runtime uses."""
+    return all(gpu.get("Manufacturer") == "NVIDIA" for gpu in item.get("GpuInfo", {}).get("Gpus", ()))
