@@ -29,6 +29,10 @@ class Situation:
     """The pools that the settings allow."""
     resting: Mapping[Pool, float]
     """Pools that had no capacity lately, each with the Unix time until which it is left alone."""
+    held: str = ""
+    """Why nothing is launched for now: what ails launches as a whole."""
+    budget_spent: bool = False
+    """The hard stop: whatever lives is terminated now."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +68,12 @@ def reconcile(settings: FleetSettings, situation: Situation) -> Plan:
     """The actions that bring the fleet to `wanted`, exceeding it by less than one instance.
 
     Only what is missing is launched, in pools that do not rest. Of a surplus the youngest go first, as they have the least to lose:
-    pending ones are terminated, running ones drained. Whatever drained long enough, or stands switched off, is terminated.
+    pending ones are terminated, running ones drained. Whatever drained long enough, or stands switched off, is terminated; and all
+    of it once the budget is spent.
     """
     unit, now_s = settings.capacity.unit, situation.now_s
+    if situation.budget_spent:
+        return Plan(terminate=tuple(i.id for i in situation.instances if i.is_live or i.state is State.STOPPED))
     missing = situation.wanted - capacity(situation.instances, unit)
     surplus = _surplus(situation.instances, unit, -missing)
     terminate = (
@@ -77,6 +84,8 @@ def reconcile(settings: FleetSettings, situation: Situation) -> Plan:
     drain = tuple(i.id for i in surplus if i.state is State.RUNNING)
     if missing <= 0:
         return Plan(terminate, drain)
+    if situation.held:
+        return Plan(terminate, drain, None, (situation.held,))
     pools, warnings = _usable(situation, unit)
     launch = Launch(missing, pools, _token(settings.name, situation, missing, pools)) if pools else None
     return Plan(terminate, drain, launch, warnings)

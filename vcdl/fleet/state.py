@@ -44,6 +44,9 @@ class FleetState:
     resting: Mapping[Pool, float] = field(default_factory=dict)
     """Pools without capacity, each with the Unix time until which it is left alone."""
     fresh: tuple[Fresh, ...] = ()
+    held_until_s: float = 0.0
+    """Unix time until which nothing is launched, as the last launch was refused as a whole."""
+    held_why: str = ""
 
     def to_json(self) -> str:
         """One object; pools and instances as theirs."""
