@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vcdl.errors import FleetError
-from vcdl.fleet.instance import Ending, Instance, Pool, State
+from vcdl.fleet.instance import Ending, Instance, Pool
 from vcdl.fleet.ledger_rows import EndedRow, LaunchedRow, LedgerRow, PricedRow, SeenRow, decode, encode
 from vcdl.fleet.lives import Lives
 from vcdl.fleet.prices import Price
@@ -49,7 +49,7 @@ class Ledger:
         """Note what the cloud shows: all of the fleet's instances. Those of before that are not among them have vanished. Raises FleetError."""
         with self._alone() as append:
             rows = self._news(found, price_of, now_s, cpu_credits)
-            here = frozenset(instance.id for instance in found if instance.state is not State.GONE)
+            here = frozenset(instance.id for instance in found if instance.is_live)
             append([*rows, SeenRow(now_s, None if here == self._lives.here else tuple(sorted(here)))])
 
     def _news(

@@ -43,7 +43,7 @@ class PricedRow:
 
 @dataclass(frozen=True)
 class SeenRow:
-    """The cloud was asked, and showed these and no others."""
+    """The cloud was asked, and showed these alive, and no others."""
 
     kind: ClassVar[str] = "seen"
     at_s: float
@@ -53,7 +53,7 @@ class SeenRow:
 
 @dataclass(frozen=True)
 class EndedRow:
-    """An instance has ended. One that says who ended it replaces one that does not; otherwise the first stands."""
+    """An instance has ended, unless it is seen alive later. Of two, the first that says who ended it stands."""
 
     kind: ClassVar[str] = "ended"
     id: str

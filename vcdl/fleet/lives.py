@@ -61,7 +61,7 @@ class Lives:
     ended: dict[str, EndedRow] = field(default_factory=dict)
     courses: dict[PriceKey, list[PricedRow]] = field(default_factory=dict)
     here: frozenset[str] = frozenset()
-    """What the cloud showed last."""
+    """Those that the cloud showed alive when it was asked last."""
     _seen_s: dict[str, float] = field(default_factory=dict)
     _missed_s: dict[str, float] = field(default_factory=dict)
 
@@ -92,6 +92,8 @@ class Lives:
         for id in self.here:
             self._seen_s[id] = max(row.at_s, self._seen_s.get(id, row.at_s))
             self._missed_s.pop(id, None)
+            if (ended := self.ended.get(id)) is not None and ended.ended_s < row.at_s:
+                del self.ended[id]  # it was asked to end, and did not
         for id in self.launched.keys() - self.ended.keys() - self.here:
             self._missed_s.setdefault(id, row.at_s)
 
