@@ -6,9 +6,10 @@ a disk that is full shows while it is still free of charge.
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from vcdl.errors import GridError, JournalError
+from vcdl.errors import GridError, JournalError, VcdlError
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.instance import Instance, Pool
 from vcdl.fleet.money import Money
@@ -70,6 +71,16 @@ class Pass:
         return self.look.state.goal is not Goal.UP and not any(i.is_live for i in self.look.instances)
 
 
+@dataclass(frozen=True)
+class TakenDown:
+    """What came of `down`."""
+
+    left: tuple[str, ...]
+    """What still carries the tag: nothing, or a reason to try again."""
+    trouble: tuple[str, ...]
+    """What could not be written down."""
+
+
 class Keeper:
     """A fleet with its cloud and its folder. All calls raise what the provider and the folder raise."""
 
@@ -94,6 +105,12 @@ class Keeper:
     def look(self) -> Look:
         """As it is now; changes nothing."""
         return self._look(self._folder.read(), self._clock(), self._provider.find())
+
+    def note(self) -> None:
+        """Look, and write down who lives and who has ended."""
+        self._folder.create()
+        with self._folder.one_pass():
+            self._money.note(self._provider.find(), self._clock())
 
     def preview(self, change: Callable[[FleetState], FleetState]) -> Pass:
         """What a pass would decide after a change of the state; changes nothing."""
@@ -124,19 +141,22 @@ class Keeper:
             launched = self._launch(plan, state) if plan.launch else Launched()
             return Pass(look, plan, launched)
 
-    def take_down(self) -> tuple[str, ...]:
-        """End all that carries the tag; returns what is left over: nothing, or a reason to look again."""
-        self._folder.create()
-        with self._folder.one_pass():
-            self._folder.write(
-                replace(self._folder.read(), goal=Goal.DOWN, target=None, wanted=0, fresh=(), resting={})
-            )
-            now_s, found = self._clock(), self._provider.find()
-            self._money.note(found, now_s)
+    def take_down(self) -> TakenDown:
+        """End all that carries the tag, also when the folder cannot be written to: what costs comes first."""
+        trouble: list[VcdlError] = []
+        with ExitStack() as held:
+            with _collected(trouble):
+                self._folder.create()
+                held.enter_context(self._folder.one_pass())
+                self._folder.write(FleetState(looked_s=self._clock()))
+            found = self._provider.find()
+            with _collected(trouble):
+                self._money.note(found, self._clock())
             left = self._provider.sweep()
-            self._money.ended_by_us([i for i in found if i.is_live], now_s)
-            self._money.note(self._provider.find(), self._clock())
-            return left
+            with _collected(trouble):
+                self._money.ended_by_us([i for i in found if i.is_live], self._clock())
+                self._money.note(self._provider.find(), self._clock())
+        return TakenDown(left, tuple(str(error) for error in trouble))
 
     # -- parts of a pass
 
@@ -215,7 +235,7 @@ class Keeper:
         now_s = self._clock()
         self._money.launched(launched.instances, now_s)
         until_s = now_s + self._settings.rest_s
-        resting = {**state.resting, **{pool: until_s for pool in _without(launched, plan.launch.pools)}}
+        resting = {**state.resting, **dict.fromkeys(_without(launched, plan.launch.pools), until_s)}
         fresh = (*state.fresh, *(Fresh(instance, now_s) for instance in launched.instances))
         state = replace(state, fresh=fresh, resting=resting)
         if (problem := _whole(launched)) is not None:
@@ -224,6 +244,14 @@ class Keeper:
             state = replace(state, held_until_s=now_s + hold_s, held_why=why)
         self._folder.write(state)
         return launched
+
+
+@contextmanager
+def _collected(trouble: list[VcdlError]) -> Iterator[None]:
+    try:
+        yield
+    except VcdlError as error:
+        trouble.append(error)
 
 
 def _without(launched: Launched, asked: tuple[Pool, ...]) -> Iterator[Pool]:

@@ -33,8 +33,8 @@ class Money:
         self.launched([replace(i, state=State.STOPPING, ended_s=now_s, ending=Ending.OURS) for i in instances], now_s)
 
     def spent_usd(self, now_s: float) -> float:
-        """Spot prices and CPU credits of all lives until now."""
-        charges = (life.charged() for life in self._ledger.lives().until(now_s))
+        """Spot prices and CPU credits of all lives until now; of those that vanished unseen, the most it can have been."""
+        charges = (life.charged_at_most() for life in self._ledger.lives().until(now_s))
         return float(sum((charged.spot_usd + charged.credits_usd for charged in charges), Fraction(0)))
 
     def usd_per_h(self, instances: Iterable[Instance]) -> float:

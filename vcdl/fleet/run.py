@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from vcdl.errors import ExitCode, FleetUnavailable, VcdlError
-from vcdl.fleet.keeper import Keeper, Pass
+from vcdl.fleet.keeper import Keeper, Look, Pass
 from vcdl.fleet.state import FleetState, Goal
 
 FIRST_WAIT_S = 5.0
@@ -97,12 +97,32 @@ class Loop:
     def _take_down(self) -> ExitCode:
         """What is over may have left something that costs: a template, a disk."""
         try:
-            left = self._keeper.take_down()
+            taken = self._keeper.take_down()
         except VcdlError as error:
             self._say(f"the instances are gone, but not all could be swept: {error}; `vcdl fleet down` tries again")
             return error.exit_code
-        self._say("the fleet is gone, and nothing is left" if not left else f"left over: {', '.join(left)}")
+        for trouble in taken.trouble:
+            self._say(trouble)
+        left = ", ".join(taken.left)
+        self._say(
+            f"left over: {left}; `vcdl fleet down` tries again" if left else "the fleet is gone, and nothing is left"
+        )
         return ExitCode.FLEET if left else ExitCode.OK
+
+
+_MOST_PASSES = 20
+"""Of `up` and `scale`: pools rest one after the other, and a pass for each is enough."""
+
+
+def bring_about(keeper: Keeper, say: Callable[[str], None]) -> Look:
+    """Passes until the target is reached, or nothing more is to be had now. Raises what a pass raises."""
+    for _ in range(_MOST_PASSES):
+        made = keeper.pass_once()
+        for line in told(made):
+            say(line)
+        if not made.may_get_more:
+            break
+    return keeper.look()
 
 
 def told(made: Pass) -> tuple[str, ...]:

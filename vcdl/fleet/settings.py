@@ -39,20 +39,23 @@ def _words() -> PlainValidator:
 _Words = Annotated[tuple[str, ...], _words()]
 
 
-def _key_file(raw: Any, info: ValidationInfo) -> Path | None:
-    """The key's file, relative to the fleet file's folder; whether it is there shows when the key is needed."""
+def _path_beside(raw: Any, info: ValidationInfo) -> Path | None:
+    """A path relative to the fleet file's folder; whether there is something shows when it is needed."""
     if raw is None:
         return None
     if not isinstance(raw, str | Path) or not str(raw).strip():
-        raise kinds.expected("the name of a file", raw)
+        raise kinds.expected("the name of a file or folder", raw)
     return (info.context / raw).resolve() if info.context is not None else Path(raw)
+
+
+_PathBeside = Annotated[Path | None, PlainValidator(_path_beside)]
 
 
 class ProjectSettings(Section):
     """The BOINC project whose clients the instances are. The key itself is never in the file, nor in a log."""
 
     url: Annotated[str, kinds.text(r"https?://[^\s\"'<>\\]{1,250}", "the project's URL, http://… or https://…")]
-    account_key_file: Annotated[Path | None, PlainValidator(_key_file)] = None
+    account_key_file: _PathBeside = None
     """A file that holds the account key (BOINC's weak one is enough), and nothing else."""
     account_key_env: (
         Annotated[str, kinds.text("[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")] | None
@@ -112,7 +115,7 @@ class CapacitySettings(Section):
     max: Annotated[int | None, PlainValidator(lambda raw: raw)] = Field(default=None, validate_default=True)
     """Of `queue` and of `scale`; never None once loaded: the target where the file has none."""
     follow: Annotated[Follow, kinds.one_of(Follow)] = "fixed"
-    project_dir: Path | None = None
+    project_dir: _PathBeside = None
     """Of `queue`: the project's folder on this machine."""
     units_per_subtask: _AboveZero = 1.0
     """Of `queue`: units that one subtask occupies: the threads of the app version, or 1 GPU."""
@@ -230,7 +233,7 @@ class FleetSettings(Section):
     )
     shutdown_when_unreachable_s: Annotated[int, kinds.whole(60)] = 1800
     """An instance that has not reached the project for so long shuts itself down."""
-    rest_s: Annotated[int, kinds.whole(0, 86_400)] = 900
+    rest_s: Annotated[int, kinds.whole(30, 86_400)] = 900
     """How long a pool without capacity is left alone."""
     drain_s: Annotated[int, kinds.whole(0, 86_400)] = 900
     """How long a drained instance may finish its subtasks before it is terminated."""
