@@ -14,7 +14,7 @@ from vcdl.fleet.aws.region import Answer, AwsRegion
 from vcdl.fleet.aws.tags import LAUNCH_TAG, tagged
 from vcdl.fleet.instance import Instance, InstanceType, Pool, State
 from vcdl.fleet.provider import Launched, Problem, ProblemKind
-from vcdl.fleet.settings import FleetSettings
+from vcdl.fleet.settings import FleetSettings, Unit
 
 _OVERRIDES = 300
 """Of one fleet, by AWS's limits."""
@@ -34,7 +34,7 @@ class LaunchRequest:
 
 def launch_in(region: AwsRegion, settings: FleetSettings, image: Image, request: LaunchRequest) -> Launched:
     """Raises FleetError for user data that is too long; what AWS refuses is among the problems."""
-    pools = _chosen(request, settings)
+    pools = chosen_pools(request, settings.capacity.unit)
     if not pools:
         return Launched()
     try:
@@ -47,9 +47,9 @@ def launch_in(region: AwsRegion, settings: FleetSettings, image: Image, request:
     return Launched(_instances(answer, request, by_place), tuple(problems))
 
 
-def _chosen(request: LaunchRequest, settings: FleetSettings) -> Sequence[Pool]:
+def chosen_pools(request: LaunchRequest, unit: Unit) -> Sequence[Pool]:
     """Pools that count for something; of too many a choice that depends on the token alone, so that a repeated call is the same."""
-    pools = sorted(pool for pool, kind in request.pools.items() if kind.units(settings.capacity.unit) > 0)
+    pools = sorted(pool for pool, kind in request.pools.items() if kind.units(unit) > 0)
     return pools if len(pools) <= _OVERRIDES else sorted(random.Random(request.token).sample(pools, _OVERRIDES))
 
 

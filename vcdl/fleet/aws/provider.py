@@ -52,7 +52,7 @@ class AwsProvider(Provider):
 
     def __init__(self, settings: FleetSettings, session: Any = None, pace: Pace | None = None) -> None:
         """`session`: a boto3.Session; None: credentials as boto3 finds them. Calls nothing yet; raises FleetNotAuthorised."""
-        self._settings = settings
+        self.settings = settings
         self._pace = pace or Pace()
         try:
             self._session = session or boto3.Session()
@@ -70,7 +70,7 @@ class AwsProvider(Provider):
             pool: kind for pools in self._each(lambda place: place.catalogue.pools) for pool, kind in pools.items()
         }
         offered = {pool.type for pool in found}
-        if lacking := [name for name in self._settings.instances.types if name not in offered]:
+        if lacking := [name for name in self.settings.instances.types if name not in offered]:
             raise FleetError(
                 f"{', '.join(lacking)}: offered in none of the places as a spot instance that can boot the image; "
                 "change `instances > types` or `places` in the fleet file"
@@ -81,7 +81,7 @@ class AwsProvider(Provider):
         return tuple(instance for found in self._each(lambda place: place.instances.find()) for instance in found)
 
     def launch(self, pools: Sequence[Pool], units: int, token: str, user_data: str) -> Launched:
-        unit = self._settings.capacity.unit
+        unit = self.settings.capacity.unit
         places = [self._places[name] for name in self._places if any(pool.region == name for pool in pools)]
         instances: list[Instance] = []
         problems: list[Problem] = []
@@ -101,7 +101,7 @@ class AwsProvider(Provider):
                 pool: kind for pool, kind in self.pools().items() if pool.region == place.region.name and pool in pools
             }
             request = LaunchRequest(here, missing, token, user_data)
-            launched = launch_in(place.region, self._settings, place.catalogue.image, request)
+            launched = launch_in(place.region, self.settings, place.catalogue.image, request)
             place.instances.made(launched.instances)
             instances += launched.instances
             problems += launched.problems
@@ -154,7 +154,7 @@ class AwsProvider(Provider):
     def _look(self, regions: Sequence[AwsRegion]) -> list[Leftover]:
         def look(region: AwsRegion) -> tuple[Leftover, ...]:
             try:
-                return find_leftovers(region, self._settings.name)
+                return find_leftovers(region, self.settings.name)
             except AwsRefusal as refused:
                 if refused.kind is ProblemKind.NOT_AUTHORISED and region.name not in self._places:
                     return ()  # an organisation may close regions; nothing can have been launched in one

@@ -1,0 +1,96 @@
+"""AWS's prices: the spot market's of this moment in each zone, and the list's."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from vcdl.fleet.aws.region import AwsRegion, batches
+from vcdl.fleet.instance import InstanceType
+from vcdl.fleet.refresh_prices import Quote
+from vcdl.fleet.settings import Cloud
+
+_LIST_REGION = "us-east-1"
+"""The price list has an endpoint in few regions, and lists them all."""
+_LINUX_ON_SHARED_MACHINES = {
+    "operatingSystem": "Linux",
+    "tenancy": "Shared",
+    "preInstalledSw": "NA",
+    "capacitystatus": "Used",
+}
+
+
+class AwsPrices:
+    """Needs the rights ec2:DescribeSpotPriceHistory and pricing:GetProducts."""
+
+    cloud: Cloud = "aws"
+    name = "AWS: spot price history and price list"
+
+    def __init__(self, region: Callable[[str, str], AwsRegion]) -> None:
+        """`region`: a service in a region, by the region's name and the service's (`ec2`, `pricing`)."""
+        self._region = region
+
+    @classmethod
+    def of(cls, session: Any) -> "AwsPrices":
+        """`session`: a boto3.Session."""
+        return cls(lambda region, service: AwsRegion(session, region, service))
+
+    def quotes(self, types: Sequence[InstanceType], region: str) -> Iterable[Quote]:
+        """One of each type and zone. Raises AwsRefusal."""
+        names = [kind.name for kind in types]
+        spot = self._spot(names, region)
+        on_demand = self._on_demand(sorted({name for name, _ in spot}), region)
+        return [
+            Quote(name, zone, on_demand[name], price)
+            for (name, zone), price in sorted(spot.items())
+            if name in on_demand
+        ]
+
+    def _spot(self, names: Sequence[str], region: str) -> Mapping[tuple[str, str], Decimal]:
+        ec2 = self._region(region, "ec2")
+        latest: dict[tuple[str, str], tuple[datetime, Decimal]] = {}
+        try:
+            for chosen in batches(names):
+                for item in ec2.all_of(
+                    "describe_spot_price_history",
+                    "SpotPriceHistory",
+                    InstanceTypes=chosen,
+                    ProductDescriptions=["Linux/UNIX"],
+                    StartTime=datetime.now(UTC),  # the prices that hold now
+                ):
+                    key, priced = (
+                        (item["InstanceType"], item["AvailabilityZone"]),
+                        (item["Timestamp"], Decimal(item["SpotPrice"])),
+                    )
+                    latest[key] = max(priced, latest.get(key, priced))
+        finally:
+            ec2.close()
+        return {key: price for key, (_, price) in latest.items()}
+
+    def _on_demand(self, names: Sequence[str], region: str) -> Mapping[str, Decimal]:
+        pricing = self._region(_LIST_REGION, "pricing")
+        found: dict[str, Decimal] = {}
+        try:
+            for name in names:
+                wanted = {**_LINUX_ON_SHARED_MACHINES, "instanceType": name, "regionCode": region}
+                filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
+                for text in pricing.all_of("get_products", "PriceList", ServiceCode="AmazonEC2", Filters=filters):
+                    # Several products may match; those that are sold by other terms list an hour at 0.
+                    found[name] = max(
+                        [*_usd_per_h(json.loads(str(text))), *([found[name]] if name in found else [])],
+                        default=Decimal(0),
+                    )
+        finally:
+            pricing.close()
+        return {name: price for name, price in found.items() if price > 0}
+
+
+def _usd_per_h(product: Mapping[str, Any]) -> list[Decimal]:
+    """The prices per hour of a product of the price list."""
+    return [
+        Decimal(dimension["pricePerUnit"]["USD"])
+        for term in product.get("terms", {}).get("OnDemand", {}).values()
+        for dimension in term["priceDimensions"].values()
+        if dimension["unit"] == "Hrs" and "USD" in dimension["pricePerUnit"]
+    ]
