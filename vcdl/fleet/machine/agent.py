@@ -47,6 +47,8 @@ _POKE_EVERY_S = 30.0
 _PROBE_EVERY_S = 60.0
 _TIMEOUT_S = 10.0
 _SAVE_EVERY_S = 30.0
+_SET_UP_WITHIN_S = 1800.0
+"""A machine whose project is there has so long to install what it needs."""
 _AGAIN_S = 3.0
 """Between two demands of the same kind while leaving: to report, to try an upload again."""
 _EMPTY_FOR_S = 5.0
@@ -246,7 +248,7 @@ class NoUse:
         self._path = path
         self._looked_s = time.monotonic()
         try:
-            self.seconds = float(path.read_text())
+            self.seconds = float(max(0, int(path.read_text())))
         except (OSError, ValueError):
             self.seconds = 0.0
         self._saved_s = self.seconds
@@ -440,7 +442,11 @@ class Agent:
                 self._log.bad("state", error)
         if self._machine_stops and self._is_reachable is False:
             self._is_over = True  # nothing can be uploaded
-        elif self._no_use.seconds >= self._config.unreachable_s and not self._said.notice:
+            return
+        limit_s = self._config.unreachable_s
+        if self._is_reachable:  # the set-up may be under way
+            limit_s = max(limit_s, _SET_UP_WITHIN_S)
+        if self._no_use.seconds >= limit_s and not self._said.notice:
             self._power_off(
                 f"of no use for {self._no_use.seconds:.0f} s: no project, or no BOINC client attached to it"
             )
