@@ -43,17 +43,19 @@ class _Operation:
     json: Json
     at: str
     """Its zone or region."""
+    begun_s: float
+    """By the cloud's clock, which does not go on while it takes its time."""
     due_s: float
     """time.monotonic() at which it is done."""
-    finish: Callable[[Json], None]
+    finish: Callable[["_Operation"], None]
     """What it then does; may write its error into its JSON."""
 
 
 class FakeCompute:
     """All calls may come from several threads. `clock` gives the Unix time that is stamped on everything; it may be virtual.
 
-    An operation takes `operation_s` of real time, whatever the clock says, and what it does is there when it is done. A machine is
-    billed from the clock's time of its insertion to that of its deletion or preemption.
+    An operation takes `operation_s` of real time and none of the clock's; what it does is there when it is done. A machine is billed
+    from the clock's time at which its insertion was asked for, to that of its deletion or preemption.
     """
 
     def __init__(self, project: str, clock: Callable[[], float] = time.time, operation_s: float = 0.01) -> None:
@@ -92,14 +94,22 @@ class FakeCompute:
     def preempt(self, id: str) -> None:
         """Compute Engine takes a machine back: instanceTerminationAction DELETE, so that it is gone at once."""
         with self._lock:
-            self._begin(self._machine(id), "compute.instances.preempted").due_s = 0.0
-            self._remove(id, "compute.instances.preempted")
+            self._settle()
+            preemption = self._begin(self._machine(id), "compute.instances.preempted", lambda o: self._remove(id, o))
+            preemption.due_s = 0.0
             self._settle()
 
     def stop(self, id: str) -> None:
         """The machine powers itself off: it stays, stopped, with its disk."""
         with self._lock:
-            self._machine(id).update(status="TERMINATED", lastStopTimestamp=self._now())
+            self._machine(id).update(status="TERMINATED", lastStopTimestamp=_stamp(self.clock()))
+
+    def settle(self) -> None:
+        """All that is under way is done now."""
+        with self._lock:
+            for operation in self._operations.values():
+                operation.due_s = 0.0
+            self._settle()
 
     def ids(self) -> tuple[str, ...]:
         """ZONE/NAME of the machines that are there, oldest first."""
@@ -128,7 +138,7 @@ class FakeCompute:
             if not _known_types(body):
                 raise Refuse(400, "invalid", "Invalid value for field 'resource.machineTypes'. Unknown machine type.")
             target = {"name": region, "zone": region, "id": "0"}
-            operation = self._begin(target, "bulkInsert", lambda json: self._insert(region, body, json))
+            operation = self._begin(target, "bulkInsert", lambda operation: self._insert(region, body, operation))
             operation.json["operationGroupId"] = f"group-{self._number()}"
             if request_id:
                 self._requests[request_id] = str(operation.json["name"])
@@ -140,7 +150,7 @@ class FakeCompute:
             self._settle()
             machine = self._machine(id)
             machine["status"] = "STOPPING"
-            return self._begin(machine, "delete", lambda _: self._remove(id, "delete")).json
+            return self._begin(machine, "delete", lambda operation: self._remove(id, operation)).json
 
     def delete_disk(self, id: str) -> Json:
         """Begin to delete a disk."""
@@ -190,7 +200,7 @@ class FakeCompute:
             all_of = self.machines if kind == "instances" else self.disks
             return [dict(it) for id, it in all_of.items() if id.startswith(f"{zone}/") and _passes(it, wanted)]
 
-    def _insert(self, region: str, body: Json, operation: Json) -> None:
+    def _insert(self, region: str, body: Json, operation: _Operation) -> None:
         """The end of a bulk insert: what could be made is there, what could not is an operation of its own that failed."""
         denied = body.get("locationPolicy", {}).get("locations", {})
         zones = [z for z in REGIONS[region] if denied.get(f"zones/{z}", {}).get("preference") != "DENY"]
@@ -212,15 +222,16 @@ class FakeCompute:
                 granted.append(pool)
         if len(granted) < least:
             words = f"Requested minimum count of {least} VMs could not be created."
-            operation["error"] = {"errors": [{"code": "VM_MIN_COUNT_NOT_REACHED", "message": words}]}
-            operation["httpErrorStatusCode"] = 503
+            operation.json["error"] = {"errors": [{"code": "VM_MIN_COUNT_NOT_REACHED", "message": words}]}
+            operation.json["httpErrorStatusCode"] = 503
             granted = []
         for number, pool in enumerate(granted):
-            self._make(pool, f"{body['namePattern'].rstrip('#')}{number + 1:04d}", body["instanceProperties"])
+            name = f"{body['namePattern'].rstrip('#')}{number + 1:04d}"
+            self._make(pool, name, body["instanceProperties"], operation.begun_s)
         if refused is not None:
-            self._report(pools, *refused, str(operation["operationGroupId"]))
+            self._report(pools, *refused, str(operation.json["operationGroupId"]))
 
-    def _make(self, pool: tuple[str, str], name: str, properties: Json) -> None:
+    def _make(self, pool: tuple[str, str], name: str, properties: Json, now_s: float) -> None:
         zone, type = pool
         kind = MACHINE_TYPES[type]
         own_gpus = [{"acceleratorType": kind.gpu, "acceleratorCount": kind.gpus}] if kind.gpu else []
@@ -233,11 +244,11 @@ class FakeCompute:
             "zone": self._url(zone),
             "machineType": f"{self._url(zone)}/machineTypes/{type}",
             "status": "RUNNING",
-            "creationTimestamp": self._now(),
+            "creationTimestamp": _stamp(now_s),
             "guestAccelerators": properties.get("guestAccelerators", own_gpus),
             "metadata": {**properties.get("metadata", {}), "fingerprint": self._number()},
         }
-        self.lives.append(Life(f"{zone}/{name}", type, zone, self.clock()))
+        self.lives.append(Life(f"{zone}/{name}", type, zone, now_s))
 
     def _report(self, pools: list[tuple[str, str]], code: str, words: str, group: str) -> None:
         for zone, type in pools:
@@ -251,17 +262,18 @@ class FakeCompute:
         vcpus = sum(MACHINE_TYPES[type].vcpus for type in (*in_use, *(type for _, type in granted)))
         return vcpus > self.quota_vcpus.get(region, vcpus)
 
-    def _remove(self, id: str, ending: str) -> None:
+    def _remove(self, id: str, operation: _Operation) -> None:
         if self.machines.pop(id, None) is not None:
             life = next(life for life in reversed(self.lives) if life.id == id)
-            life.ended_s, life.ending = self.clock(), ending
+            life.ended_s, life.ending = operation.begun_s, operation.json["operationType"]
 
     def _machine(self, id: str) -> Json:
         if id not in self.machines:
             raise Refuse(404, "notFound", f"The resource 'instances/{id}' was not found")
         return self.machines[id]
 
-    def _begin(self, target: Json, type: str, finish: Callable[[Json], None] = lambda _: None) -> _Operation:
+    def _begin(self, target: Json, type: str, finish: Callable[[_Operation], None] = lambda _: None) -> _Operation:
+        now_s = self.clock()
         number = self._number()
         place = str(target["zone"]).rsplit("/", 1)[-1]
         json = {
@@ -269,12 +281,12 @@ class FakeCompute:
             "name": f"operation-{number}",
             "operationType": type,
             "status": "RUNNING",
-            "insertTime": self._now(),
+            "insertTime": _stamp(now_s),
             "targetId": target["id"],
             "targetLink": f"{LINK}/{self.project}/zones/{place}/instances/{target['name']}",
             ("region" if place in REGIONS else "zone"): f"{LINK}/{self.project}/{place}",
         }
-        operation = _Operation(json, place, time.monotonic() + self.operation_s, finish)
+        operation = _Operation(json, place, now_s, time.monotonic() + self.operation_s, finish)
         self._operations[json["name"]] = operation
         return operation
 
@@ -282,8 +294,8 @@ class FakeCompute:
         """Finish the operations whose time has come."""
         for operation in list(self._operations.values()):
             if operation.json["status"] != "DONE" and operation.due_s <= time.monotonic():
-                operation.finish(operation.json)
-                operation.json.update(status="DONE", endTime=self._now())
+                operation.finish(operation)
+                operation.json.update(status="DONE", endTime=operation.json["insertTime"])
 
     def _number(self) -> str:
         return str(next(self._numbers))
@@ -291,8 +303,9 @@ class FakeCompute:
     def _url(self, zone: str) -> str:
         return f"{LINK}/{self.project}/zones/{zone}"
 
-    def _now(self) -> str:
-        return datetime.fromtimestamp(self.clock(), UTC).isoformat(timespec="microseconds")
+
+def _stamp(now_s: float) -> str:
+    return datetime.fromtimestamp(now_s, UTC).isoformat(timespec="microseconds")
 
 
 def _known_types(body: Json) -> list[str]:

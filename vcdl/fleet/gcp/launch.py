@@ -45,8 +45,8 @@ class Launch:
             try:
                 operation = self._insert(group, count, user_data)
                 before, launched = launched, self._launched()
-                short = len(launched) - len(before) < count
-                met = self._shortages(group, operation) if short else ()
+                made = len(launched) - len(before)
+                met = self._shortages(group, operation, f"{made} of {count} machines") if made < count else ()
             except Refused as error:
                 met = _problems(group, error.kind, error.words)
             problems |= {(problem.pool, problem.kind): problem for problem in met}
@@ -68,7 +68,7 @@ class Launch:
         try:
             operation = insert()
         except Refused as error:
-            if error.status:
+            if error.status or error.kind != ProblemKind.UNAVAILABLE:
                 raise
             operation = insert()  # the answer was lost: with its request id the same insert is not done twice
         return self._connection.wait_in_region(group.region, operation.name, _LIMIT_S)
@@ -76,7 +76,7 @@ class Launch:
     def _launched(self) -> tuple[Instance, ...]:
         return self._found.listed(f'labels.{LAUNCH_LABEL} = "{self._token}"')
 
-    def _shortages(self, group: Group, operation: Any) -> tuple[Problem, ...]:
+    def _shortages(self, group: Group, operation: Any, made: str) -> tuple[Problem, ...]:
         """Why there are too few: the single inserts of the bulk insert say it better than the bulk insert does."""
         problems: list[Problem] = []
         list_all = self._connection.zone_operations.list
@@ -88,15 +88,11 @@ class Launch:
                     blamed = [p for p in group.pools if p.zone == zone and (not type or p.type.split("+")[0] == type)]
                     kind = kind_of(error.code, insert.http_error_status_code)
                     problems += _problems(group, kind, f"{error.code}: {error.message}", blamed)
-        if problems:
-            return tuple(problems)
-        return tuple(
-            problem
-            for error in operation.error.errors
-            for problem in _problems(
-                group, kind_of(error.code, operation.http_error_status_code), f"{error.code}: {error.message}"
-            )
-        )
+        if not problems:
+            for error in operation.error.errors:
+                kind = kind_of(error.code, operation.http_error_status_code)
+                problems += _problems(group, kind, f"{error.code}: {error.message}")
+        return tuple(problems) or _problems(group, ProblemKind.NO_CAPACITY, f"it made {made}, and does not say why")
 
 
 def _problems(group: Group, kind: ProblemKind, words: str, blamed: Sequence[Pool] | None = None) -> tuple[Problem, ...]:
