@@ -54,7 +54,7 @@ def test_what_the_cloud_takes_back_early_is_free(cloud: Cloud, life_s: float, en
 
 def test_on_demand_nothing_is_free_as_nobody_would_have_interrupted_it() -> None:
     charged = charge("aws", LAUNCHED_S, LAUNCHED_S + 1800, Ending.PREEMPTED, (PRICE,))
-    assert (charged.spot_usd, charged.on_demand_usd) == (0, Fraction(3328, 10_000) / 2)
+    assert charged == Charged(Fraction(0), Fraction(3328, 10_000) / 2)
 
 
 def test_on_aws_a_new_price_holds_from_the_next_hour_of_the_instance() -> None:

@@ -25,13 +25,16 @@ PRICE = Price(Decimal("0.3328"), Decimal("0.09984"), date(2026, 1, 1), "a test",
 START_S = 1_000_000.0
 SPOT = Fraction(9984, 100_000)
 
-OBSERVE_FOR_EVER = """
+LAUNCH_FOR_EVER = """
 import itertools, sys
 from pathlib import Path
-from tests.fleet.test_ledger import Ledger, START_S, instance, price_of
+from vcdl.fleet.instance import Instance, Pool, State
+from vcdl.fleet.ledger import Ledger
 ledger, who = Ledger(Path(sys.argv[1])), sys.argv[2]
+pool = Pool("aws", "t3.2xlarge", "us-east-1", "us-east-1a")
 for number in itertools.count():
-    ledger.launched([instance(f"i-{number}"), instance(f"i-{who}-{number}")], price_of, START_S, "standard")
+    ids = f"i-{number}", f"i-{who}-{number}"
+    ledger.launched([Instance(id, pool, 8, 0, State.RUNNING, 1e6) for id in ids], lambda _: None, 1e6, "standard")
     print(number, flush=True)
 """
 
@@ -180,7 +183,7 @@ def test_every_cut_of_the_file_is_read_and_written_on_to_the_same_end(ledger: Le
     observe(ledger, START_S, instance("i-1"), instance("i-2"))
     content = (tmp_path / "fleet" / "ledger.jsonl").read_bytes()
     cut_file = tmp_path / "cut.jsonl"
-    for length in range(len(content)):
+    for length in range(0, len(content), 5):
         cut_file.write_bytes(content[:length])
         Ledger(cut_file).lives()
         observe(Ledger(cut_file), START_S, instance("i-1"), instance("i-2"))
@@ -197,7 +200,9 @@ def test_a_damaged_line_is_refused_with_its_number(ledger: Ledger, tmp_path: Pat
         Ledger(path).lives()
 
 
-@pytest.mark.parametrize("line", ["[]", "{}", '{"kind":"launched"}', '{"kind":"new"}', '{"kind":"ended","id":"i","ended_s":1,"ending":"x"}'])
+@pytest.mark.parametrize(
+    "line", ["[]", "{}", '{"kind":"launched"}', '{"kind":"new"}', '{"kind":"ended","id":"i","ended_s":1,"ending":"x"}']
+)
 def test_a_line_that_is_no_row_is_refused(tmp_path: Path, line: str) -> None:
     (tmp_path / "ledger.jsonl").write_text(line + "\n")
     with pytest.raises(FleetError, match="line 1, is no row"):
@@ -251,9 +256,8 @@ def test_processes_that_write_at_once_and_are_killed_lose_nothing_that_they_said
     for _ in range(2):
         writers = [
             subprocess.Popen(
-                [sys.executable, "-c", OBSERVE_FOR_EVER, str(path), f"{os.getpid()}-{who}-{len(told)}"],
+                [sys.executable, "-c", LAUNCH_FOR_EVER, str(path), f"{os.getpid()}-{who}-{len(told)}"],
                 stdout=subprocess.PIPE,
-                cwd=Path(__file__).parents[2],
             )
             for who in range(2)
         ]

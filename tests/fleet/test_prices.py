@@ -30,7 +30,24 @@ ZONE_B = replace(ROW, zone="us-east-1b", spot_usd_per_h=Decimal("0.12"))
 def test_the_shipped_table_has_the_types_that_fleets_are_made_of_in_several_regions() -> None:
     rows = PriceTable.shipped().by_key.values()
     families = {row.type.split(".")[0].split("-")[0] for row in rows}
-    assert families >= {"t3", "m5", "m6i", "c5", "c6i", "c7i", "g4dn", "g5", "g6", "e2", "n1", "n2", "n2d", "c2", "c3", "g2"}
+    assert families >= {
+        "t3",
+        "m5",
+        "m6i",
+        "c5",
+        "c6i",
+        "c7i",
+        "g4dn",
+        "g5",
+        "g6",
+        "e2",
+        "n1",
+        "n2",
+        "n2d",
+        "c2",
+        "c3",
+        "g2",
+    }
     assert {row.cloud for row in rows} == {"aws", "gcp"}
     assert len({row.region for row in rows}) >= 8
     assert any(row.type == "n1-standard-8+nvidia-tesla-t4" and row.accelerator == "1 T4" for row in rows)
@@ -70,14 +87,16 @@ def test_a_file_with_a_price_of_zero_is_refused_with_its_line(tmp_path: Path) ->
         PriceTable.read(path)
 
 
-@pytest.mark.parametrize("damage", ["cloud\n", "cloud,type\naws,t3\n", "\x00\n"])
-def test_a_file_that_is_no_table_is_refused_with_advice_or_is_empty(tmp_path: Path, damage: str) -> None:
-    path = tmp_path / "prices.csv"
-    path.write_text(damage)
-    try:
-        assert PriceTable.read(path).by_key == {}
-    except FleetError as error:
-        assert "refresh" in str(error)
+@pytest.mark.parametrize("damage", [b"cloud,type\naws,t3\n", b"cloud\n\xff\n", b"\n\n,\n,,\n"])
+def test_a_file_that_is_no_table_is_refused_with_what_to_do(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / "prices.csv").write_bytes(damage)
+    with pytest.raises(FleetError, match="--refresh"):
+        PriceTable.read(tmp_path / "prices.csv")
+
+
+def test_an_empty_file_is_an_empty_table(tmp_path: Path) -> None:
+    (tmp_path / "prices.csv").touch()
+    assert PriceTable.read(tmp_path / "prices.csv").by_key == {}
 
 
 def test_a_table_comes_back_as_it_was_written(tmp_path: Path) -> None:
@@ -103,7 +122,9 @@ def test_where_only_zones_are_known_the_dearest_is_taken() -> None:
 
 def test_a_type_that_is_not_known_is_refused_with_what_to_do() -> None:
     table = PriceTable.of([ROW])
-    with pytest.raises(FleetError, match=r"t3\.2xlarge in eu-west-1 \(it is known in us-east-1\): `vcdl fleet prices --refresh`"):
+    with pytest.raises(
+        FleetError, match=r"t3\.2xlarge in eu-west-1 \(it is known in us-east-1\): `vcdl fleet prices --refresh`"
+    ):
         table.price("t3.2xlarge", "eu-west-1")
     with pytest.raises(FleetError, match=r"no price is known of x9\.huge in us-east-1: .* add a row to"):
         table.price("x9.huge", "us-east-1")

@@ -85,7 +85,7 @@ class Cost:
 
     def lines(self) -> list[str]:
         """For a terminal."""
-        saved = f", {self.saving:.0%} saved" if self.saving is not None else ""
+        saved = f", {100 * self.saving:.0f} % saved" if self.saving is not None else ""
         lines = [
             f"{plural(self.instances, 'instance')}, {self.live} live, {self.preempted} preempted, {self.instance_h:.1f} instance hours",
             f"now      {dollars(self.spot_usd_per_h)}/h, {dollars(self.on_demand_usd_per_h)}/h on demand",

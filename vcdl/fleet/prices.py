@@ -95,7 +95,9 @@ class PriceTable:
                 lines = csv.DictReader(file)
                 rows = [_parse(path, lines.line_num, line) for line in lines]
         except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise FleetError(f"the prices in {path} cannot be read ({error}): delete it, or refresh them") from error
+            raise FleetError(
+                f"the prices in {path} cannot be read ({error}): delete it, then `vcdl fleet prices --refresh`"
+            ) from error
         return cls.of(rows)
 
     def overlaid(self, rows: Iterable[PriceRow]) -> Self:
@@ -162,5 +164,5 @@ def _parse(path: Path, number: int, line: Mapping[str, str]) -> PriceRow:
         )
     except (KeyError, TypeError, ValueError, DecimalException) as error:
         raise FleetError(
-            f"{path}, line {number}: no row of prices ({error}): mend the line, or delete it and refresh"
+            f"{path}, line {number}: no row of prices ({error}): mend the line or delete it, then `vcdl fleet prices --refresh`"
         ) from error

@@ -1,7 +1,7 @@
 """AWS's prices: the spot market's of this moment in each zone, and the list's."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -27,14 +27,9 @@ class AwsPrices:
     cloud: Cloud = "aws"
     name = "AWS: spot price history and price list"
 
-    def __init__(self, region: Callable[[str, str], AwsRegion]) -> None:
-        """`region`: a service in a region, by the region's name and the service's (`ec2`, `pricing`)."""
-        self._region = region
-
-    @classmethod
-    def of(cls, session: Any) -> "AwsPrices":
+    def __init__(self, session: Any) -> None:
         """`session`: a boto3.Session."""
-        return cls(lambda region, service: AwsRegion(session, region, service))
+        self._session = session
 
     def quotes(self, types: Sequence[InstanceType], region: str) -> Iterable[Quote]:
         """One of each type and zone. Raises AwsRefusal."""
@@ -48,7 +43,7 @@ class AwsPrices:
         ]
 
     def _spot(self, names: Sequence[str], region: str) -> Mapping[tuple[str, str], Decimal]:
-        ec2 = self._region(region, "ec2")
+        ec2 = AwsRegion(self._session, region)
         latest: dict[tuple[str, str], tuple[datetime, Decimal]] = {}
         try:
             for chosen in batches(names):
@@ -69,21 +64,18 @@ class AwsPrices:
         return {key: price for key, (_, price) in latest.items()}
 
     def _on_demand(self, names: Sequence[str], region: str) -> Mapping[str, Decimal]:
-        pricing = self._region(_LIST_REGION, "pricing")
-        found: dict[str, Decimal] = {}
+        pricing = AwsRegion(self._session, _LIST_REGION, "pricing")
+        listed: dict[str, list[Decimal]] = {}
         try:
             for name in names:
                 wanted = {**_LINUX_ON_SHARED_MACHINES, "instanceType": name, "regionCode": region}
                 filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
-                for text in pricing.all_of("get_products", "PriceList", ServiceCode="AmazonEC2", Filters=filters):
-                    # Several products may match; those that are sold by other terms list an hour at 0.
-                    found[name] = max(
-                        [*_usd_per_h(json.loads(str(text))), *([found[name]] if name in found else [])],
-                        default=Decimal(0),
-                    )
+                products = pricing.all_of("get_products", "PriceList", ServiceCode="AmazonEC2", Filters=filters)
+                listed[name] = [price for product in products for price in _usd_per_h(json.loads(str(product)))]
         finally:
             pricing.close()
-        return {name: price for name, price in found.items() if price > 0}
+        # Several products may match; one that is paid for in another way lists its hours at 0.
+        return {name: max(prices) for name, prices in listed.items() if prices}
 
 
 def _usd_per_h(product: Mapping[str, Any]) -> list[Decimal]:
