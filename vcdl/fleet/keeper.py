@@ -131,7 +131,11 @@ class Keeper:
             self._money.note(found, now_s)
             look = self._look(self._folder.read(), now_s, found)
             plan = self._decide(look)
-            state = replace(look.state, fresh=tuple(f for f in look.state.fresh if f.instance.id not in plan.terminate))
+            state = replace(
+                look.state,
+                looked_s=now_s,
+                fresh=tuple(f for f in look.state.fresh if f.instance.id not in plan.terminate),
+            )
             self._folder.write(state)
             if plan.terminate:
                 self._provider.terminate(plan.terminate)
@@ -165,7 +169,7 @@ class Keeper:
         fresh = tuple(f for f in state.fresh if f.instance.id not in shown and now_s - f.noted_s < FRESH_S)
         instances = (*found, *(f.instance for f in fresh))
         spent_usd, usd_per_h = self._money.spent_usd(now_s), self._money.usd_per_h(instances)
-        state, warnings = self._within_budget(replace(state, fresh=fresh, looked_s=now_s), spent_usd, usd_per_h)
+        state, warnings = self._within_budget(replace(state, fresh=fresh), spent_usd, usd_per_h)
         wanted, about_the_queue = self._wanted(state, now_s)
         limit = self._settings.price_limit_usd_per_h
         if limit is not None and usd_per_h > limit:

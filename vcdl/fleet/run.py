@@ -36,8 +36,8 @@ def up(state: FleetState) -> FleetState:
 
 
 def drained(state: FleetState) -> FleetState:
-    """The goal of `drain`."""
-    return replace(state, goal=Goal.DRAINED)
+    """The goal of `drain`; what is down stays down."""
+    return state if state.goal is Goal.DOWN else replace(state, goal=Goal.DRAINED)
 
 
 def scaled(target: int | None) -> Callable[[FleetState], FleetState]:
