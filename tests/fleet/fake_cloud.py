@@ -65,9 +65,12 @@ class FakeCloud(Provider):
 
     def launch(self, pools: Sequence[Pool], units: int, token: str, user_data: str) -> Launched:
         self._answer()
-        if token not in self.tokens:
-            self.tokens[token] = self._launch(pools, units)
-        return self.tokens[token]
+        if token in self.tokens:
+            return self.tokens[token]
+        launched = self._launch(pools, units)
+        if launched.instances:
+            self.tokens[token] = launched
+        return launched
 
     def _launch(self, pools: Sequence[Pool], units: int) -> Launched:
         self.asked.append(units)

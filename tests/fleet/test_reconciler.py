@@ -91,8 +91,8 @@ def test_equal_reconcilers_ask_for_the_same_launch_and_a_later_one_for_another()
         assert plan.launch is not None
         return plan.launch.token
 
-    assert token(60.0, machine("a"), machine("b")) == token(119.0, machine("b"), machine("a"))
-    assert len({token(60.0), token(120.0), token(60.0, machine("a")), token(60.0, machine("a", State.GONE))}) == 4
+    assert token(60.0, machine("a"), machine("b")) == token(89.0, machine("b"), machine("a"))
+    assert len({token(60.0), token(90.0), token(60.0, machine("a")), token(60.0, machine("a", State.GONE))}) == 4
 
 
 class TwoReconcilers(RuleBasedStateMachine):

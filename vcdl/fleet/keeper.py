@@ -198,7 +198,8 @@ class Keeper:
         budget_usd = self._settings.budget_usd
         if budget_usd is None or state.goal is Goal.DOWN:
             return state, ()
-        draining_usd = usd_per_h * self._settings.drain_s / 3600
+        # Two passes more: one until it shows that the budget is gone, one until it shows that the time to drain is over.
+        draining_usd = usd_per_h * (self._settings.drain_s + 2 * self._settings.look_every_s) / 3600
         if spent_usd + draining_usd < budget_usd:
             return state, ()
         words = f"the budget of {budget_usd:g} $ is spent ({spent_usd:.2f} $ so far, {draining_usd:.2f} $ to drain): the fleet goes down"

@@ -13,8 +13,8 @@ from vcdl.fleet.instance import Instance, InstanceType, Pool, State
 from vcdl.fleet.settings import FleetSettings, Unit
 
 _TOKENS = uuid.UUID("0b5ee4d6-4ad0-49a4-8a4e-3b0f5b7e1c11")
-_TOKEN_S = 60
-"""Launches that are asked for by equal reconcilers within the same minute are one launch; a later one is meant anew."""
+_TOKEN_S = 30
+"""What equal reconcilers ask for within the same stretch is one launch. No longer than the shortest rest: a later try is meant anew."""
 
 
 @dataclass(frozen=True)

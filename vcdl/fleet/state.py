@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
 
@@ -50,7 +50,7 @@ class FleetState:
 
     def to_json(self) -> str:
         """One object; pools and instances as theirs."""
-        values = asdict(self)
+        values = asdict(replace(self, resting={}))
         values["resting"] = [{"pool": asdict(pool), "until_s": until_s} for pool, until_s in self.resting.items()]
         return json.dumps(values, indent=1) + "\n"
 
