@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from vcdl.errors import FleetError, FleetUnavailable
+from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
 from vcdl.fleet.instance import InstanceType
+from vcdl.fleet.price_source import price_source
 from vcdl.fleet.prices import PriceTable
 from vcdl.fleet.refresh_prices import Quote, refresh_prices
 from vcdl.fleet.settings import Cloud
@@ -74,6 +75,10 @@ def test_a_price_that_cannot_be_is_refused_and_named_and_the_rest_is_taken(path:
 def test_what_nothing_was_learnt_of_is_named(path: Path) -> None:
     came = refresh_prices(Source([quote("us-east-1a", "0.11")]), [T3, G4], ["us-east-1"], path, TODAY)
     assert came.missing == ("g4dn.xlarge in us-east-1",)
+    assert came.lines() == [
+        f"2 prices written to {path}",
+        "missing  g4dn.xlarge in us-east-1: the older price stays, where there is one",
+    ]
 
 
 def test_a_type_with_a_gpu_keeps_its_number_of_them(path: Path) -> None:
@@ -118,3 +123,17 @@ def test_a_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
     (tmp_path / "cache").touch()
     with pytest.raises(FleetError, match=r"the prices cannot be kept in .*free some space or mend its rights"):
         refresh_prices(Source([quote("", "0.11")]), [T3], ["us-east-1"], tmp_path / "cache" / "prices.csv", TODAY)
+
+
+def test_without_a_key_googles_prices_are_refused_with_where_to_get_one() -> None:
+    with pytest.raises(FleetNotAuthorised, match=r"VCDL_GCP_API_KEY: make one in the console"):
+        price_source("gcp", {"VCDL_GCP_API_KEY": " "})
+    assert price_source("gcp", {"VCDL_GCP_API_KEY": "key"}).cloud == "gcp"
+
+
+def test_an_aws_profile_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(FleetNotAuthorised, match="nobody"):
+        price_source("aws", {})
+    monkeypatch.delenv("AWS_PROFILE")
+    assert price_source("aws", {}).cloud == "aws"

@@ -13,6 +13,7 @@ from vcdl.fleet.instance import InstanceType
 from vcdl.fleet.prices import PriceRow, PriceTable
 from vcdl.fleet.settings import Cloud
 from vcdl.whole_file import whole_file
+from vcdl.wording import plural
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,13 @@ class Refreshed:
     """Prices that nobody may count with, one line each: the older rows stay."""
     missing: tuple[str, ...]
     """`TYPE in REGION` of which nothing was learnt."""
+
+    def lines(self) -> list[str]:
+        """For a terminal."""
+        lines = [f"{plural(self.rows, 'price')} written to {self.path}"]
+        lines += [f"refused  {reason}" for reason in self.refused]
+        lines += [f"missing  {place}: the older price stays, where there is one" for place in self.missing]
+        return lines
 
 
 def refresh_prices(

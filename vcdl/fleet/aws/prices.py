@@ -6,6 +6,10 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import boto3
+from botocore.exceptions import BotoCoreError
+
+from vcdl.fleet.aws.refusal import refusal
 from vcdl.fleet.aws.region import AwsRegion, batches
 from vcdl.fleet.instance import InstanceType
 from vcdl.fleet.refresh_prices import Quote
@@ -27,9 +31,12 @@ class AwsPrices:
     cloud: Cloud = "aws"
     name = "AWS: spot price history and price list"
 
-    def __init__(self, session: Any) -> None:
-        """`session`: a boto3.Session."""
-        self._session = session
+    def __init__(self, session: Any = None) -> None:
+        """`session`: a boto3.Session; None: credentials as boto3 finds them. Calls nothing yet; raises FleetNotAuthorised."""
+        try:
+            self._session = session or boto3.Session()
+        except BotoCoreError as error:  # AWS_PROFILE names a profile that is not there
+            raise refusal(error, _LIST_REGION, "Session") from error
 
     def quotes(self, types: Sequence[InstanceType], region: str) -> Iterable[Quote]:
         """One of each type and zone. Raises AwsRefusal."""
