@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 ACCOUNT = "123456789012"
+REGIONS = ("us-east-1", "us-west-2", "eu-west-1")
 _IMAGES = Path(__file__).with_name("images.json")
 os.environ.setdefault("MOTO_AMIS_PATH", str(_IMAGES))  # read when moto is imported; its own list is long
 
@@ -49,8 +50,12 @@ class MotoCloud:
 
     def untag(self, instance_id: str, region: str = "us-east-1") -> None:
         """What AWS does to a terminated instance after a while."""
-        instance = self._backend(region).get_instance(instance_id)
-        instance.delete_tags(list(instance.tags))
+        self.client(region).delete_tags(Resources=[instance_id])
+
+    def forget(self, instance_id: str, region: str = "us-east-1") -> None:
+        """What AWS does to a terminated instance after an hour."""
+        for reservation in self._backend(region).reservations.values():
+            reservation.instances = [one for one in reservation.instances if one.id != instance_id]
 
     def user_data(self, instance_id: str, region: str = "us-east-1") -> str:
         answer = self.client(region).describe_instance_attribute(InstanceId=instance_id, Attribute="userData")
@@ -106,6 +111,16 @@ class MotoCloud:
         return ec2_backends[ACCOUNT][region]
 
 
+def few_regions(session: Any) -> Any:
+    """The session of an account that has only some regions switched on: moto makes each with all that is in it when it is asked."""
+
+    def keep_some(parsed: dict[str, Any], **_: Any) -> None:
+        parsed["Regions"] = [region for region in parsed["Regions"] if region["RegionName"] in REGIONS]
+
+    session.events.register("after-call.ec2.DescribeRegions", keep_some)
+    return session
+
+
 @contextlib.contextmanager
 def moto_cloud() -> Iterator[MotoCloud]:
     """The server, and an environment in which boto3 can reach nothing else."""
@@ -125,5 +140,5 @@ def moto_cloud() -> Iterator[MotoCloud]:
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         patch.setenv("AWS_ACCESS_KEY_ID", "testing")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-        yield MotoCloud(boto3.Session())
+        yield MotoCloud(few_regions(boto3.Session()))
     server.stop()

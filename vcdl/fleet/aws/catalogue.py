@@ -60,7 +60,8 @@ class Catalogue:
         wanted = self._settings.instances
         if wanted.requirements is None:
             return self._described([*filters, named("instance-type", *wanted.types)])
-        filters += [named("bare-metal", "false"), named("current-generation", "true")]
+        # Nitro rather than "current": to AWS m5 and c5 are of a previous generation, and their spot pools are large.
+        filters += [named("bare-metal", "false"), named("hypervisor", "nitro")]
         return self._described(filters, wanted.requirements)
 
     def _described(

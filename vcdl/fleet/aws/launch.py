@@ -122,5 +122,5 @@ def _instances(
 
 def _moment_s(answer: Answer) -> float:
     """When AWS answered, by its own clock."""
-    date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
+    date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     return (parsedate_to_datetime(date) if date else datetime.now(UTC)).timestamp()

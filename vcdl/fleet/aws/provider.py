@@ -116,26 +116,26 @@ class AwsProvider(Provider):
             place.instances.terminate(here)
 
     def leftovers(self) -> tuple[str, ...]:
-        return tuple(str(one) for one in self._look(self._all_regions()))
+        return tuple(str(one) for one in self._look(self._all_regions))
 
     def sweep(self) -> tuple[str, ...]:
-        regions = self._all_regions()
+        left = self._look(self._all_regions)
+        regions = [r for r in self._all_regions if r.name in self._places or any(one.region is r for one in left)]
         give_up_s = time.monotonic() + self._pace.at_most_s
         empty_looks = 0
-        while True:
-            left = self._look(regions)
+        while time.monotonic() < give_up_s:
             empty_looks = 0 if left else empty_looks + 1
-            if empty_looks == self._pace.empty_looks or time.monotonic() >= give_up_s:
-                return tuple(str(one) for one in left)
+            if empty_looks == self._pace.empty_looks:
+                break
             remove(left)
-            regions = [
-                region for region in regions if region.name in self._places or region in {one.region for one in left}
-            ]
             time.sleep(self._pace.look_every_s)
+            left = self._look(regions)
+        return tuple(str(one) for one in left)
 
     def close(self) -> None:
-        for place in self._places.values():
-            place.region.close()
+        others = self.__dict__.get("_all_regions", ())
+        for region in {*(place.region for place in self._places.values()), *others}:
+            region.close()
 
     def _located(self, ids: Sequence[str]) -> list[tuple[_Place, list[str]]]:
         """Ids by their place, which an id does not say. What is not found by the fleet's tag is gone, or none of ours."""
@@ -144,6 +144,7 @@ class AwsProvider(Provider):
             self.find()
         return [(place, [id for id in ids if place.instances.knows(id)]) for place in places]
 
+    @cached_property
     def _all_regions(self) -> list[AwsRegion]:
         """All that the account has switched on: the fleet file may have named others when something was launched."""
         first = next(iter(self._places.values())).region
