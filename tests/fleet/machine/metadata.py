@@ -1,5 +1,6 @@
 """The metadata services of both clouds, as strict as the real ones about their headers."""
 
+import contextlib
 import json
 import secrets
 import threading
@@ -132,8 +133,9 @@ def served(metadata: M) -> Iterator[M]:
             self.send_header("Content-Length", str(len(body)))
             if isinstance(metadata, GcpMetadata):
                 self.send_header("ETag", metadata.etag(urlsplit(self.path).path))
-            self.end_headers()
-            self.wfile.write(body.encode())
+            with contextlib.suppress(ConnectionError):  # an agent that was killed
+                self.end_headers()
+                self.wfile.write(body.encode())
 
         def do_PUT(self) -> None:
             self.do_GET()
