@@ -82,6 +82,15 @@ def test_a_launch_that_is_refused_as_a_whole_is_a_problem_and_no_exception(
     assert {problem.pool for problem in launched.problems} == expected, "pools that are to rest are named"
 
 
+def test_a_type_that_refuses_the_whole_launch_is_the_one_to_rest(client: Any) -> None:
+    said = "Unsupported instancetypes specified in the batch request[ResourcePoolType(instanceType=c5.2xlarge, os=generic)]"
+    with Stubber(client) as stub:
+        template_made(stub)
+        stub.add_client_error("create_fleet", "InvalidFleetConfig", said)
+        (problem,) = launch(client).problems
+    assert (problem.pool, problem.kind) == (OTHER, ProblemKind.BAD_REQUEST)
+
+
 def refused(code: str, pool: Pool) -> dict[str, Any]:
     override = {"InstanceType": pool.type, "SubnetId": pool.subnet}
     return {

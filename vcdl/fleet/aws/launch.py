@@ -1,6 +1,7 @@
 """One launch in one region: an EC2 Fleet of type `instant`, which answers at once with instances and refusals and then owns nothing."""
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ _OVERRIDES = 300
 """Of one fleet, by AWS's limits."""
 _OF_A_POOL = (ProblemKind.NO_CAPACITY, ProblemKind.QUOTA, ProblemKind.BAD_REQUEST)
 """Kinds that say something about the pool; the others would be the same for all of them."""
+_NAMED_TYPE = re.compile(r"instanceType=([\w.-]+)")
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,7 @@ def launch_in(region: AwsRegion, settings: FleetSettings, image: Image, request:
     try:
         answer = region.call("create_fleet", **_fleet(region, settings, image, request, pools))
     except AwsRefusal as refused:
-        problem_of = pools if refused.kind is ProblemKind.NO_CAPACITY else (None,)
-        return Launched((), tuple(Problem(pool, refused.kind, str(refused)) for pool in problem_of))
+        return Launched((), tuple(Problem(pool, refused.kind, str(refused)) for pool in _blamed(refused, pools)))
     by_place = {(pool.type, place): pool for pool in pools for place in (pool.subnet, pool.zone) if place}
     problems = dict.fromkeys(_problem(error, by_place) for error in answer.get("Errors", ()))
     return Launched(_instances(answer, request, by_place), tuple(problems))
@@ -90,6 +91,15 @@ def _fleet(
 def _override(pool: Pool, weight: int) -> Mapping[str, Any]:
     place = {"SubnetId": pool.subnet} if pool.subnet else {"AvailabilityZone": pool.zone}
     return {"InstanceType": pool.type, "WeightedCapacity": weight, **place}
+
+
+def _blamed(refused: AwsRefusal, pools: Sequence[Pool]) -> Sequence[Pool | None]:
+    """Of a launch that is refused as a whole: those that are to rest, or None."""
+    if refused.kind is ProblemKind.NO_CAPACITY:
+        return pools
+    # One type that is not sold as a spot instance after all refuses all of them: without it, the next launch will do.
+    named = _NAMED_TYPE.findall(str(refused)) if refused.kind is ProblemKind.BAD_REQUEST else ()
+    return [pool for pool in pools if pool.type in named] or [None]
 
 
 def _pool_of(item: Answer, by_place: Mapping[tuple[str, str], Pool]) -> Pool | None:
