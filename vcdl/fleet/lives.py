@@ -62,17 +62,23 @@ class Lives:
     courses: dict[PriceKey, list[PricedRow]] = field(default_factory=dict)
     here: frozenset[str] = frozenset()
     """Those that the cloud showed alive when it was asked last."""
+    _asked_s: float = 0.0
+    """When that was."""
+    _open: set[str] = field(default_factory=set)
+    """Launched and not ended; as few as live, however many there were."""
     _seen_s: dict[str, float] = field(default_factory=dict)
+    """When those that are not here any more were seen last."""
     _missed_s: dict[str, float] = field(default_factory=dict)
 
     def fold(self, row: LedgerRow) -> None:
         """Take in the next row."""
         match row:
-            case LaunchedRow():
-                self.launched.setdefault(row.id, row)
-            case EndedRow():
-                if self.is_news(row):
-                    self.ended[row.id] = row
+            case LaunchedRow() if row.id not in self.launched:
+                self.launched[row.id] = row
+                self._open.add(row.id)
+            case EndedRow() if self.is_news(row):
+                self.ended[row.id] = row
+                self._open.discard(row.id)
             case PricedRow():
                 self.courses.setdefault((row.type, row.region, row.zone), []).append(row)
             case SeenRow():
@@ -85,19 +91,29 @@ class Lives:
 
     def until(self, until_s: float) -> list[Life]:
         """All lives that had begun by then, as they stood; an instance that nobody has missed is taken to live."""
-        return [self._life(row, until_s) for row in self.launched.values() if row.launched_s <= until_s]
+        courses = {key: _course(rows) for key, rows in self.courses.items()}
+        return [
+            self._life(row, until_s, courses.get((row.type, row.region, row.zone), ()))
+            for row in self.launched.values()
+            if row.launched_s <= until_s
+        ]
 
     def _see(self, row: SeenRow) -> None:
-        self.here = self.here if row.ids is None else frozenset(row.ids)
-        for id in self.here:
-            self._seen_s[id] = max(row.at_s, self._seen_s.get(id, row.at_s))
-            self._missed_s.pop(id, None)
+        if row.ids is not None:
+            here = frozenset(row.ids)
+            self._seen_s.update(dict.fromkeys(self.here - here, self._asked_s))
+            self.here = here
+        self._asked_s = row.at_s
+        for id in self.here - self._open:
             if (ended := self.ended.get(id)) is not None and ended.ended_s < row.at_s:
                 del self.ended[id]  # it was asked to end, and did not
-        for id in self.launched.keys() - self.ended.keys() - self.here:
+                self._open.add(id)
+        for id in self._missed_s.keys() & self.here:
+            del self._missed_s[id]
+        for id in self._open - self.here:
             self._missed_s.setdefault(id, row.at_s)
 
-    def _life(self, launch: LaunchedRow, until_s: float) -> Life:
+    def _life(self, launch: LaunchedRow, until_s: float, course: tuple[Rates, ...]) -> Life:
         end_s = latest_end_s = until_s
         ending = None
         if (ended := self.ended.get(launch.id)) is not None and ended.ended_s <= until_s:
@@ -109,9 +125,9 @@ class Lives:
             ending = Ending.UNKNOWN
         # Clocks differ: what we saw by ours may lie before a launch by the cloud's.
         end_s = max(end_s, launch.launched_s)
-        prices = self.courses.get((launch.type, launch.region, launch.zone), [])
-        course = tuple(
-            Rates(row.since_s, row.on_demand_usd_per_h, row.spot_usd_per_h)
-            for row in sorted(prices, key=lambda row: row.since_s)
-        )
         return Life(launch, end_s, ending, max(end_s, latest_end_s), course)
+
+
+def _course(rows: list[PricedRow]) -> tuple[Rates, ...]:
+    in_order = sorted(rows, key=lambda row: row.since_s)
+    return tuple(Rates(row.since_s, row.on_demand_usd_per_h, row.spot_usd_per_h) for row in in_order)
