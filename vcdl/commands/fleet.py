@@ -5,19 +5,19 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
+from vcdl.commands.fleet_money import cost_command, plan_command, prices_command
+from vcdl.commands.fleet_options import dry_run_option, fleet_file, json_option, opened
 from vcdl.errors import ExitCode, FleetError, JobError
 
 if TYPE_CHECKING:
     from vcdl.fleet.open import Fleet
     from vcdl.fleet.state import FleetState
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _EXAMPLES = """\b
 Examples, all of the file fleet.yaml in the current folder unless FILE is given:
@@ -31,57 +31,35 @@ Examples, all of the file fleet.yaml in the current folder unless FILE is given:
   vcdl fleet cost"""
 
 
-def _file(function: F) -> F:
-    return click.argument(
-        "file", metavar="[FILE]", default=Path("fleet.yaml"), type=click.Path(path_type=Path, dir_okay=False)
-    )(_overrides(function))
-
-
-def _overrides(function: F) -> F:
-    return click.option(
-        "--set",
-        "overrides",
-        metavar="KEY=VALUE",
-        multiple=True,
-        help="Replace a key of the file, such as capacity.target=8.",
-    )(function)
-
-
-_dry_run = click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
-_json = click.option("--json", "as_json", is_flag=True, help="For programs.")
-
-
 @click.group("fleet", epilog=_EXAMPLES)
 def command() -> None:
     """Keep preemptible instances on AWS or GCP as clients of a BOINC project."""
 
 
-def _opened(file: Path, overrides: Sequence[str]) -> "Fleet":
-    from vcdl.fleet.open import Fleet
-
-    return Fleet.of_file(file, overrides)
+for _about_money in (plan_command, cost_command, prices_command):
+    command.add_command(_about_money)
 
 
 @command.command("up")
-@_file
-@_dry_run
+@fleet_file
+@dry_run_option
 def up_command(file: Path, overrides: tuple[str, ...], dry_run: bool) -> ExitCode:
     """Launch what is missing of the target, once."""
     from vcdl.fleet.run import up
 
-    return _bring(_opened(file, overrides), up, dry_run)
+    return _bring(opened(file, overrides), up, dry_run)
 
 
 @command.command("scale")
 @click.argument("target", metavar="N")
-@_file
-@_dry_run
+@fleet_file
+@dry_run_option
 def scale_command(target: str, file: Path, overrides: tuple[str, ...], dry_run: bool) -> ExitCode:
     """Another target, in units; `file`: the file's own, or the queue's."""
     from vcdl.fleet.run import scaled
     from vcdl.fleet.state import Goal
 
-    fleet = _opened(file, overrides)
+    fleet = opened(file, overrides)
     limit = fleet.settings.capacity.limit
     if target != "file" and not (target.isdecimal() and int(target) <= limit):
         raise JobError(f"scale {target}: expected a whole number from 0 to {limit} (capacity > max), or the word file")
@@ -116,14 +94,14 @@ def _bring(fleet: "Fleet", change: "Callable[[FleetState], FleetState]", dry_run
 
 
 @command.command("drain")
-@_file
+@fleet_file
 @click.option("--wait", is_flag=True, help="Until all have finished and are gone.")
-@_dry_run
+@dry_run_option
 def drain_command(file: Path, overrides: tuple[str, ...], wait: bool, dry_run: bool) -> ExitCode:
     """Let instances finish their subtasks, take nothing new, and go."""
     from vcdl.fleet.run import drained
 
-    fleet = _opened(file, overrides)
+    fleet = opened(file, overrides)
     code = _bring(fleet, drained, dry_run)
     if dry_run or not any(instance.is_live for instance in fleet.keeper.look().instances):
         return code
@@ -134,14 +112,14 @@ def drain_command(file: Path, overrides: tuple[str, ...], wait: bool, dry_run: b
 
 
 @command.command("down")
-@_file
+@fleet_file
 @click.option("--yes", is_flag=True, help="Do not ask on a terminal.")
-@_dry_run
+@dry_run_option
 def down_command(file: Path, overrides: tuple[str, ...], yes: bool, dry_run: bool) -> ExitCode:
     """End all that carries the fleet's tag, and prove that nothing is left."""
     from vcdl.fleet import show
 
-    fleet = _opened(file, overrides)
+    fleet = opened(file, overrides)
     for line in show.ending(fleet.settings, fleet.provider.leftovers()):
         click.echo(line)
     if dry_run:
@@ -158,13 +136,13 @@ def down_command(file: Path, overrides: tuple[str, ...], yes: bool, dry_run: boo
 
 
 @command.command("status")
-@_file
-@_json
+@fleet_file
+@json_option
 def status_command(file: Path, overrides: tuple[str, ...], as_json: bool) -> ExitCode:
     """Show the instances, the capacity and the price."""
     from vcdl.fleet import show
 
-    fleet = _opened(file, overrides)
+    fleet = opened(file, overrides)
     look, pid = fleet.keeper.look(), fleet.folder.running_pid()
     if as_json:
         click.echo(json.dumps(show.status_json(fleet.settings, look, pid), indent=2))
@@ -175,16 +153,16 @@ def status_command(file: Path, overrides: tuple[str, ...], as_json: bool) -> Exi
 
 
 @command.command("run")
-@_file
+@fleet_file
 @click.option("--daemon", is_flag=True, help="In a process of its own, which outlives this terminal.")
-@_dry_run
+@dry_run_option
 def run_command(file: Path, overrides: tuple[str, ...], daemon: bool, dry_run: bool) -> ExitCode:
     """Keep the fleet: replace what is lost, follow the queue, mind the budget."""
     from vcdl.fleet import show
     from vcdl.fleet.daemon import start_daemon
     from vcdl.fleet.run import up
 
-    fleet = _opened(file, overrides)
+    fleet = opened(file, overrides)
     if dry_run:
         for line in show.planned(fleet.settings, fleet.keeper.preview(up)):
             click.echo(line)
@@ -212,69 +190,3 @@ def _loop(fleet: "Fleet", change: "Callable[[FleetState], FleetState] | None" = 
 
 def _log(line: str) -> None:
     click.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
-
-
-@command.command("plan")
-@_file
-@click.option("--units", type=click.IntRange(1), metavar="N", help="In place of the file's target.")
-@click.option(
-    "--run", "run_dir", metavar="DIR", type=click.Path(path_type=Path), help="A run whose subtasks are counted with."
-)
-@click.option("--subtask-s", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="In place of --run.")
-@click.option("--offline", is_flag=True, help="Ask no cloud: the types that the price table knows.")
-def plan_command(
-    file: Path,
-    overrides: tuple[str, ...],
-    units: int | None,
-    run_dir: Path | None,
-    subtask_s: float | None,
-    offline: bool,
-) -> ExitCode:
-    """What the fleet would cost an hour, and per 10 000 subtasks; launches nothing."""
-    from vcdl.fleet import show
-    from vcdl.fleet.plan import measured_subtask_s, plan_fleet, pools_of_table
-    from vcdl.fleet.prices import PriceTable
-    from vcdl.run_folder import RunFolder
-
-    fleet = _opened(file, overrides)
-    prices = PriceTable.current()
-    if run_dir is not None:
-        subtask_s = measured_subtask_s(RunFolder.existing(run_dir))
-    types = pools_of_table(fleet.settings, prices) if offline else fleet.provider.pools()
-    wanted = units or fleet.settings.capacity.target
-    for line in show.plan(fleet.settings, plan_fleet(fleet.settings, types, prices, wanted), wanted, subtask_s):
-        click.echo(line)
-    return ExitCode.OK
-
-
-@command.command("cost")
-@_file
-@click.option(
-    "--run", "run_dirs", metavar="DIR", multiple=True, type=click.Path(path_type=Path),
-    help="A run that the fleet works for: also tells the cost of a subtask; may be repeated.",
-)  # fmt: skip
-@_json
-def cost_command(file: Path, overrides: tuple[str, ...], run_dirs: tuple[Path, ...], as_json: bool) -> ExitCode:
-    """What the fleet has cost, what it saved, and what preemption wasted."""
-    from vcdl.fleet.cost import cost_of
-    from vcdl.fleet.ledger import Ledger
-    from vcdl.journal import Journal
-    from vcdl.run_folder import RunFolder
-
-    fleet = _opened(file, overrides)
-    try:
-        fleet.keeper.note()
-    except FleetError as error:
-        click.echo(f"the cloud was not asked, so this is what was known at the last pass: {error}", err=True)
-    journals = []
-    for run_dir in run_dirs:
-        journal = Journal.read_only(RunFolder.existing(run_dir).journal_file)
-        journals.append(journal.read())
-        journal.close()
-    cost = cost_of(Ledger(fleet.folder.ledger_file), time.time(), journals)
-    if as_json:
-        click.echo(json.dumps(cost.as_dict(), indent=2))
-    else:
-        for line in cost.lines():
-            click.echo(line)
-    return ExitCode.OK

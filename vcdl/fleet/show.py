@@ -2,12 +2,13 @@
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from vcdl.fleet.instance import Instance, Pool
 from vcdl.fleet.keeper import Look, Pass
 from vcdl.fleet.plan import PER_SUBTASKS, FleetPlan, Offer
+from vcdl.fleet.prices import PriceTable
 from vcdl.fleet.provider import FLEET_TAG
 from vcdl.fleet.settings import FleetSettings, Unit
 from vcdl.wording import duration, plural
@@ -114,10 +115,11 @@ def plan(settings: FleetSettings, made: FleetPlan, wanted: int, subtask_s: float
     head = f"{'instances':<24}{'where':<20}{'$/h':>9}{'on demand':>11}{'saved':>8}"
     per = f"{f'$/{PER_SUBTASKS}':>10}" if subtask_s is not None else ""
     lines.append(head + per)
-    for offer in made.offers[:_MOST_OFFERS]:
-        lines.append(_offer(settings, offer, subtask_s))
-    if len(made.offers) > _MOST_OFFERS:
-        lines.append(f"and {len(made.offers) - _MOST_OFFERS} dearer ones")
+    shown = {(offer.pool.type, offer.pool.region, offer.spot_usd_per_h): offer for offer in reversed(made.offers)}
+    distinct = list(reversed(shown.values()))  # of zones with the same price the first
+    lines += [_offer(settings, offer, subtask_s) for offer in distinct[:_MOST_OFFERS]]
+    if len(distinct) > _MOST_OFFERS:
+        lines.append(f"and {len(distinct) - _MOST_OFFERS} dearer ones")
     lines.append("")
     if made.offers:
         oldest = min(offer.price.as_of for offer in made.offers)
@@ -130,6 +132,18 @@ def plan(settings: FleetSettings, made: FleetPlan, wanted: int, subtask_s: float
         unknown = Counter(pool.type for pool in made.unpriced)
         lines.append(f"no price is known of {', '.join(unknown)}")
     return [*lines, *_limits(settings, made)]
+
+
+def prices(pools: Iterable[Pool], table: PriceTable) -> list[str]:
+    """A table of the prices of these pools."""
+    lines = []
+    for pool in sorted(pools):
+        price = table.price(pool.type, pool.region, pool.zone)
+        lines.append(
+            f"{pool.type:<24}{pool.zone or pool.region:<20}{price.spot_usd_per_h:>10} $/h{price.on_demand_usd_per_h:>10} on demand"
+            f"  {price.as_of}  {price.source}"
+        )
+    return lines or ["no price of the fleet's types is known there: `vcdl fleet prices --refresh`"]
 
 
 def _limits(settings: FleetSettings, made: FleetPlan) -> list[str]:
