@@ -1,9 +1,12 @@
 """The clouds' rules for a bill, against hand computations."""
 
+import math
 from decimal import Decimal
 from fractions import Fraction
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from vcdl.fleet.billing import Charged, Rates, charge, surplus_per_h
 from vcdl.fleet.instance import Ending
@@ -78,6 +81,25 @@ def test_of_prices_before_the_launch_the_last_counts_and_the_first_one_known_cou
     assert spot("aws", 3600, Ending.OURS, old, PRICE) == Fraction(9984, 100_000)
     late = Rates(LAUNCHED_S + 9999, Decimal("0.3328"), Decimal("0.09984"))
     assert spot("aws", 3600, Ending.OURS, late) == Fraction(9984, 100_000)
+
+
+@pytest.mark.parametrize("cloud", ["aws", "gcp"])
+@given(
+    life_s=st.floats(0, 9000),
+    changes=st.lists(st.tuples(st.floats(-4000, 9000), st.integers(1, 500)), min_size=1, max_size=5),
+)
+@settings(max_examples=40, deadline=None)
+def test_a_course_of_prices_is_charged_as_if_each_second_were_counted(
+    cloud: Cloud, life_s: float, changes: list[tuple[float, int]]
+) -> None:
+    changes.sort(key=lambda change: change[0])
+    course = [Rates(LAUNCHED_S + after_s, Decimal(1), Decimal(mills).scaleb(-3)) for after_s, mills in changes]
+    by_the_second = 0
+    for second in range(max(60, math.ceil(LAUNCHED_S + life_s - LAUNCHED_S))):
+        of_its_stretch = second - second % 3600 if cloud == "aws" else second
+        known = [rates for rates in course if rates.since_s <= LAUNCHED_S + of_its_stretch]
+        by_the_second += int((known or course[:1])[-1].spot_usd_per_h * 1000)
+    assert spot(cloud, life_s, Ending.OURS, *course) == Fraction(by_the_second, 3600 * 1000)
 
 
 @pytest.mark.parametrize(

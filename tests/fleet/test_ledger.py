@@ -143,6 +143,23 @@ def test_one_that_is_alive_after_its_end_has_not_ended(ledger: Ledger) -> None:
     assert the_life(ledger).end_s == START_S + 190
 
 
+def test_one_that_was_asked_to_end_and_did_not_may_still_vanish(ledger: Ledger) -> None:
+    ledger.launched([ended("i-1", START_S + 100, Ending.OURS, State.STOPPING)], price_of, START_S + 100, "standard")
+    observe(ledger, START_S + 200, instance())
+    observe(ledger, START_S + 300)
+    life = the_life(ledger)
+    assert (life.end_s, life.ending, life.latest_end_s) == (START_S + 200, Ending.UNKNOWN, START_S + 300)
+
+
+def test_of_a_launch_that_is_in_the_file_twice_the_first_counts(ledger: Ledger, tmp_path: Path) -> None:
+    observe(ledger, START_S, instance())
+    path = tmp_path / "fleet" / "ledger.jsonl"
+    launch = next(line for line in path.read_text().splitlines() if "launched_s" in line)
+    with path.open("a") as file:
+        file.write(launch.replace(str(START_S), str(START_S + 600)) + "\n")
+    assert the_life(Ledger(path), START_S + 3600).charged().spot_usd == SPOT
+
+
 def test_a_look_at_the_past_shows_what_was_then(ledger: Ledger) -> None:
     observe(ledger, START_S + 10, instance())
     observe(ledger, START_S + 4000, ended("i-1", START_S + 3900, Ending.OURS))
