@@ -35,6 +35,7 @@ def clock() -> Clock:
 @pytest.fixture
 def gce(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGce]:
     with FakeGce(clock=clock) as server:
+        server.compute.page_size = 7  # so that every test turns pages
         monkeypatch.setenv(ENDPOINT_VARIABLE, server.url)
         yield server
 

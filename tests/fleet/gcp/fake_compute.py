@@ -72,6 +72,8 @@ class FakeCompute:
         """By (zone, type): how many more that pool has; a pool that is not named has no end."""
         self.quota_vcpus: dict[str, int] = {}
         """By region: vCPUs that may be in use; a region that is not named has no limit."""
+        self.page_size = 500
+        """Resources in one page of a list."""
         self.unreachable_zones: set[str] = set()
         """Zones that an aggregated list can say nothing about."""
         self._lock = threading.RLock()

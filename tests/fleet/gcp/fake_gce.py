@@ -21,8 +21,6 @@ from tests.fleet.gcp.fake_compute import FakeCompute, Json, Refuse
 from tests.fleet.gcp.fake_places import MACHINE_TYPES, REGIONS, MachineType
 
 PROJECT = "vcdl-test"
-PAGE = 7
-"""Resources in one page of a list: few, so that every test turns pages."""
 
 
 class FakeGce:
@@ -108,7 +106,7 @@ def wait(compute: FakeCompute, query: dict[str, str], body: Json, place: str, na
 
 
 def list_operations(compute: FakeCompute, query: dict[str, str], body: Json, place: str) -> Json:
-    return _page(compute.operations(place, query.get("filter", "")), query)
+    return _page(compute, compute.operations(place, query.get("filter", "")), query)
 
 
 def get_region(compute: FakeCompute, query: dict[str, str], body: Json, region: str) -> Json:
@@ -121,9 +119,8 @@ def get_region(compute: FakeCompute, query: dict[str, str], body: Json, region: 
 
 
 def list_machine_types(compute: FakeCompute, query: dict[str, str], body: Json, zone: str) -> Json:
-    return _page(
-        [_machine_type(n, kind) for n, kind in MACHINE_TYPES.items() if not kind.zones or zone in kind.zones], query
-    )
+    offered = {name: kind for name, kind in MACHINE_TYPES.items() if not kind.zones or zone in kind.zones}
+    return _page(compute, [_machine_type(name, kind) for name, kind in offered.items()], query)
 
 
 def get_machine_type(compute: FakeCompute, query: dict[str, str], body: Json, zone: str, name: str) -> Json:
@@ -146,10 +143,11 @@ def _machine_type(name: str, kind: MachineType) -> Json:
     return described
 
 
-def _page(all_of: list[Json], query: dict[str, str]) -> Json:
-    at = int(query.get("pageToken", "0"))
-    page: Json = {"items": all_of[at : at + PAGE]}
-    return page | {"nextPageToken": str(at + PAGE)} if at + PAGE < len(all_of) else page
+def _page(compute: FakeCompute, all_of: list[Json], query: dict[str, str]) -> Json:
+    begin = int(query.get("pageToken", "0"))
+    end = begin + compute.page_size
+    page: Json = {"items": all_of[begin:end]}
+    return page | {"nextPageToken": str(end)} if end < len(all_of) else page
 
 
 def _aggregated(compute: FakeCompute, kind: str, query: dict[str, str]) -> Json:
@@ -157,7 +155,7 @@ def _aggregated(compute: FakeCompute, kind: str, query: dict[str, str]) -> Json:
     zones = [zone for zones in REGIONS.values() for zone in zones]
     wanted = query.get("filter", "")
     flat = [{"zone": zone, "it": it} for zone in zones for it in compute.in_zone(kind, zone, wanted)]
-    page = _page(flat, query)
+    page = _page(compute, flat, query)
     items: Json = {f"zones/{z}": {"warning": {"code": "NO_RESULTS_ON_PAGE", "message": "no results"}} for z in zones}
     for row in page["items"]:
         items[f"zones/{row['zone']}"].setdefault(kind, []).append(row["it"])

@@ -48,6 +48,9 @@ def test_a_machine_is_a_spot_machine_that_is_deleted_when_it_is_preempted(fleet:
     assert machine["name"].startswith("vcdl-night-1-")
     assert {"key": "user-data", "value": "#cloud-config\n"} in machine["metadata"]["items"]
     assert "serviceAccounts" not in machine
+    assert machine["networkInterfaces"] == [
+        {"network": "global/networks/default", "accessConfigs": [{"name": "External NAT", "type": "ONE_TO_ONE_NAT"}]}
+    ]
     (disk,) = machine["disks"]
     assert disk["autoDelete"]
     assert disk["initializeParams"]["diskType"] == "pd-balanced"

@@ -20,7 +20,7 @@ _WRITE_ATTEMPTS = 5
 """Somebody else may write a machine's metadata between our reading and our writing."""
 _SWEEP_S = 300.0
 _NOT_FOUND = 404
-_CONFLICT = 412
+_WRITTEN_MEANWHILE = 412
 
 
 class GcpProvider(Provider):
@@ -133,7 +133,7 @@ class GcpProvider(Provider):
                 try:
                     self._write_mark(zone, name, mark)
                 except Refused as error:
-                    if error.status != _CONFLICT or attempt == _WRITE_ATTEMPTS:
+                    if error.status != _WRITTEN_MEANWHILE or attempt == _WRITE_ATTEMPTS:
                         raise
                 else:
                     return
