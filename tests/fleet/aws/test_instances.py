@@ -46,6 +46,16 @@ def test_one_fleet_never_sees_or_ends_what_is_anothers(cloud: MotoCloud, provide
     assert (untouched.state, untouched.draining_s) == (State.RUNNING, None)
 
 
+def test_what_runs_in_a_region_that_the_fleet_file_no_longer_names_is_found_and_ended_too(
+    provider_of: Providers,
+) -> None:
+    (old,) = launched(provider_of("places=[{region: us-west-2}]"), 8)
+    provider = provider_of("places=[{region: us-east-1}]")
+    assert by_id(provider)[old.id].pool.region == "us-west-2"
+    provider.terminate([old.id])
+    assert by_id(provider)[old.id].state is State.GONE
+
+
 def test_terminating_is_idempotent_and_what_is_not_found_is_gone(provider_of: Providers) -> None:
     provider = provider_of()
     first, second = launched(provider)
@@ -159,6 +169,7 @@ def test_aws_says_who_ended_an_instance_and_the_spot_request_when(
 ) -> None:
     client = boto3.client("ec2", region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x")
     with Stubber(client) as stub:
+        stub.add_response("describe_regions", {"Regions": [{"RegionName": "us-east-1"}]})
         stub.add_response("describe_instances", {"Reservations": [{"Instances": [item(state, code, reason)]}]})
         stub.add_response("describe_instance_types", TYPES)
         if state == "terminated" and not reason:

@@ -142,6 +142,7 @@ def test_other_calls_raise_our_errors_with_aws_words_the_region_and_what_to_do(
     client: Any, code: str, error: type[FleetError], advice: str
 ) -> None:
     with Stubber(client) as stub:
+        stub.add_response("describe_regions", {"Regions": [{"RegionName": "us-east-1"}]})
         stub.add_client_error("describe_instances", code, "x" * 5000)
         with pytest.raises(error) as caught:
             provider_on(client).find()
@@ -164,9 +165,12 @@ def test_without_credentials_the_error_says_so(monkeypatch: pytest.MonkeyPatch, 
         AwsProvider(SETTINGS)
 
 
+_REGION = "<regionName>us-east-1</regionName>"
+
+
 @contextmanager
 def an_ec2_that_refuses(first: list[tuple[int, str]]) -> Iterator[tuple[str, list[str]]]:
-    """Answers each of these once, and then with an empty list of instances; yields its address and what it answered."""
+    """Answers each of these once, and then with one region and no instances; yields its address and what it answered."""
     answered: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -176,7 +180,7 @@ def an_ec2_that_refuses(first: list[tuple[int, str]]) -> Iterator[tuple[str, lis
             answered.append(code)
             body = f"<Response><Errors><Error><Code>{code}</Code><Message>wait</Message></Error></Errors></Response>"
             if not code:
-                body = "<DescribeInstancesResponse><reservationSet/></DescribeInstancesResponse>"
+                body = f"<Response><reservationSet/><regionInfo><item>{_REGION}</item></regionInfo></Response>"
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -207,7 +211,7 @@ def test_what_is_throttled_or_at_fault_is_repeated_and_succeeds(credentials: pyt
     with an_ec2_that_refuses([(503, "RequestLimitExceeded"), (500, "InternalError")]) as (address, answered):
         credentials.setenv("AWS_ENDPOINT_URL", address)
         assert AwsProvider(SETTINGS).find() == ()
-    assert answered == ["RequestLimitExceeded", "InternalError", ""]
+    assert answered == ["RequestLimitExceeded", "InternalError", "", ""], "regions, and then instances"
 
 
 def test_what_is_not_allowed_is_not_repeated(credentials: pytest.MonkeyPatch) -> None:

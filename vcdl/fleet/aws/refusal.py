@@ -142,6 +142,8 @@ def refusal(error: ClientError | BotoCoreError, region: str, operation: str) -> 
         code, message = type(error).__name__, str(error)
         kind = _kind_without_answer(error)
     made, advice = _ERRORS[kind]
+    if code == "EndpointConnectionError":
+        advice = "check the network, and the region's name in the fleet file"
     return made(f"AWS refused {operation} in {region}: {one_line(code, message)}; {advice}", code, kind)
 
 
