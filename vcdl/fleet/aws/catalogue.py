@@ -1,13 +1,14 @@
 """What a region offers a fleet: its subnets, the types that may be launched in them, and what AWS says of those."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from typing import Any
 
 from vcdl.errors import FleetError
 from vcdl.fleet.aws.image import Image, find_image
 from vcdl.fleet.aws.region import Answer, AwsRegion, batches, named
 from vcdl.fleet.instance import InstanceType, Pool
-from vcdl.fleet.settings import FleetSettings, Requirements
+from vcdl.fleet.settings import FleetSettings
 
 _MIB_PER_GB = 1024
 
@@ -29,47 +30,49 @@ class Catalogue:
     def pools(self) -> Mapping[Pool, InstanceType]:
         """The allowed types in each subnet whose zone offers them. Raises FleetError."""
         subnets = self._subnet_of_zone()
-        allowed = {kind.name: kind for kind in self._allowed()}
-        offered = self._region.all_of(
-            "describe_instance_type_offerings",
-            "InstanceTypeOfferings",
-            LocationType="availability-zone",
-            Filters=[named("location", *subnets)],
-        )
+        filters = [named("location", *subnets)]
+        if listed := self._settings.instances.types:
+            filters.append(named("instance-type", *listed))
+        places = {
+            (offer["InstanceType"], offer["Location"])
+            for offer in self._region.all_of(
+                "describe_instance_type_offerings",
+                "InstanceTypeOfferings",
+                LocationType="availability-zone",
+                Filters=filters,
+            )
+        }
+        allowed = {kind.name: kind for kind in self._allowed({name for name, _ in places})}
         return {
-            Pool(
-                "aws", offer["InstanceType"], self._region.name, offer["Location"], subnets[offer["Location"]]
-            ): allowed[offer["InstanceType"]]
-            for offer in offered
-            if offer["InstanceType"] in allowed
+            Pool("aws", name, self._region.name, zone, subnets[zone]): allowed[name]
+            for name, zone in sorted(places)
+            if name in allowed
         }
 
     def types(self, names: Iterable[str]) -> Mapping[str, InstanceType]:
         """What AWS says of these types, whether or not the settings allow them. Raises FleetError."""
-        missing = sorted(set(names) - self._known.keys())
-        for chosen in batches(missing):
-            self._known.update((kind.name, kind) for kind in self._described([named("instance-type", *chosen)]))
+        for some in batches(sorted(set(names) - self._known.keys())):
+            self._known.update((item["InstanceType"], _type_of(item)) for item in self._described(InstanceTypes=some))
         return self._known
 
-    def _allowed(self) -> list[InstanceType]:
-        """Spot types that can boot the image."""
+    def _allowed(self, offered: Iterable[str]) -> list[InstanceType]:
+        """Spot types that can boot the image: those that are listed and offered, or all that meet the requirements."""
         filters = [
             named("supported-usage-class", "spot"),
             named("processor-info.supported-architecture", self.image.architecture),
         ]
-        wanted = self._settings.instances
-        if wanted.requirements is None:
-            return self._described([*filters, named("instance-type", *wanted.types)])
+        requirements = self._settings.instances.requirements
+        if requirements is None:
+            # By name, which AWS refuses for one that it does not have; what it offers, it has.
+            lists = batches(sorted(offered))
+            return [_type_of(item) for some in lists for item in self._described(InstanceTypes=some, Filters=filters)]
         # Nitro rather than "current": to AWS m5 and c5 are of a previous generation, and their spot pools are large.
         filters += [named("bare-metal", "false"), named("hypervisor", "nitro")]
-        return self._described(filters, wanted.requirements)
+        kinds = [_type_of(item) for item in self._described(Filters=filters) if _runs_cuda(item)]
+        return [kind for kind in kinds if requirements.met_by(kind.vcpus, kind.memory_gb, kind.gpus)]
 
-    def _described(
-        self, filters: Sequence[Mapping[str, object]], wanted: Requirements | None = None
-    ) -> list[InstanceType]:
-        items = self._region.all_of("describe_instance_types", "InstanceTypes", Filters=filters)
-        kinds = [_type_of(item) for item in items if wanted is None or _runs_cuda(item)]
-        return [kind for kind in kinds if wanted is None or wanted.met_by(kind.vcpus, kind.memory_gb, kind.gpus)]
+    def _described(self, **which: Any) -> Iterator[Answer]:
+        return self._region.all_of("describe_instance_types", "InstanceTypes", **which)
 
     def _subnet_of_zone(self) -> Mapping[str, str]:
         """One subnet of each zone, the first that is listed: EC2 refuses a fleet with the same pool twice. Raises FleetError."""

@@ -18,8 +18,8 @@ _CONFIG = Config(
     read_timeout=60,
     user_agent_extra="vcdl-fleet",
 )
-_VALUES = 200
-"""Of one filter, by AWS's limits."""
+_VALUES = 100
+"""Of one list; AWS takes no more types at once, and 200 values in a filter."""
 
 
 class AwsRegion:
@@ -66,7 +66,7 @@ class AwsRegion:
 
 
 def batches(values: Iterable[str]) -> Iterator[list[str]]:
-    """As many as a filter takes, again and again."""
+    """As many as AWS takes at once, again and again."""
     rest = list(values)
     while rest:
         yield rest[:_VALUES]
