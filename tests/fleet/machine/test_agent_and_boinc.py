@@ -15,7 +15,14 @@ import pytest
 from tests.boinc.boinc_client import BoincClient
 from tests.boinc.standin import Database, StandinProject, StandinServer
 from tests.boinc.standin.states import Assimilate
-from tests.boinc.test_real_client import add_app_version, check_upload, create_work, is_ready, stage_workunit
+from tests.boinc.test_real_client import (
+    add_app_version,
+    check_upload,
+    create_work,
+    is_ready,
+    samples_in_checkpoint,
+    stage_workunit,
+)
 from tests.client.workunit_folder import with_training, write_workunit
 from tests.fleet.machine.machine import Machine
 from tests.fleet.machine.metadata import AwsMetadata, GcpMetadata, served
@@ -25,7 +32,6 @@ from vcdl.workunit import Workunit
 
 ENDLESS = replace(with_training(local_epochs=50_000), job="mnist", epoch=2, base_version=1)
 WAITING = replace(ENDLESS, shard=16)
-PREEMPTED_WITHIN_S = {"aws": 120, "gcp": 30}
 
 
 @dataclass
@@ -41,10 +47,8 @@ class World:
         """Of the two workunits the one that is trained here, once it has come some way, and the one that waits for it."""
         names = {f"{each.name}_0": each for each in (ENDLESS, WAITING)}
         self.client.wait_until(lambda: names.keys() <= self.client.tasks().keys(), "both are here", asking=True)
-        self.client.wait_until(
-            lambda: any(task.fraction > 0 for task in self.client.tasks().values()), "one is trained"
-        )
-        begun = next(name for name, task in self.client.tasks().items() if task.fraction > 0)
+        self.client.wait_until(lambda: samples_in_checkpoint(self.client), "one is trained")
+        begun = next(name for name, task in self.client.tasks().items() if task.executing)
         (waits,) = names.keys() - {begun}
         return names[begun], names[waits]
 
@@ -92,7 +96,6 @@ def test_on_notice_a_partial_update_is_written_uploaded_and_reported_and_what_wa
         print(
             f"{metadata.cloud}: reported {here.reported_after_s():.1f} s after the agent heard; with the project, {took_s:.1f} s after the notice"
         )
-        assert took_s < PREEMPTED_WITHIN_S[metadata.cloud]
         here.client.wait_until(lambda: len(here.tries_of(waited)) == 2, "there is another try of what waited")
         assert not here.client.tasks(), "and it does not come back to this machine"
         assert not here.machine.is_powered_off

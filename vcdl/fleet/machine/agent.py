@@ -53,6 +53,8 @@ _AGAIN_S = 3.0
 """Between two demands of the same kind while leaving: to report, to try an upload again."""
 _EMPTY_FOR_S = 5.0
 """A reply of the scheduler that is under way may still bring tasks."""
+_GIVE_UP_S = {"aws": 100.0, "gcp": 20.0}
+"""So long after a notice of 120 or 30 s what still runs will not be uploaded in time."""
 _LAST_CALL_S = 120.0
 """So long before its time is over a drained machine's subtasks finish now."""
 _MOST_BYTES = 1_000_000
@@ -188,6 +190,10 @@ class Task:
     def is_waiting(self) -> bool:
         return self.state in ("new", "downloading", "downloaded") and self.schedule == "uninitialized"
 
+    @property
+    def is_running(self) -> bool:
+        return self.state == "downloaded" and self.schedule != "uninitialized"
+
 
 class Boinc:
     """The BOINC client on this machine, through boinccmd in its folder, where the password is."""
@@ -298,8 +304,8 @@ class Agent:
         self._is_attached = False
         self._is_held: bool | None = None
         """Whether the client was told to take no more work; None: perhaps, by an earlier life of the agent."""
-        self._since_s = 0.0
-        """When leaving began, in monotonic time."""
+        self._since_s = self._could_stay_s = time.monotonic()
+        """When leaving began, and until when there was no hurry."""
         self._empty_since_s: float | None = None
         self._done_s: dict[str, float] = {}
         """When what may not be done too often was done last."""
@@ -378,6 +384,7 @@ class Agent:
     def _stay(self) -> None:
         projects = self._boinc.projects()
         self._is_attached = bool(projects)
+        self._could_stay_s = time.monotonic()
         if self._is_held is not False:
             self._boinc.let_go_on()
             for url, may_fetch in projects.items():
@@ -395,6 +402,8 @@ class Agent:
         if not self._is_held:
             self._is_held, self._since_s, self._empty_since_s = True, time.monotonic(), None
             _log.info("no more work is taken")
+        if not self._must_go:
+            self._could_stay_s = time.monotonic()
         if self._must_go or self._is_last_call:
             self._boinc.ask_to_finish()  # first, as it needs nobody's help
         projects = self._boinc.projects()
@@ -403,10 +412,10 @@ class Agent:
             if may_fetch:
                 self._boinc.tell("--project", url, "nomorework")
         tasks = self._boinc.tasks()
+        gives_up = time.monotonic() >= self._could_stay_s + _GIVE_UP_S[self._config.cloud]
         for task in tasks:
-            if (
-                task.is_waiting
-            ):  # it would begin as others end; aborted, it is another machine's at once and not after its deadline
+            # What waits would begin as others end. What is aborted and reported is another machine's at once, not after its deadline.
+            if task.is_waiting or (gives_up and task.is_running):
                 self._boinc.tell("--task", task.project, task.name, "abort")
         if any(task.state == "uploading" for task in tasks) and self._is_due("uploads", _AGAIN_S):
             self._boinc.tell("--network_available")
