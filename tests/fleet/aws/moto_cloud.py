@@ -50,7 +50,9 @@ class MotoCloud:
 
     def untag(self, instance_id: str, region: str = "us-east-1") -> None:
         """What AWS does to a terminated instance after a while."""
-        self.client(region).delete_tags(Resources=[instance_id])
+        client = self.client(region)
+        tags = client.describe_tags(Filters=[{"Name": "resource-id", "Values": [instance_id]}])["Tags"]
+        client.delete_tags(Resources=[instance_id], Tags=[{"Key": tag["Key"]} for tag in tags])
 
     def forget(self, instance_id: str, region: str = "us-east-1") -> None:
         """What AWS does to a terminated instance after an hour."""
