@@ -72,6 +72,10 @@ class FakeCompute:
         """By (zone, type): how many more that pool has; a pool that is not named has no end."""
         self.quota_vcpus: dict[str, int] = {}
         """By region: vCPUs that may be in use; a region that is not named has no limit."""
+        self.tries_one_pool = False
+        """Whether a bulk insert contents itself with the first pool that it may use."""
+        self.says_why = True
+        """Whether it has an operation for what it could not make."""
         self.page_size = 500
         """Resources in one page of a list."""
         self.unreachable_zones: set[str] = set()
@@ -207,6 +211,7 @@ class FakeCompute:
         denied = body.get("locationPolicy", {}).get("locations", {})
         zones = [z for z in REGIONS[region] if denied.get(f"zones/{z}", {}).get("preference") != "DENY"]
         pools = [(zone, type) for type in _known_types(body) for zone in zones if _is_offered(type, zone)]
+        pools = pools[:1] if self.tries_one_pool else pools
         count = int(body["count"])
         least = int(body.get("minCount") or count)
         granted: list[tuple[str, str]] = []
@@ -230,7 +235,7 @@ class FakeCompute:
         for number, pool in enumerate(granted):
             name = f"{body['namePattern'].rstrip('#')}{number + 1:04d}"
             self._make(pool, name, body["instanceProperties"], operation.begun_s)
-        if refused is not None:
+        if refused is not None and self.says_why:
             self._report(pools, *refused, str(operation.json["operationGroupId"]))
 
     def _make(self, pool: tuple[str, str], name: str, properties: Json, now_s: float) -> None:

@@ -130,6 +130,31 @@ def test_without_capacity_anywhere_each_pool_is_named(fleet: GcpProvider, gce: F
     assert {problem.kind for problem in launched.problems} == {ProblemKind.NO_CAPACITY}
 
 
+def test_pools_that_were_not_tried_are_not_blamed(fleet: GcpProvider, gce: FakeGce) -> None:
+    gce.compute.exhaust("us-central1-a", "e2-standard-8", left=1)
+    gce.compute.tries_one_pool = True
+    launched = launch(fleet)
+    assert len(launched.instances) == 1
+    assert [problem.pool for problem in launched.problems] == [
+        Pool("gcp", "e2-standard-8", "us-central1", "us-central1-a")
+    ]
+
+
+@pytest.mark.parametrize(("left", "words"), [(0, "VM_MIN_COUNT_NOT_REACHED"), (2, "it made 2 of 5 machines")])
+def test_a_shortage_that_is_not_explained_is_one_of_all_pools(
+    fleet: GcpProvider, gce: FakeGce, left: int, words: str
+) -> None:
+    """Else the next pass would ask for the same again, and again."""
+    gce.compute.exhaust("us-central1-a", "e2-standard-8", left)
+    gce.compute.tries_one_pool = True
+    gce.compute.says_why = False
+    launched = launch(fleet)
+    assert len(launched.instances) == left
+    assert {problem.pool for problem in launched.problems} == set(fleet.pools())
+    assert {problem.kind for problem in launched.problems} == {ProblemKind.NO_CAPACITY}
+    assert words in launched.problems[0].message
+
+
 def test_a_quota_is_no_shortage(fleet: GcpProvider, gce: FakeGce) -> None:
     gce.compute.quota_vcpus["us-central1"] = 20
     launched = launch(fleet)
