@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.fleet.gcp.fake_places import MACHINE_TYPES, REGIONS
+from tests.fleet.gcp.fake_places import MACHINE_TYPES, REGIONS, is_offered, known_types
 
 Json = dict[str, Any]
 
@@ -141,7 +141,7 @@ class FakeCompute:
             self._settle()
             if request_id in self._requests:
                 return self._operations[self._requests[request_id]].json
-            if not _known_types(body):
+            if not known_types(body):
                 raise Refuse(400, "invalid", "Invalid value for field 'resource.machineTypes'. Unknown machine type.")
             target = {"name": region, "zone": region, "id": "0"}
             operation = self._begin(target, "bulkInsert", lambda operation: self._insert(region, body, operation))
@@ -210,7 +210,7 @@ class FakeCompute:
         """The end of a bulk insert: what could be made is there, what could not is an operation of its own that failed."""
         denied = body.get("locationPolicy", {}).get("locations", {})
         zones = [z for z in REGIONS[region] if denied.get(f"zones/{z}", {}).get("preference") != "DENY"]
-        pools = [(zone, type) for type in _known_types(body) for zone in zones if _is_offered(type, zone)]
+        pools = [(zone, type) for type in known_types(body) for zone in zones if is_offered(type, zone)]
         pools = pools[:1] if self.tries_one_pool else pools
         count = int(body["count"])
         least = int(body.get("minCount") or count)
@@ -313,16 +313,6 @@ class FakeCompute:
 
 def _stamp(now_s: float) -> str:
     return datetime.fromtimestamp(now_s, UTC).isoformat(timespec="microseconds")
-
-
-def _known_types(body: Json) -> list[str]:
-    selections = body.get("instanceFlexibilityPolicy", {}).get("instanceSelections", {})
-    asked = [type for selection in selections.values() for type in selection["machineTypes"]]
-    return [type for type in asked or [body["instanceProperties"]["machineType"]] if type in MACHINE_TYPES]
-
-
-def _is_offered(type: str, zone: str) -> bool:
-    return not MACHINE_TYPES[type].zones or zone in MACHINE_TYPES[type].zones
 
 
 def _passes(it: Json, wanted: str) -> bool:

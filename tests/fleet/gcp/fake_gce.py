@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.fleet.gcp.fake_compute import FakeCompute, Json, Refuse
-from tests.fleet.gcp.fake_places import MACHINE_TYPES, REGIONS, MachineType
+from tests.fleet.gcp.fake_places import MACHINE_TYPES, REGIONS, MachineType, is_offered
 
 PROJECT = "vcdl-test"
 
@@ -119,15 +119,14 @@ def get_region(compute: FakeCompute, query: dict[str, str], body: Json, region: 
 
 
 def list_machine_types(compute: FakeCompute, query: dict[str, str], body: Json, zone: str) -> Json:
-    offered = {name: kind for name, kind in MACHINE_TYPES.items() if not kind.zones or zone in kind.zones}
+    offered = {name: kind for name, kind in MACHINE_TYPES.items() if is_offered(name, zone)}
     return _page(compute, [_machine_type(name, kind) for name, kind in offered.items()], query)
 
 
 def get_machine_type(compute: FakeCompute, query: dict[str, str], body: Json, zone: str, name: str) -> Json:
-    kind = MACHINE_TYPES.get(name)
-    if kind is None or (kind.zones and zone not in kind.zones):
+    if name not in MACHINE_TYPES or not is_offered(name, zone):
         raise Refuse(404, "notFound", f"The resource 'zones/{zone}/machineTypes/{name}' was not found")
-    return _machine_type(name, kind)
+    return _machine_type(name, MACHINE_TYPES[name])
 
 
 def _machine_type(name: str, kind: MachineType) -> Json:

@@ -1,6 +1,8 @@
 """The regions and machine types of the fake: a few of the real ones."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 REGIONS = {
     "us-central1": ("us-central1-a", "us-central1-b", "us-central1-c", "us-central1-f"),
@@ -36,3 +38,15 @@ MACHINE_TYPES = {
     "t2a-standard-8": MachineType(8, 32 * 1024, architecture="ARM64"),
     "g2-standard-8": MachineType(8, 32 * 1024, gpu="nvidia-l4", gpus=1, zones=("us-central1-a", "us-central1-c")),
 }
+
+
+def known_types(body: Mapping[str, Any]) -> list[str]:
+    """The machine types that a bulk insert allows, without those that there are not."""
+    selections = body.get("instanceFlexibilityPolicy", {}).get("instanceSelections", {})
+    asked = [type for selection in selections.values() for type in selection["machineTypes"]]
+    return [type for type in asked or [body["instanceProperties"]["machineType"]] if type in MACHINE_TYPES]
+
+
+def is_offered(type: str, zone: str) -> bool:
+    """Whether a zone has machines of a type."""
+    return not MACHINE_TYPES[type].zones or zone in MACHINE_TYPES[type].zones
