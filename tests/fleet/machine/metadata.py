@@ -20,6 +20,8 @@ class Metadata:
         """By path below the service's root; a path that is not here is 404."""
         self.broken = False
         """Answer everything with a page of a proxy that is out of order."""
+        self.failing = ""
+        """Paths with this in them are answered with 500."""
         self.asked: list[str] = []
         self.tokens: set[str] = set()
         self.url = ""
@@ -126,6 +128,8 @@ def served(metadata: M) -> Iterator[M]:
             metadata.asked.append(f"{self.command} {self.path}")
             if metadata.broken:
                 status, body = 200, "<html>the proxy is out of order</html>"
+            elif metadata.failing and metadata.failing in self.path:
+                status, body = 500, ""
             else:
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 status, body = metadata.answer(self.command, self.path, headers)

@@ -109,6 +109,28 @@ def test_metadata_that_fails_while_the_machine_is_leaving_does_not_call_it_back(
             assert file.exists()
 
 
+def test_a_mark_that_cannot_be_read_hides_no_notice(metadata: AwsMetadata | GcpMetadata, tmp_path: Path) -> None:
+    metadata.failing = "vcdl-drain"
+    with Machine(tmp_path, metadata, NOWHERE) as machine:
+        machine.wait_for("metadata: ")
+        metadata.notify()
+        machine.wait_for("no more work is taken")
+
+
+def test_nothing_is_taken_back_before_the_cloud_has_spoken(tmp_path: Path) -> None:
+    file = tmp_path / "projects" / "example.org" / "vcdl_finish_now"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    with served(AwsMetadata()) as metadata:
+        metadata.broken = True
+        with Machine(tmp_path, metadata, NOWHERE) as machine:
+            machine.wait_for("metadata: ")
+            time.sleep(6)  # longer than it takes to look at the client again
+            assert file.exists()
+            metadata.broken = False
+            machine.wait_until(lambda: not file.exists(), "the machine may stay")
+
+
 def test_a_token_that_has_expired_is_replaced(tmp_path: Path) -> None:
     with served(AwsMetadata()) as metadata, Machine(tmp_path, metadata, NOWHERE) as machine:
         machine.wait_until(lambda: any("vcdl-drain" in line for line in metadata.asked), "it has looked")
@@ -179,6 +201,16 @@ def test_a_project_that_is_there_gives_the_set_up_its_time(tmp_path: Path) -> No
         (tmp_path / "state" / "no_use_s").write_text("1799")
         machine.start()
         machine.wait_until(lambda: machine.is_powered_off, "it never had a client")
+
+
+def test_a_machine_whose_client_no_longer_answers_is_of_no_use(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        metadata = stack.enter_context(served(AwsMetadata()))
+        url = stack.enter_context(web_page(PROJECT_PAGE))
+        machine = Machine(tmp_path, metadata, url, unreachable_s=2, boinccmd=["false"])
+        (tmp_path / "state" / "no_use_s").write_text("1799")
+        stack.enter_context(machine)
+        machine.wait_until(lambda: machine.is_powered_off, "it is powered off")
 
 
 def test_time_without_the_project_adds_up_over_agents_that_are_killed(tmp_path: Path) -> None:

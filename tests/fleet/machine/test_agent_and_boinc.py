@@ -1,5 +1,6 @@
 """The agent beside Debian's real BOINC client with real training subtasks: what was trained comes home before the machine goes."""
 
+import os
 import re
 import shutil
 import signal
@@ -143,3 +144,15 @@ def test_a_drained_machine_trains_to_its_time_uploads_and_is_powered_off(tmp_pat
         here.machine.wait_until(lambda: here.machine.is_powered_off, "it is powered off")
         (row,) = here.project.rows("SELECT assimilate_state FROM workunit WHERE name = %s", trained.name)
         assert row["assimilate_state"] == Assimilate.READY
+
+
+def test_a_subtask_that_cannot_be_uploaded_in_time_is_given_back(tmp_path: Path) -> None:
+    with world(tmp_path, GcpMetadata()) as here:
+        trained, _ = here.trained_beside_one_that_waits()
+        for pid in here.client.task_pids():
+            os.kill(pid, signal.SIGSTOP)  # as good as a batch that takes minutes
+        here.metadata.notify()
+        here.reported_after_s()
+        here.client.wait_until(
+            lambda: len(here.tries_of(trained)) == 2, "another machine may have it, before its deadline"
+        )

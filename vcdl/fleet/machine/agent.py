@@ -29,6 +29,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -40,6 +41,8 @@ AWS_METADATA = "http://169.254.169.254"
 GCP_METADATA = "http://metadata.google.internal"
 
 _LISTEN_EVERY_S = 5.0
+_BREATH_S = 0.1
+"""At least, should a service answer at once that was asked to wait."""
 _TOKEN_TTL_S = 21_600
 _STAYING_S, _LEAVING_S = 5.0, 0.5
 """Between two looks at the BOINC client."""
@@ -53,8 +56,8 @@ _AGAIN_S = 3.0
 """Between two demands of the same kind while leaving: to report, to try an upload again."""
 _EMPTY_FOR_S = 5.0
 """A reply of the scheduler that is under way may still bring tasks."""
-_GIVE_UP_S = {"aws": 100.0, "gcp": 20.0}
-"""So long after a notice of 120 or 30 s what still runs will not be uploaded in time."""
+_GIVE_UP_S = {"aws": 100.0, "gcp": 15.0}
+"""So long after a notice of 120 or 30 s what still runs will not be uploaded in time; to abort and report it takes up to 10 s."""
 _LAST_CALL_S = 120.0
 """So long before its time is over a drained machine's subtasks finish now."""
 _MOST_BYTES = 1_000_000
@@ -81,7 +84,10 @@ class Config:
     @classmethod
     def read(cls, path: Path) -> Config:
         """Raises OSError, ValueError and TypeError."""
-        return cls(**json.loads(path.read_text(encoding="utf-8")))
+        config = cls(**json.loads(path.read_text(encoding="utf-8")))
+        if config.cloud not in _GIVE_UP_S:
+            raise ValueError(f"there is no cloud {config.cloud!r}")
+        return config
 
 
 @dataclass(frozen=True)
@@ -104,9 +110,11 @@ class Aws:
     def look(self, wait_s: float) -> Said:
         """Ask in `wait_s`. Raises OSError, HTTPException, ValueError."""
         time.sleep(wait_s)
-        action = self._get("spot/instance-action")
-        notice = "" if action is None else f"{json.loads(action)['action']} at {json.loads(action).get('time', '?')}"
-        return Said(notice, _drain_time(self._get(f"tags/instance/{DRAIN_MARK}")))
+        text = self._get("spot/instance-action")
+        action = {} if text is None else json.loads(text)
+        notice = "" if text is None else f"{action['action']} at {action.get('time', '?')}"
+        # Asked for the mark only when there is no notice: an answer that fails must not hide one.
+        return Said(notice) if notice else Said("", _drain_time(self._get(f"tags/instance/{DRAIN_MARK}")))
 
     def _get(self, path: str) -> str | None:
         for _ in range(2):
@@ -137,13 +145,14 @@ class Gcp:
         preempted, self._etag = self._get(f"preempted{wait}", wait_s + _TIMEOUT_S)
         if preempted not in ("TRUE", "FALSE"):
             raise ValueError(f"instance/preempted says {preempted[:80]!r}")
+        if preempted == "TRUE":
+            return Said("preempted")
         try:
-            mark = self._get(f"attributes/{DRAIN_MARK}", _TIMEOUT_S)[0]
+            return Said("", _drain_time(self._get(f"attributes/{DRAIN_MARK}", _TIMEOUT_S)[0]))
         except urllib.error.HTTPError as error:
             if error.code != 404:
                 raise
-            mark = None
-        return Said("preempted" if preempted == "TRUE" else "", _drain_time(mark))
+            return Said()
 
     def _get(self, path: str, timeout_s: float) -> tuple[str, str]:
         headers = {"Metadata-Flavor": "Google"}
@@ -215,8 +224,13 @@ class Boinc:
         ]
 
     def tell(self, *arguments: str) -> None:
-        """Such as `--project URL update`."""
+        """Such as `--network_available`."""
         self._run(*arguments)
+
+    def update(self, projects: Iterable[str]) -> None:
+        """Have it speak with them now: report, and ask for work."""
+        for url in projects:
+            self._run("--project", url, "update")
 
     def ask_to_finish(self) -> None:
         """Leave the file that running subtasks look for. Raises OSError."""
@@ -298,6 +312,8 @@ class Agent:
         self._inbox: queue.SimpleQueue[Said | None] = queue.SimpleQueue()
         """None: SIGTERM. Its put may be called by a signal's handler, unlike that of others."""
         self._said = Said()
+        self._has_heard = False
+        """Whether the cloud has said anything yet: until then nothing is taken back that an earlier life of the agent did."""
         self._machine_stops = self._asked_for_power_off = self._is_over = False
         self._is_reachable: bool | None = None
         """Whether the project was there when last looked for."""
@@ -321,6 +337,7 @@ class Agent:
                 self._leave() if self._must_go or self._is_drained else self._stay()
                 self._log.good("client")
             except (BoincError, OSError) as error:
+                self._is_attached = False
                 self._log.bad("client", error)
             self._end_when_of_no_use()
             self._hear(_LEAVING_S if self._must_go or self._is_drained else _STAYING_S)
@@ -328,7 +345,8 @@ class Agent:
     # -- the threads
 
     def _listen(self) -> None:
-        said, wait_s = Said(), 0.0
+        said: Said | None = None
+        wait_s = 0.0
         while True:
             try:
                 newest = self._cloud.look(wait_s)
@@ -338,6 +356,7 @@ class Agent:
                 continue
             self._log.good("metadata")
             wait_s = _LISTEN_EVERY_S
+            time.sleep(_BREATH_S)
             if newest != said:
                 said = newest
                 self._inbox.put(said)
@@ -378,14 +397,14 @@ class Agent:
             _log.info("the machine shuts down" if self._machine_stops else "asked to end")
             return
         mark = said.drain_since_s if said.drain_since_s is not None else self._said.drain_since_s  # a mark is for good
-        self._said = Said(said.notice, mark)
-        _log.info("the cloud says: %s", self._said)
+        self._said, self._has_heard = Said(said.notice, mark), True
+        _log.info("notice: %s; drain: %s", said.notice or "none", "no" if mark is None else f"since {mark:.0f}")
 
     def _stay(self) -> None:
         projects = self._boinc.projects()
         self._is_attached = bool(projects)
         self._could_stay_s = time.monotonic()
-        if self._is_held is not False:
+        if self._is_held is not False and self._has_heard:
             self._boinc.let_go_on()
             for url, may_fetch in projects.items():
                 if not may_fetch:
@@ -395,7 +414,7 @@ class Agent:
         if any(task.state == "uploading" for task in tasks) and self._is_due("uploads", _POKE_EVERY_S):
             self._boinc.tell("--network_available")
         if not any(task.is_waiting for task in tasks) and self._is_due("update", _POKE_EVERY_S):
-            self._update(projects)  # or an empty answer would keep the client from asking for minutes, then hours
+            self._boinc.update(projects)  # or an empty answer would keep the client from asking for minutes, then hours
 
     def _leave(self) -> None:
         """Hold what is held already, and see how far it is: safe to be done again at any time."""
@@ -420,7 +439,7 @@ class Agent:
         if any(task.state == "uploading" for task in tasks) and self._is_due("uploads", _AGAIN_S):
             self._boinc.tell("--network_available")
         if any(task.ready == "yes" for task in tasks) and self._is_due("update", _AGAIN_S):
-            self._update(projects)
+            self._boinc.update(projects)
         self._end_when_empty(not tasks)
 
     @property
@@ -466,10 +485,6 @@ class Agent:
             if not self._dry_run:
                 self._asked_for_power_off = True
                 _systemctl("poweroff")
-
-    def _update(self, projects: dict[str, bool]) -> None:
-        for url in projects:
-            self._boinc.tell("--project", url, "update")
 
     def _is_due(self, what: str, every_s: float) -> bool:
         now_s = time.monotonic()
