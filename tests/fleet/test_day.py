@@ -1,6 +1,6 @@
 """A day of fifty instances, a twentieth of them preempted each hour, two pools without capacity: on AWS (moto) and on GCP (our fake)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -55,6 +55,7 @@ class AwsBooks:
     cloud: MotoCloud
     clock: Clock
     preempted_s: dict[str, float] = field(default_factory=dict)
+    _asked: Sequence[str] = ()
 
     def live(self) -> list[str]:
         return sorted(i.id for i in self._all() if i._state.name in ("pending", "running"))
@@ -76,12 +77,30 @@ class AwsBooks:
         words = instance._reason.partition("(")[2].rstrip(")")
         return datetime.strptime(words, "%Y-%m-%d %H:%M:%S %Z").replace(tzinfo=UTC).timestamp()
 
+    def name_requests(self, parsed: dict[str, Any], **_: Any) -> None:
+        """Moto does not say which spot request is behind an instance."""
+        for reservation in parsed.get("Reservations", ()):
+            for item in reservation["Instances"]:
+                item["SpotInstanceRequestId"] = f"sir-of-{item['InstanceId']}"
+
+    def note_asked(self, params: dict[str, Any], **_: Any) -> None:
+        filters = {one["Name"]: one["Values"] for one in params.get("Filters", ())}
+        self._asked = filters.get("spot-instance-request-id", ())
+
     def tell_when(self, parsed: dict[str, Any], **_: Any) -> None:
         """As AWS does: the spot request behind a preempted instance says when it ended."""
-        for request in parsed.get("SpotInstanceRequests", ()):
-            if (ended_s := self.preempted_s.get(request.get("InstanceId", ""))) is not None:
-                moment = datetime.fromtimestamp(ended_s, UTC)
-                request["Status"] = {"Code": "instance-terminated-no-capacity", "UpdateTime": moment}
+        if self._asked:
+            parsed["SpotInstanceRequests"] = [
+                {
+                    "SpotInstanceRequestId": request,
+                    "Status": {
+                        "Code": "instance-terminated-no-capacity",
+                        "UpdateTime": datetime.fromtimestamp(self.preempted_s[request.removeprefix("sir-of-")], UTC),
+                    },
+                }
+                for request in self._asked
+                if request.removeprefix("sir-of-") in self.preempted_s
+            ]
 
     def answer_in_time(self, parsed: dict[str, Any], **_: Any) -> None:
         parsed["ResponseMetadata"]["HTTPHeaders"]["date"] = format_datetime(
@@ -124,14 +143,19 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def aws(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsBooks]:
+def aws(clock: Clock, one_region: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsBooks]:
     with moto_cloud() as cloud:
         books = AwsBooks(cloud, clock)
         monkeypatch.setattr(
             "moto.ec2.models.instances.utcnow", lambda: datetime.fromtimestamp(clock.now_s, UTC).replace(tzinfo=None)
         )
-        cloud.session.events.register("after-call.ec2.DescribeSpotInstanceRequests", books.tell_when)
-        cloud.session.events.register("after-call.ec2.CreateFleet", books.answer_in_time)
+        for event, act in (
+            ("after-call.ec2.DescribeInstances", books.name_requests),
+            ("provide-client-params.ec2.DescribeSpotInstanceRequests", books.note_asked),
+            ("after-call.ec2.DescribeSpotInstanceRequests", books.tell_when),
+            ("after-call.ec2.CreateFleet", books.answer_in_time),
+        ):
+            cloud.session.events.register(event, act)
         cloud.empty |= {("t3.2xlarge", "us-east-1a"), ("c5.2xlarge", "us-east-1b")}
         cloud.withhold_capacity()
         yield books

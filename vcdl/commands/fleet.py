@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vcdl.fleet.state import FleetState
 
 _EXAMPLES = """\b
-Examples, all of the file fleet.yaml in the current folder unless FILE is given:
+Examples:
   vcdl fleet plan --run runs/cifar     what it would cost; launches nothing
   vcdl fleet up                        launch up to the target, once
   vcdl fleet run --daemon              and from now on replace what is lost
@@ -28,12 +28,14 @@ Examples, all of the file fleet.yaml in the current folder unless FILE is given:
   vcdl fleet scale 80                  another target; `scale file`: the file's
   vcdl fleet drain --wait              finish what runs, then end all
   vcdl fleet down                      end all now, and prove that nothing is left
-  vcdl fleet cost"""
+  vcdl fleet cost
+
+All of the file fleet.yaml in the current folder unless FILE is given."""
 
 
 @click.group("fleet", epilog=_EXAMPLES)
 def command() -> None:
-    """Keep preemptible instances on AWS or GCP as clients of a BOINC project."""
+    """Keep preemptible instances as a project's clients."""
 
 
 for _about_money in (plan_command, cost_command, prices_command):
