@@ -8,7 +8,7 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.stub import Stubber
+from botocore.stub import ANY, Stubber
 
 from tests.fleet.aws.stubbed import SETTINGS, OneClient, provider_on
 from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
@@ -89,6 +89,44 @@ def test_a_type_that_refuses_the_whole_launch_is_the_one_to_rest(client: Any) ->
         stub.add_client_error("create_fleet", "InvalidFleetConfig", said)
         (problem,) = launch(client).problems
     assert (problem.pool, problem.kind) == (OTHER, ProblemKind.BAD_REQUEST)
+
+
+def test_an_image_that_its_owner_withdrew_is_looked_for_again(client: Any) -> None:
+    subnet = {"SubnetId": "subnet-1", "AvailabilityZone": "us-east-1a"}
+    offer = {"InstanceType": "t3.2xlarge", "Location": "us-east-1a"}
+    kind = {"InstanceType": "t3.2xlarge", "VCpuInfo": {"DefaultVCpus": 8}, "MemoryInfo": {"SizeInMiB": 32768}}
+    with Stubber(client) as stub:
+        stub.add_response("describe_regions", {"Regions": [{"RegionName": "us-east-1"}]})
+        stub.add_response("describe_subnets", {"Subnets": [subnet]})
+        stub.add_response("describe_instance_type_offerings", {"InstanceTypeOfferings": [offer]})
+        stub.add_response("describe_images", {"Images": [{"ImageId": "ami-old", "Architecture": "x86_64"}]})
+        stub.add_response("describe_instance_types", {"InstanceTypes": [kind]})
+        provider = provider_on(client)
+        pools = list(provider.pools())
+        stub.add_response("describe_instances", {"Reservations": []})
+        stub.add_response("create_launch_template", {})
+        stub.add_client_error("create_fleet", "InvalidAMIID.NotFound", "The image id '[ami-old]' does not exist")
+        (problem,) = provider.launch(pools, 8, "a", "#cloud-config\n").problems
+        stub.add_response("describe_instances", {"Reservations": []})
+        stub.add_response("describe_images", {"Images": [{"ImageId": "ami-new", "Architecture": "x86_64"}]})
+        stub.add_response(
+            "create_launch_template",
+            {},
+            {"LaunchTemplateName": ANY, "TagSpecifications": ANY, "LaunchTemplateData": OfImage("ami-new")},
+        )
+        stub.add_response("create_fleet", {"FleetId": "fleet-1"})
+        assert provider.launch(pools, 8, "b", "#cloud-config\n").problems == ()
+    assert problem.kind is ProblemKind.BAD_REQUEST
+
+
+class OfImage:
+    """Equal to the data of a launch template with this image."""
+
+    def __init__(self, image: str) -> None:
+        self._image = image
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, dict) and other["ImageId"] == self._image
 
 
 def refused(code: str, pool: Pool) -> dict[str, Any]:

@@ -26,6 +26,10 @@ class Catalogue:
         """The image of the region's instances. Raises FleetError."""
         return find_image(self._region, self._settings.image_in(self._region.name))
 
+    def forget_image(self) -> None:
+        """Its owner may have withdrawn it since it was found: look for the newest once more."""
+        self.__dict__.pop("image", None)
+
     @cached_property
     def pools(self) -> Mapping[Pool, InstanceType]:
         """The allowed types in each subnet whose zone offers them. Raises FleetError."""

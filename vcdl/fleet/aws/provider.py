@@ -66,28 +66,29 @@ class AwsProvider(Provider):
         unit = self.settings.capacity.unit
         regions = {pool.region for pool in pools}
         places = [place for place in self._places.of_file if place.region.name in regions]
+        try:
+            before = [instance for place in places for instance in place.instances.of_launch(token)]
+            images = [place.catalogue.image for place in places]
+        except AwsRefusal as refused:
+            return Launched((), (Problem(None, refused.kind, str(refused)),))
+        if before:
+            # Made by this launch, whose caller did not live to see it; what it lacks is for the next one to decide.
+            return Launched(tuple(instance for instance in before if instance.is_live))
+        asked = frozenset(pools)
+        chosen = {pool: kind for pool, kind in self.pools().items() if pool in asked}
         instances: list[Instance] = []
         problems: list[Problem] = []
-        for place in places:
-            try:
-                before = place.instances.of_launch(token)
-            except AwsRefusal as refused:
-                return Launched((), (Problem(None, refused.kind, str(refused)),))
-            if before:
-                # Made by this launch, whose caller did not live to see it; what it lacks is for the next one to decide.
-                return Launched(tuple(instance for instance in before if instance.is_live))
-        for place in places:
+        for place, image in zip(places, images, strict=True):
             missing = units - sum(instance.units(unit) for instance in instances)
             if missing <= 0:
                 break
-            here = {
-                pool: kind for pool, kind in self.pools().items() if pool.region == place.region.name and pool in pools
-            }
-            request = LaunchRequest(here, missing, token, user_data)
-            launched = launch_in(place.region, self.settings, place.catalogue.image, request)
+            here = {pool: kind for pool, kind in chosen.items() if pool.region == place.region.name}
+            launched = launch_in(place.region, self.settings, image, LaunchRequest(here, missing, token, user_data))
             place.instances.made(launched.instances)
             instances += launched.instances
             problems += launched.problems
+            if any(problem.kind is ProblemKind.BAD_REQUEST for problem in launched.problems):
+                place.catalogue.forget_image()
         return Launched(tuple(instances), tuple(problems))
 
     def mark_draining(self, ids: Sequence[str], since_s: float) -> None:
