@@ -65,7 +65,7 @@ class FakeCompute:
         self.machines: dict[str, Json] = {}
         """By ZONE/NAME."""
         self.disks: dict[str, Json] = {}
-        """Those that hang on no machine, by ZONE/NAME."""
+        """Those that a test added, by ZONE/NAME."""
         self.lives: list[Life] = []
         """Of all machines that ever were, in order."""
         self.left: dict[tuple[str, str], int] = {}
@@ -123,15 +123,11 @@ class FakeCompute:
             self._settle()
             return tuple(self.machines)
 
-    def add_disk(self, zone: str, name: str, labels: dict[str, str]) -> None:
-        """A disk that hangs on no machine."""
+    def add_disk(self, zone: str, name: str, labels: dict[str, str], users: tuple[str, ...] = ()) -> None:
+        """A disk of its own. `users`: machines that it hangs on."""
         with self._lock:
-            self.disks[f"{zone}/{name}"] = {
-                "id": self._number(),
-                "name": name,
-                "zone": self._url(zone),
-                "labels": labels,
-            }
+            disk = {"id": self._number(), "name": name, "zone": self._url(zone), "labels": labels, "users": list(users)}
+            self.disks[f"{zone}/{name}"] = disk
 
     # What the routes do. Each begins with what time has done meanwhile.
 

@@ -3,6 +3,9 @@
 import socket
 import subprocess
 import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import google.cloud
@@ -45,6 +48,18 @@ def test_a_cloud_that_is_out_of_reach_is_waited_for(tmp_path: Path, monkeypatch:
         monkeypatch.setenv(ENDPOINT_VARIABLE, f"http://127.0.0.1:{taken.getsockname()[1]}")
     with pytest.raises(FleetUnavailable, match="cannot be reached"):
         GcpProvider(settings_of(tmp_path, text=GCP)).find()
+
+
+def test_a_sign_in_page_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "compute" / "v1" / "projects" / "vcdl-test" / "aggregated" / "instances"
+    page.parent.mkdir(parents=True)
+    page.write_text("<html>Please sign in</html>")
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=tmp_path)) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        monkeypatch.setenv(ENDPOINT_VARIABLE, f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(FleetUnavailable, match="a sign-in page"):
+            GcpProvider(settings_of(tmp_path, text=GCP)).find()
+        server.shutdown()
 
 
 def test_the_library_is_imported_only_when_a_fleet_is_there() -> None:

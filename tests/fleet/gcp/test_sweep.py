@@ -32,6 +32,13 @@ def test_what_is_not_the_fleets_is_left_alone(fleet: GcpProvider, open_fleet: Op
     assert list(gce.compute.disks) == ["us-central1-b/theirs"]
 
 
+def test_a_disk_goes_with_the_machine_that_it_hangs_on(fleet: GcpProvider, gce: FakeGce) -> None:
+    gce.compute.add_disk("us-central1-b", "boot", OURS, users=("zones/us-central1-b/instances/vcdl-1",))
+    assert fleet.leftovers() == ()
+    assert fleet.sweep() == ()
+    assert "delete_disk" not in gce.calls
+
+
 def test_stopped_machines_are_swept_too(fleet: GcpProvider, gce: FakeGce) -> None:
     for instance in launch(fleet).instances:
         gce.compute.stop(instance.id)

@@ -91,6 +91,7 @@ def mapped() -> Iterator[None]:
     import requests
     from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError
     from google.auth.exceptions import GoogleAuthError, TransportError
+    from google.protobuf.json_format import ParseError
 
     try:
         yield
@@ -104,5 +105,8 @@ def mapped() -> Iterator[None]:
         raise refused(ProblemKind.UNAVAILABLE, f"cannot be reached: {error}") from error
     except GoogleAuthError as error:
         raise refused(ProblemKind.NOT_AUTHORISED, f"no credentials: {error}") from error
+    except ParseError as error:
+        words = "something in between (a proxy, a sign-in page) answers in its place"
+        raise refused(ProblemKind.UNAVAILABLE, words) from error
     except GoogleAPIError as error:
         raise refused(ProblemKind.UNAVAILABLE, str(error)) from error
