@@ -126,7 +126,7 @@ def down_command(file: Path, overrides: tuple[str, ...], yes: bool, dry_run: boo
         click.echo(line)
     if dry_run:
         return ExitCode.OK
-    if not yes and sys.stdin.isatty():
+    if not yes and is_terminal():
         click.confirm("end it?", abort=True)
     taken = fleet.keeper.take_down()
     for trouble in taken.trouble:
@@ -135,6 +135,11 @@ def down_command(file: Path, overrides: tuple[str, ...], yes: bool, dry_run: boo
         raise FleetError(f"still there: {', '.join(taken.left)}; `vcdl fleet down {file}` tries again")
     click.echo("nothing is left")
     return ExitCode.OK
+
+
+def is_terminal() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin.isatty()
 
 
 @command.command("status")
