@@ -19,7 +19,7 @@ from vcdl.errors import ExitCode, VcdlError
 
 COMMANDS = (
     "run", "check", "describe", "status", "watch", "stop", "resume", "export", "plot", "submit", "project", "client", "simulate",
-    "experiment", "replay", "assimilator", "bench",
+    "experiment", "replay", "assimilator", "bench", "fleet",
 )  # fmt: skip
 """In the order of a first use; each is a module of vcdl.commands with a `command`."""
 

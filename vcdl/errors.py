@@ -11,6 +11,9 @@
      ├─ JournalError       the journal cannot go on
      ├─ GridError          the grid cannot run subtasks
      │   └─ GridUnavailable    it can once its database is back: wait and try again
+     ├─ FleetError         the cloud, or the fleet's own part, cannot go on
+     │   ├─ FleetUnavailable    the cloud throttles, is at fault or cut off: wait and try again
+     │   └─ FleetNotAuthorised  credentials are missing, expired or lack a right
      ├─ WorkunitError      workunit.json is not one of ours
      └─ WeightsFileError   params.h5 or update.h5 is not what it should be
 
@@ -35,6 +38,8 @@ class ExitCode(IntEnum):
     """The run's folder is busy, missing, read-only or on a full disk."""
     SERVICE = 7
     """The store, the journal or the grid cannot go on."""
+    FLEET = 8
+    """The cloud refuses, or something of a fleet is left over."""
     BUG = 70
     """An exception nobody expected: ours to mend."""
     INTERRUPTED = 130
@@ -99,6 +104,20 @@ class GridError(VcdlError):
 
 class GridUnavailable(GridError):
     """The grid's database is away, starting, full or busy: the same call works once it is back, so wait with backoff."""
+
+
+class FleetError(VcdlError):
+    """The cloud refuses what the fleet needs, or something of it is left over."""
+
+    exit_code = ExitCode.FLEET
+
+
+class FleetUnavailable(FleetError):
+    """The cloud throttles, is at fault or cannot be reached: the same call works later, so wait with backoff."""
+
+
+class FleetNotAuthorised(FleetError):
+    """The cloud's credentials are missing or expired, or lack a right: a user must mend them."""
 
 
 class WorkunitError(VcdlError):

@@ -52,6 +52,25 @@ def one_of_sections(key: str, known: Mapping[str, type[Section]], default: str |
     return PlainValidator(check)
 
 
+def list_of_sections(kind: type[Section]) -> PlainValidator:
+    """A list of at least one section; problems are placed at `(index, key)`."""
+
+    def check(raw: Any) -> tuple[Section, ...]:
+        if not isinstance(raw, list | tuple) or not raw:
+            raise kinds.expected("a list, each entry with its keys: - {key: value, …}", raw)
+        sections, problems = [], []
+        for index, entry in enumerate(raw):
+            try:
+                sections.append(entry if isinstance(entry, kind) else read_section(kind, entry))
+            except ProblemsError as error:
+                problems += [problem._replace(at=(index, *problem.at)) for problem in error.problems]
+        if problems:
+            raise ProblemsError(problems)
+        return tuple(sections)
+
+    return PlainValidator(check)
+
+
 def plain_or_section(plain: PlainValidator, section: type[Section]) -> PlainValidator:
     """A plain value, or a section in its place."""
     check_plain: Callable[[Any], Any] = plain.func  # type: ignore[assignment]

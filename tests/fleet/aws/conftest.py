@@ -1,0 +1,36 @@
+"""AWS for these tests: one moto server for a file; each test has a fleet of its own name, so that none sees another's."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fleet.aws.moto_cloud import MotoCloud, moto_cloud
+from tests.fleet.fleet_files import settings_of
+from vcdl.fleet.aws.provider import AwsProvider, Pace
+
+_NUMBERS = itertools.count(1)
+QUICK = Pace(look_every_s=0.01, at_most_s=20.0)
+
+
+@pytest.fixture(scope="module")
+def cloud() -> Iterator[MotoCloud]:
+    with moto_cloud() as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def provider_of(cloud: MotoCloud, tmp_path: Path) -> Iterator[Callable[..., AwsProvider]]:
+    """A provider of this test's fleet, with changes to its file."""
+    made: list[AwsProvider] = []
+    name = f"fleet-{next(_NUMBERS)}"
+
+    def make(*overrides: str) -> AwsProvider:
+        settings = settings_of(tmp_path, f"name={name}", *overrides)
+        made.append(AwsProvider(settings, cloud.session, QUICK))
+        return made[-1]
+
+    yield make
+    for provider in made:
+        provider.close()

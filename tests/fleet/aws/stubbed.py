@@ -1,0 +1,32 @@
+"""A provider on one client that botocore's Stubber answers for: what moto never says."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from vcdl.fleet.aws.provider import AwsProvider, Pace
+from vcdl.fleet.settings import FleetSettings
+
+SETTINGS = FleetSettings.model_validate(
+    {
+        "name": "stubbed",
+        "cloud": "aws",
+        "project": {"url": "https://boinc.example.org/mine/", "account_key_env": "VCDL_TEST_KEY"},
+        "capacity": {"unit": "vcpu", "target": 40},
+        "instances": {"types": ["t3.2xlarge"]},
+        "places": [{"region": "us-east-1"}],
+    }
+)
+
+
+@dataclass
+class OneClient:
+    """A session that has this client only."""
+
+    made: Any
+
+    def client(self, service: str, **_: Any) -> Any:
+        return self.made
+
+
+def provider_on(client: Any) -> AwsProvider:
+    return AwsProvider(SETTINGS, OneClient(client), Pace(0.0, 5.0))

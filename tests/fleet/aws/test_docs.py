@@ -1,0 +1,92 @@
+"""docs/fleet-aws.md says what is so: its fleet file, its policy, its codes."""
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+import vcdl.fleet.aws
+from tests.fleet.aws.moto_cloud import MotoCloud
+from tests.fleet.fleet_files import fleet_file
+from vcdl.fleet.aws.image import UBUNTU
+from vcdl.fleet.aws.provider import AwsProvider
+from vcdl.fleet.aws.refusal import kind_of
+from vcdl.fleet.provider import ProblemKind
+from vcdl.fleet.settings import load_fleet_settings
+
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "fleet-aws.md").read_text(encoding="utf-8")
+SOURCES = Path(vcdl.fleet.aws.__file__).parent
+ASKED_BY_AWS_ITSELF = {"ec2:RunInstances", "iam:CreateServiceLinkedRole"}
+"""By `create_fleet`, in the caller's name."""
+
+
+def block(kind: str) -> str:
+    found = re.search(rf"```{kind}\n(.*?)```", DOCUMENT, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_the_fleet_file_of_the_documentation_has_pools(cloud: MotoCloud, tmp_path: Path) -> None:
+    settings = load_fleet_settings(fleet_file(tmp_path, block("yaml")))
+    assert {pool.region for pool in AwsProvider(settings, cloud.session).pools()} == {"us-east-1", "us-west-2"}
+
+
+def statements() -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = json.loads(block("json"))["Statement"]
+    return listed
+
+
+def actions(statement: dict[str, Any]) -> list[str]:
+    return [statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"]
+
+
+def calls() -> Iterator[str]:
+    """The actions of all calls that the sources name: each is a literal, as AwsRegion takes it."""
+    words = {
+        node.value
+        for path in SOURCES.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    for service in ("ec2", "pricing"):
+        names = boto3.client(service, region_name="us-east-1").meta.method_to_api_mapping
+        yield from (f"{service}:{names[word]}" for word in words & names.keys())
+
+
+def test_the_policy_allows_each_call_that_is_made_and_no_other() -> None:
+    allowed = {action for statement in statements() for action in actions(statement)}
+    assert allowed == {*calls(), *ASKED_BY_AWS_ITSELF}
+
+
+def test_the_policy_ends_nothing_that_is_not_a_fleets() -> None:
+    for statement in statements():
+        if any(re.match("ec2:(Terminate|Delete|Cancel)", action) for action in actions(statement)):
+            assert statement["Condition"] == {"StringLike": {"aws:ResourceTag/vcdl-fleet": "*"}}
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("no capacity", ProblemKind.NO_CAPACITY),
+        ("quota", ProblemKind.QUOTA),
+        ("throttled", ProblemKind.THROTTLED),
+        ("not authorised", ProblemKind.NOT_AUTHORISED),
+        ("unavailable", ProblemKind.UNAVAILABLE),
+        ("something in the fleet file", ProblemKind.BAD_REQUEST),
+    ],
+)
+def test_the_codes_of_the_table_are_of_that_kind(words: str, kind: ProblemKind) -> None:
+    row = next(line for line in DOCUMENT.splitlines() if f"| {words}" in line)
+    codes = re.findall(r"`([A-Za-z.]+)`", row.split("|")[1])
+    assert codes
+    assert {kind_of(code) for code in codes} == {kind}
+
+
+def test_the_default_image_is_the_one_that_is_named() -> None:
+    assert "Ubuntu 24.04 for x86" in DOCUMENT
+    assert "24.04-amd64" in UBUNTU

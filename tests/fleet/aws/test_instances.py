@@ -1,0 +1,185 @@
+"""Instances as moto shows them: alive, draining, ended by us, ended by AWS, gone without a tag."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+
+from tests.fleet.aws.moto_cloud import MotoCloud
+from tests.fleet.aws.stubbed import provider_on
+from vcdl.fleet.aws.provider import AwsProvider
+from vcdl.fleet.instance import Ending, Instance, State
+
+Providers = Callable[..., AwsProvider]
+NOBODY = "i-0123456789abcdef0"
+
+
+def launched(provider: AwsProvider, units: int = 16) -> list[Instance]:
+    return list(provider.launch(list(provider.pools()), units, f"token-{units}", "#cloud-config\n").instances)
+
+
+def by_id(provider: AwsProvider) -> dict[str, Instance]:
+    return {instance.id: instance for instance in provider.find()}
+
+
+def test_an_instance_is_found_with_its_pool_size_and_the_clouds_time_of_its_launch(provider_of: Providers) -> None:
+    provider = provider_of()
+    (made,) = launched(provider, 8)
+    (found,) = provider_of().find()
+    assert (found.state, found.ended_s, found.ending, found.draining_s) == (State.RUNNING, None, None, None)
+    assert (found.pool, found.vcpus, found.gpus) == (made.pool, 8, 0)
+    assert abs(found.launched_s - made.launched_s) <= 2
+
+
+def test_one_fleet_never_sees_or_ends_what_is_anothers(cloud: MotoCloud, provider_of: Providers) -> None:
+    provider = provider_of()
+    other = AwsProvider(provider.settings.model_copy(update={"name": "neighbour"}), cloud.session)
+    (foreign,) = launched(other, 8)
+    launched(provider)
+    assert foreign.id not in by_id(provider)
+    provider.terminate([foreign.id])
+    provider.mark_draining([foreign.id], 1.0)
+    (untouched,) = other.find()
+    assert (untouched.state, untouched.draining_s) == (State.RUNNING, None)
+
+
+def test_what_runs_in_a_region_that_the_fleet_file_no_longer_names_is_found_and_ended_too(
+    provider_of: Providers,
+) -> None:
+    (old,) = launched(provider_of("places=[{region: us-west-2}]"), 8)
+    provider = provider_of("places=[{region: us-east-1}]")
+    assert by_id(provider)[old.id].pool.region == "us-west-2"
+    provider.terminate([old.id])
+    assert by_id(provider)[old.id].state is State.GONE
+
+
+def test_terminating_is_idempotent_and_what_is_not_found_is_gone(provider_of: Providers) -> None:
+    provider = provider_of()
+    first, second = launched(provider)
+    provider.terminate([first.id, NOBODY])
+    provider.terminate([first.id])
+    found = by_id(provider_of())
+    assert (found[first.id].state, found[first.id].ending) == (State.GONE, Ending.OURS)
+    assert found[second.id].state is State.RUNNING
+    ended_s = found[first.id].ended_s
+    assert ended_s is not None
+    assert abs(ended_s - datetime.now(UTC).timestamp()) < 60
+
+
+def test_one_that_vanished_meanwhile_does_not_keep_the_others_alive(cloud: MotoCloud, provider_of: Providers) -> None:
+    provider = provider_of()
+    first, second = launched(provider)
+    provider.find()
+    cloud.forget(first.id)
+    provider.terminate([first.id, second.id])
+    assert by_id(provider)[second.id].state is State.GONE
+
+
+def test_a_preempted_instance_is_told_from_one_that_we_ended(cloud: MotoCloud, provider_of: Providers) -> None:
+    provider = provider_of()
+    lost, ended = launched(provider)
+    cloud.preempt(lost.id)
+    provider.terminate([ended.id])
+    found = by_id(provider)
+    assert (found[lost.id].state, found[lost.id].ending) == (State.GONE, Ending.PREEMPTED)
+    assert found[ended.id].ending is Ending.OURS
+
+
+def test_an_instance_that_lost_its_tags_after_its_end_is_still_reported(
+    cloud: MotoCloud, provider_of: Providers
+) -> None:
+    provider = provider_of()
+    lost, _ = launched(provider)
+    provider.find()
+    cloud.preempt(lost.id)
+    cloud.untag(lost.id)
+    assert by_id(provider)[lost.id].ending is Ending.PREEMPTED
+
+
+def test_a_drain_mark_is_a_tag_that_the_instance_can_read_and_keeps_its_first_time(
+    cloud: MotoCloud, provider_of: Providers
+) -> None:
+    provider = provider_of()
+    first, second = launched(provider)
+    provider.mark_draining([first.id, NOBODY], 1_000_000.9)
+    provider_of().mark_draining([first.id, second.id], 2_000_000.0)
+    found = by_id(provider)
+    assert (found[first.id].draining_s, found[second.id].draining_s) == (1_000_000.0, 2_000_000.0)
+    answer = cloud.client().describe_tags(Filters=[{"Name": "resource-id", "Values": [first.id]}])
+    assert ("vcdl-drain", "1000000") in [(tag["Key"], tag["Value"]) for tag in answer["Tags"]]
+
+
+def test_a_drain_mark_of_another_hand_counts_as_old(cloud: MotoCloud, provider_of: Providers) -> None:
+    provider = provider_of()
+    (made,) = launched(provider, 8)
+    cloud.client().create_tags(Resources=[made.id], Tags=[{"Key": "vcdl-drain", "Value": "please"}])
+    assert by_id(provider)[made.id].draining_s == 0.0
+
+
+LAUNCHED = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
+ENDED = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+
+
+def item(state: str, code: str, reason: str = "") -> dict[str, Any]:
+    return {
+        "InstanceId": NOBODY,
+        "InstanceType": "t3.2xlarge",
+        "LaunchTime": LAUNCHED,
+        "SpotInstanceRequestId": "sir-1",
+        "Placement": {"AvailabilityZone": "us-east-1a"},
+        "State": {"Name": state},
+        "StateReason": {"Code": code},
+        "StateTransitionReason": reason,
+    }
+
+
+TYPES = {
+    "InstanceTypes": [
+        {"InstanceType": "t3.2xlarge", "VCpuInfo": {"DefaultVCpus": 8}, "MemoryInfo": {"SizeInMiB": 32768}}
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "reason", "expected"),
+    [
+        ("terminated", "Server.SpotInstanceTermination", "", (State.GONE, Ending.PREEMPTED)),
+        ("shutting-down", "Server.SpotInstanceTermination", "", (State.STOPPING, Ending.PREEMPTED)),
+        (
+            "terminated",
+            "Client.InstanceInitiatedShutdown",
+            "User initiated (2026-11-21 09:30:00 GMT)",
+            (State.GONE, Ending.OURS),
+        ),
+        (
+            "terminated",
+            "Client.UserInitiatedShutdown",
+            "User initiated (2026-11-21 09:30:00 GMT)",
+            (State.GONE, Ending.OURS),
+        ),
+        ("terminated", "Server.InternalError", "", (State.GONE, Ending.UNKNOWN)),
+        ("stopped", "", "", (State.STOPPED, Ending.UNKNOWN)),
+    ],
+)
+def test_aws_says_who_ended_an_instance_and_the_spot_request_when(
+    state: str, code: str, reason: str, expected: tuple[State, Ending]
+) -> None:
+    client = boto3.client("ec2", region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x")
+    with Stubber(client) as stub:
+        stub.add_response("describe_regions", {"Regions": [{"RegionName": "us-east-1"}]})
+        stub.add_response("describe_instances", {"Reservations": [{"Instances": [item(state, code, reason)]}]})
+        stub.add_response("describe_instance_types", TYPES)
+        if state == "terminated" and not reason:
+            status = {"Code": "instance-terminated-no-capacity", "UpdateTime": ENDED}
+            request = {"SpotInstanceRequestId": "sir-1", "Status": status}
+            stub.add_response("describe_spot_instance_requests", {"SpotInstanceRequests": [request]})
+        stub.add_response("describe_instances", {"Reservations": [{"Instances": [item(state, code, reason)]}]})
+        provider = provider_on(client)
+        (found,) = provider.find()
+        (again,) = provider.find()
+    assert (found.state, found.ending) == expected
+    assert found.ended_s == (ENDED.timestamp() if state == "terminated" else None)
+    assert again == found, "what is known of an end is not asked for again"

@@ -1,0 +1,149 @@
+"""Launches against moto, through real boto3: what is asked of AWS, and what comes of it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+import pytest
+
+from tests.fleet.aws.moto_cloud import MotoCloud
+from vcdl.errors import FleetError
+from vcdl.fleet.aws.provider import AwsProvider
+from vcdl.fleet.instance import Pool, State
+from vcdl.fleet.provider import Launched, ProblemKind
+
+USER_DATA = "#cloud-config\nhostname: trainer\n"
+Providers = Callable[..., AwsProvider]
+
+
+def launch(provider: AwsProvider, units: int, token: str = "token-1") -> Launched:
+    return provider.launch(list(provider.pools()), units, token, USER_DATA)
+
+
+def described(cloud: MotoCloud, launched: Launched) -> list[dict[str, Any]]:
+    ids = [instance.id for instance in launched.instances]
+    answer = cloud.client().describe_instances(InstanceIds=ids)
+    return [item for reservation in answer["Reservations"] for item in reservation["Instances"]]
+
+
+def test_forty_vcpus_of_eight_each_are_five_spot_instances_with_the_fleets_tags_and_user_data(
+    cloud: MotoCloud, provider_of: Providers
+) -> None:
+    provider = provider_of("tags={team: vision}")
+    launched = launch(provider, 40)
+    assert launched.problems == ()
+    assert [(i.vcpus, i.pool.type, i.state) for i in launched.instances] == [(8, "t3.2xlarge", State.PENDING)] * 5
+    for item in described(cloud, launched):
+        assert item["InstanceLifecycle"] == "spot"
+        tags = {tag["Key"]: tag["Value"] for tag in item["Tags"]}
+        assert tags == {"vcdl-fleet": provider.settings.name, "vcdl-launch": "token-1", "team": "vision"}
+        assert cloud.user_data(item["InstanceId"]) == USER_DATA
+    assert {i.id for i in provider.find()} == {i.id for i in launched.instances}
+
+
+def template(cloud: MotoCloud, fleet: str) -> list[dict[str, Any]]:
+    client = cloud.client()
+    found = client.describe_launch_templates(Filters=[{"Name": "tag:vcdl-fleet", "Values": [fleet]}])["LaunchTemplates"]
+    return [
+        client.describe_launch_template_versions(LaunchTemplateId=one["LaunchTemplateId"])["LaunchTemplateVersions"][0][
+            "LaunchTemplateData"
+        ]
+        for one in found
+    ]
+
+
+def test_a_template_demands_imdsv2_shows_tags_ends_with_the_machine_and_bids_nothing(
+    cloud: MotoCloud, provider_of: Providers
+) -> None:
+    provider = provider_of("disk_gb=30")
+    launch(provider, 8)
+    (data,) = template(cloud, provider.settings.name)
+    assert data["MetadataOptions"]["HttpTokens"] == "required"
+    assert data["MetadataOptions"]["InstanceMetadataTags"] == "enabled", "the agent reads the drain mark there"
+    assert data["InstanceInitiatedShutdownBehavior"] == "terminate"
+    assert data["BlockDeviceMappings"][0]["Ebs"] == {"VolumeSize": 30, "VolumeType": "gp3", "DeleteOnTermination": True}
+    assert data["ImageId"] == "ami-0123456789abcdef1", "the newest Ubuntu for x86"
+    assert "InstanceMarketOptions" not in data
+    assert "MaxPrice" not in str(data)
+
+
+@pytest.mark.parametrize(("credits", "said"), [("standard", "standard"), ("unlimited", "unlimited")])
+def test_only_t_types_get_cpu_credits_and_those_of_the_fleet_file(
+    cloud: MotoCloud, provider_of: Providers, credits: str, said: str
+) -> None:
+    provider = provider_of("instances.types=[t3.2xlarge, c5.2xlarge]", f"cpu_credits={credits}")
+    launch(provider, 16)
+    assert sorted(str(data.get("CreditSpecification")) for data in template(cloud, provider.settings.name)) == sorted(
+        ["None", str({"CpuCredits": said})]
+    )
+
+
+def test_the_same_content_is_the_same_template_and_other_user_data_another(
+    cloud: MotoCloud, provider_of: Providers
+) -> None:
+    provider = provider_of()
+    for token in ("a", "b"):
+        launch(provider, 8, token)
+    assert len(template(cloud, provider.settings.name)) == 1
+    provider.launch(list(provider.pools()), 8, "c", USER_DATA + "# more\n")
+    assert len(template(cloud, provider.settings.name)) == 2
+
+
+def test_a_token_launches_once_also_from_another_process_and_after_a_crash(provider_of: Providers) -> None:
+    first = launch(provider_of(), 40)
+    again = launch(provider_of(), 40)
+    assert {i.id for i in again.instances} == {i.id for i in first.instances}
+    assert len(provider_of().find()) == 5
+    assert len(launch(provider_of(), 8, "token-2").instances) == 1, "another token is another launch"
+
+
+def test_a_token_whose_instances_are_gone_is_spent(provider_of: Providers) -> None:
+    provider = provider_of()
+    provider.terminate([i.id for i in launch(provider, 16).instances])
+    assert launch(provider_of(), 16) == Launched()
+
+
+def test_a_pool_without_capacity_is_named_and_the_others_are_used(cloud: MotoCloud, provider_of: Providers) -> None:
+    short = MotoCloud(boto3.Session(), empty={("t3.2xlarge", "us-east-1a"), ("t3.2xlarge", "us-east-1b")})
+    short.withhold_capacity()
+    provider = AwsProvider(provider_of().settings, short.session)
+    launched = launch(provider, 16)
+    assert [i.pool.zone for i in launched.instances] == ["us-east-1c"] * 2
+    assert {(p.pool.zone, p.kind) for p in launched.problems if p.pool} == {
+        ("us-east-1a", ProblemKind.NO_CAPACITY),
+        ("us-east-1b", ProblemKind.NO_CAPACITY),
+    }
+
+
+def test_what_a_region_cannot_give_the_next_one_of_the_file_is_asked_for(provider_of: Providers) -> None:
+    places = "places=[{region: us-west-2}, {region: us-east-1}]"
+    short = MotoCloud(boto3.Session())
+    short.withhold_capacity()
+    provider = AwsProvider(provider_of(places).settings, short.session)
+    short.empty = {(pool.type, pool.zone) for pool in provider.pools() if pool.region == "us-west-2"}
+    launched = launch(provider, 16)
+    assert [i.pool.region for i in launched.instances] == ["us-east-1"] * 2
+    assert {p.pool.region for p in launched.problems if p.pool} == {"us-west-2"}
+
+
+def test_a_gpu_fleet_counts_gpus(provider_of: Providers) -> None:
+    provider = provider_of("capacity={unit: gpu, target: 2}", "instances.types=[g4dn.xlarge, t3.2xlarge]")
+    launched = launch(provider, 2)
+    assert [(i.pool.type, i.gpus) for i in launched.instances] == [("g4dn.xlarge", 1)] * 2
+
+
+def test_of_more_pools_than_a_fleet_may_name_each_token_tries_others_and_the_same_token_the_same() -> None:
+    from vcdl.fleet.aws.launch import LaunchRequest, chosen_pools
+    from vcdl.fleet.instance import InstanceType
+
+    pools = {Pool("aws", f"m{n}.large", "r", "ra", "s"): InstanceType(f"m{n}.large", 2, 8.0) for n in range(400)}
+    one, same, other = (chosen_pools(LaunchRequest(pools, 8, token, ""), "vcpu") for token in ("a", "a", "b"))
+    assert len(one) == 300
+    assert one == same
+    assert one != other
+
+
+def test_user_data_that_aws_would_refuse_is_refused_before_it_is_sent(provider_of: Providers) -> None:
+    provider = provider_of()
+    with pytest.raises(FleetError, match="16385 bytes, and AWS takes 16384"):
+        provider.launch(list(provider.pools()), 8, "t", "x" * 16385)

@@ -1,0 +1,135 @@
+"""AWS's prices, by real boto3 clients: moto's spot market, and botocore's Stubber for the price list, which moto lacks."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.stub import ANY, Stubber
+
+from tests.fleet.aws.moto_cloud import MotoCloud
+from vcdl.errors import FleetError, FleetNotAuthorised
+from vcdl.fleet.aws.prices import AwsPrices
+from vcdl.fleet.instance import InstanceType
+from vcdl.fleet.prices import PriceTable
+from vcdl.fleet.refresh_prices import Quote, refresh_prices
+
+T3 = InstanceType("t3.2xlarge", 8, 32.0)
+C6 = InstanceType("c6i.2xlarge", 8, 16.0)
+
+
+class Stubbed:
+    """A session whose two clients answer as they are told, and fail the test when asked for something else."""
+
+    def __init__(self) -> None:
+        import boto3
+
+        session = boto3.Session("key", "secret")
+        self.clients = {
+            ("ec2", "eu-west-1"): session.client("ec2", region_name="eu-west-1"),
+            ("pricing", "us-east-1"): session.client("pricing", region_name="us-east-1"),
+        }
+        self.ec2, self.pricing = (Stubber(client) for client in self.clients.values())
+        self.prices = AwsPrices(self)
+
+    def client(self, service: str, region_name: str, config: object) -> Any:
+        """As a session does."""
+        return self.clients[service, region_name]
+
+    def market(self, *prices: tuple[str, str, str, int]) -> None:
+        """Type, zone, price, and the hour from which it holds."""
+        history = [
+            {
+                "InstanceType": type,
+                "AvailabilityZone": zone,
+                "SpotPrice": price,
+                "Timestamp": datetime(2026, 11, 21, hour, tzinfo=UTC),
+                "ProductDescription": "Linux/UNIX",
+            }
+            for type, zone, price, hour in prices
+        ]
+        asked = {"InstanceTypes": ANY, "ProductDescriptions": ["Linux/UNIX"], "StartTime": ANY}
+        self.ec2.add_response("describe_spot_price_history", {"SpotPriceHistory": history}, asked)
+
+    def listed(self, type: str, *products: dict[str, Any]) -> None:
+        wanted = {
+            "operatingSystem": "Linux",
+            "tenancy": "Shared",
+            "preInstalledSw": "NA",
+            "capacitystatus": "Used",
+            "instanceType": type,
+            "regionCode": "eu-west-1",
+        }
+        asked = {
+            "ServiceCode": "AmazonEC2",
+            "Filters": [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()],
+        }
+        self.pricing.add_response("get_products", {"PriceList": [json.dumps(product) for product in products]}, asked)
+
+
+def product(usd: str, unit: str = "Hrs", currency: str = "USD") -> dict[str, Any]:
+    """As the price list has it, without what is not read."""
+    dimension = {"unit": unit, "pricePerUnit": {currency: usd}, "description": "…"}
+    return {"product": {"sku": "X"}, "terms": {"OnDemand": {"X.J": {"priceDimensions": {"X.J.6": dimension}}}}}
+
+
+@pytest.fixture
+def aws() -> Iterator[Stubbed]:
+    stubbed = Stubbed()
+    with stubbed.ec2, stubbed.pricing:
+        yield stubbed
+        stubbed.ec2.assert_no_pending_responses()
+        stubbed.pricing.assert_no_pending_responses()
+
+
+def test_each_zone_has_the_latest_spot_price_and_the_regions_list_price(aws: Stubbed) -> None:
+    aws.market(
+        ("t3.2xlarge", "eu-west-1a", "0.1104", 3),
+        ("t3.2xlarge", "eu-west-1a", "0.1", 1),
+        ("t3.2xlarge", "eu-west-1b", "0.12", 2),
+    )
+    aws.listed("t3.2xlarge", product("0.3648"))
+    assert aws.prices.quotes([T3], "eu-west-1") == [
+        Quote("t3.2xlarge", "eu-west-1a", Decimal("0.3648"), Decimal("0.1104")),
+        Quote("t3.2xlarge", "eu-west-1b", Decimal("0.3648"), Decimal("0.12")),
+    ]
+
+
+def test_products_that_are_sold_in_another_way_are_passed_over(aws: Stubbed) -> None:
+    aws.market(("t3.2xlarge", "eu-west-1a", "0.1104", 3))
+    by_the_month, in_china = product("7", unit="Quantity"), product("9", currency="CNY")
+    aws.listed("t3.2xlarge", product("0.0000000000"), by_the_month, in_china, {"product": {}}, product("0.3648"))
+    assert [quote.on_demand_usd_per_h for quote in aws.prices.quotes([T3], "eu-west-1")] == [Decimal("0.3648")]
+
+
+def test_a_type_without_a_market_or_a_list_price_is_not_quoted(aws: Stubbed) -> None:
+    aws.market(("t3.2xlarge", "eu-west-1a", "0.1104", 3))
+    aws.listed("t3.2xlarge")
+    assert aws.prices.quotes([T3, C6], "eu-west-1") == []
+
+
+def test_a_right_that_is_lacking_is_said_by_its_call(aws: Stubbed) -> None:
+    aws.market(("t3.2xlarge", "eu-west-1a", "0.1104", 3))
+    aws.pricing.add_client_error("get_products", "AccessDeniedException", "not allowed", 400)
+    with pytest.raises(FleetNotAuthorised, match="get_products in us-east-1"):
+        aws.prices.quotes([T3], "eu-west-1")
+
+
+def test_motos_prices_are_too_low_to_be_true_and_are_refused(cloud: MotoCloud, tmp_path: Path, aws: Stubbed) -> None:
+    """The whole way: moto's spot market, a stubbed list, and no table in the end."""
+    aws.listed("t3.2xlarge", product("0.3648"))
+    aws.clients["ec2", "eu-west-1"] = cloud.client("eu-west-1")
+    with pytest.raises(FleetError, match=r"a price of 0\.00001 \$/h is no price"):
+        refresh_prices(aws.prices, [T3], ["eu-west-1"], tmp_path / "prices.csv", date(2026, 11, 21))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_fetched_prices_land_in_the_table(aws: Stubbed, tmp_path: Path) -> None:
+    aws.market(("t3.2xlarge", "eu-west-1a", "0.1104", 3))
+    aws.listed("t3.2xlarge", product("0.3648"))
+    refresh_prices(aws.prices, [T3], ["eu-west-1"], tmp_path / "prices.csv", date(2026, 11, 21))
+    found = PriceTable.current(tmp_path / "prices.csv").price("t3.2xlarge", "eu-west-1", "eu-west-1a")
+    assert (found.spot_usd_per_h, found.source) == (Decimal("0.1104"), "AWS: spot price history and price list")

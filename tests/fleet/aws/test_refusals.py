@@ -1,0 +1,268 @@
+"""What AWS refuses, by exception and within the answer of a launch, told apart; and that botocore repeats what deserves it."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import ANY, Stubber
+
+from tests.fleet.aws.stubbed import SETTINGS, OneClient, provider_on
+from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
+from vcdl.fleet.aws.image import Image
+from vcdl.fleet.aws.launch import LaunchRequest, launch_in
+from vcdl.fleet.aws.provider import AwsProvider
+from vcdl.fleet.aws.refusal import kind_of
+from vcdl.fleet.aws.region import AwsRegion
+from vcdl.fleet.instance import InstanceType, Pool
+from vcdl.fleet.provider import Launched, ProblemKind
+
+POOL = Pool("aws", "t3.2xlarge", "us-east-1", "us-east-1a", "subnet-1")
+OTHER = Pool("aws", "c5.2xlarge", "us-east-1", "us-east-1b", "subnet-2")
+POOLS = {POOL: InstanceType("t3.2xlarge", 8, 32.0), OTHER: InstanceType("c5.2xlarge", 8, 16.0)}
+KINDS = [
+    ("InsufficientInstanceCapacity", 500, ProblemKind.NO_CAPACITY),
+    ("UnfulfillableCapacity", 400, ProblemKind.NO_CAPACITY),
+    ("InsufficientFreeAddressesInSubnet", 400, ProblemKind.NO_CAPACITY),
+    ("Unsupported", 400, ProblemKind.NO_CAPACITY),
+    ("VcpuLimitExceeded", 400, ProblemKind.QUOTA),
+    ("MaxSpotInstanceCountExceeded", 400, ProblemKind.QUOTA),
+    ("InstanceLimitExceeded", 400, ProblemKind.QUOTA),
+    ("VolumeLimitExceeded", 400, ProblemKind.QUOTA),
+    ("RequestLimitExceeded", 503, ProblemKind.THROTTLED),
+    ("Throttling", 400, ProblemKind.THROTTLED),
+    ("UnauthorizedOperation", 403, ProblemKind.NOT_AUTHORISED),
+    ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", 403, ProblemKind.NOT_AUTHORISED),
+    ("ExpiredToken", 400, ProblemKind.NOT_AUTHORISED),
+    ("OptInRequired", 403, ProblemKind.NOT_AUTHORISED),
+    ("InternalError", 500, ProblemKind.UNAVAILABLE),
+    ("NeverHeardOf", 503, ProblemKind.UNAVAILABLE),
+    ("InvalidAMIID.NotFound", 400, ProblemKind.BAD_REQUEST),
+    ("InvalidSubnetID.NotFound", 400, ProblemKind.BAD_REQUEST),
+    ("NeverHeardOf", 400, ProblemKind.BAD_REQUEST),
+]
+
+
+@pytest.fixture
+def client() -> Any:
+    return boto3.client("ec2", region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x")
+
+
+@pytest.mark.parametrize(("code", "status", "kind"), KINDS)
+def test_every_code_has_its_kind(code: str, status: int, kind: ProblemKind) -> None:
+    assert kind_of(code, status) is kind
+
+
+def launch(client: Any) -> Launched:
+    image = Image("ami-1", "x86_64", "/dev/sda1", 8)
+    request = LaunchRequest(POOLS, 16, "token", "#cloud-config\n")
+    return launch_in(AwsRegion(OneClient(client), "us-east-1"), SETTINGS, image, request)
+
+
+def template_made(stub: Stubber) -> None:
+    for _ in ("for T types", "for the others"):
+        stub.add_response("create_launch_template", {"LaunchTemplate": {"LaunchTemplateName": "vcdl-stubbed-1"}})
+
+
+@pytest.mark.parametrize(("code", "status", "kind"), KINDS)
+def test_a_launch_that_is_refused_as_a_whole_is_a_problem_and_no_exception(
+    client: Any, code: str, status: int, kind: ProblemKind
+) -> None:
+    with Stubber(client) as stub:
+        template_made(stub)
+        stub.add_client_error("create_fleet", code, "No,\n really   not", status)
+        launched = launch(client)
+    assert launched.instances == ()
+    assert {problem.kind for problem in launched.problems} == {kind}
+    assert all(f"{code}: No, really not" in problem.message for problem in launched.problems), "on one line"
+    expected = {POOL, OTHER} if kind is ProblemKind.NO_CAPACITY else {None}
+    assert {problem.pool for problem in launched.problems} == expected, "pools that are to rest are named"
+
+
+def test_a_type_that_refuses_the_whole_launch_is_the_one_to_rest(client: Any) -> None:
+    said = "Unsupported instancetypes specified in the batch request[ResourcePoolType(instanceType=c5.2xlarge, os=generic)]"
+    with Stubber(client) as stub:
+        template_made(stub)
+        stub.add_client_error("create_fleet", "InvalidFleetConfig", said)
+        (problem,) = launch(client).problems
+    assert (problem.pool, problem.kind) == (OTHER, ProblemKind.BAD_REQUEST)
+
+
+def test_an_image_that_its_owner_withdrew_is_looked_for_again(client: Any) -> None:
+    subnet = {"SubnetId": "subnet-1", "AvailabilityZone": "us-east-1a"}
+    offer = {"InstanceType": "t3.2xlarge", "Location": "us-east-1a"}
+    kind = {"InstanceType": "t3.2xlarge", "VCpuInfo": {"DefaultVCpus": 8}, "MemoryInfo": {"SizeInMiB": 32768}}
+    with Stubber(client) as stub:
+        stub.add_response("describe_regions", {"Regions": [{"RegionName": "us-east-1"}]})
+        stub.add_response("describe_subnets", {"Subnets": [subnet]})
+        stub.add_response("describe_instance_type_offerings", {"InstanceTypeOfferings": [offer]})
+        stub.add_response("describe_images", {"Images": [{"ImageId": "ami-old", "Architecture": "x86_64"}]})
+        stub.add_response("describe_instance_types", {"InstanceTypes": [kind]})
+        provider = provider_on(client)
+        pools = list(provider.pools())
+        stub.add_response("describe_instances", {"Reservations": []})
+        stub.add_response("create_launch_template", {})
+        stub.add_client_error("create_fleet", "InvalidAMIID.NotFound", "The image id '[ami-old]' does not exist")
+        (problem,) = provider.launch(pools, 8, "a", "#cloud-config\n").problems
+        stub.add_response("describe_instances", {"Reservations": []})
+        stub.add_response("describe_images", {"Images": [{"ImageId": "ami-new", "Architecture": "x86_64"}]})
+        stub.add_response(
+            "create_launch_template",
+            {},
+            {"LaunchTemplateName": ANY, "TagSpecifications": ANY, "LaunchTemplateData": OfImage("ami-new")},
+        )
+        stub.add_response("create_fleet", {"FleetId": "fleet-1"})
+        assert provider.launch(pools, 8, "b", "#cloud-config\n").problems == ()
+    assert problem.kind is ProblemKind.BAD_REQUEST
+
+
+class OfImage:
+    """Equal to the data of a launch template with this image."""
+
+    def __init__(self, image: str) -> None:
+        self._image = image
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, dict) and other["ImageId"] == self._image
+
+
+def refused(code: str, pool: Pool) -> dict[str, Any]:
+    override = {"InstanceType": pool.type, "SubnetId": pool.subnet}
+    return {
+        "LaunchTemplateAndOverrides": {"Overrides": override},
+        "Lifecycle": "spot",
+        "ErrorCode": code,
+        "ErrorMessage": "for a reason",
+    }
+
+
+def test_errors_within_an_answer_are_told_apart_by_pool_beside_the_instances_that_came(client: Any) -> None:
+    errors = [
+        refused("InsufficientInstanceCapacity", POOL),
+        refused("InsufficientInstanceCapacity", POOL),
+        refused("MaxSpotInstanceCountExceeded", OTHER),
+        refused("RequestLimitExceeded", OTHER),
+        refused("UnauthorizedOperation", POOL),
+    ]
+    made = {
+        "LaunchTemplateAndOverrides": {"Overrides": {"InstanceType": OTHER.type, "SubnetId": OTHER.subnet}},
+        "InstanceIds": ["i-1"],
+        "InstanceType": OTHER.type,
+    }
+    with Stubber(client) as stub:
+        template_made(stub)
+        stub.add_response("create_fleet", {"FleetId": "fleet-1", "Errors": errors, "Instances": [made]})
+        launched = launch(client)
+    assert [(instance.id, instance.pool) for instance in launched.instances] == [("i-1", OTHER)]
+    assert [(problem.pool, problem.kind) for problem in launched.problems] == [
+        (POOL, ProblemKind.NO_CAPACITY),
+        (OTHER, ProblemKind.QUOTA),
+        (None, ProblemKind.THROTTLED),
+        (None, ProblemKind.NOT_AUTHORISED),
+    ], "each once"
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "advice"),
+    [
+        ("RequestLimitExceeded", FleetUnavailable, "try again later"),
+        ("InternalError", FleetUnavailable, "try again later"),
+        ("UnauthorizedOperation", FleetNotAuthorised, "docs/fleet-aws.md"),
+        ("ExpiredToken", FleetNotAuthorised, "docs/fleet-aws.md"),
+        ("VcpuLimitExceeded", FleetError, "Service Quotas"),
+        ("InvalidParameterValue", FleetError, "fleet file"),
+    ],
+)
+def test_other_calls_raise_our_errors_with_aws_words_the_region_and_what_to_do(
+    client: Any, code: str, error: type[FleetError], advice: str
+) -> None:
+    with Stubber(client) as stub:
+        stub.add_response("describe_regions", {"Regions": [{"RegionName": "us-east-1"}]})
+        stub.add_client_error("describe_instances", code, "x" * 5000)
+        with pytest.raises(error) as caught:
+            provider_on(client).find()
+    message = str(caught.value)
+    assert f"AWS refused describe_instances in us-east-1: {code}: xxx" in message
+    assert advice in message
+    assert len(message) < 700
+
+
+def test_without_credentials_the_error_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(FleetNotAuthorised, match="NoCredentialsError: Unable to locate credentials"):
+        AwsProvider(SETTINGS).find()
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(FleetNotAuthorised, match="nobody"):
+        AwsProvider(SETTINGS)
+
+
+_REGION = "<regionName>us-east-1</regionName>"
+
+
+@contextmanager
+def an_ec2_that_refuses(first: list[tuple[int, str]]) -> Iterator[tuple[str, list[str]]]:
+    """Answers each of these once, and then with one region and no instances; yields its address and what it answered."""
+    answered: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            status, code = first.pop(0) if first else (200, "")
+            answered.append(code)
+            body = f"<Response><Errors><Error><Code>{code}</Code><Message>wait</Message></Error></Errors></Response>"
+            if not code:
+                body = f"<Response><reservationSet/><regionInfo><item>{_REGION}</item></regionInfo></Response>"
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", answered
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def credentials(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    return monkeypatch
+
+
+def test_what_is_throttled_or_at_fault_is_repeated_and_succeeds(credentials: pytest.MonkeyPatch) -> None:
+    with an_ec2_that_refuses([(503, "RequestLimitExceeded"), (500, "InternalError")]) as (address, answered):
+        credentials.setenv("AWS_ENDPOINT_URL", address)
+        assert AwsProvider(SETTINGS).find() == ()
+    assert answered == ["RequestLimitExceeded", "InternalError", "", ""], "regions, and then instances"
+
+
+def test_what_is_not_allowed_is_not_repeated(credentials: pytest.MonkeyPatch) -> None:
+    with an_ec2_that_refuses([(403, "UnauthorizedOperation")]) as (address, answered):
+        credentials.setenv("AWS_ENDPOINT_URL", address)
+        with pytest.raises(FleetNotAuthorised):
+            AwsProvider(SETTINGS).find()
+    assert answered == ["UnauthorizedOperation"]
+
+
+def test_an_address_where_nobody_answers_is_unavailable(credentials: pytest.MonkeyPatch) -> None:
+    with an_ec2_that_refuses([]) as (address, _):
+        pass
+    credentials.setenv("AWS_ENDPOINT_URL", address)
+    with pytest.raises(FleetUnavailable, match="EndpointConnectionError"):
+        AwsProvider(SETTINGS).find()

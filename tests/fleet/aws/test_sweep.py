@@ -1,0 +1,105 @@
+"""After `down` nothing is left: whatever was made, in whichever region, by whoever died over it."""
+
+import contextlib
+from collections.abc import Callable
+
+import boto3
+
+from tests.fleet.aws.moto_cloud import MotoCloud, few_regions
+from vcdl.fleet.aws.provider import AwsProvider, Pace
+
+Providers = Callable[..., AwsProvider]
+
+
+def launch(provider: AwsProvider, token: str = "t") -> None:
+    provider.launch(list(provider.pools()), 16, token, "#cloud-config\n")
+
+
+def test_a_sweep_ends_and_deletes_all_that_carries_the_tag_and_proves_it(
+    cloud: MotoCloud, provider_of: Providers
+) -> None:
+    provider = provider_of("instances.types=[t3.2xlarge, c5.2xlarge]")
+    launch(provider)
+    tags = [{"Key": "vcdl-fleet", "Value": provider.settings.name}]
+    client = cloud.client()
+    client.create_volume(
+        AvailabilityZone="us-east-1a", Size=8, TagSpecifications=[{"ResourceType": "volume", "Tags": tags}]
+    )
+    subnet = client.describe_subnets()["Subnets"][0]["SubnetId"]
+    client.create_network_interface(
+        SubnetId=subnet, TagSpecifications=[{"ResourceType": "network-interface", "Tags": tags}]
+    )
+    nouns = {line.rsplit(" ", 3)[0] for line in provider.leftovers()}
+    assert nouns == {"instance", "spot request", "launch template", "volume", "network interface"}
+    assert provider.sweep() == ()
+    assert provider.leftovers() == ()
+    assert not any(instance.is_live for instance in provider.find())
+    assert provider.sweep() == (), "twice is as good as once"
+
+
+def test_what_lies_in_a_region_that_the_fleet_file_no_longer_names_is_found_too(provider_of: Providers) -> None:
+    launch(provider_of("places=[{region: us-west-2}]"))
+    later = provider_of("places=[{region: us-east-1}]")
+    assert any(line.endswith(" in us-west-2") for line in later.leftovers())
+    assert later.sweep() == ()
+    assert not any(instance.is_live for instance in provider_of("places=[{region: us-west-2}]").find())
+
+
+def test_another_fleet_is_left_alone(provider_of: Providers, cloud: MotoCloud) -> None:
+    provider = provider_of()
+    neighbour = AwsProvider(provider.settings.model_copy(update={"name": f"{provider.settings.name}-2"}), cloud.session)
+    launch(neighbour)
+    before = neighbour.leftovers()
+    assert provider.sweep() == ()
+    assert neighbour.leftovers() == before != ()
+
+
+def test_a_crash_between_the_template_and_the_fleet_leaves_a_template_that_is_swept(
+    cloud: MotoCloud, provider_of: Providers
+) -> None:
+    class Killed(BaseException):
+        """As kill -9 would."""
+
+    def kill(**_: object) -> None:
+        raise Killed
+
+    session = boto3.Session()
+    session.events.register("before-call.ec2.CreateFleet", kill)
+    provider = AwsProvider(provider_of().settings, session)
+    with contextlib.suppress(Killed):
+        launch(provider)
+    (left,) = provider_of().leftovers()
+    assert left.startswith("launch template lt-")
+    assert provider_of().sweep() == ()
+
+
+def test_an_instance_that_shows_up_late_is_still_caught(cloud: MotoCloud, provider_of: Providers) -> None:
+    """EC2 may hide for seconds what it has made: one empty look proves nothing."""
+    provider = provider_of()
+    provider.pools()
+    late = AwsProvider(
+        provider.settings, session := few_regions(boto3.Session()), Pace(look_every_s=0.01, at_most_s=30.0)
+    )
+    looks = iter([True])
+
+    def launched_after_the_first_look(**_: object) -> None:
+        if next(looks, False):
+            launch(provider)
+
+    # Launch templates are what a look ends with.
+    session.events.register("after-call.ec2.DescribeLaunchTemplates", launched_after_the_first_look)
+    assert late.sweep() == ()
+    assert provider.leftovers() == ()
+
+
+def test_a_sweep_that_cannot_end_something_says_what_is_left_in_the_end(
+    cloud: MotoCloud, provider_of: Providers
+) -> None:
+    provider = provider_of()
+    launch(provider)
+    (first, _) = sorted(instance.id for instance in provider.find())
+    cloud.client().modify_instance_attribute(InstanceId=first, DisableApiTermination={"Value": True})
+    stuck = AwsProvider(provider.settings, cloud.session, Pace(look_every_s=0.01, at_most_s=0.5))
+    assert stuck.sweep() == (f"instance {first} in us-east-1",)
+    cloud.client().modify_instance_attribute(InstanceId=first, DisableApiTermination={"Value": False})
+    assert provider.sweep() == ()

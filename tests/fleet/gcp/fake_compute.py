@@ -1,0 +1,321 @@
+"""Compute Engine's state, as far as the fleet sees it: machines, disks and operations, with shortages and preemptions on demand."""
+
+import itertools
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from tests.fleet.gcp.fake_places import MACHINE_TYPES, REGIONS, is_offered, known_types
+
+Json = dict[str, Any]
+
+LINK = "https://www.googleapis.com/compute/v1/projects"
+
+
+class Refuse(Exception):
+    """An answer that is an error: HTTP status, the reason that Compute Engine gives, and its words."""
+
+    def __init__(self, status: int, reason: str, words: str) -> None:
+        super().__init__(words)
+        self.status, self.reason, self.words = status, reason, words
+
+
+@dataclass
+class Life:
+    """One machine's, for the sums of a test."""
+
+    id: str
+    """ZONE/NAME."""
+    type: str
+    zone: str
+    launched_s: float
+    ended_s: float | None = None
+    ending: str = ""
+    """delete, or compute.instances.preempted: the type of the operation that ended it."""
+
+
+@dataclass
+class _Operation:
+    json: Json
+    at: str
+    """Its zone or region."""
+    begun_s: float
+    """By the cloud's clock, which does not go on while it takes its time."""
+    due_s: float
+    """time.monotonic() at which it is done."""
+    finish: Callable[["_Operation"], None]
+    """What it then does; may write its error into its JSON."""
+
+
+class FakeCompute:
+    """All calls may come from several threads. `clock` gives the Unix time that is stamped on everything; it may be virtual.
+
+    An operation takes `operation_s` of real time and none of the clock's; what it does is there when it is done. A machine is billed
+    from the clock's time at which its insertion was asked for, to that of its deletion or preemption.
+    """
+
+    def __init__(self, project: str, clock: Callable[[], float] = time.time, operation_s: float = 0.01) -> None:
+        self.project = project
+        self.clock = clock
+        self.operation_s = operation_s
+        self.machines: dict[str, Json] = {}
+        """By ZONE/NAME."""
+        self.disks: dict[str, Json] = {}
+        """Those that a test added, by ZONE/NAME."""
+        self.lives: list[Life] = []
+        """Of all machines that ever were, in order."""
+        self.left: dict[tuple[str, str], int] = {}
+        """By (zone, type): how many more that pool has; a pool that is not named has no end."""
+        self.quota_vcpus: dict[str, int] = {}
+        """By region: vCPUs that may be in use; a region that is not named has no limit."""
+        self.tries_one_pool = False
+        """Whether a bulk insert contents itself with the first pool that it may use."""
+        self.says_why = True
+        """Whether it has an operation for what it could not make."""
+        self.page_size = 500
+        """Resources in one page of a list."""
+        self.unreachable_zones: set[str] = set()
+        """Zones that an aggregated list can say nothing about."""
+        self._lock = threading.RLock()
+        self._operations: dict[str, _Operation] = {}
+        self._requests: dict[str, str] = {}
+        self._numbers = itertools.count(4_000_000_000_000_000_001)
+
+    # What a test does to the cloud.
+
+    def exhaust(self, zone: str, type: str, left: int = 0) -> None:
+        """From now on the pool has so many more, and no others."""
+        with self._lock:
+            self.left[zone, type] = left
+
+    def restock(self, zone: str, type: str) -> None:
+        """The pool has no end again."""
+        with self._lock:
+            self.left.pop((zone, type), None)
+
+    def preempt(self, id: str) -> None:
+        """Compute Engine takes a machine back: instanceTerminationAction DELETE, so that it is gone at once."""
+        with self._lock:
+            self._settle()
+            preemption = self._begin(self._machine(id), "compute.instances.preempted", lambda o: self._remove(id, o))
+            preemption.due_s = 0.0
+            self._settle()
+
+    def stop(self, id: str) -> None:
+        """The machine powers itself off: it stays, stopped, with its disk."""
+        with self._lock:
+            self._machine(id).update(status="TERMINATED", lastStopTimestamp=_stamp(self.clock()))
+
+    def settle(self) -> None:
+        """All that is under way is done now."""
+        with self._lock:
+            for operation in self._operations.values():
+                operation.due_s = 0.0
+            self._settle()
+
+    def ids(self) -> tuple[str, ...]:
+        """ZONE/NAME of the machines that are there, oldest first."""
+        with self._lock:
+            self._settle()
+            return tuple(self.machines)
+
+    def add_disk(self, zone: str, name: str, labels: dict[str, str], users: tuple[str, ...] = ()) -> None:
+        """A disk of its own. `users`: machines that it hangs on."""
+        with self._lock:
+            disk = {"id": self._number(), "name": name, "zone": self._url(zone), "labels": labels, "users": list(users)}
+            self.disks[f"{zone}/{name}"] = disk
+
+    # What the routes do. Each begins with what time has done meanwhile.
+
+    def bulk_insert(self, region: str, body: Json, request_id: str) -> Json:
+        """Insert machines in the zones and of the types that are allowed, as far as pools and quota go."""
+        with self._lock:
+            self._settle()
+            if request_id in self._requests:
+                return self._operations[self._requests[request_id]].json
+            if not known_types(body):
+                raise Refuse(400, "invalid", "Invalid value for field 'resource.machineTypes'. Unknown machine type.")
+            target = {"name": region, "zone": region, "id": "0"}
+            operation = self._begin(target, "bulkInsert", lambda operation: self._insert(region, body, operation))
+            operation.json["operationGroupId"] = f"group-{self._number()}"
+            if request_id:
+                self._requests[request_id] = str(operation.json["name"])
+            return operation.json
+
+    def delete(self, id: str) -> Json:
+        """Begin to delete a machine."""
+        with self._lock:
+            self._settle()
+            machine = self._machine(id)
+            machine["status"] = "STOPPING"
+            return self._begin(machine, "delete", lambda operation: self._remove(id, operation)).json
+
+    def delete_disk(self, id: str) -> Json:
+        """Begin to delete a disk."""
+        with self._lock:
+            self._settle()
+            if id not in self.disks:
+                raise Refuse(404, "notFound", f"The resource '{id}' was not found")
+            disk = self.disks.pop(id)
+            return self._begin(disk, "delete").json
+
+    def get(self, id: str) -> Json:
+        """One machine."""
+        with self._lock:
+            self._settle()
+            return self._machine(id)
+
+    def set_metadata(self, id: str, body: Json) -> Json:
+        """Replace a machine's metadata; refused when the fingerprint is not the present one."""
+        with self._lock:
+            self._settle()
+            machine = self._machine(id)
+            if body.get("fingerprint") != machine["metadata"]["fingerprint"]:
+                raise Refuse(
+                    412, "conditionNotMet", "Supplied fingerprint does not match current metadata fingerprint."
+                )
+            machine["metadata"] = {"items": body.get("items", []), "fingerprint": self._number()}
+            return self._begin(machine, "setMetadata").json
+
+    def operation(self, name: str) -> Json:
+        """One operation, as it is."""
+        with self._lock:
+            self._settle()
+            if name not in self._operations:
+                raise Refuse(404, "notFound", f"The resource 'operations/{name}' was not found")
+            return self._operations[name].json
+
+    def operations(self, place: str, wanted: str) -> list[Json]:
+        """The operations of a zone or region that the filter names."""
+        with self._lock:
+            self._settle()
+            return [o.json for o in self._operations.values() if o.at == place and _passes(o.json, wanted)]
+
+    def in_zone(self, kind: str, zone: str, wanted: str) -> list[Json]:
+        """The machines (`instances`) or `disks` of a zone that the filter names."""
+        with self._lock:
+            self._settle()
+            all_of = self.machines if kind == "instances" else self.disks
+            return [dict(it) for id, it in all_of.items() if id.startswith(f"{zone}/") and _passes(it, wanted)]
+
+    def _insert(self, region: str, body: Json, operation: _Operation) -> None:
+        """The end of a bulk insert: what could be made is there, what could not is an operation of its own that failed."""
+        denied = body.get("locationPolicy", {}).get("locations", {})
+        zones = [z for z in REGIONS[region] if denied.get(f"zones/{z}", {}).get("preference") != "DENY"]
+        pools = [(zone, type) for type in known_types(body) for zone in zones if is_offered(type, zone)]
+        pools = pools[:1] if self.tries_one_pool else pools
+        count = int(body["count"])
+        least = int(body.get("minCount") or count)
+        granted: list[tuple[str, str]] = []
+        refused: tuple[str, str] | None = None
+        while len(granted) < count and refused is None:
+            pool = next((p for p in pools if self.left.get(p, count + 1) > granted.count(p)), None)
+            if pool is None:
+                refused = "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "does not have enough resources available"
+            elif self._is_over_quota(region, [*granted, pool]):
+                refused = (
+                    "QUOTA_EXCEEDED",
+                    f"Quota 'CPUS' exceeded. Limit: {self.quota_vcpus[region]}.0 in region {region}.",
+                )
+            else:
+                granted.append(pool)
+        if len(granted) < least:
+            words = f"Requested minimum count of {least} VMs could not be created."
+            operation.json["error"] = {"errors": [{"code": "VM_MIN_COUNT_NOT_REACHED", "message": words}]}
+            operation.json["httpErrorStatusCode"] = 503
+            granted = []
+        for number, pool in enumerate(granted):
+            name = f"{body['namePattern'].rstrip('#')}{number + 1:04d}"
+            self._make(pool, name, body["instanceProperties"], operation.begun_s)
+        if refused is not None and self.says_why:
+            self._report(pools, *refused, str(operation.json["operationGroupId"]))
+
+    def _make(self, pool: tuple[str, str], name: str, properties: Json, now_s: float) -> None:
+        zone, type = pool
+        kind = MACHINE_TYPES[type]
+        own_gpus = [{"acceleratorType": kind.gpu, "acceleratorCount": kind.gpus}] if kind.gpu else []
+        if pool in self.left:
+            self.left[pool] -= 1
+        self.machines[f"{zone}/{name}"] = {
+            **properties,
+            "id": self._number(),
+            "name": name,
+            "zone": self._url(zone),
+            "machineType": f"{self._url(zone)}/machineTypes/{type}",
+            "status": "RUNNING",
+            "creationTimestamp": _stamp(now_s),
+            "guestAccelerators": properties.get("guestAccelerators", own_gpus),
+            "metadata": {**properties.get("metadata", {}), "fingerprint": self._number()},
+        }
+        self.lives.append(Life(f"{zone}/{name}", type, zone, now_s))
+
+    def _report(self, pools: list[tuple[str, str]], code: str, words: str, group: str) -> None:
+        for zone, type in pools:
+            failed = self._begin({"name": "vm", "zone": zone, "id": "0"}, "insert").json
+            told = {"errorInfo": {"reason": "resource_availability", "metadatas": {"vmType": type, "zone": zone}}}
+            failed["operationGroupId"] = group
+            failed["error"] = {"errors": [{"code": code, "message": f"{zone}: {words}", "errorDetails": [told]}]}
+
+    def _is_over_quota(self, region: str, granted: list[tuple[str, str]]) -> bool:
+        in_use = [m["machineType"].rsplit("/", 1)[-1] for id, m in self.machines.items() if id.startswith(f"{region}-")]
+        vcpus = sum(MACHINE_TYPES[type].vcpus for type in (*in_use, *(type for _, type in granted)))
+        return vcpus > self.quota_vcpus.get(region, vcpus)
+
+    def _remove(self, id: str, operation: _Operation) -> None:
+        if self.machines.pop(id, None) is not None:
+            life = next(life for life in reversed(self.lives) if life.id == id)
+            life.ended_s, life.ending = operation.begun_s, operation.json["operationType"]
+
+    def _machine(self, id: str) -> Json:
+        if id not in self.machines:
+            raise Refuse(404, "notFound", f"The resource 'instances/{id}' was not found")
+        return self.machines[id]
+
+    def _begin(self, target: Json, type: str, finish: Callable[[_Operation], None] = lambda _: None) -> _Operation:
+        now_s = self.clock()
+        number = self._number()
+        place = str(target["zone"]).rsplit("/", 1)[-1]
+        json = {
+            "id": number,
+            "name": f"operation-{number}",
+            "operationType": type,
+            "status": "RUNNING",
+            "insertTime": _stamp(now_s),
+            "targetId": target["id"],
+            "targetLink": f"{LINK}/{self.project}/zones/{place}/instances/{target['name']}",
+            ("region" if place in REGIONS else "zone"): f"{LINK}/{self.project}/{place}",
+        }
+        operation = _Operation(json, place, now_s, time.monotonic() + self.operation_s, finish)
+        self._operations[json["name"]] = operation
+        return operation
+
+    def _settle(self) -> None:
+        """Finish the operations whose time has come."""
+        for operation in list(self._operations.values()):
+            if operation.json["status"] != "DONE" and operation.due_s <= time.monotonic():
+                operation.finish(operation)
+                operation.json.update(status="DONE", endTime=operation.json["insertTime"])
+
+    def _number(self) -> str:
+        return str(next(self._numbers))
+
+    def _url(self, zone: str) -> str:
+        return f"{LINK}/{self.project}/zones/{zone}"
+
+
+def _stamp(now_s: float) -> str:
+    return datetime.fromtimestamp(now_s, UTC).isoformat(timespec="microseconds")
+
+
+def _passes(it: Json, wanted: str) -> bool:
+    """Whether a resource satisfies each `(key = "value")` or `(key != "value")` of a filter."""
+    for key, sign, value in re.findall(r'([\w.-]+)\s*(!?=)\s*"?([^\s")]*)', wanted):
+        outer, _, inner = key.partition(".")
+        found = it.get(outer, {}).get(inner) if inner else it.get(outer)
+        if (str(found) == value) != (sign == "="):
+            return False
+    return True

@@ -1,0 +1,70 @@
+"""The way to Compute Engine: the library, the credentials, the network."""
+
+import socket
+import subprocess
+import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import google.cloud
+import pytest
+
+from tests.fleet.fleet_files import settings_of
+from tests.fleet.gcp.conftest import GCP
+from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
+from vcdl.fleet.gcp import GcpProvider
+from vcdl.fleet.gcp.connection import ENDPOINT_VARIABLE, Connection
+
+
+def test_without_the_library_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(google.cloud, "compute_v1", raising=False)
+    monkeypatch.setitem(sys.modules, "google.cloud.compute_v1", None)
+    with pytest.raises(FleetError, match=r"run: pip install 'vcdl\[gcp\]'"):
+        Connection("vcdl-test")
+
+
+def test_without_credentials_it_is_said_where_they_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ENDPOINT_VARIABLE, raising=False)
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    with pytest.raises(FleetNotAuthorised, match="gcloud auth application-default login"):
+        GcpProvider(settings_of(tmp_path, text=GCP))
+
+
+def test_a_credentials_file_that_is_none_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = tmp_path / "key.json"
+    key.write_text("{}")
+    monkeypatch.delenv(ENDPOINT_VARIABLE, raising=False)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(key))
+    with pytest.raises(FleetNotAuthorised, match="no credentials"):
+        GcpProvider(settings_of(tmp_path, text=GCP))
+
+
+def test_a_cloud_that_is_out_of_reach_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setenv(ENDPOINT_VARIABLE, f"http://127.0.0.1:{taken.getsockname()[1]}")
+    with pytest.raises(FleetUnavailable, match="cannot be reached"):
+        GcpProvider(settings_of(tmp_path, text=GCP)).find()
+
+
+def test_a_sign_in_page_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "compute" / "v1" / "projects" / "vcdl-test" / "aggregated" / "instances"
+    page.parent.mkdir(parents=True)
+    page.write_text("<html>Please sign in</html>")
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=tmp_path)) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        monkeypatch.setenv(ENDPOINT_VARIABLE, f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(FleetUnavailable, match="a sign-in page"):
+            GcpProvider(settings_of(tmp_path, text=GCP)).find()
+        server.shutdown()
+
+
+def test_the_library_is_imported_only_when_a_fleet_is_there() -> None:
+    program = (
+        "import sys, vcdl.fleet.gcp; print([m for m in sys.modules if m.startswith(('google', 'grpc', 'requests'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() == "[]"

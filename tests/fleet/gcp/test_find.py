@@ -1,0 +1,179 @@
+"""What a fleet on Compute Engine finds, and how its machines are drained and ended."""
+
+import pytest
+
+from tests.fleet.fake_cloud import Clock
+from tests.fleet.gcp.conftest import OpenFleet
+from tests.fleet.gcp.fake_gce import FakeGce
+from tests.fleet.gcp.test_launch import launch
+from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
+from vcdl.fleet.gcp import GcpProvider
+from vcdl.fleet.instance import Ending, State
+
+
+def test_all_pages_and_all_regions_are_found(open_fleet: OpenFleet) -> None:
+    launch(open_fleet("capacity.max=200", "places=[{region: europe-west4}]"), units=160)
+    launch(open_fleet(), units=80)
+    # Also where the fleet file has no place any more.
+    assert len(open_fleet().find()) == 30
+
+
+def test_machines_of_another_fleet_are_not_found(fleet: GcpProvider, open_fleet: OpenFleet) -> None:
+    launch(open_fleet("name=night"))
+    assert fleet.find() == ()
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ("PROVISIONING", State.PENDING),
+        ("STAGING", State.PENDING),
+        ("RUNNING", State.RUNNING),
+        ("STOPPING", State.STOPPING),
+        ("PENDING_STOP", State.STOPPING),
+        ("REPAIRING", State.STOPPED),
+        ("SUSPENDED", State.STOPPED),
+        ("TERMINATED", State.STOPPED),
+    ],
+)
+def test_the_states_of_a_machine(fleet: GcpProvider, gce: FakeGce, status: str, state: State) -> None:
+    (launched,) = launch(fleet, units=1).instances
+    gce.compute.machines[launched.id]["status"] = status
+    (found,) = fleet.find()
+    assert found.state is state
+
+
+def test_a_preempted_machine_is_gone_and_its_ending_known(fleet: GcpProvider, gce: FakeGce, clock: Clock) -> None:
+    first, *others = launch(fleet).instances
+    clock.sleep(5400.0)
+    gce.compute.preempt(first.id)
+    clock.sleep(30.0)
+    found = {instance.id: instance for instance in fleet.find()}
+    gone = found.pop(first.id)
+    assert (gone.state, gone.ending, gone.ended_s) == (State.GONE, Ending.PREEMPTED, first.launched_s + 5400.0)
+    assert gone.pool == first.pool
+    assert list(found) == [instance.id for instance in others]
+
+
+def test_a_machine_that_we_ended_is_told_from_a_preempted_one(fleet: GcpProvider, gce: FakeGce, clock: Clock) -> None:
+    (launched,) = launch(fleet, units=1).instances
+    clock.sleep(60.0)
+    gce.compute.operation_s = 60.0
+    fleet.terminate([launched.id])
+    (found,) = fleet.find()
+    assert (found.state, found.ending) == (State.STOPPING, Ending.OURS)
+    gce.compute.settle()
+    (found,) = fleet.find()
+    assert (found.state, found.ending, found.ended_s) == (State.GONE, Ending.OURS, launched.launched_s + 60.0)
+
+
+def test_a_machine_that_is_gone_is_shown_for_an_hour(fleet: GcpProvider, gce: FakeGce, clock: Clock) -> None:
+    (launched,) = launch(fleet, units=1).instances
+    gce.compute.preempt(launched.id)
+    assert [instance.state for instance in fleet.find()] == [State.GONE]
+    clock.sleep(3599.0)
+    assert [instance.state for instance in fleet.find()] == [State.GONE]
+    clock.sleep(1.0)
+    assert fleet.find() == ()
+
+
+def test_after_a_restart_a_machine_that_is_gone_is_not_shown(
+    fleet: GcpProvider, open_fleet: OpenFleet, gce: FakeGce
+) -> None:
+    (launched,) = launch(fleet, units=1).instances
+    gce.compute.preempt(launched.id)
+    assert open_fleet().find() == ()
+
+
+def test_a_machine_that_switched_itself_off_is_stopped(fleet: GcpProvider, gce: FakeGce, clock: Clock) -> None:
+    (launched,) = launch(fleet, units=1).instances
+    clock.sleep(600.0)
+    gce.compute.stop(launched.id)
+    (found,) = fleet.find()
+    assert (found.state, found.ending, found.ended_s) == (State.STOPPED, Ending.UNKNOWN, launched.launched_s + 600.0)
+    fleet.terminate([launched.id])
+    gce.compute.settle()
+    assert gce.compute.ids() == ()
+
+
+def test_a_zone_that_cannot_be_asked_is_no_zone_without_machines(fleet: GcpProvider, gce: FakeGce) -> None:
+    launch(fleet)
+    gce.compute.unreachable_zones.add("us-central1-a")
+    with pytest.raises(FleetUnavailable, match="zones/us-central1-a: zone us-central1-a is unreachable; wait"):
+        fleet.find()
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "error"),
+    [
+        (503, "backendError", FleetUnavailable),
+        (429, "rateLimitExceeded", FleetUnavailable),
+        (403, "rateLimitExceeded", FleetUnavailable),
+        (403, "forbidden", FleetNotAuthorised),
+        (400, "invalid", FleetError),
+    ],
+)
+def test_refusals_are_told_apart(
+    fleet: GcpProvider, gce: FakeGce, status: int, reason: str, error: type[FleetError]
+) -> None:
+    gce.fail_next("list_instances", status, reason, "the words of the cloud")
+    with pytest.raises(FleetError, match="the words of the cloud") as caught:
+        fleet.find()
+    assert isinstance(caught.value, error)
+    assert isinstance(caught.value, FleetUnavailable) == (error is FleetUnavailable)
+
+
+def test_credentials_that_have_expired_are_said(fleet: GcpProvider, gce: FakeGce) -> None:
+    gce.fail_next("list_instances", 401, "authError")
+    with pytest.raises(FleetNotAuthorised, match="check which account is used"):
+        fleet.find()
+
+
+def test_the_drain_mark_is_in_the_machines_own_metadata(fleet: GcpProvider, gce: FakeGce) -> None:
+    first, second = launch(fleet, units=16).instances
+    fleet.mark_draining([first.id], 1_000_060.5)
+    assert {i.id: i.draining_s for i in fleet.find()} == {first.id: 1_000_060.0, second.id: None}
+    items = gce.compute.machines[first.id]["metadata"]["items"]
+    assert items == [{"key": "user-data", "value": "#cloud-config\n"}, {"key": "vcdl-drain", "value": "1000060"}]
+
+
+def test_a_machine_that_is_marked_keeps_its_time(fleet: GcpProvider) -> None:
+    (launched,) = launch(fleet, units=1).instances
+    fleet.mark_draining([launched.id], 1_000_060.0)
+    fleet.mark_draining([launched.id], 1_000_090.0)
+    assert [instance.draining_s for instance in fleet.find()] == [1_000_060.0]
+
+
+def test_a_mark_is_written_although_others_write_too(fleet: GcpProvider, gce: FakeGce) -> None:
+    (launched,) = launch(fleet, units=1).instances
+    gce.fail_next("set_metadata", 412, "conditionNotMet", times=2)
+    fleet.mark_draining([launched.id], 1_000_060.0)
+    assert [instance.draining_s for instance in fleet.find()] == [1_000_060.0]
+
+
+def test_a_mark_that_cannot_be_written_is_an_error(fleet: GcpProvider, gce: FakeGce) -> None:
+    (launched,) = launch(fleet, units=1).instances
+    gce.fail_next("set_metadata", 412, "conditionNotMet", times=5)
+    with pytest.raises(FleetUnavailable, match="conditionNotMet"):
+        fleet.mark_draining([launched.id], 1_000_060.0)
+
+
+def test_machines_that_are_gone_are_neither_marked_nor_ended_and_that_is_no_error(
+    fleet: GcpProvider, gce: FakeGce
+) -> None:
+    first, second = launch(fleet, units=16).instances
+    gce.compute.preempt(first.id)
+    fleet.mark_draining([first.id, second.id], 1_000_060.0)
+    fleet.terminate([first.id, second.id])
+    gce.compute.settle()
+    fleet.terminate([first.id, second.id])
+    assert gce.compute.ids() == ()
+
+
+def test_one_machine_that_cannot_be_ended_does_not_keep_the_others(fleet: GcpProvider, gce: FakeGce) -> None:
+    ids = [instance.id for instance in launch(fleet).instances]
+    gce.fail_next("delete_instance", 503, "backendError")
+    with pytest.raises(FleetUnavailable):
+        fleet.terminate(ids)
+    gce.compute.settle()
+    assert len(gce.compute.ids()) == 1

@@ -1,0 +1,240 @@
+"""Launches on Compute Engine: what is asked for, what comes of it, and what is said when it falls short."""
+
+import time
+import uuid
+from typing import Any
+
+import pytest
+
+from tests.fleet.fake_cloud import Clock
+from tests.fleet.gcp.conftest import OpenFleet
+from tests.fleet.gcp.fake_gce import FakeGce
+from vcdl.fleet.gcp import GcpProvider
+from vcdl.fleet.instance import Pool, State
+from vcdl.fleet.provider import Launched, ProblemKind
+
+TOKEN = "6f1c7a52-93b1-4a57-9d0e-2b8a8f5f0c11"
+
+
+def launch(fleet: GcpProvider, units: int = 40, token: str = TOKEN) -> Launched:
+    return fleet.launch(sorted(fleet.pools()), units, token, "#cloud-config\n")
+
+
+def only_machine(gce: FakeGce) -> dict[str, Any]:
+    (id,) = gce.compute.ids()
+    return gce.compute.machines[id]
+
+
+def test_machines_are_launched_and_found(fleet: GcpProvider, clock: Clock) -> None:
+    launched = launch(fleet)
+    assert launched.problems == ()
+    assert sum(instance.vcpus for instance in launched.instances) == 40
+    assert fleet.find() == launched.instances
+    one = launched.instances[0]
+    assert (one.state, one.launched_s, one.gpus, one.ending) == (State.RUNNING, clock.now_s, 0, None)
+    assert one.pool == Pool("gcp", "e2-standard-8", "us-central1", "us-central1-a")
+
+
+def test_a_machine_is_a_spot_machine_that_is_deleted_when_it_is_preempted(fleet: GcpProvider, gce: FakeGce) -> None:
+    launch(fleet, units=1)
+    machine = only_machine(gce)
+    assert machine["scheduling"] == {
+        "provisioningModel": "SPOT",
+        "instanceTerminationAction": "DELETE",
+        "onHostMaintenance": "TERMINATE",
+        "automaticRestart": False,
+    }
+    assert machine["labels"] == {"vcdl-fleet": "night_1", "vcdl-launch": TOKEN, "team": "vision"}
+    assert machine["name"].startswith("vcdl-night-1-")
+    assert {"key": "user-data", "value": "#cloud-config\n"} in machine["metadata"]["items"]
+    assert "serviceAccounts" not in machine
+    assert machine["networkInterfaces"] == [
+        {"network": "global/networks/default", "accessConfigs": [{"name": "External NAT", "type": "ONE_TO_ONE_NAT"}]}
+    ]
+    (disk,) = machine["disks"]
+    assert disk["autoDelete"]
+    assert disk["initializeParams"]["diskType"] == "pd-balanced"
+    assert "ubuntu-2404" in disk["initializeParams"]["sourceImage"]
+
+
+def test_the_image_and_the_disk_are_those_of_the_fleet_file(open_fleet: OpenFleet, gce: FakeGce) -> None:
+    launch(open_fleet("image=projects/mine/global/images/vcdl-1", "disk_gb=50"), units=1)
+    (disk,) = only_machine(gce)["disks"]
+    assert disk["initializeParams"]["sourceImage"] == "projects/mine/global/images/vcdl-1"
+    assert disk["initializeParams"]["diskSizeGb"] == "50"
+
+
+def test_gpus_are_added_to_the_machine(open_fleet: OpenFleet, gce: FakeGce) -> None:
+    fleet = open_fleet("instances.types=[n1-standard-8+2xnvidia-tesla-t4]", "capacity={unit: gpu, target: 2}")
+    launched = launch(fleet, units=2)
+    assert only_machine(gce)["guestAccelerators"] == [{"acceleratorType": "nvidia-tesla-t4", "acceleratorCount": 2}]
+    assert [(one.pool.type, one.gpus) for one in launched.instances] == [("n1-standard-8+2xnvidia-tesla-t4", 2)]
+
+
+def test_the_gpus_that_a_type_comes_with_are_counted(open_fleet: OpenFleet) -> None:
+    fleet = open_fleet("instances.types=[g2-standard-8, e2-standard-8]", "capacity={unit: gpu, target: 3}")
+    launched = launch(fleet, units=3)
+    assert [(one.pool.type, one.gpus) for one in launched.instances] == [("g2-standard-8", 1)] * 3
+
+
+def test_a_series_that_starts_from_hyperdisks_only_gets_one(open_fleet: OpenFleet, gce: FakeGce) -> None:
+    launch(open_fleet("instances.types=[n4-standard-8]"), units=1)
+    assert only_machine(gce)["disks"][0]["initializeParams"]["diskType"] == "hyperdisk-balanced"
+
+
+def test_machines_exceed_what_is_wanted_by_less_than_one(fleet: GcpProvider) -> None:
+    assert len(launch(fleet, units=41).instances) == 6
+
+
+def test_only_the_pools_that_are_given_are_used(fleet: GcpProvider) -> None:
+    pools = [pool for pool in fleet.pools() if pool.zone == "us-central1-b" and pool.type == "n2-standard-8"]
+    launched = fleet.launch(pools, 16, TOKEN, "")
+    assert {instance.pool for instance in launched.instances} == set(pools)
+
+
+def test_types_that_count_alike_are_asked_for_together(open_fleet: OpenFleet, gce: FakeGce) -> None:
+    fleet = open_fleet("instances.types=[e2-standard-8, n2-standard-8, n1-standard-8]")
+    gce.compute.exhaust("us-central1-a", "e2-standard-8", left=1)
+    gce.compute.exhaust("us-central1-b", "e2-standard-8", left=1)
+    gce.compute.exhaust("us-central1-a", "n1-standard-8", left=0)
+    launched = launch(fleet)
+    assert gce.calls.count("bulk_insert") == 1
+    assert len(launched.instances) == 5
+    assert launched.problems == ()
+
+
+def test_an_empty_group_is_made_up_for_by_the_next(open_fleet: OpenFleet, gce: FakeGce) -> None:
+    fleet = open_fleet("instances.types=[e2-standard-8, n2-standard-16]", "places=[{region: us-central1, zones: [us-central1-a]}]")  # fmt: skip
+    gce.compute.exhaust("us-central1-a", "e2-standard-8", left=2)
+    launched = launch(fleet)
+    assert [instance.vcpus for instance in launched.instances] == [8, 8, 16, 16]
+    assert [(problem.pool, problem.kind) for problem in launched.problems] == [
+        (Pool("gcp", "e2-standard-8", "us-central1", "us-central1-a"), ProblemKind.NO_CAPACITY)
+    ]
+    assert "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS: us-central1-a" in launched.problems[0].message
+
+
+def test_regions_make_up_for_one_another(open_fleet: OpenFleet, gce: FakeGce) -> None:
+    fleet = open_fleet("instances.types=[e2-standard-8]", "places=[{region: us-central1, zones: [us-central1-a]}, {region: europe-west4, zones: [europe-west4-c]}]")  # fmt: skip
+    for zone in ("us-central1-a", "europe-west4-c"):
+        gce.compute.exhaust(zone, "e2-standard-8", left=3)
+    assert {instance.pool.zone for instance in launch(fleet).instances} == {"us-central1-a", "europe-west4-c"}
+
+
+def test_without_capacity_anywhere_each_pool_is_named(fleet: GcpProvider, gce: FakeGce) -> None:
+    for pool in fleet.pools():
+        gce.compute.exhaust(pool.zone, pool.type)
+    launched = launch(fleet)
+    assert launched.instances == ()
+    assert {problem.pool for problem in launched.problems} == set(fleet.pools())
+    assert {problem.kind for problem in launched.problems} == {ProblemKind.NO_CAPACITY}
+
+
+def test_pools_that_were_not_tried_are_not_blamed(fleet: GcpProvider, gce: FakeGce) -> None:
+    gce.compute.exhaust("us-central1-a", "e2-standard-8", left=1)
+    gce.compute.tries_one_pool = True
+    launched = launch(fleet)
+    assert len(launched.instances) == 1
+    assert [problem.pool for problem in launched.problems] == [
+        Pool("gcp", "e2-standard-8", "us-central1", "us-central1-a")
+    ]
+
+
+@pytest.mark.parametrize(("left", "words"), [(0, "VM_MIN_COUNT_NOT_REACHED"), (2, "it made 2 of 5 machines")])
+def test_a_shortage_that_is_not_explained_is_one_of_all_pools(
+    fleet: GcpProvider, gce: FakeGce, left: int, words: str
+) -> None:
+    """Else the next pass would ask for the same again, and again."""
+    gce.compute.exhaust("us-central1-a", "e2-standard-8", left)
+    gce.compute.tries_one_pool = True
+    gce.compute.says_why = False
+    launched = launch(fleet)
+    assert len(launched.instances) == left
+    assert {problem.pool for problem in launched.problems} == set(fleet.pools())
+    assert {problem.kind for problem in launched.problems} == {ProblemKind.NO_CAPACITY}
+    assert words in launched.problems[0].message
+
+
+def test_a_quota_is_no_shortage(fleet: GcpProvider, gce: FakeGce) -> None:
+    gce.compute.quota_vcpus["us-central1"] = 20
+    launched = launch(fleet)
+    assert len(launched.instances) == 2
+    assert {problem.kind for problem in launched.problems} == {ProblemKind.QUOTA}
+    assert "Quota 'CPUS' exceeded. Limit: 20.0" in launched.problems[0].message
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "kind", "is_of_pools"),
+    [
+        (503, "ZONE_RESOURCE_POOL_EXHAUSTED", ProblemKind.NO_CAPACITY, True),
+        (403, "quotaExceeded", ProblemKind.QUOTA, True),
+        (400, "invalid", ProblemKind.BAD_REQUEST, True),
+        (404, "notFound", ProblemKind.BAD_REQUEST, True),
+        (403, "rateLimitExceeded", ProblemKind.THROTTLED, False),
+        (429, "", ProblemKind.THROTTLED, False),
+        (403, "forbidden", ProblemKind.NOT_AUTHORISED, False),
+        (503, "backendError", ProblemKind.UNAVAILABLE, False),
+        (500, "internalError", ProblemKind.UNAVAILABLE, False),
+    ],
+)
+def test_refusals_are_told_apart(
+    fleet: GcpProvider, gce: FakeGce, status: int, reason: str, kind: ProblemKind, is_of_pools: bool
+) -> None:
+    gce.fail_next("bulk_insert", status, reason, "the words of the cloud")
+    launched = launch(fleet)
+    assert launched.instances == ()
+    assert {problem.pool for problem in launched.problems} == (set(fleet.pools()) if is_of_pools else {None})
+    assert {problem.kind for problem in launched.problems} == {kind}
+    assert "the words of the cloud" in launched.problems[0].message
+
+
+def test_credentials_that_have_expired_launch_nothing(fleet: GcpProvider, gce: FakeGce) -> None:
+    gce.fail_next("bulk_insert", 401, "authError")
+    launched = launch(fleet)
+    assert (launched.instances, [problem.kind for problem in launched.problems]) == ((), [ProblemKind.NOT_AUTHORISED])
+
+
+def test_when_the_cloud_is_at_fault_the_other_groups_are_not_tried(open_fleet: OpenFleet, gce: FakeGce) -> None:
+    gce.fail_next("bulk_insert", 429, "rateLimitExceeded")
+    launch(open_fleet("instances.types=[e2-standard-8, n2-standard-16]"))
+    assert gce.calls.count("bulk_insert") == 1
+
+
+def test_a_launch_that_is_made_twice_happens_once(fleet: GcpProvider, open_fleet: OpenFleet, gce: FakeGce) -> None:
+    first = launch(fleet)
+    assert launch(open_fleet()).instances == first.instances
+    assert len(gce.compute.ids()) == 5
+
+
+def test_launches_with_other_tokens_are_others(fleet: GcpProvider, gce: FakeGce) -> None:
+    launch(fleet)
+    second = launch(fleet, token=str(uuid.UUID(int=7)))
+    assert len(second.instances) == 5
+    assert len(gce.compute.ids()) == 10
+
+
+def test_an_answer_that_is_lost_launches_nothing_twice(fleet: GcpProvider, gce: FakeGce) -> None:
+    gce.lose_answer("bulk_insert")
+    assert len(launch(fleet).instances) == 5
+    assert len(gce.compute.ids()) == 5
+
+
+def test_a_bulk_insert_that_takes_its_time_is_waited_for(fleet: GcpProvider, gce: FakeGce) -> None:
+    gce.compute.operation_s = 0.8
+    assert len(launch(fleet).instances) == 5
+    assert gce.calls.count("wait") > 1
+
+
+def test_machines_that_are_there_but_cannot_be_listed_yet_are_found_later(fleet: GcpProvider, gce: FakeGce) -> None:
+    gce.fail_next("list_instances", 503, "backendError")
+    launched = launch(fleet)
+    assert [problem.kind for problem in launched.problems] == [ProblemKind.UNAVAILABLE]
+    assert len(fleet.find()) == 5
+
+
+def test_the_operations_end_is_waited_for_at_our_endpoint(fleet: GcpProvider, gce: FakeGce) -> None:
+    """The library's operation.result() would poll compute.googleapis.com for minutes."""
+    began_s = time.monotonic()
+    launch(fleet)
+    assert gce.calls.count("wait") >= 1
+    assert time.monotonic() - began_s < 60

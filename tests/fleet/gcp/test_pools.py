@@ -1,0 +1,63 @@
+"""Which pools a fleet on Compute Engine has."""
+
+import pytest
+
+from tests.fleet.gcp.conftest import OpenFleet
+from tests.fleet.gcp.fake_gce import FakeGce
+from vcdl.errors import FleetError
+from vcdl.fleet.gcp import GcpProvider
+from vcdl.fleet.instance import InstanceType, Pool
+
+
+def test_each_type_is_a_pool_in_each_zone_that_offers_it(open_fleet: OpenFleet) -> None:
+    pools = open_fleet("instances.types=[e2-standard-8, n2d-standard-8]", "places=[{region: us-central1}]").pools()
+    zones = {type: sorted(pool.zone[-1] for pool in pools if pool.type == type) for type in {p.type for p in pools}}
+    assert zones == {"e2-standard-8": ["a", "b", "c", "f"], "n2d-standard-8": ["a", "b"]}
+    assert pools[Pool("gcp", "e2-standard-8", "us-central1", "us-central1-f")] == InstanceType("e2-standard-8", 8, 32.0)
+
+
+def test_only_the_zones_of_the_place_are_used(fleet: GcpProvider) -> None:
+    assert {pool.zone for pool in fleet.pools()} == {"us-central1-a", "us-central1-b"}
+
+
+def test_requirements_choose_among_all_types_of_the_zones(open_fleet: OpenFleet) -> None:
+    wanted = "instances={requirements: {vcpus: {min: 2, max: 8}, memory_gb: {max: 31}}}"
+    # Not e2-micro, whose cores are shared, and not t2a, which is no x86.
+    assert {pool.type for pool in open_fleet(wanted).pools()} == {"e2-standard-4", "n1-standard-8"}
+
+
+def test_requirements_with_gpus_choose_the_types_that_come_with_them(open_fleet: OpenFleet) -> None:
+    pools = open_fleet("instances={requirements: {gpus: {min: 1, max: 1}}}").pools()
+    assert {(type.name, type.gpus) for type in pools.values()} == {("g2-standard-8", 1)}
+    assert {pool.zone for pool in pools} == {"us-central1-a"}
+
+
+def test_gpus_can_be_added_to_a_type_that_comes_with_none(open_fleet: OpenFleet) -> None:
+    pools = open_fleet("instances.types=[n1-standard-8+nvidia-tesla-t4, n1-standard-8+2xnvidia-tesla-v100]").pools()
+    assert {(type.name, type.vcpus, type.gpus) for type in pools.values()} == {
+        ("n1-standard-8+nvidia-tesla-t4", 8, 1),
+        ("n1-standard-8+2xnvidia-tesla-v100", 8, 2),
+    }
+
+
+def test_the_cloud_is_asked_once(fleet: GcpProvider, gce: FakeGce) -> None:
+    fleet.pools()
+    asked = len(gce.calls)
+    fleet.pools()
+    assert len(gce.calls) == asked
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("instances.types=[e2-standard-8, n9-standard-8]", "no place of this fleet offers n9-standard-8; correct or remove it"),
+        ("instances.types=[t3_2xlarge]", "'t3_2xlarge' is no machine type of Compute Engine; expected one such as n2-standard-8"),
+        ("instances={requirements: {vcpus: {min: 999}}}", "no place of this fleet offers a type that meets them; widen them"),
+        ("places=[{region: us-centrall}]", "Compute Engine has no region us-centrall; expected one such as us-central1"),
+        ("places=[{region: us-central1, zones: [us-central1-x]}]", "us-central1 has no zone us-central1-x; it has us-central1-a"),
+    ],
+)  # fmt: skip
+def test_what_compute_engine_does_not_have_is_said(open_fleet: OpenFleet, override: str, words: str) -> None:
+    with pytest.raises(FleetError) as caught:
+        open_fleet(override).pools()
+    assert words in str(caught.value)

@@ -1,0 +1,100 @@
+"""Nothing of a fleet on Compute Engine is left over."""
+
+import pytest
+
+from tests.fleet.gcp.conftest import OpenFleet
+from tests.fleet.gcp.fake_gce import FakeGce
+from tests.fleet.gcp.test_launch import TOKEN, launch
+from vcdl.errors import FleetNotAuthorised, FleetUnavailable
+from vcdl.fleet.gcp import GcpProvider, provider
+
+OURS = {"vcdl-fleet": "night_1"}
+
+
+def test_machines_and_stray_disks_are_left_over_until_they_are_swept(fleet: GcpProvider, gce: FakeGce) -> None:
+    assert fleet.leftovers() == ()
+    (launched,) = launch(fleet, units=1).instances
+    gce.compute.add_disk("us-central1-b", "stray", OURS)
+    name = launched.id.split("/")[1]
+    assert fleet.leftovers() == (f"instance {name} in us-central1-a", "disk stray in us-central1-b")
+    assert fleet.sweep() == ()
+    assert gce.compute.ids() == ()
+    assert gce.compute.disks == {}
+
+
+def test_what_is_not_the_fleets_is_left_alone(fleet: GcpProvider, open_fleet: OpenFleet, gce: FakeGce) -> None:
+    other = open_fleet("name=other")
+    launch(other, units=8)
+    gce.compute.add_disk("us-central1-b", "theirs", {"vcdl-fleet": "other"})
+    launch(fleet, token="0b8a0c1e-6d53-4c0e-bb2d-0e9e2a7c5d77")
+    assert fleet.sweep() == ()
+    assert len(other.find()) == 1
+    assert list(gce.compute.disks) == ["us-central1-b/theirs"]
+
+
+def test_a_disk_goes_with_the_machine_that_it_hangs_on(fleet: GcpProvider, gce: FakeGce) -> None:
+    gce.compute.add_disk("us-central1-b", "boot", OURS, users=("zones/us-central1-b/instances/vcdl-1",))
+    assert fleet.leftovers() == ()
+    assert fleet.sweep() == ()
+    assert "delete_disk" not in gce.calls
+
+
+def test_stopped_machines_are_swept_too(fleet: GcpProvider, gce: FakeGce) -> None:
+    for instance in launch(fleet).instances:
+        gce.compute.stop(instance.id)
+    assert fleet.sweep() == ()
+    assert gce.compute.ids() == ()
+
+
+def test_a_sweep_of_nothing_does_nothing(fleet: GcpProvider, gce: FakeGce) -> None:
+    assert fleet.sweep() == ()
+    assert "delete_instance" not in gce.calls
+
+
+def test_a_sweep_goes_on_through_faults(fleet: GcpProvider, gce: FakeGce) -> None:
+    launch(fleet)
+    gce.fail_next("delete_instance", 503, "backendError", times=3)
+    gce.fail_next("list_disks", 429, "rateLimitExceeded")
+    assert fleet.sweep() == ()
+    assert gce.compute.ids() == ()
+
+
+def test_a_sweep_without_rights_says_so(fleet: GcpProvider, gce: FakeGce) -> None:
+    launch(fleet)
+    gce.fail_next("delete_instance", 403, "forbidden", times=5)
+    with pytest.raises(FleetNotAuthorised):
+        fleet.sweep()
+
+
+def test_what_does_not_go_in_time_is_said(fleet: GcpProvider, gce: FakeGce, monkeypatch: pytest.MonkeyPatch) -> None:
+    (launched,) = launch(fleet, units=1).instances
+    monkeypatch.setattr(provider, "_SWEEP_S", 0.3)
+    gce.compute.operation_s = 600.0
+    assert fleet.sweep() == (f"instance {launched.id.split('/')[1]} in us-central1-a",)
+    assert gce.calls.count("delete_instance") == 1
+
+
+def test_a_cloud_that_stays_away_is_said(fleet: GcpProvider, gce: FakeGce, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provider, "_SWEEP_S", 0.3)
+    gce.fail_next("list_instances", 503, "backendError", times=10_000)
+    with pytest.raises(FleetUnavailable):
+        fleet.sweep()
+
+
+def test_a_sweep_after_a_launch_was_cut_off_leaves_nothing(fleet: GcpProvider, gce: FakeGce) -> None:
+    """As after a crash in the middle of `up`: its bulk insert goes on, and makes machines once the sweep has begun."""
+    gce.compute.operation_s = 0.5
+    gce.lose_answer("bulk_insert")
+    gce.lose_answer("bulk_insert")
+    assert launch(fleet).instances == ()
+    assert gce.compute.ids() == ()
+    assert fleet.sweep() == ()
+    assert len(gce.compute.lives) == 5
+    assert gce.compute.ids() == ()
+
+
+def test_two_sweeps_at_once_do_not_mind_each_other(fleet: GcpProvider, open_fleet: OpenFleet, gce: FakeGce) -> None:
+    ids = [instance.id for instance in launch(fleet, token=TOKEN).instances]
+    open_fleet().terminate(ids[:3])
+    assert fleet.sweep() == ()
+    assert gce.compute.ids() == ()

@@ -1,0 +1,152 @@
+"""What an instance is told at its first boot: cloud-init's own opinion of it, what is in it, and how large it is."""
+
+import base64
+import gzip
+import json
+import subprocess
+import tomllib
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.store_servers import needs
+from vcdl.errors import FleetError
+from vcdl.fleet.machine import MOST_BYTES, user_data
+from vcdl.fleet.settings import FleetSettings, load_fleet_settings
+
+REPOSITORY = Path(__file__).parents[3]
+MACHINE = REPOSITORY / "vcdl" / "fleet" / "machine"
+KEY = "17_0123456789abcdef0123456789abcdef"
+FLEET = """
+name: demo
+cloud: aws
+project: {url: "https://boinc.example.org/mine/", account_key_env: KEY}
+capacity: {target: 40}
+instances: {types: [t3.2xlarge]}
+places: [{region: us-east-1}]
+"""
+
+
+def fleet(folder: Path, *overrides: str) -> FleetSettings:
+    (folder / "fleet.yaml").write_text(FLEET)
+    return load_fleet_settings(folder / "fleet.yaml", overrides)
+
+
+def on_gcp(folder: Path) -> FleetSettings:
+    return fleet(folder, "cloud=gcp", "gcp_project=my-project", "places=[{region: us-central1}]")
+
+
+def written(text: str) -> dict[str, tuple[str, str]]:
+    """By path: permissions and content, as cloud-init writes it."""
+    found = {}
+    for file in yaml.safe_load(text)["write_files"]:
+        content = file["content"]
+        if file.get("encoding") == "gz+b64":
+            content = gzip.decompress(base64.b64decode(content, validate=True)).decode()
+        found[file["path"]] = (file["permissions"], content)
+    return found
+
+
+def options(text: str, name: str) -> dict[str, str | None]:
+    """Of one of the BOINC client's XML files."""
+    root = ET.fromstring(written(text)[f"/etc/vcdl/{name}"][1])
+    return {element.tag: element.text for element in root.iter() if len(element) == 0}
+
+
+@pytest.mark.parametrize("settings", [fleet, on_gcp], ids=["aws", "gcp"])
+def test_cloud_init_finds_no_fault_with_it(settings: Any, tmp_path: Path) -> None:
+    needs("cloud-init")
+    path = tmp_path / "user-data"
+    path.write_text(user_data(settings(tmp_path), KEY))
+    done = subprocess.run(["cloud-init", "schema", "--config-file", str(path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Valid" in done.stdout
+
+
+def test_it_fits_into_what_aws_takes_with_the_longest_url(tmp_path: Path) -> None:
+    longest = "https://" + "x" * 250
+    text = user_data(fleet(tmp_path, f"project.url={longest}"), KEY)
+    assert len(text.encode()) <= MOST_BYTES
+
+
+def test_more_than_aws_takes_is_refused_before_a_launch(tmp_path: Path) -> None:
+    with pytest.raises(FleetError, match="AWS takes 16384") as refused:
+        user_data(fleet(tmp_path), KEY * 500)
+    assert KEY not in str(refused.value)
+
+
+def test_it_is_the_same_text_each_time_as_launch_tokens_need(tmp_path: Path) -> None:
+    assert user_data(fleet(tmp_path), KEY) == user_data(fleet(tmp_path), KEY)
+
+
+def test_the_key_is_in_one_file_that_only_root_can_read(tmp_path: Path) -> None:
+    text = user_data(fleet(tmp_path), KEY)
+    files = written(text)
+    assert [path for path, (_, content) in files.items() if KEY in content] == ["/etc/vcdl/account_key"]
+    assert files["/etc/vcdl/account_key"] == ("0600", f"{KEY}\n")
+    assert text.count(KEY) == 1
+
+
+def test_the_programs_arrive_as_they_are(tmp_path: Path) -> None:
+    files = written(user_data(fleet(tmp_path), KEY))
+    assert files["/usr/local/lib/vcdl/agent.py"][1] == (MACHINE / "agent.py").read_text()
+    assert files["/usr/local/lib/vcdl/setup.sh"] == ("0755", (MACHINE / "setup.sh").read_text())
+    for name in ("vcdl-agent.service", "vcdl-setup.service"):
+        assert files[f"/etc/systemd/system/{name}"][1] == (MACHINE / name).read_text()
+
+
+def test_the_agents_settings_are_those_of_the_fleet_file(tmp_path: Path) -> None:
+    settings = fleet(tmp_path, "shutdown_when_unreachable_s=700", "drain_s=500")
+    agent = json.loads(written(user_data(settings, KEY))["/etc/vcdl/agent.json"][1])
+    assert agent == {
+        "cloud": "aws",
+        "project_url": "https://boinc.example.org/mine/",
+        "unreachable_s": 700,
+        "drain_s": 500,
+    }
+
+
+def test_the_boinc_client_reports_at_once_and_is_not_stopped_by_foreign_load(tmp_path: Path) -> None:
+    text = user_data(fleet(tmp_path), KEY)
+    assert options(text, "cc_config.xml")["report_results_immediately"] == "1"
+    assert options(text, "global_prefs_override.xml")["suspend_cpu_usage"] == "0"
+    assert options(text, "global_prefs_override.xml")["work_buf_min_days"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "gpus"),
+    [
+        ((), False),
+        (("capacity.unit=gpu",), True),
+        (("instances={requirements: {gpus: {min: 1, max: 1}}}",), True),
+        (("instances={requirements: {vcpus: {min: 4}}}",), False),
+    ],
+)
+def test_gpus_are_used_when_the_fleet_has_them(overrides: tuple[str, ...], gpus: bool, tmp_path: Path) -> None:
+    text = user_data(fleet(tmp_path, *overrides), KEY)
+    assert ("no_gpus" not in options(text, "cc_config.xml")) == gpus
+    assert ("tensorflow[and-cuda]" in written(text)["/etc/vcdl/requirements.txt"][1]) == gpus
+
+
+@pytest.mark.parametrize("unit", ["vcpu", "gpu"])
+def test_the_runtime_is_that_of_pyproject(unit: str, tmp_path: Path) -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    known = {*project["dependencies"], *extras["cpu"], *extras["gpu"]}
+    text = user_data(fleet(tmp_path, f"capacity.unit={unit}"), KEY)
+    assert set(written(text)["/etc/vcdl/requirements.txt"][1].split()) <= known
+
+
+def test_systemd_finds_no_fault_with_the_units(tmp_path: Path) -> None:
+    needs("systemd-analyze")
+    for path, (_, content) in written(user_data(fleet(tmp_path), KEY)).items():
+        if path.endswith(".service"):
+            content = content.replace("/usr/local/lib/vcdl/setup.sh", "/bin/true")  # which is not on this machine
+            (tmp_path / Path(path).name).write_text(content)
+    units = [str(path) for path in sorted(tmp_path.glob("*.service"))]
+    done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True)
+    ours = [line for line in done.stderr.splitlines() if "vcdl-" in line]
+    assert (len(units), ours) == (2, [])

@@ -1,0 +1,160 @@
+"""The set-up script with a real BOINC client and a real project; systemctl, apt-get and Python's venv only write down what they were asked."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.boinc.boinc_client import BoincClient
+from tests.boinc.standin import Database, StandinProject, StandinServer
+from tests.fleet.machine.test_cloud_init import fleet, written
+from tests.store_servers import needs, start_mariadb
+from vcdl.fleet.machine import user_data
+
+SETUP = Path(__file__).parents[3] / "vcdl" / "fleet" / "machine" / "setup.sh"
+LOGGED = '#!/bin/sh\necho "$(basename "$0") $*" >>"{log}"\n'
+
+
+@dataclass
+class Bare:
+    """A machine after cloud-init wrote its files: etc/, bin/ first in the PATH, and opt/ for the runtime."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        for name in ("etc", "bin", "data"):
+            (self.folder / name).mkdir(parents=True)
+        self.program("systemctl", f'[ "$1" = show ] && echo "{self.folder / "data"}"; exit 0')
+
+    def program(self, name: str, script: str) -> None:
+        path = self.folder / "bin" / name
+        path.write_text(LOGGED.format(log=self.folder / "asked") + script)
+        path.chmod(0o755)
+
+    def write(self, text: str) -> None:
+        for path, (_, content) in written(text).items():
+            if path.startswith("/etc/vcdl/"):
+                (self.folder / "etc" / Path(path).name).write_text(content)
+
+    def set_up(self) -> subprocess.CompletedProcess[str]:
+        path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
+        places = {"VCDL_ETC": str(self.folder / "etc"), "VCDL_RUNTIME": str(self.folder / "opt")}
+        return subprocess.run(
+            ["sh", str(SETUP)], env={**os.environ, **places, "PATH": path}, capture_output=True, text=True
+        )
+
+    @property
+    def asked(self) -> list[str]:
+        """What was asked of the programs so far."""
+        log = self.folder / "asked"
+        return log.read_text().splitlines() if log.exists() else []
+
+    def image_with_a_runtime(self) -> None:
+        (self.folder / "opt" / "bin").mkdir(parents=True)
+        (self.folder / "opt" / "bin" / "python").symlink_to(sys.executable)
+        self.program("opt-python", "")
+        launcher = self.folder / "opt" / "bin" / "python"
+        launcher.unlink()
+        launcher.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        launcher.chmod(0o755)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[StandinProject]:
+    with start_mariadb(tmp_path) as mariadb:
+        yield StandinProject.make(tmp_path / "project", Database.of(mariadb))
+
+
+def test_the_client_gets_its_settings_and_is_attached_once_however_often_the_machine_boots(
+    project: StandinProject, tmp_path: Path
+) -> None:
+    needs("boinc")
+    bare = Bare(tmp_path / "machine")
+    bare.image_with_a_runtime()
+    bare.write(user_data(fleet(tmp_path, f"project.url={project.url}"), project.account_key))
+    with ExitStack() as stack:
+        server = stack.enter_context(StandinServer(project))
+        client = stack.enter_context(UnattachedClient(tmp_path / "client"))
+        bare.program("systemctl", f'[ "$1" = show ] && echo "{client.folder}"; exit 0')
+        bare.program("boinccmd", f'exec "{shutil.which("boinccmd")}" --unix_domain "$@"')
+        done = bare.set_up()
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert project.account_key not in done.stdout + done.stderr
+        assert "report_results_immediately" in (client.folder / "cc_config.xml").read_text()
+        assert "systemctl restart boinc-client.service" in bare.asked, "it reads its settings anew"
+        client.wait_until(lambda: server.requests, "it asks the project for work")
+        assert project.account_key in server.requests[0]
+
+        again = bare.set_up()
+        assert again.returncode == 0, again.stdout + again.stderr
+        assert "attaching" not in again.stdout
+        assert bare.asked.count("systemctl restart boinc-client.service") == 1, "tasks are not disturbed"
+        assert sum("--project_attach" in line for line in bare.asked) == 1
+
+
+def test_a_registry_that_is_away_fails_the_set_up_and_the_next_try_begins_the_runtime_anew(tmp_path: Path) -> None:
+    needs("boinc")
+    bare = Bare(tmp_path / "machine")
+    bare.write(user_data(fleet(tmp_path), "1_a"))
+    venv_python = f"""
+if [ "$2" = venv ]; then
+    mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; exit 0
+fi
+case "$*" in *"-m pip"*) [ -e "{bare.folder}/registry" ] || exit 1; touch "$(dirname "$0")/trained"; exit 0 ;; esac
+[ -e "$(dirname "$0")/trained" ] || [ "$2" = "import ensurepip" ]
+"""
+    bare.program("python3", venv_python)
+    bare.program("boinccmd", "exit 1")
+    bare.program("sleep", "")
+    first = bare.set_up()
+    assert first.returncode != 0
+    assert not (bare.folder / "opt").exists(), "a runtime has its name when it is whole"
+    (bare.folder / "registry").touch()
+    second = bare.set_up()
+    assert (bare.folder / "opt" / "bin" / "python").exists()
+    assert second.returncode != 0
+    assert "the BOINC client does not answer" in second.stdout
+    installs = [line for line in bare.asked if "-m pip install" in line]
+    assert len(installs) == 2
+    bare.set_up()
+    assert len([line for line in bare.asked if "-m pip install" in line]) == 2, "it is not installed again"
+
+
+def test_what_the_image_lacks_is_installed(tmp_path: Path) -> None:
+    bare = Bare(tmp_path / "machine")
+    bare.image_with_a_runtime()
+    bare.write(user_data(fleet(tmp_path), "1_a"))
+    bare.program("dpkg", "")
+    bare.program("apt-get", 'case "$*" in *install*) exit 100 ;; esac')
+    for name in ("sh", "env", "basename", "cat", "mkdir"):
+        found = shutil.which(name)
+        assert found
+        (bare.folder / "bin" / name).symlink_to(found)
+    done = subprocess.run(
+        [str(bare.folder / "bin" / "sh"), str(SETUP)],
+        env={
+            "VCDL_ETC": str(bare.folder / "etc"),
+            "VCDL_RUNTIME": str(bare.folder / "opt"),
+            "PATH": str(bare.folder / "bin"),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 100, "the mirror is away: systemd tries again"
+    assert any(line.startswith("apt-get") and line.endswith("boinc-client python3-venv") for line in bare.asked)
+
+
+class UnattachedClient(BoincClient):
+    """A client as the package starts it: without a project."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "", "")
+        self._attach = []
+        (folder / "cc_config.xml").write_text("<cc_config></cc_config>")
+        (folder / "global_prefs_override.xml").write_text("<global_preferences></global_preferences>")

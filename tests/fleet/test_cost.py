@@ -1,0 +1,213 @@
+"""A fleet's cost: the paper's fleet to the cent, savings, subtasks and waste, against hand computations."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from vcdl.events import Recorded, UpdateApplied, WorkunitSent
+from vcdl.fleet.cost import Cost, cost_of, dollars
+from vcdl.fleet.instance import Ending, Instance, Pool, State
+from vcdl.fleet.ledger import Ledger
+from vcdl.fleet.prices import Price, PriceTable
+from vcdl.fleet.settings import CpuCredits
+
+START_S = 1_700_000_000.0
+HOUR_S = 3600.0
+PAPER = Pool("aws", "t3.2xlarge", "us-east-1", "us-east-1a")
+TABLE = PriceTable.shipped()
+
+
+def price_of(pool: Pool) -> Price | None:
+    return TABLE.find(pool.type, pool.region, pool.zone)
+
+
+def instances(count: int, pool: Pool = PAPER) -> list[Instance]:
+    return [Instance(f"i-{number}", pool, 8, 0, State.RUNNING, START_S) for number in range(count)]
+
+
+def gone(one: Instance, after_s: float, ending: Ending) -> Instance:
+    return replace(one, state=State.GONE, ended_s=START_S + after_s, ending=ending)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "ledger.jsonl")
+
+
+def observe(ledger: Ledger, after_s: float, found: Sequence[Instance], credits: CpuCredits = "standard") -> None:
+    ledger.observed(found, price_of, START_S + after_s, credits)
+
+
+def sent(name: str, host: str, after_s: float) -> Recorded:
+    return Recorded(0, START_S + after_s, WorkunitSent(name, host, 0))
+
+
+def applied(name: str, after_s: float) -> Recorded:
+    return Recorded(0, START_S + after_s, UpdateApplied(name, 1, 0, 0, 0.05, 10, 1.0, 1.0, 0.5, 100))
+
+
+def workunit(shard: int) -> str:
+    return f"j_e0001_s{shard:03d}_a0_v000000"
+
+
+def test_the_papers_fleet_of_five_for_eight_hours_costs_what_the_paper_says(ledger: Ledger) -> None:
+    fleet = instances(5)
+    for minute in range(0, 8 * 60, 30):
+        observe(ledger, minute * 60.0, fleet)
+    running = cost_of(ledger, START_S + 8 * HOUR_S)
+    assert (running.on_demand_usd_per_h, running.spot_usd_per_h) == (Decimal("1.6640"), Decimal("0.49920"))
+    assert [dollars(running.on_demand_usd_per_h), dollars(running.spot_usd_per_h)] == ["$1.67", "$0.50"]
+    observe(ledger, 8 * HOUR_S, [gone(one, 8 * HOUR_S, Ending.OURS) for one in fleet])
+    cost = cost_of(ledger, START_S + 24 * HOUR_S)
+    assert (cost.on_demand_usd, cost.spot_usd) == (Decimal("13.312"), Decimal("3.9936"))
+    assert cost.saving == Decimal("0.7")
+    assert (cost.vcpu_h, cost.instance_h) == (Decimal(320), Decimal(40))
+    assert (cost.on_demand_usd / 8, cost.spot_usd / 8) == (Decimal("1.664"), Decimal("0.4992"))
+    assert cost.lines()[2] == "so far   $4.00, $13.32 on demand, 70 % saved"
+
+
+def test_unlimited_credits_make_the_papers_fleet_dearer_than_half_price(ledger: Ledger) -> None:
+    observe(ledger, 0, instances(5), "unlimited")
+    cost = cost_of(ledger, START_S + 8 * HOUR_S)
+    assert cost.credits_usd == Decimal("9.6")  # 5 × 8 h × 8 vCPU × 60 % × $0.05
+    assert (cost.spot_usd, cost.on_demand_usd) == (Decimal("13.5936"), Decimal("22.912"))
+    assert cost.spot_usd_per_h == Decimal("1.6992")
+    assert any("surplus CPU credits" in line for line in cost.lines())
+
+
+def test_a_day_with_interruptions_is_counted_as_by_hand(ledger: Ledger) -> None:
+    one, two, three, four = instances(4)
+    observe(ledger, 60, [one, two, three, four])
+    observe(ledger, 7200, [gone(one, 1800, Ending.PREEMPTED), gone(two, 7000, Ending.PREEMPTED), three, four])
+    observe(ledger, 9000, [gone(three, 8500, Ending.OURS)])
+    cost = cost_of(ledger, START_S + 10_000)
+    # One was free, two and three are paid by the second, four was seen last after 7200 s and missed after 9000 s.
+    seconds = 7000 + 8500 + 7200
+    assert cost.spot_usd == _usd("0.09984", seconds)
+    assert cost.on_demand_usd == _usd("0.3328", seconds + 1800)
+    assert cost.uncertain_usd == _usd("0.09984", 1800)
+    assert cost.wasted_usd == _usd("0.09984", 7000)
+    assert cost.wasted_is_at_most
+    assert (cost.instances, cost.live, cost.preempted) == (4, 0, 2)
+    assert cost.spot_usd_per_h == 0
+
+
+def _usd(price_usd_per_h: str, seconds: int) -> Decimal:
+    exact = Fraction(Decimal(price_usd_per_h)) * seconds / 3600
+    return Decimal(exact.numerator) / Decimal(exact.denominator)
+
+
+def test_the_sum_over_many_short_lives_is_exact(ledger: Ledger) -> None:
+    found = [
+        replace(gone(one, 61 + number, Ending.OURS), id=f"i-{number}") for number, one in enumerate(instances(200))
+    ]
+    observe(ledger, 3600, found)
+    assert cost_of(ledger, START_S + 7200).spot_usd == _usd("0.09984", sum(61 + number for number in range(200)))
+
+
+def test_the_cost_of_a_subtask_is_the_cost_over_the_updates_applied_while_the_fleet_was_there(ledger: Ledger) -> None:
+    observe(ledger, 0, instances(5))
+    early, late = applied(workunit(8), -60), applied(workunit(9), 9 * HOUR_S)
+    journals = [
+        [early, *(applied(workunit(shard), 60 * shard) for shard in range(3)), late],
+        [applied(workunit(0), 60)],
+    ]
+    cost = cost_of(ledger, START_S + 8 * HOUR_S, journals)
+    assert cost.subtasks == 4
+    assert cost.per_subtask_usd == Decimal("3.9936") / 4
+    assert cost_of(ledger, START_S + 8 * HOUR_S).per_subtask_usd is None
+
+
+def test_what_preemption_wasted_is_what_was_paid_after_the_last_subtask_that_the_instance_finished(
+    ledger: Ledger,
+) -> None:
+    one, two, three = instances(3)
+    observe(ledger, 60, [one, two, three])
+    ends = [gone(one, 9000, Ending.PREEMPTED), gone(two, 8000, Ending.PREEMPTED), gone(three, 9000, Ending.OURS)]
+    observe(ledger, 9100, ends)
+    journal = [
+        sent(workunit(0), "host-1", 100),
+        applied(workunit(0), 5000),
+        sent(workunit(1), "host-1", 5000),
+        sent(workunit(1), "host-3", 9500),  # again, as the first host was lost
+        applied(workunit(1), 9900),
+    ]
+    hosts = {"host-1": "i-0", "host-2": "i-1", "host-3": "i-2"}
+    cost = cost_of(ledger, START_S + 10_000, [journal], hosts)
+    assert not cost.wasted_is_at_most
+    assert cost.wasted_usd == _usd("0.09984", (9000 - 5000) + 8000)
+    assert cost.lines()[-2] == "wasted   $0.34 by preemption"
+
+
+def test_a_preempted_instance_whose_last_update_came_in_after_its_end_wasted_nothing(ledger: Ledger) -> None:
+    (one,) = instances(1)
+    observe(ledger, 9100, [gone(one, 9000, Ending.PREEMPTED)])
+    journal = [sent(workunit(0), "host-1", 100), applied(workunit(0), 9050)]
+    assert cost_of(ledger, START_S + 10_000, [journal], {"host-1": "i-0"}).wasted_usd == 0
+
+
+def test_an_hour_that_aws_gives_back_is_no_waste(ledger: Ledger) -> None:
+    (one,) = instances(1)
+    observe(ledger, 3000, [gone(one, 2900, Ending.PREEMPTED)])
+    cost = cost_of(ledger, START_S + 10_000)
+    assert cost.spot_usd == cost.wasted_usd == 0
+    assert cost.on_demand_usd == _usd("0.3328", 2900)
+    assert cost.saving == 1
+
+
+def test_what_has_no_price_is_named_and_never_passed_off_as_free(ledger: Ledger) -> None:
+    observe(ledger, 0, instances(1, Pool("aws", "x9.huge", "us-east-1", "us-east-1a")))
+    cost = cost_of(ledger, START_S + HOUR_S)
+    assert cost.unpriced == ("x9.huge in us-east-1a",)
+    assert cost.saving is None
+    assert "missing  no price of x9.huge in us-east-1a: `vcdl fleet prices --refresh`" in cost.lines()
+
+
+def test_a_fleet_that_never_was_has_cost_nothing(ledger: Ledger) -> None:
+    cost = cost_of(ledger, START_S)
+    assert cost.instances == cost.spot_usd == 0
+    assert (cost.saving, cost.oldest_price) == (None, None)
+    assert cost.lines()
+
+
+def test_the_json_of_a_cost_has_plain_values_only(ledger: Ledger) -> None:
+    observe(ledger, 0, instances(5))
+    cost = cost_of(ledger, START_S + 8 * HOUR_S)
+    values = json.loads(json.dumps(cost.as_dict(), allow_nan=False))
+    assert values["spot_usd"] == 3.9936
+    assert values["saving"] == 0.7
+    assert values["per_subtask_usd"] is None
+    assert values["oldest_price"] == "2025-06-01"
+    assert set(values) == {*Cost.__dataclass_fields__, "saving", "per_subtask_usd"}
+
+
+def test_prices_of_another_day_are_counted_from_then_on(ledger: Ledger) -> None:
+    dearer = Price(Decimal("0.3328"), Decimal("0.2"), date(2026, 1, 1), "a test", "us-east-1a")
+    observe(ledger, 0, instances(1))
+    ledger.observed(instances(1), lambda _: dearer, START_S + HOUR_S, "standard")
+    cost = cost_of(ledger, START_S + 2 * HOUR_S)
+    assert cost.spot_usd == Decimal("0.29984")
+    assert cost.oldest_price == "2025-06-01"
+
+
+@pytest.mark.parametrize(
+    ("amount", "shown"),
+    [
+        ("1.664", "$1.67"),
+        ("0.4992", "$0.50"),
+        ("13.31", "$13.31"),
+        ("12345.678", "$12,345.68"),
+        ("0", "$0.00"),
+        ("0.000421", "$0.00043"),
+        ("0.0996", "$0.100"),
+        ("0.1", "$0.10"),
+    ],
+)
+def test_dollars_are_rounded_up(amount: str, shown: str) -> None:
+    assert dollars(Decimal(amount)) == shown

@@ -1,0 +1,179 @@
+"""`vcdl fleet` as a user runs it, against moto through real boto3: the whole life of a fleet, and processes that are killed."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fleet.aws.moto_cloud import MotoCloud, moto_cloud
+from tests.fleet.fleet_files import fleet_file
+from vcdl.cli import exit_code_of
+from vcdl.errors import ExitCode
+from vcdl.fleet.aws.provider import Pace
+
+_TIMEOUT_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def cloud() -> Iterator[MotoCloud]:
+    with moto_cloud() as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def file(tmp_path: Path, cloud: MotoCloud, one_region: None, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("VCDL_TEST_KEY", "abc_123")
+    monkeypatch.setattr("vcdl.fleet.aws.provider.Pace", lambda: Pace(look_every_s=0.01, at_most_s=60.0))
+    path = fleet_file(tmp_path)
+    path.write_text(path.read_text() + "look_every_s: 5\ndrain_s: 0\n")
+    return path
+
+
+def live(cloud: MotoCloud) -> list[str]:
+    """All that runs in the region, whatever its tags."""
+    wanted = [{"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]}]
+    reservations = cloud.client().describe_instances(Filters=wanted)["Reservations"]
+    return [item["InstanceId"] for reservation in reservations for item in reservation["Instances"]]
+
+
+def fleet(*arguments: object) -> int:
+    return int(exit_code_of(["fleet", *map(str, arguments)]))
+
+
+def until(what: Callable[[], bool], log: Path | None = None) -> None:
+    give_up_s = time.monotonic() + _TIMEOUT_S
+    while not what():
+        assert time.monotonic() < give_up_s, log.read_text() if log is not None else ""
+        time.sleep(0.1)
+
+
+def test_the_life_of_a_fleet(cloud: MotoCloud, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def status() -> dict[str, Any]:
+        capsys.readouterr()
+        assert fleet("status", file, "--json") == ExitCode.OK
+        told: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return told
+
+    assert fleet("plan", file, "--subtask-s", "144") == ExitCode.OK
+    assert "5 × t3.2xlarge" in capsys.readouterr().out
+    assert fleet("up", file, "--dry-run") == ExitCode.OK
+    assert "launch 40 vCPUs of preemptible instances: t3.2xlarge in us-east-1a or" in capsys.readouterr().out
+    assert (live(cloud), (file.parent / "fleet").exists()) == ([], False)
+
+    assert fleet("up", file) == ExitCode.OK
+    assert "cifar: 40 of 40 vCPUs in 5 instances, 0.50 $/h" in capsys.readouterr().out
+    assert fleet("up", file) == ExitCode.OK  # again: nothing to do
+    assert "nothing to do" in capsys.readouterr().out
+    assert len(live(cloud)) == 5
+
+    cloud.preempt(live(cloud)[0])
+    assert (status()["have"], status()["wanted"]) == (32, 40)
+    assert fleet("scale", "48", file) == ExitCode.OK
+    assert len(live(cloud)) == 6
+    assert fleet("scale", "81", file) == ExitCode.BAD_JOB
+    assert "from 0 to 80" in capsys.readouterr().err
+    assert fleet("scale", "8", file) == ExitCode.OK
+    told = status()
+    assert (told["have"], sum(i["draining"] for i in told["instances"])) == (8, 5)
+
+    assert fleet("drain", file, "--wait") == ExitCode.OK
+    assert "the fleet is gone, and nothing is left" in capsys.readouterr().out
+    assert live(cloud) == []
+    assert fleet("cost", file, "--json") == ExitCode.OK
+    cost = json.loads(capsys.readouterr().out)
+    assert (cost["instances"], cost["preempted"], cost["live"]) == (7, 1, 0)
+    assert 0 < cost["spot_usd"] < cost["on_demand_usd"]
+    assert fleet("down", file) == ExitCode.OK
+    assert fleet("down", file, "--dry-run") == ExitCode.OK
+    assert "nothing carries the tag vcdl-fleet=cifar" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("moment", ["before the launch", "after the launch"])
+def test_down_after_up_was_killed_in_the_middle_leaves_nothing(
+    cloud: MotoCloud, file: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    from moto.ec2.models.fleets import FleetsBackend
+
+    reached, killed = threading.Event(), threading.Event()
+    create_fleet = FleetsBackend.create_fleet
+
+    def stop_here(*arguments: Any, **named: Any) -> Any:
+        made = create_fleet(*arguments, **named) if moment == "after the launch" else None
+        reached.set()
+        killed.wait(_TIMEOUT_S)
+        # A launch that AWS has received goes on without whoever asked for it.
+        return create_fleet(*arguments, **named) if made is None else made
+
+    monkeypatch.setattr(FleetsBackend, "create_fleet", stop_here)
+    child = subprocess.Popen([sys.executable, "-m", "vcdl", "fleet", "up", str(file)], stdout=subprocess.DEVNULL)
+    assert reached.wait(_TIMEOUT_S)
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    killed.set()
+    until(lambda: len(live(cloud)) == 5)
+    assert fleet("down", file) == ExitCode.OK
+    assert live(cloud) == []
+    assert cloud.client().describe_launch_templates()["LaunchTemplates"] == []
+
+
+def test_up_after_up_was_killed_goes_on_with_what_is_there(
+    cloud: MotoCloud, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class KilledError(BaseException):
+        pass
+
+    def die(*_: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("vcdl.fleet.money.Money.launched", die)  # what comes after the launch
+        with pytest.raises(KilledError):
+            fleet("up", file)
+    before = set(live(cloud))
+    assert len(before) == 5
+    assert fleet("up", file) == ExitCode.OK
+    assert set(live(cloud)) == before
+    assert "cifar: 40 of 40 vCPUs in 5 instances" in capsys.readouterr().out
+    assert fleet("down", file, "--yes") == ExitCode.OK
+    assert live(cloud) == []
+
+
+def test_a_daemon_replaces_what_is_lost_and_ends_once_the_fleet_is_down(
+    cloud: MotoCloud, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fleet("run", file, "--daemon") == ExitCode.OK
+    told = capsys.readouterr().out
+    pid = int(told.split()[1])
+    log = file.parent / "fleet" / "cifar" / "run.log"
+    try:
+        until(lambda: len(live(cloud)) == 5, log)
+        assert fleet("run", file, "--daemon") == ExitCode.FLEET
+        assert f"process {pid} runs the fleet in" in capsys.readouterr().err
+        lost = live(cloud)[0]
+        cloud.preempt(lost)
+        until(lambda: len(live(cloud)) == 5, log)
+        assert lost not in live(cloud)
+        assert fleet("down", file) == ExitCode.OK
+        until(lambda: "the fleet is gone, and nothing is left" in log.read_text(), log)
+        assert live(cloud) == []
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_without_an_account_key_nothing_is_launched(
+    cloud: MotoCloud, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("VCDL_TEST_KEY")
+    assert fleet("up", file) == ExitCode.FLEET
+    assert "the environment variable VCDL_TEST_KEY holds no account key" in capsys.readouterr().err
+    assert live(cloud) == []

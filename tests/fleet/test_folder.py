@@ -1,0 +1,100 @@
+"""A fleet's folder: its state comes back as it was, and its locks keep others out as long as their holder lives."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vcdl.errors import FleetError, RunFolderError
+from vcdl.fleet import folder as module
+from vcdl.fleet.folder import FleetFolder
+from vcdl.fleet.instance import Instance, Pool, State
+from vcdl.fleet.state import FleetState, Fresh, Goal
+
+POOLS = st.builds(Pool, st.sampled_from(["aws", "gcp"]), st.text(max_size=9), st.text(max_size=9), st.text(max_size=9))
+TIMES = st.floats(0, 1e10)
+INSTANCES = st.builds(
+    Instance, st.text(), POOLS, st.integers(0, 99), st.integers(0, 9), st.sampled_from([State.PENDING]), TIMES
+)
+STATES = st.builds(
+    FleetState,
+    st.sampled_from(Goal),
+    st.none() | st.integers(0, 99),
+    st.none() | st.integers(0, 99),
+    st.booleans(),
+    TIMES,
+    st.dictionaries(POOLS, TIMES, max_size=3),
+    st.lists(st.builds(Fresh, INSTANCES, TIMES), max_size=3).map(tuple),
+    TIMES,
+    st.text(),
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> FleetFolder:
+    made = FleetFolder.beside(tmp_path / "fleet.yaml", "cifar")
+    made.create()
+    return made
+
+
+@given(STATES)
+def test_a_state_comes_back_as_it_was(state: FleetState) -> None:
+    assert FleetState.of_json(state.to_json()) == state
+
+
+@given(st.text(max_size=40))
+def test_what_is_no_state_is_refused(text: str) -> None:
+    with pytest.raises(FleetError, match=r"state\.json is damaged"):
+        FleetState.of_json(text)
+
+
+def test_a_new_fleet_is_down(folder: FleetFolder) -> None:
+    assert folder.read() == FleetState(goal=Goal.DOWN)
+
+
+def test_a_state_is_there_whole_or_not_at_all(folder: FleetFolder) -> None:
+    folder.write(FleetState(target=3))
+    folder.path.joinpath("state.json.new").touch()
+    assert folder.read().target == 3
+    assert {path.name for path in folder.path.iterdir()} == {"state.json", "state.json.new"}
+
+
+def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path) -> None:
+    (tmp_path / "fleet").write_text("in the way")
+    with pytest.raises(RunFolderError, match="mend the folder's rights, then try again"):
+        FleetFolder.beside(tmp_path / "fleet.yaml", "cifar").create()
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from vcdl.fleet.folder import FleetFolder
+folder = FleetFolder(Path(sys.argv[1]))
+with folder.running(), folder.one_pass():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_pass_and_a_loop_are_alone_until_their_process_is_killed(
+    folder: FleetFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_WAIT_S", 0.2)
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(folder.path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        assert folder.running_pid() == holder.pid
+        with pytest.raises(FleetError, match=f"process {holder.pid} has been busy"), folder.one_pass():
+            pass
+        with pytest.raises(FleetError, match=f"process {holder.pid} runs the fleet"), folder.running():
+            pass
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert folder.running_pid() is None
+    with folder.running(), folder.one_pass():
+        pass

@@ -1,0 +1,81 @@
+"""What a fleet would cost, before there is one."""
+
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from tests.fleet.fake_cloud import FakeCloud
+from tests.fleet.fleet_files import settings_of
+from tests.recorded_run import applied, workunit
+from vcdl.errors import FleetError
+from vcdl.fleet.instance import Pool
+from vcdl.fleet.plan import measured_subtask_s, plan_fleet, pools_of_table
+from vcdl.fleet.prices import PriceTable
+from vcdl.journal import Journal
+from vcdl.run_folder import RunFolder
+
+
+def test_the_papers_fleet_costs_what_the_paper_says(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path)
+    plan = plan_fleet(settings, FakeCloud(settings).pools(), PriceTable.shipped(), 40)
+    offer = plan.offers[0]
+    assert (offer.count, offer.units, offer.pool.type) == (5, 40, "t3.2xlarge")
+    assert round(offer.on_demand_usd_per_h, 2) == Decimal("1.66")
+    assert round(offer.spot_usd_per_h, 2) == Decimal("0.50")
+    assert round(offer.saving, 2) == Decimal("0.70")
+
+
+def test_ten_thousand_subtasks_by_hand(tmp_path: Path) -> None:
+    # 40 vCPUs, 2 each: 20 at once; 10 000 subtasks of 144 s are 20 hours of the fleet, at 0.4992 $/h.
+    settings = settings_of(tmp_path, "capacity.units_per_subtask=2")
+    offer = plan_fleet(settings, FakeCloud(settings).pools(), PriceTable.shipped(), 40).offers[0]
+    assert offer.usd_per_subtasks(settings, 144.0) == Decimal("0.49920") * 20
+
+
+def test_the_cheapest_unit_comes_first_and_a_target_is_rounded_up_to_whole_instances(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, "instances.types=[c6i.xlarge, t3.2xlarge]")
+    plan = plan_fleet(settings, FakeCloud(settings).pools(), PriceTable.shipped(), 41)
+    prices = [offer.spot_usd_per_h for offer in plan.offers]
+    assert prices == sorted(prices)
+    assert {(offer.pool.type, offer.count, offer.units) for offer in plan.offers} == {
+        ("t3.2xlarge", 6, 48),
+        ("c6i.xlarge", 11, 44),
+    }
+
+
+def test_a_pool_without_a_price_is_named(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path)
+    plan = plan_fleet(settings, FakeCloud(settings).pools(), PriceTable({}), 40)
+    assert plan.offers == ()
+    assert {pool.type for pool in plan.unpriced} == {"t3.2xlarge"}
+
+
+def test_types_without_what_is_counted_are_refused(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, "capacity={unit: gpu, target: 1}")
+    with pytest.raises(FleetError, match="none of the allowed types has a gpu"):
+        plan_fleet(settings, FakeCloud(settings).pools(), PriceTable.shipped(), 1)
+
+
+def test_without_a_cloud_the_pools_are_those_of_the_price_table(tmp_path: Path) -> None:
+    table = PriceTable.shipped()
+    assert set(pools_of_table(settings_of(tmp_path), table)) == {Pool("aws", "t3.2xlarge", "us-east-1")}
+    small = settings_of(tmp_path, "instances={requirements: {vcpus: {max: 8}, memory_gb: {min: 32}}}")
+    found = pools_of_table(small, table)
+    assert found
+    assert all(kind.vcpus <= 8 and kind.memory_gb >= 32 and kind.gpus == 0 for kind in found.values())
+    gpus = settings_of(tmp_path, "instances={requirements: {gpus: {min: 1, max: 1}}}")
+    assert {kind.gpus for kind in pools_of_table(gpus, table).values()} == {1}
+
+
+def test_the_time_of_a_subtask_is_measured_from_those_of_a_run_that_were_trained_whole(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    journal = Journal.at(folder.journal_file)
+    with pytest.raises(FleetError, match="has no subtask that was trained whole"):
+        measured_subtask_s(folder)
+    for shard, (train_s, fraction) in enumerate([(10.0, 1.0), (20.0, 1.0), (5.0, 0.4)]):
+        update = applied(workunit(1, shard), version=shard + 1)
+        journal.append(replace(update, train_s=train_s, fraction=fraction))
+    journal.close()
+    assert measured_subtask_s(folder) == 15.0

@@ -1,0 +1,109 @@
+"""The capacity that a queue is worth, and the queue of a BOINC project as its database has it."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.boinc.standin.config import Database
+from tests.grids.boinc.world import World
+from tests.store_servers import start_mariadb
+from vcdl.errors import GridError
+from vcdl.fleet.queue import ProjectQueue, Queue, wanted_units
+from vcdl.fleet.settings import CapacitySettings
+from vcdl.stores.private_servers import PrivateServer
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def capacity(**values: object) -> CapacitySettings:
+    return CapacitySettings.model_validate(
+        {"target": 40, "min": 8, "max": 100, "follow": "queue", "project_dir": "p", **values}
+    )
+
+
+def queue(
+    unsent: int = 0, running: int = 0, remaining: int = 1000, task_s: float | None = 60.0, jobs: int = 1
+) -> Queue:
+    return Queue(jobs, unsent, running, remaining, task_s)
+
+
+@pytest.mark.parametrize(
+    ("queued", "units_per_subtask", "expected"),
+    [
+        (queue(jobs=0, unsent=50), 1.0, 0),  # nothing is open: also below the minimum
+        (queue(), 1.0, 8),
+        (queue(unsent=10, running=20), 1.0, 30),
+        (queue(unsent=10, running=20), 2.0, 60),
+        (queue(unsent=3), 2.5, 8),
+        (queue(unsent=500), 1.0, 100),
+    ],
+)
+def test_without_a_deadline_it_is_what_can_run_at_once(queued: Queue, units_per_subtask: float, expected: int) -> None:
+    assert wanted_units(queued, capacity(units_per_subtask=units_per_subtask), 0.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("hours", "expected"),
+    [(1, 17), (10, 8), (0.25, 67), (0, 100), (-5, 100)],  # 1000 subtasks of a minute
+)
+def test_with_a_deadline_it_is_what_is_done_in_time(hours: float, expected: int) -> None:
+    until = capacity(deadline=NOW)
+    assert wanted_units(queue(unsent=5), until, NOW.timestamp() - hours * 3600) == expected
+
+
+def test_with_a_deadline_and_nothing_measured_yet_it_is_what_can_run_at_once() -> None:
+    assert wanted_units(queue(unsent=30, task_s=None), capacity(deadline=NOW), NOW.timestamp() - 3600) == 30
+
+
+@pytest.fixture(scope="module")
+def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateServer]:
+    with start_mariadb(tmp_path_factory.mktemp("boinc")) as server:
+        yield server
+
+
+@pytest.fixture
+def world(mariadb: PrivateServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setenv("MYSQL_UNIX_PORT", str(mariadb.socket))
+    made = World.make(tmp_path, Database.of(mariadb))
+    yield made
+    made.close()
+
+
+JOB = "name: {}\nmodel: {{builtin: small_cnn}}\ndata: {{dataset: digits, shards: 10}}\nstop: {{epochs: 3}}\n"
+
+
+def open_job(world: World, name: str = "mnist") -> None:
+    folder = world.folder(name)
+    folder.job_file.write_text(JOB.format(name))
+    folder.prepared_file.write_text("{}")
+
+
+def test_the_queue_of_a_project_counts_the_open_jobs(world: World) -> None:
+    open_job(world)
+    names = world.submitted(4)
+    world.send(names[0])
+    queue_of = ProjectQueue(world.project.path)
+    assert queue_of.read() == Queue(1, 3, 1, 30, None)
+    world.report(names[0])
+    assert queue_of.read().running == 1  # back, and not assimilated
+    assert queue_of.read().task_s is not None
+    queue_of.close()
+
+
+def test_a_job_that_is_paused_or_finished_is_not_open(world: World) -> None:
+    open_job(world)
+    open_job(world, "second")
+    queue_of = ProjectQueue(world.project.path)
+    assert queue_of.read().jobs == 2
+    world.folder("second").stop_request.touch()
+    assert (queue_of.read().jobs, queue_of.read().remaining) == (1, 30)
+    world.folder().summary_file.write_text("{}")
+    assert wanted_units(queue_of.read(), capacity(), 0.0) == 0
+    queue_of.close()
+
+
+def test_a_folder_without_a_project_is_said(tmp_path: Path) -> None:
+    with pytest.raises(GridError, match="is no BOINC project"):
+        ProjectQueue(tmp_path).read()

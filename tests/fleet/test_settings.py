@@ -1,0 +1,190 @@
+"""The fleet file: what it accepts, how it refuses, and that document, schema and examples agree."""
+
+import re
+import typing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import pytest
+
+from tests.fleet.fleet_files import AWS, fleet_file, settings_of
+from vcdl.errors import FleetError, JobError
+from vcdl.fleet.settings import (
+    CapacitySettings,
+    FleetSettings,
+    InstanceSettings,
+    PlaceSettings,
+    ProjectSettings,
+    Requirements,
+    load_fleet_settings,
+)
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = (ROOT / "docs" / "fleet.md").read_text(encoding="utf-8")
+EXAMPLES = sorted((ROOT / "examples" / "fleets").glob("*.yaml"))
+
+
+def refusal(folder: Path, *overrides: str, text: str = AWS) -> str:
+    """The message, with `fleet.yaml` for the file's path."""
+    with pytest.raises(JobError) as caught:
+        settings_of(folder, *overrides, text=text)
+    return str(caught.value).replace(str(folder) + "/", "")
+
+
+def test_a_short_file_has_every_default_filled_in(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path)
+    assert settings.capacity.limit == 80
+    assert (settings.cpu_credits, settings.rest_s, settings.drain_s) == ("standard", 900, 900)
+    assert settings.places == (PlaceSettings(region="us-east-1"),)
+
+
+def test_the_maximum_is_the_target_where_there_is_none(tmp_path: Path) -> None:
+    assert settings_of(tmp_path, "capacity={target: 7}").capacity.limit == 7
+
+
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        ("capacity.target=-1", "capacity > target: expected a whole number from 0 to 100000, got -1"),
+        ("capacity.target=90", "capacity > target: expected min ≤ target ≤ max, got 0 ≤ 90 ≤ 80"),
+        ("capacity.max=many", 'capacity > max: expected a whole number ≥ 0, got "many"'),
+        ("capacity.follow=queue", "capacity > project_dir: is missing; follow: queue needs the BOINC project's folder"),
+        ("capacity.deadline=2026-12-01", "capacity > deadline: is used with `follow: queue` only; remove it"),
+        ("capacity.unit=cores", 'capacity > unit: expected one of: vcpu, gpu, instance; got "cores"'),
+        ("capacity=7", "capacity: expected keys indented below it, got 7"),
+        ("cloud=azure", 'cloud: expected one of: aws, gcp; got "azure"'),
+        ("cloud=gcp", "gcp_project: is missing; add the id of the GCP project"),
+        ("gcp_project=vcdl-test", "gcp_project: is used with `cloud: gcp` only; remove it"),
+        ("instances={types: []}", "instances: expected exactly one of types (a list that is not empty), requirements"),
+        ("instances.requirements.vcpu=3", "instances > requirements > vcpu: unknown key; did you mean vcpus?"),
+        ("instances.types=t3.large", 'instances > types: expected a list of names, such as [a, b], got "t3.large"'),
+        ("places=[]", "places: expected a list, each entry with its keys: - {key: value, …}, got a list of 0"),
+        ("places=[{region: us-east-1}, {zones: [a]}]", "places > 2 > region: is missing; add it"),
+        ("places=[{region: us-east-1, zones: [a]}]", "places > 1 > zones: is used with `cloud: gcp` only; remove it"),
+        ("project.url=boinc.example.org", "project > url: expected the project's URL, http://… or https://…"),
+        ("project.account_key=abc", "project > account_key: unknown key; did you mean account_key_env?"),
+        ("project.account_key_file=key", "project: expected exactly one of account_key_file, account_key_env"),
+        ("tags.Team=a", "tags > Team: expected a key of a-z, 0-9, - and _, beginning with a letter"),
+        ("tags.vcdl-fleet=a", "tags > vcdl-fleet: tags that begin with vcdl- are ours; choose another name"),
+        ("tags.team=A B", 'tags > team: expected text of a-z, 0-9, - and _, got "A B"'),
+        ("budget_usd=0", "budget_usd: expected a number > 0, got 0"),
+        ("rest_s=0", "rest_s: expected a whole number from 30 to 86400, got 0"),
+        ("shutdown_when_unreachable_s=5", "shutdown_when_unreachable_s: expected a whole number ≥ 60, got 5"),
+        ("name=Fleet 1", 'name: expected 1 to 63 of a-z, 0-9, - and _, not beginning with - or _, got "Fleet 1"'),
+    ],
+)
+def test_each_problem_is_one_line_that_says_where_and_what(tmp_path: Path, setting: str, problem: str) -> None:
+    assert problem in refusal(tmp_path, setting)
+
+
+def test_all_problems_are_said_at_once_each_with_its_line(tmp_path: Path) -> None:
+    text = AWS.replace("target: 40, max: 80", "target: 40, max: 20").replace("types", "typs")
+    text = text.replace("region: us-east-1", "region: us-east-1, zones: [a]")
+    (lines,) = re.findall(r"^```text\n(fleet\.yaml:.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)
+    found = refusal(tmp_path, text=text).splitlines()
+    # What of the whole file does not fit together shows once its parts are right.
+    assert found[:2] == lines.splitlines()[:2]
+    assert refusal(tmp_path, text=text.replace("typs", "types").replace("max: 20", "max: 40")) == lines.splitlines()[2]
+
+
+def test_a_key_that_was_written_into_the_file_is_never_shown(tmp_path: Path) -> None:
+    text = AWS.replace("account_key_env: VCDL_TEST_KEY", "account_key: s3cr3t")
+    assert "s3cr3t" not in refusal(tmp_path, text=text)
+
+
+def test_the_account_key_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path)
+    assert settings.project.account_key({"VCDL_TEST_KEY": " abc_123\n"}) == "abc_123"
+    of_file = settings_of(tmp_path, "project={url: 'https://a.org/', account_key_file: keys/weak}")
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "weak").write_text("12_ab\n")
+    assert of_file.project.account_key({}) == "12_ab"
+
+
+@pytest.mark.parametrize("key", ["", "two words", "naïve", "x" * 129, '"; rm -rf /'])
+def test_what_is_no_account_key_is_refused_without_being_shown(tmp_path: Path, key: str) -> None:
+    with pytest.raises(FleetError, match="VCDL_TEST_KEY holds no account key") as caught:
+        settings_of(tmp_path).project.account_key({"VCDL_TEST_KEY": key})
+    assert not key or key not in str(caught.value)
+
+
+def test_a_key_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, "project={url: 'https://a.org/', account_key_file: weak}")
+    with pytest.raises(FleetError, match=r"cannot be read from .*weak: FileNotFoundError; write it there"):
+        settings.project.account_key({})
+
+
+def test_a_deadline_without_a_zone_is_in_utc(tmp_path: Path) -> None:
+    queue = ("capacity.follow=queue", "capacity.project_dir=project")
+    at = datetime(2026, 12, 1, 8, tzinfo=UTC)
+    for text in ("2026-12-01T08:00", "2026-12-01T08:00Z", "2026-12-01T10:00+02:00"):
+        capacity = settings_of(tmp_path, *queue, f"capacity.deadline={text}").capacity
+        assert capacity.deadline == at
+    assert capacity.project_dir == tmp_path / "project"
+
+
+def test_requirements_without_gpus_mean_none(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, "instances={requirements: {vcpus: {min: 4, max: 16}, memory_gb: {min: 8}}}")
+    wanted = settings.instances.requirements
+    assert wanted is not None
+    assert wanted.met_by(4, 8.0, 0)
+    assert wanted.met_by(16, 999.0, 0)
+    assert not wanted.met_by(17, 8.0, 0)
+    assert not wanted.met_by(4, 7.9, 0)
+    assert not wanted.met_by(4, 16.0, 1)
+
+
+def test_a_place_may_have_an_image_of_its_own(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, "image=ami-1", "places=[{region: us-east-1}, {region: us-west-2, image: ami-2}]")
+    assert (settings.image_in("us-east-1"), settings.image_in("us-west-2")) == ("ami-1", "ami-2")
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_the_examples_load(path: Path) -> None:
+    assert load_fleet_settings(path).capacity.target > 0
+
+
+def test_the_documents_fleets_load(tmp_path: Path) -> None:
+    blocks = [
+        block
+        for name in ("fleet", "fleet-aws", "fleet-gcp")
+        for block in re.findall(
+            r"^```yaml\n(name:.*?)^```", (ROOT / "docs" / f"{name}.md").read_text(), re.MULTILINE | re.DOTALL
+        )
+    ]
+    assert len(blocks) >= 4
+    for block in blocks:
+        load_fleet_settings(fleet_file(tmp_path, block))
+
+
+SECTIONS: dict[str, type[pydantic.BaseModel]] = {
+    "The file": FleetSettings,
+    "project": ProjectSettings,
+    "capacity": CapacitySettings,
+    "instances": InstanceSettings,
+    "places": PlaceSettings,
+}
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_document_has_every_key_with_its_default_and_no_other(section: str) -> None:
+    found = re.search(rf"^#+ {section}\n(.*?)(?=^#|\Z)", DOCUMENT, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", found[1], re.MULTILINE))
+    fields = SECTIONS[section].model_fields
+    expected = {key: _default(info) for key, info in fields.items() if section != "The file" or key not in SECTIONS}
+    assert rows == expected
+
+
+def test_the_document_has_every_requirement() -> None:
+    for key in Requirements.model_fields:
+        assert f"`{key}`" in DOCUMENT
+
+
+def _default(info: Any) -> str:
+    if info.is_required():
+        return "required"
+    value = info.get_default(call_default_factory=True)
+    return "none" if value is None or (isinstance(value, typing.Sized) and len(value) == 0) else str(value)

@@ -1,0 +1,120 @@
+"""`vcdl fleet plan`, `cost` and `prices`: what a fleet will cost, has cost, and by which prices."""
+
+import json
+import os
+import time
+from datetime import date
+from pathlib import Path
+
+import click
+
+from vcdl.commands.fleet_options import dry_run_option, fleet_file, json_option, opened
+from vcdl.errors import ExitCode, FleetError
+
+
+@click.command("plan")
+@fleet_file
+@click.option("--units", type=click.IntRange(1), metavar="N", help="In place of the file's target.")
+@click.option(
+    "--run", "run_dir", metavar="DIR", type=click.Path(path_type=Path), help="A run whose subtasks are counted with."
+)
+@click.option("--subtask-s", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="In place of --run.")
+@click.option("--offline", is_flag=True, help="Ask no cloud: the types that the price table knows.")
+def plan_command(
+    file: Path,
+    overrides: tuple[str, ...],
+    units: int | None,
+    run_dir: Path | None,
+    subtask_s: float | None,
+    offline: bool,
+) -> ExitCode:
+    """What the fleet would cost an hour, and per 10 000 subtasks; launches nothing."""
+    from vcdl.fleet import show
+    from vcdl.fleet.plan import measured_subtask_s, plan_fleet, pools_of_table
+    from vcdl.fleet.prices import PriceTable
+    from vcdl.run_folder import RunFolder
+
+    fleet = opened(file, overrides)
+    prices = PriceTable.current()
+    if run_dir is not None:
+        subtask_s = measured_subtask_s(RunFolder.existing(run_dir))
+    types = pools_of_table(fleet.settings, prices) if offline else fleet.provider.pools()
+    wanted = units or fleet.settings.capacity.target
+    for line in show.plan(fleet.settings, plan_fleet(fleet.settings, types, prices, wanted), wanted, subtask_s):
+        click.echo(line)
+    return ExitCode.OK
+
+
+@click.command("cost")
+@fleet_file
+@click.option(
+    "--run", "run_dirs", metavar="DIR", multiple=True, type=click.Path(path_type=Path),
+    help="A run that the fleet works for: also tells the cost of a subtask; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--project-dir",
+    metavar="PROJECT",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The BOINC project: says which subtasks a preempted instance still finished.",
+)
+@json_option
+def cost_command(
+    file: Path, overrides: tuple[str, ...], run_dirs: tuple[Path, ...], project_dir: Path | None, as_json: bool
+) -> ExitCode:
+    """What the fleet has cost, what it saved, and what preemption wasted."""
+    from vcdl.fleet.cost import cost_of
+    from vcdl.fleet.hosts import instances_of_hosts, project_hosts
+    from vcdl.fleet.ledger import Ledger
+    from vcdl.journal import Journal
+    from vcdl.run_folder import RunFolder
+
+    fleet = opened(file, overrides)
+    try:
+        fleet.keeper.note()
+    except FleetError as error:
+        click.echo(f"the cloud was not asked, so this is what was known at the last pass: {error}", err=True)
+    journals = []
+    for run_dir in run_dirs:
+        journal = Journal.read_only(RunFolder.existing(run_dir).journal_file)
+        journals.append(journal.read())
+        journal.close()
+    ledger = Ledger(fleet.folder.ledger_file)
+    hosts = project_hosts(project_dir) if project_dir is not None else []
+    cost = cost_of(ledger, time.time(), journals, instances_of_hosts(hosts, ledger.lives().launched))
+    if as_json:
+        click.echo(json.dumps(cost.as_dict(), indent=2))
+    else:
+        for line in cost.lines():
+            click.echo(line)
+    return ExitCode.OK
+
+
+@click.command("prices")
+@fleet_file
+@click.option("--refresh", is_flag=True, help="Fetch today's prices of the fleet's types from its cloud.")
+@dry_run_option
+def prices_command(file: Path, overrides: tuple[str, ...], refresh: bool, dry_run: bool) -> ExitCode:
+    """The prices that are counted with, and where they are from."""
+    from vcdl.fleet import show
+    from vcdl.fleet.plan import pools_of_table
+    from vcdl.fleet.price_source import price_source
+    from vcdl.fleet.prices import PriceTable, refreshed_file
+    from vcdl.fleet.refresh_prices import refresh_prices
+
+    fleet = opened(file, overrides)
+    regions = sorted({place.region for place in fleet.settings.places})
+    if refresh:
+        source = price_source(fleet.settings.cloud, os.environ)
+        types = sorted({kind.name: kind for kind in fleet.provider.pools().values()}.items())
+        if dry_run:
+            click.echo(
+                f"ask {source.name} for {', '.join(name for name, _ in types)} in {', '.join(regions)}; write {refreshed_file()}"
+            )
+            return ExitCode.OK
+        refreshed = refresh_prices(source, [kind for _, kind in types], regions, refreshed_file(), date.today())
+        for line in refreshed.lines():
+            click.echo(line)
+    prices = PriceTable.current()
+    for line in show.prices(pools_of_table(fleet.settings, prices), prices):
+        click.echo(line)
+    return ExitCode.OK

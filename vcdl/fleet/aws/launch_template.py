@@ -1,0 +1,72 @@
+"""Launch templates: what all instances of a launch have in common. Named by their content, so that none is ever changed.
+
+Two reconcilers that need the same template make one; a template with other user data is another. They are deleted by the sweep.
+"""
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from vcdl.errors import FleetError
+from vcdl.fleet.aws.image import Image
+from vcdl.fleet.aws.refusal import ALREADY_EXISTS, AwsRefusal
+from vcdl.fleet.aws.region import AwsRegion
+from vcdl.fleet.aws.tags import tagged
+from vcdl.fleet.settings import FleetSettings
+
+_USER_DATA_BYTES = 16 * 1024
+_T_TYPE = re.compile(r"t\d")
+_VERSION = "1"
+"""Of a template that is never changed."""
+
+
+def is_burstable(type: str) -> bool:
+    """Whether a type earns and spends CPU credits: t2, t3, t3a, t4g."""
+    return _T_TYPE.match(type) is not None
+
+
+def template_data(settings: FleetSettings, image: Image, user_data: str, burstable: bool) -> Mapping[str, Any]:
+    """`LaunchTemplateData`. Raises FleetError for user data that AWS would refuse.
+
+    Only T types take a credit specification, so they have a template of their own. Instances and volumes get their tags from the
+    launch, which knows its token; what AWS makes beside them gets its tags here. No MaxPrice: it only adds interruptions.
+    """
+    raw = user_data.encode()
+    if len(raw) > _USER_DATA_BYTES:
+        raise FleetError(f"the user data has {len(raw)} bytes, and AWS takes {_USER_DATA_BYTES}: shorten it")
+    disk = {"VolumeSize": max(settings.disk_gb, image.root_gb), "VolumeType": "gp3", "DeleteOnTermination": True}
+    data = {
+        "ImageId": image.id,
+        "UserData": base64.b64encode(raw).decode(),
+        "BlockDeviceMappings": [{"DeviceName": image.root_device, "Ebs": disk}],
+        # The agent reads notices and the drain mark there; a hop limit of 1 keeps containers and proxies out.
+        "MetadataOptions": {
+            "HttpEndpoint": "enabled",
+            "HttpTokens": "required",
+            "HttpPutResponseHopLimit": 1,
+            "InstanceMetadataTags": "enabled",
+        },
+        "InstanceInitiatedShutdownBehavior": "terminate",
+        "TagSpecifications": tagged(settings, ("network-interface", "spot-instances-request")),
+    }
+    return {**data, "CreditSpecification": {"CpuCredits": settings.cpu_credits}} if burstable else data
+
+
+def ensure_template(region: AwsRegion, settings: FleetSettings, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The `LaunchTemplateSpecification` of a template with this content, made unless it is there. Raises AwsRefusal."""
+    content = json.dumps(data, sort_keys=True).encode()
+    name = f"vcdl-{settings.name}-{hashlib.sha256(content).hexdigest()[:16]}"
+    try:
+        region.call(
+            "create_launch_template",
+            LaunchTemplateName=name,
+            LaunchTemplateData=data,
+            TagSpecifications=tagged(settings, ("launch-template",)),
+        )
+    except AwsRefusal as refused:
+        if refused.code != ALREADY_EXISTS:
+            raise
+    return {"LaunchTemplateName": name, "Version": _VERSION}

@@ -1,0 +1,95 @@
+"""AWS's prices: the spot market's of this moment in each zone, and the list's."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import boto3
+from botocore.exceptions import BotoCoreError
+
+from vcdl.fleet.aws.refusal import refusal
+from vcdl.fleet.aws.region import AwsRegion, batches
+from vcdl.fleet.instance import InstanceType
+from vcdl.fleet.refresh_prices import Quote
+from vcdl.fleet.settings import Cloud
+
+_LIST_REGION = "us-east-1"
+"""The price list has an endpoint in few regions, and lists them all."""
+_LINUX_ON_SHARED_MACHINES = {
+    "operatingSystem": "Linux",
+    "tenancy": "Shared",
+    "preInstalledSw": "NA",
+    "capacitystatus": "Used",
+}
+
+
+class AwsPrices:
+    """Needs the rights ec2:DescribeSpotPriceHistory and pricing:GetProducts."""
+
+    cloud: Cloud = "aws"
+    name = "AWS: spot price history and price list"
+
+    def __init__(self, session: Any = None) -> None:
+        """`session`: a boto3.Session; None: credentials as boto3 finds them. Calls nothing yet; raises FleetNotAuthorised."""
+        try:
+            self._session = session or boto3.Session()
+        except BotoCoreError as error:  # AWS_PROFILE names a profile that is not there
+            raise refusal(error, _LIST_REGION, "Session") from error
+
+    def quotes(self, types: Sequence[InstanceType], region: str) -> Iterable[Quote]:
+        """One of each type and zone. Raises AwsRefusal."""
+        names = [kind.name for kind in types]
+        spot = self._spot(names, region)
+        on_demand = self._on_demand(sorted({name for name, _ in spot}), region)
+        return [
+            Quote(name, zone, on_demand[name], price)
+            for (name, zone), price in sorted(spot.items())
+            if name in on_demand
+        ]
+
+    def _spot(self, names: Sequence[str], region: str) -> Mapping[tuple[str, str], Decimal]:
+        ec2 = AwsRegion(self._session, region)
+        latest: dict[tuple[str, str], tuple[datetime, Decimal]] = {}
+        try:
+            for chosen in batches(names):
+                for item in ec2.all_of(
+                    "describe_spot_price_history",
+                    "SpotPriceHistory",
+                    InstanceTypes=chosen,
+                    ProductDescriptions=["Linux/UNIX"],
+                    StartTime=datetime.now(UTC),  # the prices that hold now
+                ):
+                    key, priced = (
+                        (item["InstanceType"], item["AvailabilityZone"]),
+                        (item["Timestamp"], Decimal(item["SpotPrice"])),
+                    )
+                    latest[key] = max(priced, latest.get(key, priced))
+        finally:
+            ec2.close()
+        return {key: price for key, (_, price) in latest.items()}
+
+    def _on_demand(self, names: Sequence[str], region: str) -> Mapping[str, Decimal]:
+        pricing = AwsRegion(self._session, _LIST_REGION, "pricing")
+        listed: dict[str, list[Decimal]] = {}
+        try:
+            for name in names:
+                wanted = {**_LINUX_ON_SHARED_MACHINES, "instanceType": name, "regionCode": region}
+                filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
+                products = pricing.all_of("get_products", "PriceList", ServiceCode="AmazonEC2", Filters=filters)
+                listed[name] = [price for product in products for price in _usd_per_h(json.loads(str(product)))]
+        finally:
+            pricing.close()
+        # Several products may match; one that is paid for in another way lists its hours at 0.
+        return {name: max(prices) for name, prices in listed.items() if prices}
+
+
+def _usd_per_h(product: Mapping[str, Any]) -> list[Decimal]:
+    """The prices per hour of a product of the price list."""
+    return [
+        Decimal(dimension["pricePerUnit"]["USD"])
+        for term in product.get("terms", {}).get("OnDemand", {}).values()
+        for dimension in term["priceDimensions"].values()
+        if dimension["unit"] == "Hrs" and "USD" in dimension["pricePerUnit"]
+    ]

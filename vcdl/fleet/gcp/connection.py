@@ -1,0 +1,107 @@
+"""The way to Compute Engine: the clients of google-cloud-compute, with whose rights, and how one call is made."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from vcdl.errors import FleetError
+from vcdl.fleet.gcp.refusal import mapped, refused
+from vcdl.fleet.provider import ProblemKind
+
+ENDPOINT_VARIABLE = "VCDL_GCE_ENDPOINT"
+"""Of a stand-in for Compute Engine, http://HOST:PORT: it is spoken to without credentials."""
+
+_SCOPE = "https://www.googleapis.com/auth/compute"
+_CALL_S = 60.0
+"""A call that has said nothing for so long is given up."""
+_WAIT_S = 150.0
+"""The same for operations.wait, which answers after two minutes at the latest."""
+
+
+class Connection:
+    """One project, spoken to in plain dicts: a request as the library's documentation names its fields, answers as its messages.
+
+    Raises FleetError without the library, FleetNotAuthorised without credentials.
+    """
+
+    def __init__(self, project: str, environment: Mapping[str, str] = os.environ) -> None:
+        try:
+            from google.cloud import compute_v1
+        except ImportError as error:
+            raise FleetError(
+                "fleets on GCP need google-cloud-compute, which is not installed; run: pip install 'vcdl[gcp]'"
+            ) from error
+        self.project = project
+        options = _options(environment.get(ENDPOINT_VARIABLE))
+        self.instances = compute_v1.InstancesClient(**options)
+        self.region_instances = compute_v1.RegionInstancesClient(**options)
+        self.disks = compute_v1.DisksClient(**options)
+        self.machine_types = compute_v1.MachineTypesClient(**options)
+        self.regions = compute_v1.RegionsClient(**options)
+        self.region_operations = compute_v1.RegionOperationsClient(**options)
+        self.zone_operations = compute_v1.ZoneOperationsClient(**options)
+
+    def call(self, method: Callable[..., Any], timeout_s: float = _CALL_S, **request: Any) -> Any:
+        """Make a call of one of the clients. Raises Refused.
+
+        Not tried again here: the library would do so for ten minutes, and whoever reconciles looks again soon in any case.
+        """
+        with mapped():
+            return method({"project": self.project, **request}, retry=None, timeout=timeout_s)
+
+    def listed(self, method: Callable[..., Any], **request: Any) -> list[Any]:
+        """All pages of a list. Raises Refused."""
+        with mapped():
+            return list(method({"project": self.project, **request}, retry=None, timeout=_CALL_S))
+
+    def listed_by_zone(self, method: Callable[..., Any], kind: str, **request: Any) -> list[tuple[str, Any]]:
+        """(zone, resource) of an aggregated list, with all its pages. Raises Refused.
+
+        A zone that cannot be asked makes it fail: machines of ours that are not shown would be taken for gone, and replaced.
+        """
+        found = []
+        for scope, resources in self.listed(method, **request):
+            if resources.warning.code == "UNREACHABLE":
+                raise refused(ProblemKind.UNAVAILABLE, f"{scope}: {resources.warning.message or 'unreachable'}")
+            found += [(scope.removeprefix("zones/"), resource) for resource in getattr(resources, kind)]
+        return found
+
+    def wait_in_region(self, region: str, operation: str, limit_s: float) -> Any:
+        """A regional operation once it is done. Raises Refused; FleetUnavailable when it is not done after `limit_s`.
+
+        The library's own waiting polls the public host whatever the endpoint; that of operations.wait is best effort, so ask again.
+        """
+        deadline_s = time.monotonic() + limit_s
+        while True:
+            wait = self.region_operations.wait
+            found = self.call(wait, timeout_s=_WAIT_S, region=region, operation=operation)
+            if found.status.name == "DONE":
+                return found
+            if time.monotonic() >= deadline_s:
+                raise refused(ProblemKind.UNAVAILABLE, f"{operation} in {region} is not done after {limit_s:.0f} s")
+
+    def close(self) -> None:
+        """Close the connections."""
+        for client in (
+            self.instances,
+            self.region_instances,
+            self.disks,
+            self.machine_types,
+            self.regions,
+            self.region_operations,
+            self.zone_operations,
+        ):
+            client.transport.close()
+
+
+def _options(endpoint: str | None) -> dict[str, Any]:
+    from google.api_core.client_options import ClientOptions
+    from google.auth import default
+    from google.auth.credentials import AnonymousCredentials
+
+    if endpoint:
+        return {"client_options": ClientOptions(api_endpoint=endpoint), "credentials": AnonymousCredentials()}
+    with mapped():
+        credentials, _ = default(scopes=[_SCOPE])
+    return {"credentials": credentials}

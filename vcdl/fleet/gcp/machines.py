@@ -1,0 +1,139 @@
+"""Which machine types the fleet may use, and what Compute Engine says of them.
+
+A type is a machine type of Compute Engine (`n2-standard-8`, `g2-standard-8` with the GPU it comes with); on N1, which comes with
+none, GPUs are named behind it: `n1-standard-8+nvidia-tesla-t4`, or `n1-standard-8+2xnvidia-tesla-t4` for two.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vcdl.errors import FleetError
+from vcdl.fleet.gcp.connection import Connection
+from vcdl.fleet.gcp.refusal import Refused
+from vcdl.fleet.instance import InstanceType, Pool
+from vcdl.fleet.settings import FleetSettings
+
+_NAME = re.compile(r"(?P<machine>[a-z0-9-]+)(\+((?P<count>[1-9])x)?(?P<gpu>[a-z][a-z0-9-]*))?")
+_ONLY_HYPERDISK = ("c4", "c4a", "c4d", "n4", "n4a", "n4d", "h4d", "m4", "x4", "a4", "a4x", "g4")
+"""Series that cannot start from a persistent disk."""
+
+
+@dataclass(frozen=True)
+class MachineName:
+    """A type's name in its parts."""
+
+    machine: str
+    gpu: str = ""
+    """A GPU that is added to it."""
+    gpus: int = 0
+
+    @classmethod
+    def parse(cls, name: str) -> "MachineName":
+        """Raises FleetError when it is none."""
+        found = _NAME.fullmatch(name)
+        if found is None:
+            raise FleetError(
+                f"instances.types: {name!r} is no machine type of Compute Engine; expected one such as n2-standard-8,"
+                " or n1-standard-8+nvidia-tesla-t4"
+            )
+        gpu = found["gpu"] or ""
+        return cls(found["machine"], gpu, int(found["count"] or 1) if gpu else 0)
+
+    @classmethod
+    def of(cls, instance: Any) -> "MachineName":
+        """That of a machine as Compute Engine shows it, which lists the GPUs that a type comes with like added ones."""
+        machine = instance.machine_type.rsplit("/", 1)[-1]
+        added = list(instance.guest_accelerators) if machine.startswith("n1-") else []
+        if not added:
+            return cls(machine)
+        return cls(machine, added[0].accelerator_type.rsplit("/", 1)[-1], added[0].accelerator_count)
+
+    def __str__(self) -> str:
+        """As it is written in a fleet file."""
+        if not self.gpu:
+            return self.machine
+        return f"{self.machine}+{self.gpu}" if self.gpus == 1 else f"{self.machine}+{self.gpus}x{self.gpu}"
+
+    @property
+    def boot_disk_type(self) -> str:
+        """The cheapest disk that all of its series can start from and that is not slow."""
+        return "hyperdisk-balanced" if self.machine.split("-")[0] in _ONLY_HYPERDISK else "pd-balanced"
+
+
+class Machines:
+    """The zones of a project's regions, and the machine types in them; each is asked for once."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._zones: dict[str, tuple[str, ...]] = {}
+        self._types: dict[tuple[str, str], InstanceType | None] = {}
+
+    def zones(self, region: str) -> tuple[str, ...]:
+        """All zones of a region. Raises Refused; FleetError for a region that there is not."""
+        if region not in self._zones:
+            try:
+                answer = self._connection.call(self._connection.regions.get, region=region)
+            except Refused as error:
+                if error.status != 404:
+                    raise
+                raise FleetError(
+                    f"places: Compute Engine has no region {region}; expected one such as us-central1"
+                ) from error
+            self._zones[region] = tuple(sorted(url.rsplit("/", 1)[-1] for url in answer.zones))
+        return self._zones[region]
+
+    def type(self, zone: str, name: str) -> InstanceType | None:
+        """A type as a zone offers it; None: it does not. Raises Refused."""
+        if (zone, name) not in self._types:
+            parsed = MachineName.parse(name)
+            get = self._connection.machine_types.get
+            try:
+                described = self._connection.call(get, zone=zone, machine_type=parsed.machine)
+            except Refused as error:
+                if error.status != 404:
+                    raise
+                self._types[zone, name] = None
+            else:
+                self._types[zone, name] = _instance_type(described, parsed)
+        return self._types[zone, name]
+
+    def pools(self, settings: FleetSettings) -> Mapping[Pool, InstanceType]:
+        """Each type that the settings allow, in each zone of its places that offers it. Raises Refused, FleetError."""
+        pools: dict[Pool, InstanceType] = {}
+        for place in settings.places:
+            known = self.zones(place.region)
+            if unknown := [zone for zone in place.zones if zone not in known]:
+                raise FleetError(f"places: {place.region} has no zone {', '.join(unknown)}; it has {', '.join(known)}")
+            for zone in place.zones or known:
+                for type in self._allowed(zone, settings):
+                    pools[Pool("gcp", type.name, place.region, zone)] = type
+        offered = {pool.type for pool in pools}
+        if missing := [type for type in settings.instances.types if type not in offered]:
+            raise FleetError(
+                f"instances.types: no place of this fleet offers {', '.join(missing)}; correct or remove it"
+            )
+        if not pools:
+            raise FleetError("instances.requirements: no place of this fleet offers a type that meets them; widen them")
+        return pools
+
+    def _allowed(self, zone: str, settings: FleetSettings) -> list[InstanceType]:
+        requirements = settings.instances.requirements
+        if requirements is None:
+            asked = [self.type(zone, name) for name in settings.instances.types]
+            return [type for type in asked if type is not None]
+        allowed = []
+        for described in self._connection.listed(self._connection.machine_types.list, zone=zone):
+            type = _instance_type(described, MachineName(described.name))
+            # Shared cores are throttled, and the image and the client's programs are for x86.
+            fits = not described.is_shared_cpu and described.architecture != "ARM64"
+            if fits and requirements.met_by(type.vcpus, type.memory_gb, type.gpus):
+                allowed.append(type)
+                self._types[zone, type.name] = type
+        return allowed
+
+
+def _instance_type(described: Any, name: MachineName) -> InstanceType:
+    own_gpus = sum(one.guest_accelerator_count for one in described.accelerators)
+    return InstanceType(str(name), described.guest_cpus, described.memory_mb / 1024, own_gpus + name.gpus)

@@ -1,0 +1,168 @@
+"""Google's prices, from the catalogue of Cloud Billing: a machine costs what its vCPUs, its memory and its GPUs cost.
+
+https://cloud.google.com/billing/docs/reference/rest/v1/services.skus/list; any API key with the Cloud Billing API may read it.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, DecimalException
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
+
+from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
+from vcdl.fleet.gcp.machines import MachineName
+from vcdl.fleet.instance import InstanceType
+from vcdl.fleet.refresh_prices import Quote
+from vcdl.fleet.settings import Cloud
+
+_CATALOGUE_URL = "https://cloudbilling.googleapis.com"
+_COMPUTE_ENGINE = "6F81-5844-456A"
+_PAGE = 5000
+"""Of some 30 000 entries; the most that is given at once."""
+_TIMEOUT_S = 60
+
+_SERIES = {
+    "c2": "Compute optimized",
+    "c2d": "C2D AMD Instance",
+    "c3": "C3 Instance",
+    "c3d": "C3D Instance",
+    "c4": "C4 Instance",
+    "e2": "E2 Instance",
+    "g2": "G2 Instance",
+    "n1": "N1 Predefined Instance",
+    "n2": "N2 Instance",
+    "n2d": "N2D AMD Instance",
+    "n4": "N4 Instance",
+    "t2d": "T2D AMD Instance",
+}
+_GPUS = {
+    "nvidia-l4": "Nvidia L4",
+    "nvidia-tesla-p4": "Nvidia Tesla P4",
+    "nvidia-tesla-p100": "Nvidia Tesla P100",
+    "nvidia-tesla-t4": "Nvidia Tesla T4",
+    "nvidia-tesla-v100": "Nvidia Tesla V100",
+}
+_COMES_WITH = {"g2": "nvidia-l4"}
+"""Series whose machines have GPUs of their own."""
+
+_PART = re.compile(r"(Spot )?(Preemptible )?(?P<series>.+) (?P<part>Core|Ram) running in .*")
+_GPU = re.compile(r"(?P<gpu>.+) GPU (attached to (Spot )?Preemptible VMs )?running in .*")
+
+Part = tuple[str, str]
+"""Words of a series and Core or Ram; words of a GPU and GPU."""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """What one part of a machine costs."""
+
+    part: Part
+    usage: str
+    """OnDemand or Preemptible, among others."""
+    regions: tuple[str, ...]
+    usd_per_h: Decimal
+    """Of a vCPU, a GB or a GPU."""
+
+
+class GcpPrices:
+    """Needs an API key; the catalogue is public, and the same for all."""
+
+    cloud: Cloud = "gcp"
+    name = "Google: Cloud Billing catalogue"
+
+    def __init__(self, api_key: str, url: str = _CATALOGUE_URL) -> None:
+        self._api_key = api_key
+        self._url = url
+        self._entries: list[_Entry] | None = None
+
+    def quotes(self, types: Sequence[InstanceType], region: str) -> Iterable[Quote]:
+        """One of each type, for all zones: Google's spot prices are the same in a region. Raises FleetError."""
+        if self._entries is None:
+            self._entries = [entry for raw in self._catalogue() if (entry := _entry(raw)) is not None]
+        on_demand, spot = (_prices(self._entries, usage, region) for usage in ("OnDemand", "Preemptible"))
+        for kind in types:
+            listed, market = _usd_per_h(kind, on_demand), _usd_per_h(kind, spot)
+            if listed is not None and market is not None:
+                yield Quote(kind.name, "", listed, market)
+
+    def _catalogue(self) -> Iterator[Mapping[str, Any]]:
+        token = ""
+        while True:
+            page = self._get({"pageSize": str(_PAGE), "currencyCode": "USD", **({"pageToken": token} if token else {})})
+            yield from page.get("skus", [])
+            token = page.get("nextPageToken", "")
+            if not token:
+                return
+
+    def _get(self, query: Mapping[str, str]) -> Mapping[str, Any]:
+        # The key goes into a header: an address ends up in messages and logs.
+        request = Request(
+            f"{self._url}/v1/services/{_COMPUTE_ENGINE}/skus?{urlencode(query)}",
+            headers={"X-Goog-Api-Key": self._api_key},
+        )
+        try:
+            with urlopen(request, timeout=_TIMEOUT_S) as answer:
+                page = json.load(answer)
+        except HTTPError as error:
+            raise _refused(error) from error
+        except (OSError, HTTPException, ValueError) as error:
+            raise FleetUnavailable(f"Google's price catalogue cannot be read ({error}): try again later") from error
+        if not isinstance(page, dict):
+            raise FleetUnavailable("Google's price catalogue answers with something else: try again later")
+        return page
+
+
+def _refused(error: HTTPError) -> FleetError:
+    said = f"Google's price catalogue answers {error.code} {error.reason}"
+    if error.code in (400, 401, 403):
+        return FleetNotAuthorised(f"{said}: check the API key, and that its project has the Cloud Billing API enabled")
+    return FleetUnavailable(f"{said}: try again later")
+
+
+def _entry(raw: Any) -> _Entry | None:
+    """None for what is no part of a machine, as most of the catalogue."""
+    try:
+        part = _part(raw["description"])
+        if part is None:
+            return None
+        rates = raw["pricingInfo"][0]["pricingExpression"]["tieredRates"]
+        units = [rate["unitPrice"] for rate in rates]
+        price = max(Decimal(unit.get("units", "0")) + Decimal(unit.get("nanos", 0)).scaleb(-9) for unit in units)
+        return _Entry(part, raw["category"]["usageType"], tuple(raw["serviceRegions"]), price)
+    except (AttributeError, DecimalException, IndexError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _part(described: str) -> Part | None:
+    if (found := _GPU.fullmatch(described)) and found["gpu"] in _GPUS.values():
+        return found["gpu"], "GPU"
+    if (found := _PART.fullmatch(described)) and found["series"] in _SERIES.values():
+        return found["series"], found["part"]
+    return None
+
+
+def _prices(entries: Iterable[_Entry], usage: str, region: str) -> Mapping[Part, Decimal]:
+    """By part; the highest where there are several."""
+    prices: dict[Part, Decimal] = {}
+    for entry in entries:
+        if entry.usage == usage and region in entry.regions:
+            prices[entry.part] = max(entry.usd_per_h, prices.get(entry.part, Decimal(0)))
+    return prices
+
+
+def _usd_per_h(kind: InstanceType, prices: Mapping[Part, Decimal]) -> Decimal | None:
+    """What a machine costs; None when the price of a part of it is not known."""
+    name = MachineName.parse(kind.name)
+    series = name.machine.split("-")[0]
+    words = _SERIES.get(series, "")
+    amounts = {(words, "Core"): Decimal(kind.vcpus), (words, "Ram"): Decimal(str(kind.memory_gb))}
+    if kind.gpus:
+        amounts[_GPUS.get(name.gpu or _COMES_WITH.get(series, ""), ""), "GPU"] = Decimal(kind.gpus)
+    if not amounts.keys() <= prices.keys():
+        return None
+    return sum((prices[part] * amount for part, amount in amounts.items()), Decimal(0))

@@ -1,0 +1,103 @@
+"""What a fleet would cost before there is one: per hour, and per 10 000 subtasks. Nothing is launched."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from vcdl.errors import FleetError
+from vcdl.fleet.instance import InstanceType, Pool
+from vcdl.fleet.prices import Price, PriceTable
+from vcdl.fleet.settings import FleetSettings
+from vcdl.run_folder import RunFolder
+from vcdl.runs import read_report
+
+PER_SUBTASKS = 10_000
+
+
+@dataclass(frozen=True)
+class Offer:
+    """The whole target out of one pool."""
+
+    pool: Pool
+    type: InstanceType
+    price: Price
+    count: int
+    """Instances."""
+    units: int
+    """That they have together: the target, exceeded by less than one instance."""
+
+    @property
+    def spot_usd_per_h(self) -> Decimal:
+        return self.price.spot_usd_per_h * self.count
+
+    @property
+    def on_demand_usd_per_h(self) -> Decimal:
+        return self.price.on_demand_usd_per_h * self.count
+
+    @property
+    def saving(self) -> Decimal:
+        """Of the on-demand price, between 0 and 1."""
+        return 1 - self.price.spot_usd_per_h / self.price.on_demand_usd_per_h
+
+    def usd_per_subtasks(self, settings: FleetSettings, subtask_s: float) -> Decimal:
+        """Of PER_SUBTASKS subtasks that take so long each, when all units are busy: spot $/h · hours of one · 10 000 / subtasks at once."""
+        at_once = Decimal(self.units) / Decimal(repr(settings.capacity.units_per_subtask))
+        return self.spot_usd_per_h * Decimal(repr(subtask_s)) / 3600 * PER_SUBTASKS / at_once
+
+
+@dataclass(frozen=True)
+class FleetPlan:
+    """The offers, cheapest unit first, and pools whose price no table knows."""
+
+    offers: tuple[Offer, ...]
+    unpriced: tuple[Pool, ...]
+
+
+def plan_fleet(
+    settings: FleetSettings, types: Mapping[Pool, InstanceType], prices: PriceTable, units: int
+) -> FleetPlan:
+    """What `units` would cost in each allowed pool. Raises FleetError when no pool has what is counted."""
+    offers, unpriced = [], []
+    for pool, kind in types.items():
+        size = kind.units(settings.capacity.unit)
+        price = prices.find(pool.type, pool.region, pool.zone)
+        if size == 0:
+            continue
+        if price is None:
+            unpriced.append(pool)
+            continue
+        count = math.ceil(units / size)
+        offers.append(Offer(pool, kind, price, count, count * size))
+    if not offers and not unpriced:
+        raise FleetError(
+            f"none of the allowed types has a {settings.capacity.unit}: change instances or capacity > unit"
+        )
+    cheapest_first = sorted(offers, key=lambda offer: (offer.spot_usd_per_h, offer.pool))
+    return FleetPlan(tuple(cheapest_first), tuple(sorted(unpriced)))
+
+
+def pools_of_table(settings: FleetSettings, prices: PriceTable) -> dict[Pool, InstanceType]:
+    """The allowed pools as far as the price table knows them: for a plan without the cloud."""
+    allowed = settings.instances
+    found = {}
+    for row in prices.by_key.values():
+        gpus = int(row.accelerator.split()[0]) if row.accelerator else 0
+        is_meant = (
+            allowed.requirements.met_by(row.vcpus, float(row.memory_gb), gpus)
+            if allowed.requirements is not None
+            else row.type in allowed.types
+        )
+        places = [p for p in settings.places if p.region == row.region and (not p.zones or row.zone in ("", *p.zones))]
+        if is_meant and places and row.cloud == settings.cloud:
+            pool = Pool(row.cloud, row.type, row.region, row.zone)
+            found[pool] = InstanceType(row.type, row.vcpus, float(row.memory_gb), gpus)
+    return found
+
+
+def measured_subtask_s(folder: RunFolder) -> float:
+    """Mean training time of a run's subtasks that were trained whole. Raises FleetError when there is none, and JournalError."""
+    times = [timed.event.train_s for timed in read_report(folder).updates if timed.event.fraction >= 1.0]
+    if not times:
+        raise FleetError(f"{folder.path} has no subtask that was trained whole: take another run, or give --subtask-s")
+    return sum(times) / len(times)

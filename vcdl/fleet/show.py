@@ -1,0 +1,176 @@
+"""How a fleet is put before the user."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from vcdl.fleet.instance import Instance, Pool
+from vcdl.fleet.keeper import Look, Pass
+from vcdl.fleet.plan import PER_SUBTASKS, FleetPlan, Offer
+from vcdl.fleet.prices import PriceTable
+from vcdl.fleet.provider import FLEET_TAG
+from vcdl.fleet.settings import FleetSettings, Unit
+from vcdl.wording import duration, plural
+
+_MOST_OFFERS = 10
+
+
+def units(count: int, unit: Unit) -> str:
+    """`40 vCPUs`, `1 GPU`."""
+    return plural(count, {"vcpu": "vCPU", "gpu": "GPU", "instance": "instance"}[unit])
+
+
+def summary(settings: FleetSettings, look: Look) -> str:
+    """`cifar: 40 of 40 vCPUs in 5 instances, 0.50 $/h, 1.23 $ so far`."""
+    unit = settings.capacity.unit
+    live = sum(instance.is_live for instance in look.instances)
+    return (
+        f"{settings.name}: {look.have} of {units(look.wanted, unit)} in {plural(live, 'instance')}, "
+        f"{look.usd_per_h:.2f} $/h, {look.spent_usd:.2f} $ so far"
+    )
+
+
+def planned(settings: FleetSettings, made: Pass) -> list[str]:
+    """What a pass will do, a line each."""
+    lines = [*made.look.warnings, *made.plan.warnings]
+    names = {instance.id: f"{instance.id} ({instance.pool})" for instance in made.look.instances}
+    lines += [f"terminate {names[id]}" for id in made.plan.terminate]
+    lines += [f"drain {names[id]}" for id in made.plan.drain]
+    if made.plan.launch is not None:
+        wanted = units(made.plan.launch.units, settings.capacity.unit)
+        lines.append(f"launch {wanted} of preemptible instances: {pools(made.plan.launch.pools)}")
+    if made.plan.changes_nothing:
+        lines.append(f"nothing to do: {summary(settings, made.look)}")
+    return lines
+
+
+def pools(chosen: Sequence[Pool]) -> str:
+    """`t3.2xlarge in us-east-1a or us-east-1b; c6i.xlarge in us-east-1a`."""
+    zones: dict[str, list[str]] = {}
+    for pool in chosen:
+        zones.setdefault(pool.type, []).append(pool.zone or pool.region)
+    parts = [f"{name} in {' or '.join(dict.fromkeys(places))}" for name, places in zones.items()]
+    more = f"; {len(parts) - 5} more types" if len(parts) > 5 else ""
+    return "; ".join(parts[:5]) + more
+
+
+def ending(settings: FleetSettings, leftovers: Sequence[str]) -> list[str]:
+    """What `down` will end."""
+    if not leftovers:
+        return [f"nothing carries the tag {FLEET_TAG}={settings.name}"]
+    return [*(f"end {line}" for line in leftovers), f"all that carries the tag {FLEET_TAG}={settings.name}"]
+
+
+def status(settings: FleetSettings, look: Look, pid: int | None) -> list[str]:
+    """The fleet as it is."""
+    state, now_s = look.state, look.now_s
+    keeper = f"process {pid} keeps it" if pid is not None else "nobody keeps it: `vcdl fleet run` replaces what is lost"
+    looked = f"last pass {duration(now_s - state.looked_s)} ago" if state.looked_s else "no pass yet"
+    lines = [summary(settings, look), f"goal {state.goal.value}; {keeper}; {looked}"]
+    shown = [i for i in look.instances if i.is_live] + [i for i in look.instances if not i.is_live]
+    lines += [f"  {_instance(instance, now_s)}" for instance in shown]
+    if state.held_until_s > now_s:
+        lines.append(state.held_why)
+    lines += [f"{pool} rests for {duration(until_s - now_s)}" for pool, until_s in sorted(state.resting.items())]
+    return [*lines, *look.warnings]
+
+
+def status_json(settings: FleetSettings, look: Look, pid: int | None) -> dict[str, Any]:
+    """The same for programs."""
+    return {
+        "name": settings.name,
+        "cloud": settings.cloud,
+        "goal": look.state.goal.value,
+        "unit": settings.capacity.unit,
+        "wanted": look.wanted,
+        "have": look.have,
+        "usd_per_h": round(look.usd_per_h, 6),
+        "spent_usd": round(look.spent_usd, 6),
+        "process": pid,
+        "last_pass_s": look.state.looked_s,
+        "instances": [
+            {
+                "id": i.id,
+                "type": i.pool.type,
+                "zone": i.pool.zone or i.pool.region,
+                "state": i.state.value,
+                "draining": i.draining_s is not None,
+                "launched_s": i.launched_s,
+                "ending": i.ending.value if i.ending else None,
+            }
+            for i in look.instances
+        ],
+        "resting": [{"pool": str(pool), "until_s": until_s} for pool, until_s in sorted(look.state.resting.items())],
+        "warnings": list(look.warnings),
+    }
+
+
+def plan(settings: FleetSettings, made: FleetPlan, wanted: int, subtask_s: float | None) -> list[str]:
+    """The offers as a table, cheapest first."""
+    lines = [
+        f"{units(wanted, settings.capacity.unit)} from one of these, the cloud choosing by price and capacity:",
+        "",
+    ]
+    head = f"{'instances':<24}{'where':<20}{'$/h':>9}{'on demand':>11}{'saved':>8}"
+    per = f"{f'$/{PER_SUBTASKS}':>10}" if subtask_s is not None else ""
+    lines.append(head + per)
+    shown = {(offer.pool.type, offer.pool.region, offer.spot_usd_per_h): offer for offer in reversed(made.offers)}
+    distinct = list(reversed(shown.values()))  # of zones with the same price the first
+    lines += [_offer(settings, offer, subtask_s) for offer in distinct[:_MOST_OFFERS]]
+    if len(distinct) > _MOST_OFFERS:
+        lines.append(f"and {len(distinct) - _MOST_OFFERS} dearer ones")
+    lines.append("")
+    if made.offers:
+        oldest = min(offer.price.as_of for offer in made.offers)
+        lines.append(f"prices as of {oldest} or later, without disks, traffic and tax; `vcdl fleet prices --refresh`")
+    if subtask_s is not None:
+        lines.append(
+            f"subtasks of {subtask_s:.1f} s, {settings.capacity.units_per_subtask:g} {settings.capacity.unit} each, all units busy"
+        )
+    if made.unpriced:
+        unknown = Counter(pool.type for pool in made.unpriced)
+        lines.append(f"no price is known of {', '.join(unknown)}")
+    return [*lines, *_limits(settings, made)]
+
+
+def prices(pools: Iterable[Pool], table: PriceTable) -> list[str]:
+    """A table of the prices of these pools."""
+    lines = []
+    for pool in sorted(pools):
+        price = table.price(pool.type, pool.region, pool.zone)
+        lines.append(
+            f"{pool.type:<24}{pool.zone or pool.region:<20}{price.spot_usd_per_h:>10} $/h{price.on_demand_usd_per_h:>10} on demand"
+            f"  {price.as_of}  {price.source}"
+        )
+    return lines or ["no price of the fleet's types is known there: `vcdl fleet prices --refresh`"]
+
+
+def _limits(settings: FleetSettings, made: FleetPlan) -> list[str]:
+    lines = []
+    limit = settings.price_limit_usd_per_h
+    dear = [offer for offer in made.offers if limit is not None and offer.spot_usd_per_h > limit]
+    if dear:
+        lines.append(f"{len(dear)} of {len(made.offers)} are above price_limit_usd_per_h ({limit:g})")
+    if settings.budget_usd is not None and made.offers:
+        hours = settings.budget_usd / float(made.offers[0].spot_usd_per_h or 1)
+        lines.append(f"budget_usd ({settings.budget_usd:g}) lasts for {duration(hours * 3600)} of the cheapest")
+    return lines
+
+
+def _offer(settings: FleetSettings, offer: Offer, subtask_s: float | None) -> str:
+    line = (
+        f"{f'{offer.count} × {offer.pool.type}':<24}{offer.pool.zone or offer.pool.region:<20}"
+        f"{offer.spot_usd_per_h:>9.3f}{offer.on_demand_usd_per_h:>11.3f}{offer.saving:>8.0%}"
+    )
+    return line if subtask_s is None else f"{line}{offer.usd_per_subtasks(settings, subtask_s):>10.2f}"
+
+
+def _instance(instance: Instance, now_s: float) -> str:
+    words = instance.state.value
+    if instance.draining_s is not None and instance.is_live:
+        words += f", draining for {duration(now_s - instance.draining_s)}"
+    if instance.ending is not None:
+        words += f", {instance.ending.value}"
+    since = time.strftime("%m-%d %H:%M", time.localtime(instance.launched_s))
+    return f"{instance.id:<22}{instance.pool!s:<34}since {since}  {words}"
