@@ -7,6 +7,7 @@ import pytest
 
 from tests.end_to_end.vcdl_process import applied
 from vcdl.checks import UploadCheck
+from vcdl.client.trainer import TrainerCache
 from vcdl.coordinator import StopReason
 from vcdl.job import Job, load_frozen_job, save_job
 from vcdl.local_run import LocalRun
@@ -18,7 +19,7 @@ from vcdl.rules.of_job import rule_of
 from vcdl.run_folder import RunFolder, RunLock
 from vcdl.runs import read_report
 from vcdl.simulate.fleet import Fleet
-from vcdl.simulate.serial import SerialTraining
+from vcdl.simulate.here import TrainingHere
 from vcdl.simulate.virtual_run import VirtualRun
 from vcdl.weights import Vector, read_weights, write_weights
 from vcdl.workunit import WorkunitName
@@ -64,7 +65,7 @@ def test_a_job_can_be_folded_again_from_its_uploads(name: str, tmp_path: Path, m
     folder.kept_uploads.mkdir()
     monkeypatch.setattr("vcdl.work_generator.discard_kept_uploads", lambda *_: None)
     save_job(job(transport, rule), folder.job_file)
-    assert VirtualRun(folder, FLEET, SerialTraining(folder), Onlooker()).run() == StopReason.EPOCHS
+    assert VirtualRun(folder, FLEET, TrainingHere(folder, TrainerCache()), Onlooker()).run() == StopReason.EPOCHS
 
     weights = refolded(folder)
     last, _ = read_weights(folder.snapshot(SHARDS), weights.size)
