@@ -56,6 +56,7 @@ class AwsBooks:
     clock: Clock
     preempted_s: dict[str, float] = field(default_factory=dict)
     _asked: Sequence[str] = ()
+    _forgotten: list[Any] = field(default_factory=list)
 
     def live(self) -> list[str]:
         return sorted(i.id for i in self._all() if i._state.name in ("pending", "running"))
@@ -63,12 +64,16 @@ class AwsBooks:
     def preempt(self, id: str) -> None:
         self.cloud.preempt(id)
         self.preempted_s[id] = self.clock.now_s
+        for instance in self._all():  # AWS shows what is gone for an hour
+            if self.preempted_s.get(instance.id, self.clock.now_s) < self.clock.now_s - 3600:
+                self._forgotten.append(instance)
+                self.cloud.forget(instance.id)
 
     def lives(self) -> list[Truth]:
         """Of instances that AWS took back as this class noted it, of all others until the last moment."""
         return [
             Truth(i.instance_type, i.launch_time.timestamp(), ended_s or self.ended_s(i), ended_s is not None)
-            for i in self._all()
+            for i in (*self._all(), *self._forgotten)
             for ended_s in [self.preempted_s.get(i.id)]
         ]
 
@@ -197,6 +202,7 @@ def check_money(folder: FleetFolder, clock: Clock, truth: Fraction, day: Day) ->
     assert abs(Fraction(cost.spot_usd) - truth) < Fraction(1, 10**20)
 
 
+@pytest.mark.timeout(900)  # half a minute, when nothing else runs
 def test_a_day_on_aws(aws: AwsBooks, clock: Clock, tmp_path: Path) -> None:
     settings = settings_of(tmp_path, text=AWS)
     provider = AwsProvider(settings, aws.cloud.session, Pace(look_every_s=0.01, at_most_s=60.0))
@@ -209,6 +215,7 @@ def test_a_day_on_aws(aws: AwsBooks, clock: Clock, tmp_path: Path) -> None:
     provider.close()
 
 
+@pytest.mark.timeout(900)
 def test_a_day_on_gcp(gcp: GcpBooks, clock: Clock, tmp_path: Path) -> None:
     settings = settings_of(tmp_path, text=GCP)
     provider = GcpProvider(settings, now=clock, look_every_s=0.02)

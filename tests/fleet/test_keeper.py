@@ -241,6 +241,18 @@ def test_what_lives_when_the_budget_is_overdrawn_is_terminated_at_once(tmp_path:
     assert fleet.cloud.live == []
 
 
+def test_up_with_a_budget_that_is_spent_launches_nothing(tmp_path: Path) -> None:
+    fleet = KeptFleet.make(tmp_path, "budget_usd=0.5")
+    fleet.keeper.change(up)
+    fleet.keeper.pass_once()
+    fleet.later(7200)
+    fleet.keeper.take_down()
+    fleet.keeper.change(up)
+    made = fleet.keeper.pass_once()
+    assert "the budget of 0.5 $ is spent" in made.look.warnings[0]
+    assert fleet.cloud.asked == [40]
+
+
 def test_a_price_above_the_limit_is_a_warning_and_nothing_else(tmp_path: Path) -> None:
     fleet = KeptFleet.make(tmp_path, "price_limit_usd_per_h=0.4")
     fleet.keeper.change(up)

@@ -5,7 +5,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -185,14 +186,24 @@ def run_command(file: Path, overrides: tuple[str, ...], daemon: bool, dry_run: b
 def _loop(fleet: "Fleet", change: "Callable[[FleetState], FleetState] | None" = None) -> ExitCode:
     from vcdl.fleet.run import Loop
 
-    ending = threading.Event()
-    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: ending.set())
     fleet.folder.create()
-    with fleet.folder.running():
+    with fleet.folder.running(), _ending() as ending:
         if change is not None:
             fleet.keeper.change(change)
         return Loop(fleet.keeper, fleet.settings.look_every_s, _log, ending).run()
+
+
+@contextmanager
+def _ending() -> Iterator[threading.Event]:
+    """Set by Ctrl-C, SIGTERM and SIGHUP: the running pass is then the last."""
+    ending = threading.Event()
+    numbers = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, lambda _number, _frame: ending.set()) for number in numbers]
+    try:
+        yield ending
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def _log(line: str) -> None:

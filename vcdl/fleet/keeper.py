@@ -210,7 +210,7 @@ class Keeper:
             return 0, ()
         sizes = self._settings.capacity
         if state.target is not None or self._queue is None:
-            return (sizes.target if state.target is None else state.target), ()
+            return (sizes.target if state.target is None else min(state.target, sizes.limit)), ()
         try:
             return wanted_units(self._queue(), sizes, now_s), ()
         except (GridError, JournalError) as error:

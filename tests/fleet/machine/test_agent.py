@@ -76,15 +76,15 @@ def test_a_dry_run_only_says_that_it_would_power_off(tmp_path: Path) -> None:
             assert not machine.is_powered_off
 
 
-def test_a_drained_machine_with_a_notice_is_left_to_the_cloud(
-    metadata: AwsMetadata | GcpMetadata, tmp_path: Path
-) -> None:
-    metadata.mark(time.time())
-    metadata.notify()
-    with Machine(tmp_path, metadata, NOWHERE) as machine:
-        machine.wait_for("all is reported")
-        time.sleep(7)
-        assert not machine.is_powered_off
+def test_a_drained_machine_with_a_notice_is_left_to_the_cloud(tmp_path: Path) -> None:
+    with served(GcpMetadata()) as metadata:
+        metadata.mark(time.time())
+        with Machine(tmp_path, metadata, NOWHERE) as machine:
+            machine.wait_for("drain: since")
+            metadata.notify()
+            machine.wait_for("notice: preempted")
+            time.sleep(7)
+            assert not machine.is_powered_off
 
 
 def test_metadata_that_is_out_of_order_is_outlived(metadata: AwsMetadata | GcpMetadata, tmp_path: Path) -> None:
