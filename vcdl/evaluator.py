@@ -110,10 +110,9 @@ class Evaluator:
 
     def _begin_with_a_held_out_step(self, held_out: HeldOutStep) -> None:
         """Nothing is assimilated before there is one; a version is evaluated only later."""
-        if not self._folder.held_out_file.exists():
-            newest = max(self._folder.snapshots.glob("params_v*.h5"), default=self._folder.snapshot(0))
-            vector, text = read_weights(newest, self._model.count_params())
-            held_out.leave(ParamsHeader.from_json(text).version, vector)
+        newest = max(self._folder.snapshots.glob("params_v*.h5"), default=self._folder.snapshot(0))
+        vector, text = read_weights(newest, self._model.count_params())
+        held_out.leave(ParamsHeader.from_json(text).version, vector)
 
 
 def _metrics_only(training: Training, classifies: bool) -> Training:

@@ -6,8 +6,8 @@ model.json      the model, as Keras JSON           prepared.json  its layout, th
 data/           shards/ (with shards.json), validation.npz, test.npz
 journal.db      the event log (SQLite)             store/         the shared weights
 snapshots/      params_v000142.h5: weights by version, while something refers to them; state_v000142.h5: what the rule keeps beside
+                held_out.h5: the step of held-out data that uploads are compared with, where the job asks for it
 downloads/      the same as clients get them, where `transport > down` or `compress` makes them another file
-held_out.h5     the step of held-out data that uploads are compared with, where the job asks for it
 slots/          a folder for each subtask that is out
 uploads/        results that wait to be assimilated
 kept/           those applied since the last closed epoch, when the store is a server that may lose its memory; all with keep > uploads: all
@@ -103,7 +103,7 @@ class RunFolder:
     @property
     def held_out_file(self) -> Path:
         """The step of held-out data; exists only where the rule asks for it."""
-        return self.path / "held_out.h5"
+        return self.snapshots / "held_out.h5"
 
     @property
     def downloads(self) -> Path:

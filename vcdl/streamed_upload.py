@@ -170,7 +170,7 @@ class StreamedUpload(Change):
                 step = self._closing.enter_context(opened_weights(held_out, layout.size))
             except WeightsFileError as error:
                 raise StoreUnavailable(
-                    f"no step of held-out data to compare uploads with ({error}): the evaluator makes it when it begins; see that it runs"
+                    "no step of held-out data to compare uploads with yet: the evaluator makes it when it begins; see that it runs"
                 ) from error
         return UploadLook(rule, layout, self._buffer.size, step)
 
