@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vcdl.errors import WorkunitError
-from vcdl.workunit import Named, Normalisation, Training, UpdateHeader, Workunit, WorkunitName, subtask_name
+from vcdl.workunit import Named, Normalisation, Training, Transport, UpdateHeader, Workunit, WorkunitName, subtask_name
 
 TRAINING = Training(
     optimizer=Named("adam", {"beta_1": 0.9}),
@@ -34,6 +34,19 @@ def test_a_workunit_survives_its_json() -> None:
     assert Workunit.from_json(WORKUNIT.to_json()) == WORKUNIT
     bare = replace(WORKUNIT, training=Training(Named("sgd"), 0.1, 1, 1, Named("mse")))
     assert Workunit.from_json(bare.to_json()) == bare
+
+
+def test_how_weights_travel_survives_as_well() -> None:
+    workunit = replace(
+        WORKUNIT, transport=Transport(Named("int8", {"levels": 31}), Named("top_k", {"share": 0.1}), True)
+    )
+    assert Workunit.from_json(workunit.to_json()) == workunit
+
+
+def test_another_version_is_named_before_its_keys_are() -> None:
+    before = {key: value for key, value in json.loads(WORKUNIT.to_json()).items() if key != "transport"} | {"format": 1}
+    with pytest.raises(WorkunitError, match="another format than 2: client and server differ in version"):
+        Workunit.from_json(json.dumps(before))
 
 
 def test_a_header_survives_its_json() -> None:

@@ -73,6 +73,8 @@ class StreamedUpload(Change):
         self._judge = judge
         self._meter = NormMeter(layout)
         self._up = up_encoding(transport, layout)
+        if self._up.is_difference and base is None:
+            raise ValueError("a difference without the weights that it belongs to: this is a mistake in vcdl")
         needs_base = rule.needs_base or self._up.is_difference
         self._buffer = np.empty(min(BLOCK, layout.size), np.float32)
         self._base_buffer = np.empty(self._buffer.size if needs_base else 0, np.float32)

@@ -196,9 +196,10 @@ def _object(text: str, what: str, keys: set[str]) -> dict[str, Any]:
         raw = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise WorkunitError(f"{what} is not JSON ({error}): it was cut short or overwritten") from error
-    raw = _fields(raw, what, keys)
-    if raw.pop("format") != FORMAT:
+    if isinstance(raw, dict) and raw.get("format", FORMAT) != FORMAT:  # first: another format has other keys
         raise WorkunitError(f"{what} is of another format than {FORMAT}: client and server differ in version")
+    raw = _fields(raw, what, keys)
+    del raw["format"]
     return raw
 
 
