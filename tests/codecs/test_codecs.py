@@ -105,6 +105,13 @@ def test_top_k_keeps_its_share_of_the_largest_and_rounds_them_as_float16(vector:
     assert np.all(np.abs(decoded[kept] - vector[kept]) <= np.maximum(np.abs(vector[kept]) / 2048, 2.0**-25))
 
 
+def test_top_k_never_loses_what_is_not_a_number() -> None:
+    """It would come to zero, and the server would take the update of a training that diverged."""
+    codec = TopK(0.1)
+    vector = np.array([1.0] * 9 + [np.nan] + [2.0] * 10, np.float32)
+    assert np.isnan(there_and_back(codec, codec.thinned(vector, []))[9])
+
+
 def test_top_k_of_equal_numbers_keeps_the_first() -> None:
     codec = TopK(0.5)
     assert list(there_and_back(codec, codec.thinned(np.full(10, 2.0, np.float32), []))) == [2.0] * 5 + [0.0] * 5

@@ -24,10 +24,10 @@ class Refusal(StrEnum):
     """Samples, fraction or time that no client can have: nothing trained, or more than the shard holds."""
     NOT_FINITE = "not_finite"
     """NaN or infinity among the weights: the training diverged, or the client lies."""
-    NORM_TOO_LARGE = "norm_too_large"
-    """Far longer than the updates that were accepted lately."""
     AGAINST_HELD_OUT = "against_held_out"
     """Its step leads away from where held-out data would: `update > guard > cosine` of the job file."""
+    NORM_TOO_LARGE = "norm_too_large"
+    """Far longer than the updates that were accepted lately."""
 
 
 class Refused(Exception):

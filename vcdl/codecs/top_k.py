@@ -39,6 +39,7 @@ class TopK(Codec):
         """Exactly so many numbers beside the parts `always`, unless fewer are not 0; of equal ones the first."""
         sizes = np.abs(vector)
         sizes[sizes < _TINIEST] = 0.0
+        sizes[np.isnan(sizes)] = np.inf  # it must not be lost: the server refuses it
         for begin, end in always:
             sizes[begin:end] = 0.0
         count = math.ceil(self._share * (vector.size - sum(end - begin for begin, end in always)))
@@ -53,7 +54,7 @@ class TopK(Codec):
         return thinned
 
     def encode(self, chunk: Vector) -> bytes:
-        places = np.flatnonzero(np.abs(chunk) >= _TINIEST)
+        places = np.flatnonzero(~(np.abs(chunk) < _TINIEST))  # NaN among them
         gaps = _gap_bytes(np.diff(places, prepend=-1) - 1)
         return len(places).to_bytes(_COUNT_BYTES, "little") + self._values.encode(chunk[places]) + gaps
 

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import logging
 import os
+import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -133,6 +134,8 @@ def moto_cloud() -> Iterator[MotoCloud]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
+    # Servers of one process share all they have: what an earlier file's tests left.
+    urllib.request.urlopen(f"http://{host}:{port}/moto-api/reset", data=b"").close()
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             patch.delenv(name)
