@@ -89,16 +89,16 @@ def describe(job: "Job") -> Description:
     Of a named data set nothing is read, of a `.npz` the headers and the labels. Raises DataError and ModelError.
     """
     from vcdl.client.model import load_model
+    from vcdl.client.trainer import Trainer
     from vcdl.codecs.choose import down_encoding, up_encoding
     from vcdl.models import build_model_json
-    from vcdl.weights import Layout
 
     facts = facts_of(job.data)
     shards = _shards(facts, job.data.shards, even=job.data.split == "iid")
     model_json = build_model_json(job.model, facts.input_shape, facts.outputs, job.data.task)
     model = load_model(model_json)
     parameters = int(model.count_params())
-    transport, layout = job.transport.told, Layout.of(model)
+    transport, layout = job.transport.told, Trainer(model_json, training_of(job, Normalisation())).layout
     params_bytes = down_encoding(transport, layout).most_bytes + _HDF5_BYTES
     update_bytes = up_encoding(transport, layout).most_bytes + _HDF5_BYTES
     shard_bytes = _NPZ_BYTES + round(facts.train_samples / shards.count * facts.sample_bytes * facts.packed)

@@ -44,6 +44,7 @@ class Evaluator:
         self.run_has_finished = False
         """Nothing more will be wanted."""
         prepared = Prepared.read(folder)
+        self._layout = prepared.layout
         self._classifies = job.data.task == "classification"
         self._model = load_model(folder.model_file.read_text())
         compile_model(self._model, _metrics_only(prepared.training(job), self._classifies))
@@ -87,7 +88,7 @@ class Evaluator:
         return tuple(split for split in FINAL_SPLITS if split in self._data)
 
     def _evaluate(self, wanted: EvaluationWanted) -> VersionEvaluated:
-        vector, _ = read_weights(self._folder.snapshot(wanted.version), self._model.count_params())
+        vector, _ = read_weights(self._folder.snapshot(wanted.version), self._layout.size)
         if self._held_out is not None and wanted.split == VALIDATION:
             self._held_out.leave(wanted.version, vector)
         return self.evaluation(wanted, vector)
@@ -95,7 +96,7 @@ class Evaluator:
     def evaluation(self, wanted: EvaluationWanted, vector: Vector) -> VersionEvaluated:
         """Of weights of shape (n,), whatever version they are said to be."""
         begin_s = time.perf_counter()
-        assign(self._model, vector)
+        assign(self._model, vector[: self._layout.model.size])
         x, y = self._data[wanted.split]
         measured: dict[str, Any] = self._model.evaluate(x, y, batch_size=_BATCH_SIZE, verbose=0, return_dict=True)
         return VersionEvaluated(
@@ -111,7 +112,7 @@ class Evaluator:
     def _begin_with_a_held_out_step(self, held_out: HeldOutStep) -> None:
         """Nothing is assimilated before there is one; a version is evaluated only later."""
         newest = max(self._folder.snapshots.glob("params_v*.h5"), default=self._folder.snapshot(0))
-        vector, text = read_weights(newest, self._model.count_params())
+        vector, text = read_weights(newest, self._layout.size)
         held_out.leave(ParamsHeader.from_json(text).version, vector)
 
 

@@ -28,7 +28,7 @@ def export_model(folder: RunFolder, output: Path, version: int | None) -> None:
     job = load_frozen_job(folder.job_file)
     prepared = Prepared.read(folder)
     version = _newest_version(folder) if version is None else version
-    vector = _weights(folder, version, prepared.layout.size)
+    vector = _weights(folder, version, prepared.layout.size)[: prepared.layout.model.size]
     model = load_model(folder.model_file.read_text(encoding="utf-8"))
     assign(model, vector)
     model = _normalising(model, prepared.normalisation, job.name)

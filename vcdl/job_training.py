@@ -7,7 +7,7 @@ from pydantic import ValidationInfo, field_validator
 from vcdl import job_values as kinds
 from vcdl.course import STEADY, RateCourse, RateShape
 from vcdl.job_section import SECTION_AS_YAML, Section, plain_or_section
-from vcdl.workunit import Named
+from vcdl.workunit import Moments, Named
 
 _Count = Annotated[int, kinds.whole(1)]
 _AboveZero = Annotated[float, kinds.above_zero()]
@@ -38,6 +38,8 @@ class TrainingSettings(Section):
     """What a client does with a shard."""
 
     optimizer: _Named = Named("adam")
+    moments: Annotated[Moments, kinds.one_of(Moments)] = "none"
+    """Of the optimizer, that travel with the weights: a subtask goes on with them instead of beginning with none."""
     learning_rate: Annotated[
         float | LearningRateSettings, plain_or_section(_Rate, LearningRateSettings), SECTION_AS_YAML
     ] = 0.001

@@ -82,6 +82,7 @@ def training_of(job: "Job", normalisation: Normalisation) -> Training:
         loss=settings.loss,
         metrics=settings.metrics,
         normalisation=normalisation,
+        moments=settings.moments,
     )
 
 
@@ -95,7 +96,7 @@ def prepare(folder: RunFolder, job: "Job", onlooker: Onlooker) -> Prepared:
     import numpy as np
 
     from vcdl.checks import trained_norm
-    from vcdl.client.model import load_model
+    from vcdl.client.trainer import Trainer
     from vcdl.data import ensure_shards, load_dataset, normalisation_of, write_split
     from vcdl.models import build_model_json, check_model, initial_weights
     from vcdl.rules.of_job import rule_of
@@ -106,10 +107,11 @@ def prepare(folder: RunFolder, job: "Job", onlooker: Onlooker) -> Prepared:
     onlooker.phase("building the model")
     model_json = build_model_json(job.model, dataset.input_shape, dataset.outputs, job.data.task)
     labels = [y for y in (dataset.y_train, dataset.y_val, dataset.y_test) if y is not None]
-    check_model(model_json, training_of(job, normalisation), dataset.input_shape, np.concatenate(labels))
-    model = load_model(model_json)
-    layout = Layout.of(model)
-    vector = initial_weights(model_json, job.seed)
+    training = training_of(job, normalisation)
+    check_model(model_json, training, dataset.input_shape, np.concatenate(labels))
+    trainer = Trainer(model_json, training)
+    layout = trainer.layout
+    vector = trainer.with_moments(initial_weights(model_json, job.seed))
     onlooker.phase(f"cutting {len(dataset.x_train)} samples into {job.data.shards} shards")
     try:
         shards = ensure_shards(folder.shards, dataset, job.data, job.seed)
@@ -131,7 +133,7 @@ def prepare(folder: RunFolder, job: "Job", onlooker: Onlooker) -> Prepared:
             layout=layout,
             initial_norm=trained_norm(vector, layout),
             store_key=store_key,
-            footprint=footprint_of(model),
+            footprint=footprint_of(trainer.model),
         )
         prepared.write(folder)
     except OSError as error:

@@ -16,7 +16,7 @@ from vcdl.checks import NormMeter, Refusal, Refused
 from vcdl.codecs.choose import up_encoding
 from vcdl.codecs.encoding import Source
 from vcdl.errors import StoreUnavailable, WeightsFileError
-from vcdl.rules import Measured, MeasuringRule, Rule, Update
+from vcdl.rules import Measured, MeasuringRule, Rule, Update, on_statistics
 from vcdl.stores import Change
 from vcdl.stores.base import BLOCK
 from vcdl.upload_look import UploadLook
@@ -69,6 +69,10 @@ class StreamedUpload(Change):
         `held_out`: the step of held-out data. Raises StoreUnavailable when a rule asks for that one and the evaluator has not made it yet.
         """
         self._rule = rule
+        self._on_statistics = on_statistics(rule)
+        self._layout = layout
+        self._weight = 0.0
+        """That the rule gave to what is trained."""
         self._facts = facts
         self._judge = judge
         self._meter = NormMeter(layout)
@@ -127,7 +131,11 @@ class StreamedUpload(Change):
             self._look.fold(update)
             update = replace(update, measured=self._measured)
         with np.errstate(over="ignore", invalid="ignore"):  # what no finite weights come from is refused at its end
-            return self._rule.apply(w, update, out)
+            for part, is_trained in self._layout.parts(begin, begin + w.shape[-1]):
+                rule = self._rule if is_trained else self._on_statistics
+                weight = rule.apply(w[..., part], update.part(part), out[..., part])
+                self._weight = weight if is_trained else self._weight
+        return self._weight
 
     def _read(self, begin: int, size: int) -> Update | None:
         """A block of `size` weights from number `begin` on; None when it cannot be read."""

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
@@ -29,6 +29,8 @@ _FORMAT = 1
 _FLOAT32 = np.dtype("<f4")
 _STATISTICS = ("moving_mean", "moving_variance")
 """Ends of the paths of what batch normalisation keeps."""
+_MOMENTS = "/"
+"""Begins the paths of what an optimizer keeps; that of a model's variable never does."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Layout:
-    """All variables of a model, batch statistics included, in Keras' order."""
+    """All variables of a model, batch statistics included, in Keras' order; then the moments that travel with them, if any do."""
 
     variables: tuple[Variable, ...]
 
@@ -57,16 +59,44 @@ class Layout:
         return sum(variable.size for variable in self.variables)
 
     @property
+    def model(self) -> "Layout":
+        """Without moments: the first numbers of the vector."""
+        return Layout(tuple(variable for variable in self.variables if not variable.path.startswith(_MOMENTS)))
+
+    def with_moments(self, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> "Layout":
+        """With an optimizer's variables, names and shapes, behind the model's."""
+        variables, offset = list(self.variables), self.size
+        for name, shape in shapes:
+            variables.append(Variable(_MOMENTS + name, shape, offset))
+            offset += variables[-1].size
+        return Layout(tuple(variables))
+
+    @property
     def statistics(self) -> list[tuple[int, int]]:
-        """Begin and end of the parts that are not trained but follow the data, batch normalisation's, in order and not touching."""
+        """Begin and end of the parts that no gradient moves but that follow the data, in order and not touching: what batch normalisation
+        and optimizers keep.
+        """
         parts: list[tuple[int, int]] = []
         for variable in self.variables:
-            if variable.path.endswith(_STATISTICS):
+            if variable.path.endswith(_STATISTICS) or variable.path.startswith(_MOMENTS):
                 begin, end = variable.offset, variable.offset + variable.size
                 if parts and parts[-1][1] == begin:
                     begin, _ = parts.pop()
                 parts.append((begin, end))
         return parts
+
+    def parts(self, begin: int, end: int) -> Iterator[tuple[slice, bool]]:
+        """Numbers `begin` to `end` of the vector, cut where statistics begin and end: each part, counted from `begin`, and whether it is trained."""
+        at = begin
+        for first, behind in self.statistics:
+            if behind <= at or first >= end:
+                continue
+            if first > at:
+                yield slice(at - begin, first - begin), True
+            at, first = min(behind, end), max(first, at)
+            yield slice(first - begin, at - begin), False
+        if at < end:
+            yield slice(at - begin, end - begin), True
 
     @property
     def fingerprint(self) -> str:

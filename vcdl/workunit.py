@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Any, Literal, Self, cast, get_args
 
 from vcdl.errors import WorkunitError
 
@@ -39,6 +39,9 @@ class Normalisation:
     offset: tuple[float, ...] = (0.0,)
 
 
+Moments = Literal["none", "second", "all"]
+
+
 @dataclass(frozen=True)
 class Training:
     """How a client trains: all it may know about the job."""
@@ -50,6 +53,8 @@ class Training:
     loss: Named
     metrics: tuple[Named, ...] = ()
     normalisation: Normalisation = Normalisation()
+    moments: Moments = "none"
+    """Of the optimizer, that travel with the weights."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,7 @@ class Workunit:
                     loss=_named(training["loss"]),
                     metrics=tuple(_named(metric) for metric in training["metrics"]),
                     normalisation=Normalisation(_numbers(norm, "scale"), _numbers(norm, "offset")),
+                    moments=_moments(training["moments"]),
                 ),
                 transport=Transport(_named(transport["down"]), _named(transport["up"]), _flag(transport, "compress")),
             )
@@ -229,6 +235,12 @@ def _count(raw: dict[str, Any], key: str, at_least: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value < 2**63:
         raise WorkunitError(f"{key}: expected a whole number ≥ {at_least}, got {str(value)[:100]!r}")
     return value
+
+
+def _moments(raw: Any) -> Moments:
+    if raw not in get_args(Moments):
+        raise WorkunitError(f"moments: expected one of {', '.join(get_args(Moments))}, got {str(raw)[:100]!r}")
+    return cast(Moments, raw)
 
 
 def _flag(raw: dict[str, Any], key: str) -> bool:

@@ -72,7 +72,7 @@ class UploadCheck:
         if not np.isfinite(norm):
             raise Refused(Refusal.NOT_FINITE, "NaN, infinity or numbers near the end of float32 among the weights")
         # Weights of 1 on average are never suspicious: a model may begin at zero.
-        usual = max(median(self._norms) if self._norms else self.initial_norm, self.layout.size**0.5)
+        usual = max(median(self._norms) if self._norms else self.initial_norm, self.layout.model.size**0.5)
         if norm > _NORM_FACTOR * usual:
             raise Refused(Refusal.NORM_TOO_LARGE, f"norm {norm:.4g}, updates lately had {usual:.4g}")
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from vcdl.client.batches import Order
 from vcdl.client.compile import compile_model
 from vcdl.client.model import load_model
+from vcdl.client.moments import MovingMoments
 from vcdl.errors import WorkunitError
 from vcdl.weights import Layout, Vector, assign, flatten
 from vcdl.workunit import Training
@@ -47,25 +48,33 @@ class Trainer:
 
     def __init__(self, model_json: str, training: Training) -> None:
         """Raises ModelError (not safe, or cannot be built) and JobError (Keras does not know the optimizer or the loss)."""
-        self._model = load_model(model_json)
+        self.model = load_model(model_json)
         # Nobody reads a client's metrics, the server measures its own; the loss is computed anyway.
-        compile_model(self._model, replace(training, metrics=()))
-        self._optimizer = self._model.optimizer
-        self._optimizer.build(self._model.trainable_variables)
-        weights = {id(weight) for weight in self._model.weights}
-        self._seeds = [variable for variable in self._model.variables if id(variable) not in weights]
+        compile_model(self.model, replace(training, metrics=()))
+        self._optimizer = self.model.optimizer
+        self._optimizer.build(self.model.trainable_variables)
+        self._moments = MovingMoments(self._optimizer, training)
+        weights = {id(weight) for weight in self.model.weights}
+        self._seeds = [variable for variable in self.model.variables if id(variable) not in weights]
         self._fresh_optimizer = _values(self._optimizer.variables)
-        self.layout = Layout.of(self._model)
+        self.layout = Layout.of(self.model).with_moments(self._moments.shapes)
 
     @property
     def input_shape(self) -> tuple[int | None, ...]:
         """Of one sample. Raises WorkunitError for a model with several inputs."""
-        if len(self._model.inputs) != 1:
-            raise WorkunitError(f"the model has {len(self._model.inputs)} inputs, a shard has one")
-        return tuple(self._model.inputs[0].shape[1:])
+        if len(self.model.inputs) != 1:
+            raise WorkunitError(f"the model has {len(self.model.inputs)} inputs, a shard has one")
+        return tuple(self.model.inputs[0].shape[1:])
+
+    def with_moments(self, weights: Vector) -> Vector:
+        """The model's weights, and behind them the moments that a fresh optimizer has, as far as they travel."""
+        fresh = [
+            value for value, is_moved in zip(self._fresh_optimizer, self._moments.are_moved, strict=True) if is_moved
+        ]
+        return np.concatenate([weights, *(value.astype(np.float32).reshape(-1) for value in fresh)])
 
     def begin(self, weights: Vector, seed: int, learning_rate: float) -> None:
-        """Forget the workunit before: these weights, a fresh optimizer, every source of chance set by `seed`.
+        """Forget the workunit before: these weights, a fresh optimizer with the moments that came with them, every source of chance set by `seed`.
 
         Raises WeightsFileError when the weights are not for this model.
         """
@@ -75,8 +84,10 @@ class Trainer:
             # Its dropout draws from PyTorch's own state. The other backends draw from the layers' seeds alone, which are set
             # below, and on TensorFlow this call would throw away prepared kernels: 140 ms more for a subtask of 1000 images.
             keras.utils.set_random_seed(seed % 2**32)
-        assign(self._model, weights)
+        size = self.layout.model.size
+        assign(self.model, weights[:size])
         _assign(self._optimizer.variables, self._fresh_optimizer)
+        self._moments.assign(weights[size:])
         self._optimizer.learning_rate = learning_rate
         draws = np.random.default_rng(seed).integers(2**31, size=len(self._seeds))
         _assign(self._seeds, [np.array([draw, 0]) for draw in draws])
@@ -88,21 +99,21 @@ class Trainer:
 
     def step(self, x: npt.NDArray[np.float32], y: npt.NDArray[Any]) -> float:
         """Train one batch; returns its mean loss before the step."""
-        self._model.reset_metrics()  # before Keras 3.11 train_on_batch returns the mean since the last reset
-        return float(self._model.train_on_batch(x, y, return_dict=True)["loss"])
+        self.model.reset_metrics()  # before Keras 3.11 train_on_batch returns the mean since the last reset
+        return float(self.model.train_on_batch(x, y, return_dict=True)["loss"])
 
     def finish(self) -> Vector:
-        """The trained weights, of shape (n,), after what the optimizer does at the end of training (averaging)."""
-        self._optimizer.finalize_variable_values(self._model.trainable_variables)
-        return flatten(self._model)
+        """The trained weights, of shape (n,), after what the optimizer does at the end of training (averaging), and its moments."""
+        self._optimizer.finalize_variable_values(self.model.trainable_variables)
+        return np.concatenate([flatten(self.model), self._moments.values()])
 
     def state(self) -> TrainerState:
         """A copy of all that training changes."""
-        return TrainerState(flatten(self._model), _values(self._optimizer.variables), _values(self._seeds))
+        return TrainerState(flatten(self.model), _values(self._optimizer.variables), _values(self._seeds))
 
     def restore(self, state: TrainerState) -> None:
         """Go on from a state that `fits` the one of this trainer."""
-        assign(self._model, state.weights)
+        assign(self.model, state.weights)
         _assign(self._optimizer.variables, state.optimizer)
         _assign(self._seeds, state.seeds)
 
@@ -116,7 +127,7 @@ class TrainerCache:
 
     def get(self, model_json: str, training: Training) -> Trainer:
         """The trainer for a model and its training settings. Raises what Trainer raises."""
-        settings = [asdict(training.optimizer), asdict(training.loss)]  # the rest is not compiled in
+        settings = [asdict(training.optimizer), asdict(training.loss), training.moments]  # the rest is not compiled in
         key = hashlib.sha256(json.dumps([model_json, settings], sort_keys=True).encode()).hexdigest()
         if self._trainer is None or key != self._key:
             self.clear()

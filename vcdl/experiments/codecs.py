@@ -15,7 +15,9 @@ EXPERIMENT = Experiment(
         Variant(
             "int8 with 31 levels", (*BEST, "transport={down: bfloat16, up: {name: int8, levels: 31}, compress: true}")
         ),
-        Variant("the largest 5 %", (*BEST, "transport={down: bfloat16, up: {name: top_k, share: 0.05}, compress: true}")),
+        Variant(
+            "the largest 5 %", (*BEST, "transport={down: bfloat16, up: {name: top_k, share: 0.05}, compress: true}")
+        ),
     ),
     fleet=TEN_SLOTS,
     control="float32",

@@ -6,6 +6,7 @@ import numpy as np
 
 from vcdl.client.compile import make_loss, make_metric, make_optimizer
 from vcdl.client.model import load_model
+from vcdl.client.moments import MovingMoments
 from vcdl.data.dataset import Array
 from vcdl.errors import JobError, ModelError
 from vcdl.workunit import Training
@@ -29,7 +30,9 @@ def check_model(model_json: str, training: Training, input_shape: tuple[int, ...
             f"the model has {len(model.inputs)} inputs and {len(model.outputs)} outputs: exactly one of each can be trained"
         )
     _check_input(tuple(model.inputs[0].shape[1:]), input_shape)
-    make_optimizer(training.optimizer, training.learning_rate)
+    optimizer = make_optimizer(training.optimizer, training.learning_rate)
+    optimizer.build(model.trainable_variables)
+    MovingMoments(optimizer, training)
     loss = make_loss(training.loss)
     metrics = [make_metric(metric) for metric in training.metrics]
     output_shape = tuple(model.outputs[0].shape[1:])

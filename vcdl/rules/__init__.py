@@ -13,6 +13,7 @@ from vcdl.rules.guarded import Guarded
 from vcdl.rules.measuring import MeasuringRule
 from vcdl.rules.median import Median
 from vcdl.rules.outer_nesterov import OuterNesterov
+from vcdl.rules.statistics import StatisticsMean, on_statistics
 from vcdl.rules.trimmed_mean import TrimmedMean
 from vcdl.rules.vc_asgd import VcAsgd
 
@@ -34,7 +35,9 @@ __all__ = [
     "OuterNesterov",
     "Polynomial",
     "Rule",
+    "StatisticsMean",
     "TrimmedMean",
     "Update",
     "VcAsgd",
+    "on_statistics",
 ]

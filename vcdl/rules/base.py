@@ -1,7 +1,7 @@
 """What a rule is given and what it must do."""
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
 
 from vcdl.state import State
 from vcdl.weights import Vector
@@ -38,6 +38,11 @@ class Update:
     """B, the weights that the client started from, shape (n,); there when the rule says `needs_base`."""
     measured: Measured | None = None
     """There when the rule measures, and has looked at all of the upload."""
+
+    def part(self, of: slice) -> Self:
+        """Some of its weights, as an update."""
+        base = None if self.base is None else self.base[of]
+        return replace(self, weights=self.weights[of], base=base)
 
     @property
     def started_from(self) -> Vector:

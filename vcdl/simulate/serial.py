@@ -16,6 +16,7 @@ from vcdl.workunit import Training
 def serial_job(job: Job) -> Job:
     """The job as serial training: an upload replaces the shared weights, and the next subtask starts from them."""
     settings = {
+        "training": job.training.model_copy(update={"moments": "none"}),  # they never leave the client
         "update": VcAsgdSettings(alpha=0.0),
         "schedule": ScheduleSettings(kind="rolling"),
         "transport": TransportSettings(),

@@ -20,9 +20,9 @@ class ShardTrainer(Trainer):
     def __init__(self, model_json: str, training: Training) -> None:
         super().__init__(model_json, training)
         self._loop: Any = None
-        if _loops_here(self._model):
+        if _loops_here(self.model):
             self.at_once = 1_000_000
-            self._loop = _compiled_loop(self._model)
+            self._loop = _compiled_loop(self.model)
 
     def steps(self, x: npt.NDArray[np.float32], y: npt.NDArray[Any], order: Order, batch_size: int) -> list[float]:
         if self._loop is None:

@@ -1,0 +1,100 @@
+"""Moments travel with the weights: a subtask that begins with another's goes on as if it were that one."""
+
+import numpy as np
+import pytest
+
+from tests.client.workunit_folder import with_training, write_workunit
+from vcdl.client.inputs import read_model_json, read_shard
+from vcdl.client.trainer import Trainer
+from vcdl.errors import JobError
+from vcdl.weights import Vector
+from vcdl.workunit import Moments, Named
+
+OPTIMIZERS = [
+    Named("adam"),
+    Named("adam", {"amsgrad": True}),
+    Named("adamw"),
+    Named("nadam"),
+    Named("adamax"),
+    Named("lamb"),
+    Named("rmsprop", {"momentum": 0.9, "centered": True}),
+    Named("sgd", {"momentum": 0.9}),
+    Named("adagrad"),
+    Named("adadelta"),
+    Named("adafactor"),
+    Named("ftrl"),
+    Named("lion"),
+]
+RATE = 0.01
+
+
+class Work:
+    """The tiny workunit's model, data and trainer."""
+
+    def __init__(self, folder_maker: pytest.TempPathFactory, optimizer: Named, moments: Moments) -> None:
+        workunit = with_training(optimizer=optimizer, moments=moments)
+        folder = write_workunit(folder_maker.mktemp("work"), workunit, dropout=0.0)
+        self.trainer = Trainer(read_model_json(folder), workunit.training)
+        self.shard = read_shard(folder, workunit.training.normalisation, self.trainer.input_shape)
+        self.begin: Vector = self.trainer.with_moments(
+            np.random.default_rng(1).normal(size=self.trainer.layout.model.size).astype(np.float32) ** 2
+        )
+
+    def train(self, vector: Vector, batches: range) -> Vector:
+        self.trainer.begin(vector, 1, RATE)
+        for batch in batches:
+            samples = slice(8 * batch, 8 * batch + 8)
+            self.trainer.step(self.shard.x[samples], self.shard.y[samples])
+        return self.trainer.finish()
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda named: named.name)
+def test_two_subtasks_with_all_moments_are_one(optimizer: Named, tmp_path_factory: pytest.TempPathFactory) -> None:
+    work = Work(tmp_path_factory, optimizer, "all")
+    whole = work.train(work.begin, range(6))
+    half = work.train(work.begin, range(3))
+    np.testing.assert_array_equal(work.train(half, range(3, 6)), whole)
+    assert not np.array_equal(half[work.trainer.layout.model.size :], whole[work.trainer.layout.model.size :])
+
+
+def test_without_moments_they_are_not(tmp_path_factory: pytest.TempPathFactory) -> None:
+    work = Work(tmp_path_factory, Named("adam"), "none")
+    whole = work.train(work.begin, range(6))
+    assert not np.allclose(work.train(work.train(work.begin, range(3)), range(3, 6)), whole, atol=1e-4)
+    assert work.trainer.layout == work.trainer.layout.model
+
+
+def test_second_moments_are_adam_s_velocities_and_the_count_of_steps(tmp_path_factory: pytest.TempPathFactory) -> None:
+    layout = Work(tmp_path_factory, Named("adam"), "second").trainer.layout
+    paths = [variable.path for variable in layout.variables if variable not in layout.model.variables]
+    assert paths[0].endswith("_iteration")
+    assert all(path.endswith("_velocity") for path in paths[1:])
+    trained = sum(variable.size for variable in layout.model.variables) - sum(
+        end - begin for begin, end in layout.model.statistics
+    )
+    assert layout.size == layout.model.size + 1 + trained
+    assert layout.fingerprint != layout.model.fingerprint
+
+
+@pytest.mark.parametrize("attack", [-1.0, 0.0, 1e30])
+def test_impossible_moments_never_make_a_subtask_diverge(
+    attack: float, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    work = Work(tmp_path_factory, Named("adam"), "second")
+    hostile = work.begin.copy()
+    hostile[work.trainer.layout.model.size :] = attack
+    assert np.isfinite(work.train(hostile, range(6))).all()
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "moments", "says"),
+    [
+        (Named("sgd"), "all", "sgd keeps no moments"),
+        (Named("lion"), "second", "lion keeps no second moments; set it to none"),
+    ],
+)
+def test_an_optimizer_that_keeps_none_is_named(
+    optimizer: Named, moments: Moments, says: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with pytest.raises(JobError, match=f"training > moments: {says}"):
+        Work(tmp_path_factory, optimizer, moments)
