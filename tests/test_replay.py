@@ -12,13 +12,14 @@ from vcdl.errors import RunFolderError
 from vcdl.job import load_frozen_job, load_job
 from vcdl.journal import Journal
 from vcdl.onlooker import Onlooker
+from vcdl.prepared import Prepared
 from vcdl.recovery import applied_updates
 from vcdl.replay import Replayed, replay
 from vcdl.run_folder import RunFolder
 from vcdl.simulate.fleet import load_fleet
 from vcdl.simulate.shard_trainer import ShardTrainers
 from vcdl.simulate.simulation import simulate
-from vcdl.weights import read_weights
+from vcdl.weights import flatten, read_weights
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits.yaml"
 TRAINERS = ShardTrainers()
@@ -65,6 +66,25 @@ def test_the_run_s_own_rule_gives_its_own_weights_to_the_last_bit(kept: RunFolde
 def test_so_does_a_rule_that_needs_the_weights_that_clients_started_from(tmp_path: Path) -> None:
     folder = simulated(tmp_path / "run", "keep.uploads=all", "update={rule: downpour, rate: 0.4}")
     assert replayed(folder).is_the_runs_own
+
+
+def test_moments_travel_and_are_folded_again_but_are_no_part_of_the_model(tmp_path: Path) -> None:
+    import keras
+
+    folder = simulated(
+        tmp_path / "run",
+        "keep.uploads=all",
+        "update={rule: forecast}",
+        "training.moments=second",
+        "transport={down: bfloat16, up: int8, compress: true}",
+    )
+    result = replayed(folder)
+    assert result.is_the_runs_own
+    layout = Prepared.read(folder).layout
+    assert result.weights.size == layout.size > 1.9 * layout.model.size
+    assert result.weights[layout.model.size] > 0, "steps were counted"
+    model = keras.models.load_model(folder.keras_file)
+    assert np.array_equal(flatten(model), result.weights[: layout.model.size])
 
 
 def test_another_rule_folds_the_same_uploads_from_the_same_beginning(kept: RunFolder) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.rules.updates import noise, replayed
 from vcdl.checks import Refusal, UploadCheck
 from vcdl.errors import StoreUnavailable
-from vcdl.rules import CentredClipping, Constant, Guarded, MeasuringRule, Update, VcAsgd
+from vcdl.rules import CentredClipping, Constant, Guarded, MeasuringRule, StatisticsMean, Update, VcAsgd, on_statistics
 from vcdl.stores import FileStore, Fold, Unfit
 from vcdl.stores.base import BLOCK
 from vcdl.streamed_upload import StreamedUpload, UploadFacts
@@ -52,7 +52,13 @@ class Bench:
     def replay(self, step: Vector) -> float:
         """The same in memory, all of it at once, statistics measured as well: leave them alone."""
         number = self.store.version() + 1
-        return replayed(self.rule, self.whole, Update(self.base + step, 1, number - 1, 10, 1.0, number, self.base))
+        update = Update(self.base + step, 1, number - 1, 10, 1.0, number, self.base)
+        before = self.rule.state.rows(self.whole.copy())
+        weight = replayed(self.rule, self.whole, update)
+        if isinstance(mean := on_statistics(self.rule), StatisticsMean):
+            statistics = slice(BLOCK, SIZE)
+            mean.apply(before[:, statistics], update.part(statistics), self.rule.state.rows(self.whole)[:, statistics])
+        return weight
 
 
 def step(seed: int, length: float = 1.0) -> Vector:

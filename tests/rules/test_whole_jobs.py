@@ -50,6 +50,7 @@ def job(update: Any) -> Job:
         {"rule": "fedasync", "staleness": {"name": "hinge", "free": 0}},
         "downpour",
         {"rule": "dc_asgd", "compensation": 100.0},
+        "forecast",
         {"rule": "fedbuff", "buffer": 4},
         {"rule": "outer_nesterov", "buffer": 2},
         {"rule": "delayed_nesterov", "buffer": 4},
