@@ -45,7 +45,7 @@ class ServedRun:
                 "name": "served",
                 "model": {"builtin": "mlp"},
                 "data": {"dataset": "digits", "shards": SHARDS},
-                "update": {"alpha": ALPHA},
+                "update": {"rule": "vc_asgd", "alpha": ALPHA},
                 "validate": {"every": "epoch"},
                 "store": {"url": store_url or f"file:{folder.store}", "consistency": consistency},
                 "grid": {"servers": 0},

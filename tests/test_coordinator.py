@@ -557,6 +557,21 @@ def test_the_learning_rate_follows_the_order_that_subtasks_are_made_in() -> None
     assert Coordinator(replace(plan, rate=STEADY)).rate(2, 4) == 1.0
 
 
+def test_the_learning_rate_may_grow_with_the_clients_at_work() -> None:
+    coordinator = Coordinator(replace(ROLLING, shards=5, rate_times_clients=3))
+    assert coordinator.rate(1, 0, coordinator.company()) == 1.0, "nobody is at work yet"
+    names = [WorkunitName("j", 1, shard, 0, 0) for shard in range(5)]
+    workunits = [f"j_{n.subtask}_a0_v000000" for n in names]
+    for number, workunit in enumerate(workunits, start=1):
+        coordinator.fold(Recorded(2 * number, 0.0, WorkunitCreated(workunit)))
+        coordinator.fold(Recorded(2 * number + 1, 0.0, WorkunitSent(workunit, "host", 1)))
+    assert [coordinator.company(workunit) for workunit in workunits] == [0, 1, 2, 3, 4]
+    assert [coordinator.rate(1, 0, coordinator.company(workunit)) for workunit in workunits] == [1, 1, 2, 3, 3]
+    coordinator.fold(Recorded(20, 0.0, WorkunitFailed(workunits[0], "lost")))
+    assert coordinator.company() == 4
+    assert Coordinator(ROLLING).rate(1, 0, 4) == 1.0
+
+
 # -- a whole job, disturbed at random, and taken up again from any moment of it
 
 

@@ -136,7 +136,7 @@ def test_the_paper_s_preset_is_what_the_paper_did(tmp_path: Path) -> None:
 
 def test_a_key_of_ones_own_wins_over_the_preset_s(tmp_path: Path) -> None:
     own = """preset: paper
-update: {alpha: var}
+update: {rule: vc_asgd, alpha: var}
 training: {batch_size: 64}
 schedule: rolling
 """
@@ -617,6 +617,8 @@ def default_of(info: Any) -> str:
             if isinstance(value, Named | PolynomialStaleness | ConstantStaleness)
             else [plain(v) for v in value]
             if isinstance(value, tuple)
+            else value.model_dump()
+            if isinstance(value, Section)
             else value
         )
 

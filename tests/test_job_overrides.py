@@ -24,7 +24,7 @@ def test_values_are_yaml(job_file: Path) -> None:
         [
             "stop.epochs=2",
             "stop.target_accuracy=null",
-            "update.alpha=0.9",
+            "update={rule: vc_asgd, alpha: 0.9}",
             "schedule=epoch",
             "model.builtin={name: mlp, units: [3]}",
             "name=b",

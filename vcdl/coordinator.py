@@ -29,6 +29,7 @@ from vcdl.events import (
     WorkunitCancelled,
     WorkunitCreated,
     WorkunitFailed,
+    WorkunitSent,
 )
 from vcdl.plan import Plan, is_validated
 from vcdl.workunit import WorkunitName
@@ -104,6 +105,10 @@ class Coordinator:
         self._plan = plan
         self.open: dict[str, WorkunitName] = {}
         """Workunits that were created and have not come to an end."""
+        self._at_work: set[str] = set()
+        """Those of them that a client has begun."""
+        self._company: dict[str, int] = {}
+        """How many clients were at work when each of them was created."""
         self.version = 0
         """The newest one the journal knows."""
         self.stopped: StopDecided | None = None
@@ -143,6 +148,8 @@ class Coordinator:
                 self._earlier_s, self._started_s = self.wall_s(recorded.time_s), None
             case WorkunitCreated():
                 self._created(WorkunitName.parse(event.workunit), event.workunit)
+            case WorkunitSent():
+                self._at_work.add(event.workunit)
             case UpdateApplied():
                 self._came_back(event)
             case UpdateRefused() | WorkunitFailed():
@@ -174,6 +181,9 @@ class Coordinator:
             case _:
                 pass
         self._last_s = recorded.time_s
+        self._at_work &= self.open.keys()
+        if len(self._company) > len(self.open):
+            self._company = {workunit: company for workunit, company in self._company.items() if workunit in self.open}
 
     def actions(self, now_s: float, open_wanted: int) -> list[Action]:
         """What should be done now; `open_wanted`: how many workunits the grid wants to have unsent or running."""
@@ -218,15 +228,22 @@ class Coordinator:
         is_over = self.stopped is not None and self.stopped.reason != StopReason.SUBTASK_FAILED
         return set(self._bases.values()) if self._plan.needs_bases and not is_over else set()
 
-    def rate(self, epoch: int, shard: int) -> float:
-        """Part of the peak learning rate for a subtask: by its place in the order that the job's subtasks are made in."""
+    def rate(self, epoch: int, shard: int, company: int = 1) -> float:
+        """What the peak learning rate is multiplied with for a subtask: by its place in the order that the job's subtasks are made in, and
+        by how many clients were at work when it was created (linear scaling: Goyal et al. 2017, arXiv 1706.02677).
+        """
         plan = self._plan
         place = (epoch - 1) * plan.shards + self._shard_order(epoch).index(shard)
-        return plan.rate.at(place, plan.epochs * plan.shards)
+        return plan.rate.at(place, plan.epochs * plan.shards) * min(max(1, company), plan.rate_times_clients)
+
+    def company(self, workunit: str | None = None) -> int:
+        """How many clients were at work when an open workunit was created; None: now."""
+        return len(self._at_work) if workunit is None else self._company[workunit]
 
     # -- folding
 
     def _created(self, name: WorkunitName, workunit: str) -> None:
+        self._company[workunit] = len(self._at_work)
         self.open[workunit] = name
         self._attempts[name.epoch, name.shard] = name.attempt
         if name.attempt > 0:

@@ -19,7 +19,7 @@ from vcdl.job_preset import Preset, with_preset
 from vcdl.job_section import SECTION_AS_YAML, Section, read_section
 from vcdl.job_training import TrainingSettings
 from vcdl.job_transport import TransportSettings
-from vcdl.job_update import UPDATE, UpdateSettings, VcAsgdSettings
+from vcdl.job_update import UPDATE, ForecastSettings, UpdateSettings
 from vcdl.workunit import Named
 
 DataSet = Literal["fashion-mnist", "cifar10", "digits"]
@@ -220,7 +220,7 @@ class Job(Section):
     model: ModelSettings
     data: DataSettings
     training: TrainingSettings = Field(default=TrainingSettings(), validate_default=True)
-    update: Annotated[UpdateSettings, UPDATE, SECTION_AS_YAML] = VcAsgdSettings()
+    update: Annotated[UpdateSettings, UPDATE, SECTION_AS_YAML] = ForecastSettings()
     transport: TransportSettings = TransportSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     stop: StopSettings = StopSettings()

@@ -9,7 +9,13 @@ PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     # Atre, Jha, Rao 2021. The rate is fixed, as the paper's is; epochs are scored by the mean over their updates in any job.
     "paper": {
         "data": {"shards": 50},
-        "training": {"optimizer": "adam", "learning_rate": 0.001, "batch_size": 32, "local_epochs": 1},
+        "training": {
+            "optimizer": "adam",
+            "moments": "none",
+            "learning_rate": 0.001,
+            "batch_size": 32,
+            "local_epochs": 1,
+        },
         "update": {"rule": "vc_asgd", "alpha": 0.95},
         "schedule": {"kind": "epoch"},
         "validate": {"every": "update", "samples": "all"},

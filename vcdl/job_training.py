@@ -25,6 +25,8 @@ class LearningRateSettings(Section):
     """Share of the job's subtasks."""
     floor: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.0
     """Of the peak, at the job's end."""
+    times_clients: _Count = 1
+    """Multiplied with the number of subtasks that are being trained, up to this one: linear scaling."""
 
     @field_validator("floor")
     @classmethod
@@ -38,12 +40,12 @@ class TrainingSettings(Section):
     """What a client does with a shard."""
 
     optimizer: _Named = Named("adam")
-    moments: Annotated[Moments, kinds.one_of(Moments)] = "none"
+    moments: Annotated[Moments, kinds.one_of(Moments)] = "auto"
     """Of the optimizer, that travel with the weights: a subtask goes on with them instead of beginning with none."""
     learning_rate: Annotated[
         float | LearningRateSettings, plain_or_section(_Rate, LearningRateSettings), SECTION_AS_YAML
-    ] = 0.001
-    batch_size: _Count = 32
+    ] = LearningRateSettings(peak=0.004, schedule="linear", floor=0.02)
+    batch_size: _Count = 8
     local_epochs: _Count = 1
     loss: _Named = Named("sparse_categorical_crossentropy")
     metrics: tuple[_Named, ...] = (Named("accuracy"),)
@@ -66,3 +68,9 @@ class TrainingSettings(Section):
         if isinstance(rate, LearningRateSettings):
             return RateCourse(rate.schedule, rate.warm_up, rate.floor)
         return STEADY
+
+    @property
+    def rate_times_clients(self) -> int:
+        """Up to which number of concurrent clients the rate grows with them."""
+        rate = self.learning_rate
+        return rate.times_clients if isinstance(rate, LearningRateSettings) else 1

@@ -114,9 +114,9 @@ class ForecastSettings(Section):
     """Averaging whose clients start from where the weights will be when they come back."""
 
     rule: Literal["forecast"] = "forecast"
-    slope: Annotated[float, kinds.at_least(0)] = 0.25
+    slope: Annotated[float, kinds.at_least(0)] = 0.15
     """Of the damping by staleness."""
-    compensation: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.3
+    compensation: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.4
     memory: Annotated[float, kinds.at_least(1)] = 2.0
     """Rounds of updates."""
     horizon: Annotated[float, kinds.at_least(0)] = 1.0
@@ -236,4 +236,4 @@ RULES: Mapping[str, type[UpdateSettings]] = {
     "median": MedianSettings,
     "centred_clipping": CentredClippingSettings,
 }
-UPDATE = one_of_sections("rule", RULES, default="vc_asgd")
+UPDATE = one_of_sections("rule", RULES, default="forecast")

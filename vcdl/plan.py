@@ -31,6 +31,8 @@ class Plan:
     """How often a subtask may be tried."""
     rate: RateCourse = STEADY
     """Of the clients' learning rate over the job."""
+    rate_times_clients: int = 1
+    """The rate is multiplied with the number of subtasks that are being trained, up to this one."""
     needs_bases: bool = False
     """Whether an update is folded in with the weights that its client started from."""
 
@@ -52,6 +54,7 @@ class Plan:
             patience_epochs=job.stop.patience,
             tries=job.grid.tries,
             rate=job.training.rate_course,
+            rate_times_clients=job.training.rate_times_clients,
             needs_bases=rule_of(job).needs_base or job.transport.needs_bases,
         )
 

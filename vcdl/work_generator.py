@@ -58,10 +58,10 @@ class WorkGenerator:
         in_use = frozenset(self.coordinator.versions_in_use)
         if in_use != self._snapshots_in_use:
             self.grid.discard_params(in_use)
-            self.downloads.discard_all_but(in_use)
             if not self.keeps_uploads:
                 self.snapshots.discard_all_but(in_use | self._to_fold_again_with())
             self._snapshots_in_use = in_use
+        self.downloads.discard_all_but({name.base_version for name in self.coordinator.open.values()})
         return new
 
     def _to_fold_again_with(self) -> set[int]:
@@ -69,8 +69,11 @@ class WorkGenerator:
 
     def resubmit(self) -> None:
         """Hand open workunits over that the grid does not know: an earlier process announced them and was killed."""
-        missing = [name for workunit, name in self.coordinator.open.items() if not self.grid.has(workunit)]
-        self.grid.submit([self._stage(n.epoch, n.shard, n.attempt, n.base_version) for n in missing])
+        missing = {workunit: n for workunit, n in self.coordinator.open.items() if not self.grid.has(workunit)}
+        company = self.coordinator.company
+        self.grid.submit(
+            [self._stage(n.epoch, n.shard, n.attempt, n.base_version, company(wu)) for wu, n in missing.items()]
+        )
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         self._create([action for action in actions if isinstance(action, Create)])
@@ -94,18 +97,18 @@ class WorkGenerator:
     def _create(self, creations: Sequence[Create]) -> None:
         if not creations:
             return
-        newest = self.snapshots.keep_newest()
+        newest, company = self.snapshots.keep_newest(), self.coordinator.company()
         staged = [
-            self._stage(c.epoch, c.shard, c.attempt, newest if c.base_version is None else c.base_version)
+            self._stage(c.epoch, c.shard, c.attempt, newest if c.base_version is None else c.base_version, company)
             for c in creations
         ]
         self.journal.append(*(WorkunitCreated(item.workunit.name) for item in staged))
         self.grid.submit(staged)
 
-    def _stage(self, epoch: int, shard: int, attempt: int, base_version: int) -> Staged:
+    def _stage(self, epoch: int, shard: int, attempt: int, base_version: int, company: int) -> Staged:
         """A workunit and its files; the same one again for the same numbers."""
         seed = int(np.random.default_rng([self.seed, epoch, shard, attempt]).integers(2**31))
-        rate = self.training.learning_rate * self.coordinator.rate(epoch, shard)
+        rate = self.training.learning_rate * self.coordinator.rate(epoch, shard, company)
         training = replace(self.training, learning_rate=rate)
         transport, params = self.downloads.transport, self.downloads.path(base_version)
         workunit = Workunit(self.job, epoch, shard, attempt, base_version, seed, training, transport)

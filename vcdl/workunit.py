@@ -39,7 +39,7 @@ class Normalisation:
     offset: tuple[float, ...] = (0.0,)
 
 
-Moments = Literal["none", "second", "all"]
+Moments = Literal["auto", "none", "second", "all"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Training:
     metrics: tuple[Named, ...] = ()
     normalisation: Normalisation = Normalisation()
     moments: Moments = "none"
-    """Of the optimizer, that travel with the weights."""
+    """Of the optimizer, that travel with the weights; auto: the second ones, if it keeps any."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ name: digits
 model: {builtin: {name: mlp, units: [32]}}
 data: {dataset: digits, shards: 3}
 training: {learning_rate: 0.01}
-update: {alpha: 0.5}
+update: {rule: vc_asgd, alpha: 0.5}
 validate: {every: epoch}
 stop: {epochs: 1}
 """

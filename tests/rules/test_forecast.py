@@ -44,7 +44,7 @@ def test_a_partial_update_counts_by_what_was_trained() -> None:
 @pytest.mark.parametrize("contraction", [0.0, 0.5, 0.9, 0.99])
 def test_it_is_steady_and_faster_than_averaging_whatever_the_staleness(delay: int, contraction: float) -> None:
     """A client takes what is left of the way to the optimum, 0, times `contraction`; `delay` others come in between."""
-    forecast, average = Forecast(0.25, 0.3, 2.0, 1.0), Forecast(0.25, 0.0, 2.0, 0.0)
+    forecast, average = Forecast(0.15, 0.4, 2.0, 1.0), Forecast(0.15, 0.0, 2.0, 0.0)
     left = {}
     for rule in (forecast, average):
         server = begun(rule, vector(1.0))

@@ -23,7 +23,7 @@ name: tiny
 model: {builtin: {name: mlp, units: [16]}}
 data: {dataset: digits, shards: 8, validation: 0.2}
 training: {learning_rate: 0.005, batch_size: 16}
-update: {alpha: 0.5}
+update: {rule: vc_asgd, alpha: 0.5}
 stop: {epochs: 3}
 validate: {every: 3, samples: all}
 """

@@ -26,13 +26,12 @@ class MovingMoments:
     def __init__(self, optimizer: Any, training: Training) -> None:
         """Raises JobError when the optimizer has none."""
         which = training.moments
-        self.are_moved = [which != "none" and _moves(variable, which == "second") for variable in optimizer.variables]
-        """For each variable of the optimizer, in its order."""
-        pairs = zip(optimizer.variables, self.are_moved, strict=True)
-        self._variables = [variable for variable, is_moved in pairs if is_moved]
-        if which != "none" and not any(len(variable.shape) for variable in self._variables):
-            keeps = "second moments" if which == "second" else "moments"
-            raise JobError(f"training > moments: {training.optimizer.name} keeps no {keeps}; set it to none")
+        self._variables = [] if which == "none" else [v for v in optimizer.variables if _moves(v, which != "all")]
+        if not any(len(variable.shape) for variable in self._variables):
+            if which in ("second", "all"):
+                keeps = "second moments" if which == "second" else "moments"
+                raise JobError(f"training > moments: {training.optimizer.name} keeps no {keeps}; set it to none")
+            self._variables = []
 
     @property
     def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:

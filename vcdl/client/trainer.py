@@ -68,10 +68,8 @@ class Trainer:
 
     def with_moments(self, weights: Vector) -> Vector:
         """The model's weights, and behind them the moments that a fresh optimizer has, as far as they travel."""
-        fresh = [
-            value for value, is_moved in zip(self._fresh_optimizer, self._moments.are_moved, strict=True) if is_moved
-        ]
-        return np.concatenate([weights, *(value.astype(np.float32).reshape(-1) for value in fresh)])
+        _assign(self._optimizer.variables, self._fresh_optimizer)
+        return np.concatenate([weights, self._moments.values()])
 
     def begin(self, weights: Vector, seed: int, learning_rate: float) -> None:
         """Forget the workunit before: these weights, a fresh optimizer with the moments that came with them, every source of chance set by `seed`.

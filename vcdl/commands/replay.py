@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _EXAMPLES = """\b
 Examples:
   vcdl replay runs/job --rule fedasync --set update.mixing=0.5
-  vcdl replay runs/job --set update.alpha=0.9
+  vcdl replay runs/job --rule vc_asgd --set update.alpha=0.9
   vcdl replay runs/job --rule downpour --json | jq .final
 
 Needs a run that was begun with --set keep.uploads=all.

@@ -16,7 +16,7 @@ _EXAMPLES = """\b
 Examples:
   vcdl run examples/digits.yaml
   vcdl run job.yaml --out /data/runs/first
-  vcdl run job.yaml --set stop.epochs=2 --set update.alpha=0.9
+  vcdl run job.yaml --set stop.epochs=2 --set training.moments=none
   vcdl run job.yaml --json > summary.json
 
 Ctrl-C pauses the run; `vcdl resume` goes on."""
