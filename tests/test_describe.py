@@ -29,6 +29,7 @@ def test_the_papers_model_and_shards_are_described_without_the_data() -> None:
         job(
             model={"builtin": {"name": "resnet_v2", "depth": 164}},
             data={"dataset": "cifar10", "shards": 50, "validation": 5000},
+            preset="paper",
         )
     )
     assert (paper.model.layers, paper.model.parameters, paper.model.trainable_parameters) == (552, 4_972_746, 4_941_578)
@@ -43,7 +44,7 @@ def test_the_papers_model_and_shards_are_described_without_the_data() -> None:
 def test_sizes_are_those_of_the_real_files(dataset: str, tmp_path: Path) -> None:
     if dataset == "fashion-mnist" and not Path("/usr/share/datasets/fashion-mnist").exists():
         pytest.skip("dataset-fashion-mnist is not installed")
-    small = job(data={"dataset": dataset, "shards": 10})
+    small = job(data={"dataset": dataset, "shards": 10}, training={"moments": "none"})
     described = {file.name: file.size_bytes for file in describe(small).downloads}
 
     data = load_dataset(small.data, small.seed)
@@ -57,6 +58,14 @@ def test_sizes_are_those_of_the_real_files(dataset: str, tmp_path: Path) -> None
     assert described["params.h5"] == pytest.approx((tmp_path / "params.h5").stat().st_size, rel=0.01)
     assert described["model.json"] == len(model_json.encode())
     assert {describe(small).shards.smallest, describe(small).shards.largest} == {shard.samples for shard in shards}
+
+
+def test_moments_that_travel_are_counted() -> None:
+    def bytes_up(moments: str) -> float:
+        return describe(job(data={"dataset": "digits", "shards": 10}, training={"moments": moments})).upload_bytes
+
+    assert bytes_up("auto") == bytes_up("second") == pytest.approx(2 * bytes_up("none"), rel=0.05)
+    assert bytes_up("all") == pytest.approx(3 * bytes_up("none"), rel=0.05)
 
 
 def test_an_npz_is_described_from_its_headers_and_labels(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from vcdl.job_update import (
     ConstantStaleness,
     EasgdSettings,
     FedAsyncSettings,
+    ForecastSettings,
     GuardSettings,
     HingeStaleness,
     PolynomialStaleness,
@@ -60,6 +61,8 @@ def in_section(section: str, line: str) -> str:
         key: [value] for key, value in required.items()
     }
     parts[section].append(line)
+    if line.startswith(("alpha", "moving_rate")):
+        parts[section].append("rule: vc_asgd")
     return "name: a\n" + "".join(f"{key}:\n" + "".join(f"  {v}\n" for v in part) for key, part in parts.items())
 
 
@@ -70,10 +73,11 @@ def test_a_minimal_job_has_every_default(tmp_path: Path) -> None:
     job = load(tmp_path, MINIMAL)
     assert (job.name, job.seed, job.model.builtin) == ("a", 1, Named("small_cnn"))
     assert (job.data.shards, job.data.split, job.data.validation, job.data.normalise) == (50, "iid", 0.1, "scale")
-    assert (job.training.optimizer, job.training.learning_rate, job.training.batch_size) == (Named("adam"), 0.001, 32)
+    assert (job.training.optimizer, job.training.moments, job.training.batch_size) == (Named("adam"), "auto", 8)
+    assert job.training.learning_rate == LearningRateSettings(peak=0.002, schedule="linear", floor=0.02)
     assert job.training.loss == Named("sparse_categorical_crossentropy")
     assert job.training.metrics == (Named("accuracy"),)
-    assert job.update == VcAsgdSettings(rule="vc_asgd", alpha="var")
+    assert job.update == ForecastSettings()
     assert (job.schedule.kind, job.schedule.ahead) == ("rolling", "auto")
     assert (job.stop.epochs, job.stop.target_accuracy, job.stop.wall_time_s, job.stop.patience) == (20,) + 3 * (None,)
     assert (job.validate_.every, job.validate_.samples) == (10, 2000)
@@ -107,9 +111,10 @@ def test_each_rule_has_keys_of_its_own(tmp_path: Path) -> None:
     def update(text: str) -> Any:
         return load(tmp_path, MINIMAL + f"update: {text}\n").update
 
-    assert update("{alpha: 0.95}") == VcAsgdSettings(alpha=0.95)
+    assert update("{slope: 0.5}") == ForecastSettings(slope=0.5)
+    assert update("{rule: vc_asgd, alpha: 0.95}") == VcAsgdSettings(alpha=0.95)
     ramp = AlphaRamp.model_validate({"from": 0.3, "to": 0.98, "schedule": "linear"})
-    assert update("{alpha: {from: 0.3, to: 0.98}}") == VcAsgdSettings(alpha=ramp)
+    assert update("{rule: vc_asgd, alpha: {from: 0.3, to: 0.98}}") == VcAsgdSettings(alpha=ramp)
     assert update("easgd") == update("{rule: easgd}") == EasgdSettings(moving_rate=0.001)
     hinge = HingeStaleness(slope=10.0, free=7)
     assert update("{rule: fedasync, mixing: 0.9, staleness: {name: hinge, free: 7}}") == FedAsyncSettings(
@@ -129,7 +134,7 @@ def test_the_paper_s_preset_is_what_the_paper_did(tmp_path: Path) -> None:
     job = load(tmp_path, MINIMAL + "preset: paper\n")
     assert (job.schedule.kind, job.update, job.data.shards) == ("epoch", VcAsgdSettings(alpha=0.95), 50)
     assert (job.training.optimizer, job.training.learning_rate) == (Named("adam"), 0.001)
-    assert (job.training.batch_size, job.training.local_epochs) == (32, 1)
+    assert (job.training.batch_size, job.training.local_epochs, job.training.moments) == (32, 1, "none")
     assert (job.validate_.every, job.validate_.samples) == ("update", "all")
     assert (job.name, job.data.dataset, job.stop) == ("a", "digits", StopSettings())
 

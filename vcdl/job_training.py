@@ -44,7 +44,7 @@ class TrainingSettings(Section):
     """Of the optimizer, that travel with the weights: a subtask goes on with them instead of beginning with none."""
     learning_rate: Annotated[
         float | LearningRateSettings, plain_or_section(_Rate, LearningRateSettings), SECTION_AS_YAML
-    ] = LearningRateSettings(peak=0.004, schedule="linear", floor=0.02)
+    ] = LearningRateSettings(peak=0.002, schedule="linear", floor=0.02)
     batch_size: _Count = 8
     local_epochs: _Count = 1
     loss: _Named = Named("sparse_categorical_crossentropy")
