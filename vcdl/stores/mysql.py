@@ -19,6 +19,8 @@ from vcdl.weights import Vector
 try:
     import MySQLdb
     from MySQLdb.constants import CR, ER
+
+    from vcdl.mysql_errors import BUSY, FULL, LOGIN, code_of, is_away, words_of
 except ImportError as error:
     raise StoreError("a mysql:// store needs the package mysqlclient: pip install 'vcdl[server]'") from error
 
@@ -55,15 +57,6 @@ _TABLES = (
 _CONNECT_S = 10
 _ANSWER_S = 120
 """Of one statement: longer than a turn is waited for (innodb_lock_wait_timeout, 50 s), and than a large COMMIT takes."""
-
-_LOGIN = {ER.ACCESS_DENIED_ERROR, ER.DBACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, 1698}
-_FULL = {3, 20, 28, 1021, 1026, 1030, 1034, ER.RECORD_FILE_FULL}
-"""A full disk shows itself as errors of a file (EE_WRITE, EE_DISK_FULL, ENOSPC) or of the engine (ER_DISK_FULL, ER_ERROR_ON_WRITE, …)."""
-_AWAY = {
-    CR.CONNECTION_ERROR, CR.CONN_HOST_ERROR, CR.UNKNOWN_HOST, CR.SERVER_GONE_ERROR, CR.SERVER_LOST, CR.SERVER_LOST_EXTENDED,
-    ER.CON_COUNT_ERROR, ER.SERVER_SHUTDOWN, ER.LOCK_WAIT_TIMEOUT, ER.QUERY_INTERRUPTED, 1290, 1836, 1927, 4031,
-}  # fmt: skip
-"""Down, starting, stopping, full of connections, read-only for a while, or the turn did not come."""
 
 
 class MysqlStore(ServerStore):
@@ -228,16 +221,15 @@ class MysqlStore(ServerStore):
         try:
             yield
         except MySQLdb.Error as error:
-            code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-            raise self._translation(code, error) from None
+            raise self._translation(error) from None
 
-    def _translation(self, code: int, error: Exception) -> Exception:
-        words = " ".join(str(part) for part in error.args[1:] or error.args)[:200]
+    def _translation(self, error: Exception) -> Exception:
+        code, words = code_of(error), words_of(error)
         if code in (ER.DUP_ENTRY, ER.LOCK_DEADLOCK, ER.CHECKREAD):
             return Conflict()
         if code == ER.NO_SUCH_TABLE:
             return _NoTable(f"{self._settings} has no tables of VCDL ({words}): they are made when a job is prepared")
-        if code in _LOGIN:
+        if code in LOGIN:
             return StoreError(
                 f"{self._settings} refused the login ({words}): check the user, the password in the URL or in "
                 f"{PASSWORD_VARIABLE}, and the user's rights on the database"
@@ -252,9 +244,9 @@ class MysqlStore(ServerStore):
             return StoreError(
                 f"{self._settings} refused a chunk ({words}): set max_allowed_packet to 16M, its default, or more"
             )
-        if code in _FULL:
+        if code in FULL:
             return StoreUnavailable(f"{self._settings} cannot write ({words}): is the disk of the server full?")
-        if code in _AWAY or isinstance(error, MySQLdb.InterfaceError):
+        if code in BUSY or is_away(error):  # busy: its turn did not come
             self.close()
             return StoreUnavailable(f"{self._settings} cannot be reached ({words}): is the server running?")
         return StoreError(f"{self._settings} refused a statement ({code}: {words}): MariaDB 10.6 or MySQL 8 is needed")

@@ -14,23 +14,15 @@ from vcdl.grids.boinc.project_folder import APP, BoincProject
 
 try:
     import MySQLdb
-    from MySQLdb.constants import CR, ER
+    from MySQLdb.constants import ER
+
+    from vcdl.mysql_errors import BUSY, FULL, LOGIN, code_of, is_away, words_of
 except ImportError as error:
     raise GridError("a BOINC project needs the package mysqlclient: pip install 'vcdl[server]'") from error
 
 _CONNECT_S = 10
 _ANSWER_S = 120
 """Of one statement: longer than a row is waited for (innodb_lock_wait_timeout, 50 s)."""
-
-_LOGIN = {ER.ACCESS_DENIED_ERROR, ER.DBACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, 1698}
-_FULL = {1021, ER.RECORD_FILE_FULL, 1026, 1030, 1034}
-"""A full disk shows itself as several errors of the engine."""
-_BUSY = {ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK, ER.CHECKREAD}
-_AWAY = {
-    CR.CONNECTION_ERROR, CR.CONN_HOST_ERROR, CR.UNKNOWN_HOST, CR.SERVER_GONE_ERROR, CR.SERVER_LOST, CR.SERVER_LOST_EXTENDED,
-    ER.CON_COUNT_ERROR, ER.SERVER_SHUTDOWN, ER.QUERY_INTERRUPTED, 1290, 1836, 1927, 4031,
-}  # fmt: skip
-"""Down, starting, stopping, full of connections, or read-only for a while."""
 
 
 class BoincDatabase:
@@ -128,19 +120,18 @@ class BoincDatabase:
         try:
             yield
         except MySQLdb.Error as error:
-            code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-            raise self._translation(code, error) from None
+            raise self._translation(error) from None
 
-    def _translation(self, code: int, error: Exception) -> GridError:
-        words = " ".join(str(part) for part in error.args[1:] or error.args)[:200]
-        if code in _BUSY:
+    def _translation(self, error: Exception) -> GridError:
+        code, words = code_of(error), words_of(error)
+        if code in BUSY:
             return GridUnavailable(f"{self._name} is busy ({words}): another process holds the rows")
-        if code in _FULL:
+        if code in FULL:
             return GridUnavailable(f"{self._name} cannot write ({words}): is the disk of the server full?")
-        if code in _AWAY or isinstance(error, MySQLdb.InterfaceError):
+        if is_away(error):
             self.close()
             return GridUnavailable(f"{self._name} cannot be reached ({words}): is the server running?")
-        if code in _LOGIN:
+        if code in LOGIN:
             return GridError(
                 f"{self._name} refused the login ({words}): check db_user and db_passwd in {self._project.path / 'config.xml'}"
             )
