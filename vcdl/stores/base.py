@@ -117,8 +117,15 @@ class Transaction(ABC):
         """The store's whole vector, for reading only: as it was before anything is folded in, and as it was committed afterwards."""
 
     @abstractmethod
-    def buffers(self) -> tuple[Vector, Vector]:
-        """The whole vector, and where its new values go, which may be the same memory: visible to nobody before `commit`."""
+    def buffers(self) -> tuple[Vector, Vector | None]:
+        """The whole vector, and where its new values go, which may be the same memory: visible to nobody before `commit`.
+
+        None: they are given to `write`, block by block.
+        """
+
+    def write(self, first: int, numbers: Vector) -> None:
+        """New values of the whole vector from number `first` on, where `buffers` has no place for them. Raises StoreError."""
+        raise NotImplementedError
 
     @abstractmethod
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
@@ -199,36 +206,54 @@ class WeightStore(ABC):
         )
 
 
-def row_blocks(old: Vector, new: Vector, state: State) -> Iterator[tuple[int, Vector, Vector]]:
-    """Two whole vectors in blocks as changes take them, in order: the number of the first weight, a block of `old`, and that of `new`.
-
-    `new` may be `old`; then the blocks are the same, too. At least one block, which is empty when W is.
-    """
-    old_rows, new_rows = state.rows(old), state.rows(new)
-    size, step = old_rows.shape[-1], max(1, BLOCK // (1 + state.vectors))
-    for begin in range(0, max(1, size), step):
-        block = old_rows[..., begin : begin + step]
-        yield begin, block, block if new is old else new_rows[..., begin : begin + step]
-
-
-def fold_changes(changes: Sequence[Change], old: Vector, new: Vector, state: State) -> list[float]:
-    """Fold changes into a store's whole vector, from `old` into `new`, which may be `old`; returns the weights given.
+def fold_changes(
+    changes: Sequence[Change],
+    old: Vector,
+    new: Vector | None,
+    state: State,
+    write: Callable[[int, Vector], None] | None = None,
+) -> list[float]:
+    """Fold changes into a store's whole vector, from `old` into `new`, which may be `old`, or to `write`; returns the weights given.
 
     One that looks is alone, and when it has looked and is refused, nothing is folded in.
     """
-    np.copyto(state.lengths_of(new), state.lengths_of(old))
-    weights = [0.0] * len(changes)
+    lengths, weights = state.lengths_of(old).copy(), [0.0] * len(changes)
     for change in changes:
         if change.looks:
-            for begin, w, _ in row_blocks(old, old, state):
-                change.look(w, begin)
-            change.has_looked(state.lengths_of(new))
+            for begin, block in _row_blocks(old, state):
+                change.look(block, begin)
+            change.has_looked(lengths)
             if change.refused is not None:
                 return weights
-    for begin, w, out in row_blocks(old, new, state):
+    size = state.weights(old).size
+    room = np.empty(0, np.float32)
+    for begin, block in _row_blocks(old, state):
+        if new is not None:
+            out = state.rows(new)[..., begin : begin + block.shape[-1]]
+        else:
+            room = room if room.size >= block.size else np.empty(block.size, np.float32)
+            out = room[: block.size].reshape(block.shape)
         for number, change in enumerate(changes):
-            weights[number] = change.apply(w if number == 0 else out, begin, out)
+            weights[number] = change.apply(block if number == 0 else out, begin, out)
+        if write is not None:
+            for row, numbers in enumerate(out.reshape(1 + state.vectors, -1)):
+                write(row * size + begin, numbers)
+    if new is not None:
+        np.copyto(state.lengths_of(new), lengths)
+    elif write is not None:
+        write(old.size - lengths.size, lengths)
     return weights
+
+
+def _row_blocks(whole: Vector, state: State) -> Iterator[tuple[int, Vector]]:
+    """A whole vector in blocks as changes take them, in order: the number of the first weight, and the block.
+
+    At least one block, which is empty when W is.
+    """
+    rows = state.rows(whole)
+    step = max(1, BLOCK // (1 + state.vectors))
+    for begin in range(0, max(1, rows.shape[-1]), step):
+        yield begin, rows[..., begin : begin + step]
 
 
 def _fold(transaction: Transaction, folds: Sequence[Fold], boundary: Boundary | None, state: State) -> list[Applied]:
@@ -274,7 +299,9 @@ def _apply(transaction: Transaction, fresh: Sequence[_Fresh], state: State) -> l
     """Fold all of them into each block before the next one is taken; returns their records. Raises Unfit."""
     weights = [0.0] * len(fresh)
     if fresh:
-        weights = fold_changes([item.change for item in fresh], *transaction.buffers(), state)
+        old, new = transaction.buffers()
+        changes = [item.change for item in fresh]
+        weights = fold_changes(changes, old, new, state, transaction.write if new is None else None)
     refused = {item.record.workunit: item.change.refused for item in fresh}
     if unfit := {workunit: reason for workunit, reason in refused.items() if reason is not None}:
         raise Unfit(unfit)
