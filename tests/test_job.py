@@ -123,6 +123,12 @@ def test_each_rule_has_keys_of_its_own(tmp_path: Path) -> None:
     assert update("{rule: fedasync, staleness: hinge}").staleness == HingeStaleness()
 
 
+def test_a_key_of_another_rule_says_which_rule_to_name(tmp_path: Path) -> None:
+    assert refusal(tmp_path, MINIMAL + "update: {alpha: 0.5}\n").endswith(
+        "update > alpha: is not a key of forecast, which is meant without `rule`; add rule: vc_asgd"
+    )
+
+
 def test_the_learning_rate_may_be_a_schedule(tmp_path: Path) -> None:
     text = "training: {learning_rate: {peak: 6e-3, schedule: cosine, warm_up: 0.05, floor: 0.02}}\n"
     training = load(tmp_path, MINIMAL + text).training

@@ -47,7 +47,23 @@ def one_of_sections(key: str, known: Mapping[str, type[Section]], default: str |
         if not isinstance(name, str) or name not in known:
             refusal = kinds.expected_one_of(tuple(known), name)
             raise ProblemsError([Problem(() if isinstance(raw, str) else (key,), str(refusal))])
+        if key not in fields:
+            _refuse_keys_of_others(name, fields)
         return read_section(known[name], fields)
+
+    def _refuse_keys_of_others(meant: str, fields: Mapping[str, Any]) -> None:
+        problems: list[Problem] = []
+        for field in fields.keys() - known[meant].model_fields.keys():
+            owners = [name for name, kind in known.items() if field in kind.model_fields]
+            if owners:
+                problems.append(
+                    Problem(
+                        (field,),
+                        f"is not a key of {meant}, which is meant without `{key}`; add {key}: {' or '.join(owners)}",
+                    )
+                )
+        if problems:
+            raise ProblemsError(problems)
 
     return PlainValidator(check)
 
