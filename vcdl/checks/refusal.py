@@ -15,7 +15,8 @@ class Refusal(StrEnum):
     WRONG_WORKUNIT = "wrong_workunit"
     """Its header names another workunit than the one it was uploaded for."""
     WRONG_BASE = "wrong_base"
-    """Its base version is not the one the workunit was made from, or the weights of that version, which it is a difference to, are not kept any more."""
+    """Its base version is not the one the workunit was made from, or that version's weights, which it is a difference to, are not kept
+    any more."""
     WRONG_LAYOUT = "wrong_layout"
     """The weights belong to another model."""
     WRONG_CODEC = "wrong_codec"

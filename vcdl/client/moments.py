@@ -1,4 +1,4 @@
-"""What of an optimizer travels with the weights, so that a subtask goes on with it instead of beginning with an optimizer that knows nothing.
+"""What of an optimizer travels with the weights, so that no subtask begins with an optimizer that knows nothing.
 
 Adam's second moments take a thousand steps to know the gradients' sizes, as many as a subtask has. The count of steps travels as well:
 by it Adam corrects its moments for having begun at zero.

@@ -72,7 +72,7 @@ class Trainer:
         return np.concatenate([weights, self._moments.values()])
 
     def begin(self, weights: Vector, seed: int, learning_rate: float) -> None:
-        """Forget the workunit before: these weights, a fresh optimizer with the moments that came with them, every source of chance set by `seed`.
+        """Forget the workunit before: these weights, a fresh optimizer with the moments that came with them, all chance set by `seed`.
 
         Raises WeightsFileError when the weights are not for this model.
         """
