@@ -2,7 +2,7 @@
 
 1. Provider.mark_draining(ids, since_s) writes the mark `vcdl-drain` = Unix time in whole seconds where each instance sees it itself:
    on AWS a tag, on GCP an item of the instance's metadata.
-2. The agent (vcdl/fleet/machine/agent.py) polls its own metadata for the mark every 5 s, together with the notice of preemption:
+2. The agent (vcdl/fleet/machine/vcdl_agent) polls its own metadata for the mark every 5 s, together with the notice of preemption:
    AWS: IMDSv2 `/latest/meta-data/tags/instance/vcdl-drain` (the launch template sets InstanceMetadataTags=enabled; 404: no mark);
    GCP: `/computeMetadata/v1/instance/attributes/vcdl-drain` (404: no mark).
    Once it is there the agent tells the BOINC client to fetch no more work from the project, lets running tasks end, has the client

@@ -6,6 +6,7 @@ moto's own way (10 at 8 give one instance); spot requests stay active after thei
 
 import base64
 import contextlib
+import gzip
 import itertools
 import logging
 import os
@@ -62,7 +63,7 @@ class MotoCloud:
 
     def user_data(self, instance_id: str, region: str = "us-east-1") -> str:
         answer = self.client(region).describe_instance_attribute(InstanceId=instance_id, Attribute="userData")
-        return base64.b64decode(answer["UserData"]["Value"]).decode()
+        return gzip.decompress(base64.b64decode(answer["UserData"]["Value"])).decode()
 
     def withhold_capacity(self) -> None:
         """Let `empty` have its effect on all clients that the session makes from now on."""

@@ -13,7 +13,7 @@ from typing import IO, Self
 
 from tests.fleet.machine.metadata import AwsMetadata, GcpMetadata
 
-AGENT = Path(__file__).parents[3] / "vcdl" / "fleet" / "machine" / "agent.py"
+AGENT = Path(__file__).parents[3] / "vcdl" / "fleet" / "machine" / "vcdl_agent"
 PATIENCE_S = 60.0
 _SYSTEMCTL = """#!/bin/sh
 echo "$*" >>"{folder}/systemctl.log"
@@ -61,7 +61,8 @@ class Machine:
         assert self._process is None, "the agent is running"
         self._output = (self.folder / "agent.log").open("ab")
         self._process = subprocess.Popen(
-            [sys.executable, "-u", str(AGENT), "--config", str(self.config), *self._options],
+            [sys.executable, "-uB", "-m", AGENT.name, "--config", str(self.config), *self._options],
+            cwd=AGENT.parent,
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._output,

@@ -252,7 +252,10 @@ def test_a_configuration_that_cannot_be_read_is_said_in_a_line(tmp_path: Path) -
 
 
 def test_the_agent_needs_nothing_but_the_standard_library_of_python_3_9() -> None:
-    tree = ast.parse(AGENT.read_text(), feature_version=(3, 9))
-    imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
-    imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    paths = sorted(AGENT.rglob("*.py"))
+    nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text(), feature_version=(3, 9)))]
+    imported = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
+    imported |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) if node.level == 0}
     assert {name.split(".")[0] for name in imported} <= sys.stdlib_module_names
+    ours = {(node.module, node.level) for node in nodes if isinstance(node, ast.ImportFrom) if node.level}
+    assert ours <= {(path.stem, 1) for path in paths if path.parent == AGENT}

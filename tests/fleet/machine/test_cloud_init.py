@@ -1,11 +1,12 @@
 """What an instance is told at its first boot: cloud-init's own opinion of it, what is in it, and how large it is."""
 
-import base64
-import gzip
 import json
+import random
+import shlex
 import subprocess
 import tomllib
 import xml.etree.ElementTree as ET
+from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import yaml
 
 from tests.store_servers import needs
 from vcdl.errors import FleetError
-from vcdl.fleet.machine import MOST_BYTES, user_data
+from vcdl.fleet.machine import MOST_BYTES, compressed, user_data
 from vcdl.fleet.settings import FleetSettings, load_fleet_settings
 
 REPOSITORY = Path(__file__).parents[3]
@@ -41,13 +42,11 @@ def on_gcp(folder: Path) -> FleetSettings:
 
 def written(text: str) -> dict[str, tuple[str, str]]:
     """By path: permissions and content, as cloud-init writes it."""
-    found = {}
-    for file in yaml.safe_load(text)["write_files"]:
-        content = file["content"]
-        if file.get("encoding") == "gz+b64":
-            content = gzip.decompress(base64.b64decode(content, validate=True)).decode()
-        found[file["path"]] = (file["permissions"], content)
-    return found
+    return {file["path"]: (file["permissions"], file["content"]) for file in yaml.safe_load(text)["write_files"]}
+
+
+def incompressible(length: int) -> str:
+    return random.Random(1).randbytes(length // 2).hex()
 
 
 def options(text: str, name: str) -> dict[str, str | None]:
@@ -66,20 +65,42 @@ def test_cloud_init_finds_no_fault_with_it(settings: Any, tmp_path: Path) -> Non
     assert "Valid" in done.stdout
 
 
+def test_cloud_init_unpacks_what_aws_gets(tmp_path: Path) -> None:
+    needs("cloud-init")
+    text = user_data(fleet(tmp_path), KEY)
+    script = (
+        "import sys; from cloudinit.user_data import convert_string as c; "
+        "sys.stdout.buffer.write(c(sys.stdin.buffer.read()).get_payload(decode=True))"
+    )
+    done = subprocess.run(
+        ["/usr/bin/python3", "-c", script], input=compressed(text), stdout=subprocess.PIPE, check=True
+    )
+    assert done.stdout.decode() == text
+
+
 def test_it_fits_into_what_aws_takes_with_the_longest_url(tmp_path: Path) -> None:
-    longest = "https://" + "x" * 250
-    text = user_data(fleet(tmp_path, f"project.url={longest}"), KEY)
-    assert len(text.encode()) <= MOST_BYTES
+    text = user_data(fleet(tmp_path, f"project.url=https://{incompressible(250)}"), KEY)
+    assert len(compressed(text)) <= MOST_BYTES
+
+
+def test_whoever_looks_at_it_can_read_it(tmp_path: Path) -> None:
+    text = user_data(fleet(tmp_path), KEY)
+    assert text.isascii()
+    assert "\n    # A drop-in for the BOINC client's unit" in text, "a file's lines are lines"
+    assert "\n    class Agent:\n" in text
 
 
 def test_more_than_aws_takes_is_refused_before_a_launch(tmp_path: Path) -> None:
+    long = incompressible(40_000)
     with pytest.raises(FleetError, match="AWS takes 16384") as refused:
-        user_data(fleet(tmp_path), KEY * 500)
-    assert KEY not in str(refused.value)
+        user_data(fleet(tmp_path), long)
+    assert long[:40] not in str(refused.value)
 
 
 def test_it_is_the_same_text_each_time_as_launch_tokens_need(tmp_path: Path) -> None:
-    assert user_data(fleet(tmp_path), KEY) == user_data(fleet(tmp_path), KEY)
+    text = user_data(fleet(tmp_path), KEY)
+    assert user_data(fleet(tmp_path), KEY) == text
+    assert compressed(text) == compressed(text)
 
 
 def test_the_key_is_in_one_file_that_only_root_can_read(tmp_path: Path) -> None:
@@ -92,10 +113,31 @@ def test_the_key_is_in_one_file_that_only_root_can_read(tmp_path: Path) -> None:
 
 def test_the_programs_arrive_as_they_are(tmp_path: Path) -> None:
     files = written(user_data(fleet(tmp_path), KEY))
-    assert files["/usr/local/lib/vcdl/agent.py"][1] == (MACHINE / "agent.py").read_text()
+    agent = {
+        path: content for path, (_, content) in files.items() if path.startswith("/usr/local/lib/vcdl/vcdl_agent/")
+    }
+    assert agent == {
+        f"/usr/local/lib/vcdl/vcdl_agent/{path.name}": path.read_text() for path in MACHINE.glob("vcdl_agent/*.py")
+    }
     assert files["/usr/local/lib/vcdl/setup.sh"] == ("0755", (MACHINE / "setup.sh").read_text())
     for name in ("vcdl-agent.service", "vcdl-setup.service"):
         assert files[f"/etc/systemd/system/{name}"][1] == (MACHINE / name).read_text()
+
+
+def test_the_agent_is_whole_and_starts_as_its_unit_says(tmp_path: Path) -> None:
+    files = written(user_data(fleet(tmp_path), KEY))
+    unit = ConfigParser(interpolation=None)
+    unit.read_string(files["/etc/systemd/system/vcdl-agent.service"][1])
+    machine = tmp_path / "machine"
+    for path, (_, content) in files.items():
+        (machine / path[1:]).parent.mkdir(parents=True, exist_ok=True)
+        (machine / path[1:]).write_text(content)
+    before = sorted(machine.rglob("*"))
+    command, folder = shlex.split(unit["Service"]["ExecStart"]), machine / unit["Service"]["WorkingDirectory"][1:]
+    done = subprocess.run([*command, "--help"], cwd=folder, env={}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "--dry-run" in done.stdout
+    assert sorted(machine.rglob("*")) == before, "and writes nothing beside itself"
 
 
 def test_the_agents_settings_are_those_of_the_fleet_file(tmp_path: Path) -> None:

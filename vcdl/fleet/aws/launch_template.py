@@ -15,9 +15,9 @@ from vcdl.fleet.aws.image import Image
 from vcdl.fleet.aws.refusal import ALREADY_EXISTS, AwsRefusal
 from vcdl.fleet.aws.region import AwsRegion
 from vcdl.fleet.aws.tags import tagged
+from vcdl.fleet.machine import MOST_BYTES, compressed
 from vcdl.fleet.settings import FleetSettings
 
-_USER_DATA_BYTES = 16 * 1024
 _T_TYPE = re.compile(r"t\d")
 _VERSION = "1"
 """Of a template that is never changed."""
@@ -34,9 +34,9 @@ def template_data(settings: FleetSettings, image: Image, user_data: str, burstab
     Only T types take a credit specification, so they have a template of their own. Instances and volumes get their tags from the
     launch, which knows its token; what AWS makes beside them gets its tags here. No MaxPrice: it only adds interruptions.
     """
-    raw = user_data.encode()
-    if len(raw) > _USER_DATA_BYTES:
-        raise FleetError(f"the user data has {len(raw)} bytes, and AWS takes {_USER_DATA_BYTES}: shorten it")
+    raw = compressed(user_data)
+    if len(raw) > MOST_BYTES:
+        raise FleetError(f"the user data has {len(raw)} bytes, and AWS takes {MOST_BYTES}: shorten it")
     disk = {"VolumeSize": max(settings.disk_gb, image.root_gb), "VolumeType": "gp3", "DeleteOnTermination": True}
     data = {
         "ImageId": image.id,

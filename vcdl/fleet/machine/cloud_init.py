@@ -2,9 +2,11 @@
 
 It holds the agent, the set-up script and their settings, and the project's account key, which a BOINC client cannot do without:
 whoever may read the instance's user data, or is root on it, can read the key. Use the weak one, which can fetch work and nothing else.
+
+The programs are in it as they are, for whoever reads it. To AWS, which takes 16 KB, it goes compressed as a whole (cloud-init unpacks it):
+each file compressed by itself and in base64 would be twice as much, and too much.
 """
 
-import base64
 import gzip
 import json
 from collections.abc import Mapping
@@ -16,8 +18,10 @@ import yaml
 from vcdl.errors import FleetError
 from vcdl.fleet.settings import FleetSettings
 
+AGENT = "vcdl_agent"
+"""The agent's package, here and on the instance."""
 MOST_BYTES = 16_384
-"""AWS takes no more."""
+"""AWS takes no more, and counts what is compressed."""
 _ETC = "/etc/vcdl"
 _LIB = "/usr/local/lib/vcdl"
 _PRIVATE, _PLAIN, _PROGRAM = "0600", "0644", "0755"
@@ -56,7 +60,7 @@ _PREFERENCES = {
 def user_data(settings: FleetSettings, account_key: str) -> str:
     """The cloud-init file of a fleet's instances, the same text each time for the same arguments. It holds the key: never log it.
 
-    Raises FleetError when it is larger than AWS allows.
+    Raises FleetError when it is larger than AWS allows, compressed.
     """
     gpus = _uses_gpus(settings)
     agent = {
@@ -68,10 +72,10 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
     options = {**_OPTIONS, **({} if gpus else {"no_gpus": 1})}
     document = {
         "write_files": [
-            _packed(f"{_LIB}/agent.py", "agent.py", _PLAIN),
-            _packed(f"{_LIB}/setup.sh", "setup.sh", _PROGRAM),
-            *(_packed(f"{_UNITS}/{name}", name, _PLAIN) for name in _SERVICES),
-            _packed(f"{_UNITS}/boinc-client.service.d/vcdl.conf", "boinc-client.conf", _PLAIN),
+            *(_shipped(f"{_LIB}/{AGENT}/{name}", f"{AGENT}/{name}") for name in _agent_files()),
+            _shipped(f"{_LIB}/setup.sh", "setup.sh", _PROGRAM),
+            *(_shipped(f"{_UNITS}/{name}", name) for name in _SERVICES),
+            _shipped(f"{_UNITS}/boinc-client.service.d/vcdl.conf", "boinc-client.conf"),
             _written(f"{_ETC}/agent.json", json.dumps(agent, indent=1)),
             _written(f"{_ETC}/project_url", settings.project.url),
             _written(f"{_ETC}/account_key", account_key, _PRIVATE),
@@ -85,12 +89,25 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
             ["systemctl", "enable", "--now", "--no-block", *_SERVICES],
         ],
     }
-    text = "#cloud-config\n" + yaml.safe_dump(document, sort_keys=False, width=MOST_BYTES)
-    if len(text.encode()) > MOST_BYTES:
-        raise FleetError(
-            f"the instances' user data has {len(text.encode())} bytes, and AWS takes {MOST_BYTES}: shorten project.url"
-        )
+    text = "#cloud-config\n" + yaml.dump(document, Dumper=_Readable, sort_keys=False, width=MOST_BYTES)
+    if (size := len(compressed(text))) > MOST_BYTES:
+        raise FleetError(f"the instances' user data has {size} bytes, and AWS takes {MOST_BYTES}: shorten project.url")
     return text
+
+
+def compressed(user_data: str) -> bytes:
+    """As AWS gets it: the same bytes each time."""
+    return gzip.compress(user_data.encode(), 9, mtime=0)
+
+
+class _Readable(yaml.SafeDumper):
+    """Writes a file's lines as lines."""
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Readable.add_representer(str, _Readable.represent_text)
 
 
 def _uses_gpus(settings: FleetSettings) -> bool:
@@ -102,15 +119,13 @@ def _written(path: str, content: str, mode: str = _PLAIN) -> dict[str, str]:
     return {"path": path, "permissions": mode, "content": f"{content}\n"}
 
 
-def _packed(path: str, name: str, mode: str) -> dict[str, str]:
-    """A file of this package; its bytes are the same each time."""
-    content = gzip.compress(files(__package__).joinpath(name).read_bytes(), 9, mtime=0)
-    return {
-        "path": path,
-        "permissions": mode,
-        "encoding": "gz+b64",
-        "content": base64.b64encode(content).decode("ascii"),
-    }
+def _shipped(path: str, name: str, mode: str = _PLAIN) -> dict[str, str]:
+    """A file of this package, as it is."""
+    return {"path": path, "permissions": mode, "content": files(__package__).joinpath(name).read_text("utf-8")}
+
+
+def _agent_files() -> list[str]:
+    return sorted(file.name for file in files(__package__).joinpath(AGENT).iterdir() if file.name.endswith(".py"))
 
 
 def _xml(content: Mapping[str, Any]) -> str:
