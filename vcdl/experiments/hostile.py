@@ -1,7 +1,7 @@
 """Two hostile clients of ten."""
 
 from vcdl.experiments.experiment import Experiment, Variant
-from vcdl.experiments.settings import BEST, ROBUST, TEN_SLOTS
+from vcdl.experiments.settings import BEST, ROBUST, TEN_SLOTS, VC_ASGD
 
 SIGN_FLIP = ("hostile=[{client: 2, attack: sign_flip, scale: 10}, {client: 7, attack: sign_flip, scale: 10}]",)
 NOISE = ("hostile=[{client: 2, attack: noise, scale: 10}, {client: 7, attack: noise, scale: 10}]",)
@@ -15,9 +15,9 @@ EXPERIMENT = Experiment(
     variants=(
         Variant("honest", BEST),
         Variant("honest, robust", ROBUST),
-        Variant("sign flip, VC-ASGD alone", BEST, SIGN_FLIP),
+        Variant("sign flip, VC-ASGD alone", VC_ASGD, SIGN_FLIP),
         Variant("sign flip, robust", ROBUST, SIGN_FLIP),
-        Variant("noise, VC-ASGD alone", BEST, NOISE),
+        Variant("noise, VC-ASGD alone", VC_ASGD, NOISE),
         Variant("noise, robust", ROBUST, NOISE),
     ),
     fleet=TEN_SLOTS,

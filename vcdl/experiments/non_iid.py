@@ -2,7 +2,7 @@
 
 from vcdl.experiments.experiment import Experiment, Variant
 from vcdl.experiments.hostile import NOISE, SIGN_FLIP
-from vcdl.experiments.settings import BEST, BEST_SERIAL, PAPER, ROBUST, TEN_SLOTS
+from vcdl.experiments.settings import BEST, BEST_SERIAL, PAPER, ROBUST, TEN_SLOTS, VC_ASGD
 
 SKEWED = ("data.split=dirichlet", "data.concentration=0.3")
 
@@ -14,9 +14,9 @@ EXPERIMENT = Experiment(
         Variant("ours", (*BEST, *SKEWED)),
         Variant("the paper's", (*PAPER, *SKEWED)),
         Variant("30 % lost, speeds 4 ×", (*BEST, *SKEWED), ("lost=0.3", "spread=4")),
-        Variant("sign flip, VC-ASGD alone", (*BEST, *SKEWED), SIGN_FLIP),
+        Variant("sign flip, VC-ASGD alone", (*VC_ASGD, *SKEWED), SIGN_FLIP),
         Variant("sign flip, robust", (*ROBUST, *SKEWED), SIGN_FLIP),
-        Variant("noise, VC-ASGD alone", (*BEST, *SKEWED), NOISE),
+        Variant("noise, VC-ASGD alone", (*VC_ASGD, *SKEWED), NOISE),
         Variant("noise, robust", (*ROBUST, *SKEWED), NOISE),
     ),
     fleet=TEN_SLOTS,

@@ -26,8 +26,17 @@ BEST_SERIAL = (
 BEST_SERIAL_LONG = (*BEST_SERIAL, "training.learning_rate={peak: 0.001, schedule: cosine}")
 """The same over 20."""
 
-ROBUST = (*BEST, "training.moments=none", "update.guard={clip: 1}")
-"""Against hostile clients: steps of the usual length only, and no moments, which nothing can check."""
+VC_ASGD = (*BEST, "update={rule: vc_asgd, alpha: 0.5}")
+"""The same with the paper's rule, as bold as serves ten slots best."""
+
+ROBUST = (
+    *BEST,
+    "training.optimizer=sgd",
+    "training.moments=none",
+    "training.learning_rate={peak: 0.1, schedule: linear, floor: 0.02}",
+    "update.guard={clip: 1}",
+)
+"""Against hostile clients: steps of the usual length only, and an optimizer without moments, which nothing could check."""
 
 PAPER = (
     "schedule=epoch",
