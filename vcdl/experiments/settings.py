@@ -33,7 +33,7 @@ ROBUST = (
     *BEST,
     "training.optimizer=sgd",
     "training.moments=none",
-    "training.learning_rate={peak: 0.1, schedule: linear, floor: 0.02}",
+    "training.learning_rate={peak: 0.15, schedule: linear, floor: 0.02}",
     "update.guard={clip: 1}",
 )
 """Against hostile clients: steps of the usual length only, and an optimizer without moments, which nothing could check."""
