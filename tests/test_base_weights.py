@@ -36,7 +36,7 @@ RULES = [
     "downpour",
     "dc_asgd",
     "fedasync",
-    {"alpha": {"from": 0.2, "to": 0.9}},
+    {"rule": "vc_asgd", "alpha": {"from": 0.2, "to": 0.9}},
     "forecast",
     {"rule": "fedbuff", "buffer": 4},
     {"rule": "outer_nesterov", "buffer": 2},
@@ -45,7 +45,7 @@ RULES = [
     {"rule": "median", "buffer": 4},
     {"rule": "centred_clipping", "buffer": 3, "clip": 0.9},
     {"rule": "fedbuff", "buffer": 4, "guard": {"clip": 0.9}},
-    {"alpha": 0.5, "guard": {"clip": 0.9, "cosine": -1}},
+    {"rule": "vc_asgd", "alpha": 0.5, "guard": {"clip": 0.9, "cosine": -1}},
 ]
 
 
@@ -179,7 +179,7 @@ def test_killed_between_state_and_weights_the_next_one_keeps_both(
 @pytest.mark.parametrize("up", ["int8", {"name": "top_k", "share": 0.1}, "bfloat16", "float32"], ids=str)
 def test_uploads_that_travel_encoded_are_folded_again_to_the_last_bit(path: Path, redis_url: str, up: object) -> None:
     transport = {"down": "bfloat16", "up": up, "compress": True}
-    life = begun(path, redis_url, {"alpha": 0.9}, transport)
+    life = begun(path, redis_url, {"rule": "vc_asgd", "alpha": 0.9}, transport)
     redis_client(redis_url).flushall()
     assert life.served().restore() == 3
     assert life.parts.store.read()[1].tobytes() == life.made[-1].tobytes()
@@ -198,11 +198,13 @@ def test_what_clients_started_from_is_kept_until_an_epoch_covers_it(path: Path, 
 
 
 def test_a_rule_that_needs_no_base_keeps_none(path: Path, redis_url: str) -> None:
-    life = begun(path, redis_url, {"alpha": 0.9})
+    life = begun(path, redis_url, {"rule": "vc_asgd", "alpha": 0.9})
     assert life.snapshots() <= life.generator.coordinator.versions_in_use
 
 
-@pytest.mark.parametrize(("update", "transport"), [("downpour", {}), ({"alpha": 0.9}, {"up": "int8"})], ids=str)
+@pytest.mark.parametrize(
+    ("update", "transport"), [("downpour", {}), ({"rule": "vc_asgd", "alpha": 0.9}, {"up": "int8"})], ids=str
+)
 def test_a_base_that_is_gone_is_named(path: Path, redis_url: str, update: object, transport: object) -> None:
     life = begun(path, redis_url, update, transport)
     redis_client(redis_url).flushall()

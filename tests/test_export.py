@@ -54,7 +54,7 @@ def predictions_of_the_run(folder: RunFolder, vector: Vector, x: Any) -> Any:
     from vcdl.weights import assign
 
     model = load_model(folder.model_file.read_text())
-    assign(model, vector)
+    assign(model, vector[: model.count_params()])  # behind them: the moments of the default job
     return model.predict(normalise(x, Prepared.read(folder).normalisation), verbose=0)
 
 

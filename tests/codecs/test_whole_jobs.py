@@ -43,7 +43,7 @@ def job(transport: Any, rule: Any, epochs: int = 1, schedule: str = "rolling") -
             "name": "small",
             "model": {"builtin": {"name": "mlp", "units": [32]}},
             "data": {"dataset": "digits", "shards": SHARDS, "validation": 0.2},
-            "training": {"learning_rate": 0.01, "local_epochs": 3},
+            "training": {"learning_rate": 0.01, "local_epochs": 3, "moments": "none"},
             "update": rule,
             "transport": transport,
             "schedule": schedule,
@@ -58,7 +58,7 @@ def job(transport: Any, rule: Any, epochs: int = 1, schedule: str = "rolling") -
 def test_a_job_can_be_folded_again_from_its_uploads(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     transport, share = TRANSPORTS[name]
     rule = (
-        "downpour" if name.startswith("int8") else {"alpha": 0.5}
+        "downpour" if name.startswith("int8") else {"rule": "vc_asgd", "alpha": 0.5}
     )  # the one needs the base as well, the other does not
     folder = RunFolder(tmp_path)
     folder.create()
@@ -92,7 +92,7 @@ def test_a_job_on_the_local_grid_learns_with_a_quarter_of_the_bytes(tmp_path: Pa
     folder = RunFolder(tmp_path / "run")
     folder.create()
     transport = {"down": "int8", "up": {"name": "int8", "levels": 31}, "compress": True}
-    save_job(job(transport, {"alpha": 0.5}, epochs=2), folder.job_file)
+    save_job(job(transport, {"rule": "vc_asgd", "alpha": 0.5}, epochs=2), folder.job_file)
     with RunLock(folder):
         assert LocalRun(folder, Onlooker()).run() == StopReason.EPOCHS
     report = read_report(folder)

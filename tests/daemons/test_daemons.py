@@ -57,7 +57,9 @@ def test_a_submitted_job_is_trained_to_its_end_and_leaves_results_and_an_empty_d
     assert [name for name in server.staged() if name.startswith(("vcdl_", "tiny_"))] == []
 
 
-@pytest.mark.parametrize("server", ["transport: {down: bfloat16, up: int8, compress: true}\n"], indirect=True)
+@pytest.mark.parametrize(
+    "server", ["training: {moments: none}\ntransport: {down: bfloat16, up: int8, compress: true}\n"], indirect=True
+)
 def test_weights_that_travel_encoded_are_staged_validated_and_folded(server: Server) -> None:
     with closing(WorkGenerators(server.project)) as generators:
         generators.run_once()

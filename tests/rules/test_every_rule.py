@@ -154,9 +154,12 @@ def test_every_way_to_damp_is_there(name: str) -> None:
 @pytest.mark.parametrize(
     ("update", "rule"),
     [
-        ({"alpha": 0.95}, VcAsgd(0.95)),
-        ({"alpha": "var"}, VcAsgd(None)),
-        ({"alpha": {"from": 0.3, "to": 0.98, "schedule": "cosine"}}, VcAsgd(Ramp(0.3, 0.98, "cosine", 30))),
+        ({"rule": "vc_asgd", "alpha": 0.95}, VcAsgd(0.95)),
+        ({"rule": "vc_asgd", "alpha": "var"}, VcAsgd(None)),
+        (
+            {"rule": "vc_asgd", "alpha": {"from": 0.3, "to": 0.98, "schedule": "cosine"}},
+            VcAsgd(Ramp(0.3, 0.98, "cosine", 30)),
+        ),
         ({"rule": "easgd", "moving_rate": 0.01}, Easgd(0.01)),
         ({"rule": "fedasync", "mixing": 0.9, "staleness": {"name": "hinge", "free": 7}}, FedAsync(0.9, Hinge(10.0, 7))),
         ({"rule": "fedasync", "staleness": {"name": "polynomial", "exponent": 1}}, FedAsync(0.6, Polynomial(1.0))),
@@ -168,9 +171,9 @@ def test_every_way_to_damp_is_there(name: str) -> None:
         ({"rule": "trimmed_mean", "trim": 3, "staleness": "hinge"}, TrimmedMean(1.0, 10, 3, Hinge())),
         ({"rule": "median", "rate": 0.5, "buffer": 5}, Median(0.5, 5, Constant())),
         ({"rule": "centred_clipping", "clip": 0.5}, CentredClipping(1.0, 10, 0.5, Constant())),
-        ({"alpha": 0.5, "guard": {"clip": 2}}, Guarded(VcAsgd(0.5), 2.0, None)),
+        ({"rule": "vc_asgd", "alpha": 0.5, "guard": {"clip": 2}}, Guarded(VcAsgd(0.5), 2.0, None)),
         ({"rule": "median", "guard": {"cosine": 0}}, Guarded(Median(1.0, 10, Constant()), 1.0, 0.0)),
-        ({"alpha": 0.5, "guard": {}}, Guarded(VcAsgd(0.5), 1.0, None)),
+        ({"rule": "vc_asgd", "alpha": 0.5, "guard": {}}, Guarded(VcAsgd(0.5), 1.0, None)),
     ],
 )
 def test_the_job_files_keys_reach_the_rule(update: Any, rule: Rule) -> None:

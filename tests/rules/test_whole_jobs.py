@@ -31,7 +31,10 @@ def job(update: Any) -> Job:
             "name": "small",
             "model": {"builtin": {"name": "mlp", "units": [8]}},
             "data": {"dataset": "digits", "shards": SHARDS, "validation": 0.2},
-            "training": {"learning_rate": {"peak": 0.01, "schedule": "cosine", "warm_up": 0.3, "floor": 0.1}},
+            "training": {
+                "moments": "none",
+                "learning_rate": {"peak": 0.01, "schedule": "cosine", "warm_up": 0.3, "floor": 0.1},
+            },
             "update": update,
             "stop": {"epochs": 1},
             "validate": {"every": "epoch", "samples": 100},
