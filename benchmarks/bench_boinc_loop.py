@@ -12,8 +12,8 @@ import statistics
 import time
 from pathlib import Path
 
-from vcdl.run_folder import RunFolder
-from vcdl.runs import read_report
+from vcdl.run.finding import read_report
+from vcdl.run.folder import RunFolder
 
 _LINE = re.compile(
     r"^(\d\d-\w{3}-\d{4} \d\d:\d\d:\d\d) \[[^]]*\] (Starting task|Computation for task) (\S+?)_\d+( finished)?$"

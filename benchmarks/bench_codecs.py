@@ -145,7 +145,7 @@ def train(model: str, warm_up: int, samples: int) -> Trained:
     os.environ.update({"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"})
     from vcdl.client.trainer import Trainer
     from vcdl.data import load_dataset
-    from vcdl.job import DataSettings, ModelSettings
+    from vcdl.job.schema import DataSettings, ModelSettings
     from vcdl.models import build_model_json, initial_weights
 
     dataset = load_dataset(DataSettings.model_validate({"dataset": "fashion-mnist"}), 1)

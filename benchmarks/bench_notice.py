@@ -28,7 +28,7 @@ from tests.fleet.machine.machine import Machine
 from tests.fleet.machine.metadata import AwsMetadata, GcpMetadata, served
 from tests.store_servers import start_mariadb
 from vcdl.client.model import load_model
-from vcdl.job import ModelSettings
+from vcdl.job.schema import ModelSettings
 from vcdl.models import build_model_json, initial_weights
 from vcdl.project.app_version import PLATFORM, ClientFiles
 from vcdl.shipped import shipped

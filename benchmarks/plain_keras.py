@@ -14,7 +14,7 @@ from vcdl.data import load_dataset, normalisation_of
 from vcdl.job import load_job
 from vcdl.models import build_model_json
 from vcdl.normalise import normalise
-from vcdl.prepared import training_of
+from vcdl.run.prepared import training_of
 
 
 def main() -> None:

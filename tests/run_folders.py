@@ -5,11 +5,12 @@ from pathlib import Path
 
 from tests.recorded_run import WHOLE_RUN
 from vcdl.events import Recorded
-from vcdl.job import DataSettings, Job, ModelSettings, StopSettings, save_job
+from vcdl.job import Job, save_job
+from vcdl.job.schema import DataSettings, ModelSettings, StopSettings
 from vcdl.journal import Journal
-from vcdl.report import Report
-from vcdl.run_folder import RunFolder
-from vcdl.summary import summary_of, write_summary
+from vcdl.report.measures import Report
+from vcdl.report.summary import summary_of, write_summary
+from vcdl.run.folder import RunFolder
 from vcdl.workunit import Named
 
 DEMO = Job(

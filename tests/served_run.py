@@ -12,10 +12,10 @@ import numpy as np
 from tests.end_to_end.vcdl_process import applied
 from vcdl.job import Job, save_job
 from vcdl.models.footprint import Footprint
-from vcdl.prepared import Prepared
 from vcdl.rules import Update, VcAsgd
-from vcdl.run_folder import RunFolder
-from vcdl.snapshots import Snapshots
+from vcdl.run.folder import RunFolder
+from vcdl.run.prepared import Prepared
+from vcdl.run.snapshots import Snapshots
 from vcdl.stores import WeightStore
 from vcdl.stores.open import open_store, store_settings
 from vcdl.weights import Layout, Variable, Vector, read_weights, write_weights

@@ -10,13 +10,13 @@ from vcdl.assimilator import Assimilator
 from vcdl.checks import UploadCheck
 from vcdl.codecs.choose import down_encoding, up_encoding
 from vcdl.coordinator import Coordinator
-from vcdl.downloads import Downloads
 from vcdl.events import EvaluationWanted, RunStarted, UpdateApplied, VersionEvaluated
 from vcdl.journal import Journal
 from vcdl.plan import EVERY_EPOCH, Plan
 from vcdl.rules import Rule, Update, VcAsgd
-from vcdl.run_folder import RunFolder
-from vcdl.snapshots import Snapshots
+from vcdl.run.downloads import Downloads
+from vcdl.run.folder import RunFolder
+from vcdl.run.snapshots import Snapshots
 from vcdl.stores import Boundary
 from vcdl.weights import Layout, Variable, Vector, read_weights
 from vcdl.work_generator import WorkGenerator

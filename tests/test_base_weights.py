@@ -15,16 +15,16 @@ from tests.store_servers import start_redis
 from tests.stores.conftest import redis_client
 from vcdl.codecs.choose import down_encoding, up_encoding
 from vcdl.coordinator import Coordinator
-from vcdl.downloads import Downloads
 from vcdl.errors import StoreError
 from vcdl.journal import Journal
 from vcdl.parameter_server import ServerParts
 from vcdl.plan import EVERY_EPOCH, Plan
 from vcdl.rules import Update
 from vcdl.rules.of_job import rule_of
-from vcdl.snapshots import Snapshots
+from vcdl.run.downloads import Downloads
+from vcdl.run.snapshots import Snapshots
+from vcdl.run.upload_folder import UploadFolder
 from vcdl.stores.open import open_store, store_settings
-from vcdl.upload_folder import UploadFolder
 from vcdl.weights import Vector, write_weights
 from vcdl.work_generator import WorkGenerator
 from vcdl.workunit import PLAIN, WorkunitName

@@ -47,7 +47,7 @@ class Assimilator:
     snapshot: Callable[[int], Path]
     """The weights file of a version that clients started from."""
     folding: Callable[[], AbstractContextManager[None]] = nullcontext
-    """Entered before a fold and left when journal and results have it: see vcdl.restore_lock."""
+    """Entered before a fold and left when journal and results have it: see vcdl.run.restore_lock."""
     keep: Callable[[Path, str, int], None] | None = None
     """(upload, workunit, version) → it is kept for a store that may lose its memory: before its row says that it can be folded again."""
     held_out: Path | None = None

@@ -17,9 +17,9 @@ from vcdl.events import EvaluationWanted, RunFinished, RunReopened, VersionEvalu
 from vcdl.held_out import HeldOutStep
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
-from vcdl.orphan import end_with_parent
-from vcdl.prepared import Prepared
-from vcdl.run_folder import RunFolder
+from vcdl.processes.orphan import end_with_parent
+from vcdl.run.folder import RunFolder
+from vcdl.run.prepared import Prepared
 from vcdl.weights import ParamsHeader, Vector, assign, read_weights
 from vcdl.workunit import Named, Training
 

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vcdl.job import Job
-from vcdl.prepared import Prepared
 from vcdl.rules import MeasuringRule
 from vcdl.rules.of_job import rule_of
-from vcdl.run_folder import RunFolder, folder_error
+from vcdl.run.folder import RunFolder, folder_error
+from vcdl.run.prepared import Prepared
 from vcdl.weights import ParamsHeader, Vector, write_weights
 
 

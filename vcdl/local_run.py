@@ -11,24 +11,24 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 
-from vcdl.child_process import ChildProcess
 from vcdl.coordinator import Coordinator, StopReason
-from vcdl.downloads import Downloads
 from vcdl.errors import StoreLost, StoreUnavailable
 from vcdl.events import Recorded, RunPaused, RunReopened, RunStarted, VersionEvaluated
 from vcdl.grids.local import LocalGrid, LocalSettings
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
-from vcdl.leftovers import sweep
-from vcdl.onlooker import Onlooker
 from vcdl.parameter_server import Patience, ServerParts
 from vcdl.plan import Plan
-from vcdl.prepared import Prepared, prepare
-from vcdl.recovery import drop_weights
-from vcdl.run_folder import RunFolder
-from vcdl.server_pool import ServerPool
+from vcdl.processes.child import ChildProcess
+from vcdl.processes.server_pool import ServerPool
+from vcdl.report.onlooker import Onlooker
+from vcdl.run.downloads import Downloads
+from vcdl.run.folder import RunFolder
+from vcdl.run.leftovers import sweep
+from vcdl.run.prepared import Prepared, prepare
+from vcdl.run.recovery import drop_weights
+from vcdl.run.upload_folder import set_strays_aside
 from vcdl.stores.open import import_client_library, store_settings
-from vcdl.upload_folder import set_strays_aside
 from vcdl.work_generator import WorkGenerator
 
 _WAIT_S = 0.1

@@ -16,17 +16,17 @@ from vcdl.errors import StoreLost, StoreUnavailable, VcdlError
 from vcdl.grids.base import Results
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
-from vcdl.orphan import end_with_parent
 from vcdl.plan import EVERY_EPOCH
-from vcdl.prepared import Prepared
-from vcdl.recovery import applied_updates, is_behind, is_over, restore_store
-from vcdl.restore_lock import RestoreLock
+from vcdl.processes.orphan import end_with_parent
 from vcdl.rules.of_job import rule_of
-from vcdl.run_folder import RunFolder
-from vcdl.snapshots import Snapshots
+from vcdl.run.folder import RunFolder
+from vcdl.run.prepared import Prepared
+from vcdl.run.recovery import applied_updates, is_behind, is_over, restore_store
+from vcdl.run.restore_lock import RestoreLock
+from vcdl.run.snapshots import Snapshots
+from vcdl.run.upload_folder import UploadFolder, keep_upload
 from vcdl.stores import Boundary, WeightStore
 from vcdl.stores.open import open_store, store_settings
-from vcdl.upload_folder import UploadFolder, keep_upload
 from vcdl.weights import Layout
 
 _POLL_S = 0.02

@@ -16,8 +16,8 @@ import pytest
 from tests.boinc.boinc_client import BoincClient
 from vcdl.grids.boinc.database import BoincDatabase
 from vcdl.grids.boinc.project_folder import BoincProject
-from vcdl.run_folder import RunFolder
-from vcdl.runs import read_report
+from vcdl.run.finding import read_report
+from vcdl.run.folder import RunFolder
 
 VARIABLE = "VCDL_BOINC_PROJECT_DIR"
 PATIENCE_S = 400.0

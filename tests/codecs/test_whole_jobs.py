@@ -12,12 +12,12 @@ from vcdl.coordinator import StopReason
 from vcdl.job import Job, load_frozen_job, save_job
 from vcdl.local_run import LocalRun
 from vcdl.models import initial_weights
-from vcdl.onlooker import Onlooker
-from vcdl.prepared import Prepared
+from vcdl.report.onlooker import Onlooker
 from vcdl.rules import Update
 from vcdl.rules.of_job import rule_of
-from vcdl.run_folder import RunFolder, RunLock
-from vcdl.runs import read_report
+from vcdl.run.finding import read_report
+from vcdl.run.folder import RunFolder, RunLock
+from vcdl.run.prepared import Prepared
 from vcdl.simulate.fleet import Fleet
 from vcdl.simulate.here import TrainingHere
 from vcdl.simulate.virtual_run import VirtualRun

@@ -10,7 +10,7 @@ from tests.run_folders import make_run
 from vcdl.commands.resume import resume
 from vcdl.commands.run import run
 from vcdl.errors import ExitCode, JobError, RunFolderError
-from vcdl.run_folder import RunFolder, RunIsBusy, RunLock
+from vcdl.run.folder import RunFolder, RunIsBusy, RunLock
 
 JOB = "name: demo\nmodel: {builtin: mlp}\ndata: {dataset: digits, shards: 2}\n"
 

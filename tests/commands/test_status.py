@@ -10,9 +10,9 @@ from tests.recorded_run import FIRST_SESSION, WHOLE_RUN, recorded
 from tests.run_folders import make_run
 from vcdl.commands.status import status
 from vcdl.errors import ExitCode
-from vcdl.report import Report
-from vcdl.run_folder import RunLock
-from vcdl.summary import summary_of
+from vcdl.report.measures import Report
+from vcdl.report.summary import summary_of
+from vcdl.run.folder import RunLock
 
 
 @pytest.fixture(autouse=True)

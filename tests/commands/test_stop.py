@@ -10,12 +10,12 @@ from tests.recorded_run import FIRST_SESSION, recorded
 from tests.run_folders import make_run
 from vcdl.commands.stop import stop
 from vcdl.errors import ExitCode, RunFolderError
-from vcdl.run_folder import RunFolder
+from vcdl.run.folder import RunFolder
 
 RUNNER = """
 import sys, time
 from pathlib import Path
-from vcdl.run_folder import RunFolder, RunLock
+from vcdl.run.folder import RunFolder, RunLock
 folder = RunFolder(Path(sys.argv[1]))
 with RunLock(folder):
     print("running", flush=True)

@@ -13,9 +13,9 @@ from tests.daemons.fabricated_client import FabricatedClient
 from tests.store_servers import start_mariadb
 from vcdl.commands.submit import submit
 from vcdl.grids.boinc.project_folder import BoincProject
-from vcdl.report import Report
-from vcdl.run_folder import RunFolder
-from vcdl.runs import read_report
+from vcdl.report.measures import Report
+from vcdl.run.finding import read_report
+from vcdl.run.folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 JOB = """

@@ -12,7 +12,7 @@ from vcdl.codecs.choose import down_encoding, up_encoding
 from vcdl.grids.boinc.project_folder import BoincProject
 from vcdl.grids.boinc.results import output_file
 from vcdl.job import load_frozen_job
-from vcdl.prepared import Prepared
+from vcdl.run.prepared import Prepared
 from vcdl.workunit import UpdateHeader, WorkunitName
 
 UNSENT, IN_PROGRESS, OVER, SUCCESS, CLIENT_ERROR = 2, 4, 5, 1, 3

@@ -15,7 +15,7 @@ from vcdl.daemons.work_generator import WorkGenerators
 from vcdl.errors import GridUnavailable
 from vcdl.events import UpdateApplied, WorkunitFailed
 from vcdl.journal import Journal
-from vcdl.prepared import Prepared
+from vcdl.run.prepared import Prepared
 
 ROUNDS = 40
 

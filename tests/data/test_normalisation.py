@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vcdl.data import Dataset, normalisation_of
-from vcdl.job import DataSettings
+from vcdl.job.schema import DataSettings
 from vcdl.normalise import normalise
 from vcdl.workunit import Normalisation
 

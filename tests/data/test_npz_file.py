@@ -8,7 +8,7 @@ import pytest
 
 from vcdl.data import facts_of, load_dataset, read_split, write_split
 from vcdl.errors import DataError
-from vcdl.job import DataSettings
+from vcdl.job.schema import DataSettings
 
 
 def arrays(samples: int = 40, **changed: Any) -> dict[str, Any]:

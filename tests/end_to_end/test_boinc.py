@@ -16,9 +16,9 @@ import pytest
 from tests.boinc.boinc_client import BoincClient
 from tests.boinc.standin import Database, StandinProject, StandinServer
 from tests.store_servers import start_mariadb, start_redis
-from vcdl.report import Report
-from vcdl.run_folder import RunFolder
-from vcdl.runs import read_report
+from vcdl.report.measures import Report
+from vcdl.run.finding import read_report
+from vcdl.run.folder import RunFolder
 from vcdl.stores.private_servers import PrivateServer
 
 JOB = """

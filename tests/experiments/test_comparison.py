@@ -9,7 +9,7 @@ from vcdl.experiments.measured import Measured, Point
 from vcdl.experiments.planned_run import PlannedRun
 from vcdl.experiments.written import table
 from vcdl.job import load_job
-from vcdl.run_folder import RunFolder
+from vcdl.run.folder import RunFolder
 from vcdl.simulate.fleet import Fleet
 
 JOB = load_job(Path(__file__).parents[2] / "examples" / "digits.yaml")

@@ -14,7 +14,7 @@ from vcdl.fleet.instance import Pool
 from vcdl.fleet.plan import measured_subtask_s, plan_fleet, pools_of_table
 from vcdl.fleet.prices import PriceTable
 from vcdl.journal import Journal
-from vcdl.run_folder import RunFolder
+from vcdl.run.folder import RunFolder
 
 
 def test_the_papers_fleet_costs_what_the_paper_says(tmp_path: Path) -> None:

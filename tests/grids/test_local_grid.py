@@ -13,7 +13,7 @@ from vcdl.errors import GridError
 from vcdl.events import WorkunitSent
 from vcdl.grids.base import GaveUp, Outcome, Staged, Uploaded
 from vcdl.grids.local import LocalGrid, LocalSettings
-from vcdl.run_folder import RunFolder
+from vcdl.run.folder import RunFolder
 from vcdl.workunit import INPUT_FILES, Named, Training, Workunit
 
 STAND_IN = """

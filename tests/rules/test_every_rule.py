@@ -8,7 +8,7 @@ import pytest
 from tests.rules.updates import noise
 from vcdl.course import Ramp
 from vcdl.job import Job
-from vcdl.job_update import RULES, STALENESS
+from vcdl.job.update import RULES, STALENESS
 from vcdl.rules import (
     CentredClipping,
     Constant,

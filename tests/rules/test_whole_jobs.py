@@ -10,10 +10,10 @@ from tests.rules.updates import replayed
 from vcdl.coordinator import StopReason
 from vcdl.job import Job, load_frozen_job, save_job
 from vcdl.models import initial_weights
-from vcdl.onlooker import Onlooker
+from vcdl.report.onlooker import Onlooker
 from vcdl.rules import Update
 from vcdl.rules.of_job import rule_of
-from vcdl.run_folder import RunFolder
+from vcdl.run.folder import RunFolder
 from vcdl.simulate.fleet import Fleet
 from vcdl.simulate.here import TrainingHere
 from vcdl.simulate.serial import OneTrainer

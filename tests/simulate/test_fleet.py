@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from vcdl.errors import JobError
-from vcdl.run_folder import RunFolder
+from vcdl.run.folder import RunFolder
 from vcdl.simulate.fleet import FLEET_FILE, Fleet, Hostile, is_simulated, load_fleet, save_fleet
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "simulate.md").read_text(encoding="utf-8")

@@ -10,9 +10,10 @@ from vcdl.client.batches import Batches
 from vcdl.client.inputs import read_shard
 from vcdl.client.trainer import Trainer
 from vcdl.grids.base import GaveUp, Staged, Uploaded
-from vcdl.job import DataSettings, Job, ModelSettings
-from vcdl.job_update import VcAsgdSettings
-from vcdl.run_folder import RunFolder
+from vcdl.job import Job
+from vcdl.job.schema import DataSettings, ModelSettings
+from vcdl.job.update import VcAsgdSettings
+from vcdl.run.folder import RunFolder
 from vcdl.simulate.here import TrainingHere
 from vcdl.simulate.serial import OneTrainer, serial_job
 from vcdl.weights import ParamsHeader, Vector, read_weights, write_weights

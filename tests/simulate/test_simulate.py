@@ -14,9 +14,9 @@ from tests.end_to_end.vcdl_process import (
     vcdl,
     vcdl_in_background,
 )
-from vcdl.report import Report
-from vcdl.run_folder import RunFolder
-from vcdl.runs import read_report
+from vcdl.report.measures import Report
+from vcdl.run.finding import read_report
+from vcdl.run.folder import RunFolder
 
 JOB = """
 name: tiny

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from vcdl.grids.base import GaveUp, Staged, Uploaded
-from vcdl.run_folder import RunFolder
+from vcdl.run.folder import RunFolder
 from vcdl.simulate.training import PooledTraining
 from vcdl.workunit import Named, Training, Workunit
 

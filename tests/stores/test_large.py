@@ -16,10 +16,10 @@ from vcdl.job import load_frozen_job
 from vcdl.journal import Journal
 from vcdl.parameter_server import ServerParts
 from vcdl.plan import EVERY_EPOCH
-from vcdl.prepared import Prepared
-from vcdl.run_folder import RunFolder
+from vcdl.run.folder import RunFolder
+from vcdl.run.prepared import Prepared
+from vcdl.run.upload_folder import UploadFolder
 from vcdl.stores.open import open_store, store_settings
-from vcdl.upload_folder import UploadFolder
 
 T = TypeVar("T")
 

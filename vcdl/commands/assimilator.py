@@ -26,8 +26,8 @@ def assimilator(path: Path | None, least: int, most: int, stop: threading.Event)
     from vcdl.events import RunReopened, StopDecided
     from vcdl.job import load_frozen_job
     from vcdl.journal import Journal
-    from vcdl.runs import chosen_run, shown
-    from vcdl.server_pool import ServerPool
+    from vcdl.processes.server_pool import ServerPool
+    from vcdl.run.finding import chosen_run, shown
 
     folder = chosen_run(path)
     if load_frozen_job(folder.job_file).grid.servers == 1:
@@ -57,7 +57,7 @@ def assimilator(path: Path | None, least: int, most: int, stop: threading.Event)
 
 
 def _between(workers: str) -> tuple[int, int]:
-    from vcdl.server_pool import automatic_bounds
+    from vcdl.processes.server_pool import automatic_bounds
 
     if workers == "auto":
         return automatic_bounds()

@@ -37,8 +37,8 @@ def bench_store(params: int, rounds: int, as_json: bool) -> ExitCode:
 
 def lines_of(bench: "StoreBench") -> list[str]:
     """The table, a line each."""
+    from vcdl.report.wording import grouped
     from vcdl.stores.bench import PAPER_RATIO, WAITING
-    from vcdl.wording import grouped
 
     lines = [f"ms per update of {grouped(bench.params)} weights, median of {bench.rounds}", ""]
     lines += [f"{'':<22}{'waiting':>8}{'ms':>10}{'/ naive':>10}{'/ floor':>10}"]

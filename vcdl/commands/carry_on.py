@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 import click
 
 from vcdl.coordinator import StopReason
-from vcdl.display import display
 from vcdl.errors import ExitCode, VcdlError
 from vcdl.local_run import LocalRun
-from vcdl.onlooker import Onlooker
-from vcdl.progress import Goal, measured_words, setback_words
-from vcdl.report import Report
-from vcdl.results import leave_results
-from vcdl.run_folder import RunFolder
-from vcdl.runs import is_finished, read_report, shown
-from vcdl.summary import as_json as json_text
-from vcdl.summary import summary_of
-from vcdl.wording import duration, plural, printable
+from vcdl.report.display import display
+from vcdl.report.measures import Report
+from vcdl.report.onlooker import Onlooker
+from vcdl.report.progress import Goal, measured_words, setback_words
+from vcdl.report.summary import as_json as json_text
+from vcdl.report.summary import summary_of
+from vcdl.report.wording import duration, plural, printable
+from vcdl.run.finding import is_finished, read_report, shown
+from vcdl.run.folder import RunFolder
+from vcdl.run.results import leave_results
 
 if TYPE_CHECKING:
     from vcdl.job import Job

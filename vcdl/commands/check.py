@@ -37,8 +37,8 @@ class Checked:
 
 def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) -> ExitCode:
     """Check all that a run needs. Raises JobError, DataError, ModelError."""
-    from vcdl.summary import as_json as json_text
-    from vcdl.wording import grouped, plural, size
+    from vcdl.report.summary import as_json as json_text
+    from vcdl.report.wording import grouped, plural, size
 
     checked = check_job(job_file, overrides)
     if as_json:
@@ -73,7 +73,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
 
     from vcdl.client.model import load_model
     from vcdl.models import build_model_json, check_model
-    from vcdl.prepared import training_of
+    from vcdl.run.prepared import training_of
 
     model_json = build_model_json(job.model, dataset.input_shape, dataset.outputs, job.data.task)
     labels = [y for y in (dataset.y_train, dataset.y_val, dataset.y_test) if y is not None]

@@ -19,7 +19,7 @@ by itself."""
 def build(output: Path) -> ExitCode:
     """Write the client. Raises VcdlError."""
     from vcdl.client_build import build_client, client_modules
-    from vcdl.wording import size
+    from vcdl.report.wording import size
 
     digest = build_client(output)
     click.echo(f"client {output} ({size(output.stat().st_size)}, {len(client_modules())} modules)\nsha256 {digest}")

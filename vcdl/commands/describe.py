@@ -9,7 +9,7 @@ import click
 from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
-    from vcdl.describe import Description
+    from vcdl.report.describe import Description
 
 _EXAMPLES = """\b
 Examples:
@@ -19,8 +19,8 @@ Examples:
 
 def describe(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) -> ExitCode:
     """Print a job's model, shards and files. Raises JobError, DataError, ModelError."""
-    from vcdl.describe import describe as description_of
     from vcdl.job import load_job
+    from vcdl.report.describe import describe as description_of
 
     job = load_job(job_file, overrides)
     description = description_of(job)
@@ -33,8 +33,8 @@ def describe(job_file: Path, overrides: Sequence[str] = (), as_json: bool = Fals
 
 
 def _lines(description: "Description") -> list[tuple[str, str]]:
-    from vcdl.job_errors import in_one_line
-    from vcdl.wording import grouped, plural, size
+    from vcdl.job.reading import in_one_line
+    from vcdl.report.wording import grouped, plural, size
 
     model, shards = description.model, description.shards
     each = "of sizes that depend on the labels"

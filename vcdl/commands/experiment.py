@@ -54,8 +54,8 @@ def experiment(wanted: Wanted, as_json: bool = False) -> ExitCode:
     """Make an experiment's runs and write its results. Raises VcdlError."""
     from vcdl.experiments import experiment as named
     from vcdl.experiments.result_files import ResultFiles
-    from vcdl.run_folder import folder_error
-    from vcdl.runs import shown
+    from vcdl.run.finding import shown
+    from vcdl.run.folder import folder_error
 
     chosen = named(wanted.name)
     files = ResultFiles((wanted.docs or wanted.out).resolve(), wanted.name)

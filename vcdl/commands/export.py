@@ -6,7 +6,7 @@ import click
 
 from vcdl.commands.project_option import in_project, project_option
 from vcdl.errors import ExitCode, RunFolderError
-from vcdl.run_folder import RunFolder
+from vcdl.run.folder import RunFolder
 
 _EXAMPLES = """\b
 Examples:
@@ -19,8 +19,8 @@ set, say images of 0 to 255. keras.models.load_model needs nothing of vcdl."""
 
 def export(path: Path, output: Path, best: bool = False) -> ExitCode:
     """Write the newest weights, or those of the best epoch's end, as a Keras model. Raises VcdlError."""
-    from vcdl.export import export_model
-    from vcdl.runs import shown
+    from vcdl.run.export import export_model
+    from vcdl.run.finding import shown
 
     folder = RunFolder.existing(path)
     if not folder.prepared_file.is_file():
@@ -31,7 +31,7 @@ def export(path: Path, output: Path, best: bool = False) -> ExitCode:
 
 
 def _best_version(folder: RunFolder) -> int:
-    from vcdl.runs import read_report
+    from vcdl.run.finding import read_report
 
     report = read_report(folder)
     epoch = report.best_epoch

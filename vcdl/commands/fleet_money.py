@@ -32,7 +32,7 @@ def plan_command(
     from vcdl.fleet import show
     from vcdl.fleet.plan import measured_subtask_s, plan_fleet, pools_of_table
     from vcdl.fleet.prices import PriceTable
-    from vcdl.run_folder import RunFolder
+    from vcdl.run.folder import RunFolder
 
     fleet = opened(file, overrides)
     prices = PriceTable.current()
@@ -66,7 +66,7 @@ def cost_command(
     from vcdl.fleet.hosts import instances_of_hosts, project_hosts
     from vcdl.fleet.ledger import Ledger
     from vcdl.journal import Journal
-    from vcdl.run_folder import RunFolder
+    from vcdl.run.folder import RunFolder
 
     fleet = opened(file, overrides)
     try:

@@ -7,7 +7,7 @@ import click
 
 from vcdl.commands.project_option import in_project, project_option
 from vcdl.errors import ExitCode, RunFolderError
-from vcdl.run_folder import RunFolder
+from vcdl.run.folder import RunFolder
 
 _FORMATS = (".png", ".svg", ".pdf")
 
@@ -24,8 +24,8 @@ lowest to the highest of them, and pauses of a run are cut out of its time."""
 def plot(paths: Sequence[Path], output: Path | None = None, title: str | None = None) -> ExitCode:
     """Draw the curves of runs, finished or not, into one picture. Raises RunFolderError, JournalError."""
     from vcdl.job import load_frozen_job
-    from vcdl.plot import Curve, plot_curves
-    from vcdl.runs import read_report, shown
+    from vcdl.report.plot import Curve, plot_curves
+    from vcdl.run.finding import read_report, shown
 
     folders = [RunFolder.existing(path) for path in paths]
     curves = [Curve.of(label, read_report(folder)) for label, folder in zip(_labels(folders), folders, strict=True)]

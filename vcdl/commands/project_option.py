@@ -21,6 +21,6 @@ def project_option(function: F) -> F:
 
 def in_project(path: Path | None, project_dir: Path | None) -> Path | None:
     """The folder meant by DIR and --project-dir. Raises RunFolderError when there is no such job."""
-    from vcdl.runs import chosen_run
+    from vcdl.run.finding import chosen_run
 
     return path if project_dir is None else chosen_run(path, project_dir).path

@@ -13,8 +13,8 @@ from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
     from vcdl.job import Job
-    from vcdl.replay import Compared, Replayed
-    from vcdl.run_folder import RunFolder
+    from vcdl.run.folder import RunFolder
+    from vcdl.run.replay import Compared, Replayed
 
 _EXAMPLES = """\b
 Examples:
@@ -31,11 +31,11 @@ def replay(
 ) -> ExitCode:
     """Fold a run again and print the two beside each other. Raises VcdlError."""
     from vcdl.job import load_frozen_job
-    from vcdl.replay import replay as replayed_run
-    from vcdl.run_folder import RunFolder, folder_error
-    from vcdl.runs import shown
-    from vcdl.summary import as_json as json_text
-    from vcdl.summary import write_summary
+    from vcdl.report.summary import as_json as json_text
+    from vcdl.report.summary import write_summary
+    from vcdl.run.finding import shown
+    from vcdl.run.folder import RunFolder, folder_error
+    from vcdl.run.replay import replay as replayed_run
 
     folder = RunFolder.existing(path)
     own = load_frozen_job(folder.job_file)
@@ -96,7 +96,7 @@ def _default_folder(folder: "RunFolder", summary: dict[str, Any]) -> Path:
 
 
 def _lines(replayed: "Replayed") -> list[str]:
-    from vcdl.progress import measured_words
+    from vcdl.report.progress import measured_words
 
     what = "loss" if replayed.is_regression else "accuracy"
     lines = [f"{f'validation {what}':<22}{'run':>10}{'replay':>10}"]

@@ -9,7 +9,7 @@ from vcdl.commands.project_option import in_project, project_option
 from vcdl.errors import ExitCode, RunFolderError
 
 if TYPE_CHECKING:
-    from vcdl.run_folder import RunFolder
+    from vcdl.run.folder import RunFolder
 
 _EXAMPLES = """\b
 Examples:
@@ -23,8 +23,8 @@ def resume(path: Path | None = None, as_json: bool = False) -> ExitCode:
     """Carry a run on to its end, or to its next pause; of a finished one, print the results. Raises VcdlError."""
     from vcdl.commands.carry_on import carry_on
     from vcdl.job import load_frozen_job
-    from vcdl.run_folder import RunLock
-    from vcdl.runs import chosen_run
+    from vcdl.run.finding import chosen_run
+    from vcdl.run.folder import RunLock
     from vcdl.simulate.fleet import is_simulated
 
     folder = chosen_run(path)
@@ -41,7 +41,7 @@ def _release(folder: "RunFolder") -> ExitCode:
     """Let the daemons of a BOINC project go on with a job."""
     from vcdl.events import RunReopened
     from vcdl.journal import Journal
-    from vcdl.runs import is_finished, read_report, shown
+    from vcdl.run.finding import is_finished, read_report, shown
 
     report = read_report(folder)
     if report.is_given_up:

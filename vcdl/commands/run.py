@@ -10,7 +10,7 @@ import click
 from vcdl.errors import ExitCode, RunFolderError, VcdlError
 
 if TYPE_CHECKING:
-    from vcdl.run_folder import RunFolder
+    from vcdl.run.folder import RunFolder
 
 _EXAMPLES = """\b
 Examples:
@@ -29,8 +29,8 @@ def run(job_file: Path, out: Path | None = None, overrides: Sequence[str] = (), 
     """
     from vcdl.commands.carry_on import carry_on
     from vcdl.job import load_job, save_job
-    from vcdl.run_folder import RunLock
-    from vcdl.runs import unfinished
+    from vcdl.run.finding import unfinished
+    from vcdl.run.folder import RunLock
 
     job = load_job(job_file, overrides)
     folder = _folder(job.name, out)
@@ -49,8 +49,8 @@ def run(job_file: Path, out: Path | None = None, overrides: Sequence[str] = (), 
 
 
 def _folder(name: str, out: Path | None) -> "RunFolder":
-    from vcdl.run_folder import RunFolder
-    from vcdl.runs import holds_anything, is_finished, new_run, unfinished
+    from vcdl.run.finding import holds_anything, is_finished, new_run, unfinished
+    from vcdl.run.folder import RunFolder
 
     if out is None:
         return new_run(name)

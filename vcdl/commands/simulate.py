@@ -11,7 +11,7 @@ from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
     from vcdl.job import Job
-    from vcdl.report import Report
+    from vcdl.report.measures import Report
     from vcdl.simulate.fleet import Fleet
 
 _EXAMPLES = """\b
@@ -29,14 +29,14 @@ def simulate(
     job: "Job", fleet: "Fleet", out: Path | None = None, serial: bool = False, as_json: bool = False
 ) -> ExitCode:
     """Run a job in virtual time to its end. Raises VcdlError."""
-    from vcdl.progress import Goal
-    from vcdl.run_folder import RunFolder
-    from vcdl.runs import shown
+    from vcdl.report.progress import Goal
+    from vcdl.report.summary import as_json as json_text
+    from vcdl.report.summary import summary_of
+    from vcdl.run.finding import shown
+    from vcdl.run.folder import RunFolder
     from vcdl.simulate.epoch_lines import EpochLines
     from vcdl.simulate.simulation import default_folder
     from vcdl.simulate.simulation import simulate as run
-    from vcdl.summary import as_json as json_text
-    from vcdl.summary import summary_of
 
     kind = "serial" if serial else "simulated"
     folder = default_folder(f"{job.name}-{kind}") if out is None else RunFolder(out.resolve())
@@ -56,8 +56,8 @@ def simulate(
 
 
 def _results(report: "Report", real_s: float) -> list[str]:
-    from vcdl.progress import measured_words
-    from vcdl.wording import duration, plural
+    from vcdl.report.progress import measured_words
+    from vcdl.report.wording import duration, plural
 
     ended = f"ended ({report.stop.reason})" if report.stop else "ended"
     epochs = plural(len(report.epochs), "epoch")

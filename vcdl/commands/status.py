@@ -10,8 +10,8 @@ from vcdl.commands.project_option import in_project, project_option
 from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
-    from vcdl.progress import Goal
-    from vcdl.report import Report
+    from vcdl.report.measures import Report
+    from vcdl.report.progress import Goal
 
 _EXAMPLES = """\b
 Examples:
@@ -24,11 +24,11 @@ Examples:
 def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
     """Print a run's state and figures. Raises RunFolderError, JobError, JournalError."""
     from vcdl.job import load_frozen_job
-    from vcdl.progress import Goal, seconds_left
-    from vcdl.runs import State, chosen_run, read_report, shown, state_of
+    from vcdl.report.progress import Goal, seconds_left
+    from vcdl.report.summary import as_json as json_text
+    from vcdl.report.summary import summary_of
+    from vcdl.run.finding import State, chosen_run, read_report, shown, state_of
     from vcdl.simulate.fleet import is_simulated
-    from vcdl.summary import as_json as json_text
-    from vcdl.summary import summary_of
 
     folder = chosen_run(path)
     goal = Goal.of(load_frozen_job(folder.job_file))
@@ -61,8 +61,8 @@ def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
 
 def _figures(goal: "Goal", report: "Report", now_s: float | None) -> dict[str, str]:
     """Labels and words; `now_s` None: nobody runs it."""
-    from vcdl import progress
-    from vcdl.wording import duration
+    from vcdl.report import progress
+    from vcdl.report.wording import duration
 
     epoch = progress.epoch_at_work(goal, report)
     figures = {

@@ -14,7 +14,7 @@ from vcdl.errors import ExitCode, GridError, JobError, VcdlError
 if TYPE_CHECKING:
     from vcdl.grids.boinc.project_folder import BoincProject
     from vcdl.job import Job
-    from vcdl.run_folder import RunFolder
+    from vcdl.run.folder import RunFolder
 
 _EXAMPLES = """\b
 Examples:
@@ -27,13 +27,13 @@ As the project's user. The project's daemons take the job up at once; nothing of
 
 def submit(job_file: Path, project_dir: Path, overrides: Sequence[str] = ()) -> ExitCode:
     """Prepare a job in a BOINC project. Raises VcdlError; nothing of the job is left behind then."""
-    from vcdl.display import display
     from vcdl.grids.boinc.environment import use_environment
     from vcdl.grids.boinc.project_folder import BoincProject
     from vcdl.job import load_job, save_job
-    from vcdl.prepared import prepare
-    from vcdl.progress import Goal
-    from vcdl.runs import shown
+    from vcdl.report.display import display
+    from vcdl.report.progress import Goal
+    from vcdl.run.finding import shown
+    from vcdl.run.prepared import prepare
     from vcdl.stores.open import import_client_library, store_settings
 
     job = load_job(job_file, overrides)
@@ -64,7 +64,7 @@ def _take_name(project: "BoincProject", job: "Job") -> tuple["Job", "RunFolder"]
     """
     from vcdl.grids.boinc.database import BoincDatabase
     from vcdl.grids.boinc.jobs import was_submitted
-    from vcdl.run_folder import folder_error
+    from vcdl.run.folder import folder_error
 
     if "nodelete" in job.name:
         raise JobError(

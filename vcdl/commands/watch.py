@@ -21,12 +21,12 @@ Ctrl-C ends the display, not the run."""
 
 def watch(path: Path | None = None) -> ExitCode:
     """Show a run until it has ended or is paused. Raises RunFolderError, JobError, JournalError."""
-    from vcdl.display import display
     from vcdl.job import load_frozen_job
     from vcdl.journal import Journal
-    from vcdl.progress import Goal
-    from vcdl.report import Report
-    from vcdl.runs import State, chosen_run, is_finished, shown, state_of
+    from vcdl.report.display import display
+    from vcdl.report.measures import Report
+    from vcdl.report.progress import Goal
+    from vcdl.run.finding import State, chosen_run, is_finished, shown, state_of
 
     folder = chosen_run(path)
     job, report = load_frozen_job(folder.job_file), Report()

@@ -19,8 +19,8 @@ from vcdl.grids.boinc.results import BoincResults, conclude_strays
 from vcdl.job import load_frozen_job
 from vcdl.journal import Journal
 from vcdl.parameter_server import ServerParts
-from vcdl.prepared import Prepared
-from vcdl.run_folder import RunFolder
+from vcdl.run.folder import RunFolder
+from vcdl.run.prepared import Prepared
 from vcdl.stores.open import import_client_library, store_settings
 
 _IDLE_S = 0.5

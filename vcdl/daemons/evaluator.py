@@ -14,13 +14,13 @@ from vcdl.events import StopDecided
 from vcdl.grids.boinc import database  # noqa: F401  MariaDB's library goes before TensorFlow's, see vcdl.stores.open
 from vcdl.grids.boinc.project_folder import BoincProject
 from vcdl.job import load_frozen_job
-from vcdl.onlooker import Onlooker
-from vcdl.prepared import Prepared
-from vcdl.recovery import drop_weights
-from vcdl.results import leave_results
+from vcdl.report.onlooker import Onlooker
 from vcdl.rules.of_job import rule_of
-from vcdl.run_folder import RunFolder
-from vcdl.snapshots import Snapshots
+from vcdl.run.folder import RunFolder
+from vcdl.run.prepared import Prepared
+from vcdl.run.recovery import drop_weights
+from vcdl.run.results import leave_results
+from vcdl.run.snapshots import Snapshots
 from vcdl.stores.open import open_store, store_settings
 
 _IDLE_S = 1.0

@@ -9,8 +9,8 @@ from typing import Protocol
 from vcdl.errors import GridUnavailable, StoreUnavailable, VcdlError
 from vcdl.grids.boinc.project_folder import BoincProject
 from vcdl.parameter_server import Patience
-from vcdl.run_folder import RunFolder
-from vcdl.runs import is_finished
+from vcdl.run.finding import is_finished
+from vcdl.run.folder import RunFolder
 
 _AFTER_A_BUG_S = 30.0
 """A part that failed in a way nobody expected is put together anew, but not at once."""

@@ -24,8 +24,8 @@ from vcdl.errors import VcdlError, WorkunitError
 from vcdl.events import ResultRefused
 from vcdl.grids.boinc.project_folder import BoincProject
 from vcdl.job import load_frozen_job
-from vcdl.prepared import Prepared
-from vcdl.run_folder import RunFolder
+from vcdl.run.folder import RunFolder
+from vcdl.run.prepared import Prepared
 from vcdl.workunit import WorkunitName
 
 VALID, REFUSED, LATER = 0, 10, 3

@@ -12,7 +12,6 @@ from vcdl.codecs.choose import up_encoding
 from vcdl.coordinator import Coordinator
 from vcdl.daemons.daemon import run_daemon
 from vcdl.daemons.open_jobs import OpenJobs
-from vcdl.downloads import Downloads
 from vcdl.errors import ExitCode
 from vcdl.events import EpochClosed, Recorded, RunPaused, RunStarted, StopDecided, WorkunitCreated, WorkunitSent
 from vcdl.grids.boinc.database import BoincDatabase
@@ -22,10 +21,11 @@ from vcdl.grids.boinc.work_settings import WorkSettings
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
 from vcdl.plan import Plan
-from vcdl.prepared import Prepared
 from vcdl.rules.of_job import rule_of
-from vcdl.run_folder import RunFolder, RunLock
-from vcdl.snapshots import Snapshots
+from vcdl.run.downloads import Downloads
+from vcdl.run.folder import RunFolder, RunLock
+from vcdl.run.prepared import Prepared
+from vcdl.run.snapshots import Snapshots
 from vcdl.stores.open import import_client_library, open_store, store_settings
 from vcdl.work_generator import WorkGenerator
 

@@ -9,7 +9,7 @@ from vcdl.data.dataset import Array, Dataset
 from vcdl.workunit import Normalisation
 
 if TYPE_CHECKING:
-    from vcdl.job import DataSettings
+    from vcdl.job.schema import DataSettings
 
 _ROWS = 4096
 """Taken at a time: integer images are not turned into floats as a whole."""

@@ -18,7 +18,7 @@ from vcdl.data.split import Indices, dirichlet, iid
 from vcdl.errors import DataError, RunFolderError
 
 if TYPE_CHECKING:
-    from vcdl.job import DataSettings
+    from vcdl.job.schema import DataSettings
 
 MANIFEST = "shards.json"
 _FORMAT = 1

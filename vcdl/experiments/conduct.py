@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from vcdl.client.threads import limit_threads
 from vcdl.errors import RunFolderError, VcdlError
 from vcdl.experiments.planned_run import PlannedRun
-from vcdl.run_folder import RunIsBusy
-from vcdl.runs import is_finished
+from vcdl.run.finding import is_finished
+from vcdl.run.folder import RunIsBusy
 
 if TYPE_CHECKING:
     from vcdl.client.trainer import TrainerCache
@@ -100,8 +100,8 @@ def _work(runs: Sequence[PlannedRun], end: Connection) -> None:
 
 def _make(run: PlannedRun, trainers: "TrainerCache") -> str | None:
     """What the run came to; None when somebody else has made it, or is making it. Raises VcdlError."""
-    from vcdl.onlooker import Onlooker
-    from vcdl.report import measure
+    from vcdl.report.measures import measure
+    from vcdl.report.onlooker import Onlooker
     from vcdl.simulate.simulation import simulate
 
     try:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from vcdl.coordinator import FINAL_SPLITS
 from vcdl.experiments.planned_run import PlannedRun
-from vcdl.report import Report, measure
-from vcdl.runs import read_report
+from vcdl.report.measures import Report, measure
+from vcdl.run.finding import read_report
 
 _TEST = FINAL_SPLITS[1]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from vcdl.errors import RunFolderError
 from vcdl.experiments.experiment import Experiment, Variant
 from vcdl.job import Job, load_frozen_job, load_job
-from vcdl.run_folder import RunFolder
-from vcdl.runs import is_finished
+from vcdl.run.finding import is_finished
+from vcdl.run.folder import RunFolder
 from vcdl.simulate.fleet import FLEET_FILE, Fleet, load_fleet
 from vcdl.simulate.simulation import as_simulated
 

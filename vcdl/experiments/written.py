@@ -11,11 +11,11 @@ from vcdl.experiments.comparison import Comparison, Row
 from vcdl.experiments.experiment import Experiment
 from vcdl.experiments.measured import Measured
 from vcdl.experiments.result_files import ResultFiles
-from vcdl.plot import Curve, plot_curves
-from vcdl.report import EpochDetail
-from vcdl.summary import as_json
+from vcdl.report.measures import EpochDetail
+from vcdl.report.plot import Curve, plot_curves
+from vcdl.report.summary import as_json
+from vcdl.report.wording import size
 from vcdl.whole_file import whole_file
-from vcdl.wording import size
 
 _COLUMNS = (
     *("variant", "epochs", "seed", "epoch", "virtual_s"),

@@ -11,7 +11,7 @@ from vcdl.fleet.billing import HOUR_S, Charged
 from vcdl.fleet.instance import Ending
 from vcdl.fleet.ledger import Ledger
 from vcdl.fleet.lives import Life
-from vcdl.wording import grouped, plural
+from vcdl.report.wording import grouped, plural
 
 _CENT = Decimal("0.01")
 

@@ -18,7 +18,7 @@ from vcdl.fleet.queue import Queue, wanted_units
 from vcdl.fleet.reconciler import Plan, Situation, capacity, reconcile
 from vcdl.fleet.settings import FleetSettings
 from vcdl.fleet.state import FleetState, Fresh, Goal
-from vcdl.wording import duration
+from vcdl.report.wording import duration
 
 FRESH_S = 120.0
 """How long an instance that was launched counts although the cloud does not show it: it is consistent eventually, in seconds."""

@@ -9,8 +9,8 @@ from vcdl.errors import FleetError
 from vcdl.fleet.instance import InstanceType, Pool
 from vcdl.fleet.prices import Price, PriceTable
 from vcdl.fleet.settings import FleetSettings
-from vcdl.run_folder import RunFolder
-from vcdl.runs import read_report
+from vcdl.run.finding import read_report
+from vcdl.run.folder import RunFolder
 
 PER_SUBTASKS = 10_000
 

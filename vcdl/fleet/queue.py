@@ -14,7 +14,7 @@ from vcdl.fleet.settings import CapacitySettings
 if TYPE_CHECKING:
     from vcdl.grids.boinc.database import BoincDatabase
     from vcdl.grids.boinc.project_folder import BoincProject
-    from vcdl.run_folder import RunFolder
+    from vcdl.run.folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class ProjectQueue:
 def _remaining(folder: "RunFolder") -> int:
     """Subtasks of a job that are to be assimilated; 0 while it is paused, and once its end is decided."""
     from vcdl.job import load_frozen_job
-    from vcdl.runs import read_report
+    from vcdl.run.finding import read_report
 
     report = read_report(folder)
     if report.stop is not None or folder.stop_request.exists():

@@ -12,8 +12,8 @@ from vcdl.errors import FleetError, RunFolderError
 from vcdl.fleet.instance import InstanceType
 from vcdl.fleet.prices import PriceRow, PriceTable
 from vcdl.fleet.settings import Cloud
+from vcdl.report.wording import plural
 from vcdl.whole_file import whole_file
-from vcdl.wording import plural
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator, ValidationError, ValidationInfo, model_validator
 
-from vcdl import job_values as kinds
 from vcdl.errors import FleetError
-from vcdl.job_errors import Problem, ProblemsError, problems_of, read_document, replace_key, report, show
-from vcdl.job_section import Section, list_of_sections, read_section
+from vcdl.job import values as kinds
+from vcdl.job.reading import Problem, ProblemsError, problems_of, read_document, replace_key, report, show
+from vcdl.job.section import Section, list_of_sections, read_section
 
 Cloud = Literal["aws", "gcp"]
 Unit = Literal["vcpu", "gpu", "instance"]

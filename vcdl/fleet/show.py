@@ -11,7 +11,7 @@ from vcdl.fleet.plan import PER_SUBTASKS, FleetPlan, Offer
 from vcdl.fleet.prices import PriceTable
 from vcdl.fleet.provider import FLEET_TAG
 from vcdl.fleet.settings import FleetSettings, Unit
-from vcdl.wording import duration, plural
+from vcdl.report.wording import duration, plural
 
 _MOST_OFFERS = 10
 

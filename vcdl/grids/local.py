@@ -19,9 +19,9 @@ from vcdl.errors import GridError
 from vcdl.events import WorkunitSent
 from vcdl.grids.base import GaveUp, Grid, Outcome, Results, Staged, Uploaded
 from vcdl.grids.worker_process import WorkerProcess
-from vcdl.onlooker import RunningTask
-from vcdl.run_folder import RunFolder, folder_error
-from vcdl.upload_folder import conclude_upload
+from vcdl.report.onlooker import RunningTask
+from vcdl.run.folder import RunFolder, folder_error
+from vcdl.run.upload_folder import conclude_upload
 from vcdl.workunit import INPUT_FILES, OUTPUT_FILE
 
 _START_ATTEMPTS = 10

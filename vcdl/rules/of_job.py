@@ -4,7 +4,7 @@ from typing import assert_never
 
 from vcdl.course import Ramp
 from vcdl.job import Job
-from vcdl.job_update import (
+from vcdl.job.update import (
     AlphaRamp,
     CentredClippingSettings,
     ConstantStaleness,

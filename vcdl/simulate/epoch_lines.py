@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import IO
 
-from vcdl.display import PlainLines
 from vcdl.events import Recorded, UpdateRefused, WorkunitFailed
-from vcdl.progress import Goal
+from vcdl.report.display import PlainLines
+from vcdl.report.progress import Goal
 
 
 class EpochLines(PlainLines):

@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
-from vcdl import job_values as kinds
-from vcdl.job_errors import Document, JobDumper, problems_of, read_document, replace_key, report
-from vcdl.job_section import Section
-from vcdl.run_folder import RunFolder
+from vcdl.job import values as kinds
+from vcdl.job.reading import Document, JobDumper, problems_of, read_document, replace_key, report
+from vcdl.job.section import Section
+from vcdl.run.folder import RunFolder
 from vcdl.whole_file import whole_file
 
 Attack = Literal["sign_flip", "noise"]

@@ -13,8 +13,8 @@ from vcdl.client.train import train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import VcdlError
 from vcdl.grids.base import GaveUp, Outcome, Staged, Uploaded
-from vcdl.run_folder import RunFolder, folder_error
-from vcdl.upload_folder import conclude_upload
+from vcdl.run.folder import RunFolder, folder_error
+from vcdl.run.upload_folder import conclude_upload
 from vcdl.workunit import INPUT_FILES, OUTPUT_FILE
 
 

@@ -5,9 +5,10 @@ time, and the shared weights are replaced by each upload) and carries its optimi
 """
 
 from vcdl.client.trainer import Trainer, TrainerCache, TrainerState
-from vcdl.job import Job, ScheduleSettings
-from vcdl.job_transport import TransportSettings
-from vcdl.job_update import VcAsgdSettings
+from vcdl.job import Job
+from vcdl.job.schema import ScheduleSettings
+from vcdl.job.transport import TransportSettings
+from vcdl.job.update import VcAsgdSettings
 from vcdl.simulate.shard_trainer import ShardTrainer
 from vcdl.weights import Vector
 from vcdl.workunit import Training

@@ -7,11 +7,11 @@ from vcdl.client.threads import limit_threads
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import RunFolderError
 from vcdl.job import Job, save_job
-from vcdl.onlooker import Onlooker
-from vcdl.report import Report
-from vcdl.results import leave_results
-from vcdl.run_folder import RunFolder, RunLock
-from vcdl.runs import RUNS, holds_anything, is_finished
+from vcdl.report.measures import Report
+from vcdl.report.onlooker import Onlooker
+from vcdl.run.finding import RUNS, holds_anything, is_finished
+from vcdl.run.folder import RunFolder, RunLock
+from vcdl.run.results import leave_results
 from vcdl.simulate.fleet import Fleet, is_simulated, save_fleet
 from vcdl.simulate.here import TrainingHere
 from vcdl.simulate.serial import OneTrainer, serial_job

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from vcdl.grids.base import GaveUp, Outcome, Staged
 from vcdl.grids.local import LocalGrid, LocalSettings
-from vcdl.run_folder import RunFolder
+from vcdl.run.folder import RunFolder
 
 _HUNG_S = 6 * 3600.0
 """Real time after which a worker is taken for dead."""

@@ -16,7 +16,7 @@ import numpy as np
 from vcdl.codecs.encoding import Encoding
 from vcdl.events import WorkunitSent
 from vcdl.grids.base import GaveUp, Grid, Outcome, Results, Staged, Uploaded
-from vcdl.run_folder import folder_error
+from vcdl.run.folder import folder_error
 from vcdl.simulate.clients import Clients, Fate
 from vcdl.simulate.fleet import Fleet
 from vcdl.simulate.hostile import disguised

@@ -12,16 +12,16 @@ from dataclasses import replace
 
 from vcdl.codecs.choose import down_encoding, up_encoding
 from vcdl.coordinator import Coordinator, StopReason
-from vcdl.downloads import Downloads
 from vcdl.errors import GridError, StoreError
 from vcdl.events import Recorded, RunStarted
 from vcdl.job import load_frozen_job
 from vcdl.journal import Journal
-from vcdl.onlooker import Onlooker
 from vcdl.parameter_server import ServerParts
 from vcdl.plan import Plan
-from vcdl.prepared import prepare
-from vcdl.run_folder import RunFolder
+from vcdl.report.onlooker import Onlooker
+from vcdl.run.downloads import Downloads
+from vcdl.run.folder import RunFolder
+from vcdl.run.prepared import prepare
 from vcdl.simulate.fleet import Fleet
 from vcdl.simulate.instant_evaluator import InstantEvaluator
 from vcdl.simulate.training import Training

@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING
 
-from vcdl.run_folder import RunFolder
+from vcdl.run.folder import RunFolder
 from vcdl.state import STATELESS, State
 from vcdl.stores.base import WeightStore
 from vcdl.stores.file import FileStore

@@ -15,7 +15,7 @@ from vcdl.grids.base import GaveUp, Uploaded
 from vcdl.grids.boinc.database import BoincDatabase
 from vcdl.grids.boinc.project_folder import BoincProject
 from vcdl.grids.boinc.results import BoincResults, conclude_strays, output_file
-from vcdl.run_folder import RunFolder
+from vcdl.run.folder import RunFolder
 from vcdl.stores.private_servers import PrivateServer
 
 SPAWN = multiprocessing.get_context("spawn")

@@ -16,7 +16,7 @@ from vcdl.grids.boinc.grid import BoincGrid
 from vcdl.grids.boinc.project_folder import BoincProject
 from vcdl.grids.boinc.results import BoincResults
 from vcdl.grids.boinc.work_settings import WorkSettings
-from vcdl.run_folder import RunFolder
+from vcdl.run.folder import RunFolder
 from vcdl.shipped import shipped
 from vcdl.workunit import Named, Training, Workunit
 

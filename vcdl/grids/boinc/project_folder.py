@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Self
 
 from vcdl.errors import GridError
-from vcdl.run_folder import RunFolder
-from vcdl.runs import SUBMITTED
+from vcdl.run.finding import SUBMITTED
+from vcdl.run.folder import RunFolder
 
 APP = "vcdl"
 """Name of our app in every project."""

@@ -17,7 +17,7 @@ from vcdl.grids.base import GaveUp, Outcome, Results, Uploaded
 from vcdl.grids.boinc.database import BoincDatabase
 from vcdl.grids.boinc.project_folder import BoincProject
 from vcdl.grids.boinc.workunit_rows import CANCELLED, DONE, READY, of_job
-from vcdl.run_folder import RunFolder
+from vcdl.run.folder import RunFolder
 from vcdl.whole_file import whole_file
 from vcdl.workunit import OUTPUT_FILE
 

@@ -1,0 +1,103 @@
+"""What `vcdl describe` knows of a job, and that it is true."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vcdl.data import ensure_shards, load_dataset
+from vcdl.errors import DataError
+from vcdl.job import Job
+from vcdl.models import build_model_json, initial_weights
+from vcdl.report.describe import describe
+from vcdl.weights import ParamsHeader, write_weights
+
+
+def job(**sections: Any) -> Job:
+    defaults: dict[str, Any] = {
+        "name": "small",
+        "model": {"builtin": "small_cnn"},
+        "data": {"dataset": "fashion-mnist"},
+    }
+    return Job.model_validate({**defaults, **sections})
+
+
+def test_the_papers_model_and_shards_are_described_without_the_data() -> None:
+    paper = describe(
+        job(
+            model={"builtin": {"name": "resnet_v2", "depth": 164}},
+            data={"dataset": "cifar10", "shards": 50, "validation": 5000},
+            preset="paper",
+        )
+    )
+    assert (paper.model.layers, paper.model.parameters, paper.model.trainable_parameters) == (552, 4_972_746, 4_941_578)
+    assert (paper.shards.count, paper.shards.smallest, paper.shards.largest) == (50, 900, 900)
+    assert (paper.shards.validation_samples, paper.shards.test_samples) == (5000, 10_000)
+    assert [file.name for file in paper.downloads] == ["workunit.json", "model.json", "params.h5", "shard.npz"]
+    assert [file.name for file in paper.uploads] == ["update.h5"]
+    assert paper.upload_bytes == pytest.approx(4 * 4_972_746, rel=0.01)
+
+
+@pytest.mark.parametrize("dataset", ["digits", "fashion-mnist"])
+def test_sizes_are_those_of_the_real_files(dataset: str, tmp_path: Path) -> None:
+    if dataset == "fashion-mnist" and not Path("/usr/share/datasets/fashion-mnist").exists():
+        pytest.skip("dataset-fashion-mnist is not installed")
+    small = job(data={"dataset": dataset, "shards": 10}, training={"moments": "none"})
+    described = {file.name: file.size_bytes for file in describe(small).downloads}
+
+    data = load_dataset(small.data, small.seed)
+    shards = ensure_shards(tmp_path, data, small.data, small.seed)
+    model_json = build_model_json(small.model, data.input_shape, data.outputs)
+    weights = initial_weights(model_json, small.seed)
+    write_weights(tmp_path / "params.h5", weights, ParamsHeader("small", 1, "0" * 16).to_json())
+
+    mean_bytes = np.mean([shard.size_bytes for shard in shards])
+    assert described["shard.npz"] == pytest.approx(mean_bytes, rel=0.1)
+    assert described["params.h5"] == pytest.approx((tmp_path / "params.h5").stat().st_size, rel=0.01)
+    assert described["model.json"] == len(model_json.encode())
+    assert {describe(small).shards.smallest, describe(small).shards.largest} == {shard.samples for shard in shards}
+
+
+def test_moments_that_travel_are_counted() -> None:
+    def bytes_up(moments: str) -> float:
+        return describe(job(data={"dataset": "digits", "shards": 10}, training={"moments": moments})).upload_bytes
+
+    assert bytes_up("auto") == bytes_up("second") == pytest.approx(2 * bytes_up("none"), rel=0.05)
+    assert bytes_up("all") == pytest.approx(3 * bytes_up("none"), rel=0.05)
+
+
+def test_an_npz_is_described_from_its_headers_and_labels(tmp_path: Path) -> None:
+    path = tmp_path / "table.npz"
+    np.savez_compressed(path, x_train=np.zeros((103, 7), np.float32), y_train=np.arange(103) % 3)
+    table = describe(job(model={"builtin": "mlp"}, data={"npz": str(path), "shards": 10, "validation": 3}))
+    assert (table.model.input_shape, table.model.outputs) == ((7,), 3)
+    assert (table.shards.samples, table.shards.smallest, table.shards.largest) == (100, 10, 10)
+
+
+def test_the_sizes_of_a_dirichlet_cut_are_not_guessed() -> None:
+    cut = describe(job(data={"dataset": "fashion-mnist", "split": "dirichlet"}))
+    assert cut.shards.smallest is None
+    assert cut.shards.largest is None
+
+
+def test_too_many_shards_are_refused() -> None:
+    with pytest.raises(DataError, match="set data > shards to at most 1293"):
+        describe(job(data={"dataset": "digits", "shards": 2000}))
+
+
+def test_a_description_is_json_for_programs() -> None:
+    described = describe(job())
+    document = json.loads(described.to_json())
+    assert document["model"]["parameters"] == 105_866
+    assert document["shards"]["count"] == 50
+    assert document["upload_bytes"] == described.upload_bytes
+    assert document["download_bytes"] == sum(file["size_bytes"] for file in document["downloads"])
+
+
+def test_settings_are_shown_with_every_default_and_preset_filled_in() -> None:
+    settings = json.loads(describe(job(preset="paper", update={"alpha": "var"})).to_json())["settings"]
+    assert settings["update"] == {"rule": "vc_asgd", "alpha": "var"}
+    assert (settings["schedule"]["kind"], settings["validate"]["every"]) == ("epoch", "update")
+    assert (settings["training"]["learning_rate"], settings["training"]["batch_size"]) == (0.001, 32)

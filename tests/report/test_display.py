@@ -1,0 +1,135 @@
+"""What the user sees while a run goes on: plain lines without a terminal, a live display on one."""
+
+import io
+import re
+from collections.abc import Sequence
+
+import pytest
+from rich.console import Console
+
+from tests.recorded_run import BEGAN_S, FIRST_SESSION, SECOND_SESSION, WHOLE_RUN, recorded, workunit
+from vcdl.events import Recorded, WorkunitFailed
+from vcdl.report.display import LiveDisplay, PlainLines, display
+from vcdl.report.onlooker import RunningTask
+from vcdl.report.progress import Goal
+
+GOAL = Goal("demo", epochs=2, shards=2, target_accuracy=0.95)
+
+
+def plain(*batches: Sequence[Recorded], now_s: float = BEGAN_S) -> list[str]:
+    """The lines of a run whose journal came in these batches."""
+    stream = io.StringIO()
+    lines = PlainLines(GOAL, stream, clock=lambda: now_s)
+    for batch in batches:
+        lines.events(batch)
+    return stream.getvalue().splitlines()
+
+
+def drawn(onlooker: LiveDisplay, console: Console) -> str:
+    with console.capture() as capture:
+        console.print(onlooker.render())
+    return capture.get()
+
+
+def live(now_s: float = BEGAN_S) -> tuple[LiveDisplay, Console]:
+    console = Console(file=io.StringIO(), force_terminal=True, width=120, highlight=False, markup=False)
+    return LiveDisplay(GOAL, console, clock=lambda: now_s), console
+
+
+def test_each_epoch_and_each_setback_is_one_line() -> None:
+    assert plain(recorded(FIRST_SESSION)) == [
+        "shard 1 of epoch 1, attempt 1: the worker died (signal 9)",
+        "epoch 1/2: accuracy 0.6000 (0.5000 – 0.7000) after 20 s",
+    ]
+
+
+def test_events_may_come_one_by_one() -> None:
+    assert plain(*[[event] for event in WHOLE_RUN]) == plain(WHOLE_RUN)
+
+
+def test_a_resumed_run_tells_only_what_is_new() -> None:
+    earlier, new = WHOLE_RUN[: len(FIRST_SESSION)], WHOLE_RUN[len(FIRST_SESSION) :]
+    assert plain(earlier, new, now_s=BEGAN_S + 900) == [
+        "going on after 2 updates",
+        "shard 1 of epoch 2, attempt 1: upload refused, not_finite: the weights hold NaN",
+        "epoch 2/2: accuracy 0.8000 (0.8000 – 0.8000) after 50 s",
+    ]
+
+
+def test_an_epoch_that_is_measured_after_the_pause_is_told_then() -> None:
+    unmeasured = [event for event in FIRST_SESSION if event[0] != 22]
+    late = [(1000.0, SECOND_SESSION[0][1]), (1001.0, FIRST_SESSION[14][1])]
+    events = recorded([*unmeasured, *late])
+    lines = plain(events[: len(unmeasured)], events[len(unmeasured) :], now_s=BEGAN_S + 900)
+    assert lines == ["going on after 2 updates", "epoch 1/2: accuracy 0.6000 (0.5000 – 0.7000) after 20 s"]
+
+
+def test_phases_are_lines() -> None:
+    stream = io.StringIO()
+    with display(GOAL, stream) as onlooker:  # a StringIO is no terminal
+        onlooker.phase("cutting 100 samples into 2 shards")
+        onlooker.tasks([RunningTask(workunit(1, 0), "worker-1", 0.5, BEGAN_S)], waiting=1)
+    assert stream.getvalue() == "cutting 100 samples into 2 shards\n"
+
+
+@pytest.mark.parametrize("evil", ["\x1b[2J\x1b]0;owned\x07", "one\ntwo\rthree", "[red]x[/red]"])
+def test_what_a_client_says_cannot_drive_the_terminal(evil: str) -> None:
+    failure = recorded([FIRST_SESSION[0], (5.0, WorkunitFailed(workunit(1, 1), evil))])
+    (line,) = plain(failure)
+    assert line.isprintable()
+    onlooker, console = live()
+    with console.capture() as capture:
+        onlooker.events(failure)
+    assert capture.get().rstrip("\n").isprintable()
+    assert "[red]" not in evil or "[red]x[/red]" in capture.get()
+
+
+def test_before_the_first_subtask_the_live_display_says_what_goes_on_and_for_how_long() -> None:
+    now = [BEGAN_S]
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    onlooker = LiveDisplay(GOAL, console, clock=lambda: now[0])
+    onlooker.phase("building the model")
+    now[0] += 7
+    assert "demo: building the model … 7 s" in drawn(onlooker, console)
+
+
+def test_the_live_display_shows_the_figures_of_the_run() -> None:
+    onlooker, console = live(now_s=BEGAN_S + 30)
+    onlooker.events(recorded(FIRST_SESSION[:-1]))
+    onlooker.tasks([RunningTask(workunit(2, 1), "worker-2", 0.25, BEGAN_S + 25)], waiting=3)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", drawn(onlooker, console))
+    for part in (
+        "epoch 2/2",
+        "0/2 shards",
+        "worker-2",
+        "shard 1 of epoch 2",
+        "0.6000 (0.5000 – 0.7000) in epoch 1, best 0.6000 in epoch 1, target 0.95",
+        "1 running, 3 waiting, 2 done, 1 failed, 0 refused, 1 made again",
+        "0.05 updates/s, 5 samples/s",
+        "0.0 on average, 0 at most",
+        "running for",
+        "about 40 s left",  # two updates at one in 20 s
+    ):
+        assert part in text, part
+
+
+def test_the_live_display_says_when_it_stops() -> None:
+    onlooker, console = live()
+    onlooker.events(recorded(FIRST_SESSION))
+    onlooker.phase("stopping: the workers write their checkpoints")
+    assert "demo: stopping: the workers write their checkpoints" in drawn(onlooker, console)
+
+
+def test_the_end_says_that_the_weights_are_measured() -> None:
+    onlooker, console = live()
+    onlooker.phase("starting the workers")
+    onlooker.events(WHOLE_RUN)
+    onlooker.tasks([], waiting=0)
+    assert "demo: measuring the last weights" in drawn(onlooker, console)
+
+
+def test_epochs_stay_above_the_live_display() -> None:
+    onlooker, console = live()
+    with console.capture() as capture:
+        onlooker.events(WHOLE_RUN)
+    assert "epoch 2/2: accuracy 0.8000" in capture.get()

@@ -1,0 +1,190 @@
+"""The figures of a run are folded from its journal's events, and from nothing else."""
+
+import math
+
+import pytest
+
+from tests.recorded_run import (
+    BEGAN_S,
+    FIRST_SESSION,
+    SECOND_SESSION,
+    WHOLE_RUN,
+    applied,
+    evaluated,
+    recorded,
+    workunit,
+)
+from vcdl.coordinator import Coordinator
+from vcdl.events import (
+    EpochClosed,
+    EvaluationWanted,
+    Event,
+    RunFinished,
+    RunReopened,
+    RunStarted,
+    StopDecided,
+    VersionEvaluated,
+)
+from vcdl.plan import Plan
+from vcdl.report.measures import EpochDetail, Report
+
+
+def plan(validate_every: int) -> Plan:
+    return Plan("demo", 1, 2, False, validate_every, True, 2, None, None, None, 5)
+
+
+def test_an_empty_journal_is_a_run_that_has_done_nothing() -> None:
+    report = Report.of([])
+    assert (report.wall_s, report.epochs, report.best_epoch) == (0.0, [], None)
+    assert (report.staleness_mean, report.staleness_max, report.rates(BEGAN_S)) == (None, None, None)
+
+
+def test_workunits_are_counted_by_what_became_of_them() -> None:
+    report = Report.of(WHOLE_RUN)
+    assert (report.created, report.retried) == (6, 2)
+    assert (len(report.updates), report.failed, report.refused, report.superseded) == (4, 1, 1, 1)
+
+
+def test_bytes_and_samples_are_summed() -> None:
+    report = Report.of(WHOLE_RUN)
+    assert report.bytes_down == 5000 + 5000 + 700
+    assert report.bytes_up == 4 * 1000 + 900 + 950  # what was refused or came too late was uploaded, too
+    assert report.samples_trained == 100 + 100 + 80 + 100
+
+
+def test_staleness_is_over_applied_updates() -> None:
+    report = Report.of(WHOLE_RUN)
+    assert (report.staleness_mean, report.staleness_max) == (0.5, 2)
+
+
+def test_the_time_between_two_sessions_does_not_count() -> None:
+    report = Report.of(WHOLE_RUN)
+    assert report.wall_s == 30 + 25
+    assert [timed.wall_s for timed in report.updates] == [10, 20, 40, 50]
+
+
+def test_a_session_that_was_killed_counts_up_to_its_last_event() -> None:
+    killed = [event for event in FIRST_SESSION if event[0] <= 22]
+    assert Report.of(recorded([*killed, *SECOND_SESSION])).wall_s == 22 + 25
+
+
+def test_while_it_runs_the_time_goes_on() -> None:
+    report = Report.of(recorded(FIRST_SESSION[:-1]))
+    assert report.wall_s_at(BEGAN_S + 100) == 100
+
+
+def test_an_epoch_is_the_mean_and_range_of_its_versions_at_the_time_it_was_closed() -> None:
+    assert Report.of(WHOLE_RUN).epochs == [
+        EpochDetail(1, pytest.approx(0.6), 0.5, 0.7, wall_s=20),  # type: ignore[arg-type]
+        EpochDetail(2, 0.8, 0.8, 0.8, wall_s=50),
+    ]
+
+
+def test_an_epoch_counts_only_when_all_that_was_wanted_of_it_is_measured() -> None:
+    until_the_first = [event for event in FIRST_SESSION if event[0] <= 21]
+    assert Report.of(recorded(until_the_first)).epochs == []
+    closed_unmeasured = [event for event in FIRST_SESSION if event[0] <= 20]
+    assert Report.of(recorded(closed_unmeasured)).epochs == []
+
+
+@pytest.mark.parametrize("validate_every", [0, 1, 2])
+def test_epochs_and_time_are_those_the_coordinator_decides_by(validate_every: int) -> None:
+    # Given a run of two epochs, evaluated as its plan says
+    events: list[tuple[float, Event]] = [(0, RunStarted(False))]
+    for version in range(1, 5):
+        epoch = (version + 1) // 2
+        events.append((version, applied(workunit(epoch, (version - 1) % 2), version)))
+        is_last = version % 2 == 0
+        if is_last:
+            events.append((version, EpochClosed(epoch, version)))
+        if is_last or (validate_every and version % validate_every == 0):
+            events.append((version, EvaluationWanted(version, epoch, "validation")))
+            events.append((version + 0.5, evaluated(version, epoch, 0.1 * version)))
+    # When both fold it
+    coordinator, report = Coordinator(plan(validate_every)), Report.of(recorded(events))
+    for event in recorded(events):
+        coordinator.fold(event)
+    # Then they agree
+    assert len(coordinator.scores) == 2
+    for epoch_of_report, score in zip(report.epochs, coordinator.scores, strict=True):
+        assert epoch_of_report.mean == pytest.approx(score.mean)
+        assert (epoch_of_report.min, epoch_of_report.max) == (score.min, score.max)
+    assert report.best_epoch is not None
+    assert coordinator.best_epoch is not None
+    assert report.best_epoch.epoch == coordinator.best_epoch.epoch == 2
+    assert report.wall_s == coordinator.wall_s(BEGAN_S + 4.5)
+
+
+def test_the_best_epoch_is_the_first_of_equals() -> None:
+    events = [(0.0, RunStarted(False))]
+    for epoch in (1, 2):
+        events += [(epoch, EpochClosed(epoch, epoch)), (epoch, evaluated(epoch, epoch, 0.9))]  # type: ignore[list-item]
+    best = Report.of(recorded(events)).best_epoch  # type: ignore[arg-type]
+    assert best is not None
+    assert best.epoch == 1
+
+
+def regression(losses: list[float]) -> Report:
+    events: list[tuple[float, Event]] = [(0, RunStarted(False))]
+    for epoch, loss in enumerate(losses, start=1):
+        events += [
+            (epoch, EpochClosed(epoch, epoch)),
+            (epoch, VersionEvaluated(epoch, epoch, "validation", 50, loss, None, 0.1)),
+        ]
+    return Report.of(recorded(events))
+
+
+def test_a_regression_is_measured_by_its_loss_and_the_lowest_is_best() -> None:
+    report = regression([3.0, 1.0, 2.0])
+    assert report.is_regression
+    assert [detail.mean for detail in report.epochs] == [3.0, 1.0, 2.0]
+    assert report.best_epoch is not None
+    assert report.best_epoch.epoch == 2
+
+
+def test_an_epoch_that_diverged_is_never_the_best() -> None:
+    report = regression([math.nan, 5.0, math.inf])
+    assert len(report.epochs) == 3
+    assert report.best_epoch is not None
+    assert report.best_epoch.epoch == 2
+    assert regression([math.nan]).best_epoch is None
+
+
+def test_the_end_is_measured_on_whole_splits() -> None:
+    report = Report.of(WHOLE_RUN)
+    assert report.final_validation is not None
+    assert report.final_test is not None
+    assert (report.final_validation.accuracy, report.final_test.accuracy) == (0.79, 0.77)
+    assert report.finished
+
+
+def test_a_job_that_was_given_up_and_reopened_goes_on_and_is_measured_anew() -> None:
+    given_up: list[tuple[float, Event]] = [
+        (40, StopDecided("subtask_failed", 2)),
+        (41, evaluated(2, 0, 0.6, "test")),
+        (42, RunFinished()),
+    ]
+    report = Report.of(recorded([*FIRST_SESSION[:-1], *given_up]))
+    assert report.is_given_up
+    report = Report.of(recorded([*FIRST_SESSION[:-1], *given_up, (50, RunReopened())]))
+    assert (report.is_given_up, report.finished, report.final_test) == (False, False, None)
+    again: list[tuple[float, Event]] = [(1030, RunReopened()), *[(1031 + t, e) for t, e in SECOND_SESSION]]
+    report = Report.of(recorded([*FIRST_SESSION[:-1], *given_up, *again]))
+    assert report.final_test is not None
+    assert report.final_test.accuracy == 0.77
+
+
+def test_a_pause_is_known_until_the_next_session_begins() -> None:
+    assert Report.of(recorded(FIRST_SESSION)).paused is not None
+    assert Report.of(WHOLE_RUN).paused is None
+
+
+def test_rates_are_those_of_the_last_updates_up_to_now() -> None:
+    events: list[tuple[float, Event]] = [(0, RunStarted(False))]
+    events += [(10.0 * number, applied(workunit(1, number), number, samples=50)) for number in range(1, 4)]
+    rates = Report.of(recorded(events)).rates(BEGAN_S + 30)
+    assert rates is not None
+    assert (rates.updates_s, rates.samples_s) == (2 / 20, 100 / 20)
+    stalled = Report.of(recorded(events)).rates(BEGAN_S + 110)
+    assert stalled is not None
+    assert stalled.updates_s == 2 / 100

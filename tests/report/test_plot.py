@@ -1,0 +1,80 @@
+"""Curves of runs as pictures; how they look was judged by eye, that they are drawn and readable is tested here."""
+
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tests.recorded_run import WHOLE_RUN
+from vcdl.errors import RunFolderError
+from vcdl.report.measures import EpochDetail, Report
+from vcdl.report.plot import Curve, plot_curves
+
+RISING = tuple(EpochDetail(e, 1 - 1 / e, 0.9 - 1 / e, 1.05 - 1 / e, wall_s=60.0 * e) for e in range(1, 21))
+FALLING = tuple(EpochDetail(e, 1 / e, 0.9 / e, 1.1 / e, wall_s=90.0 * e) for e in range(1, 21))
+
+
+def pixels(path: Path) -> npt.NDArray[np.float32]:
+    """Shape (height, width, 4)."""
+    image = matplotlib.image.imread(path)
+    assert isinstance(image, np.ndarray)
+    return image
+
+
+def colours(path: Path) -> set[tuple[int, ...]]:
+    return {
+        tuple(colour) for colour in np.unique((pixels(path)[..., :3] * 255).round().astype(int).reshape(-1, 3), axis=0)
+    }
+
+
+def test_a_curve_is_drawn_with_its_band(tmp_path: Path) -> None:
+    output = tmp_path / "accuracy.png"
+    plot_curves([Curve("demo", RISING)], output, "demo")
+    height, width, _ = pixels(output).shape
+    assert (width, height) == (1200, 720)
+    assert output.read_bytes().startswith(b"\x89PNG\r\n")
+    blue, band = (0, 114, 178), (204, 226, 239)  # the line's colour, and a fifth of it on white
+    assert blue in colours(output)
+    assert any(max(abs(a - b) for a, b in zip(colour, band, strict=True)) <= 1 for colour in colours(output))
+
+
+def test_several_runs_lie_over_each_other_in_their_own_colours(tmp_path: Path) -> None:
+    plot_curves([Curve("a", RISING), Curve("b", FALLING), Curve("c", RISING[:5])], tmp_path / "all.png", "three")
+    assert {(0, 114, 178), (213, 94, 0), (0, 158, 115)} <= colours(tmp_path / "all.png")
+
+
+def test_the_curve_of_a_run_is_its_epochs() -> None:
+    report = Report.of(WHOLE_RUN)
+    assert Curve.of("demo", report) == Curve("demo", tuple(report.epochs), is_regression=False)
+
+
+def test_a_run_without_a_finished_epoch_still_has_a_picture(tmp_path: Path) -> None:
+    plot_curves([Curve("demo", ())], tmp_path / "empty.png", "demo")
+    assert pixels(tmp_path / "empty.png").size > 0
+
+
+def test_an_epoch_that_diverged_does_not_stop_the_picture(tmp_path: Path) -> None:
+    nan = float("nan")
+    curve = Curve("demo", (FALLING[0], EpochDetail(2, nan, nan, nan, 120.0)), is_regression=True)
+    plot_curves([curve], tmp_path / "nan.png", "demo")
+    assert (0, 114, 178) in colours(tmp_path / "nan.png")
+
+
+@pytest.mark.parametrize(("ending", "begin"), [("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_the_ending_of_the_name_is_the_format(tmp_path: Path, ending: str, begin: bytes) -> None:
+    output = tmp_path / f"curve.{ending}"
+    plot_curves([Curve("demo", RISING)], output, "demo")
+    assert output.read_bytes().startswith(begin)
+
+
+def test_a_folder_that_is_not_there_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="nowhere"):
+        plot_curves([Curve("demo", RISING)], tmp_path / "nowhere" / "a.png", "demo")
+
+
+def test_only_the_picture_is_left(tmp_path: Path) -> None:
+    for _ in range(2):
+        plot_curves([Curve("demo", RISING)], tmp_path / "a.png", "demo")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]

@@ -1,0 +1,88 @@
+"""TensorBoard's own reader finds in the event file what the journal holds; TensorFlow is not imported to write it."""
+
+import struct
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from tensorboard.compat.proto.event_pb2 import Event
+
+from tests.recorded_run import BEGAN_S, WHOLE_RUN
+from vcdl.errors import RunFolderError
+from vcdl.report.measures import Report
+from vcdl.report.tensorboard import write_event_file
+
+
+def read(path: Path) -> list[Event]:
+    """Records of the file: length (8 bytes), its checksum (4), the event, its checksum (4)."""
+    data, at, events = path.read_bytes(), 0, []
+    while at < len(data):
+        (length,) = struct.unpack_from("<Q", data, at)
+        events.append(Event.FromString(data[at + 12 : at + 12 + length]))
+        at += 12 + length + 4
+    return events
+
+
+def curves(path: Path) -> dict[str, list[tuple[int, float]]]:
+    found: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    for event in read(path):
+        for value in event.summary.value:
+            found[value.tag].append((event.step, round(value.simple_value, 4)))
+    return dict(found)
+
+
+def test_every_curve_has_its_points(tmp_path: Path) -> None:
+    found = curves(write_event_file(tmp_path / "tensorboard", Report.of(WHOLE_RUN)))
+    assert found["validation/accuracy"] == [(1, 0.5), (2, 0.7), (4, 0.8)]
+    assert found["validation/loss"] == [(1, 0.3), (2, 0.3), (4, 0.3)]
+    assert found["training/loss"] == [(1, 0.75), (2, 0.75), (3, 0.75), (4, 0.75)]
+    assert found["update/staleness"] == [(1, 0), (2, 0), (3, 0), (4, 2)]
+    assert found["update/weight_given"] == [(1, 0.5), (2, 0.5), (3, 0.5), (4, 0.5)]
+    assert found["epoch/mean"] == [(1, 0.6), (2, 0.8)]
+    assert found["test/accuracy"] == [(4, 0.77)]
+
+
+def test_it_begins_as_tensorboard_wants_it_and_points_have_the_journals_times(tmp_path: Path) -> None:
+    first, *points = read(write_event_file(tmp_path, Report.of(WHOLE_RUN)))
+    assert first.file_version == "brain.Event:2"
+    assert points[0].wall_time == BEGAN_S + 10
+    assert [point.wall_time for point in points] == sorted(point.wall_time for point in points)
+
+
+def test_tensorboards_own_reader_accepts_the_checksums(tmp_path: Path) -> None:
+    path = write_event_file(tmp_path, Report.of(WHOLE_RUN))
+    # Without TensorFlow, by the stand-in that tensorboard brings along; a process of its own, as that choice is made at import.
+    program = (
+        "import sys; sys.modules['tensorboard.compat.notf'] = sys\n"
+        "from tensorboard.backend.event_processing.event_file_loader import EventFileLoader\n"
+        "print(len(list(EventFileLoader(sys.argv[1]).Load())))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == len(read(path))
+
+
+def test_writing_it_again_replaces_it(tmp_path: Path) -> None:
+    paths = {write_event_file(tmp_path, Report.of(WHOLE_RUN)) for _ in range(2)}
+    assert list(tmp_path.iterdir()) == list(paths)
+
+
+def test_a_run_that_has_done_nothing_has_a_file_without_points(tmp_path: Path) -> None:
+    assert len(read(write_event_file(tmp_path, Report.of([])))) == 1
+
+
+def test_a_file_in_the_folders_place_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "tensorboard").touch()
+    with pytest.raises(RunFolderError, match="tensorboard"):
+        write_event_file(tmp_path / "tensorboard", Report.of(WHOLE_RUN))
+
+
+def test_tensorflow_is_not_imported(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from vcdl.report.measures import Report\n"
+        "from vcdl.report.tensorboard import write_event_file\n"
+        "write_event_file(Path(sys.argv[1]), Report()); sys.exit('tensorflow' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False).returncode == 0

@@ -1,0 +1,172 @@
+"""A run's model as plain Keras reads it, and the results a run leaves; Keras is imported once, for this file."""
+
+import json
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.recorded_run import WHOLE_RUN
+from tests.run_folders import DEMO, make_run
+from vcdl.commands.export import export
+from vcdl.commands.resume import resume
+from vcdl.data import load_dataset
+from vcdl.errors import ExitCode, RunFolderError
+from vcdl.normalise import normalise
+from vcdl.report.onlooker import Onlooker
+from vcdl.run.export import export_model
+from vcdl.run.folder import RunFolder
+from vcdl.run.prepared import Prepared, prepare
+from vcdl.run.results import leave_results
+from vcdl.weights import Vector, write_weights
+
+DATA = load_dataset(DEMO.data, DEMO.seed)
+
+
+def run_of(folder: RunFolder, job: Any = DEMO) -> RunFolder:
+    """The folder, prepared for its job, with two versions of its weights."""
+    prepare(folder, job, Onlooker())
+    keep(folder, 2)
+    keep(folder, 4)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run that has ended with version 4 and not yet left its results."""
+    return run_of(make_run(tmp_path_factory.mktemp("runs") / "demo", WHOLE_RUN, finished=False))
+
+
+def keep(folder: RunFolder, version: int) -> Vector:
+    """Random weights, kept as the snapshot of a version."""
+    rng = np.random.default_rng(version)
+    vector = rng.normal(size=Prepared.read(folder).layout.size).astype(np.float32)
+    write_weights(folder.snapshot(version), vector, "{}")
+    return vector
+
+
+def predictions_of_the_run(folder: RunFolder, vector: Vector, x: Any) -> Any:
+    """What the run itself would say: its own model, on samples normalised as its clients do."""
+    from vcdl.client.model import load_model
+    from vcdl.weights import assign
+
+    model = load_model(folder.model_file.read_text())
+    assign(model, vector[: model.count_params()])  # behind them: the moments of the default job
+    return model.predict(normalise(x, Prepared.read(folder).normalisation), verbose=0)
+
+
+def predictions_of_the_file(path: Path, x: Any) -> Any:
+    import keras
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", category=UserWarning)  # Keras found the file wanting
+        model = keras.models.load_model(path)
+    return model.predict(x, verbose=0)
+
+
+def test_the_exported_model_takes_samples_as_the_data_set_has_them(finished: RunFolder, tmp_path: Path) -> None:
+    export_model(finished, tmp_path / "model.keras", None)
+    expected = predictions_of_the_run(finished, keep(finished, 4), DATA.x_val)
+    np.testing.assert_allclose(predictions_of_the_file(tmp_path / "model.keras", DATA.x_val), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["standardise", "none"])
+def test_every_normalisation_is_exported(kind: str, tmp_path: Path) -> None:
+    # Given channels of very different size, so that one number for all of them would show
+    rng = np.random.default_rng(1)
+    x = (rng.normal(size=(60, 5, 5, 3)) * [1, 100, 0.01] + [5, -300, 0.1]).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x_train=x, y_train=np.arange(60) % 3)
+    data = DEMO.data.model_copy(update={"dataset": None, "npz": tmp_path / "data.npz", "normalise": kind})
+    job = DEMO.model_copy(update={"data": data})
+    folder = make_run(tmp_path / "run", WHOLE_RUN, finished=False)
+    run_of(folder, job)
+    export_model(folder, tmp_path / "model.keras", None)
+    expected = predictions_of_the_run(folder, keep(folder, 4), x)
+    np.testing.assert_allclose(predictions_of_the_file(tmp_path / "model.keras", x), expected, atol=1e-5)
+
+
+def test_the_exported_model_is_compiled_as_the_job_trained(finished: RunFolder, tmp_path: Path) -> None:
+    import keras
+
+    export_model(finished, tmp_path / "model.keras", None)
+    model = keras.models.load_model(tmp_path / "model.keras")
+    measured = model.evaluate(DATA.x_val, DATA.y_val, verbose=0, return_dict=True)
+    assert set(measured) == {"accuracy", "loss"}
+    assert isinstance(model.optimizer, keras.optimizers.Adam)
+
+
+def test_best_is_the_version_at_the_end_of_the_best_epoch(finished: RunFolder, tmp_path: Path) -> None:
+    newer = finished.snapshot(5)
+    try:
+        keep(finished, 5)
+        export(finished.path, tmp_path / "best.keras", best=True)
+    finally:
+        newer.unlink()
+    expected = predictions_of_the_run(finished, keep(finished, 4), DATA.x_val)  # epoch 2 is the best, and ended with it
+    np.testing.assert_allclose(predictions_of_the_file(tmp_path / "best.keras", DATA.x_val), expected, atol=1e-6)
+
+
+def test_a_version_that_is_no_longer_kept_is_refused(finished: RunFolder, tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="version 3 of the weights is no longer kept"):
+        export_model(finished, tmp_path / "model.keras", 3)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there_is_an_error_that_names_it(finished: RunFolder, tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="nowhere"):
+        export_model(finished, tmp_path / "nowhere" / "model.keras", None)
+
+
+def test_a_run_whose_weights_were_deleted_is_refused(tmp_path: Path) -> None:
+    folder = run_of(make_run(tmp_path / "cleaned", [], finished=False))
+    for snapshot in folder.snapshots.iterdir():
+        snapshot.unlink()
+    with pytest.raises(RunFolderError, match="holds no weights"):
+        export_model(folder, tmp_path / "model.keras", None)
+
+
+def test_a_run_without_a_model_yet_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="has no model yet"):
+        export(make_run(tmp_path / "young", [], finished=False).path, tmp_path / "model.keras")
+
+
+class Phases(Onlooker):
+    """Keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def phase(self, text: str) -> None:
+        self.told.append(text)
+
+
+@pytest.fixture
+def left(finished: RunFolder) -> Iterator[RunFolder]:
+    """The finished run with its results."""
+    onlooker = Phases()
+    leave_results(finished, DEMO.name, onlooker)
+    assert onlooker.told == ["writing model.keras", "drawing accuracy.png"]
+    yield finished
+    finished.summary_file.unlink(missing_ok=True)
+
+
+def test_a_run_leaves_its_results_and_nothing_half_written(left: RunFolder) -> None:
+    assert json.loads(left.summary_file.read_text())["stop_reason"] == "epochs"
+    assert left.plot_file.read_bytes().startswith(b"\x89PNG")
+    assert left.keras_file.stat().st_size > 1000
+    assert len(list(left.tensorboard.glob("events.out.tfevents.*"))) == 1
+    assert list(left.path.rglob(".*")) == []
+
+
+def test_a_run_that_was_killed_while_it_wrote_its_results_is_completed_by_resume(
+    left: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left.summary_file.unlink()
+    left.keras_file.unlink()
+    assert resume(left.path) is ExitCode.OK
+    assert left.keras_file.exists()
+    assert json.loads(left.summary_file.read_text())["updates_applied"] == 4
+    assert "writing model.keras" in capsys.readouterr().out

@@ -1,0 +1,112 @@
+"""Finding runs, their states, and reading them while somebody else writes."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.recorded_run import FIRST_SESSION, WHOLE_RUN, recorded
+from tests.run_folders import make_run
+from vcdl.errors import RunFolderError
+from vcdl.journal import Journal
+from vcdl.report.measures import Report
+from vcdl.run.finding import State, chosen_run, holds_anything, new_run, read_report, shown, state_of
+from vcdl.run.folder import RunLock
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_first_run_of_a_job_has_its_name(here: Path) -> None:
+    assert new_run("demo").path == here / "runs" / "demo"
+
+
+def test_finished_runs_are_numbered_on(here: Path) -> None:
+    make_run(here / "runs" / "demo")
+    make_run(here / "runs" / "demo-2")
+    assert new_run("demo").path == here / "runs" / "demo-3"
+
+
+def test_an_unfinished_run_is_not_begun_over(here: Path) -> None:
+    make_run(here / "runs" / "demo")
+    make_run(here / "runs" / "demo-2", recorded(FIRST_SESSION), finished=False)
+    with pytest.raises(RunFolderError, match=r"`vcdl resume runs/demo-2`, or choose another folder with --out"):
+        new_run("demo")
+
+
+def test_a_folder_of_something_else_is_left_alone(here: Path) -> None:
+    (here / "runs" / "demo").mkdir(parents=True)
+    (here / "runs" / "demo" / "thesis.tex").touch()
+    (here / "runs" / "demo-2").touch()
+    assert new_run("demo").path == here / "runs" / "demo-3"
+
+
+def test_an_empty_folder_and_one_with_a_lock_alone_are_free(here: Path) -> None:
+    (here / "empty").mkdir()
+    (here / "locked").mkdir()
+    (here / "locked" / "run.lock").touch()
+    assert not any(holds_anything(here / name) for name in ("nowhere", "empty", "locked"))
+
+
+def test_the_run_that_changed_last_is_the_one_that_is_meant(here: Path) -> None:
+    older, newer = make_run(here / "runs" / "a"), make_run(here / "runs" / "b")
+    for number, folder in enumerate((older, newer)):
+        for path in (folder.job_file, folder.journal_file):
+            os.utime(path, (1000 + number, 1000 + number))
+    assert chosen_run(None).path == newer.path
+    Journal.at(older.journal_file).append(WHOLE_RUN[0].event, time_s=time.time())
+    assert chosen_run(None).path == older.path
+    assert chosen_run(Path("runs/b")).path == newer.path
+
+
+def test_without_any_run_the_message_says_how_to_begin_one(here: Path) -> None:
+    with pytest.raises(RunFolderError, match="begin one with `vcdl run`"):
+        chosen_run(None)
+
+
+def test_the_states_of_a_run(here: Path) -> None:
+    session = recorded(FIRST_SESSION)
+    killed = make_run(here / "killed", session[:-1], finished=False)
+    assert state_of(killed, read_report(killed)) is State.KILLED
+    with RunLock(killed):
+        assert state_of(killed, read_report(killed)) is State.RUNNING
+    paused = make_run(here / "paused", session, finished=False)
+    assert state_of(paused, read_report(paused)) is State.PAUSED
+    finished = make_run(here / "finished")
+    assert state_of(finished, read_report(finished)) is State.FINISHED
+
+
+@pytest.mark.parametrize("name", ["plain", "with space", "what?mode=rw&x#y%41", "ü"])
+def test_reading_a_run_writes_nothing_whatever_its_folder_is_called(here: Path, name: str) -> None:
+    folder = make_run(here / "made")
+    folder.path.rename(here / name)
+    folder = type(folder)(here / name)
+    before = folder.journal_file.read_bytes()
+    assert len(read_report(folder).updates) == 4
+    assert folder.journal_file.read_bytes() == before
+
+
+def test_a_run_is_read_while_it_is_written(here: Path) -> None:
+    folder = make_run(here / "a", recorded(FIRST_SESSION), finished=False)
+    journal = Journal.at(folder.journal_file)
+    for event in WHOLE_RUN[len(FIRST_SESSION) :]:
+        journal.append(event.event, time_s=event.time_s)
+        read_report(folder)
+    assert read_report(folder).finished
+    journal.close()
+
+
+def test_a_run_that_has_not_begun_has_an_empty_report(here: Path) -> None:
+    folder = make_run(here / "a", [], finished=False)
+    folder.journal_file.unlink()
+    assert read_report(folder) == Report()
+    assert not folder.journal_file.exists()
+
+
+def test_paths_are_shown_short_below_the_current_folder(here: Path) -> None:
+    assert shown(here / "runs" / "a") == Path("runs/a")
+    assert shown(Path("/elsewhere/a")) == Path("/elsewhere/a")

@@ -1,0 +1,159 @@
+"""The names in a run's folder, and the lock that keeps a second process out."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from vcdl.errors import ExitCode, RunFolderError
+from vcdl.run.folder import RunFolder, RunIsBusy, RunLock, folder_error
+
+HOLD = """
+import subprocess, sys, time
+from pathlib import Path
+from vcdl.run.folder import RunFolder, RunLock
+with RunLock(RunFolder(Path(sys.argv[1]))):
+    if "with a child" in sys.argv:
+        subprocess.Popen(["sleep", "60"])
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    return folder
+
+
+def holder(folder: RunFolder, *options: str) -> subprocess.Popen[bytes]:
+    """A process that holds the folder."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder.path), *options], stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"held\n"
+    return process
+
+
+def test_making_it_makes_its_parts_and_making_it_again_keeps_what_is_there(folder: RunFolder) -> None:
+    assert {path.name for path in folder.path.iterdir()} == {"data", "snapshots", "slots", "uploads"}
+    (folder.uploads / "one.h5").write_bytes(b"1")
+    folder.create()
+    assert (folder.uploads / "one.h5").read_bytes() == b"1"
+
+
+def test_every_name_lies_in_the_folder_and_no_two_are_the_same(folder: RunFolder) -> None:
+    names = [
+        value
+        for name in dir(RunFolder)
+        if not name.startswith("_") and isinstance(value := getattr(folder, name), Path) and name != "path"
+    ]
+    names += [folder.snapshot(142), folder.shard(7)]
+    assert all(name.is_relative_to(folder.path) for name in names)
+    assert len(set(names)) == len(names) > 12
+    assert folder.snapshot(142).name == "params_v000142.h5"
+    assert folder.shard(7).name == "shard_007.npz"
+
+
+def test_a_folder_without_a_run_is_refused(folder: RunFolder) -> None:
+    with pytest.raises(RunFolderError, match=r"holds no run .*vcdl run JOB.yaml"):
+        RunFolder.existing(folder.path)
+    folder.job_file.write_text("name: x")
+    assert RunFolder.existing(folder.path) == folder
+
+
+def test_a_second_process_is_kept_out_and_told_which_one_is_in(folder: RunFolder) -> None:
+    process = holder(folder)
+    try:
+        with pytest.raises(RunIsBusy, match=f"is being run by process {process.pid}: wait for it, `vcdl stop") as busy:
+            RunLock(folder).__enter__()
+        assert busy.value.pid == process.pid == folder.running_pid
+        assert busy.value.exit_code == ExitCode.BAD_FOLDER
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_however_the_process_dies_the_folder_is_free_at_once(folder: RunFolder, number: signal.Signals) -> None:
+    process = holder(folder)
+    process.send_signal(number)
+    process.communicate()
+    assert folder.running_pid is None
+    with RunLock(folder):
+        pass
+
+
+def test_children_that_outlive_the_process_do_not_hold_the_folder(folder: RunFolder) -> None:
+    process = holder(folder, "with a child")
+    try:
+        process.kill()
+        process.wait()
+        assert folder.running_pid is None
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)  # the child
+        process.communicate()
+
+
+def test_the_folder_is_free_again_when_the_run_is_over(folder: RunFolder) -> None:
+    with RunLock(folder):
+        assert folder.running_pid == os.getpid()
+    assert folder.running_pid is None
+    with RunLock(folder), pytest.raises(RunIsBusy):
+        RunLock(folder).__enter__()
+
+
+def test_the_process_of_a_crashed_run_is_not_taken_for_that_of_a_later_one(folder: RunFolder) -> None:
+    (folder.path / "run.lock").write_text("4194304999")
+    with RunLock(folder):
+        assert folder.running_pid == os.getpid()
+
+
+def test_asking_who_runs_the_folder_never_keeps_a_run_out(folder: RunFolder) -> None:
+    asker = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys\nfrom pathlib import Path\nfrom vcdl.run.folder import RunFolder\n"
+            "folder = RunFolder(Path(sys.argv[1]))\nprint('asking', flush=True)\nwhile True: folder.running_pid",
+            str(folder.path),
+        ],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert asker.stdout is not None
+        asker.stdout.readline()
+        end_s = time.monotonic() + 1.0
+        while time.monotonic() < end_s:
+            with RunLock(folder):
+                pass
+    finally:
+        asker.kill()
+        asker.communicate()
+
+
+def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"No such file or directory; free some space or mend the folder's rights"):
+        RunLock(RunFolder(tmp_path / "none")).__enter__()
+
+
+def test_a_file_in_its_place_is_said(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("a file")
+    with pytest.raises(RunFolderError, match=r"(File exists|Not a directory); free some space"):
+        RunFolder(tmp_path / "run").create()
+
+
+def test_an_error_of_the_folder_says_what_to_do(tmp_path: Path) -> None:
+    error = folder_error(tmp_path, OSError(28, "No space left on device"))
+    assert str(error).startswith(f"{tmp_path}: No space left on device; free some space")
+    assert "`vcdl resume`" in str(error)
+
+
+def test_the_free_space_is_that_of_the_folders_disk(folder: RunFolder) -> None:
+    assert 0 < folder.free_bytes() < 1 << 60

@@ -1,0 +1,156 @@
+"""The end of a store's weights: put back when the server has lost them, dropped when the job is over."""
+
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tests.served_run import ServedRun, noise
+from tests.store_servers import start_redis
+from tests.stores.conftest import redis_client
+from vcdl.coordinator import StopReason
+from vcdl.errors import StoreError, StoreLost
+from vcdl.events import RunReopened, RunStarted, StopDecided
+from vcdl.grids.base import Outcome, Results
+from vcdl.journal import Journal, replay
+from vcdl.parameter_server import ServerParts
+from vcdl.plan import EVERY_EPOCH
+from vcdl.run.recovery import drop_weights, is_over
+from vcdl.run.restore_lock import RestoreLock
+from vcdl.run.upload_folder import UploadFolder
+
+WEIGHTS = 1000
+
+
+@pytest.fixture(scope="module")
+def redis_url() -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="vcdl-") as folder, start_redis(Path(folder)) as redis:
+        yield redis.url
+
+
+@pytest.fixture
+def run(redis_url: str, tmp_path: Path) -> ServedRun:
+    """Three updates were folded in, and the server has forgotten them."""
+    run = ServedRun.new(tmp_path / tmp_path.name, noise(0, WEIGHTS), redis_url)
+    for number in range(3):
+        run.bring(number, noise(number + 1, WEIGHTS))
+    served(run).assimilator.run_once()
+    redis_client(redis_url).flushall()
+    return run
+
+
+def served(run: ServedRun) -> ServerParts:
+    journal = Journal.at(run.folder.journal_file)
+    return ServerParts.of(run.folder, run.job, run.prepared, journal, UploadFolder(run.folder), EVERY_EPOCH)
+
+
+def test_the_snapshot_and_the_kept_uploads_make_the_same_weights_to_the_last_bit(run: ServedRun) -> None:
+    parts = served(run)
+    assert parts.restore() == 3
+    version, weights = parts.store.read()
+    assert (version, weights.tobytes()) == (3, run.replayed().tobytes())
+    assert parts.catch_up(3) == 0, "there is nothing left to do"
+
+
+def test_a_newer_snapshot_saves_folding_unless_it_is_damaged(run: ServedRun) -> None:
+    parts = served(run)
+    parts.restore()
+    version = parts.snapshots.keep_newest()
+    assert version == 3
+    parts.store.drop()
+    assert parts.restore() == 0
+    parts.store.drop()
+    with run.folder.snapshot(3).open("r+b") as file:
+        file.truncate(100)
+    assert parts.restore() == 3
+    assert parts.store.read()[1].tobytes() == run.replayed().tobytes()
+
+
+def test_an_upload_whose_server_was_killed_after_its_row_is_kept_already(run: ServedRun) -> None:
+    parts = served(run)
+    parts.restore()
+    run.bring(3, noise(4, WEIGHTS))
+    killed = replace(parts.assimilator, results=_NeverDone(parts.assimilator.results))
+    with pytest.raises(KeyboardInterrupt):
+        killed.run_once()
+    parts.store.drop()
+    assert parts.restore() == 4
+    assert parts.store.read()[1].tobytes() == run.replayed().tobytes()
+
+
+@dataclass
+class _NeverDone(Results):
+    """The results of a server that is killed before it has concluded the first of them."""
+
+    results: Results
+
+    def claim(self) -> Sequence[Outcome]:
+        return self.results.claim()
+
+    def done(self, workunit: str, version: int | None = None) -> None:
+        raise KeyboardInterrupt
+
+
+def test_an_upload_that_is_needed_and_gone_is_named(run: ServedRun) -> None:
+    (kept,) = run.folder.kept_uploads.glob("v000002_*.h5")
+    kept.unlink()
+    with pytest.raises(StoreError, match=r"version 2 cannot be made again from .*: the run must be begun anew"):
+        served(run).restore()
+
+
+@pytest.mark.parametrize("reason", StopReason)
+def test_the_weights_of_a_job_that_is_over_are_dropped_unless_it_may_be_tried_again(
+    run: ServedRun, redis_url: str, reason: StopReason
+) -> None:
+    parts = served(run)
+    parts.restore()
+    drop_weights(parts.store, parts.snapshots, StopDecided(reason, 3))
+    assert parts.store.version() == 3, "its last version is not on disk yet"
+    parts.snapshots.keep_newest(durable=True)
+    drop_weights(parts.store, parts.snapshots, StopDecided(reason, 3))
+    if reason == StopReason.SUBTASK_FAILED:
+        assert parts.store.version() == 3
+    else:
+        assert not redis_client(redis_url).keys(f"vcdl:{{{run.prepared.store_key}}}*")
+        with pytest.raises(StoreLost):
+            parts.store.version()
+
+
+def test_a_job_that_was_reopened_is_not_over() -> None:
+    started, stopped, reopened = RunStarted(resumed=False), StopDecided("epochs", 1), RunReopened()
+    assert not is_over(replay([started]))
+    assert is_over(replay([started, stopped]))
+    assert not is_over(replay([started, stopped, reopened]))
+    assert is_over(replay([started, stopped, reopened, stopped]))
+
+
+def test_a_snapshot_with_an_update_that_has_no_row_is_passed_over(run: ServedRun) -> None:
+    """Its server was killed before it wrote the row: it will be brought again, and must not count twice."""
+    parts = served(run)
+    parts.restore()
+    parts.snapshots.keep(4, noise(99, WEIGHTS))
+    parts.store.drop()
+    assert parts.restore() == 3
+    assert parts.store.read()[1].tobytes() == run.replayed().tobytes()
+
+
+def test_when_another_server_has_restored_there_is_nothing_to_do(run: ServedRun) -> None:
+    first, second = served(run), served(run)
+    assert first.restore() == 3
+    assert second.restore() == 0
+    assert second.store.version() == 3
+
+
+def test_nobody_restores_while_a_fold_has_no_row_yet(run: ServedRun) -> None:
+    """What the journal says of a version must be in it."""
+    lock = RestoreLock(run.folder)
+    restored = threading.Thread(target=served(run).restore)
+    with lock.folding(), lock.folding():
+        restored.start()
+        restored.join(0.3)
+        assert restored.is_alive()
+    restored.join(10)
+    assert served(run).store.version() == 3

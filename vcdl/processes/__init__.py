@@ -1,0 +1,1 @@
+"""The processes of a job: children that are started again, parameter servers as many as are needed."""

@@ -1,0 +1,118 @@
+"""How far a run is, in words: what the live display, the plain lines and `vcdl status` say alike."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vcdl.events import ResultRefused, UpdateRefused, WorkunitFailed
+from vcdl.report.measures import EpochDetail, Report
+from vcdl.report.wording import duration, grouped
+from vcdl.workunit import WorkunitName
+
+if TYPE_CHECKING:
+    from vcdl.job import Job
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a run is on its way to."""
+
+    job: str
+    epochs: int
+    shards: int
+    target_accuracy: float | None = None
+    wall_time_s: float | None = None
+
+    @classmethod
+    def of(cls, job: "Job") -> "Goal":
+        return cls(job.name, job.stop.epochs, job.data.shards, job.stop.target_accuracy, job.stop.wall_time_s)
+
+    @property
+    def subtasks(self) -> int:
+        return self.epochs * self.shards
+
+
+def epoch_at_work(goal: Goal, report: Report) -> int:
+    """The first epoch that still has shards to be applied."""
+    return min(len(report.closed) + 1, goal.epochs)
+
+
+def seconds_left(goal: Goal, report: Report, now_s: float) -> float | None:
+    """Until the last epoch or the time limit, at the present speed; None while there is no speed yet."""
+    rates = report.rates(now_s)
+    if rates is None:
+        return None
+    left_s = (goal.subtasks - len(report.updates)) / rates.updates_s
+    if goal.wall_time_s is not None:
+        left_s = min(left_s, goal.wall_time_s - report.wall_s_at(now_s))
+    return max(0.0, left_s)
+
+
+def measured_words(value: float | None, is_regression: bool) -> str:
+    """An accuracy with four digits behind the point, or a loss with four digits."""
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if is_regression else f"{value:.4f}"
+
+
+def epoch_words(goal: Goal, report: Report, detail: EpochDetail) -> str:
+    """`epoch 3/20: accuracy 0.8712 (0.8605 – 0.8791) after 2 min 05 s`."""
+    what = "loss" if report.is_regression else "accuracy"
+    return f"epoch {detail.epoch}/{goal.epochs}: {what} {_band(report, detail)} after {duration(detail.wall_s)}"
+
+
+def score_words(goal: Goal, report: Report) -> str:
+    """The last epoch's mean with its band, the best mean, and the one wanted."""
+    epochs, best = report.epochs, report.best_epoch
+    words = [f"{_band(report, epochs[-1])} in epoch {epochs[-1].epoch}" if epochs else "no epoch measured yet"]
+    if best is not None:
+        words.append(f"best {measured_words(best.mean, report.is_regression)} in epoch {best.epoch}")
+    if goal.target_accuracy is not None:
+        words.append(f"target {goal.target_accuracy:g}")
+    return ", ".join(words)
+
+
+def speed_words(report: Report, now_s: float) -> str:
+    """`1.02 updates/s, 1 020 samples/s`, or why there is no figure yet."""
+    rates = report.rates(now_s)
+    if rates is None:
+        return "not known before the second update"
+    return f"{rates.updates_s:.2f} updates/s, {grouped(rates.samples_s)} samples/s"
+
+
+def staleness_words(report: Report) -> str:
+    """`1.0 on average, 3 at most`."""
+    if report.staleness_mean is None:
+        return "–"
+    return f"{report.staleness_mean:.1f} on average, {report.staleness_max} at most"
+
+
+def count_words(report: Report) -> str:
+    """`137 done, 1 failed, 0 refused, 1 made again`."""
+    return (
+        f"{grouped(len(report.updates))} done, {report.failed} failed, {report.refused} refused, "
+        f"{report.retried} made again"
+    )
+
+
+def lost_words(report: Report) -> str:
+    """`3 of 160 updates, 1.9 %: the store is eventual`."""
+    applied = len(report.updates)
+    return f"{grouped(report.lost)} of {grouped(applied)} updates, {100 * report.lost / max(1, applied):.1f} %: the store is eventual"
+
+
+def left_words(goal: Goal, report: Report, now_s: float) -> str:
+    """`about 12 min 40 s`, if all epochs are run."""
+    left_s = seconds_left(goal, report, now_s)
+    return "not known yet" if left_s is None else f"about {duration(left_s)}"
+
+
+def setback_words(event: WorkunitFailed | UpdateRefused | ResultRefused) -> str:
+    """`shard 17 of epoch 3, attempt 1: the worker died (signal 9)`."""
+    name = WorkunitName.parse(event.workunit)
+    reason = event.reason if isinstance(event, WorkunitFailed) else f"upload refused, {event.refusal}: {event.detail}"
+    return f"shard {name.shard} of epoch {name.epoch}, attempt {name.attempt + 1}: {reason}"
+
+
+def _band(report: Report, detail: EpochDetail) -> str:
+    mean, low, high = (measured_words(v, report.is_regression) for v in (detail.mean, detail.min, detail.max))
+    return f"{mean} ({low} – {high})"

@@ -1,0 +1,60 @@
+"""summary.json: what a run came to, for other programs; docs/summary.md states its schema."""
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from vcdl.events import VersionEvaluated
+from vcdl.report.measures import Report
+from vcdl.whole_file import whole_file
+
+
+def summary_of(job: str, report: Report) -> dict[str, Any]:
+    """The summary of a run, finished or not; what is not known yet, or is not a finite number, is None."""
+    best = report.best_epoch
+    epochs = report.epochs
+    return {
+        "job": job,
+        "stop_reason": report.stop.reason if report.stop else None,
+        "epochs": len(epochs),
+        "updates_applied": len(report.updates),
+        "updates_lost": report.lost,
+        "workunits": {
+            "created": report.created,
+            "applied": len(report.updates),
+            "failed": report.failed,
+            "refused": report.refused,
+            "retried": report.retried,
+        },
+        "accuracy": {
+            "validation": _accuracy(report.final_validation),
+            "test": _accuracy(report.final_test),
+            "best_validation": best.mean if best and not report.is_regression else None,
+        },
+        "epochs_detail": [{key: _finite(value) for key, value in asdict(detail).items()} for detail in epochs],
+        "wall_s": round(report.wall_s, 3),
+        "samples_trained": report.samples_trained,
+        "staleness": {"mean": report.staleness_mean, "max": report.staleness_max},
+        "bytes": {"down": report.bytes_down, "up": report.bytes_up},
+    }
+
+
+def write_summary(path: Path, summary: dict[str, Any]) -> None:
+    """Write the summary whole or not at all. Raises RunFolderError."""
+    with whole_file(path) as temporary:
+        temporary.write_text(as_json(summary), encoding="utf-8")
+
+
+def as_json(value: Any) -> str:
+    """JSON for people and programs alike: indented, without NaN, ending in a line break."""
+    return json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _accuracy(evaluated: VersionEvaluated | None) -> float | None:
+    return evaluated.accuracy if evaluated else None
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,72 @@
+"""From a run to a file that plain Keras loads: the model, some version of its weights, and the normalisation in front.
+
+Clients train on normalised samples. The exported model normalises by itself, in a Rescaling layer, and so takes samples as they
+are in the user's data set.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from vcdl.errors import RunFolderError
+from vcdl.run.folder import RunFolder
+from vcdl.run.prepared import Prepared
+from vcdl.whole_file import whole_file
+from vcdl.workunit import Normalisation
+
+
+def export_model(folder: RunFolder, output: Path, version: int | None) -> None:
+    """Write `output` (its name ends in .keras) whole or not at all: compiled, with the weights of a version.
+
+    `version` must still have its snapshot; None: the newest that has one, at the end of a job its last. Raises RunFolderError,
+    ModelError, WeightsFileError.
+    """
+    from vcdl.client.compile import compile_model
+    from vcdl.client.model import load_model
+    from vcdl.job import load_frozen_job
+    from vcdl.weights import assign
+
+    job = load_frozen_job(folder.job_file)
+    prepared = Prepared.read(folder)
+    version = _newest_version(folder) if version is None else version
+    vector = _weights(folder, version, prepared.layout.size)[: prepared.layout.model.size]
+    model = load_model(folder.model_file.read_text(encoding="utf-8"))
+    assign(model, vector)
+    model = _normalising(model, prepared.normalisation, job.name)
+    compile_model(model, prepared.training(job))
+    model.optimizer.build(model.trainable_variables)  # or Keras warns, on loading, that it has no variables
+    with whole_file(output) as temporary:
+        model.save(temporary)
+
+
+def _newest_version(folder: RunFolder) -> int:
+    """Of the snapshots: they outlive the store, which may be a server that is gone."""
+    versions = [int(path.stem.removeprefix("params_v")) for path in folder.snapshots.glob("params_v*.h5")]
+    if not versions:
+        raise RunFolderError(f"{folder.snapshots} holds no weights: they were deleted, and there is nothing to export")
+    return max(versions)
+
+
+def _weights(folder: RunFolder, version: int, size: int) -> Any:
+    from vcdl.weights import read_weights
+
+    snapshot = folder.snapshot(version)
+    if not snapshot.is_file():
+        raise RunFolderError(
+            f"version {version} of the weights is no longer kept in {folder.snapshots}: export another"
+        )
+    return read_weights(snapshot, size)[0]
+
+
+def _normalising(model: Any, normalisation: Normalisation, name: str) -> Any:
+    """The model behind a Rescaling layer; as it is when there is nothing to rescale."""
+    if normalisation == Normalisation():
+        return model
+    import keras
+
+    inputs = keras.Input(model.inputs[0].shape[1:], name="samples")
+    rescale = keras.layers.Rescaling(_number_or_list(normalisation.scale), _number_or_list(normalisation.offset))
+    return keras.Model(inputs, model(rescale(inputs)), name=name)
+
+
+def _number_or_list(numbers: tuple[float, ...]) -> float | list[float]:
+    return numbers[0] if len(numbers) == 1 else list(numbers)

@@ -1,0 +1,122 @@
+"""Finding runs on disk and reading them without disturbing whoever runs them."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+
+from vcdl.errors import RunFolderError
+from vcdl.report.measures import Report
+from vcdl.run.folder import RunFolder
+
+RUNS = Path("runs")
+"""Where runs lie unless --out says otherwise."""
+
+
+SUBMITTED = Path("vcdl/runs")
+"""Where jobs lie within the folder of a BOINC project."""
+_NOTHING_RUN = f"there is no run below {RUNS}/ here: give the run's folder, or begin one with `vcdl run`"
+_NOTHING_SUBMITTED = "there is no job below {}: `vcdl submit` begins one"
+
+
+class State(StrEnum):
+    """What a run is doing, as `vcdl status` shows it."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    """Stopped cleanly; `vcdl resume` goes on."""
+    WAITING = "waiting"
+    """Submitted to a BOINC project whose work generator does not run; it goes on when the daemons are started."""
+    KILLED = "killed"
+    """Its process ended without a word; `vcdl resume` goes on from the last applied update."""
+    FINISHED = "finished"
+    """Its results are there."""
+    FAILED = "failed"
+    """Its results are there, but it ended because a shard kept failing; `vcdl resume` tries again."""
+
+
+def state_of(folder: RunFolder, report: Report) -> State:
+    """Raises RunFolderError when the folder cannot be looked into."""
+    if folder.running_pid is not None:
+        return State.RUNNING
+    if is_finished(folder):
+        return State.FAILED if report.is_given_up else State.FINISHED
+    if report.paused or folder.stop_request.exists():
+        return State.PAUSED
+    return State.WAITING if folder.submitted_file.exists() else State.KILLED
+
+
+def is_finished(folder: RunFolder) -> bool:
+    """Whether the run has ended and left its results: summary.json is written last."""
+    return folder.summary_file.is_file()
+
+
+def chosen_run(path: Path | None, project_dir: Path | None = None) -> RunFolder:
+    """The run in a folder, or the job of that name in a BOINC project; without one, the run or job that changed last.
+
+    Raises RunFolderError.
+    """
+    runs = RUNS if project_dir is None else project_dir / SUBMITTED
+    if path is not None:
+        return RunFolder.existing(path if project_dir is None else runs / path)
+    found = [RunFolder(job_file.parent) for job_file in runs.glob("*/job.yaml")] if runs.is_dir() else []
+    if not found:
+        raise RunFolderError(_NOTHING_RUN if project_dir is None else _NOTHING_SUBMITTED.format(runs))
+    return RunFolder.existing(max(found, key=_changed_s).path)
+
+
+def new_run(name: str) -> RunFolder:
+    """A folder for a new run: runs/NAME, or runs/NAME-2, … when finished runs are there.
+
+    Raises RunFolderError when one of them is not finished.
+    """
+    for path in _default_paths(name):
+        if not holds_anything(path):
+            return RunFolder(path.resolve())
+        folder = RunFolder(path)
+        if folder.job_file.is_file() and not is_finished(folder):
+            raise unfinished(path)
+    raise RunFolderError(f"no name is free for {name} below {RUNS}/: choose a folder with --out")
+
+
+def unfinished(path: Path) -> RunFolderError:
+    """The refusal to begin a run where another one waits to be resumed."""
+    return RunFolderError(
+        f"{path} holds a run that is not finished: go on with `vcdl resume {path}`, or choose another folder with --out"
+    )
+
+
+def holds_anything(path: Path) -> bool:
+    """Whether there is something at a path besides an empty folder or the lock of a run that never began."""
+    if not path.is_dir():
+        return path.exists()
+    return any(entry.name != "run.lock" for entry in path.iterdir())
+
+
+def read_report(folder: RunFolder) -> Report:
+    """The figures of a run, running or not; nothing is written. Raises JournalError."""
+    if not folder.journal_file.is_file():
+        return Report()
+    from vcdl.journal import Journal
+
+    journal = Journal.read_only(folder.journal_file)
+    try:
+        return Report.of(journal.read())
+    finally:
+        journal.close()
+
+
+def shown(path: Path) -> Path:
+    """A path as short as it can be given on the command line."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def _default_paths(name: str) -> Iterator[Path]:
+    yield RUNS / name
+    yield from (RUNS / f"{name}-{number}" for number in range(2, 10_000))
+
+
+def _changed_s(folder: RunFolder) -> float:
+    """When the run last wrote down what it did: SQLite appends to the log beside the journal first."""
+    log = folder.journal_file.with_name(f"{folder.journal_file.name}-wal")
+    return max(path.stat().st_mtime for path in (folder.job_file, folder.journal_file, log) if path.is_file())

@@ -1,0 +1,130 @@
+"""The end of a store's weights: put back when its server has lost them, and dropped when the job is over.
+
+Put back are a snapshot, with what the rule keeps beside the weights, and the later updates, folded in again in their order. What each
+update was is in the journal, and its upload is kept until an epoch's snapshot covers it, with the weights that its client started from
+where the rule needs them. So nothing that was
+assimilated is lost, and the weights are the same to the last bit. They are put there in one step: nobody ever folds into weights that
+are half restored.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
+
+import numpy as np
+
+from vcdl.coordinator import StopReason
+from vcdl.errors import StoreError, StoreLost, WeightsFileError
+from vcdl.events import Recorded, RunReopened, StopDecided, UpdateApplied
+from vcdl.journal import Journal
+from vcdl.rules import Rule
+from vcdl.run.folder import RunFolder
+from vcdl.run.restore_lock import RestoreLock
+from vcdl.run.snapshots import Snapshots
+from vcdl.state import State
+from vcdl.stores import Applied, WeightStore
+from vcdl.stores.base import fold_changes
+from vcdl.streamed_upload import StreamedUpload, UploadFacts
+from vcdl.weights import Layout, Vector, read_weights
+from vcdl.workunit import Transport, WorkunitName
+
+
+def restore_store(
+    store: WeightStore, journal: Journal, folder: RunFolder, rule: Rule, layout: Layout, transport: Transport
+) -> int:
+    """Restore a store that is behind its journal, or forgot everything. Returns how many updates were folded again.
+
+    Any number of servers may do it at once: the first one does, and the others find it done. Raises StoreError when a kept upload
+    that is needed is gone, StoreUnavailable when the server is away again, RunFolderError.
+    """
+    with RestoreLock(folder).restoring():
+        applied = sorted(applied_updates(journal), key=lambda update: update.version)
+        if not is_behind(store, applied[-1].version if applied else 0):
+            return 0
+        version, whole = _snapshot(folder, layout, rule.state, applied)
+        later = [update for update in applied if update.version > version]
+        for update in later:
+            fold_again(update, folder, rule, layout, whole, transport)
+        newest = max(version, applied[-1].version if applied else 0)
+        store.restore(newest, whole, [_record(update) for update in applied])
+        return len(later)
+
+
+def is_behind(store: WeightStore, version: int) -> bool:
+    """Whether a store has lost what the journal knows of, up to `version`. Raises StoreUnavailable, StoreError."""
+    try:
+        return store.version() < version
+    except StoreLost:
+        return True
+
+
+def applied_updates(journal: Journal) -> list[UpdateApplied]:
+    """In the order of the journal. Raises JournalError."""
+    return [row.event for row in journal.read() if isinstance(row.event, UpdateApplied)]
+
+
+def drop_weights(store: WeightStore, snapshots: Snapshots, stopped: StopDecided) -> None:
+    """Leave nothing in the store of a job that is over; its last version is a snapshot. A job that `vcdl resume` tries again keeps it."""
+    if stopped.reason != StopReason.SUBTASK_FAILED and snapshots.has(stopped.version):
+        with suppress(StoreError):  # of a server that is away now: that costs it room, and nobody a result
+            store.drop()
+
+
+def is_over(events: Iterable[Recorded]) -> bool:
+    """Whether no more updates are wanted, by a journal's events."""
+    over = False
+    for recorded in events:
+        if isinstance(recorded.event, StopDecided | RunReopened):
+            over = isinstance(recorded.event, StopDecided)
+    return over
+
+
+def _snapshot(folder: RunFolder, layout: Layout, state: State, applied: Sequence[UpdateApplied]) -> tuple[int, Vector]:
+    """The newest readable snapshot from which the journal leads on; its version and the store's whole vector."""
+    versions = [int(path.stem.removeprefix("params_v")) for path in folder.snapshots.glob("params_v*.h5")]
+    # One that holds an update whose row was never written is the last resort: that update will be brought again.
+    usable = [version for version in versions if _leads_on(version, folder, applied)]
+    for version in [*sorted(usable, reverse=True), *sorted(versions, reverse=True)]:
+        try:
+            return version, _whole(version, folder, layout, state)
+        except WeightsFileError:  # half of it reached the disk before the power went
+            continue
+    raise StoreError("the store has lost its weights and no snapshot is left: the run must be begun anew")
+
+
+def _whole(version: int, folder: RunFolder, layout: Layout, state: State) -> Vector:
+    """A snapshot as the store had it. Raises WeightsFileError, also when the state of that version was not kept."""
+    whole = np.zeros(state.size(layout.size), np.float32)
+    read_weights(folder.snapshot(version), layout.size, state.weights(whole))
+    beside = state.beside(whole)
+    if version > 0 and beside.size:  # at the job's begin it is all zero
+        read_weights(folder.state_snapshot(version), beside.size, beside)
+    return whole
+
+
+def _leads_on(version: int, folder: RunFolder, applied: Sequence[UpdateApplied]) -> bool:
+    """Whether the journal has all that is in a snapshot of `version`, and the uploads of all that came later are kept."""
+    later = [update for update in applied if update.version > version]
+    return len(applied) - len(later) == version and all(
+        folder.kept_upload(update.version, update.workunit).exists() for update in later
+    )
+
+
+def _record(update: UpdateApplied) -> Applied:
+    subtask = WorkunitName.parse(update.workunit).subtask
+    return Applied(subtask, update.workunit, update.version, update.staleness, update.weight)
+
+
+def fold_again(
+    update: UpdateApplied, folder: RunFolder, rule: Rule, layout: Layout, whole: Vector, transport: Transport
+) -> None:
+    """Fold a kept upload into a store's whole vector, as it was folded in before. Raises StoreError."""
+    epoch = WorkunitName.parse(update.workunit).epoch
+    facts = UploadFacts(epoch, update.staleness, update.samples, update.fraction, update.base_version)
+    path, base = folder.kept_upload(update.version, update.workunit), folder.snapshot(update.base_version)
+    with closing(StreamedUpload(path, layout, rule, facts, None, base, transport=transport)) as upload:
+        fold_changes([upload], whole, whole, rule.state)
+        if upload.refused is not None:
+            raise StoreError(
+                f"the store has lost its weights, and version {update.version} cannot be made again from "
+                f"{folder.kept_uploads} ({upload.refused}): the run must be begun anew"
+            )

@@ -1,0 +1,25 @@
+"""What a run leaves behind when it has ended: the model, the curve, TensorBoard's file and, last of all, summary.json."""
+
+from vcdl.report.measures import Report
+from vcdl.report.onlooker import Onlooker
+from vcdl.report.plot import Curve, plot_curves
+from vcdl.report.summary import summary_of, write_summary
+from vcdl.report.tensorboard import write_event_file
+from vcdl.run.export import export_model
+from vcdl.run.finding import read_report
+from vcdl.run.folder import RunFolder
+
+
+def leave_results(folder: RunFolder, job: str, onlooker: Onlooker) -> Report:
+    """Write a run's results from its journal and its last weights; the run counts as finished when summary.json is there.
+
+    Each file is replaced as a whole, so doing it again is harmless. Raises VcdlError.
+    """
+    report = read_report(folder)
+    onlooker.phase("writing model.keras")
+    export_model(folder, folder.keras_file, report.stop.version if report.stop else None)
+    onlooker.phase("drawing accuracy.png")
+    plot_curves([Curve.of(folder.path.name, report)], folder.plot_file, job)
+    write_event_file(folder.tensorboard, report)
+    write_summary(folder.summary_file, summary_of(job, report))
+    return report
