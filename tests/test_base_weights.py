@@ -16,6 +16,7 @@ from tests.stores.conftest import redis_client
 from vcdl.codecs.choose import down_encoding, up_encoding
 from vcdl.coordinator import Coordinator
 from vcdl.errors import StoreError
+from vcdl.grids.upload_folder import UploadFolder
 from vcdl.journal import Journal
 from vcdl.parameter_server import ServerParts
 from vcdl.plan import EVERY_EPOCH, Plan
@@ -23,7 +24,6 @@ from vcdl.rules import Update
 from vcdl.rules.of_job import rule_of
 from vcdl.run.downloads import Downloads
 from vcdl.run.snapshots import Snapshots
-from vcdl.run.upload_folder import UploadFolder
 from vcdl.stores.open import open_store, store_settings
 from vcdl.weights import Vector, write_weights
 from vcdl.work_generator import WorkGenerator

@@ -21,6 +21,7 @@ A message says what happened and then what to do about it.
 """
 
 from enum import IntEnum
+from pathlib import Path
 
 
 class ExitCode(IntEnum):
@@ -126,3 +127,11 @@ class WorkunitError(VcdlError):
 
 class WeightsFileError(VcdlError):
     """A weights file is damaged, of another version, or not for this model."""
+
+
+def folder_error(path: Path, error: OSError) -> RunFolderError:
+    """An OSError of the run's folder, as a message that says what to do."""
+    return RunFolderError(
+        f"{path}: {error.strerror or error}; free some space or mend the folder's rights "
+        "(or choose another with --out), then go on with `vcdl resume`"
+    )

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vcdl.errors import folder_error
 from vcdl.job import Job
 from vcdl.rules import MeasuringRule
 from vcdl.rules.of_job import rule_of
-from vcdl.run.folder import RunFolder, folder_error
+from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
 from vcdl.weights import ParamsHeader, Vector, write_weights
 

@@ -15,6 +15,7 @@ from vcdl.coordinator import Coordinator, StopReason
 from vcdl.errors import StoreLost, StoreUnavailable
 from vcdl.events import Recorded, RunPaused, RunReopened, RunStarted, VersionEvaluated
 from vcdl.grids.local import LocalGrid, LocalSettings
+from vcdl.grids.upload_folder import set_strays_aside
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
 from vcdl.parameter_server import Patience, ServerParts
@@ -27,7 +28,6 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.leftovers import sweep
 from vcdl.run.prepared import Prepared, prepare
 from vcdl.run.recovery import drop_weights
-from vcdl.run.upload_folder import set_strays_aside
 from vcdl.stores.open import import_client_library, store_settings
 from vcdl.work_generator import WorkGenerator
 

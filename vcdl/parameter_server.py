@@ -14,6 +14,7 @@ from vcdl.assimilator import Assimilator
 from vcdl.checks import UploadCheck
 from vcdl.errors import StoreLost, StoreUnavailable, VcdlError
 from vcdl.grids.base import Results
+from vcdl.grids.upload_folder import UploadFolder, keep_upload
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
 from vcdl.plan import EVERY_EPOCH
@@ -24,7 +25,6 @@ from vcdl.run.prepared import Prepared
 from vcdl.run.recovery import applied_updates, is_behind, is_over, restore_store
 from vcdl.run.restore_lock import RestoreLock
 from vcdl.run.snapshots import Snapshots
-from vcdl.run.upload_folder import UploadFolder, keep_upload
 from vcdl.stores import Boundary, WeightStore
 from vcdl.stores.open import open_store, store_settings
 from vcdl.weights import Layout

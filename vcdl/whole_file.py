@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vcdl.run.folder import folder_error
+from vcdl.errors import folder_error
 
 
 @contextmanager

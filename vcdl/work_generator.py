@@ -13,11 +13,11 @@ import numpy as np
 from vcdl.coordinator import Action, CloseEpoch, Coordinator, Create, Evaluate, Finish, Stop
 from vcdl.events import EpochClosed, EvaluationWanted, Recorded, RunFinished, StopDecided, WorkunitCreated
 from vcdl.grids.base import Grid, Staged
+from vcdl.grids.upload_folder import discard_kept_uploads
 from vcdl.journal import Journal
 from vcdl.run.downloads import Downloads
 from vcdl.run.folder import RunFolder
 from vcdl.run.snapshots import Snapshots
-from vcdl.run.upload_folder import discard_kept_uploads
 from vcdl.workunit import Training, Workunit
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from vcdl.errors import ExitCode, RunFolderError
-from vcdl.run.folder import RunFolder, RunIsBusy, RunLock, folder_error
+from vcdl.errors import ExitCode, RunFolderError, folder_error
+from vcdl.run.folder import RunFolder, RunIsBusy, RunLock
 
 HOLD = """
 import subprocess, sys, time

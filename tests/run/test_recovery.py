@@ -15,12 +15,12 @@ from vcdl.coordinator import StopReason
 from vcdl.errors import StoreError, StoreLost
 from vcdl.events import RunReopened, RunStarted, StopDecided
 from vcdl.grids.base import Outcome, Results
+from vcdl.grids.upload_folder import UploadFolder
 from vcdl.journal import Journal, replay
 from vcdl.parameter_server import ServerParts
 from vcdl.plan import EVERY_EPOCH
 from vcdl.run.recovery import drop_weights, is_over
 from vcdl.run.restore_lock import RestoreLock
-from vcdl.run.upload_folder import UploadFolder
 
 WEIGHTS = 1000
 

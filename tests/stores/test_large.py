@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from tests.served_run import ALPHA, ServedRun
+from vcdl.grids.upload_folder import UploadFolder
 from vcdl.job import load_frozen_job
 from vcdl.journal import Journal
 from vcdl.parameter_server import ServerParts
 from vcdl.plan import EVERY_EPOCH
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
-from vcdl.run.upload_folder import UploadFolder
 from vcdl.stores.open import open_store, store_settings
 
 T = TypeVar("T")

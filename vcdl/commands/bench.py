@@ -7,7 +7,7 @@ import click
 from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
-    from vcdl.stores.bench import StoreBench
+    from vcdl.bench.store import StoreBench
 
 PAPER_PARAMS = 4_972_746
 """Weights of the paper's model."""
@@ -24,7 +24,7 @@ Starts a Redis and a MariaDB of its own (redis-server and mariadbd must be insta
 
 def bench_store(params: int, rounds: int, as_json: bool) -> ExitCode:
     """Measure the weight stores and print a table. Raises StoreError."""
-    from vcdl.stores.bench import bench_store as measure
+    from vcdl.bench.store import bench_store as measure
 
     bench = measure(params, rounds, lambda words: click.echo(words, err=True))
     if as_json:
@@ -37,8 +37,8 @@ def bench_store(params: int, rounds: int, as_json: bool) -> ExitCode:
 
 def lines_of(bench: "StoreBench") -> list[str]:
     """The table, a line each."""
+    from vcdl.bench.store import PAPER_RATIO, WAITING
     from vcdl.report.wording import grouped
-    from vcdl.stores.bench import PAPER_RATIO, WAITING
 
     lines = [f"ms per update of {grouped(bench.params)} weights, median of {bench.rounds}", ""]
     lines += [f"{'':<22}{'waiting':>8}{'ms':>10}{'/ naive':>10}{'/ floor':>10}"]

@@ -52,10 +52,10 @@ class Wanted:
 
 def experiment(wanted: Wanted, as_json: bool = False) -> ExitCode:
     """Make an experiment's runs and write its results. Raises VcdlError."""
+    from vcdl.errors import folder_error
     from vcdl.experiments import experiment as named
     from vcdl.experiments.result_files import ResultFiles
     from vcdl.run.finding import shown
-    from vcdl.run.folder import folder_error
 
     chosen = named(wanted.name)
     files = ResultFiles((wanted.docs or wanted.out).resolve(), wanted.name)
@@ -90,9 +90,9 @@ def _trained(wanted: Wanted, chosen: "Experiment", files: "ResultFiles") -> list
 
 
 def _benched(chosen: "Experiment", files: "ResultFiles") -> list[str]:
+    from vcdl.bench.store import bench_store
     from vcdl.commands.bench import PAPER_PARAMS, ROUNDS, lines_of
     from vcdl.experiments.store_results import write_store_results
-    from vcdl.stores.bench import bench_store
 
     bench = bench_store(PAPER_PARAMS, ROUNDS, lambda words: click.echo(words, err=True))
     lines = lines_of(bench)

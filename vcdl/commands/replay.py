@@ -13,8 +13,8 @@ from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
     from vcdl.job import Job
+    from vcdl.replay import Compared, Replayed
     from vcdl.run.folder import RunFolder
-    from vcdl.run.replay import Compared, Replayed
 
 _EXAMPLES = """\b
 Examples:
@@ -30,12 +30,13 @@ def replay(
     path: Path, rule: str | None = None, overrides: Sequence[str] = (), out: Path | None = None, as_json: bool = False
 ) -> ExitCode:
     """Fold a run again and print the two beside each other. Raises VcdlError."""
+    from vcdl.errors import folder_error
     from vcdl.job import load_frozen_job
+    from vcdl.replay import replay as replayed_run
     from vcdl.report.summary import as_json as json_text
     from vcdl.report.summary import write_summary
     from vcdl.run.finding import shown
-    from vcdl.run.folder import RunFolder, folder_error
-    from vcdl.run.replay import replay as replayed_run
+    from vcdl.run.folder import RunFolder
 
     folder = RunFolder.existing(path)
     own = load_frozen_job(folder.job_file)

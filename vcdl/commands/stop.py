@@ -24,8 +24,8 @@ Examples:
 
 def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S) -> ExitCode:
     """Ask a run to pause and wait until its process has gone. Raises RunFolderError when it has not in time."""
+    from vcdl.errors import folder_error
     from vcdl.run.finding import chosen_run, is_finished, shown
-    from vcdl.run.folder import folder_error
 
     folder = chosen_run(path)
     if folder.submitted_file.exists():
@@ -55,8 +55,8 @@ def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S) -> ExitCode:
 
 def _take_back(folder: "RunFolder", timeout_s: float) -> ExitCode:
     """Have a BOINC project's work generator cancel what is out; the request stays until `vcdl resume`."""
+    from vcdl.errors import folder_error
     from vcdl.run.finding import is_finished, read_report, shown
-    from vcdl.run.folder import folder_error
 
     if is_finished(folder):
         click.echo(f"{shown(folder.path)} is finished; there is nothing to stop")

@@ -62,9 +62,9 @@ def _take_name(project: "BoincProject", job: "Job") -> tuple["Job", "RunFolder"]
 
     Raises JobError, GridError, RunFolderError.
     """
+    from vcdl.errors import folder_error
     from vcdl.grids.boinc.database import BoincDatabase
     from vcdl.grids.boinc.jobs import was_submitted
-    from vcdl.run.folder import folder_error
 
     if "nodelete" in job.name:
         raise JobError(

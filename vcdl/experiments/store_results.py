@@ -4,10 +4,10 @@ import csv
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from vcdl.bench.store import StoreBench
 from vcdl.experiments.experiment import Experiment
 from vcdl.experiments.result_files import ResultFiles
 from vcdl.experiments.written import write_report
-from vcdl.stores.bench import StoreBench
 from vcdl.whole_file import whole_file
 
 

@@ -15,13 +15,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcdl.errors import GridError
+from vcdl.errors import GridError, folder_error
 from vcdl.events import WorkunitSent
 from vcdl.grids.base import GaveUp, Grid, Outcome, Results, Staged, Uploaded
+from vcdl.grids.upload_folder import conclude_upload
 from vcdl.grids.worker_process import WorkerProcess
 from vcdl.report.onlooker import RunningTask
-from vcdl.run.folder import RunFolder, folder_error
-from vcdl.run.upload_folder import conclude_upload
+from vcdl.run.folder import RunFolder
 from vcdl.workunit import INPUT_FILES, OUTPUT_FILE
 
 _START_ATTEMPTS = 10

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from vcdl.errors import folder_error
 from vcdl.report.measures import Report
-from vcdl.run.folder import folder_error
 from vcdl.whole_file import whole_file
 
 _FILE = "events.out.tfevents.vcdl"

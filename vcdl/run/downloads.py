@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcdl.codecs.choose import down_encoding
-from vcdl.run.folder import RunFolder, folder_error
+from vcdl.errors import folder_error
+from vcdl.run.folder import RunFolder
 from vcdl.weights import Layout, read_weights
 from vcdl.workunit import PLAIN, Transport
 

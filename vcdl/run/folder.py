@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from vcdl.errors import RunFolderError
+from vcdl.errors import RunFolderError, folder_error
 
 _LOCK_FILE = "run.lock"
 _PID_BYTES = 20
@@ -233,11 +233,3 @@ class RunLock:
 def _holder(descriptor: int) -> int:
     pid = os.pread(descriptor, _PID_BYTES, 0).strip()
     return int(pid) if pid.isdigit() else 0
-
-
-def folder_error(path: Path, error: OSError) -> RunFolderError:
-    """An OSError of the run's folder, as a message that says what to do."""
-    return RunFolderError(
-        f"{path}: {error.strerror or error}; free some space or mend the folder's rights "
-        "(or choose another with --out), then go on with `vcdl resume`"
-    )

@@ -8,10 +8,10 @@ import secrets
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from vcdl.errors import RunFolderError
+from vcdl.errors import RunFolderError, folder_error
 from vcdl.models.footprint import Footprint, footprint_of
 from vcdl.report.onlooker import Onlooker
-from vcdl.run.folder import RunFolder, folder_error
+from vcdl.run.folder import RunFolder
 from vcdl.run.snapshots import Snapshots
 from vcdl.stores.open import open_store, store_settings
 from vcdl.stores.settings import Service

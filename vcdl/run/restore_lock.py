@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from vcdl.run.folder import RunFolder, folder_error
+from vcdl.errors import folder_error
+from vcdl.run.folder import RunFolder
 
 
 @dataclass(frozen=True)

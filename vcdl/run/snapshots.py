@@ -9,7 +9,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcdl.run.folder import RunFolder, folder_error
+from vcdl.errors import folder_error
+from vcdl.run.folder import RunFolder
 from vcdl.stores import WeightStore
 from vcdl.weights import ParamsHeader, Vector, write_weights
 

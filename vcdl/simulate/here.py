@@ -11,10 +11,10 @@ from vcdl.client.describe import describe
 from vcdl.client.host import Request
 from vcdl.client.train import train_workunit
 from vcdl.client.trainer import TrainerCache
-from vcdl.errors import VcdlError
+from vcdl.errors import VcdlError, folder_error
 from vcdl.grids.base import GaveUp, Outcome, Staged, Uploaded
-from vcdl.run.folder import RunFolder, folder_error
-from vcdl.run.upload_folder import conclude_upload
+from vcdl.grids.upload_folder import conclude_upload
+from vcdl.run.folder import RunFolder
 from vcdl.workunit import INPUT_FILES, OUTPUT_FILE
 
 

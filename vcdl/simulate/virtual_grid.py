@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from vcdl.codecs.encoding import Encoding
+from vcdl.errors import folder_error
 from vcdl.events import WorkunitSent
 from vcdl.grids.base import GaveUp, Grid, Outcome, Results, Staged, Uploaded
-from vcdl.run.folder import folder_error
 from vcdl.simulate.clients import Clients, Fate
 from vcdl.simulate.fleet import Fleet
 from vcdl.simulate.hostile import disguised

@@ -3,7 +3,6 @@
 import os
 from typing import TYPE_CHECKING
 
-from vcdl.run.folder import RunFolder
 from vcdl.state import STATELESS, State
 from vcdl.stores.base import WeightStore
 from vcdl.stores.file import FileStore
@@ -11,9 +10,10 @@ from vcdl.stores.settings import URL_VARIABLE, Service, StoreSettings
 
 if TYPE_CHECKING:
     from vcdl.job import Job
+    from vcdl.run.folder import RunFolder
 
 
-def store_settings(job: "Job", folder: RunFolder) -> StoreSettings:
+def store_settings(job: "Job", folder: "RunFolder") -> StoreSettings:
     """What the job file or the environment says, else a folder of the run. Raises StoreError."""
     url = job.store.url or os.environ.get(URL_VARIABLE) or f"file:{folder.store}"
     return StoreSettings.parse(url, job.store.consistency, os.environ)

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from vcdl.bench.naive_loops import ALPHA, naive_mysql, naive_redis
 from vcdl.checks import UploadCheck
 from vcdl.rules import VcAsgd
 from vcdl.stores.base import Fold, WeightStore
-from vcdl.stores.bench_naive import ALPHA, naive_mysql, naive_redis
 from vcdl.stores.open import open_store
 from vcdl.stores.private_servers import private_mariadb, private_redis
 from vcdl.stores.settings import Consistency, StoreSettings

@@ -11,17 +11,17 @@ from vcdl.cli import vcdl
 from vcdl.errors import RunFolderError
 from vcdl.job import load_frozen_job, load_job
 from vcdl.journal import Journal
+from vcdl.replay import Replayed, replay
 from vcdl.report.onlooker import Onlooker
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
 from vcdl.run.recovery import applied_updates
-from vcdl.run.replay import Replayed, replay
 from vcdl.simulate.fleet import load_fleet
 from vcdl.simulate.shard_trainer import ShardTrainers
 from vcdl.simulate.simulation import simulate
 from vcdl.weights import flatten, read_weights
 
-DIGITS = Path(__file__).parents[2] / "examples" / "digits.yaml"
+DIGITS = Path(__file__).parents[1] / "examples" / "digits.yaml"
 TRAINERS = ShardTrainers()
 EPOCHS, SHARDS = 3, 4
 

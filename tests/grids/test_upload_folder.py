@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from vcdl.grids.upload_folder import UploadFolder, conclude_upload, discard_kept_uploads, keep_upload, set_strays_aside
 from vcdl.run.folder import RunFolder
-from vcdl.run.upload_folder import UploadFolder, conclude_upload, discard_kept_uploads, keep_upload, set_strays_aside
 
 CLAIM_AND_WAIT = """
 import sys
 from pathlib import Path
 from vcdl.run.folder import RunFolder
-from vcdl.run.upload_folder import UploadFolder
+from vcdl.grids.upload_folder import UploadFolder
 folder = UploadFolder(RunFolder(Path(sys.argv[1])))
 print([upload.workunit for upload in folder.claim()], flush=True)
 sys.stdin.read()

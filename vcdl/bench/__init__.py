@@ -1,0 +1,1 @@
+"""Measuring VCDL beside what one would write without it."""
