@@ -1,9 +1,7 @@
 """How weights travel."""
 
 from vcdl.experiments.experiment import Experiment, Variant
-from vcdl.experiments.settings import BEST, TEN_SLOTS
-
-ONLY_WEIGHTS = (*BEST, "training.moments=none")
+from vcdl.experiments.settings import ONLY_WEIGHTS, TEN_SLOTS
 
 EXPERIMENT = Experiment(
     title="Codecs: bytes and accuracy",

@@ -45,7 +45,7 @@ class TrainingSettings(Section):
     learning_rate: Annotated[
         float | LearningRateSettings, plain_or_section(_Rate, LearningRateSettings), SECTION_AS_YAML
     ] = LearningRateSettings(peak=0.002, schedule="linear", floor=0.02)
-    batch_size: _Count = 8
+    batch_size: _Count = 16
     local_epochs: _Count = 1
     loss: _Named = Named("sparse_categorical_crossentropy")
     metrics: tuple[_Named, ...] = (Named("accuracy"),)
