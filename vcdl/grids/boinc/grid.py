@@ -3,6 +3,8 @@
 Nothing is remembered here that cannot be read again: workunits are in BOINC's database, staged files in the job's manifest.
 """
 
+import math
+import time
 from collections.abc import Collection, Sequence
 
 from vcdl.errors import GridError
@@ -14,7 +16,7 @@ from vcdl.grids.boinc.database import BoincDatabase
 from vcdl.grids.boinc.manifest import Manifest
 from vcdl.grids.boinc.project_folder import BoincProject
 from vcdl.grids.boinc.staging import INPUT_TEMPLATE, Staging
-from vcdl.grids.boinc.supply import Marks, marks, open_wanted, share
+from vcdl.grids.boinc.supply import JobStock, Marks, marks, missing_to_half, open_wanted
 from vcdl.grids.boinc.turn import priority_of_new_work
 from vcdl.grids.boinc.work_settings import WorkSettings
 from vcdl.grids.boinc.workunit_rows import WorkunitRows
@@ -24,6 +26,8 @@ _BATCH = 1000
 """Workunits staged, then created."""
 _TRIES = 3
 """Of create_work: a killed one of an earlier process may still be inserting, and wins."""
+_PASSED_S = 3.0
+"""In which every job of the project has had its turn, and may have made work."""
 
 
 class BoincGrid(Grid):
@@ -45,6 +49,8 @@ class BoincGrid(Grid):
         """Results at or above `_from_result` that `sent` has told of."""
         self._has: set[tuple[int, str]] = set()
         """Hosts and sticky files they are known to have."""
+        self._lean_since_s = math.inf
+        """Since when there is little unsent of all jobs; on the monotonic clock."""
 
     def submit(self, staged: Sequence[Staged]) -> None:
         """One that was concluded without the journal knowing of it is handed out again, as a name can be used only once."""
@@ -70,17 +76,21 @@ class BoincGrid(Grid):
         self._rows.cancel(workunits)
 
     def open_wanted(self) -> int:
+        job, mine = self._settings.job, JobStock(self._settings.priority, self._rows.stock())
         ahead = self._settings.ahead
         if ahead is not None:
-            return open_wanted(self._rows.stock(), Marks(ahead, ahead))
+            return open_wanted(job, {job: mine}, Marks(ahead, ahead))
         self._rows.hurry_cancelled()
-        priorities = {self._settings.job: self._settings.priority} | {
-            job: manifest.priority
-            for job, manifest in self._staging.other_jobs().items()
-            if WorkunitRows(self._database, job).any_open()
+        others = {
+            other: JobStock(manifest.priority, WorkunitRows(self._database, other).stock())
+            for other, manifest in self._staging.other_jobs().items()
         }
-        part = share(marks(self._clients.demand()), self._settings.job, priorities)
-        return open_wanted(self._rows.stock(), part)
+        jobs = {job: mine} | {other: it for other, it in others.items() if it.open}
+        whole = marks(self._clients.demand())
+        if missing_to_half(jobs, whole) <= 0:
+            self._lean_since_s = math.inf
+        self._lean_since_s = min(self._lean_since_s, time.monotonic())
+        return open_wanted(job, jobs, whole, others_pass=time.monotonic() - self._lean_since_s > _PASSED_S)
 
     def discard_params(self, keep: Collection[int]) -> None:
         def still_needed(versions: Collection[int]) -> set[int]:

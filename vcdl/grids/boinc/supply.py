@@ -59,18 +59,36 @@ def marks(demand: Demand) -> Marks:
     return Marks(low, low + math.ceil(low / 2))
 
 
-def share(whole: Marks, job: str, priorities: Mapping[str, int]) -> Marks:
-    """A job's part, by its priority among the jobs that have work open; the scheduler sends in the order of creation."""
-    others = sum(priority for other, priority in priorities.items() if other != job)
-    part = priorities[job] / (priorities[job] + others)
-    low = max(1, math.ceil(whole.low * part))
-    return Marks(low, max(low + 1, math.ceil(whole.high * part)))
+@dataclass(frozen=True)
+class JobStock:
+    """A job that has work open, beside the others."""
+
+    priority: int
+    stock: Stock
+
+    @property
+    def open(self) -> int:
+        return self.stock.unsent + self.stock.running
 
 
-def open_wanted(stock: Stock, part: Marks) -> int:
-    """How many workunits should be open: those that run, and up to one of the two marks unsent.
+def open_wanted(job: str, jobs: Mapping[str, JobStock], whole: Marks, others_pass: bool = False) -> int:
+    """How many workunits of `job` should be open: those that run, and some unsent.
 
-    The low mark, not the present number, while there is enough: the caller may not count some of the open ones (superseded), and
-    would otherwise make as many new ones at each call, without end.
+    Jobs share the clients by priority: each has its part of all that runs and of both marks, and makes work when it has less open than
+    up to the low one. A job that has more makes some only when `others_pass`, that is when nobody made any for a while and less than half of the
+    low mark lies ready: clients must not go away empty because another job has nothing to give.
     """
-    return stock.running + (part.high if stock.unsent < part.low else part.low)
+    mine, running = jobs[job], sum(other.stock.running for other in jobs.values())
+    part = mine.priority / sum(other.priority for other in jobs.values())
+    if mine.open < part * (running + whole.low):
+        return math.ceil(part * (running + whole.high))
+    if others_pass and (missing := missing_to_half(jobs, whole)) > 0:
+        return mine.open + missing
+    # A mark, not the present number, while there is enough: the caller may not count some of the open ones (superseded), and
+    # would otherwise make as many new ones at each call, without end.
+    return mine.stock.running + min(mine.stock.unsent, math.ceil(part * whole.low))
+
+
+def missing_to_half(jobs: Mapping[str, JobStock], whole: Marks) -> int:
+    """How many are missing to half of the low mark; 0 or less: none."""
+    return math.ceil(whole.low / 2) - sum(job.stock.unsent for job in jobs.values())

@@ -62,16 +62,6 @@ class WorkunitRows:
         """Names of those that a client may still train."""
         return [name for _, name in self._unfinished()]
 
-    def any_open(self) -> bool:
-        """Whether one is not concluded."""
-        match, arguments = of_job(self._job)
-        return bool(
-            self._database.execute(
-                f"SELECT 1 FROM workunit w WHERE w.appid = %s AND w.assimilate_state IN %s AND {match} LIMIT 1",
-                self._database.app_id, (INIT, READY), *arguments,
-            )
-        )  # fmt: skip
-
     def stock(self) -> Stock:
         """How many lie unsent (also those whose results BOINC has not made yet), and how many run or wait to be assimilated."""
         match, arguments = of_job(self._job)
