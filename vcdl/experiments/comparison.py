@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vcdl.experiments.measured import Measured, Point
+from vcdl.experiments.measured import Measured
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Row:
     wall_s: float | None
     """Virtual time of the whole run, mean."""
     reached_s: float | None
-    """Virtual time at the end of the first epoch that is as good as the control after its shortest run; None: not all seeds come there."""
+    """Virtual time at the end of the first epoch that is, as a mean over the seeds, as good as the control after its shortest run; None: no epoch is."""
     reached_share: float | None
     """Of the control's time for that run."""
     bytes_down: float | None
@@ -65,7 +65,7 @@ def compare(runs: Sequence[Measured], control: str | None, shows_bytes: bool = F
 
 def _row(group: Sequence[Measured], control: float | None, goal: float | None, goal_s: float | None) -> Row:
     finals = [run.final for run in group]
-    mean, reached_s = _mean(finals), _mean([_reached_s(run, goal) for run in group])
+    mean, reached_s = _mean(finals), _reached_s(group, goal)
     known = [final for final in finals if final is not None and math.isfinite(final)]
     return Row(
         variant=group[0].run.variant,
@@ -83,11 +83,15 @@ def _row(group: Sequence[Measured], control: float | None, goal: float | None, g
     )
 
 
-def _reached_s(run: Measured, goal: float | None) -> float | None:
-    def is_as_good(point: Point) -> bool:
-        return goal is not None and (point.value <= goal if run.is_regression else point.value >= goal)
+def _reached_s(group: Sequence[Measured], goal: float | None) -> float | None:
+    """Of the mean curve: an epoch of one seed that swings high is not yet a result."""
 
-    return next((point.wall_s for point in run.points if is_as_good(point)), None)
+    def is_as_good(value: float) -> bool:
+        return goal is not None and (value <= goal if group[0].is_regression else value >= goal)
+
+    epochs = zip(*(run.points for run in group), strict=False)  # one that broke off is shorter
+    reached = (points for points in epochs if is_as_good(statistics.fmean(point.value for point in points)))
+    return _mean([point.wall_s for point in next(reached, ())])
 
 
 def _wall_s(run: Measured) -> float | None:

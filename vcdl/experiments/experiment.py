@@ -14,6 +14,8 @@ class Variant:
     """Keys of the fleet that it sets: `clients=3`."""
     serial: bool = False
     """Trained by the serial control instead of the fleet."""
+    epochs: tuple[int, ...] = ()
+    """Its lengths, where they are not those of the experiment."""
 
 
 @dataclass(frozen=True)

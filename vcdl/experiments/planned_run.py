@@ -56,14 +56,16 @@ def planned_runs(
 ) -> tuple[PlannedRun, ...]:
     """All runs of an experiment, seed by seed, so that what is there after a while can be compared; long ones first.
 
-    `epochs`: lengths instead of the experiment's. `overrides` win over a variant's settings. Raises JobError.
+    `epochs`: lengths instead of the experiment's and its variants'. `overrides` win over a variant's settings. Raises JobError.
     """
-    lengths = sorted(epochs or experiment.epochs, reverse=True)
+    of_variant = {variant: epochs or variant.epochs or experiment.epochs for variant in experiment.variants}
+    lengths = sorted({length for some in of_variant.values() for length in some}, reverse=True)
     return tuple(
         _planned(experiment, variant, job_file, out, seed, length, overrides)
         for seed in seeds
         for length in lengths
         for variant in experiment.variants
+        if length in of_variant[variant]
     )
 
 
