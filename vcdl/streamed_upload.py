@@ -155,9 +155,7 @@ class StreamedUpload(Change):
             except WeightsFileError as error:
                 self._give_up_the_base(error)
                 return None
-            if self._up.is_difference:
-                with np.errstate(over="ignore", invalid="ignore"):
-                    weights += base
+            self._up.add_base(base, weights, begin)
         return Update(weights, facts.epoch, facts.staleness, facts.samples, facts.fraction, facts.number, base)
 
     @property

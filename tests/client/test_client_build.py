@@ -18,7 +18,7 @@ from vcdl.errors import ExitCode, RunFolderError
 
 _MODULES = """
     vcdl vcdl.codecs vcdl.codecs.base vcdl.codecs.bfloat16 vcdl.codecs.choose vcdl.codecs.encoded_file vcdl.codecs.encoding
-    vcdl.codecs.float16 vcdl.codecs.float32 vcdl.codecs.int8 vcdl.codecs.top_k vcdl.errors vcdl.hdf5_form vcdl.normalise vcdl.weights vcdl.workunit vcdl.client vcdl.client.__main__
+    vcdl.codecs.float16 vcdl.codecs.float32 vcdl.codecs.int8 vcdl.codecs.logarithmic vcdl.codecs.top_k vcdl.errors vcdl.hdf5_form vcdl.normalise vcdl.weights vcdl.workunit vcdl.client vcdl.client.__main__
     vcdl.client.allowed vcdl.client.batches vcdl.client.boinc vcdl.client.boinc_host vcdl.client.channels
     vcdl.client.checkpoint vcdl.client.compile vcdl.client.describe vcdl.client.gpu vcdl.client.host vcdl.client.init_data
     vcdl.client.inputs vcdl.client.model vcdl.client.moments vcdl.client.shortage vcdl.client.slot vcdl.client.slot_lock vcdl.client.soft_links

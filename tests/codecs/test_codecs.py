@@ -18,6 +18,7 @@ from vcdl.codecs.choose import up_encoding
 from vcdl.codecs.float16 import Float16
 from vcdl.codecs.float32 import Float32
 from vcdl.codecs.int8 import BLOCK, Int8
+from vcdl.codecs.logarithmic import Logarithmic
 from vcdl.codecs.top_k import TopK
 from vcdl.errors import WeightsFileError, WorkunitError
 from vcdl.weights import Layout, Vector
@@ -92,6 +93,32 @@ def test_a_large_number_costs_only_its_own_block_precision() -> None:
     error = np.abs(decoded - vector)
     assert error[:BLOCK].max() > 0.01
     assert error[BLOCK:].max() <= np.abs(vector[BLOCK:]).max() / 254 * 1.001
+
+
+@given(vectors)
+def test_logarithms_are_wrong_by_half_a_step_of_the_octaves_in_their_block(vector: Vector) -> None:
+    decoded = there_and_back(Logarithmic(), vector)
+    assert np.array_equal(decoded == 0, vector == 0), "no moment that is not 0 becomes 0"
+    for begin in range(0, vector.size, BLOCK):
+        block, back = (some[begin : begin + BLOCK].astype(np.float64) for some in (vector, decoded))
+        block, back = block[block != 0], back[back != 0]
+        assert np.all(np.sign(block) == np.sign(back))
+        logs = np.log2(np.abs(block))
+        octaves = logs.max(initial=-np.inf) - logs.min(initial=np.inf)
+        off = np.abs(np.log2(np.abs(back)) - logs)
+        is_normal = np.abs(block) > 1e-36  # below, float32 itself has few bits
+        assert np.all((off <= octaves / 252 + 1e-4)[is_normal])
+
+
+def test_logarithms_of_equal_numbers_are_those_numbers() -> None:
+    np.testing.assert_allclose(there_and_back(Logarithmic(), np.full(300, -3.0, np.float32)), -3.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0", b"\0" * 2])
+def test_logarithms_of_another_length_are_refused(damage: bytes) -> None:
+    data = Logarithmic().encode(changes(300))
+    with pytest.raises(WeightsFileError):
+        Logarithmic().decode(memoryview(data[:-1] + damage), np.empty(300 + (damage == b"\0"), np.float32))
 
 
 @given(usual, st.floats(0.001, 1.0))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.codecs.encodings import CODECS, LARGE, SHARE, SMALL, changes, encoding, layout, same_bits
+from tests.codecs.encodings import CODECS, LARGE, SHARE, SMALL, WITH_MOMENTS, changes, encoding, layout, same_bits
 from vcdl.codecs.encoding import Encoding
 from vcdl.errors import WeightsFileError
 from vcdl.weights import Layout, read_weights
@@ -18,10 +18,13 @@ HEADER = '{"some": "header"}'
 WAYS = [pytest.param(name, compress, id=f"{name}{'+zlib' * compress}") for name in CODECS for compress in (False, True)]
 
 
+@pytest.mark.parametrize("of", [LARGE, WITH_MOMENTS], ids=["model", "moments"])
 @pytest.mark.parametrize(("name", "compress"), WAYS)
-def test_what_is_read_in_blocks_is_what_is_read_as_a_whole(tmp_path: Path, name: str, compress: bool) -> None:
-    way = encoding(CODECS[name], compress, LARGE)
-    vector, path = changes(LARGE.size), tmp_path / "update.h5"
+def test_what_is_read_in_blocks_is_what_is_read_as_a_whole(
+    tmp_path: Path, name: str, compress: bool, of: Layout
+) -> None:
+    way = encoding(CODECS[name], compress, of)
+    vector, path = changes(of.size), tmp_path / "update.h5"
     way.write(path, vector, HEADER)
     whole, header = way.read(path)
     assert header == HEADER == way.read_header(path)
@@ -49,7 +52,7 @@ def test_the_statistics_of_batch_normalisation_keep_every_bit(tmp_path: Path, na
 
 
 @pytest.mark.parametrize(("name", "compress"), WAYS)
-@pytest.mark.parametrize("of", [SMALL, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("of", [SMALL, LARGE, WITH_MOMENTS], ids=["small", "large", "moments"])
 def test_no_file_is_larger_than_announced(tmp_path: Path, name: str, compress: bool, of: Layout) -> None:
     way = Encoding(encoding(CODECS[name], compress).codec, compress, of)
     rng = np.random.default_rng(1)
@@ -74,6 +77,25 @@ def test_an_upload_is_the_difference_and_gives_the_weights_again(tmp_path: Path)
             assert np.abs(decoded - weights).max() < np.abs(weights - base).max() / 20
         else:
             assert np.count_nonzero(decoded != base) <= SHARE * SMALL.size + 22
+
+
+@pytest.mark.parametrize(("name", "compress"), WAYS)
+def test_moments_are_uploaded_as_they_are_and_stay_what_they_can_be(tmp_path: Path, name: str, compress: bool) -> None:
+    way, model = encoding(CODECS[name], compress, WITH_MOMENTS), WITH_MOMENTS.model.size
+    base, weights = np.abs(changes(WITH_MOMENTS.size, 1)), np.abs(changes(WITH_MOMENTS.size, 2))
+    weights[model] = 12_345  # steps, beside moments that are millions of times smaller
+    way.write_upload(tmp_path / "update.h5", weights, base, HEADER)
+    decoded, _ = way.read_upload(tmp_path / "update.h5", base)
+    if name == "float32":
+        assert same_bits(decoded, weights)
+    assert (decoded[model:] > 0).all()
+    np.testing.assert_allclose(decoded[model:], weights[model:], rtol=0.15)
+
+
+def test_moments_travel_in_a_quarter_of_their_bytes(tmp_path: Path) -> None:
+    vector = changes(WITH_MOMENTS.size) ** 2
+    encoding(CODECS["int8"], True, WITH_MOMENTS).write(tmp_path / "update.h5", vector, HEADER)
+    assert (tmp_path / "update.h5").stat().st_size < 0.25 * 4 * WITH_MOMENTS.size
 
 
 def test_an_encoded_file_is_hdf5_that_any_reader_opens(tmp_path: Path) -> None:

@@ -35,15 +35,17 @@ TRANSPORTS = {
     "int8 of few levels": ({"down": "bfloat16", "up": {"name": "int8", "levels": 15}, "compress": True}, 0.35),
     "top_k": ({"down": "float16", "up": {"name": "top_k", "share": 0.2}, "compress": True}, 0.3),
 }
+SHARE_WITH_MOMENTS = 0.6
+"""Of the bytes of the weights alone: a quarter of twice as many, and the header."""
 
 
-def job(transport: Any, rule: Any, epochs: int = 1, schedule: str = "rolling") -> Job:
+def job(transport: Any, rule: Any, epochs: int = 1, schedule: str = "rolling", moments: str = "none") -> Job:
     return Job.model_validate(
         {
             "name": "small",
             "model": {"builtin": {"name": "mlp", "units": [32]}},
             "data": {"dataset": "digits", "shards": SHARDS, "validation": 0.2},
-            "training": {"learning_rate": 0.01, "local_epochs": 3, "moments": "none"},
+            "training": {"learning_rate": 0.01, "local_epochs": 3, "moments": moments},
             "update": rule,
             "transport": transport,
             "schedule": schedule,
@@ -71,6 +73,23 @@ def test_a_job_can_be_folded_again_from_its_uploads(name: str, tmp_path: Path, m
     last, _ = read_weights(folder.snapshot(SHARDS), weights.size)
     assert last.tobytes() == weights.tobytes()
     assert all(row.bytes_up < share * PLAIN_BYTES + 500 for row in applied(tmp_path))
+
+
+def test_moments_travel_with_codecs_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = RunFolder(tmp_path)
+    folder.create()
+    folder.kept_uploads.mkdir()
+    monkeypatch.setattr("vcdl.work_generator.discard_kept_uploads", lambda *_: None)
+    transport = {"down": "int8", "up": {"name": "int8", "levels": 31}, "compress": True}
+    save_job(job(transport, "forecast", epochs=3, moments="second"), folder.job_file)
+    assert VirtualRun(folder, FLEET, TrainingHere(folder, TrainerCache()), Onlooker()).run() == StopReason.EPOCHS
+
+    report = read_report(folder)
+    assert (report.refused, report.failed) == (0, 0)
+    assert report.final_test is not None
+    assert report.final_test.accuracy is not None
+    assert report.final_test.accuracy > 0.8
+    assert all(row.bytes_up < SHARE_WITH_MOMENTS * PLAIN_BYTES + 500 for row in applied(tmp_path))
 
 
 def refolded(folder: RunFolder) -> Vector:
