@@ -8,6 +8,7 @@ from tests.fleet.gcp.fake_gce import FakeGce
 from tests.fleet.gcp.test_launch import launch
 from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
 from vcdl.fleet.gcp import GcpProvider
+from vcdl.fleet.gcp.bulk_insert import metadata_items
 from vcdl.fleet.instance import Ending, State
 
 
@@ -134,7 +135,7 @@ def test_the_drain_mark_is_in_the_machines_own_metadata(fleet: GcpProvider, gce:
     fleet.mark_draining([first.id], 1_000_060.5)
     assert {i.id: i.draining_s for i in fleet.find()} == {first.id: 1_000_060.0, second.id: None}
     items = gce.compute.machines[first.id]["metadata"]["items"]
-    assert items == [{"key": "user-data", "value": "#cloud-config\n"}, {"key": "vcdl-drain", "value": "1000060"}]
+    assert items == [*metadata_items("#cloud-config\n"), {"key": "vcdl-drain", "value": "1000060"}]
 
 
 def test_a_machine_that_is_marked_keeps_its_time(fleet: GcpProvider) -> None:

@@ -1,5 +1,7 @@
 """Launches on Compute Engine: what is asked for, what comes of it, and what is said when it falls short."""
 
+import base64
+import gzip
 import time
 import uuid
 from typing import Any
@@ -46,7 +48,10 @@ def test_a_machine_is_a_spot_machine_that_is_deleted_when_it_is_preempted(fleet:
     }
     assert machine["labels"] == {"vcdl-fleet": "night_1", "vcdl-launch": TOKEN, "team": "vision"}
     assert machine["name"].startswith("vcdl-night-1-")
-    assert {"key": "user-data", "value": "#cloud-config\n"} in machine["metadata"]["items"]
+    metadata = {item["key"]: item["value"] for item in machine["metadata"]["items"]}
+    assert metadata.pop("user-data-encoding") == "base64"
+    assert gzip.decompress(base64.b64decode(metadata.pop("user-data"))) == b"#cloud-config\n"
+    assert metadata == {}
     assert "serviceAccounts" not in machine
     assert machine["networkInterfaces"] == [
         {"network": "global/networks/default", "accessConfigs": [{"name": "External NAT", "type": "ONE_TO_ONE_NAT"}]}

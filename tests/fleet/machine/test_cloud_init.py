@@ -7,7 +7,10 @@ import subprocess
 import tomllib
 import xml.etree.ElementTree as ET
 from configparser import ConfigParser
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ import yaml
 
 from tests.store_servers import needs
 from vcdl.errors import FleetError
+from vcdl.fleet.gcp.bulk_insert import metadata_items
 from vcdl.fleet.machine import MOST_BYTES, compressed, user_data
 from vcdl.fleet.settings import FleetSettings, load_fleet_settings
 
@@ -75,6 +79,30 @@ def test_cloud_init_unpacks_what_aws_gets(tmp_path: Path) -> None:
     done = subprocess.run(
         ["/usr/bin/python3", "-c", script], input=compressed(text), stdout=subprocess.PIPE, check=True
     )
+    assert done.stdout.decode() == text
+
+
+def test_cloud_init_reads_what_the_metadata_of_gcp_hold(tmp_path: Path) -> None:
+    """By its own reader of them."""
+    needs("cloud-init")
+    text = user_data(on_gcp(tmp_path), KEY)
+    instance = tmp_path / "instance"
+    (instance / "attributes").mkdir(parents=True)
+    for name in ("id", "zone", "hostname"):
+        (instance / name).write_text(name)
+    attributes = {item["key"]: item["value"] for item in metadata_items(text)}
+    (instance / "attributes" / "index.html").write_text(json.dumps(attributes))
+    script = (
+        "import sys; from types import SimpleNamespace; from cloudinit.sources.DataSourceGCE import read_md; "
+        "from cloudinit.user_data import convert_string as c; "
+        "read = read_md(sys.argv[1], SimpleNamespace(num_retries=0, sec_between_retries=0), False); "
+        "sys.stdout.buffer.write(c(read['user-data']).get_payload(decode=True))"
+    )
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path))) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/"
+        done = subprocess.run(["/usr/bin/python3", "-c", script, url], stdout=subprocess.PIPE, check=True)
+        server.shutdown()
     assert done.stdout.decode() == text
 
 

@@ -4,6 +4,7 @@ One bulk insert counts machines, not vCPUs, and starts them all from one kind of
 count the same, and when every type of the group is wanted in every zone of the group. Compute Engine then chooses among them.
 """
 
+import base64
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import Any
 
 from vcdl.fleet.gcp.machines import MachineName
 from vcdl.fleet.instance import InstanceType, Pool
+from vcdl.fleet.machine import compressed
 from vcdl.fleet.provider import FLEET_TAG
 from vcdl.fleet.settings import FleetSettings, Unit
 
@@ -72,6 +74,12 @@ def request_id(group: Group, count: int, token: str) -> str:
     return str(uuid.uuid5(_NAMESPACE, f"{token} {group.region} {group.zones} {group.types} {count}"))
 
 
+def metadata_items(user_data: str) -> list[dict[str, str]]:
+    """User data as cloud-init reads it from the metadata: the very bytes that AWS gets, as text."""
+    text = base64.b64encode(compressed(user_data)).decode("ascii")
+    return [{"key": "user-data", "value": text}, {"key": "user-data-encoding", "value": "base64"}]
+
+
 def body(
     group: Group, count: int, token: str, user_data: str, settings: FleetSettings, denied: Sequence[str]
 ) -> dict[str, Any]:
@@ -84,7 +92,7 @@ def body(
     short = uuid.uuid5(_NAMESPACE, request_id(group, count, token)).hex[:8]
     properties: dict[str, Any] = {
         "labels": labels,
-        "metadata": {"items": [{"key": "user-data", "value": user_data}]},
+        "metadata": {"items": metadata_items(user_data)},
         "scheduling": {
             "provisioning_model": "SPOT",
             "instance_termination_action": "DELETE",

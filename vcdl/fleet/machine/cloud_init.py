@@ -96,7 +96,7 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
 
 
 def compressed(user_data: str) -> bytes:
-    """As AWS gets it: the same bytes each time."""
+    """As it is sent: the same bytes each time."""
     return gzip.compress(user_data.encode(), 9, mtime=0)
 
 
