@@ -23,6 +23,9 @@ from vcdl.upload_look import UploadLook
 from vcdl.weights import Layout, Vector, WeightsFile, opened_weights
 from vcdl.workunit import PLAIN, Transport
 
+_REFUSED_AT_MOST = 2
+"""Attempts at a subtask, by a rule that measures."""
+
 
 class Judge(Protocol):
     """Decides by its norm whether an upload may count."""
@@ -117,9 +120,13 @@ class StreamedUpload(Change):
     def has_looked(self, lengths: Vector) -> None:
         if self._file is not None and self._look is not None and isinstance(self._rule, MeasuringRule):
             self._measured = self._look.measured(self._facts.number, lengths)
-            # What is not finite is refused at its end. When another client was refused, or lost, this one is believed: otherwise a
-            # rule that finds all of them strange would hold the job up for ever.
-            if self._judge is not None and self._facts.attempt == 0 and np.isfinite(self._measured.length):
+            # What is not finite is refused at its end. When two others were refused, or lost, this one is believed: otherwise a rule that
+            # finds all of them strange would hold the job up for ever.
+            if (
+                self._judge is not None
+                and self._facts.attempt < _REFUSED_AT_MOST
+                and np.isfinite(self._measured.length)
+            ):
                 self._unfit = self._rule.refused(self._measured)
 
     def apply(self, w: Vector, begin: int, out: Vector) -> float:

@@ -38,8 +38,8 @@ ONLY_WEIGHTS = (
 )
 """What has won where no moments travel."""
 
-ROBUST = (*ONLY_WEIGHTS, "update.guard={clip: 1}")
-"""Against hostile clients: steps of the usual length only, and an optimizer without moments, which nothing could check."""
+ROBUST = (*ONLY_WEIGHTS, "update.guard={clip: 1, cosine: 0}")
+"""Against hostile clients: steps of the usual length only and not away from what held-out data says, and an optimizer without moments, which nothing could check."""
 
 PAPER = (
     "schedule=epoch",
