@@ -94,12 +94,13 @@ def test_an_upload_that_leads_elsewhere_than_held_out_data_is_refused(
     write_weights(bench.held_out, np.float32(direction) * step(1) + step(2, 0.1), "{}")
     before = bench.store.read_whole()[1]
     if is_refused:
-        with pytest.raises(Unfit) as unfit:
-            bench.fold(step(1))
-        (refused,) = unfit.value.refused.values()
-        assert refused.refusal == Refusal.AGAINST_HELD_OUT
-        assert bench.store.read_whole()[1].tobytes() == before.tobytes()
-        assert bench.fold(step(1), attempt=1) == 0.5, "the second opinion counts"
+        for attempt in (0, 1):
+            with pytest.raises(Unfit) as unfit:
+                bench.fold(step(1), attempt=attempt)
+            (refused,) = unfit.value.refused.values()
+            assert refused.refusal == Refusal.AGAINST_HELD_OUT
+            assert bench.store.read_whole()[1].tobytes() == before.tobytes()
+        assert bench.fold(step(1), attempt=2) == 0.5, "the third opinion counts"
     else:
         assert bench.fold(step(1)) == 0.5
 

@@ -23,7 +23,7 @@ class Guarded(MeasuringRule):
     Refused is an upload with `cos(C − B, D) < ρ`, where D is the step that a client would make on held-out data, from a version of W not
     long ago. Zeno++ accepts an update u when `γ⟨v, u⟩ − ρ'·‖u‖² ≥ −γ·ε`, v a gradient on held-out data made every k updates, u brought to
     the length of v: divided by γ‖v‖², that is `cos(u, v) ≥ ρ'/γ − ε/‖v‖²`, a bound ρ on the cosine. In place of v, D: of the steps that
-    honest clients make at a high learning rate, a plain gradient hardly says anything. Only a first attempt at a subtask is refused: late in
+    honest clients make at a high learning rate, a plain gradient hardly says anything. Only two attempts at a subtask are refused: late in
     training honest steps differ from D as well, and a subtask must come to an end. What gets through is as short as honest steps are.
     """
 
