@@ -65,6 +65,12 @@ def test_without_a_control_nothing_is_compared() -> None:
     assert "against" not in table(compared)[0]
 
 
+def test_variants_keep_their_order_when_only_one_has_a_longer_run() -> None:
+    alone = [run("ours", 1, [0.7, 0.8, 0.9], 10), run("serial", 1, [0.7, 0.8], 100), run("ours", 1, [0.7, 0.8], 10)]
+    rows = compare(alone, "serial").rows
+    assert [(row.variant, row.epochs) for row in rows] == [("serial", 2), ("ours", 2), ("ours", 3)]
+
+
 def test_a_run_that_diverged_has_no_mean() -> None:
     rows = compare([run("a", 1, [float("nan")], 1), run("a", 2, [0.5], 1)], None).rows
     assert rows[0].mean is None

@@ -55,7 +55,8 @@ def compare(runs: Sequence[Measured], control: str | None, shows_bytes: bool = F
     shortest = controls.get(min(controls, default=0), [])
     is_regression = any(run.is_regression for run in runs)
     goal, goal_s = _mean([run.final for run in shortest]), _mean([_wall_s(run) for run in shortest])
-    variants = list(dict.fromkeys(variant for variant, _ in groups))
+    # Of the shortest runs, which all variants have: a longer one that only some have must not put these first.
+    variants = list(dict.fromkeys(variant for variant, _ in sorted(groups, key=lambda group: group[1])))
     rows = [
         _row(group, _mean([run.final for run in controls.get(key[1], [])]), goal, goal_s)
         for key, group in sorted(groups.items(), key=lambda item: (item[0][1], variants.index(item[0][0])))
