@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from tests.codecs.encodings import CODECS, SHARE, changes, same_bits
-from vcdl.codecs.base import CHUNK, Codec
+from vcdl.codecs.base import BLOCK, CHUNK, Codec, to_planes
 from vcdl.codecs.bfloat16 import BFloat16
 from vcdl.codecs.choose import up_encoding
 from vcdl.codecs.float16 import Float16
 from vcdl.codecs.float32 import Float32
-from vcdl.codecs.int8 import BLOCK, Int8
+from vcdl.codecs.int8 import Int8
 from vcdl.codecs.logarithmic import Logarithmic
 from vcdl.codecs.top_k import TopK
 from vcdl.errors import WeightsFileError, WorkunitError
@@ -112,6 +112,15 @@ def test_logarithms_are_wrong_by_half_a_step_of_the_octaves_in_their_block(vecto
 
 def test_logarithms_of_equal_numbers_are_those_numbers() -> None:
     np.testing.assert_allclose(there_and_back(Logarithmic(), np.full(300, -3.0, np.float32)), -3.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("edge", [np.inf, np.nan, 1e30])
+def test_logarithms_of_a_range_that_nobody_honest_sends_are_not_finite(edge: float) -> None:
+    """So that the check of all numbers refuses the upload."""
+    data = to_planes(np.array([0.0, edge], "<f4")) + bytes([127])
+    out = np.zeros(1, np.float32)
+    Logarithmic().decode(memoryview(data), out)
+    assert not np.isfinite(out[0])
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0", b"\0" * 2])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.codecs.encodings import CODECS, LARGE, SMALL, changes, encoding
 from vcdl.checks import Refusal, Refused, UploadCheck
-from vcdl.codecs.int8 import BLOCK
+from vcdl.codecs.base import BLOCK
 from vcdl.errors import WeightsFileError
 from vcdl.hdf5_form import ENCODED
 from vcdl.weights import ParamsHeader, opened_dataset, write_dataset, write_weights

@@ -13,6 +13,8 @@ import numpy.typing as npt
 from vcdl.errors import WeightsFileError
 from vcdl.weights import Vector
 
+BLOCK = 256
+"""Numbers with a scale or range in common, for codecs that have one: some bytes for each block, few beside 1 byte a number."""
 CHUNK = 1 << 16
 """Numbers that are encoded at a time, each chunk by itself: 256 KiB as float32, which the second-level cache holds."""
 
@@ -63,6 +65,18 @@ def from_planes(data: memoryview, kind: str, size: int) -> npt.NDArray[Any]:
     check_length(data, size * width)
     planes = np.frombuffer(data, np.uint8).reshape(width, size)
     return np.ascontiguousarray(planes.T).view(kind).reshape(size)
+
+
+def in_blocks(numbers: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    """The first `size` numbers in rows of BLOCK, the last one filled up with zeros: a copy."""
+    blocks = np.zeros((block_count(size), BLOCK), numbers.dtype)
+    blocks.reshape(-1)[:size] = numbers[:size]
+    return blocks
+
+
+def block_count(size: int) -> int:
+    """Of `size` numbers."""
+    return -(-size // BLOCK)
 
 
 def check_length(data: memoryview, expected: int) -> None:

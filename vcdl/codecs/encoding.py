@@ -84,8 +84,10 @@ class Encoding:
 
     def write_upload(self, path: Path, weights: Vector, base: Vector, header: str) -> None:
         """Write a client's weights, which began as `base`, both of shape (n,) and finite. Raises OSError."""
-        size = self.model_size if self.is_difference else 0
-        self.write(path, np.concatenate([weights[:size] - base[:size], weights[size:]]), header)
+        if self.is_difference:
+            size = self.model_size
+            weights = np.concatenate([weights[:size] - base[:size], weights[size:]])
+        self.write(path, weights, header)
 
     def read_upload(self, path: Path, base: Vector) -> tuple[Vector, str]:
         """A client's weights, as they come to a server that has `base` for what the client began with. Raises WeightsFileError."""

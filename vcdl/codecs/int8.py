@@ -8,11 +8,9 @@ A block is short, so that one large number costs only its neighbours precision. 
 import numpy as np
 import numpy.typing as npt
 
-from vcdl.codecs.base import Codec, check_length, from_planes, to_planes
+from vcdl.codecs.base import Codec, block_count, check_length, from_planes, in_blocks, to_planes
 from vcdl.weights import Vector
 
-BLOCK = 256
-"""Numbers with a common scale, which costs 4 bytes: 1.6 % of 1 byte a number."""
 MOST_LEVELS = 127
 
 
@@ -30,8 +28,7 @@ class Int8(Codec):
         return f"int8({self._levels})"
 
     def encode(self, chunk: Vector) -> bytes:
-        blocks = np.zeros((_blocks(chunk.size), BLOCK), np.float32)
-        blocks.reshape(-1)[: chunk.size] = chunk
+        blocks = in_blocks(chunk, chunk.size)
         scales = np.abs(blocks).max(axis=1, initial=0.0) / np.float32(self._levels)
         # Of a block of zeros, or of numbers so small that their scale is 0, nothing is left.
         steps = blocks / np.where(scales > 0, scales, np.float32(np.inf))[:, None]
@@ -40,10 +37,9 @@ class Int8(Codec):
 
     def decode(self, data: memoryview, out: Vector) -> None:
         check_length(data, self.most_bytes(out.size))
-        count = _blocks(out.size)
+        count = block_count(out.size)
         scales: npt.NDArray[np.float32] = from_planes(data[: 4 * count], "<f4", count)
-        codes = np.zeros((count, BLOCK), np.float32)
-        codes.reshape(-1)[: out.size] = np.frombuffer(data[4 * count :], np.int8)
+        codes = in_blocks(np.frombuffer(data[4 * count :], np.int8), out.size).astype(np.float32)
         with np.errstate(
             over="ignore", invalid="ignore"
         ):  # a scale that is not finite: the checks refuse what comes of it
@@ -51,8 +47,4 @@ class Int8(Codec):
         out[:] = codes.reshape(-1)[: out.size]
 
     def most_bytes(self, size: int) -> int:
-        return size + 4 * _blocks(size)
-
-
-def _blocks(size: int) -> int:
-    return -(-size // BLOCK)
+        return size + 4 * block_count(size)

@@ -10,11 +10,9 @@ with the range of each block.)
 import numpy as np
 import numpy.typing as npt
 
-from vcdl.codecs.base import Codec, check_length, from_planes, to_planes
+from vcdl.codecs.base import Codec, block_count, check_length, from_planes, in_blocks, to_planes
 from vcdl.weights import Vector
 
-BLOCK = 256
-"""Numbers with a common range, which costs 8 bytes."""
 _LEVELS = 126
 _SIGN = 128
 _HIGHEST = np.nextafter(np.float32(128), np.float32(0))
@@ -29,8 +27,7 @@ class Logarithmic(Codec):
         return "logarithmic"
 
     def encode(self, chunk: Vector) -> bytes:
-        blocks = np.zeros((_blocks(chunk.size), BLOCK), np.float32)
-        blocks.reshape(-1)[: chunk.size] = chunk
+        blocks = in_blocks(chunk, chunk.size)
         is_zero = blocks == 0
         logs = np.minimum(np.log2(np.abs(blocks), where=~is_zero, out=np.zeros_like(blocks)), _HIGHEST)
         low = np.where(is_zero, np.float32(np.inf), logs).min(axis=1, initial=np.inf)
@@ -45,11 +42,10 @@ class Logarithmic(Codec):
 
     def decode(self, data: memoryview, out: Vector) -> None:
         check_length(data, self.most_bytes(out.size))
-        count = _blocks(out.size)
+        count = block_count(out.size)
         edges: npt.NDArray[np.float32] = from_planes(data[: 8 * count], "<f4", 2 * count)
         low, high = edges[:count, None], edges[count:, None]
-        codes = np.zeros((count, BLOCK), np.uint8)
-        codes.reshape(-1)[: out.size] = np.frombuffer(data[8 * count :], np.uint8)
+        codes = in_blocks(np.frombuffer(data[8 * count :], np.uint8), out.size)
         levels = (codes & np.uint8(_SIGN - 1)).astype(np.float32)
         with np.errstate(
             over="ignore", invalid="ignore"
@@ -60,8 +56,4 @@ class Logarithmic(Codec):
         out[:] = numbers.reshape(-1)[: out.size]
 
     def most_bytes(self, size: int) -> int:
-        return size + 8 * _blocks(size)
-
-
-def _blocks(size: int) -> int:
-    return -(-size // BLOCK)
+        return size + 8 * block_count(size)

@@ -89,8 +89,9 @@ class BoincGrid(Grid):
         whole = marks(self._clients.demand())
         if missing_to_half(jobs, whole) <= 0:
             self._lean_since_s = math.inf
-        self._lean_since_s = min(self._lean_since_s, time.monotonic())
-        return open_wanted(job, jobs, whole, others_pass=time.monotonic() - self._lean_since_s > _PASSED_S)
+        now_s = time.monotonic()
+        self._lean_since_s = min(self._lean_since_s, now_s)
+        return open_wanted(job, jobs, whole, others_pass=now_s - self._lean_since_s > _PASSED_S)
 
     def discard_params(self, keep: Collection[int]) -> None:
         def still_needed(versions: Collection[int]) -> set[int]:
