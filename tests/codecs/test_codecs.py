@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -95,6 +95,7 @@ def test_a_large_number_costs_only_its_own_block_precision() -> None:
     assert error[BLOCK:].max() <= np.abs(vector[BLOCK:]).max() / 254 * 1.001
 
 
+@example(np.array([3.4027967e38, 0.5], np.float32))
 @given(vectors)
 def test_logarithms_are_wrong_by_half_a_step_of_the_octaves_in_their_block(vector: Vector) -> None:
     decoded = there_and_back(Logarithmic(), vector)

@@ -50,7 +50,8 @@ class Logarithmic(Codec):
         with np.errstate(
             over="ignore", invalid="ignore"
         ):  # a range that is not finite: the checks refuse what comes of it
-            numbers = np.exp2(low + (levels - 1) * ((high - low) / np.float32(_LEVELS)))
+            # Rounding must not lead beyond the block's largest, which may be float32's.
+            numbers = np.exp2(np.minimum(low + (levels - 1) * ((high - low) / np.float32(_LEVELS)), high))
         numbers[codes >= _SIGN] *= -1
         numbers[levels == 0] = 0
         out[:] = numbers.reshape(-1)[: out.size]
