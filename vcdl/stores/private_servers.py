@@ -76,13 +76,16 @@ def private_mariadb(folder: Path, *options: str) -> PrivateServer:
         f"CREATE USER IF NOT EXISTS {_USER}@localhost;\n"
         f"GRANT ALL ON {_DATABASE}.* TO {_USER}@localhost;\n"
     )
+    # A MariaDB that starts sweeps the temporary tables out of its folder for them, so none may share it with another.
+    temporary = folder / "mariadb.tmp"
+    temporary.mkdir(exist_ok=True)
+    own = ["--no-defaults", f"--datadir={data}", f"--tmpdir={temporary}", *_as_root()]
     if not data.exists():
         install = shutil.which("mariadb-install-db") or "mariadb-install-db"
-        arguments = ["--no-defaults", f"--datadir={data}", "--auth-root-authentication-method=normal", "--skip-test-db"]
-        _run([install, *arguments, *_as_root()])
+        _run([install, *own, "--auth-root-authentication-method=normal", "--skip-test-db"])
     command = (
-        MARIADB_PROGRAM, "--no-defaults", f"--datadir={data}", f"--socket={path}", f"--pid-file={folder / 'mariadb.pid'}",
-        "--skip-networking", f"--init-file={initial}", *_as_root(), *options,
+        MARIADB_PROGRAM, *own, f"--socket={path}", f"--pid-file={folder / 'mariadb.pid'}", "--skip-networking",
+        f"--init-file={initial}", *options,
     )  # fmt: skip
     return PrivateServer(command, path, f"mysql://{_USER}@/{_DATABASE}?socket={path}")
 
