@@ -1,9 +1,11 @@
 """The append-only event log, in real SQLite files."""
 
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -136,6 +138,18 @@ def test_a_full_disk_is_a_journal_error_that_says_what_to_do_and_keeps_what_was_
     rows = Journal.at(tmp_path / "journal.db").read()
     assert rows[0].event == RunPaused("first")
     assert len(rows) > 2
+
+
+@pytest.mark.parametrize("made", ["", "PRAGMA journal_mode=WAL"])
+def test_a_reader_that_comes_between_the_file_and_its_table_finds_nothing_yet(tmp_path: Path, made: str) -> None:
+    path = tmp_path / "journal.db"
+    path.touch()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(made)
+    reader = Journal.read_only(path)
+    assert reader.read() == []
+    Journal.at(path).append(RunPaused("interrupted"))
+    assert [row.event for row in reader.read()] == [RunPaused("interrupted")]
 
 
 @pytest.mark.parametrize("contents", [b"this is no database" * 100, b"\x00" * 5000])

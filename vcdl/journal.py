@@ -36,11 +36,15 @@ _BUSY_TIMEOUT_S = 30
 class Journal:
     """Events of one job, appended once each and read in order; `clock` says the time of an append, in seconds."""
 
-    def __init__(self, url: str | sa.URL, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, url: str | sa.URL, clock: Callable[[], float] = time.time, *, is_written: bool = True) -> None:
+        """`is_written` False: for reading only; events that nobody has begun to write yet are none. Raises JournalError."""
         self._clock = clock
+        self._is_written = is_written
         is_sqlite = sa.make_url(url).get_backend_name() == "sqlite"
         connect_args: dict[str, Any] = {"timeout": _BUSY_TIMEOUT_S} if is_sqlite else {}
         self._engine = sa.create_engine(url, connect_args=connect_args)
+        if not is_written:
+            return
         if is_sqlite:
             sa.event.listen(self._engine, "connect", _prepare_sqlite)
         with self._mapped_errors(), self._engine.begin() as connection:
@@ -56,7 +60,7 @@ class Journal:
     def read_only(cls, path: Path) -> Self:
         """The journal in an existing file, for looking on: nothing is made or written. Raises JournalError."""
         quoted = quote(quote(str(path)))  # SQLAlchemy takes one off, SQLite the other
-        return cls(f"sqlite:///file:{quoted}?mode=ro&uri=true")
+        return cls(f"sqlite:///file:{quoted}?mode=ro&uri=true", is_written=False)
 
     def append(self, *events: Event, time_s: float | None = None) -> None:
         """Append events in one transaction; one whose key is there already is left out. Raises JournalError."""
@@ -74,6 +78,9 @@ class Journal:
         """Events with an id above `after_id`, in order. Raises JournalError."""
         query = sa.select(_EVENTS).where(_EVENTS.c.id > after_id).order_by(_EVENTS.c.id)
         with self._mapped_errors(), self._engine.connect() as connection:
+            # Who makes a journal makes the file first, and the table a moment later.
+            if not self._is_written and not sa.inspect(connection).has_table(_EVENTS.name):
+                return []
             rows = connection.execute(query).all()
         return [Recorded(row.id, row.time_s, decode(row.kind, json.loads(row.fields))) for row in rows]
 
