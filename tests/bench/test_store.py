@@ -22,9 +22,11 @@ def test_every_store_is_measured_beside_the_naive_loops_and_every_promise_is_jud
     }  # fmt: skip
     assert all(row["ms_per_update"] > 0 for row in measured["rows"])
     assert set(measured["updates_per_s"]) == {
-        f"{store} {servers}" for store in ("file", "redis", "mysql") for servers in (1, 2)
+        f"{level} {servers}"
+        for level in ("file strong", "redis strong", "redis eventual", "mysql strong", "mysql eventual")
+        for servers in (1, 2)
     }
-    assert len(measured["targets"]) == 12
+    assert len(measured["targets"]) == 14
     for target in measured["targets"]:
         met = target["ratio"] <= target["limit"] if target["at_most"] else target["ratio"] >= target["limit"]
         assert target["is_met"] == met

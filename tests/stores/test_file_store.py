@@ -10,6 +10,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ import pytest
 from tests.store_folds import changing, subtask
 from vcdl.errors import StoreError, StoreUnavailable
 from vcdl.stores import FileStore, Fold
+from vcdl.stores.slots import SLOTS, Slots
 from vcdl.weights import Vector
 
 SIZE = 200_000
@@ -157,10 +159,14 @@ def test_a_half_written_slot_is_never_read(tmp_path: Path) -> None:
     store = new_store(tmp_path, 4)
     for number in range(3):
         store.fold([fold(number)])
-    slot = json.loads(log_of(tmp_path).splitlines()[-1].partition(b" ")[2])["slot"]
-    slots = np.memmap(tmp_path / "weights.bin", np.float32, "r+", shape=(2, 4))
-    slots[1 - slot] = np.nan  # a transaction that was killed before its commit
-    slots.flush()
+    newest = json.loads(log_of(tmp_path).splitlines()[-1].partition(b" ")[2])["slot"]
+    slots = Slots(tmp_path / "weights.bin", 4)
+    for slot in {*range(SLOTS)} - {newest}:  # transactions that were killed before their commit
+        with closing(slots.writer(slot, lambda _: None)) as writer:
+            nan = writer.room(4)
+            nan.fill(np.nan)
+            writer.write(4, [(0, nan)])
+        assert np.isnan(slots.mapped(slot)).all()
     again = FileStore(tmp_path, 4)
     assert again.read()[1].tobytes() == replayed(3, 4).tobytes()
     again.fold([fold(3)])
@@ -195,8 +201,8 @@ def test_a_damaged_line_with_others_behind_it_is_no_kill_but_a_broken_disk(tmp_p
 
 def test_the_slots_are_allocated_as_a_whole_so_that_a_full_disk_cannot_strike_in_a_mapped_page(tmp_path: Path) -> None:
     new_store(tmp_path)
-    assert (tmp_path / "weights.bin").stat().st_size == 2 * 4 * SIZE
-    assert (tmp_path / "weights.bin").stat().st_blocks * 512 >= 2 * 4 * SIZE
+    assert (tmp_path / "weights.bin").stat().st_size >= SLOTS * 4 * SIZE
+    assert (tmp_path / "weights.bin").stat().st_blocks * 512 >= SLOTS * 4 * SIZE
 
 
 def test_no_room_for_a_new_store_is_said_and_nothing_that_looks_like_one_is_left(tmp_path: Path) -> None:
@@ -214,8 +220,10 @@ def test_no_room_for_a_new_store_is_said_and_nothing_that_looks_like_one_is_left
 
 def test_no_room_for_a_commit_leaves_the_old_version_and_the_next_try_works(tmp_path: Path) -> None:
     store = new_store(tmp_path, 4)
-    store.fold([fold(0)])
+    version = 100  # the log is longer than the slots, which the limit must leave alone
+    store.fold([fold(number) for number in range(version)])
     log = log_of(tmp_path)
+    assert len(log) > (tmp_path / "weights.bin").stat().st_size
 
     def work() -> str:
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -223,21 +231,21 @@ def test_no_room_for_a_commit_leaves_the_old_version_and_the_next_try_works(tmp_
         said = []
         for _ in range(2):
             try:
-                store.fold([fold(1)])
+                store.fold([fold(version)])
             except StoreUnavailable as error:
                 said.append(str(error))
             assert log_of(tmp_path) == log, "not a byte of the line is left"
-            assert store.version() == 1
-            assert store.read()[1].tobytes() == replayed(1, 4).tobytes()
+            assert store.version() == version
+            assert store.read()[1].tobytes() == replayed(version, 4).tobytes()
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-        store.fold([fold(1)])
+        store.fold([fold(version)])
         return "\n".join(said)
 
     said = in_a_child(work).splitlines()
     assert len(said) == 2, said
     assert all(line.startswith("cannot commit to the weight store in") for line in said), said
-    assert FileStore(tmp_path, 4).read()[0] == 2
-    assert FileStore(tmp_path, 4).read()[1].tobytes() == replayed(2, 4).tobytes()
+    assert FileStore(tmp_path, 4).read()[0] == version + 1
+    assert FileStore(tmp_path, 4).read()[1].tobytes() == replayed(version + 1, 4).tobytes()
 
 
 @pytest.fixture
@@ -315,7 +323,7 @@ def test_a_folder_that_may_not_be_written_is_said(public_folder: Path) -> None:
 def test_a_store_of_another_model_is_refused(tmp_path: Path) -> None:
     new_store(tmp_path, 4)
     for read in (FileStore(tmp_path, 5).read, lambda: FileStore(tmp_path, 5).fold([fold(0)])):
-        with pytest.raises(StoreError, match="holds 32 bytes, this model needs 40"):
+        with pytest.raises(StoreError, match="holds 8208 bytes, this model needs 8212"):
             read()
     with pytest.raises(StoreError, match="4 weights for a store of 5"):
         FileStore(tmp_path / "new", 5).create(np.ones(4, np.float32))
@@ -324,7 +332,7 @@ def test_a_store_of_another_model_is_refused(tmp_path: Path) -> None:
 def test_weights_that_were_cut_are_refused(tmp_path: Path) -> None:
     new_store(tmp_path, 4)
     os.truncate(tmp_path / "weights.bin", 20)
-    with pytest.raises(StoreError, match="holds 20 bytes, this model needs 32"):
+    with pytest.raises(StoreError, match="holds 20 bytes, this model needs 8208"):
         FileStore(tmp_path, 4).read()
 
 

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -106,6 +107,22 @@ class Conflict(Exception):
     """Another server committed between this transaction's read and its write: nothing was changed, begin anew."""
 
 
+class Writer(Protocol):
+    """Where new values of a store's whole vector go, block by block. Its calls raise StoreError and Conflict."""
+
+    def wait(self, end: int) -> None:
+        """Return when the old values of the weights before `end` are there to be read: another server may be at work on them."""
+        ...
+
+    def room(self, size: int) -> Vector:
+        """Memory for `size` new values."""
+        ...
+
+    def write(self, end: int, parts: Sequence[tuple[int, Vector]]) -> None:
+        """New values, each from a number of the whole vector on, in memory that `room` gave last; the weights before `end` are new then."""
+        ...
+
+
 class Transaction(ABC):
     """One read and one write of the vector, alone or not at all."""
 
@@ -114,18 +131,16 @@ class Transaction(ABC):
     @property
     @abstractmethod
     def vector(self) -> Vector:
-        """The store's whole vector, for reading only: as it was before anything is folded in, and as it was committed afterwards."""
+        """The store's whole vector, for reading only: as it was before anything is folded in, and as it was committed afterwards.
 
-    @abstractmethod
-    def buffers(self) -> tuple[Vector, Vector | None]:
-        """The whole vector, and where its new values go, which may be the same memory: visible to nobody before `commit`.
-
-        None: they are given to `write`, block by block.
+        Another server that is making this version is waited for. Raises Conflict when it did not.
         """
 
-    def write(self, first: int, numbers: Vector) -> None:
-        """New values of the whole vector from number `first` on, where `buffers` has no place for them. Raises StoreError."""
-        raise NotImplementedError
+    @abstractmethod
+    def buffers(self, version: int) -> tuple[Vector, Vector | Writer]:
+        """To make `version`: the whole vector, and where its new values go, which may be the same memory. They are visible to nobody
+        before `commit`.
+        """
 
     @abstractmethod
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
@@ -209,11 +224,10 @@ class WeightStore(ABC):
 def fold_changes(
     changes: Sequence[Change],
     old: Vector,
-    new: Vector | None,
+    new: Vector | Writer,
     state: State,
-    write: Callable[[int, Vector], None] | None = None,
 ) -> list[float]:
-    """Fold changes into a store's whole vector, from `old` into `new`, which may be `old`, or to `write`; returns the weights given.
+    """Fold changes into a store's whole vector, from `old` into `new`, which may be `old`; returns the weights given.
 
     One that looks is alone, and when it has looked and is refused, nothing is folded in.
     """
@@ -221,27 +235,30 @@ def fold_changes(
     for change in changes:
         if change.looks:
             for begin, block in _row_blocks(old, state):
+                if not isinstance(new, np.ndarray):
+                    new.wait(begin + block.shape[-1])
                 change.look(block, begin)
             change.has_looked(lengths)
             if change.refused is not None:
                 return weights
-    size = state.weights(old).size
-    room = np.empty(0, np.float32)
     for begin, block in _row_blocks(old, state):
-        if new is not None:
-            out = state.rows(new)[..., begin : begin + block.shape[-1]]
+        end = begin + block.shape[-1]
+        if isinstance(new, np.ndarray):
+            out = state.rows(new)[..., begin:end]
         else:
-            room = room if room.size >= block.size else np.empty(block.size, np.float32)
-            out = room[: block.size].reshape(block.shape)
+            new.wait(end)
+            out = new.room(block.size).reshape(block.shape)
         for number, change in enumerate(changes):
             weights[number] = change.apply(block if number == 0 else out, begin, out)
-        if write is not None:
-            for row, numbers in enumerate(out.reshape(1 + state.vectors, -1)):
-                write(row * size + begin, numbers)
-    if new is not None:
+        if not isinstance(new, np.ndarray):
+            size = state.weights(old).size
+            new.write(end, [(row * size + begin, rows) for row, rows in enumerate(out.reshape(1 + state.vectors, -1))])
+    if isinstance(new, np.ndarray):
         np.copyto(state.lengths_of(new), lengths)
-    elif write is not None:
-        write(old.size - lengths.size, lengths)
+    elif state.lengths:
+        out = new.room(state.lengths)
+        np.copyto(out, lengths)
+        new.write(state.weights(old).size, [(old.size - state.lengths, out)])
     return weights
 
 
@@ -262,8 +279,10 @@ def _fold(transaction: Transaction, folds: Sequence[Fold], boundary: Boundary | 
     results: list[str] = []
     fresh: list[_Fresh] = []
     is_fresh = any(fold.subtask not in known for fold in folds)
-    if is_fresh and boundary is not None and version % boundary.every == 0 and not boundary.kept(version):
-        boundary.keep(version, state.weights(transaction.vector))
+    if is_fresh and boundary is not None and version % boundary.every == 0:
+        whole = transaction.vector  # when it is there, the server that made it has kept it
+        if not boundary.kept(version):
+            boundary.keep(version, state.weights(whole))
     with ExitStack() as opened:
         for fold in folds:
             results.append(fold.subtask)
@@ -276,7 +295,7 @@ def _fold(transaction: Transaction, folds: Sequence[Fold], boundary: Boundary | 
             known[fold.subtask] = fresh[-1].record
             if change.looks or (boundary is not None and version % boundary.every == 0):
                 break
-        known |= {record.subtask: record for record in _apply(transaction, fresh, state)}
+        known |= {record.subtask: record for record in _apply(transaction, version, fresh, state)}
     if fresh:
         made = transaction.commit(version, [known[item.record.subtask] for item in fresh])
         for item in fresh:
@@ -295,13 +314,12 @@ class _Fresh:
     record: Applied
 
 
-def _apply(transaction: Transaction, fresh: Sequence[_Fresh], state: State) -> list[Applied]:
+def _apply(transaction: Transaction, version: int, fresh: Sequence[_Fresh], state: State) -> list[Applied]:
     """Fold all of them into each block before the next one is taken; returns their records. Raises Unfit."""
     weights = [0.0] * len(fresh)
     if fresh:
-        old, new = transaction.buffers()
-        changes = [item.change for item in fresh]
-        weights = fold_changes(changes, old, new, state, transaction.write if new is None else None)
+        old, new = transaction.buffers(version)
+        weights = fold_changes([item.change for item in fresh], old, new, state)
     refused = {item.record.workunit: item.change.refused for item in fresh}
     if unfit := {workunit: reason for workunit, reason in refused.items() if reason is not None}:
         raise Unfit(unfit)

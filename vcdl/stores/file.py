@@ -1,34 +1,33 @@
-"""The weight store in a folder of the local disk: two slots and a log of commits.
+"""The weight store in a folder of the local disk: slots and a log of commits.
 
-    weights.bin   two vectors of float32 (vcdl.state), one after the other; the newest version is in the slot that the log names
+    weights.bin   three vectors of float32 (vcdl.state, vcdl.stores.slots); the newest version is in the slot that the log names
     commits.log   a line a commit: CRC-32, a space, JSON {version, slot, applied: [...]}; the first line is version 0
-    lock          held (flock) by whoever is in a transaction
+    entrance, lock   whose turn it is (vcdl.stores.turns)
 
-A transaction writes the slot that nobody reads, then appends one line, and that line is the commit: killed before it, the old
+A transaction writes a slot that nobody reads, then appends one line, and that line is the commit: killed before it, the old
 version stands; killed in the middle of it, the line has no valid checksum and is cut off by the next writer.
 
-The slots are mapped for reading and written by calls. A mapped page that the kernel has written back takes a fault of some microseconds at the
-next change, one for each 4 KiB: between updates that are seconds apart that is all of them, and five times the time of the calls.
+Two servers fold at the same time: the second one follows the first, block by block, and reads what that one has written but not
+committed yet. It commits after it, or, when the first one fails, begins anew.
 """
 
 import errno
-import fcntl
 import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
-from io import FileIO
 from pathlib import Path
-
-import numpy as np
 
 from vcdl.errors import StoreError, StoreUnavailable
 from vcdl.state import STATELESS, State
-from vcdl.stores.base import Applied, Transaction, WeightStore
+from vcdl.stores.base import Applied, Conflict, Transaction, WeightStore, Writer
+from vcdl.stores.slots import SLOTS, Slots, SlotWriter
+from vcdl.stores.turns import Lock, Note, Turn
 from vcdl.weights import Vector
 
+_LOCKS = ("entrance", "lock")
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """No room on the disk, in the user's quota, or in the largest file that the process may write."""
 
@@ -44,11 +43,10 @@ class FileStore(WeightStore):
         self._size = state.size(size)
         self._weights_file = folder / "weights.bin"
         self._log_file = folder / "commits.log"
-        self._slots: Vector | None = None
-        self._written: FileIO | None = None
+        self.slots = Slots(self._weights_file, self._size)
         self._end = 0
-        self._version = -1
-        self._slot = 0
+        self.newest_version = -1
+        self.newest_slot = 0
         self._applied: dict[str, Applied] = {}
 
     def create(self, vector: Vector) -> None:
@@ -59,12 +57,7 @@ class FileStore(WeightStore):
             with self._locked():
                 if self._log_file.exists():
                     return
-                with self._weights_file.open("wb") as file:
-                    # Allocated as a whole: a disk that fills up later must fail here, not as SIGBUS in a mapped page. Zero behind W.
-                    os.posix_fallocate(file.fileno(), 0, max(1, 2 * 4 * self._size))
-                    file.write(np.ascontiguousarray(vector, np.float32).data)
-                    file.flush()
-                    os.fsync(file.fileno())
+                self.slots.make(vector)
                 temporary = self._log_file.with_suffix(".tmp")
                 temporary.write_bytes(_line(0, 0, ()))
                 temporary.replace(self._log_file)
@@ -73,30 +66,40 @@ class FileStore(WeightStore):
 
     def version(self) -> int:
         with self._locked():
-            self._catch_up()
-            return self._version
+            self.catch_up()
+            return self.newest_version
 
     def read(self) -> tuple[int, Vector]:
         with self._locked():
-            self._catch_up()
-            return self._version, self.state.weights(self.newest()).copy()
+            self.catch_up()
+            return self.newest_version, self.state.weights(self.mapped(self.newest_slot)).copy()
 
     def read_whole(self) -> tuple[int, Vector]:
         with self._locked():
-            self._catch_up()
-            return self._version, self.newest().copy()
+            self.catch_up()
+            return self.newest_version, self.mapped(self.newest_slot).copy()
 
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
-        with self._locked():
-            self._catch_up()
-            yield _FileTransaction(self, self._version)
+        with ExitStack() as held:
+            with self.saying("lock"):
+                entrance, lock = (held.enter_context(Lock(self._folder / name)) for name in _LOCKS)
+                entrance.take()
+                turn = Turn(entrance, lock)
+                ahead = turn.note()
+            self.catch_up()
+            # What is put behind W is written last. And a note is of now when it began with what is newest: otherwise a reader has the lock.
+            if not turn.leads and (self.state.lengths or ahead.base_version != self.newest_version):
+                with self.saying("lock"):
+                    turn.lead()
+                self.catch_up()
+            yield held.enter_context(closing(_FileTransaction(self, turn, None if turn.leads else ahead)))
 
     def drop(self) -> None:
         self.close()
         try:
             # The log first: without it there is no store, whatever else a kill leaves.
-            for path in (self._log_file, self._weights_file, self._folder / "lock"):
+            for path in (self._log_file, self._weights_file, *(self._folder / name for name in _LOCKS)):
                 path.unlink(missing_ok=True)
             if self._folder.exists():
                 self._folder.rmdir()
@@ -104,108 +107,81 @@ class FileStore(WeightStore):
             raise self._cannot("remove", error) from error
 
     def close(self) -> None:
-        self._slots = None
-        if self._written is not None:
-            self._written.close()
-            self._written = None
+        return
 
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
         """What is recorded for subtasks, as of the last transaction."""
         return {subtask: self._applied[subtask] for subtask in subtasks if subtask in self._applied}
 
-    def newest(self) -> Vector:
-        """The newest vector, mapped: it changes under a reader who is not in a transaction."""
-        newest: Vector = self._mapped()[self._slot]
-        return newest
+    def mapped(self, slot: int) -> Vector:
+        """A slot's vector as it is, and as it will be when it is written. Raises StoreError."""
+        with self.saying("open"):
+            size_bytes = self._weights_file.stat().st_size
+            if size_bytes != self.slots.size_bytes:
+                raise StoreError(
+                    f"the weight store holds {size_bytes} bytes, this model needs {self.slots.size_bytes}: "
+                    "the folder belongs to a job with another model"
+                )
+            return self.slots.mapped(slot)
 
-    def write(self, first: int, numbers: Vector) -> None:
-        """Write numbers of the slot that nobody reads, from its number `first` on. Raises StoreError."""
-        missing = np.ascontiguousarray(numbers).view(np.uint8).data
-        at = 4 * ((1 - self._slot) * self._size + first)
-        try:
-            if self._written is None:
-                self._written = self._weights_file.open("r+b", buffering=0)
-            while missing:
-                done_bytes = os.pwrite(self._written.fileno(), missing, at)
-                missing, at = missing[done_bytes:], at + done_bytes
-        except OSError as error:
-            raise self._cannot("write to", error) from error
-
-    def append(self, version: int, applied: Sequence[Applied]) -> None:
-        """Commit the working slot. Raises StoreError, with the log as it was."""
-        line = _line(version, 1 - self._slot, applied)
-        try:
-            # Unbuffered: nothing of a refused line may be written later, when the file is closed.
-            with self._log_file.open("r+b", buffering=0) as log:
-                log.truncate(self._end)  # what a killed writer left half-written
-                log.seek(self._end)
-                try:
-                    if log.write(line) < len(line):
-                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                except OSError:
-                    log.truncate(self._end)
-                    raise
-        except OSError as error:
-            raise self._cannot("commit to", error) from error
-        self._take_in(version, 1 - self._slot, applied)
+    def append(self, version: int, slot: int, applied: Sequence[Applied]) -> None:
+        """Commit a slot. Raises StoreError, with the log as it was."""
+        line = _line(version, slot, applied)
+        # Unbuffered: nothing of a refused line may be written later, when the file is closed.
+        with self.saying("commit to"), self._log_file.open("r+b", buffering=0) as log:
+            log.truncate(self._end)  # what a killed writer left half-written
+            log.seek(self._end)
+            try:
+                if log.write(line) < len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except OSError:
+                log.truncate(self._end)
+                raise
+        self._take_in(version, slot, applied)
         self._end += len(line)
 
-    def _catch_up(self) -> None:
+    def catch_up(self) -> None:
         """Take in the commits that this or another process has appended since the last look."""
-        try:
-            with self._log_file.open("rb") as log:
-                log.seek(self._end)
-                lines = log.read().splitlines(keepends=True)
-        except OSError as error:
-            raise self._cannot("read", error) from error
+        with self.saying("read"), self._log_file.open("rb") as log:
+            log.seek(self._end)
+            lines = log.read().splitlines(keepends=True)
         for number, line in enumerate(lines, start=1):
             checksum, _, body = line.partition(b" ")
             if not line.endswith(b"\n") or checksum != _checksum(body):
                 if (
-                    number < len(lines) and self._version >= 0
+                    number < len(lines) and self.newest_version >= 0
                 ):  # a killed writer leaves half a line, and only at the end
                     raise StoreError(
-                        f"the weight store in {self._folder} is damaged: the commit after version {self._version} is "
+                        f"the weight store in {self._folder} is damaged: the commit after version {self.newest_version} is "
                         "unreadable and others follow it; check the disk, then start the job anew in another folder"
                     )
                 break
             commit = json.loads(body)
             self._take_in(commit["version"], commit["slot"], [Applied(**fields) for fields in commit["applied"]])
             self._end += len(line)
-        if self._version < 0:
+        if self.newest_version < 0:
             raise StoreError(
                 f"the weight store {self._folder.name} has no valid commit: start the job anew in another folder"
             )
 
     def _take_in(self, version: int, slot: int, applied: Sequence[Applied]) -> None:
-        self._version, self._slot = version, slot
+        self.newest_version, self.newest_slot = version, slot
         self._applied |= {record.subtask: record for record in applied}
-
-    def _mapped(self) -> Vector:
-        if self._slots is None:
-            try:
-                size_bytes = self._weights_file.stat().st_size
-                if size_bytes != max(1, 2 * 4 * self._size):
-                    raise StoreError(
-                        f"the weight store holds {size_bytes} bytes, this model needs {8 * self._size}: "
-                        "the folder belongs to a job with another model"
-                    )
-                self._slots = np.memmap(self._weights_file, np.float32, "r", shape=(2, self._size))
-            except OSError as error:
-                raise self._cannot("open", error) from error
-        return self._slots
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        try:
-            descriptor = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise self._cannot("lock", error) from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with ExitStack() as held:
+            with self.saying("lock"):
+                held.enter_context(Lock(self._folder / "lock")).take()
             yield
-        finally:
-            os.close(descriptor)
+
+    @contextmanager
+    def saying(self, verb: str) -> Iterator[None]:
+        """Of what the disk says, a StoreError that names it: 'cannot VERB the weight store'."""
+        try:
+            yield
+        except OSError as error:
+            raise self._cannot(verb, error) from error
 
     def _cannot(self, verb: str, error: OSError) -> StoreError:
         if error.errno in _FULL:
@@ -219,26 +195,77 @@ class FileStore(WeightStore):
 
 
 class _FileTransaction(Transaction):
-    def __init__(self, store: FileStore, version: int) -> None:
-        self.version = version
+    """Its own writer: it knows when the old values are there."""
+
+    def __init__(self, store: FileStore, turn: Turn, ahead: Note | None) -> None:
+        """`ahead`: of the leader that it follows; None: it leads."""
         self._store = store
+        self._turn = turn
+        self.version = ahead.version if ahead else store.newest_version
+        self._slot = ahead.slot if ahead else store.newest_slot
+        self._next = next(slot for slot in range(SLOTS) if slot not in (self._slot, store.newest_slot))
+        self._writer: SlotWriter | None = None
 
     @property
     def vector(self) -> Vector:
-        return self._store.newest()
+        self._lead()
+        return self._store.mapped(self._slot)
 
-    def buffers(self) -> tuple[Vector, Vector | None]:
-        return self._store.newest(), None
+    def buffers(self, version: int) -> tuple[Vector, Writer]:
+        old = self._store.mapped(self._slot)
+        with self._store.saying("write to"):
+            if self._turn.leads and not self._store.state.lengths:
+                self._turn.announce(Note(self.version, version, self._next))
+            self._writer = self._store.slots.writer(self._next, self._turn.passed)
+        return old, self
 
-    def write(self, first: int, numbers: Vector) -> None:
-        self._store.write(first, numbers)
+    def wait(self, end: int) -> None:
+        if not self._turn.leads:
+            with self._store.saying("lock"):
+                self._turn.wait(end)
+            if self._turn.leads:
+                self._see_that_it_was_made()
+
+    def room(self, size: int) -> Vector:
+        return self._writing.room(size)
+
+    def write(self, end: int, parts: Sequence[tuple[int, Vector]]) -> None:
+        with self._store.saying("write to"):
+            self._writing.write(end, parts)
 
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
         return self._store.find(subtasks)
 
     def commit(self, version: int, applied: Sequence[Applied]) -> int:
-        self._store.append(version, applied)
+        self._lead()
+        if self._store.find([record.subtask for record in applied]):
+            raise Conflict  # by the leader
+        self._store.append(version, self._next, applied)
+        self._slot = self._next
         return version
+
+    def close(self) -> None:
+        """Nothing is written any more."""
+        if self._writer is not None:
+            self._writer.close()
+
+    @property
+    def _writing(self) -> SlotWriter:
+        if self._writer is None:
+            raise StoreError("no version to write was named: this is a mistake in vcdl")
+        return self._writer
+
+    def _lead(self) -> None:
+        """When the leader is over. Raises Conflict when it has not made what this transaction began with."""
+        if not self._turn.leads:
+            with self._store.saying("lock"):
+                self._turn.lead()
+            self._see_that_it_was_made()
+
+    def _see_that_it_was_made(self) -> None:
+        self._store.catch_up()
+        if (self._store.newest_version, self._store.newest_slot) != (self.version, self._slot):
+            raise Conflict
 
 
 def _line(version: int, slot: int, applied: Sequence[Applied]) -> bytes:

@@ -220,7 +220,7 @@ class _ServerTransaction(Transaction):
             self._vector = self._store.working_copy(self._head)
         return self._vector
 
-    def buffers(self) -> tuple[Vector, Vector]:
+    def buffers(self, version: int) -> tuple[Vector, Vector]:
         return self.vector, self.vector
 
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
