@@ -17,6 +17,7 @@ from vcdl.coordinator import (
     EpochScore,
     Evaluate,
     Finish,
+    Making,
     Stop,
     StopReason,
 )
@@ -551,25 +552,50 @@ def test_the_learning_rate_follows_the_order_that_subtasks_are_made_in() -> None
     plan = replace(ROLLING, shards=5, epochs=2, rate=RateCourse("linear", warm_up=0.2, floor=0.0))
     coordinator = Coordinator(plan)
     made = [action for action in coordinator.actions(0.0, 10) if isinstance(action, Create)]
-    rates = [coordinator.rate(action.epoch, action.shard) for action in made]
+    rates = [coordinator.rate(action.epoch, action.shard, coordinator.making()) for action in made]
     assert len(made) == 10
     assert rates == pytest.approx([1 / 2, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8])
-    assert Coordinator(replace(plan, rate=STEADY)).rate(2, 4) == 1.0
+    assert Coordinator(replace(plan, rate=STEADY)).rate(2, 4, Making(0, 0)) == 1.0
+
+
+def test_a_subtask_that_is_made_again_gets_the_rate_of_the_one_that_was_made_last() -> None:
+    plan = replace(ROLLING, shards=4, epochs=2, rate=RateCourse("linear"))
+    coordinator = Coordinator(plan)
+    first, *others = (action for action in coordinator.actions(0.0, 6) if isinstance(action, Create))
+    events = [created(action.epoch, action.shard, 0, 0) for action in (first, *others)]
+    for number, event in enumerate(events, start=1):
+        coordinator.fold(Recorded(number, 0.0, event))
+        making = coordinator.making(event.workunit)
+        name = WorkunitName.parse(event.workunit)
+        assert coordinator.rate(name.epoch, name.shard, making) == pytest.approx(1 - (number - 1) / 8)
+    coordinator.fold(Recorded(10, 0.0, WorkunitFailed(events[0].workunit, "lost")))
+    again, later = (action for action in coordinator.actions(0.0, 7) if isinstance(action, Create))
+    assert (again.epoch, again.shard, again.attempt) == (first.epoch, first.shard, 1)
+    making = coordinator.making()
+    assert coordinator.rate(again.epoch, again.shard, making) == pytest.approx(1 - 5 / 8)
+    assert coordinator.rate(later.epoch, later.shard, making) == pytest.approx(1 - 6 / 8)
+    # The same after a restart, when the generator was killed before it had handed them over.
+    remade = [created(action.epoch, action.shard, action.attempt, 0) for action in (again, later)]
+    for number, event in enumerate(remade, start=11):
+        coordinator.fold(Recorded(number, 0.0, event))
+    makings = [coordinator.making(event.workunit) for event in remade]
+    assert coordinator.rate(again.epoch, again.shard, makings[0]) == pytest.approx(1 - 5 / 8)
+    assert coordinator.rate(later.epoch, later.shard, makings[1]) == pytest.approx(1 - 6 / 8)
 
 
 def test_the_learning_rate_may_grow_with_the_clients_at_work() -> None:
     coordinator = Coordinator(replace(ROLLING, shards=5, rate_times_clients=3))
-    assert coordinator.rate(1, 0, coordinator.company()) == 1.0, "nobody is at work yet"
+    assert coordinator.rate(1, 0, coordinator.making()) == 1.0, "nobody is at work yet"
     names = [WorkunitName("j", 1, shard, 0, 0) for shard in range(5)]
     workunits = [f"j_{n.subtask}_a0_v000000" for n in names]
     for number, workunit in enumerate(workunits, start=1):
         coordinator.fold(Recorded(2 * number, 0.0, WorkunitCreated(workunit)))
         coordinator.fold(Recorded(2 * number + 1, 0.0, WorkunitSent(workunit, "host", 1)))
-    assert [coordinator.company(workunit) for workunit in workunits] == [0, 1, 2, 3, 4]
-    assert [coordinator.rate(1, 0, coordinator.company(workunit)) for workunit in workunits] == [1, 1, 2, 3, 3]
+    assert [coordinator.making(workunit).company for workunit in workunits] == [0, 1, 2, 3, 4]
+    assert [coordinator.rate(1, 0, coordinator.making(workunit)) for workunit in workunits] == [1, 1, 2, 3, 3]
     coordinator.fold(Recorded(20, 0.0, WorkunitFailed(workunits[0], "lost")))
-    assert coordinator.company() == 4
-    assert Coordinator(ROLLING).rate(1, 0, 4) == 1.0
+    assert coordinator.making().company == 4
+    assert Coordinator(ROLLING).rate(1, 0, Making(4, 0)) == 1.0
 
 
 # -- a whole job, disturbed at random, and taken up again from any moment of it

@@ -89,6 +89,16 @@ Action = Create | CloseEpoch | Evaluate | Stop | Finish
 
 
 @dataclass(frozen=True)
+class Making:
+    """Of a workunit: how far the job was, which decides its learning rate."""
+
+    company: int
+    """Clients that were at work."""
+    made: int
+    """Subtasks that had been made, each counted once."""
+
+
+@dataclass(frozen=True)
 class EpochScore:
     """How an epoch did, over the evaluations of the versions its updates made."""
 
@@ -107,8 +117,8 @@ class Coordinator:
         """Workunits that were created and have not come to an end."""
         self._at_work: set[str] = set()
         """Those of them that a client has begun."""
-        self._company: dict[str, int] = {}
-        """How many clients were at work when each of them was created."""
+        self._makings: dict[str, Making] = {}
+        """Of each of them."""
         self.version = 0
         """The newest one the journal knows."""
         self.stopped: StopDecided | None = None
@@ -182,8 +192,8 @@ class Coordinator:
                 pass
         self._last_s = recorded.time_s
         self._at_work &= self.open.keys()
-        if len(self._company) > len(self.open):
-            self._company = {workunit: company for workunit, company in self._company.items() if workunit in self.open}
+        if len(self._makings) > len(self.open):
+            self._makings = {workunit: making for workunit, making in self._makings.items() if workunit in self.open}
 
     def actions(self, now_s: float, open_wanted: int) -> list[Action]:
         """What should be done now; `open_wanted`: how many workunits the grid wants to have unsent or running."""
@@ -228,22 +238,27 @@ class Coordinator:
         is_over = self.stopped is not None and self.stopped.reason != StopReason.SUBTASK_FAILED
         return set(self._bases.values()) if self._plan.needs_bases and not is_over else set()
 
-    def rate(self, epoch: int, shard: int, company: int = 1) -> float:
-        """What the peak learning rate is multiplied with for a subtask: by its place in the order that the job's subtasks are made in, and
+    def rate(self, epoch: int, shard: int, making: Making) -> float:
+        """What the peak learning rate is multiplied with for a workunit: by its subtask's place in the order that they are made in, and
         by how many clients were at work when it was created (linear scaling: Goyal et al. 2017, arXiv 1706.02677).
+
+        One that is made again has the place of the subtask that was made last: a step as long as it was once due would undo what has been
+        learned since.
         """
         plan = self._plan
-        place = (epoch - 1) * plan.shards + self._shard_order(epoch).index(shard)
-        return plan.rate.at(place, plan.epochs * plan.shards) * min(max(1, company), plan.rate_times_clients)
+        place = max((epoch - 1) * plan.shards + self._shard_order(epoch).index(shard), making.made - 1)
+        return plan.rate.at(place, plan.epochs * plan.shards) * min(max(1, making.company), plan.rate_times_clients)
 
-    def company(self, workunit: str | None = None) -> int:
-        """How many clients were at work when an open workunit was created; None: now."""
-        return len(self._at_work) if workunit is None else self._company[workunit]
+    def making(self, workunit: str | None = None) -> Making:
+        """Of an open workunit; None: of one that is created now."""
+        if workunit is not None:
+            return self._makings[workunit]
+        return Making(len(self._at_work), (self._epoch - 1) * self._plan.shards + self._position)
 
     # -- folding
 
     def _created(self, name: WorkunitName, workunit: str) -> None:
-        self._company[workunit] = len(self._at_work)
+        self._makings[workunit] = self.making()
         self.open[workunit] = name
         self._attempts[name.epoch, name.shard] = name.attempt
         if name.attempt > 0:

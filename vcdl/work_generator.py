@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vcdl.coordinator import Action, CloseEpoch, Coordinator, Create, Evaluate, Finish, Stop
+from vcdl.coordinator import Action, CloseEpoch, Coordinator, Create, Evaluate, Finish, Making, Stop
 from vcdl.events import EpochClosed, EvaluationWanted, Recorded, RunFinished, StopDecided, WorkunitCreated
 from vcdl.grids.base import Grid, Staged
 from vcdl.grids.upload_folder import discard_kept_uploads
@@ -70,9 +70,9 @@ class WorkGenerator:
     def resubmit(self) -> None:
         """Hand open workunits over that the grid does not know: an earlier process announced them and was killed."""
         missing = {workunit: n for workunit, n in self.coordinator.open.items() if not self.grid.has(workunit)}
-        company = self.coordinator.company
+        making = self.coordinator.making
         self.grid.submit(
-            [self._stage(n.epoch, n.shard, n.attempt, n.base_version, company(wu)) for wu, n in missing.items()]
+            [self._stage(n.epoch, n.shard, n.attempt, n.base_version, making(wu)) for wu, n in missing.items()]
         )
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
@@ -97,18 +97,18 @@ class WorkGenerator:
     def _create(self, creations: Sequence[Create]) -> None:
         if not creations:
             return
-        newest, company = self.snapshots.keep_newest(), self.coordinator.company()
+        newest, making = self.snapshots.keep_newest(), self.coordinator.making()
         staged = [
-            self._stage(c.epoch, c.shard, c.attempt, newest if c.base_version is None else c.base_version, company)
+            self._stage(c.epoch, c.shard, c.attempt, newest if c.base_version is None else c.base_version, making)
             for c in creations
         ]
         self.journal.append(*(WorkunitCreated(item.workunit.name) for item in staged))
         self.grid.submit(staged)
 
-    def _stage(self, epoch: int, shard: int, attempt: int, base_version: int, company: int) -> Staged:
+    def _stage(self, epoch: int, shard: int, attempt: int, base_version: int, making: Making) -> Staged:
         """A workunit and its files; the same one again for the same numbers."""
         seed = int(np.random.default_rng([self.seed, epoch, shard, attempt]).integers(2**31))
-        rate = self.training.learning_rate * self.coordinator.rate(epoch, shard, company)
+        rate = self.training.learning_rate * self.coordinator.rate(epoch, shard, making)
         training = replace(self.training, learning_rate=rate)
         transport, params = self.downloads.transport, self.downloads.path(base_version)
         workunit = Workunit(self.job, epoch, shard, attempt, base_version, seed, training, transport)
