@@ -13,12 +13,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vcdl.errors import StoreError, StoreLost
+from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.state import STATELESS, State
 from vcdl.stores.base import Applied, Conflict, Transaction, WeightStore
 from vcdl.stores.chunks import CHUNK_BYTES
 from vcdl.stores.settings import Consistency, StoreSettings
 from vcdl.weights import Vector
+
+_TRIES = 20
+"""To put a vector there while others do the same."""
 
 
 @dataclass(frozen=True)
@@ -155,12 +158,16 @@ class ServerStore(WeightStore):
         return self._find(subtasks)
 
     def _put(self, old: Head | None, version: int, vector: Vector, applied: Sequence[Applied]) -> bool:
+        """False when another server has put a vector there instead of `old`."""
         new = Head(fresh_name(), fresh_name(), version, version, self._size, self._chunk_bytes)
-        try:
-            self._replace(old, new, np.ascontiguousarray(vector, np.float32), applied, anyway=False)
-        except Conflict:
-            return False
-        return True
+        for _ in range(_TRIES):
+            try:
+                self._replace(old, new, np.ascontiguousarray(vector, np.float32), applied, anyway=False)
+                return True
+            except Conflict:  # or a deadlock with one that puts another job's vector there
+                if self._head() != old:
+                    return False
+        raise StoreUnavailable(f"{self._settings} is busy with others: job {self._job} could not be put there")
 
     def _read(self, size: int) -> tuple[int, Vector]:
         for _ in range(3):
