@@ -12,6 +12,7 @@ import pytest
 from tests.end_to_end.vcdl_process import applied
 from tests.served_run import ServedRun, noise, servers, start_server
 from tests.store_servers import start_mariadb, start_redis
+from vcdl.stores.base import BLOCK
 from vcdl.stores.private_servers import PrivateServer
 from vcdl.weights import Vector
 
@@ -22,23 +23,23 @@ MARK = 100
 PATIENCE_S = 600.0
 
 
-def _initial(marked: bool) -> Vector:
-    return np.zeros(WEIGHTS, np.float32) if marked else noise(0, WEIGHTS)
+def _initial(marked: bool, size: int = WEIGHTS) -> Vector:
+    return np.zeros(size, np.float32) if marked else noise(0, size)
 
 
-def _upload(number: int, marked: bool) -> Vector:
+def _upload(number: int, marked: bool, size: int) -> Vector:
     """`marked`: not noise but zero outside a block of its own, so that it shows in the weights."""
     if not marked:
-        return noise(number + 1, WEIGHTS)
+        return noise(number + 1, size)
     weights = np.zeros(WEIGHTS, np.float32)
     weights[number * MARK : (number + 1) * MARK] = 1
     return weights
 
 
 def _under_fire(
-    run: ServedRun, service: PrivateServer, updates: int, store_dies: bool, marked: bool = False
+    run: ServedRun, service: PrivateServer | None, updates: int, marked: bool = False, size: int = WEIGHTS
 ) -> tuple[int, int]:
-    """Bring all updates, a few at a time, and kill servers and store meanwhile; returns how many of each were killed."""
+    """Bring all updates, a few at a time, and kill servers and store (`service`) meanwhile; returns how many of each were killed."""
     chance = random.Random(1)
     killed_servers = killed_stores = brought = 0
     next_kill_at = 10
@@ -49,12 +50,12 @@ def _under_fire(
             assert all(server.poll() is None for server in running), (run.folder.path / "workers.log").read_text()[
                 -2000:
             ]
-            while brought < updates and run.waiting() < 16:
-                run.bring(brought, _upload(brought, marked))
+            for _ in range(min(updates - brought, 16 - run.waiting())):
+                run.bring(brought, _upload(brought, marked, size))
                 brought += 1
             if brought - run.waiting() >= next_kill_at:  # by progress, so that it is as hard on a fast machine
                 next_kill_at += chance.randint(5, 25)
-                if store_dies and chance.random() < 0.3:
+                if service is not None and chance.random() < 0.3:
                     service.kill()
                     time.sleep(0.3)
                     service.start()
@@ -84,13 +85,24 @@ def short_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.parametrize("updates", [100, pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
+def test_four_servers_that_follow_each_other_over_a_folder_end_with_a_replay_of_the_journal(
+    tmp_path: Path, updates: int
+) -> None:
+    size = 2 * BLOCK + 5
+    run = ServedRun.new(tmp_path / "run", _initial(marked=False, size=size), "")
+    killed, _ = _under_fire(run, None, updates, size=size)
+    print(f"{updates} updates over a folder: {killed} servers killed")
+    _check_strong(run, updates)
+
+
 @pytest.mark.parametrize("updates", [200, pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
 def test_four_servers_over_a_redis_that_forgets_end_with_a_replay_of_the_journal(
     short_folder: Path, tmp_path: Path, updates: int
 ) -> None:
     with start_redis(short_folder) as redis:
         run = ServedRun.new(tmp_path / "run", _initial(marked=False), redis.url)
-        killed = _under_fire(run, redis, updates, store_dies=True)
+        killed = _under_fire(run, redis, updates)
         print(f"{updates} updates over Redis: {killed[0]} servers and Redis {killed[1]} times killed")
         _check_strong(run, updates)
 
@@ -102,7 +114,7 @@ def test_four_servers_over_a_mariadb_that_is_killed_end_with_a_replay_of_the_jou
 ) -> None:
     with start_mariadb(short_folder) as mariadb:
         run = ServedRun.new(tmp_path / "run", _initial(marked=False), mariadb.url)
-        killed = _under_fire(run, mariadb, 2000, store_dies=True)
+        killed = _under_fire(run, mariadb, 2000)
         print(f"2000 updates over MariaDB: {killed[0]} servers and MariaDB {killed[1]} times killed")
         _check_strong(run, 2000)
 
@@ -110,7 +122,7 @@ def test_four_servers_over_a_mariadb_that_is_killed_end_with_a_replay_of_the_jou
 def test_lost_updates_of_an_eventual_store_are_counted(short_folder: Path, tmp_path: Path) -> None:
     with start_redis(short_folder) as redis:
         run = ServedRun.new(tmp_path / "run", _initial(marked=True), redis.url, "eventual")
-        _under_fire(run, redis, 200, store_dies=False, marked=True)
+        _under_fire(run, None, 200, marked=True)
         assert sorted(update.version for update in applied(run.folder.path)) == list(range(1, 201))
         version, weights = run.store.read()
         assert version == 200
