@@ -20,6 +20,7 @@
 A message says what happened and then what to do about it.
 """
 
+import errno
 from enum import IntEnum
 from pathlib import Path
 
@@ -131,6 +132,8 @@ class WeightsFileError(VcdlError):
 
 def folder_error(path: Path, error: OSError) -> RunFolderError:
     """An OSError of the run's folder, as a message that says what to do."""
+    if error.errno == errno.ENOENT and not path.exists():
+        return RunFolderError(f"there is no folder {path}: make it, or choose another")
     return RunFolderError(
         f"{path}: {error.strerror or error}; free some space or mend the folder's rights "
         "(or choose another with --out), then go on with `vcdl resume`"

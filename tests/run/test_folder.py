@@ -71,7 +71,7 @@ def test_a_folder_without_a_run_is_refused(folder: RunFolder) -> None:
 def test_a_second_process_is_kept_out_and_told_which_one_is_in(folder: RunFolder) -> None:
     process = holder(folder)
     try:
-        with pytest.raises(RunIsBusy, match=f"is being run by process {process.pid}: wait for it, `vcdl stop") as busy:
+        with pytest.raises(RunIsBusy, match=f"is being run by process {process.pid}: wait for it, end it with `vcdl stop") as busy:
             RunLock(folder).__enter__()
         assert busy.value.pid == process.pid == folder.running_pid
         assert busy.value.exit_code == ExitCode.BAD_FOLDER
@@ -139,7 +139,7 @@ def test_asking_who_runs_the_folder_never_keeps_a_run_out(folder: RunFolder) -> 
 
 
 def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match=r"No such file or directory; free some space or mend the folder's rights"):
+    with pytest.raises(RunFolderError, match=r"there is no folder .*none: make it, or choose another"):
         RunLock(RunFolder(tmp_path / "none")).__enter__()
 
 

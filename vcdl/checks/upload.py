@@ -74,7 +74,10 @@ class UploadCheck:
         # Weights of 1 on average are never suspicious: a model may begin at zero.
         usual = max(median(self._norms) if self._norms else self.initial_norm, self.layout.model.size**0.5)
         if norm > _NORM_FACTOR * usual:
-            raise Refused(Refusal.NORM_TOO_LARGE, f"norm {norm:.4g}, updates lately had {usual:.4g}")
+            raise Refused(
+                Refusal.NORM_TOO_LARGE,
+                f"norm {norm:.4g}, updates lately had {usual:.4g}: hostile, or the learning rate is far too high",
+            )
 
     def accept(self, norm: float) -> None:
         """An upload of this norm was folded in: it is the measure of later ones."""

@@ -51,7 +51,7 @@ def lines_of(bench: "StoreBench") -> list[str]:
         )
     lines += ["", f"updates/s with {WAITING} waiting", ""]
     lines += [
-        f"{name + (' server' if name.endswith('1') else ' servers'):<22}{rate:>18.1f}"
+        f"{name + (' server' if name.endswith('1') else ' servers'):<28}{rate:>12.1f}"
         for name, rate in bench.updates_per_s.items()
     ]
     lines += ["", f"MySQL / Redis, the paper: {PAPER_RATIO}"]
@@ -59,7 +59,8 @@ def lines_of(bench: "StoreBench") -> list[str]:
         mysql, redis = bench.ms(case, "mysql", waiting), bench.ms(case, "redis", waiting)
         if mysql and redis:
             lines.append(f"MySQL / Redis, {case}, {waiting} waiting: {mysql / redis:.1f}")
-    lines += ["", "targets", ""]
+    of_others = "" if bench.params == PAPER_PARAMS else f", set for {grouped(PAPER_PARAMS)} weights"
+    lines += ["", f"targets{of_others}", ""]
     for target in bench.targets:
         sign = "≤" if target.at_most else "≥"
         lines.append(

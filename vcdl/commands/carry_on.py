@@ -7,6 +7,8 @@ import click
 
 from vcdl.coordinator import StopReason
 from vcdl.errors import ExitCode, VcdlError
+from vcdl.events import RunPaused
+from vcdl.journal import Journal
 from vcdl.local_run import LocalRun
 from vcdl.report.display import display
 from vcdl.report.measures import Report
@@ -38,13 +40,18 @@ def carry_on(folder: RunFolder, job: "Job", as_json: bool) -> ExitCode:
     """
     report = read_report(folder)
     if not is_finished(folder) or report.is_given_up:
+        is_over = False
         try:
             with display(Goal.of(job), sys.stderr if as_json else sys.stdout) as onlooker:
-                if not _run(folder, report, onlooker):
-                    return _paused(folder)
-                report = leave_results(folder, job.name, onlooker)
+                is_over = _run(folder, report, onlooker)
+                if is_over:
+                    report = leave_results(folder, job.name, onlooker)
         except KeyboardInterrupt:  # before the first subtask, while results are written, or a second Ctrl-C
-            return _paused(folder)
+            is_over = False
+            _note_pause(folder)
+        if not is_over:  # said when the display is gone, which would wipe it away
+            click.echo(f"paused; `vcdl resume {shown(folder.path)}` goes on", err=True)
+            return ExitCode.INTERRUPTED
     if as_json:
         click.echo(json_text(summary_of(job.name, report)), nl=False)
     else:
@@ -62,9 +69,12 @@ def _run(folder: RunFolder, report: Report, onlooker: Onlooker) -> bool:
     return LocalRun(folder, onlooker).run() is not None
 
 
-def _paused(folder: RunFolder) -> ExitCode:
-    click.echo(f"paused; `vcdl resume {shown(folder.path)}` goes on", err=True)
-    return ExitCode.INTERRUPTED
+def _note_pause(folder: RunFolder) -> None:
+    """In the journal, unless it is there: without a word the run would look killed."""
+    if not read_report(folder).paused:
+        journal = Journal.at(folder.journal_file)
+        journal.append(RunPaused("interrupted"))
+        journal.close()
 
 
 def _tell(folder: RunFolder, report: Report) -> None:

@@ -25,13 +25,13 @@ def resume(path: Path | None = None, as_json: bool = False) -> ExitCode:
     from vcdl.job import load_frozen_job
     from vcdl.run.finding import chosen_run
     from vcdl.run.folder import RunLock
-    from vcdl.simulate.fleet import is_simulated
+    from vcdl.simulate.fleet import how_to_go_on, is_simulated
 
     folder = chosen_run(path)
     if folder.submitted_file.exists():
         return _release(folder)
     if is_simulated(folder):
-        raise RunFolderError(f"{folder.path} is a simulation: `vcdl simulate` with the same settings begins it anew")
+        raise RunFolderError(f"{folder.path} is a simulation: {how_to_go_on(folder)}")
     job = load_frozen_job(folder.job_file)
     with RunLock(folder):
         return carry_on(folder, job, as_json)

@@ -28,7 +28,7 @@ def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
     from vcdl.report.summary import as_json as json_text
     from vcdl.report.summary import summary_of
     from vcdl.run.finding import State, chosen_run, read_report, shown, state_of
-    from vcdl.simulate.fleet import is_simulated
+    from vcdl.simulate.fleet import how_to_go_on, is_simulated
 
     folder = chosen_run(path)
     goal = Goal.of(load_frozen_job(folder.job_file))
@@ -55,7 +55,7 @@ def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
     if state is State.WAITING:
         click.echo("the project's work generator does not run: start the daemons with bin/start")
     elif state in (State.PAUSED, State.KILLED, State.FAILED):
-        click.echo(f"`vcdl resume {shown(folder.path)}` goes on")
+        click.echo(how_to_go_on(folder))
     return ExitCode.OK
 
 

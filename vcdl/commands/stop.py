@@ -26,6 +26,7 @@ def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S) -> ExitCode:
     """Ask a run to pause and wait until its process has gone. Raises RunFolderError when it has not in time."""
     from vcdl.errors import folder_error
     from vcdl.run.finding import chosen_run, is_finished, shown
+    from vcdl.simulate.fleet import how_to_go_on
 
     folder = chosen_run(path)
     if folder.submitted_file.exists():
@@ -49,7 +50,7 @@ def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S) -> ExitCode:
         click.echo(f"{shown(folder.path)} is finished; there is nothing to stop")
     else:
         was = "stopped" if pid is not None else "was not being run"
-        click.echo(f"{shown(folder.path)} {was}; `vcdl resume {shown(folder.path)}` goes on")
+        click.echo(f"{shown(folder.path)} {was}; {how_to_go_on(folder)}")
     return ExitCode.OK
 
 

@@ -79,7 +79,8 @@ def table(comparison: Comparison) -> list[str]:
             cells += ["–" if sent is None else size(sent) for sent in (row.bytes_down, row.bytes_up)]
         lines.append(f"| {' | '.join(cells)} |")
     seeds = sorted({row.seeds for row in comparison.rows})
-    return [*lines, "", f"Mean ± sample standard deviation over {' or '.join(map(str, seeds))} seeds."]
+    spread = f"Mean ± sample standard deviation over {' or '.join(map(str, seeds))} seeds."
+    return [*lines, "", "One seed each." if seeds == [1] else spread]
 
 
 def _mean_words(comparison: Comparison, row: Row) -> str:

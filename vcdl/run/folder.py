@@ -42,6 +42,10 @@ class RunFolder:
     def existing(cls, path: Path) -> Self:
         """Raises RunFolderError when there is no run in it."""
         folder = cls(path.resolve())
+        if not path.exists():
+            raise RunFolderError(
+                f"there is no folder {path}: `vcdl status` without one shows the run that changed last"
+            )
         if not folder.job_file.is_file():
             raise RunFolderError(f"{path} holds no run (it has no job.yaml): `vcdl run JOB.yaml` begins one")
         return folder
@@ -156,6 +160,13 @@ class RunFolder:
     def tensorboard(self) -> Path:
         return self.path / "tensorboard"
 
+    def make(self) -> None:
+        """Make the folder alone. Raises RunFolderError."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise folder_error(self.path, error) from error
+
     def create(self) -> None:
         """Make the folder and its parts. Raises RunFolderError."""
         try:
@@ -190,7 +201,7 @@ class RunIsBusy(RunFolderError):
 
     def __init__(self, folder: RunFolder, pid: int) -> None:
         super().__init__(
-            f"{folder.path} is being run by process {pid}: wait for it, `vcdl stop {folder.path}`, or choose another --out"
+            f"{folder.path} is being run by process {pid}: wait for it, end it with `vcdl stop {folder.path}`, or take another folder"
         )
         self.pid = pid
 

@@ -12,14 +12,14 @@ from vcdl.report.onlooker import Onlooker
 from vcdl.run.finding import RUNS, holds_anything, is_finished
 from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.results import leave_results
-from vcdl.simulate.fleet import Fleet, is_simulated, save_fleet
+from vcdl.simulate.fleet import FLEET_FILE, Fleet, is_simulated, save_fleet
 from vcdl.simulate.here import TrainingHere
 from vcdl.simulate.serial import OneTrainer, serial_job
 from vcdl.simulate.training import PooledTraining, Training
 from vcdl.simulate.virtual_run import VirtualRun
 
-_KEPT = frozenset({"data", "run.lock"})
-"""When a run is begun anew: cutting the data comes to the same again, and the lock is ours."""
+_KEPT = frozenset({"data", "run.lock", FLEET_FILE})
+"""When a run is begun anew: cutting the data comes to the same again, the lock is ours, and the fleet is written over."""
 _NAMES = 10_000
 
 
@@ -39,11 +39,11 @@ def simulate(
     os.environ.update(limit_threads(1))  # with several, sums are formed in an order that differs from run to run
     job, fleet = as_simulated(job, fleet, serial)
     _check_room(folder)
-    folder.create()
+    folder.make()
     with RunLock(folder):
         _make_room(folder)
+        save_fleet(fleet, folder)  # first: by it the folder is known as a simulation's, whenever this is killed
         folder.create()
-        save_fleet(fleet, folder)
         save_job(job, folder.job_file)
         if VirtualRun(folder, fleet, _training(folder, job, serial, trainers), onlooker).run() is None:
             return None
