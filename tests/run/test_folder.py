@@ -71,7 +71,9 @@ def test_a_folder_without_a_run_is_refused(folder: RunFolder) -> None:
 def test_a_second_process_is_kept_out_and_told_which_one_is_in(folder: RunFolder) -> None:
     process = holder(folder)
     try:
-        with pytest.raises(RunIsBusy, match=f"is being run by process {process.pid}: wait for it, end it with `vcdl stop") as busy:
+        with pytest.raises(
+            RunIsBusy, match=f"is being run by process {process.pid}: wait for it, end it with `vcdl stop"
+        ) as busy:
             RunLock(folder).__enter__()
         assert busy.value.pid == process.pid == folder.running_pid
         assert busy.value.exit_code == ExitCode.BAD_FOLDER
