@@ -123,6 +123,30 @@ def test_a_follower_folds_what_the_leader_has_not_committed_yet_and_commits_afte
     assert has(folder, 0, 1, 2)
 
 
+def test_a_follower_whose_leader_is_done_leads_and_is_followed(folder: Path, servers: tuple[Server, Server]) -> None:
+    leader, follower = servers
+    first = leader.folds(fold(0, size=SIZE))
+    leader.let_on(0, 1)
+    until(lambda: leader.passed == [0, 1])
+    follower.let_on(0)
+    second = follower.folds(fold(1, size=SIZE))
+    until(lambda: follower.passed == [0])
+    leader.let_on(2, 3)
+    first.result(PATIENCE_S)
+    with ThreadPoolExecutor(1) as threads:
+        again = Server(folder, threads)
+        again.let_on(0, 1, 2, 3)
+        third = again.folds(fold(2, size=SIZE))
+        assert stays(lambda: again.passed == []), "the second one does not know yet that it leads"
+        follower.let_on(1)
+        until(lambda: again.passed == [0, 1])
+        assert stays(lambda: again.passed == [0, 1])
+        follower.let_on(2, 3)
+        assert second.result(PATIENCE_S)[0].version == 2
+        assert third.result(PATIENCE_S)[0].version == 3
+    assert has(folder, 0, 1, 2)
+
+
 def test_when_the_leader_s_upload_is_refused_the_follower_begins_anew(
     folder: Path, servers: tuple[Server, Server]
 ) -> None:

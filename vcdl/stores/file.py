@@ -205,6 +205,7 @@ class _FileTransaction(Transaction):
         self._slot = ahead.slot if ahead else store.newest_slot
         self._next = next(slot for slot in range(SLOTS) if slot not in (self._slot, store.newest_slot))
         self._writer: SlotWriter | None = None
+        self._made = self._passed = 0
 
     @property
     def vector(self) -> Vector:
@@ -212,10 +213,10 @@ class _FileTransaction(Transaction):
         return self._store.mapped(self._slot)
 
     def buffers(self, version: int) -> tuple[Vector, Writer]:
-        old = self._store.mapped(self._slot)
+        old, self._made = self._store.mapped(self._slot), version
+        if self._turn.leads:
+            self._announce()
         with self._store.saying("write to"):
-            if self._turn.leads and not self._store.state.lengths:
-                self._turn.announce(Note(self.version, version, self._next))
             self._writer = self._store.slots.writer(self._next, self._turn.passed)
         return old, self
 
@@ -225,6 +226,7 @@ class _FileTransaction(Transaction):
                 self._turn.wait(end)
             if self._turn.leads:
                 self._see_that_it_was_made()
+                self._announce()
 
     def room(self, size: int) -> Vector:
         return self._writing.room(size)
@@ -232,6 +234,7 @@ class _FileTransaction(Transaction):
     def write(self, end: int, parts: Sequence[tuple[int, Vector]]) -> None:
         with self._store.saying("write to"):
             self._writing.write(end, parts)
+        self._passed = end
 
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
         return self._store.find(subtasks)
@@ -254,6 +257,11 @@ class _FileTransaction(Transaction):
         if self._writer is None:
             raise StoreError("no version to write was named: this is a mistake in vcdl")
         return self._writer
+
+    def _announce(self) -> None:
+        if not self._store.state.lengths:
+            with self._store.saying("write to"):
+                self._turn.announce(Note(self.version, self._made, self._next, self._passed))
 
     def _lead(self) -> None:
         """When the leader is over. Raises Conflict when it has not made what this transaction began with."""

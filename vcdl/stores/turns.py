@@ -1,7 +1,7 @@
 """Who folds into a folder store, and who follows one block behind.
 
-    entrance   held (flock) by who begins a fold: a leader lets it go when the note says what it does, a follower keeps it to its end
-    lock       held by the leader to its end, and by readers; its follower takes it then. Its bytes are the leader's note
+    entrance   held (flock) by who begins a fold, until it leads and the note says what it does
+    lock       held by the leader to its end, and by readers; its follower takes it then and leads. Its bytes are the leader's note
 
 All locks go with a process that is killed.
 """
@@ -91,11 +91,12 @@ class Turn:
             os.pwrite(self._lock.descriptor, _PASSED.pack(weights), _NOTE.size - _PASSED.size)
 
     def wait(self, weights: int) -> None:
-        """Of a follower: until the leader has passed so many weights, or is over; then this one leads."""
-        while not self.leads and self.note().passed < weights:
+        """Of a follower: until the leader has passed so many weights. When it is over, this one leads."""
+        while not self.leads:
             self.leads = self._lock.try_to_take()
-            if not self.leads:
-                time.sleep(_POLL_S)
+            if self.leads or self.note().passed >= weights:
+                return
+            time.sleep(_POLL_S)
 
     def lead(self) -> None:
         """Wait until the leader is over."""
