@@ -1,7 +1,7 @@
 """As accurate as serial training, and how much sooner."""
 
 from vcdl.experiments.experiment import Experiment, Variant
-from vcdl.experiments.settings import BEST, BEST_SERIAL, BEST_SERIAL_LONG, DEFAULT, PAPER, TEN_SLOTS
+from vcdl.experiments.settings import BEST, BEST_SERIAL, BEST_SERIAL_LONG, DECAY, DEFAULT, PAPER, TEN_SLOTS
 
 EXPERIMENT = Experiment(
     title="Accuracy: ten slots against the best serial training",
@@ -14,7 +14,9 @@ EXPERIMENT = Experiment(
         Variant("serial", BEST_SERIAL, serial=True),
         Variant("serial, lower rate", BEST_SERIAL_LONG, serial=True),
         Variant("ours", BEST),
+        Variant("serial, weight decay", (*BEST_SERIAL, DECAY), epochs=(8,), serial=True),
         Variant("ours, lower rate (the default)", DEFAULT, epochs=(8, 20, 26)),
+        Variant("ours, lower rate, weight decay", (*DEFAULT, DECAY), epochs=(26,)),
         Variant("the paper's", PAPER),
     ),
     epochs=(8, 20),

@@ -26,6 +26,9 @@ BEST_SERIAL = (
 BEST_SERIAL_LONG = (*BEST_SERIAL, "training.learning_rate={peak: 0.001, schedule: cosine}")
 """The same over 20."""
 
+DECAY = "training.optimizer={name: adamw, weight_decay: 0.05}"
+"""For long runs, in which this model begins to know its training data by heart."""
+
 VC_ASGD = (*BEST, "update={rule: vc_asgd, alpha: 0.5}")
 """The same with the paper's rule, as bold as serves ten slots best."""
 
