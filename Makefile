@@ -10,8 +10,7 @@ demo: $(VENV)/installed
 	$(BIN)/vcdl run examples/fashion_mnist.yaml
 
 test: $(VENV)/installed-dev check
-	@# In the order of the files: by the number of their tests, the few and long ones would come last, one after the other.
-	$(BIN)/python -m pytest -m "not soak" -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m "not soak" -n 3 --dist loadfile
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -22,10 +22,11 @@ A run goes on from the last update that was applied, whatever ended it."""
 def resume(path: Path | None = None, as_json: bool = False) -> ExitCode:
     """Carry a run on to its end, or to its next pause; of a finished one, print the results. Raises VcdlError."""
     from vcdl.commands.carry_on import carry_on
+    from vcdl.commands.going_on import how_to_go_on
     from vcdl.job import load_frozen_job
     from vcdl.run.finding import chosen_run
     from vcdl.run.folder import RunLock
-    from vcdl.simulate.fleet import how_to_go_on, is_simulated
+    from vcdl.simulate.fleet import is_simulated
 
     folder = chosen_run(path)
     if folder.submitted_file.exists():

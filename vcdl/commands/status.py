@@ -23,12 +23,13 @@ Examples:
 
 def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
     """Print a run's state and figures. Raises RunFolderError, JobError, JournalError."""
+    from vcdl.commands.going_on import how_to_go_on
     from vcdl.job import load_frozen_job
     from vcdl.report.progress import Goal, seconds_left
     from vcdl.report.summary import as_json as json_text
     from vcdl.report.summary import summary_of
     from vcdl.run.finding import State, chosen_run, read_report, shown, state_of
-    from vcdl.simulate.fleet import how_to_go_on, is_simulated
+    from vcdl.simulate.fleet import is_simulated
 
     folder = chosen_run(path)
     goal = Goal.of(load_frozen_job(folder.job_file))

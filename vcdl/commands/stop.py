@@ -24,9 +24,9 @@ Examples:
 
 def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S) -> ExitCode:
     """Ask a run to pause and wait until its process has gone. Raises RunFolderError when it has not in time."""
+    from vcdl.commands.going_on import how_to_go_on
     from vcdl.errors import folder_error
     from vcdl.run.finding import chosen_run, is_finished, shown
-    from vcdl.simulate.fleet import how_to_go_on
 
     folder = chosen_run(path)
     if folder.submitted_file.exists():

@@ -14,7 +14,6 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from vcdl.job import values as kinds
 from vcdl.job.reading import Document, JobDumper, problems_of, read_document, replace_key, report
 from vcdl.job.section import Section
-from vcdl.run.finding import shown
 from vcdl.run.folder import RunFolder
 from vcdl.whole_file import whole_file
 
@@ -137,10 +136,3 @@ def save_fleet(fleet: Fleet, folder: RunFolder) -> None:
 def is_simulated(folder: RunFolder) -> bool:
     """Whether a folder holds a simulated run, finished or not: one that cannot be gone on with, only begun anew."""
     return (folder.path / FLEET_FILE).is_file()
-
-
-def how_to_go_on(folder: RunFolder) -> str:
-    """What a person can do with a run that is not finished."""
-    if is_simulated(folder):
-        return "`vcdl simulate` with the same settings begins it anew"
-    return f"`vcdl resume {shown(folder.path)}` goes on"

@@ -5,6 +5,7 @@ import json
 import secrets
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,7 +13,7 @@ from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 
-class Metadata:
+class Metadata(ABC):
     """What a machine's metadata says; changed by the test while the agent asks."""
 
     def __init__(self) -> None:
@@ -36,19 +37,21 @@ class Metadata:
                 self.values[path] = value
             self.changed.notify_all()
 
+    @abstractmethod
     def notify(self) -> None:
         """The cloud wants the machine back."""
-        raise NotImplementedError
 
+    @abstractmethod
     def withdraw(self) -> None:
-        raise NotImplementedError
+        """It has changed its mind."""
 
+    @abstractmethod
     def mark(self, since_s: float) -> None:
         """The fleet's mark: drain."""
-        raise NotImplementedError
 
+    @abstractmethod
     def answer(self, method: str, path: str, headers: dict[str, str]) -> tuple[int, str]:
-        raise NotImplementedError
+        """Status and body."""
 
 
 class AwsMetadata(Metadata):
