@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
 import vcdl.experiments
+from vcdl.commands.experiment import command
 from vcdl.errors import JobError
 from vcdl.experiments import NAMES, experiment
 from vcdl.experiments.planned_run import planned_runs
@@ -63,3 +66,12 @@ def test_runs_are_planned_seed_by_seed_and_long_ones_first(tmp_path: Path) -> No
     runs = planned_runs(experiment("accuracy"), EXAMPLES / "digits.yaml", tmp_path, (1, 2))
     order = [(run.seed, run.epochs) for run in runs]
     assert order == sorted(order, key=lambda one: (one[0], -one[1]))
+
+
+@pytest.mark.parametrize(
+    "option", [["--seeds", "1"], ["--epochs", "2"], ["--set", "seed=1"], ["--processes", "1"], ["job.yaml"]]
+)
+def test_an_experiment_without_runs_refuses_what_would_set_something_of_them(option: list[str]) -> None:
+    result = CliRunner().invoke(command, ["store", *option])
+    assert result.exit_code == click.UsageError.exit_code
+    assert f"store trains nothing and takes no {option[0].replace('job.yaml', 'JOB.yaml')}" in result.output

@@ -58,6 +58,11 @@ def test_types_without_what_is_counted_are_refused(tmp_path: Path) -> None:
         plan_fleet(settings, FakeCloud(settings).pools(), PriceTable.shipped(), 1)
 
 
+def test_types_that_nobody_knows_are_not_taken_for_types_without_what_is_counted(tmp_path: Path) -> None:
+    with pytest.raises(FleetError, match="none of the allowed types is known"):
+        plan_fleet(settings_of(tmp_path), {}, PriceTable.shipped(), 1)
+
+
 def test_without_a_cloud_the_pools_are_those_of_the_price_table(tmp_path: Path) -> None:
     table = PriceTable.shipped()
     assert set(pools_of_table(settings_of(tmp_path), table)) == {Pool("aws", "t3.2xlarge", "us-east-1")}

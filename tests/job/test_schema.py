@@ -179,6 +179,18 @@ def test_schedule_may_be_one_word(tmp_path: Path) -> None:
     assert load(tmp_path, MINIMAL + "schedule: epoch\n").schedule.kind == "epoch"
 
 
+def test_store_may_be_its_address(tmp_path: Path) -> None:
+    store = load(tmp_path, MINIMAL + "store: redis://127.0.0.1:6379/0\n").store
+    assert (store.url, store.consistency) == ("redis://127.0.0.1:6379/0", "strong")
+
+
+def test_a_store_s_address_that_is_wrong_is_not_repeated_for_it_may_hold_a_password(tmp_path: Path) -> None:
+    with pytest.raises(JobError) as refused:
+        load(tmp_path, MINIMAL + "store: postgres://user:secret@host/0\n")
+    assert "store > url: " in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
 def test_words_that_yaml_1_1_takes_for_booleans_and_dates_stay_words(tmp_path: Path) -> None:
     job = load(tmp_path, MINIMAL.replace("name: a", "name: on"))
     assert job.name == "on"

@@ -119,6 +119,18 @@ def _numbers(_context: click.Context, parameter: click.Parameter, text: str | No
     return numbers
 
 
+def _refuse_what_is_not_used(context: click.Context, name: str) -> None:
+    """An experiment that trains nothing has no runs to set anything of. Raises UsageError."""
+    from vcdl.experiments import experiment as named
+
+    if named(name).variants:
+        return
+    for parameter in ("job_file", "seeds", "epochs", "overrides", "processes"):
+        if context.get_parameter_source(parameter) is click.core.ParameterSource.COMMANDLINE:
+            flag = {"job_file": "JOB.yaml", "overrides": "--set"}.get(parameter, f"--{parameter}")
+            raise click.UsageError(f"{name} trains nothing and takes no {flag}; leave it out", context)
+
+
 @click.command("experiment", epilog=_EXAMPLES)
 @click.argument("name", required=False)
 @click.argument("job_file", metavar="[JOB.yaml]", required=False, type=click.Path(path_type=Path))
@@ -162,6 +174,7 @@ def command(
         raise click.UsageError("which one? `vcdl experiment --list` shows them", context)
     if not seeds:
         raise click.UsageError("--seeds: at least one is needed", context)
+    _refuse_what_is_not_used(context, name)
     out = out or Path("experiments") / name
     processes = processes or len(os.sched_getaffinity(0))
     return experiment(Wanted(name, job_file, seeds, epochs, overrides, out, docs, processes), as_json)

@@ -58,6 +58,11 @@ def plan_fleet(
     settings: FleetSettings, types: Mapping[Pool, InstanceType], prices: PriceTable, units: int
 ) -> FleetPlan:
     """What `units` would cost in each allowed pool. Raises FleetError when no pool has what is counted."""
+    if not types:
+        raise FleetError(
+            "none of the allowed types is known in any of the places: check the spelling of instances and places, or fetch "
+            "the list with `vcdl fleet prices --refresh`"
+        )
     offers, unpriced = [], []
     for pool, kind in types.items():
         size = kind.units(settings.capacity.unit)

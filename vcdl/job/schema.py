@@ -33,6 +33,8 @@ KeptUploads = Literal["needed", "all"]
 _Count = Annotated[int, kinds.whole(1)]
 _AboveZero = Annotated[float, kinds.above_zero()]
 _File = Annotated[Path, kinds.existing_file()]
+_ALONE = {"schedule": "kind", "store": "url"}
+"""Sections that one key may stand for."""
 _REGRESSION = {"loss": Named("mean_squared_error"), "metrics": (Named("mean_absolute_error"),)}
 
 
@@ -235,10 +237,10 @@ class Job(Section):
     def _fill_in_the_preset(cls, raw: Any) -> Any:
         return with_preset(raw) if isinstance(raw, Mapping) else raw
 
-    @field_validator("schedule", mode="before")
+    @field_validator("schedule", "store", mode="before")
     @classmethod
-    def _may_be_one_word(cls, raw: Any) -> Any:
-        return {"kind": raw} if isinstance(raw, str) else raw
+    def _may_be_one_word(cls, raw: Any, info: ValidationInfo) -> Any:
+        return {_ALONE[str(info.field_name)]: raw} if isinstance(raw, str) else raw
 
     @field_validator("training")
     @classmethod
