@@ -74,7 +74,7 @@ class Life:
         ways = None if told == PLAIN else (down_encoding(told, layout), up_encoding(told, layout))
         self.grid = MemoryGrid(self.folder.uploads, layout.fingerprint, wanted=3, ways=ways)
         shards = tuple(self.folder.shard(number) for number in range(SHARDS))
-        coordinator = Coordinator(Plan.of(self.job, has_test=False))
+        coordinator = Coordinator(Plan.of(self.job, False, run.prepared.shard_samples))
         self.generator = WorkGenerator(
             self.job.name, 1, run.prepared.training(self.job), shards, self.folder, coordinator, self.journal,
             self.parts.snapshots, self.grid, Downloads(self.folder, layout, told),

@@ -21,7 +21,7 @@ from vcdl.coordinator import (
     Stop,
     StopReason,
 )
-from vcdl.course import STEADY, RateCourse
+from vcdl.course import LONG_STEPS, STEADY, RateCourse, RateScaling
 from vcdl.events import (
     EpochClosed,
     EvaluationWanted,
@@ -555,7 +555,7 @@ def test_the_learning_rate_follows_the_order_that_subtasks_are_made_in() -> None
     rates = [coordinator.rate(action.epoch, action.shard, coordinator.making()) for action in made]
     assert len(made) == 10
     assert rates == pytest.approx([1 / 2, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8])
-    assert Coordinator(replace(plan, rate=STEADY)).rate(2, 4, Making(0, 0)) == 1.0
+    assert Coordinator(replace(plan, rate=STEADY)).rate(2, 4, Making(0, 1, 0)) == 1.0
 
 
 def test_a_subtask_that_is_made_again_gets_the_rate_of_the_one_that_was_made_last() -> None:
@@ -565,7 +565,7 @@ def test_a_subtask_that_is_made_again_gets_the_rate_of_the_one_that_was_made_las
     events = [created(action.epoch, action.shard, 0, 0) for action in (first, *others)]
     for number, event in enumerate(events, start=1):
         coordinator.fold(Recorded(number, 0.0, event))
-        making = coordinator.making(event.workunit)
+        making = coordinator.making_of(event.workunit)
         name = WorkunitName.parse(event.workunit)
         assert coordinator.rate(name.epoch, name.shard, making) == pytest.approx(1 - (number - 1) / 8)
     coordinator.fold(Recorded(10, 0.0, WorkunitFailed(events[0].workunit, "lost")))
@@ -578,24 +578,39 @@ def test_a_subtask_that_is_made_again_gets_the_rate_of_the_one_that_was_made_las
     remade = [created(action.epoch, action.shard, action.attempt, 0) for action in (again, later)]
     for number, event in enumerate(remade, start=11):
         coordinator.fold(Recorded(number, 0.0, event))
-    makings = [coordinator.making(event.workunit) for event in remade]
+    makings = [coordinator.making_of(event.workunit) for event in remade]
     assert coordinator.rate(again.epoch, again.shard, makings[0]) == pytest.approx(1 - 5 / 8)
     assert coordinator.rate(later.epoch, later.shard, makings[1]) == pytest.approx(1 - 6 / 8)
 
 
 def test_the_learning_rate_may_grow_with_the_clients_at_work() -> None:
-    coordinator = Coordinator(replace(ROLLING, shards=5, rate_times_clients=3))
+    coordinator = Coordinator(replace(ROLLING, shards=5, scaling=RateScaling(times_clients=3)))
     assert coordinator.rate(1, 0, coordinator.making()) == 1.0, "nobody is at work yet"
     names = [WorkunitName("j", 1, shard, 0, 0) for shard in range(5)]
     workunits = [f"j_{n.subtask}_a0_v000000" for n in names]
     for number, workunit in enumerate(workunits, start=1):
         coordinator.fold(Recorded(2 * number, 0.0, WorkunitCreated(workunit)))
         coordinator.fold(Recorded(2 * number + 1, 0.0, WorkunitSent(workunit, "host", 1)))
-    assert [coordinator.making(workunit).company for workunit in workunits] == [0, 1, 2, 3, 4]
-    assert [coordinator.rate(1, 0, coordinator.making(workunit)) for workunit in workunits] == [1, 1, 2, 3, 3]
+    assert [coordinator.making_of(workunit).company for workunit in workunits] == [0, 1, 2, 3, 4]
+    assert [coordinator.rate(1, 0, coordinator.making_of(workunit)) for workunit in workunits] == [1, 1, 2, 3, 3]
     coordinator.fold(Recorded(20, 0.0, WorkunitFailed(workunits[0], "lost")))
     assert coordinator.making().company == 4
-    assert Coordinator(ROLLING).rate(1, 0, Making(4, 0)) == 1.0
+    assert Coordinator(ROLLING).rate(1, 0, Making(4, 5, 0)) == 1.0
+
+
+def test_the_learning_rate_grows_with_the_workunits_that_are_open() -> None:
+    coordinator = Coordinator(replace(ROLLING, shards=5, scaling=RateScaling(times_short=3, steps=LONG_STEPS)))
+    made = [action for action in coordinator.actions(0.0, 5) if isinstance(action, Create)]
+    together = [coordinator.rate(1, 0, coordinator.making(behind)) for behind in range(len(made))]
+    assert together == [1, 2, 3, 3, 3]
+    workunits = [created(action.epoch, action.shard, 0, 0) for action in made]
+    for number, event in enumerate(workunits, start=1):
+        coordinator.fold(Recorded(number, 0.0, event))
+    # The same after a restart, when the generator was killed before it had handed them over.
+    assert [coordinator.rate(1, 0, coordinator.making_of(event.workunit)) for event in workunits] == together
+    for number, event in enumerate(workunits[1:], start=10):
+        coordinator.fold(Recorded(number, 0.0, WorkunitFailed(event.workunit, "lost")))
+    assert coordinator.rate(1, 0, coordinator.making()) == 2.0, "it and the one that is still open"
 
 
 # -- a whole job, disturbed at random, and taken up again from any moment of it

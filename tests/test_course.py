@@ -2,7 +2,7 @@
 
 import pytest
 
-from vcdl.course import STEADY, Ramp, RateCourse, Shape, between
+from vcdl.course import LONG_STEPS, STEADY, UNSCALED, Ramp, RateCourse, RateScaling, Shape, between
 
 
 @pytest.mark.parametrize("shape", ["linear", "cosine"])
@@ -47,3 +47,28 @@ def test_the_pilots_best_setting() -> None:
     assert course.at(0, 400) == pytest.approx(1 / 20)
     assert course.at(20, 400) == 1.0
     assert course.at(399, 400) == pytest.approx(0.02, abs=1e-4)
+
+
+def test_without_scaling_the_rate_stays_what_it_is() -> None:
+    assert {UNSCALED.at(company, company) for company in (0, 1, 1000)} == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("steps", "open_workunits", "factor"),
+    [
+        (LONG_STEPS, 1, 1.0),
+        (LONG_STEPS, 2, 2.0),
+        (LONG_STEPS, 10, 3.0),
+        (2 * LONG_STEPS, 1, 1.0),
+        (4 * LONG_STEPS, 6, 1.5),
+        (LONG_STEPS // 2, 1, 2.0),
+        (25_000, 10, 3.0),  # docs/experiments/accuracy.md: 8 epochs of 50 shards in 62.5 steps each, ten slots
+        (62_500, 10, 1.2),  # and 20
+    ],
+)
+def test_a_short_job_takes_longer_steps(steps: int, open_workunits: int, factor: float) -> None:
+    assert RateScaling(times_short=3, steps=steps).at(1, open_workunits) == pytest.approx(factor)
+
+
+def test_both_scalings_multiply() -> None:
+    assert RateScaling(times_clients=4, times_short=3, steps=LONG_STEPS).at(8, 2) == 8.0

@@ -94,6 +94,8 @@ class Making:
 
     company: int
     """Clients that were at work."""
+    open: int
+    """Workunits that were open, with this one."""
     made: int
     """Subtasks that had been made, each counted once."""
 
@@ -240,20 +242,23 @@ class Coordinator:
 
     def rate(self, epoch: int, shard: int, making: Making) -> float:
         """What the peak learning rate is multiplied with for a workunit: by its subtask's place in the order that they are made in, and
-        by how many clients were at work when it was created (linear scaling: Goyal et al. 2017, arXiv 1706.02677).
+        by how many clients were at work, and workunits open, when it was created.
 
         One that is made again has the place of the subtask that was made last: a step as long as it was once due would undo what has been
         learned since.
         """
         plan = self._plan
         place = max((epoch - 1) * plan.shards + self._shard_order(epoch).index(shard), making.made - 1)
-        return plan.rate.at(place, plan.epochs * plan.shards) * min(max(1, making.company), plan.rate_times_clients)
+        return plan.rate.at(place, plan.epochs * plan.shards) * plan.scaling.at(making.company, making.open)
 
-    def making(self, workunit: str | None = None) -> Making:
-        """Of an open workunit; None: of one that is created now."""
-        if workunit is not None:
-            return self._makings[workunit]
-        return Making(len(self._at_work), (self._epoch - 1) * self._plan.shards + self._position)
+    def making(self, behind: int = 0) -> Making:
+        """Of a workunit that is created now, behind so many others."""
+        made = (self._epoch - 1) * self._plan.shards + self._position
+        return Making(len(self._at_work), len(self.open) + behind + 1, made)
+
+    def making_of(self, workunit: str) -> Making:
+        """Of an open workunit."""
+        return self._makings[workunit]
 
     # -- folding
 

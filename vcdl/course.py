@@ -55,3 +55,29 @@ class RateCourse:
 
 STEADY = RateCourse()
 """One rate for the whole job."""
+
+LONG_STEPS = 7500
+"""Steps one after another from which on a job is long: its clients' rate need not be raised (docs/decisions/019)."""
+
+
+@dataclass(frozen=True)
+class RateScaling:
+    """What the learning rate is multiplied with because clients train at the same time."""
+
+    times_clients: int = 1
+    """Up to this, the number of clients at work: linear scaling (Goyal et al. 2017, arXiv 1706.02677)."""
+    times_short: float = 1.0
+    """Up to this, how much shorter than LONG_STEPS the job is: what ten clients do at the same time brings the weights as far as a few
+    steps in a row do, so that a job of few epochs on many clients ends long before they have come to rest."""
+    steps: int = 0
+    """Of the optimizer, in all subtasks of the job."""
+
+    def at(self, company: int, open_workunits: int) -> float:
+        """With so many clients at work, and so many workunits open; ≥ 1."""
+        in_a_row = self.steps / max(1, open_workunits)
+        short = LONG_STEPS / in_a_row if in_a_row > 0 else 1.0
+        return min(max(1, company), self.times_clients) * max(1.0, min(short, self.times_short))
+
+
+UNSCALED = RateScaling()
+"""The rate alone."""

@@ -80,7 +80,7 @@ class LocalRun:
         prepared: Prepared,
     ) -> StopReason | None:
         job, folder = self._job, self._folder
-        plan = Plan.of(job, prepared.has_test)
+        plan = Plan.of(job, prepared.has_test, prepared.shard_samples)
         coordinator = Coordinator(plan)
         shards = tuple(folder.shard(number) for number in range(plan.shards))
         generator = WorkGenerator(

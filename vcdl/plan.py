@@ -1,9 +1,10 @@
 """What the coordinator must know of a job: the numbers that decide, and nothing of how the job is carried out."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vcdl.course import STEADY, RateCourse
+from vcdl.course import STEADY, UNSCALED, RateCourse, RateScaling
 
 if TYPE_CHECKING:
     from vcdl.job import Job
@@ -31,13 +32,13 @@ class Plan:
     """How often a subtask may be tried."""
     rate: RateCourse = STEADY
     """Of the clients' learning rate over the job."""
-    rate_times_clients: int = 1
-    """The rate is multiplied with the number of subtasks that are being trained, up to this one."""
+    scaling: RateScaling = UNSCALED
+    """Of that rate, by the clients at work."""
     needs_bases: bool = False
     """Whether an update is folded in with the weights that its client started from."""
 
     @classmethod
-    def of(cls, job: "Job", has_test: bool) -> "Plan":
+    def of(cls, job: "Job", has_test: bool, shard_samples: Sequence[int]) -> "Plan":
         """The plan of a job; `has_test`: its data have a test set."""
         from vcdl.rules.of_job import rule_of
 
@@ -54,7 +55,7 @@ class Plan:
             patience_epochs=job.stop.patience,
             tries=job.grid.tries,
             rate=job.training.rate_course,
-            rate_times_clients=job.training.rate_times_clients,
+            scaling=job.training.rate_scaling(shard_samples, job.stop.epochs),
             needs_bases=rule_of(job).needs_base or job.transport.needs_bases,
         )
 

@@ -70,7 +70,7 @@ class WorkGenerator:
     def resubmit(self) -> None:
         """Hand open workunits over that the grid does not know: an earlier process announced them and was killed."""
         missing = {workunit: n for workunit, n in self.coordinator.open.items() if not self.grid.has(workunit)}
-        making = self.coordinator.making
+        making = self.coordinator.making_of
         self.grid.submit(
             [self._stage(n.epoch, n.shard, n.attempt, n.base_version, making(wu)) for wu, n in missing.items()]
         )
@@ -97,10 +97,16 @@ class WorkGenerator:
     def _create(self, creations: Sequence[Create]) -> None:
         if not creations:
             return
-        newest, making = self.snapshots.keep_newest(), self.coordinator.making()
+        newest = self.snapshots.keep_newest()
         staged = [
-            self._stage(c.epoch, c.shard, c.attempt, newest if c.base_version is None else c.base_version, making)
-            for c in creations
+            self._stage(
+                c.epoch,
+                c.shard,
+                c.attempt,
+                newest if c.base_version is None else c.base_version,
+                self.coordinator.making(behind),
+            )
+            for behind, c in enumerate(creations)
         ]
         self.journal.append(*(WorkunitCreated(item.workunit.name) for item in staged))
         self.grid.submit(staged)

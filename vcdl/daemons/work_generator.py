@@ -51,7 +51,7 @@ class Generation:
         self._name, self._folder = job.name, folder
         self._journal = Journal.at(folder.journal_file)
         self._store = open_store(settings, prepared.store_key, prepared.layout.size, rule_of(job).state)
-        self._coordinator = Coordinator(Plan.of(job, prepared.has_test))
+        self._coordinator = Coordinator(Plan.of(job, prepared.has_test, prepared.shard_samples))
         self._grid = BoincGrid(project, database, work_settings(job, prepared, folder), _sent_until_s(self._journal))
         self._generator = WorkGenerator(
             job.name,

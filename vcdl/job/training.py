@@ -1,10 +1,12 @@
 """The section `training` of a job file."""
 
+import math
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import ValidationInfo, field_validator
 
-from vcdl.course import STEADY, RateCourse, RateShape
+from vcdl.course import STEADY, UNSCALED, RateCourse, RateScaling, RateShape
 from vcdl.job import values as kinds
 from vcdl.job.section import SECTION_AS_YAML, Section, plain_or_section
 from vcdl.workunit import Moments, Named
@@ -27,6 +29,8 @@ class LearningRateSettings(Section):
     """Of the peak, at the job's end."""
     times_clients: _Count = 1
     """Multiplied with the number of subtasks that are being trained, up to this one: linear scaling."""
+    times_short: Annotated[float, kinds.at_least(1.0)] = 1.0
+    """Multiplied with how much shorter than a long one the job is, counted in steps one after another, up to this."""
 
     @field_validator("floor")
     @classmethod
@@ -44,7 +48,7 @@ class TrainingSettings(Section):
     """Of the optimizer, that travel with the weights: a subtask goes on with them instead of beginning with none."""
     learning_rate: Annotated[
         float | LearningRateSettings, plain_or_section(_Rate, LearningRateSettings), SECTION_AS_YAML
-    ] = LearningRateSettings(peak=0.002, schedule="linear", floor=0.02)
+    ] = LearningRateSettings(peak=0.002, schedule="linear", floor=0.02, times_short=3.0)
     batch_size: _Count = 16
     local_epochs: _Count = 1
     loss: _Named = Named("sparse_categorical_crossentropy")
@@ -69,8 +73,10 @@ class TrainingSettings(Section):
             return RateCourse(rate.schedule, rate.warm_up, rate.floor)
         return STEADY
 
-    @property
-    def rate_times_clients(self) -> int:
-        """Up to which number of concurrent clients the rate grows with them."""
+    def rate_scaling(self, shard_samples: Sequence[int], epochs: int) -> RateScaling:
+        """How it grows with the clients, in a job with such shards."""
         rate = self.learning_rate
-        return rate.times_clients if isinstance(rate, LearningRateSettings) else 1
+        if not isinstance(rate, LearningRateSettings):
+            return UNSCALED
+        steps_an_epoch = sum(math.ceil(samples / self.batch_size) for samples in shard_samples) * self.local_epochs
+        return RateScaling(rate.times_clients, rate.times_short, epochs * steps_an_epoch)

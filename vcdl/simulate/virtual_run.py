@@ -21,7 +21,7 @@ from vcdl.plan import Plan
 from vcdl.report.onlooker import Onlooker
 from vcdl.run.downloads import Downloads
 from vcdl.run.folder import RunFolder
-from vcdl.run.prepared import prepare
+from vcdl.run.prepared import Prepared, prepare
 from vcdl.simulate.fleet import Fleet
 from vcdl.simulate.instant_evaluator import InstantEvaluator
 from vcdl.simulate.training import Training
@@ -57,7 +57,7 @@ class VirtualRun:
             closing.callback(self._training.close)
             self._training.start()  # the workers import Keras while the data is cut
             prepared = prepare(folder, job, self._onlooker)
-            plan = self._plan(prepared.has_test)
+            plan = self._plan(prepared)
             journal = Journal.at(folder.journal_file, self._time.now_s)
             closing.callback(journal.close)
             ahead = 0 if job.schedule.ahead == "auto" else job.schedule.ahead
@@ -97,8 +97,8 @@ class VirtualRun:
                     )
             return StopReason(coordinator.stopped.reason) if coordinator.finished and coordinator.stopped else None
 
-    def _plan(self, has_test: bool) -> Plan:
-        plan = Plan.of(self._job, has_test)
+    def _plan(self, prepared: Prepared) -> Plan:
+        plan = Plan.of(self._job, prepared.has_test, prepared.shard_samples)
         return plan if self._fleet.is_reliable else replace(plan, tries=max(plan.tries, _TRIES))
 
     def _act(
