@@ -75,7 +75,9 @@ def test_a_minimal_job_has_every_default(tmp_path: Path) -> None:
     assert (job.name, job.seed, job.model.builtin) == ("a", 1, Named("small_cnn"))
     assert (job.data.shards, job.data.split, job.data.validation, job.data.normalise) == (50, "iid", 0.1, "scale")
     assert (job.training.optimizer, job.training.moments, job.training.batch_size) == (Named("adam"), "auto", 16)
-    assert job.training.learning_rate == LearningRateSettings(peak=0.002, schedule="linear", floor=0.02, times_short=3.0)
+    assert job.training.learning_rate == LearningRateSettings(
+        peak=0.002, schedule="linear", floor=0.02, times_short=3.0
+    )
     assert job.training.loss == Named("sparse_categorical_crossentropy")
     assert job.training.metrics == (Named("accuracy"),)
     assert job.update == ForecastSettings()

@@ -102,3 +102,11 @@ def test_two_outputs_cannot_be_trained() -> None:
     model = keras.Model(inputs, [layers.Dense(1)(inputs), layers.Dense(1)(inputs)])
     with pytest.raises(ModelError, match="1 inputs and 2 outputs"):
         check_model(model.to_json(), training(), (4,), CLASSES)
+
+
+def test_every_name_that_keras_does_not_know_is_told_at_once() -> None:
+    wrong = Training(Named("adamm"), 0.001, 32, 1, Named("crossentropy"), (Named("accuracy"), Named("acuracy")))
+    with pytest.raises(JobError) as refused:
+        check_model(ending(10), wrong, (4,), CLASSES)
+    keys = [line.split(":")[0] for line in str(refused.value).splitlines()]
+    assert keys == ["training > optimizer", "training > loss", "training > metrics"]

@@ -1,5 +1,6 @@
 """Whether model, data and training settings belong together, found out before the first subtask."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,11 +31,9 @@ def check_model(model_json: str, training: Training, input_shape: tuple[int, ...
             f"the model has {len(model.inputs)} inputs and {len(model.outputs)} outputs: exactly one of each can be trained"
         )
     _check_input(tuple(model.inputs[0].shape[1:]), input_shape)
-    optimizer = make_optimizer(training.optimizer, training.learning_rate)
+    optimizer, loss, *metrics = _made(training)
     optimizer.build(model.trainable_variables)
     MovingMoments(optimizer, training)
-    loss = make_loss(training.loss)
-    metrics = [make_metric(metric) for metric in training.metrics]
     output_shape = tuple(model.outputs[0].shape[1:])
     if y.dtype.kind in "iu":
         _check_classes(loss, training.loss.name, output_shape, y)
@@ -43,6 +42,24 @@ def check_model(model_json: str, training: Training, input_shape: tuple[int, ...
     else:
         _check_numbers(loss, training.loss.name, output_shape, y)
     _try(loss, metrics, output_shape, y)
+
+
+def _made(training: Training) -> list[Any]:
+    """Optimizer, loss and metrics. Raises JobError with a line for each that Keras does not know."""
+    makers = [
+        partial(make_optimizer, training.optimizer, training.learning_rate),
+        partial(make_loss, training.loss),
+        *(partial(make_metric, metric) for metric in training.metrics),
+    ]
+    made, problems = [], []
+    for make in makers:
+        try:
+            made.append(make())
+        except JobError as error:
+            problems.append(str(error))
+    if problems:
+        raise JobError("\n".join(problems))
+    return made
 
 
 def _check_input(expected: tuple[int | None, ...], given: tuple[int, ...]) -> None:
