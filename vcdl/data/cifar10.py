@@ -30,7 +30,7 @@ _MD5 = {
 }
 """Published for the unpacked files; against damage only, which MD5 is good enough for."""
 _RECORD_BYTES = 1 + 3 * 32 * 32
-_ADVICE = f"put {_ARCHIVE} from https://www.cs.toronto.edu/~kriz/cifar.html into $VCDL_DATA_DIR"
+_ADVICE = f"put {_ARCHIVE} (the binary version, not the one for Python) from https://www.cs.toronto.edu/~kriz/cifar.html into $VCDL_DATA_DIR"
 
 
 def load(local: Path | None) -> Source:
