@@ -1,7 +1,7 @@
 """The paper's figure 6: against serial training."""
 
 from vcdl.experiments.experiment import Experiment, Variant
-from vcdl.experiments.settings import BEST, PAPER, PAPER_SERIAL
+from vcdl.experiments.settings import DEFAULT, PAPER, PAPER_SERIAL
 
 EXPERIMENT = Experiment(
     title="Figure 6: against serial training",
@@ -9,7 +9,7 @@ EXPERIMENT = Experiment(
     variants=(
         Variant("serial", PAPER_SERIAL, serial=True),
         Variant("the paper's, P5C5T2", PAPER),
-        Variant("ours, P5C5T2", BEST),
+        Variant("ours, P5C5T2", DEFAULT),
     ),
     fleet=("servers=5", "clients=5", "slots=2"),
     control="serial",

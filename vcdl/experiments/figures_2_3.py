@@ -13,5 +13,5 @@ EXPERIMENT = Experiment(
         Variant(f"P{servers}C{clients}T{slots}", PAPER, (f"servers={servers}", f"clients={clients}", f"slots={slots}"))
         for servers, clients, slots in ((1, 3, 2), (1, 3, 4), (1, 3, 8), (3, 3, 2), (3, 3, 4), (3, 3, 8), (5, 5, 2))
     ),
-    fleet=("server_s=5", "sharing=0.2"),
+    fleet=("server_s=10", "sharing=0.2"),
 )
