@@ -17,6 +17,7 @@ from typing import Self
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from vcdl.errors import StoreError
+from vcdl.passwords import MASK
 
 URL_VARIABLE = "VCDL_STORE_URL"
 PASSWORD_VARIABLE = "VCDL_STORE_PASSWORD"
@@ -56,7 +57,6 @@ _SCHEMES = {
     "mysql": (Service.MYSQL, Tls.OFF),
 }
 _PORTS = {Service.FILE: 0, Service.REDIS: 6379, Service.MYSQL: 3306}
-_MASK = "***"
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class StoreSettings:
         if self.service == Service.FILE:
             return f"file:{self.folder}"
         scheme = "rediss" if self.service == Service.REDIS and self.tls == Tls.VERIFY else self.service.value
-        login = quote(self.user) + (f":{_MASK}" if self.password else "")
+        login = quote(self.user) + (f":{MASK}" if self.password else "")
         options = {
             "socket": self.socket,
             "tls": "" if self.tls == _SCHEMES[scheme][1] else self.tls.value,
