@@ -129,6 +129,17 @@ class StoreSettings:
             )
         return settings
 
+    @property
+    def address(self) -> str:
+        """What tells this store from others, whoever logs in and however the connection is protected; a folder is absolute."""
+        if self.service == Service.FILE:
+            return f"file:{self.folder.absolute()}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        address = "" if self.socket else f"{host}:{self.port}"
+        database = self.database or ("0" if self.service == Service.REDIS else "")
+        query = f"?socket={quote(self.socket)}" if self.socket else ""
+        return f"{self.service.value}://{address}/{quote(database)}{query}"
+
     def __str__(self) -> str:
         """The URL, with the password masked."""
         if self.service == Service.FILE:
