@@ -14,10 +14,10 @@ from vcdl.job import Job, save_job
 from vcdl.models.footprint import Footprint
 from vcdl.rules import Update, VcAsgd
 from vcdl.run.folder import RunFolder
-from vcdl.run.prepared import Prepared
+from vcdl.run.prepared import Prepared, store_settings
 from vcdl.run.snapshots import Snapshots
 from vcdl.stores import WeightStore
-from vcdl.stores.open import open_store, store_settings
+from vcdl.stores.open import open_store
 from vcdl.weights import Layout, Variable, Vector, read_weights, write_weights
 from vcdl.workunit import Normalisation, UpdateHeader, Workunit
 

@@ -23,8 +23,9 @@ from vcdl.plan import EVERY_EPOCH, Plan
 from vcdl.rules import Update
 from vcdl.rules.of_job import rule_of
 from vcdl.run.downloads import Downloads
+from vcdl.run.prepared import store_settings
 from vcdl.run.snapshots import Snapshots
-from vcdl.stores.open import open_store, store_settings
+from vcdl.stores.open import open_store
 from vcdl.weights import Vector, write_weights
 from vcdl.work_generator import WorkGenerator
 from vcdl.workunit import PLAIN, WorkunitName

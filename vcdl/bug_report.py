@@ -1,4 +1,4 @@
-"""What we need to know to mend a mistake of ours: the traceback and the versions, in a file."""
+"""What we need to know to mend a mistake of ours: the traceback and the versions, in a file; no password is in it."""
 
 import importlib.metadata
 import platform
@@ -6,6 +6,8 @@ import sys
 import tempfile
 import traceback
 from pathlib import Path
+
+from vcdl.passwords import without_passwords
 
 _PACKAGES = (
     "keras",
@@ -26,11 +28,11 @@ def write_bug_report(error: BaseException) -> str:
     """Write the report to a new file of the temporary folder; returns its path, or says that there is none."""
     text = "\n".join(
         [
-            "arguments: " + " ".join(sys.argv[1:]),
+            "arguments: " + " ".join(map(without_passwords, sys.argv[1:])),
             f"python {platform.python_version()} on {platform.platform()}",
             *_versions(),
             "",
-            *traceback.format_exception(error),
+            *map(without_passwords, traceback.format_exception(error)),
         ]
     )
     try:

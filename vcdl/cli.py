@@ -16,6 +16,7 @@ import click
 
 from vcdl import __version__
 from vcdl.errors import ExitCode, VcdlError
+from vcdl.passwords import without_passwords
 
 COMMANDS = (
     "run", "check", "describe", "status", "watch", "stop", "resume", "export", "plot", "submit", "project", "client", "simulate",
@@ -89,7 +90,9 @@ def exit_code_of(arguments: Sequence[str]) -> ExitCode | int:
     except click.exceptions.Exit as end:  # --help and --version
         return end.exit_code
     except click.ClickException as error:
-        error.show()
+        words = io.StringIO()
+        error.show(words)
+        click.echo(without_passwords(words.getvalue()), err=True, nl=False)
         return error.exit_code
     except VcdlError as error:
         return _say(str(error), error.exit_code)
@@ -122,5 +125,5 @@ def _folder_words(error: OSError) -> str:
 def _bug(error: Exception) -> ExitCode:
     from vcdl.bug_report import write_bug_report
 
-    what = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    what = f"{type(error).__name__}: {' '.join(without_passwords(str(error)).split())[:300]}"
     return _say(f"{what}: this is a mistake in vcdl; please report it with {write_bug_report(error)}", ExitCode.BUG)

@@ -26,9 +26,9 @@ from vcdl.report.onlooker import Onlooker
 from vcdl.run.downloads import Downloads
 from vcdl.run.folder import RunFolder
 from vcdl.run.leftovers import sweep
-from vcdl.run.prepared import Prepared, prepare
+from vcdl.run.prepared import Prepared, prepare, store_settings
 from vcdl.run.recovery import drop_weights
-from vcdl.stores.open import import_client_library, store_settings
+from vcdl.stores.open import import_client_library
 from vcdl.work_generator import WorkGenerator
 
 _WAIT_S = 0.1

@@ -21,12 +21,12 @@ from vcdl.plan import EVERY_EPOCH
 from vcdl.processes.orphan import end_with_parent
 from vcdl.rules.of_job import rule_of
 from vcdl.run.folder import RunFolder
-from vcdl.run.prepared import Prepared
+from vcdl.run.prepared import Prepared, store_settings
 from vcdl.run.recovery import applied_updates, is_behind, is_over, restore_store
 from vcdl.run.restore_lock import RestoreLock
 from vcdl.run.snapshots import Snapshots
 from vcdl.stores import Boundary, WeightStore
-from vcdl.stores.open import open_store, store_settings
+from vcdl.stores.open import open_store
 from vcdl.weights import Layout
 
 _POLL_S = 0.02

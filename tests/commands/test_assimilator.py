@@ -1,16 +1,24 @@
 """`vcdl assimilator`: whom it serves, how many, and when it ends."""
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from tests.end_to_end.vcdl_process import wait_until
 from tests.served_run import ServedRun, noise
-from vcdl.commands.assimilator import command
-from vcdl.errors import RunFolderError
+from vcdl.commands.assimilator import assimilator, command
+from vcdl.errors import ExitCode, RunFolderError, StoreError
 from vcdl.events import StopDecided
 from vcdl.job import save_job
 from vcdl.journal import Journal
+from vcdl.processes.server_pool import ServerPool, automatic_bounds
+from vcdl.run.folder import RunFolder
+from vcdl.simulate.fleet import Fleet, save_fleet
 
 
 @pytest.fixture
@@ -25,14 +33,85 @@ def test_a_run_that_assimilates_its_uploads_itself_is_refused(run: ServedRun) ->
         CliRunner().invoke(command, [str(run.folder.path)], catch_exceptions=False)
 
 
-@pytest.mark.parametrize("workers", ["0", "-1", "many", "1.5", ""])
+@pytest.mark.parametrize("workers", ["0", "-1", "many", "1.5", "", "0-2", "6-2", "2-", "-2", "2-6-8", "2-auto"])
 def test_a_number_that_is_none_is_refused(run: ServedRun, workers: str) -> None:
     result = CliRunner().invoke(command, [str(run.folder.path), "--workers", workers])
     assert result.exit_code == 2
-    assert "a whole number ≥ 1 or auto" in result.output
+    assert "a whole number ≥ 1, two such as 2-6 or auto" in result.output
 
 
 def test_it_ends_with_the_job(run: ServedRun) -> None:
     Journal.at(run.folder.journal_file).append(StopDecided("epochs", 0))
     result = CliRunner().invoke(command, [str(run.folder.path), "--workers", "auto"], catch_exceptions=False)
     assert result.output == "the job has ended\n"
+
+
+@pytest.mark.parametrize(
+    ("workers", "bounds"), [("4", (4, 4)), ("2-6", (2, 6)), ("3-3", (3, 3)), ("auto", automatic_bounds())]
+)
+def test_a_number_or_a_least_and_a_most(
+    run: ServedRun, monkeypatch: pytest.MonkeyPatch, workers: str, bounds: tuple[int, int]
+) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def between(folder: RunFolder, least: int, most: int) -> ServerPool:
+        asked.append((least, most))
+        return ServerPool(folder, None)
+
+    monkeypatch.setattr(ServerPool, "between", between)
+    Journal.at(run.folder.journal_file).append(StopDecided("epochs", 0))
+    CliRunner().invoke(command, [str(run.folder.path), "--workers", workers], catch_exceptions=False)
+    assert asked == [bounds]
+
+
+def test_the_job_of_a_project_is_its_daemons(run: ServedRun) -> None:
+    run.folder.submitted_file.touch()
+    with pytest.raises(
+        RunFolderError, match=r"job of a BOINC project.*`vcdl_assimilator` further entries in the project's config.xml"
+    ):
+        CliRunner().invoke(command, [str(run.folder.path)], catch_exceptions=False)
+
+
+def test_a_simulation_has_no_servers(run: ServedRun) -> None:
+    save_fleet(Fleet(), run.folder)
+    with pytest.raises(RunFolderError, match=r"is a simulation.*`vcdl run` with `--set grid.servers=0`"):
+        CliRunner().invoke(command, [str(run.folder.path)], catch_exceptions=False)
+
+
+def test_a_store_that_is_not_the_run_s_is_refused_at_once(run: ServedRun) -> None:
+    replace(run.prepared, store="redis://host:6379/0").write(run.folder)
+    with pytest.raises(StoreError, match="keeps its weights in redis://host:6379/0"):
+        CliRunner().invoke(command, [str(run.folder.path)], catch_exceptions=False)
+
+
+def test_a_run_that_is_being_prepared_is_waited_for(run: ServedRun, capsys: pytest.CaptureFixture[str]) -> None:
+    prepared = run.folder.prepared_file.rename(run.folder.path / "not-yet")
+    run.bring(0, noise(1, 100))
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        serving = threads.submit(assimilator, run.folder.path, 1, 1, stop)
+        try:
+            time.sleep(0.5)
+            assert not serving.done()
+            assert run.waiting() == 1
+            prepared.rename(run.folder.prepared_file)
+            wait_until(lambda: run.waiting() == 0, "the upload was folded in")
+        finally:
+            stop.set()
+        assert serving.result() == ExitCode.OK
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].endswith("is not prepared yet; its servers start when it is")
+    assert said[1].startswith("1 parameter servers at work")
+
+
+def test_a_run_that_was_never_prepared_is_not_waited_for_when_it_is_gone_or_when_told_to_stop(run: ServedRun) -> None:
+    run.folder.prepared_file.unlink()
+    stop = threading.Event()
+    stop.set()
+    assert assimilator(run.folder.path, 1, 1, stop) == ExitCode.OK
+    with ThreadPoolExecutor(1) as threads:
+        serving = threads.submit(assimilator, run.folder.path, 1, 1, threading.Event())
+        time.sleep(0.3)
+        run.folder.job_file.unlink()
+        with pytest.raises(RunFolderError, match="holds no run"):
+            serving.result(timeout=30)

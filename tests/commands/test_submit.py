@@ -10,6 +10,9 @@ from tests.store_servers import start_mariadb
 from vcdl.commands.submit import submit
 from vcdl.errors import DataError, GridError, JobError
 from vcdl.job import load_frozen_job
+from vcdl.run.folder import RunFolder
+from vcdl.run.prepared import Prepared
+from vcdl.stores.settings import URL_VARIABLE
 
 JOB = "name: tiny\nmodel: {builtin: {name: mlp, units: [4]}}\ndata: {dataset: digits, shards: 2}\n"
 
@@ -52,3 +55,9 @@ def test_names_are_new_for_ever_and_a_refused_job_leaves_nothing(
         connection.close()
         submit(job_file, standin.path)
         assert (runs / "tiny-4").is_dir()
+
+        (standin.path / "vcdl" / "environment").write_text(f"VCDL_STORE_URL='file:{tmp_path}/the-daemons'\n")
+        monkeypatch.setenv(URL_VARIABLE, f"file:{tmp_path}/mine")
+        submit(job_file, standin.path)
+        of_daemons = Prepared.read(RunFolder(runs / "tiny-5")).store
+        assert of_daemons == f"file:{tmp_path}/the-daemons", "as the launchers, which read the same file"

@@ -3,12 +3,15 @@
 import shutil
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from tests.daemons.conftest import Server
+from tests.daemons.conftest import JOB, Server
 from vcdl.checks import UploadCheck
 from vcdl.commands.resume import resume
+from vcdl.commands.submit import submit
 from vcdl.daemons.assimilator import Assimilator
 from vcdl.daemons.evaluator import Evaluations
 from vcdl.daemons.work_generator import WorkGenerators
@@ -16,6 +19,7 @@ from vcdl.errors import GridUnavailable
 from vcdl.events import UpdateApplied, WorkunitFailed
 from vcdl.journal import Journal
 from vcdl.run.prepared import Prepared
+from vcdl.stores.settings import URL_VARIABLE
 
 ROUNDS = 40
 
@@ -155,3 +159,24 @@ def test_a_job_whose_folder_is_broken_holds_up_none_of_the_others(server: Server
     shutil.copytree(server.folder.path, broken.path)
     broken.prepared_file.write_text("{")
     go_on(server, lambda: len(applied(server)) >= 3)
+
+
+def test_a_job_whose_weights_are_not_in_the_store_that_is_named_now_waits_and_the_others_go_on(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(URL_VARIABLE, f"file:{tmp_path}/weights")
+    job_file = tmp_path / "other.yaml"
+    job_file.write_text(JOB.replace("name: tiny", "name: other"))
+    submit(job_file, server.standin.path)
+    other = replace(server, folder=server.project.run_folder("other"))
+    go_on(server, lambda: len(applied(other)) >= 3)
+    assert applied(server) == []
+    refusals = [record.getMessage() for record in caplog.records if "keeps its weights in" in record.getMessage()]
+    assert {record.name for record in caplog.records if record.getMessage() in refusals} == {"vcdl.jobs"}
+    assert all(words.startswith("tiny: ") for words in refusals)
+    assert (
+        f"VCDL_STORE_URL (in vcdl/environment of the project) now names file:{tmp_path}/weights: unset" in refusals[0]
+    )
+    monkeypatch.delenv(URL_VARIABLE)
+    go_on(server, lambda: len(applied(server)) >= 3)
+    assert server.report.failed == 0

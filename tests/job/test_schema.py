@@ -159,6 +159,10 @@ schedule: rolling
     assert (job.training.batch_size, job.training.learning_rate) == (64, 0.001)
     assert load(tmp_path, MINIMAL + "preset: paper\nupdate: {rule: easgd}\n").update == EasgdSettings()
     assert load(tmp_path, MINIMAL + "preset: paper\nupdate: easgd\n").update == EasgdSettings()
+    for same in ("update: vc_asgd", "update: {rule: vc_asgd}", "update: {}", ""):
+        assert load(tmp_path, MINIMAL + f"preset: paper\n{same}\n").update == VcAsgdSettings(alpha=0.95)
+    with pytest.raises(JobError, match=r"update: expected one of: .*did you mean vc_asgd"):
+        load(tmp_path, MINIMAL + "preset: paper\nupdate: vc_asg\n")
 
 
 def test_a_frozen_job_shows_what_the_preset_stands_for_and_reads_back_equal(tmp_path: Path) -> None:

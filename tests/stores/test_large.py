@@ -18,8 +18,8 @@ from vcdl.journal import Journal
 from vcdl.parameter_server import ServerParts
 from vcdl.plan import EVERY_EPOCH
 from vcdl.run.folder import RunFolder
-from vcdl.run.prepared import Prepared
-from vcdl.stores.open import open_store, store_settings
+from vcdl.run.prepared import Prepared, store_settings
+from vcdl.stores.open import open_store
 
 T = TypeVar("T")
 

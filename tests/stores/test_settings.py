@@ -72,6 +72,26 @@ def test_the_environment_fills_in_what_the_url_does_not_say() -> None:
     assert StoreSettings.parse("redis://:own@here", environment=environment).password == "own"
 
 
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("redis://me:hidden@Host", "redis://host:6379/0"),
+        ("rediss://other@host:6379/0?ca=/ca.pem", "redis://host:6379/0"),
+        ("redis://[::1]:7000/3", "redis://[::1]:7000/3"),
+        ("mysql://me:hidden@host/vcdl?tls=require", "mysql://host:3306/vcdl"),
+        ("mysql://me@/vcdl?socket=/run/m.sock&tls=off", "mysql:///vcdl?socket=/run/m.sock"),
+        ("file:///data/weights", "file:/data/weights"),
+    ],
+)
+def test_an_address_is_the_place_without_login_and_protection(url: str, address: str) -> None:
+    assert StoreSettings.parse(url).address == address
+
+
+def test_the_address_of_a_relative_folder_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert StoreSettings.parse("file:weights").address == f"file:{tmp_path}/weights"
+
+
 def test_nothing_at_all_says_where_it_is_written() -> None:
     with pytest.raises(StoreError, match="VCDL_STORE_URL"):
         StoreSettings.parse("")

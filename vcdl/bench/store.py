@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import count
+from itertools import count, cycle
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ PAPER_RATIO = 1.5
 """Of an update in MySQL to one in Redis: 1.29 s / 0.87 s, section IV-D of Atre, Jha, Rao (2021)."""
 _NAIVE_LIMIT_BYTES = 256 << 20
 """One value of Redis ends at 512 MB; an escaped literal of MariaDB at half of a packet of 1 GB."""
+_CACHE_BYTES = 1 << 30
+"""More than a processor's cache, of the largest ones."""
 _SERVER_FOLDS = 6
 """By each server, when the updates/s of one and of two are compared."""
 
@@ -94,7 +96,6 @@ class _Uploads:
     def __init__(self, folder: Path, params: int, number: int = WAITING) -> None:
         self.params = params
         self.paths = [folder / f"{index}.h5" for index in range(number)]
-        self._buffers = [np.ones(params, np.float32) for _ in self.paths]
         self._taken = count()
         self._layout = Layout((Variable("w", (params,), 0),))
         self._check = UploadCheck("bench", self._layout, (1,), 1, params**0.5)
@@ -106,10 +107,6 @@ class _Uploads:
 
     def next_path(self) -> Path:
         return self.paths[next(self._taken) % len(self.paths)]
-
-    def next_buffer(self) -> Vector:
-        """What memory would hold of the next upload if it had been read."""
-        return self._buffers[next(self._taken) % len(self._buffers)]
 
     def folds(self, waiting: int, server: str = "") -> list[Fold]:
         """As many new results, each read from its file."""
@@ -174,9 +171,8 @@ def _cases(
     uploads: _Uploads, stores: dict[str, StoreSettings]
 ) -> Iterator[tuple[tuple[str, str, int], Callable[[], object]]]:
     """(case, store, waiting) and what is timed."""
-    one, out = np.ones(uploads.params, np.float32), np.ones(uploads.params, np.float32)
-    # As many in a row as are folded at once: a pass of 2 ms alone slips through between the interruptions of a busy machine.
-    yield ("memory floor", "", WAITING), lambda: [np.add(one, uploads.next_buffer(), out=out) for _ in range(WAITING)]
+    one = np.ones(uploads.params, np.float32)
+    yield ("memory floor", "", WAITING), _memory_floor(one)
     if one.nbytes <= _NAIVE_LIMIT_BYTES:
         for name, update in (
             ("redis", naive_redis(stores["redis"], one)),
@@ -186,6 +182,14 @@ def _cases(
     for name, consistency in _levels(stores):
         for waiting in (1, WAITING):
             yield (consistency, name, waiting), _folding(stores[name], consistency, one, uploads, waiting)
+
+
+def _memory_floor(vector: Vector) -> Callable[[], object]:
+    """Read two vectors, write one; of what was read, memory holds as many as keep any of them out of the processor's cache."""
+    read = [np.ones_like(vector) for _ in range(min(WAITING, -(-_CACHE_BYTES // vector.nbytes)))]
+    taken, out = cycle(read), np.ones_like(vector)
+    # As many in a row as are folded at once: a pass of 2 ms alone slips through between the interruptions of a busy machine.
+    return lambda: [np.add(vector, next(taken), out=out) for _ in range(WAITING)]
 
 
 def _updates(case: tuple[str, str, int]) -> int:

@@ -1,12 +1,18 @@
 """`vcdl assimilator`: parameter servers for a run, beside those it has."""
 
+import re
 import signal
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from vcdl.errors import ExitCode, RunFolderError
+
+if TYPE_CHECKING:
+    from vcdl.job import Job
+    from vcdl.run.folder import RunFolder
 
 _LOOK_S = 0.1
 
@@ -14,6 +20,7 @@ _EXAMPLES = """\b
 Examples:
   vcdl assimilator runs/mnist --workers 4       four servers
   vcdl assimilator runs/mnist --workers auto    as many as the backlog asks for
+  vcdl assimilator runs/mnist --workers 2-6     the same, at least 2 and at most 6
 
 The run's job file says `grid: {servers: 0}`, so that it has none of its own. Ctrl-C ends them; what they were working on is taken up by others, or by the next ones."""
 
@@ -21,20 +28,22 @@ The run's job file says `grid: {servers: 0}`, so that it has none of its own. Ct
 def assimilator(path: Path | None, least: int, most: int, stop: threading.Event) -> ExitCode:
     """Keep between `least` and `most` parameter servers at work until `stop`, or the job's end.
 
-    Raises RunFolderError when the run assimilates its uploads itself.
+    A run that is not prepared yet is waited for. Raises RunFolderError when others assimilate the run's uploads, StoreError when another
+    store than the run's is named.
     """
     from vcdl.events import RunReopened, StopDecided
     from vcdl.job import load_frozen_job
     from vcdl.journal import Journal
     from vcdl.processes.server_pool import ServerPool
     from vcdl.run.finding import chosen_run, shown
+    from vcdl.run.prepared import store_settings
 
     folder = chosen_run(path)
-    if load_frozen_job(folder.job_file).grid.servers == 1:
-        raise RunFolderError(
-            f"{shown(folder.path)} assimilates its uploads in its own process: begin the run with `--set grid.servers=0` "
-            "(or another number) to share them with other servers"
-        )
+    job = load_frozen_job(folder.job_file)
+    _check_needs_servers(folder, job)
+    if not _is_prepared(folder, stop):
+        return ExitCode.OK
+    store_settings(job, folder)  # a refusal is said here, not only by children that die of it
     pool = ServerPool.between(folder, least, most)
     journal = Journal.at(folder.journal_file)
     last_id, running = 0, 0
@@ -56,19 +65,58 @@ def assimilator(path: Path | None, least: int, most: int, stop: threading.Event)
     return ExitCode.OK
 
 
+def _check_needs_servers(folder: "RunFolder", job: "Job") -> None:
+    """Raises RunFolderError."""
+    from vcdl.run.finding import shown
+    from vcdl.simulate.fleet import is_simulated
+
+    if folder.submitted_file.exists():
+        raise RunFolderError(
+            f"{shown(folder.path)} is the job of a BOINC project, whose daemons assimilate its uploads: for more of them, give "
+            "`vcdl_assimilator` further entries in the project's config.xml (docs/operator.md), then bin/stop and bin/start"
+        )
+    if is_simulated(folder):
+        raise RunFolderError(
+            f"{shown(folder.path)} is a simulation, which assimilates its uploads in its own process: there is nothing to add; "
+            "`vcdl run` with `--set grid.servers=0` begins a run that can share them"
+        )
+    if job.grid.servers == 1:
+        raise RunFolderError(
+            f"{shown(folder.path)} assimilates its uploads in its own process: begin the run with `--set grid.servers=0` "
+            "(or another number) to share them with other servers"
+        )
+
+
+def _is_prepared(folder: "RunFolder", stop: threading.Event) -> bool:
+    """Wait until the run is; False: told to stop. Raises RunFolderError when the run is taken back meanwhile."""
+    from vcdl.run.finding import shown
+    from vcdl.run.folder import RunFolder
+
+    if not folder.prepared_file.exists():
+        click.echo(f"{shown(folder.path)} is not prepared yet; its servers start when it is")
+    while not folder.prepared_file.exists():
+        RunFolder.existing(folder.path)
+        if stop.wait(_LOOK_S):
+            return False
+    return True
+
+
 def _between(workers: str) -> tuple[int, int]:
     from vcdl.processes.server_pool import automatic_bounds
 
     if workers == "auto":
         return automatic_bounds()
-    if not workers.isdecimal() or int(workers) < 1:
-        raise click.BadParameter(f"expected a whole number ≥ 1 or auto, got {workers!r}")
-    return int(workers), int(workers)
+    bounds = re.fullmatch(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", workers)
+    least = int(bounds[1]) if bounds else 0
+    most = int(bounds[2] or least) if bounds else 0
+    if not 1 <= least <= most:
+        raise click.BadParameter(f"expected a whole number ≥ 1, two such as 2-6 or auto, got {workers!r}")
+    return least, most
 
 
 @click.command("assimilator", epilog=_EXAMPLES)
 @click.argument("path", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
-@click.option("--workers", metavar="N|auto", default="auto", show_default=True, help="How many servers.")
+@click.option("--workers", metavar="N|MIN-MAX|auto", default="auto", show_default=True, help="How many servers.")
 def command(path: Path | None, workers: str) -> ExitCode:
     """Run parameter servers beside a run."""
     stop = threading.Event()

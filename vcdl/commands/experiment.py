@@ -42,11 +42,13 @@ class Wanted:
 
     @property
     def command(self) -> str:
-        """That makes the same results again."""
+        """That makes the same results again; it is written into the report, and has no password."""
+        from vcdl.passwords import without_passwords
+
         words = ["vcdl", "experiment", self.name, *([str(self.job_file)] if self.job_file else [])]
         words += ["--seeds", ",".join(map(str, self.seeds))]
         words += ["--epochs", ",".join(map(str, self.epochs))] if self.epochs else []
-        words += [word for setting in self.overrides for word in ("--set", setting)]
+        words += [word for setting in self.overrides for word in ("--set", without_passwords(setting))]
         return shlex.join(words)
 
 

@@ -33,8 +33,8 @@ def submit(job_file: Path, project_dir: Path, overrides: Sequence[str] = ()) -> 
     from vcdl.report.display import display
     from vcdl.report.progress import Goal
     from vcdl.run.finding import shown
-    from vcdl.run.prepared import prepare
-    from vcdl.stores.open import import_client_library, store_settings
+    from vcdl.run.prepared import prepare, store_settings
+    from vcdl.stores.open import import_client_library
 
     job = load_job(job_file, overrides)
     project = BoincProject.at(project_dir)

@@ -20,8 +20,8 @@ from vcdl.job import load_frozen_job
 from vcdl.journal import Journal
 from vcdl.parameter_server import ServerParts
 from vcdl.run.folder import RunFolder
-from vcdl.run.prepared import Prepared
-from vcdl.stores.open import import_client_library, store_settings
+from vcdl.run.prepared import Prepared, store_settings
+from vcdl.stores.open import import_client_library
 
 _IDLE_S = 0.5
 _AT_MOST = 8

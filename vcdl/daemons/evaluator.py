@@ -17,11 +17,11 @@ from vcdl.job import load_frozen_job
 from vcdl.report.onlooker import Onlooker
 from vcdl.rules.of_job import rule_of
 from vcdl.run.folder import RunFolder
-from vcdl.run.prepared import Prepared
+from vcdl.run.prepared import Prepared, store_settings
 from vcdl.run.recovery import drop_weights
 from vcdl.run.results import leave_results
 from vcdl.run.snapshots import Snapshots
-from vcdl.stores.open import open_store, store_settings
+from vcdl.stores.open import open_store
 
 _IDLE_S = 1.0
 _log = logging.getLogger("vcdl.evaluator")

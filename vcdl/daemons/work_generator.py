@@ -24,9 +24,9 @@ from vcdl.plan import Plan
 from vcdl.rules.of_job import rule_of
 from vcdl.run.downloads import Downloads
 from vcdl.run.folder import RunFolder, RunLock
-from vcdl.run.prepared import Prepared
+from vcdl.run.prepared import Prepared, store_settings
 from vcdl.run.snapshots import Snapshots
-from vcdl.stores.open import import_client_library, open_store, store_settings
+from vcdl.stores.open import import_client_library, open_store
 from vcdl.work_generator import WorkGenerator
 
 _IDLE_S = 1.0

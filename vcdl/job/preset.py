@@ -32,6 +32,8 @@ def with_preset(job: Mapping[str, Any]) -> Mapping[str, Any]:
     for section, values in (PRESETS.get(name, {}) if isinstance(name, str) else {}).items():
         given = job.get(section, {})
         chooses = _CHOOSES.get(section)
+        if chooses is not None and isinstance(given, str):  # the choice alone: `update: vc_asgd`
+            given = {chooses: given}
         if isinstance(given, Mapping) and (chooses is None or given.get(chooses, values[chooses]) == values[chooses]):
             filled[section] = {**values, **given}
     return filled

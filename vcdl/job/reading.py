@@ -16,6 +16,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from vcdl.errors import JobError
+from vcdl.passwords import without_passwords
 
 MAX_SIZE_BYTES = 1 << 20
 """Of a job file; ours have 2 KiB, so a larger one is something else given by mistake."""
@@ -130,7 +131,7 @@ def replace_key(document: Document, setting: str) -> None:
             section[step] = {}
         section = section[step]
         if not isinstance(section, dict):
-            whole = ".".join(at[:depth])
+            whole = without_passwords(".".join(at[:depth]))
             raise JobError(f"--set {show(setting)}: the job file has {whole} as one value; set {whole} as a whole")
     document.settings[at] = setting
     section[at[-1]] = None if node is None else _plain(node, at, document)
@@ -183,13 +184,16 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def show(value: Any) -> str:
-    """A value as the user may have written it, on one line and short."""
+    """A value as the user may have written it, on one line and short; without the password of a URL."""
     if value is None:
         return "nothing"
     if isinstance(value, dict):
-        return "keys (" + ", ".join(str(key)[:20] for key in list(value)[:3]) + ")"
+        return "keys (" + ", ".join(without_passwords(str(key))[:20] for key in list(value)[:3]) + ")"
     if isinstance(value, list | tuple):
         return f"a list of {len(value)}"
+    value = (
+        without_passwords(value) if isinstance(value, str) else value
+    )  # first: what is cut off may be its end, the @
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else text[:56] + ' …"'
 
@@ -305,4 +309,4 @@ def _breadcrumb(problem: Problem) -> str:
 
 
 def _printable(key: str) -> str:
-    return key if key.isprintable() and len(key) <= 60 else show(key)
+    return without_passwords(key) if key.isprintable() and len(key) <= 60 else show(key)

@@ -14,6 +14,7 @@ from pydantic import PlainSerializer, PlainValidator, ValidationInfo
 
 from vcdl.errors import StoreError
 from vcdl.job.reading import Problem, ProblemsError, nearest, show
+from vcdl.passwords import without_passwords
 from vcdl.workunit import Named
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
@@ -148,7 +149,9 @@ def existing_file() -> PlainValidator:
             return Path(value)
         path: Path = info.context / value
         if not path.is_file():
-            raise ValueError(f"there is no file {path}; a relative path starts at the job file's folder")
+            raise ValueError(
+                f"there is no file {without_passwords(str(path))}; a relative path starts at the job file's folder"
+            )
         return path.resolve()
 
     return PlainValidator(check)
@@ -162,7 +165,9 @@ def folder(raw: Any, job_folder: Path | None) -> Path | None:
         return None if raw is None else Path(raw)
     path = job_folder / (raw or "")
     if not path.is_dir():
-        raise ValueError(f"there is no folder {path}; a relative path starts at the job file's folder")
+        raise ValueError(
+            f"there is no folder {without_passwords(str(path))}; a relative path starts at the job file's folder"
+        )
     return path.resolve()
 
 

@@ -13,8 +13,9 @@ from vcdl.models.footprint import Footprint, footprint_of
 from vcdl.report.onlooker import Onlooker
 from vcdl.run.folder import RunFolder
 from vcdl.run.snapshots import Snapshots
-from vcdl.stores.open import open_store, store_settings
-from vcdl.stores.settings import Service
+from vcdl.run.store_address import asked_settings, held_to, store_address
+from vcdl.stores.open import open_store
+from vcdl.stores.settings import Service, StoreSettings
 from vcdl.weights import Layout, Variable
 from vcdl.workunit import Normalisation, Training
 
@@ -38,6 +39,8 @@ class Prepared:
     store_key: str
     """What the weights are kept under: another one for each run, so that two runs of a job never share weights."""
     footprint: Footprint
+    store: str | None = None
+    """Where they are kept, without a login (`store_address`); None in runs of earlier versions."""
 
     def training(self, job: "Job") -> Training:
         """What clients are told about training."""
@@ -64,11 +67,22 @@ class Prepared:
                 initial_norm=raw["initial_norm"],
                 store_key=raw["store_key"],
                 footprint=Footprint(**raw["footprint"]),
+                store=raw.get("store"),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunFolderError(
                 f"{folder.prepared_file} cannot be read ({error!r}): the run cannot go on; begin it anew with --out"
             ) from error
+
+
+def store_settings(job: "Job", folder: RunFolder) -> StoreSettings:
+    """The store that the run is to have, or has since it is prepared.
+
+    Raises StoreError when another one is named now, RunFolderError.
+    """
+    settings = asked_settings(job, folder)
+    kept = Prepared.read(folder).store if folder.prepared_file.exists() else None
+    return settings if kept is None else held_to(settings, kept, job, folder)
 
 
 def training_of(job: "Job", normalisation: Normalisation) -> Training:
@@ -119,7 +133,7 @@ def prepare(folder: RunFolder, job: "Job", onlooker: Onlooker) -> Prepared:
         if dataset.x_test is not None and dataset.y_test is not None:
             write_split(folder.test_file, dataset.x_test, dataset.y_test)
         folder.model_file.write_text(model_json)
-        settings, store_key = store_settings(job, folder), f"{job.name}-{secrets.token_hex(4)}"
+        settings, store_key = asked_settings(job, folder), f"{job.name}-{secrets.token_hex(4)}"
         if settings.service != Service.FILE or job.keeps_uploads:
             folder.kept_uploads.mkdir(exist_ok=True)
         store = open_store(settings, store_key, layout.size, rule_of(job).state)
@@ -134,6 +148,7 @@ def prepare(folder: RunFolder, job: "Job", onlooker: Onlooker) -> Prepared:
             initial_norm=trained_norm(vector, layout),
             store_key=store_key,
             footprint=footprint_of(trainer.model),
+            store=store_address(settings, folder),
         )
         prepared.write(folder)
     except OSError as error:

@@ -21,14 +21,14 @@ from vcdl.plan import Plan
 from vcdl.report.onlooker import Onlooker
 from vcdl.run.downloads import Downloads
 from vcdl.run.folder import RunFolder
-from vcdl.run.prepared import Prepared, prepare
+from vcdl.run.prepared import Prepared, prepare, store_settings
 from vcdl.simulate.fleet import Fleet
 from vcdl.simulate.instant_evaluator import InstantEvaluator
 from vcdl.simulate.training import Training
 from vcdl.simulate.virtual_grid import VirtualGrid
 from vcdl.simulate.virtual_time import VirtualTime
 from vcdl.stores import WeightStore
-from vcdl.stores.open import import_client_library, store_settings
+from vcdl.stores.open import import_client_library
 from vcdl.work_generator import WorkGenerator
 
 _TRIES = 100

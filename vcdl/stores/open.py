@@ -1,22 +1,9 @@
-"""The store that a job's settings ask for; the client library of a service is imported only when it is used."""
-
-import os
-from typing import TYPE_CHECKING
+"""The store that settings ask for; the client library of a service is imported only when it is used."""
 
 from vcdl.state import STATELESS, State
 from vcdl.stores.base import WeightStore
 from vcdl.stores.file import FileStore
-from vcdl.stores.settings import URL_VARIABLE, Service, StoreSettings
-
-if TYPE_CHECKING:
-    from vcdl.job import Job
-    from vcdl.run.folder import RunFolder
-
-
-def store_settings(job: "Job", folder: "RunFolder") -> StoreSettings:
-    """What the job file or the environment says, else a folder of the run. Raises StoreError."""
-    url = job.store.url or os.environ.get(URL_VARIABLE) or f"file:{folder.store}"
-    return StoreSettings.parse(url, job.store.consistency, os.environ)
+from vcdl.stores.settings import Service, StoreSettings
 
 
 def import_client_library(settings: StoreSettings) -> None:

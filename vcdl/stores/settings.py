@@ -17,6 +17,7 @@ from typing import Self
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from vcdl.errors import StoreError
+from vcdl.passwords import MASK
 
 URL_VARIABLE = "VCDL_STORE_URL"
 PASSWORD_VARIABLE = "VCDL_STORE_PASSWORD"
@@ -56,7 +57,6 @@ _SCHEMES = {
     "mysql": (Service.MYSQL, Tls.OFF),
 }
 _PORTS = {Service.FILE: 0, Service.REDIS: 6379, Service.MYSQL: 3306}
-_MASK = "***"
 
 
 @dataclass(frozen=True)
@@ -129,12 +129,23 @@ class StoreSettings:
             )
         return settings
 
+    @property
+    def address(self) -> str:
+        """What tells this store from others, whoever logs in and however the connection is protected; a folder is absolute."""
+        if self.service == Service.FILE:
+            return f"file:{self.folder.absolute()}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        address = "" if self.socket else f"{host}:{self.port}"
+        database = self.database or ("0" if self.service == Service.REDIS else "")
+        query = f"?socket={quote(self.socket)}" if self.socket else ""
+        return f"{self.service.value}://{address}/{quote(database)}{query}"
+
     def __str__(self) -> str:
         """The URL, with the password masked."""
         if self.service == Service.FILE:
             return f"file:{self.folder}"
         scheme = "rediss" if self.service == Service.REDIS and self.tls == Tls.VERIFY else self.service.value
-        login = quote(self.user) + (f":{_MASK}" if self.password else "")
+        login = quote(self.user) + (f":{MASK}" if self.password else "")
         options = {
             "socket": self.socket,
             "tls": "" if self.tls == _SCHEMES[scheme][1] else self.tls.value,

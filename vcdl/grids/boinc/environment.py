@@ -11,7 +11,7 @@ from vcdl.grids.boinc.project_folder import BoincProject
 
 
 def use_environment(project: BoincProject) -> None:
-    """Take over the project's settings that this process's environment does not have. Raises GridError."""
+    """Take over the project's settings; they win over this process's own, as in the daemons' launchers. Raises GridError."""
     path = project.path / "vcdl" / "environment"
     try:
         lines = path.read_text().splitlines()
@@ -22,4 +22,4 @@ def use_environment(project: BoincProject) -> None:
     for line in lines:
         name, sign, value = line.strip().removeprefix("export ").partition("=")
         if sign and not name.startswith("#"):
-            os.environ.setdefault(name.strip(), "".join(shlex.split(value)))
+            os.environ[name.strip()] = "".join(shlex.split(value))
