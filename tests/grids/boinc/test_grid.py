@@ -255,11 +255,12 @@ def test_a_result_that_is_there_already_is_not_thrown_away_by_cancelling(world: 
     assert world.row(name)["error_mask"] == 0
 
 
-def test_a_cancellation_that_the_transitioner_overlooked_is_looked_at_again(world: World) -> None:
+@pytest.mark.parametrize("ahead", [None, 3])
+def test_a_cancellation_that_the_transitioner_overlooked_is_looked_at_again(world: World, ahead: int | None) -> None:
     (name,) = world.submitted()
     world.grid().cancel([name])
     world.update("workunit", world.row(name)["id"], transition_time=2**31 - 1)  # it was working on it at that moment
-    world.grid().open_wanted()
+    world.grid(ahead=ahead).open_wanted()
     world.transition()
     assert world.row(name)["assimilate_state"] == 1
 

@@ -77,10 +77,10 @@ class BoincGrid(Grid):
 
     def open_wanted(self) -> int:
         job, mine = self._settings.job, JobStock(self._settings.priority, self._rows.stock())
+        self._rows.hurry_cancelled()
         ahead = self._settings.ahead
         if ahead is not None:
             return open_wanted(job, {job: mine}, Marks(ahead, ahead))
-        self._rows.hurry_cancelled()
         others = {
             other: JobStock(manifest.priority, WorkunitRows(self._database, other).stock())
             for other, manifest in self._staging.other_jobs().items()
