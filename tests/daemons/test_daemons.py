@@ -1,19 +1,25 @@
 """The daemons on the real tables of a project, with clients that answer without training."""
 
+import errno
 import shutil
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+from tests.boinc.standin.schema import change
 from tests.daemons.conftest import Server
 from vcdl.checks import UploadCheck
 from vcdl.commands.resume import resume
 from vcdl.daemons.assimilator import Assimilator
 from vcdl.daemons.evaluator import Evaluations
+from vcdl.daemons.validate import REFUSED, VALID, validate
 from vcdl.daemons.work_generator import WorkGenerators
-from vcdl.errors import GridUnavailable
+from vcdl.errors import GridError, GridUnavailable, StoreUnavailable
 from vcdl.events import UpdateApplied, WorkunitFailed
+from vcdl.grids.boinc.results import output_file
+from vcdl.grids.boinc.workunit_rows import INIT, READY
 from vcdl.journal import Journal
 from vcdl.run.prepared import Prepared
 
@@ -130,6 +136,56 @@ def test_a_result_that_cannot_be_assimilated_is_set_aside_and_the_others_are_fol
     assert any("_e0001_s001_a1" in event.workunit for event in applied(server))
 
 
+def test_what_became_ready_before_the_one_that_failed_is_not_set_aside_in_its_place(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(WorkGenerators(server.project)) as generators:
+        generators.run_once()
+    server.client.run_once()
+    older, poisoned, *_ = server.standin.rows("SELECT id, name FROM workunit ORDER BY id")
+
+    def set_older(state: int) -> None:
+        connection = server.standin.connect()
+        change(connection, "workunit", older["id"], assimilate_state=state)
+        connection.commit()
+        connection.close()
+
+    check_header = UploadCheck._check_header
+
+    def fails_for_one(self: UploadCheck, header: object, name: object, workunit: str) -> None:
+        if workunit == poisoned["name"]:
+            set_older(READY)
+            raise ZeroDivisionError
+        check_header(self, header, name, workunit)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(UploadCheck, "_check_header", fails_for_one)
+    set_older(INIT)
+    with closing(Assimilator(server.project)) as assimilator:
+        for _ in range(2):
+            assimilator.run_once()
+    failures = [r.event for r in Journal.at(server.folder.journal_file).read() if isinstance(r.event, WorkunitFailed)]
+    assert [event.workunit for event in failures] == [poisoned["name"]]
+    assert older["name"] in [event.workunit for event in applied(server)]
+
+
+def test_a_full_disk_sets_nothing_aside(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(WorkGenerators(server.project)) as generators:
+        generators.run_once()
+    server.client.run_once()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with closing(Assimilator(server.project)) as assimilator:
+        with monkeypatch.context() as patch:
+            patch.setattr("vcdl.grids.boinc.results.BoincResults.done", full)
+            assimilator.run_once()
+        assert server.report.failed == 0
+    with closing(Assimilator(server.project)) as assimilator:
+        assimilator.run_once()
+    assert len(applied(server)) >= 3
+
+
 def test_an_assimilator_killed_after_the_fold_and_before_the_commit_counts_nothing_twice(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +204,55 @@ def test_an_assimilator_killed_after_the_fold_and_before_the_commit_counts_nothi
     versions = [event.version for event in applied(server)]
     assert versions == sorted({*versions})
     assert versions[-1] == len(versions)
+
+
+def states(server: Server) -> list[int]:
+    return [row["assimilate_state"] for row in server.standin.rows("SELECT assimilate_state FROM workunit")]
+
+
+def test_while_the_jobs_cannot_be_seen_no_result_is_taken_for_a_stray(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(WorkGenerators(server.project)) as generators, closing(Assimilator(server.project)) as assimilator:
+        generators.run_once()
+        server.client.run_once()
+        before = states(server)
+        assert READY in before
+        away = server.project.runs_folder.rename(tmp_path / "away")
+        for _ in range(3):
+            assimilator.run_once()
+        server.project.runs_folder.mkdir()  # of a disk that is not mounted, the folder may be there
+        assimilator.run_once()
+        assert states(server) == before
+        assert [record.message for record in caplog.records if "not mounted" in record.message] == [
+            f"there are no jobs in {server.project.runs_folder}: none was submitted yet, or its disk is not mounted; "
+            "results are left as they are"
+        ]
+        server.project.runs_folder.rmdir()
+        away.rename(server.project.runs_folder)
+        assimilator.run_once()
+    assert len(applied(server)) >= 3
+
+
+def test_the_validator_refuses_nobody_for_trouble_of_this_machine(server: Server, tmp_path: Path) -> None:
+    with closing(WorkGenerators(server.project)) as generators:
+        generators.run_once()
+    server.client.run_once(at_most=1)
+    (row,) = server.standin.rows("SELECT xml_doc_in FROM result WHERE validate_state = 1")
+    file = server.project.upload_path(output_file(row["xml_doc_in"]))
+    assert validate(server.project, file) == VALID
+    for lost in (server.project.runs_folder, server.project.upload_dir):
+        away = lost.rename(tmp_path / "away")
+        with pytest.raises(GridError):
+            validate(server.project, file)
+        away.rename(lost)
+    file.unlink()
+    file.symlink_to("/proc/self/mem")  # nothing is at address 0: reading there is EIO
+    with pytest.raises(StoreUnavailable):
+        validate(server.project, file)
+    assert server.report.refused == 0
+    file.unlink()
+    assert validate(server.project, file) == REFUSED
 
 
 def test_a_job_whose_folder_is_broken_holds_up_none_of_the_others(server: Server) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from vcdl.errors import GridUnavailable, StoreUnavailable, VcdlError
-from vcdl.grids.boinc.project_folder import BoincProject
+from vcdl.grids.boinc.project_folder import BoincProject, not_readable
 from vcdl.parameter_server import Patience
 from vcdl.run.finding import is_finished
 from vcdl.run.folder import RunFolder
@@ -28,11 +28,14 @@ class Part(Protocol):
 
 
 def open_runs(project: BoincProject) -> list[RunFolder]:
-    """The folders of the jobs that are submitted and have not left their results, oldest name first."""
-    if not project.runs_folder.is_dir():
-        return []
-    folders = (RunFolder(path) for path in sorted(project.runs_folder.iterdir()))
-    return [folder for folder in folders if folder.prepared_file.exists() and not is_finished(folder)]
+    """The folders of the jobs that are submitted and have not left their results, oldest name first. Raises GridError."""
+    try:
+        if not project.runs_folder.is_dir():
+            return []
+        folders = (RunFolder(path) for path in sorted(project.runs_folder.iterdir()))
+        return [folder for folder in folders if folder.prepared_file.exists() and not is_finished(folder)]
+    except OSError as error:
+        raise not_readable(project.runs_folder, error) from error
 
 
 @dataclass
