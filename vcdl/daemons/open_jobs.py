@@ -8,7 +8,7 @@ from typing import Protocol
 
 from vcdl.errors import GridUnavailable, StoreUnavailable, VcdlError
 from vcdl.grids.boinc.project_folder import BoincProject, not_readable
-from vcdl.parameter_server import Patience
+from vcdl.patience import Patience
 from vcdl.run.finding import is_finished
 from vcdl.run.folder import RunFolder
 
