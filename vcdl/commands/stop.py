@@ -71,7 +71,7 @@ def _take_back(folder: "RunFolder", timeout_s: float) -> ExitCode:
         if time.monotonic() > deadline_s:
             raise RunFolderError(
                 f"{shown(folder.path)} is to stop, but the project's work generator has not done it after {timeout_s:g} s: "
-                "it will when it runs; start the daemons with bin/start"
+                "it will when it runs (bin/start starts it) and can go on with the job: see log_HOST/vcdl_work_generator.log"
             )
         time.sleep(_POLL_S)
     click.echo(f"{shown(folder.path)} stopped, its workunits are cancelled; `vcdl resume {shown(folder.path)}` goes on")
