@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.boinc.standin import transition
 from tests.boinc.standin.schema import change
 from tests.daemons.conftest import Server
 from vcdl.checks import UploadCheck
@@ -18,8 +19,9 @@ from vcdl.daemons.validate import REFUSED, VALID, validate
 from vcdl.daemons.work_generator import WorkGenerators
 from vcdl.errors import GridError, GridUnavailable, StoreUnavailable
 from vcdl.events import UpdateApplied, WorkunitFailed
+from vcdl.grids.boinc.manifest import Manifests
 from vcdl.grids.boinc.results import output_file
-from vcdl.grids.boinc.workunit_rows import INIT, READY
+from vcdl.grids.boinc.workunit_rows import CANCELLED, INIT, READY
 from vcdl.journal import Journal
 from vcdl.run.prepared import Prepared
 
@@ -106,6 +108,19 @@ def test_a_stopped_job_takes_its_work_back_and_a_resumed_one_makes_it_again_with
     go_on(server, lambda: len(applied(server)) >= 3)
     assert server.report.failed == 0
     assert server.report.stop is None or server.report.stop.reason == "epochs"
+
+
+def test_what_a_finished_job_left_in_the_project_is_cleared_away(server: Server) -> None:
+    """The work generator failed, or was killed, between the end of the run and the last of its files."""
+    with closing(WorkGenerators(server.project)) as generators:
+        generators.run_once()
+        assert [name for name in server.staged() if name.startswith(("vcdl_", "tiny_"))]
+        server.folder.summary_file.write_text("{}")
+        generators.run_once()
+        assert not [name for name in server.staged() if name.startswith(("vcdl_", "tiny_"))]
+        assert Manifests(server.project).jobs() == set()
+        transition(server.standin)
+        assert {row["error_mask"] for row in server.standin.rows("SELECT error_mask FROM workunit")} == {CANCELLED}
 
 
 def test_nothing_is_sent_while_a_job_is_stopped(server: Server) -> None:

@@ -48,14 +48,21 @@ class _Job:
 class OpenJobs:
     """Goes round the open jobs: puts a part together for each new one, closes it when its job is over."""
 
-    def __init__(self, project: BoincProject, put_together: Callable[[RunFolder], Part]) -> None:
+    def __init__(
+        self,
+        project: BoincProject,
+        put_together: Callable[[RunFolder], Part],
+        runs: Callable[[BoincProject], list[RunFolder]] = open_runs,
+    ) -> None:
+        """`runs`: the folders to go round, those of the open jobs or others."""
         self._project = project
+        self._runs = runs
         self._put_together = put_together
         self._jobs: dict[RunFolder, _Job] = {}
 
     def run_once(self) -> bool:
         """A round over all of them; whether any had anything to do. Raises GridUnavailable: none of them can go on."""
-        folders = open_runs(self._project)
+        folders = self._runs(self._project)
         for ended in self._jobs.keys() - set(folders):
             self._drop(self._jobs.pop(ended))
         worked = [self._serve(folder) for folder in folders]  # each of them, also after one that worked

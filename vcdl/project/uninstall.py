@@ -13,10 +13,9 @@ from pathlib import Path
 
 from vcdl.errors import GridError
 from vcdl.grids.boinc.database import BoincDatabase
-from vcdl.grids.boinc.grid import BoincGrid
+from vcdl.grids.boinc.grid import clear_job
 from vcdl.grids.boinc.manifest import Manifests
 from vcdl.grids.boinc.project_folder import APP, BoincProject
-from vcdl.grids.boinc.work_settings import WorkSettings
 from vcdl.project import files, rows
 from vcdl.project.app_version import our_version_folders
 from vcdl.project.edited_files import EDITED
@@ -87,10 +86,7 @@ class Removal:
         if self.app is None:
             return
         for job in sorted(Manifests(self.project).jobs()):
-            settings = WorkSettings(
-                job, priority=1, deadline_s=0, flops=0, memory_bytes=0, disk_bytes=0, upload_bytes=0
-            )
-            BoincGrid(self.project, database, settings).clear(forget_on_clients=True)
+            clear_job(self.project, database, job, forget_on_clients=True)
             yield f"took the job {job} back from the clients"
         if self.open_workunits:
             rows.cancel_all(database, self.app)

@@ -153,3 +153,9 @@ class BoincGrid(Grid):
                 if content is not None and content.name not in kept:
                     files.add((host, content.name))
         self._clients.ask_to_delete(files)
+
+
+def clear_job(project: BoincProject, database: BoincDatabase, job: str, *, forget_on_clients: bool) -> None:
+    """Take away what is left of a job that makes no work any more, as BoincGrid.clear does. Raises GridError."""
+    settings = WorkSettings(job, priority=1, deadline_s=0, flops=0, memory_bytes=0, disk_bytes=0, upload_bytes=0)
+    BoincGrid(project, database, settings).clear(forget_on_clients=forget_on_clients)
