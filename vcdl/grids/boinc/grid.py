@@ -13,6 +13,7 @@ from vcdl.grids.base import Grid, Staged
 from vcdl.grids.boinc.client_rows import ClientRows, Sending
 from vcdl.grids.boinc.create_work import Creation, create_work
 from vcdl.grids.boinc.database import BoincDatabase
+from vcdl.grids.boinc.forget import files_on_hosts
 from vcdl.grids.boinc.manifest import Manifest
 from vcdl.grids.boinc.project_folder import BoincProject
 from vcdl.grids.boinc.staging import INPUT_TEMPLATE, Staging
@@ -146,12 +147,8 @@ class BoincGrid(Grid):
         return had
 
     def _forget_on_clients(self, manifest: Manifest) -> None:
-        kept = {name for other in self._staging.other_jobs().values() for name in other.sticky}
-        files = set()
-        for host, workunit in self._clients.sticky_hosts(self._settings.job):
-            for content in (manifest.model, manifest.shards.get(WorkunitName.parse(workunit).shard)):
-                if content is not None and content.name not in kept:
-                    files.add((host, content.name))
+        sent = self._clients.sticky_hosts(self._settings.job)
+        files = files_on_hosts(sent, manifest, self._staging.other_jobs().values())
         self._clients.ask_to_delete(files)
 
 
