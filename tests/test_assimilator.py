@@ -10,6 +10,7 @@ import pytest
 from tests.memory_grid import Killed
 from tests.server import RULE, SIZE, Disk, Server
 from vcdl.checks import Refusal
+from vcdl.errors import StoreUnavailable
 from vcdl.events import Event, UpdateApplied, UpdateRefused, UpdateSuperseded, WorkunitFailed
 from vcdl.plan import EVERY_EPOCH, Plan
 from vcdl.rules import Downpour, Rule
@@ -98,6 +99,25 @@ def test_a_refused_upload_is_a_row_and_leaves_the_weights_alone(server: Server) 
     assert applied.version == 1
     assert server.grid.outcomes == {}
     server.check_store_and_journal_agree()
+
+
+@pytest.mark.parametrize("file", ["upload", "base"])
+def test_an_upload_that_this_machine_cannot_read_is_waited_for(tmp_path: Path, file: str) -> None:
+    """Nobody is refused for our disk, rights or limits."""
+    server = Server(Disk.new(tmp_path, replace(PLAN, validate_every=EVERY_EPOCH), Downpour(0.5)))
+    folder = server.disk.folder
+    server.grid.bring(w(0))
+    path = folder.uploads / f"{w(0)}.h5" if file == "upload" else folder.snapshot(0)
+    whole = path.rename(tmp_path / "elsewhere")
+    path.symlink_to("/proc/self/mem")  # nothing is at address 0: reading there is EIO
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="this machine cannot read it"):
+            server.assimilator.run_once()
+    assert events(server) == []
+    whole.rename(path)
+    server.assimilator.run_once()
+    assert [type(event) for event in events(server)] == [UpdateApplied]
+    server.close()
 
 
 def test_a_workunit_that_the_grid_gave_up_is_a_row(server: Server) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.full_disk import files_limited_to
-from vcdl.errors import WeightsFileError
+from vcdl.errors import StoreUnavailable, WeightsFileError
 from vcdl.weights import (
     Layout,
     ParamsHeader,
@@ -110,6 +110,15 @@ def test_a_missing_file_and_a_model_of_another_size_are_named(tmp_path: Path) ->
     write_weights(tmp_path / "params.h5", np.ones(3, np.float32), HEADER)
     with pytest.raises(WeightsFileError, match="not a plain weights file of 4 float32 numbers"):
         read_weights(tmp_path / "params.h5", 4)
+
+
+def test_a_file_that_this_machine_cannot_read_is_no_damaged_file(tmp_path: Path) -> None:
+    (tmp_path / "params.h5").symlink_to("/proc/self/mem")  # nothing is at address 0: reading there is EIO
+    for read in (read_header, read_weights):
+        with pytest.raises(
+            StoreUnavailable, match=r"params.h5 is there, but this machine cannot read it \(Input/output error\)"
+        ):
+            read(tmp_path / "params.h5", 3)
 
 
 def test_of_a_file_that_is_too_large_only_the_begin_is_looked_at(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@
      ├─ ModelError         the model cannot be built, or does not fit the data
      ├─ RunFolderError     the run's folder is busy, missing, read-only or full
      ├─ StoreError         the weight store cannot go on
-     │   ├─ StoreUnavailable   it can once a service is back: wait and try again
+     │   ├─ StoreUnavailable   it can once a service is back, or a file can be read: wait and try again
      │   └─ StoreLost          it has forgotten what it held: restore a snapshot
      ├─ JournalError       the journal cannot go on
      ├─ GridError          the grid cannot run subtasks
@@ -85,7 +85,8 @@ class StoreError(VcdlError):
 
 
 class StoreUnavailable(StoreError):
-    """A server is away, starting, full or cut off: the same call works once it is back, so wait with backoff."""
+    """A server is away, starting, full or cut off, or this machine cannot read a file of weights that is there: the same call works
+    once that is mended, so wait with backoff."""
 
 
 class StoreLost(StoreError):
@@ -137,4 +138,14 @@ def folder_error(path: Path, error: OSError) -> RunFolderError:
     return RunFolderError(
         f"{path}: {error.strerror or error}; free some space or mend the folder's rights "
         "(or choose another with --out), then go on with `vcdl resume`"
+    )
+
+
+def weights_file_error(name: str, error: OSError) -> WeightsFileError | StoreUnavailable:
+    """An OSError of a weights file: a sender answers for one that is missing or no file, this machine for whatever else."""
+    if error.errno in (errno.ENOENT, errno.EISDIR):
+        return WeightsFileError(f"{name} cannot be read ({error})")
+    return StoreUnavailable(
+        f"{name} is there, but this machine cannot read it ({error.strerror or error}): mend its disk, the rights or the limit of "
+        "open files; or remove the file if it is lost"
     )

@@ -18,7 +18,8 @@ from vcdl.grids.local import LocalGrid, LocalSettings
 from vcdl.grids.upload_folder import set_strays_aside
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
-from vcdl.parameter_server import Patience, ServerParts
+from vcdl.parameter_server import ServerParts
+from vcdl.patience import Patience
 from vcdl.plan import Plan
 from vcdl.processes.child import ChildProcess
 from vcdl.processes.server_pool import ServerPool

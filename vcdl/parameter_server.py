@@ -17,6 +17,7 @@ from vcdl.grids.base import Results
 from vcdl.grids.upload_folder import UploadFolder, keep_upload
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
+from vcdl.patience import Patience
 from vcdl.plan import EVERY_EPOCH
 from vcdl.processes.orphan import end_with_parent
 from vcdl.rules.of_job import rule_of
@@ -30,23 +31,6 @@ from vcdl.stores.open import open_store
 from vcdl.weights import Layout
 
 _POLL_S = 0.02
-_FIRST_WAIT_S = 0.2
-_LONGEST_WAIT_S = 15.0
-
-
-@dataclass
-class Patience:
-    """How long to wait for a store that is away: longer each time, and short again once it has answered."""
-
-    wait_s: float = _FIRST_WAIT_S
-
-    def next_wait_s(self) -> float:
-        """Seconds to wait now."""
-        wait_s, self.wait_s = self.wait_s, min(_LONGEST_WAIT_S, self.wait_s * 2)
-        return wait_s
-
-    def reset(self) -> None:
-        self.wait_s = _FIRST_WAIT_S
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,8 @@ class StreamedUpload(Change):
         transport: Transport = PLAIN,
     ) -> None:
         """`judge` None: it was judged before; `base`: the snapshot that the client started from, for a rule or a codec that needs it;
-        `held_out`: the step of held-out data. Raises StoreUnavailable when a rule asks for that one and the evaluator has not made it yet.
+        `held_out`: the step of held-out data. Raises StoreUnavailable when a rule asks for that one and the evaluator has not made it yet,
+        or when this machine cannot read a file that is there.
         """
         self._rule = rule
         self._on_statistics = on_statistics(rule)
@@ -92,15 +93,10 @@ class StreamedUpload(Change):
         self._look = self._new_look(rule, layout, held_out) if isinstance(rule, MeasuringRule) else None
         self._measured: Measured | None = None
         try:
-            self._file = self._closing.enter_context(self._up.opened(path))
-        except WeightsFileError as error:
-            self._give_up(error)
-            return
-        try:
-            if needs_base and base is not None:
-                self._base = self._closing.enter_context(opened_weights(base, layout.size))
-        except WeightsFileError as error:
-            self._give_up_the_base(error)
+            self._open(path, base if needs_base else None)
+        except StoreUnavailable:
+            self.close()
+            raise
 
     @property
     def norm(self) -> float:
@@ -164,6 +160,18 @@ class StreamedUpload(Change):
                 return None
             self._up.add_base(base, weights, begin)
         return Update(weights, facts.epoch, facts.staleness, facts.samples, facts.fraction, facts.number, base)
+
+    def _open(self, path: Path, base: Path | None) -> None:
+        try:
+            self._file = self._closing.enter_context(self._up.opened(path))
+        except WeightsFileError as error:
+            self._give_up(error)
+            return
+        try:
+            if base is not None:
+                self._base = self._closing.enter_context(opened_weights(base, self._layout.size))
+        except WeightsFileError as error:
+            self._give_up_the_base(error)
 
     @property
     def refused(self) -> Refused | None:

@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from vcdl.errors import WeightsFileError
+from vcdl.errors import WeightsFileError, weights_file_error
 from vcdl.hdf5_form import HEADER_LIMIT_BYTES, PREFIX_LIMIT_BYTES, WEIGHTS, Dataset, header_of, prefix
 
 Vector = npt.NDArray[np.float32]
@@ -188,7 +188,7 @@ def write_dataset(
 
 
 def read_header(path: Path, size: int) -> str:
-    """The header of a weights file of `size` numbers, without reading those. Raises WeightsFileError."""
+    """The header of a weights file of `size` numbers, without reading those. Raises WeightsFileError, StoreUnavailable."""
     with opened_weights(path, size) as file:
         return file.header
 
@@ -196,7 +196,7 @@ def read_header(path: Path, size: int) -> str:
 def read_weights(path: Path, size: int, out: Vector | None = None) -> tuple[Vector, str]:
     """Read a weights file that must hold exactly `size` float32 numbers; returns the vector and its header.
 
-    The file's size and all its bytes but the weights are checked before anything is allocated. Raises WeightsFileError.
+    The file's size and all its bytes but the weights are checked before anything is allocated. Raises WeightsFileError, StoreUnavailable.
     """
     with opened_weights(path, size) as file:
         vector = np.empty(size, np.float32) if out is None else out
@@ -215,14 +215,14 @@ class WeightsFile:
         """Where they begin, in bytes."""
 
     def read(self, begin: int, out: Vector) -> None:
-        """Read the weights from number `begin` on into `out`. Raises WeightsFileError."""
+        """Read the weights from number `begin` on into `out`. Raises WeightsFileError, StoreUnavailable."""
         missing = out.view(np.uint8).data
         try:
             self._file.seek(self._weights_at + 4 * begin)
             while missing and (got_bytes := self._file.readinto(missing)):
                 missing = missing[got_bytes:]
         except OSError as error:
-            raise WeightsFileError(f"{self._name} cannot be read ({error})") from error
+            raise weights_file_error(self._name, error) from error
         if missing:
             raise WeightsFileError(f"{self._name} lost {len(missing)} bytes while it was read")
         if not _FLOAT32.isnative:
@@ -231,7 +231,10 @@ class WeightsFile:
 
 @contextmanager
 def opened_weights(path: Path, size: int) -> Iterator[WeightsFile]:
-    """Open a weights file of `size` numbers, once its size and all its bytes but the weights are found right. Raises WeightsFileError."""
+    """Open a weights file of `size` numbers, once its size and all its bytes but the weights are found right.
+
+    Raises WeightsFileError, and StoreUnavailable when it is there and this machine cannot read it.
+    """
     with opened_dataset(path, WEIGHTS, range(size, size + 1)) as opened:
         yield WeightsFile(opened.file, path.name, opened.header, opened.data_at)
 
@@ -252,7 +255,7 @@ class OpenedDataset:
 def opened_dataset(path: Path, dataset: Dataset, sizes: range) -> Iterator[OpenedDataset]:
     """Open a file of the one form with a number of elements among `sizes`, once all bytes but its data are found right.
 
-    Raises WeightsFileError.
+    Raises WeightsFileError, and StoreUnavailable when it is there and this machine cannot read it.
     """
     try:
         with path.open("rb", buffering=0) as file:
@@ -273,5 +276,7 @@ def opened_dataset(path: Path, dataset: Dataset, sizes: range) -> Iterator[Opene
                     "cut short or damaged"
                 )
             yield OpenedDataset(file, text.decode(), data_at, size)
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise weights_file_error(path.name, error) from error
+    except UnicodeDecodeError as error:
         raise WeightsFileError(f"{path.name} cannot be read ({error})") from error

@@ -44,6 +44,18 @@ def test_a_paused_run_says_how_to_go_on(here: Path, capsys: pytest.CaptureFixtur
     assert out.endswith("`vcdl resume a` goes on\n")
 
 
+def test_a_job_that_nobody_works_on_says_where_to_look(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The work generator may run and have let go of this job alone: of a store that is away, or a full disk."""
+    make_run(here / "a", recorded(FIRST_SESSION[:-1]), finished=False).submitted_file.touch()
+    status(here / "a")
+    out = capsys.readouterr().out
+    assert out.startswith("demo in a: waiting\n")
+    assert out.endswith(
+        "the project's work generator does not run (bin/start starts it), or cannot go on with this job: "
+        "see log_HOST/vcdl_work_generator.log\n"
+    )
+
+
 def test_programs_get_the_summarys_keys_and_the_state(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = make_run(here / "a")
     status(here / "a", as_json=True)

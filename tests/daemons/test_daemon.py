@@ -2,13 +2,14 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from vcdl.daemons.daemon import run_daemon
-from vcdl.errors import ExitCode, GridUnavailable
+from vcdl.errors import ExitCode, GridError, GridUnavailable, VcdlError
 from vcdl.grids.boinc.project_folder import BoincProject
 
 
@@ -39,13 +40,29 @@ class Signalled(Counting):
 
 
 class WithoutDatabase(Counting):
+    error: VcdlError = GridUnavailable("away")
+
     def third(self) -> None:
-        raise GridUnavailable("away")
+        raise self.error
 
     def run_once(self) -> bool:
         if self.rounds == 4:
             self.project.stop_daemons.touch()
         return super().run_once()
+
+
+class WithoutLogin(WithoutDatabase):
+    error = GridError("the login was refused")
+
+
+class NeverWell(Counting):
+    """From one moment on told to end by a signal, as bin/stop does."""
+
+    def run_once(self) -> bool:
+        self.rounds += 1
+        if self.rounds == 4:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+        raise GridError("the column workunit.batch is missing")
 
 
 @pytest.fixture
@@ -71,10 +88,24 @@ def run(kind: type[Counting], folder: Path, *arguments: str) -> tuple[Counting, 
     return made[0], code
 
 
-@pytest.mark.parametrize(("kind", "rounds"), [(Counting, 3), (Signalled, 3), (WithoutDatabase, 5)])
+@pytest.mark.parametrize(("kind", "rounds"), [(Counting, 3), (Signalled, 3), (WithoutDatabase, 5), (WithoutLogin, 5)])
 def test_it_ends_after_the_round_in_which_it_is_told_to(kind: type[Counting], rounds: int, folder: Path) -> None:
     work, code = run(kind, folder)
     assert (work.rounds, work.closed, code) == (rounds, True, ExitCode.OK)
+
+
+def test_it_waits_longer_each_time_and_ends_at_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    begin_s = time.monotonic()
+    work, code = run(NeverWell, folder)
+    took_s = time.monotonic() - begin_s
+    signal.signal(signal.SIGALRM, before)
+    assert (work.rounds, work.closed, code) == (4, True, ExitCode.OK)
+    assert 0.2 + 0.4 + 0.8 < took_s < 0.2 + 0.4 + 0.8 + 1.6  # the last wait was cut short
+    lines = [line for line in capsys.readouterr().err.splitlines() if "ERROR" in line]
+    assert [line.partition("] ")[2] for line in lines] == [
+        f"the column workunit.batch is missing; trying again in {wait_s} s" for wait_s in ("0.2", "0.4", "0.8", "1.6")
+    ]
 
 
 def test_one_pass_is_one_round(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """The daemons on the real tables of a project, with clients that answer without training."""
 
+import errno
 import shutil
 from collections.abc import Callable
 from contextlib import closing
@@ -8,15 +9,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.boinc.standin import transition
+from tests.boinc.standin.schema import change
 from tests.daemons.conftest import JOB, Server
 from vcdl.checks import UploadCheck
 from vcdl.commands.resume import resume
 from vcdl.commands.submit import submit
 from vcdl.daemons.assimilator import Assimilator
 from vcdl.daemons.evaluator import Evaluations
+from vcdl.daemons.validate import REFUSED, VALID, validate
 from vcdl.daemons.work_generator import WorkGenerators
-from vcdl.errors import GridUnavailable
+from vcdl.errors import GridError, GridUnavailable, StoreUnavailable
 from vcdl.events import UpdateApplied, WorkunitFailed
+from vcdl.grids.boinc.manifest import Manifests
+from vcdl.grids.boinc.results import output_file
+from vcdl.grids.boinc.workunit_rows import CANCELLED, INIT, READY
 from vcdl.journal import Journal
 from vcdl.run.prepared import Prepared
 from vcdl.stores.settings import URL_VARIABLE
@@ -106,6 +113,19 @@ def test_a_stopped_job_takes_its_work_back_and_a_resumed_one_makes_it_again_with
     assert server.report.stop is None or server.report.stop.reason == "epochs"
 
 
+def test_what_a_finished_job_left_in_the_project_is_cleared_away(server: Server) -> None:
+    """The work generator failed, or was killed, between the end of the run and the last of its files."""
+    with closing(WorkGenerators(server.project)) as generators:
+        generators.run_once()
+        assert [name for name in server.staged() if name.startswith(("vcdl_", "tiny_"))]
+        server.folder.summary_file.write_text("{}")
+        generators.run_once()
+        assert not [name for name in server.staged() if name.startswith(("vcdl_", "tiny_"))]
+        assert Manifests(server.project).jobs() == set()
+        transition(server.standin)
+        assert {row["error_mask"] for row in server.standin.rows("SELECT error_mask FROM workunit")} == {CANCELLED}
+
+
 def test_nothing_is_sent_while_a_job_is_stopped(server: Server) -> None:
     with closing(WorkGenerators(server.project)) as generators, closing(Assimilator(server.project)) as assimilator:
         generators.run_once()
@@ -134,6 +154,56 @@ def test_a_result_that_cannot_be_assimilated_is_set_aside_and_the_others_are_fol
     assert any("_e0001_s001_a1" in event.workunit for event in applied(server))
 
 
+def test_what_became_ready_before_the_one_that_failed_is_not_set_aside_in_its_place(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(WorkGenerators(server.project)) as generators:
+        generators.run_once()
+    server.client.run_once()
+    older, poisoned, *_ = server.standin.rows("SELECT id, name FROM workunit ORDER BY id")
+
+    def set_older(state: int) -> None:
+        connection = server.standin.connect()
+        change(connection, "workunit", older["id"], assimilate_state=state)
+        connection.commit()
+        connection.close()
+
+    check_header = UploadCheck._check_header
+
+    def fails_for_one(self: UploadCheck, header: object, name: object, workunit: str) -> None:
+        if workunit == poisoned["name"]:
+            set_older(READY)
+            raise ZeroDivisionError
+        check_header(self, header, name, workunit)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(UploadCheck, "_check_header", fails_for_one)
+    set_older(INIT)
+    with closing(Assimilator(server.project)) as assimilator:
+        for _ in range(2):
+            assimilator.run_once()
+    failures = [r.event for r in Journal.at(server.folder.journal_file).read() if isinstance(r.event, WorkunitFailed)]
+    assert [event.workunit for event in failures] == [poisoned["name"]]
+    assert older["name"] in [event.workunit for event in applied(server)]
+
+
+def test_a_full_disk_sets_nothing_aside(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(WorkGenerators(server.project)) as generators:
+        generators.run_once()
+    server.client.run_once()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with closing(Assimilator(server.project)) as assimilator:
+        with monkeypatch.context() as patch:
+            patch.setattr("vcdl.grids.boinc.results.BoincResults.done", full)
+            assimilator.run_once()
+        assert server.report.failed == 0
+    with closing(Assimilator(server.project)) as assimilator:
+        assimilator.run_once()
+    assert len(applied(server)) >= 3
+
+
 def test_an_assimilator_killed_after_the_fold_and_before_the_commit_counts_nothing_twice(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +222,55 @@ def test_an_assimilator_killed_after_the_fold_and_before_the_commit_counts_nothi
     versions = [event.version for event in applied(server)]
     assert versions == sorted({*versions})
     assert versions[-1] == len(versions)
+
+
+def states(server: Server) -> list[int]:
+    return [row["assimilate_state"] for row in server.standin.rows("SELECT assimilate_state FROM workunit")]
+
+
+def test_while_the_jobs_cannot_be_seen_no_result_is_taken_for_a_stray(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(WorkGenerators(server.project)) as generators, closing(Assimilator(server.project)) as assimilator:
+        generators.run_once()
+        server.client.run_once()
+        before = states(server)
+        assert READY in before
+        away = server.project.runs_folder.rename(tmp_path / "away")
+        for _ in range(3):
+            assimilator.run_once()
+        server.project.runs_folder.mkdir()  # of a disk that is not mounted, the folder may be there
+        assimilator.run_once()
+        assert states(server) == before
+        assert [record.message for record in caplog.records if "not mounted" in record.message] == [
+            f"there are no jobs in {server.project.runs_folder}: none was submitted yet, or its disk is not mounted; "
+            "results are left as they are"
+        ]
+        server.project.runs_folder.rmdir()
+        away.rename(server.project.runs_folder)
+        assimilator.run_once()
+    assert len(applied(server)) >= 3
+
+
+def test_the_validator_refuses_nobody_for_trouble_of_this_machine(server: Server, tmp_path: Path) -> None:
+    with closing(WorkGenerators(server.project)) as generators:
+        generators.run_once()
+    server.client.run_once(at_most=1)
+    (row,) = server.standin.rows("SELECT xml_doc_in FROM result WHERE validate_state = 1")
+    file = server.project.upload_path(output_file(row["xml_doc_in"]))
+    assert validate(server.project, file) == VALID
+    for lost in (server.project.runs_folder, server.project.upload_dir):
+        away = lost.rename(tmp_path / "away")
+        with pytest.raises(GridError):
+            validate(server.project, file)
+        away.rename(lost)
+    file.unlink()
+    file.symlink_to("/proc/self/mem")  # nothing is at address 0: reading there is EIO
+    with pytest.raises(StoreUnavailable):
+        validate(server.project, file)
+    assert server.report.refused == 0
+    file.unlink()
+    assert validate(server.project, file) == REFUSED
 
 
 def test_a_job_whose_folder_is_broken_holds_up_none_of_the_others(server: Server) -> None:

@@ -253,6 +253,19 @@ def test_open_workunits_are_cancelled_only_by_force(made: MadeProject) -> None:
     assert [each["deprecated"] for each in made.standin.rows("SELECT deprecated FROM app WHERE name = 'vcdl'")] == [0]
 
 
+def test_uninstall_says_what_stays_on_clients_that_nobody_will_tell(made: MadeProject) -> None:
+    made.install()
+    connection = made.standin.connect()
+    for host, name in ((1, "vcdl_a.npz"), (1, "vcdl_b.npz"), (2, "vcdl_a.npz"), (3, "of_another_app")):
+        text = f"<delete_file_info>{name}</delete_file_info>\n"
+        insert(connection, "msg_to_host", create_time=1, hostid=host, variety="delete_file", handled=0, xml=text)
+    connection.commit()
+    connection.close()
+    preview = plan_removal(made.project, made.database, force=False, delete_runs=False).preview()
+    assert any(line.startswith("leave files of ours on 2 clients that were not told yet") for line in preview)
+    assert "left files of ours on clients: they stay there until these reset the project or leave it" in uninstall(made)
+
+
 def test_trained_models_stay_unless_they_are_to_go(made: MadeProject) -> None:
     made.install()
     run = made.project.run_folder("mnist").path

@@ -41,7 +41,7 @@ class UploadCheck:
         return up_encoding(self.transport, self.layout)
 
     def read_header(self, path: Path, workunit: str) -> UpdateHeader:
-        """All that can be checked of an upload for `workunit` without reading its weights. Raises Refused."""
+        """All that can be checked of an upload for `workunit` without reading its weights. Raises Refused, StoreUnavailable."""
         try:
             header = UpdateHeader.from_json(self._header_text(path))
         except WorkunitError as error:
@@ -52,7 +52,8 @@ class UploadCheck:
         return header
 
     def read(self, path: Path, workunit: str, base: Path | None = None) -> tuple[UpdateHeader, Vector]:
-        """Read an upload for `workunit` and check all of it; returns header and weights, shape (n,). Raises Refused.
+        """Read an upload for `workunit` and check all of it; returns header and weights, shape (n,). Raises Refused, and StoreUnavailable
+        when this machine cannot read a file that is there: that is nobody's fault.
 
         `base`: the snapshot of what the client started from, where uploads are differences to it.
         """

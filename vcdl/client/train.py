@@ -15,7 +15,7 @@ from vcdl.client.inputs import Shard, read_model_json, read_params, read_shard, 
 from vcdl.client.trainer import Trainer, TrainerCache
 from vcdl.codecs.choose import up_encoding
 from vcdl.codecs.encoding import Encoding
-from vcdl.errors import VcdlError, WeightsFileError, WorkunitError
+from vcdl.errors import StoreUnavailable, VcdlError, WeightsFileError, WorkunitError
 from vcdl.weights import Vector
 from vcdl.workunit import OUTPUT_FILE, UpdateHeader, Workunit
 
@@ -71,7 +71,7 @@ def _is_done(folder: Path, workunit: Workunit, up: Encoding) -> bool:
     try:
         vector, text = up.read(path)
         header = UpdateHeader.from_json(text)
-    except (WeightsFileError, WorkunitError) as error:
+    except (WeightsFileError, StoreUnavailable, WorkunitError) as error:
         _log.warning("%s cannot be used (%s): it is trained again", OUTPUT_FILE, error)
         return False
     described = (header.workunit, header.layout, header.codec)

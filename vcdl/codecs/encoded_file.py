@@ -9,7 +9,7 @@ A chunk is inflated only up to what its codec may have made of so many numbers: 
 import zlib
 from io import FileIO
 
-from vcdl.errors import WeightsFileError
+from vcdl.errors import WeightsFileError, weights_file_error
 
 FRAME_BYTES = 4
 _DEFLATED = 1 << 31
@@ -41,7 +41,7 @@ class ChunkReader:
         self._next = self._begin
 
     def next(self, most_bytes: int) -> memoryview:
-        """The next chunk, raw; of one that would be longer than `most_bytes` nothing is kept. Raises WeightsFileError."""
+        """The next chunk, raw; of one that would be longer than `most_bytes` nothing is kept. Raises WeightsFileError, StoreUnavailable."""
         frame = int.from_bytes(self._read(FRAME_BYTES), "little")
         length = frame & ~_DEFLATED
         if length > most_bytes:
@@ -74,7 +74,7 @@ class ChunkReader:
                 parts.append(part)
                 missing -= len(part)
         except OSError as error:
-            raise WeightsFileError(f"{self._name} cannot be read ({error})") from error
+            raise weights_file_error(self._name, error) from error
         if missing:
             raise WeightsFileError(f"{self._name} lost {missing} bytes while it was read")
         self._next += count

@@ -33,7 +33,7 @@ class Source(Protocol):
     def header(self) -> str: ...
 
     def read(self, begin: int, out: Vector) -> None:
-        """The numbers from `begin` on: blocks in order, and then perhaps again from the first. Raises WeightsFileError."""
+        """The numbers from `begin` on: blocks in order, and then perhaps again from the first. Raises WeightsFileError, StoreUnavailable."""
         ...
 
 
@@ -90,7 +90,7 @@ class Encoding:
         self.write(path, weights, header)
 
     def read_upload(self, path: Path, base: Vector) -> tuple[Vector, str]:
-        """A client's weights, as they come to a server that has `base` for what the client began with. Raises WeightsFileError."""
+        """A client's weights, as they come to a server that has `base` for what the client began with. Raises WeightsFileError, StoreUnavailable."""
         vector, header = self.read(path)
         self.add_base(base, vector)
         return vector, header
@@ -103,14 +103,14 @@ class Encoding:
             write_dataset(path, ENCODED, list(self._chunks_of(vector)), header)
 
     def read_header(self, path: Path) -> str:
-        """Without the numbers. Raises WeightsFileError."""
+        """Without the numbers. Raises WeightsFileError, StoreUnavailable."""
         if self.is_plain:
             return read_header(path, self.layout.size)
         with opened_dataset(path, ENCODED, self._sizes) as opened:
             return opened.header
 
     def read(self, path: Path) -> tuple[Vector, str]:
-        """The vector as it was decoded, and the header. Raises WeightsFileError."""
+        """The vector as it was decoded, and the header. Raises WeightsFileError, StoreUnavailable."""
         with self.opened(path) as source:
             vector = np.empty(self.layout.size, np.float32)
             source.read(0, vector)
@@ -118,7 +118,7 @@ class Encoding:
 
     @contextmanager
     def opened(self, path: Path) -> Iterator[Source]:
-        """Open a file, once its size and all its bytes but its data are found right. Raises WeightsFileError."""
+        """Open a file, once its size and all its bytes but its data are found right. Raises WeightsFileError, StoreUnavailable."""
         if self.is_plain:
             with opened_weights(path, self.layout.size) as file:
                 yield file

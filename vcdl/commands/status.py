@@ -54,7 +54,10 @@ def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
     for label, words in _figures(goal, report, now_s).items():
         click.echo(f"{label:<12} {words}")
     if state is State.WAITING:
-        click.echo("the project's work generator does not run: start the daemons with bin/start")
+        click.echo(
+            "the project's work generator does not run (bin/start starts it), or cannot go on with this job: "
+            "see log_HOST/vcdl_work_generator.log"
+        )
     elif state in (State.PAUSED, State.KILLED, State.FAILED):
         click.echo(how_to_go_on(folder))
     return ExitCode.OK

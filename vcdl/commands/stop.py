@@ -19,18 +19,24 @@ _TIMEOUT_S = 60.0
 _EXAMPLES = """\b
 Examples:
   vcdl stop                        the run below runs/ that changed last
-  vcdl stop runs/fashion_mnist --timeout 300"""
+  vcdl stop runs/fashion_mnist --timeout 300
+  vcdl stop mnist --project-dir ~/projects/grid --forget"""
 
 
-def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S) -> ExitCode:
-    """Ask a run to pause and wait until its process has gone. Raises RunFolderError when it has not in time."""
+def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S, forget: bool = False) -> ExitCode:
+    """Ask a run to pause and wait until its process has gone; `forget`: of a finished job, free the clients' disks.
+
+    Raises RunFolderError when it has not in time, GridError.
+    """
     from vcdl.commands.going_on import how_to_go_on
     from vcdl.errors import folder_error
     from vcdl.run.finding import chosen_run, is_finished, shown
 
     folder = chosen_run(path)
     if folder.submitted_file.exists():
-        return _take_back(folder, timeout_s)
+        return _forget(folder) if forget and is_finished(folder) else _take_back(folder, timeout_s)
+    if forget:
+        raise RunFolderError(f"{shown(folder.path)} is no job of a BOINC project: no client keeps files of it")
     pid = folder.running_pid
     if pid is not None:
         try:
@@ -71,10 +77,31 @@ def _take_back(folder: "RunFolder", timeout_s: float) -> ExitCode:
         if time.monotonic() > deadline_s:
             raise RunFolderError(
                 f"{shown(folder.path)} is to stop, but the project's work generator has not done it after {timeout_s:g} s: "
-                "it will when it runs; start the daemons with bin/start"
+                "it will when it runs (bin/start starts it) and can go on with the job: see log_HOST/vcdl_work_generator.log"
             )
         time.sleep(_POLL_S)
     click.echo(f"{shown(folder.path)} stopped, its workunits are cancelled; `vcdl resume {shown(folder.path)}` goes on")
+    return ExitCode.OK
+
+
+def _forget(folder: "RunFolder") -> ExitCode:
+    """Ask the clients of a BOINC project to delete what they keep of a finished job; a stopped one has asked them already."""
+    from vcdl.grids.boinc.database import BoincDatabase
+    from vcdl.grids.boinc.forget import forget_finished
+    from vcdl.grids.boinc.project_folder import BoincProject
+    from vcdl.run.finding import shown
+
+    project = BoincProject.at(folder.path.parents[2])
+    database = BoincDatabase(project)
+    try:
+        count = forget_finished(project, database, folder)
+    finally:
+        database.close()
+    click.echo(
+        f"{shown(folder.path)} is finished; {count} clients are asked to delete what they keep of it, at their next request"
+        if count
+        else f"{shown(folder.path)} is finished; no client keeps anything of it that no open job uses"
+    )
     return ExitCode.OK
 
 
@@ -90,6 +117,9 @@ def _take_back(folder: "RunFolder", timeout_s: float) -> ExitCode:
     show_default=True,
     help="How long to wait.",
 )
-def command(path: Path | None, project_dir: Path | None, timeout_s: float) -> ExitCode:
+@click.option(
+    "--forget", is_flag=True, help="Of a finished job of a BOINC project: have the clients delete what they keep of it."
+)
+def command(path: Path | None, project_dir: Path | None, timeout_s: float, forget: bool) -> ExitCode:
     """Pause a run elsewhere, or a job of a BOINC project."""
-    return stop(in_project(path, project_dir), timeout_s)
+    return stop(in_project(path, project_dir), timeout_s, forget)

@@ -6,11 +6,12 @@ done. A server killed inside it leaves the row to the next one, and the store kn
 
 import logging
 import sys
+from collections.abc import Collection
 from dataclasses import replace
 
 from vcdl.daemons.daemon import run_daemon
 from vcdl.daemons.open_jobs import OpenJobs, open_runs
-from vcdl.errors import ExitCode, StoreLost, VcdlError
+from vcdl.errors import ExitCode, StoreLost, VcdlError, folder_error
 from vcdl.events import Event, StopDecided, UpdateApplied, UpdateRefused, WorkunitFailed
 from vcdl.grids.base import Uploaded
 from vcdl.grids.boinc.database import BoincDatabase
@@ -56,7 +57,7 @@ class Assimilation:
             _log.warning("%s: %s", self._name, lost)
             _log.warning("%s: restored; %d updates were folded in again", self._name, self._parts.restore())
             return True
-        except VcdlError:
+        except (VcdlError, MemoryError):
             raise
         except Exception:
             _log.exception(
@@ -69,8 +70,11 @@ class Assimilation:
         self._parts.store.close()
 
     def _fold(self, results: BoincResults) -> bool:
-        with results.turn():
-            count = replace(self._parts.assimilator, results=results).run_once()
+        try:
+            with results.turn():
+                count = replace(self._parts.assimilator, results=results).run_once()
+        except OSError as error:  # of this machine: no result is set aside for it
+            raise folder_error(self._folder.path, error) from error
         return count > 0
 
     def _one_by_one(self) -> bool:
@@ -80,16 +84,19 @@ class Assimilation:
             try:
                 if not self._fold(single):
                     break
-            except VcdlError:
+            except (VcdlError, MemoryError):
                 raise
             except Exception as error:
-                self._set_aside(single, error)
+                if not single.claimed:  # no row is at fault
+                    raise
+                self._set_aside(single, single.claimed, error)
         return True
 
-    def _set_aside(self, single: BoincResults, error: Exception) -> None:
+    def _set_aside(self, single: BoincResults, failed: Collection[str], error: Exception) -> None:
+        """Only what had failed: since it was rolled back, an older row may have become ready, or another server have this one."""
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         with single.turn():
-            for outcome in single.claim():
+            for outcome in single.claim_again(failed):
                 size = outcome.size_bytes if isinstance(outcome, Uploaded) else 0
                 _log.error("%s is set aside: %s", outcome.workunit, reason)
                 self._journal.append(
@@ -123,13 +130,25 @@ class Assimilator:
         self._project = project
         self._database = BoincDatabase(project)
         self._jobs = OpenJobs(project, lambda folder: Assimilation(project, self._database, folder))
+        self._saw_runs = True
 
     def run_once(self) -> bool:
+        """A round over the open jobs, then the results that belong to none. Raises GridError."""
         worked = self._jobs.run_once()
-        strays = conclude_strays(
-            self._project, self._database, [folder.path.name for folder in open_runs(self._project)]
-        )
-        return worked or strays > 0
+        return self._conclude_strays() > 0 or worked
+
+    def _conclude_strays(self) -> int:
+        """How many; none while no job can be seen: they would all be strays, and their uploads deleted."""
+        sees_runs = self._project.has_runs
+        if self._saw_runs and not sees_runs:
+            _log.warning(
+                "there are no jobs in %s: none was submitted yet, or its disk is not mounted; results are left as they are",
+                self._project.runs_folder,
+            )
+        self._saw_runs = sees_runs
+        if not sees_runs:
+            return 0
+        return conclude_strays(self._project, self._database, [folder.path.name for folder in open_runs(self._project)])
 
     def close(self) -> None:
         self._jobs.close()

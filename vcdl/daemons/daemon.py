@@ -18,8 +18,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from vcdl.errors import ExitCode, GridUnavailable, VcdlError
+from vcdl.errors import ExitCode, VcdlError
 from vcdl.grids.boinc.project_folder import BoincProject
+from vcdl.patience import Patience
 
 _LEVELS = {1: logging.ERROR, 2: logging.INFO, 3: logging.DEBUG, 4: logging.DEBUG}
 _LOOK_S = 1.0
@@ -53,26 +54,30 @@ def run_daemon(
     except VcdlError as error:
         log.error("%s", error)
         return error.exit_code
+    patience = Patience()
     log.info("started on %s", project.path.name)
     try:
         while not ending.is_set() and not project.stop_daemons.exists():
-            worked = _round(rounds, log)
+            wait_s = _round(rounds, patience, idle_s, log)
             if options.one_pass:
                 break
-            if not worked:
-                _wait(ending, project, idle_s)
+            _wait(ending, project, wait_s)
     finally:
         rounds.close()
     log.info("ended")
     return ExitCode.OK
 
 
-def _round(rounds: Rounds, log: logging.Logger) -> bool:
+def _round(rounds: Rounds, patience: Patience, idle_s: float, log: logging.Logger) -> float:
+    """Make a round; returns the seconds to wait after it. What ails all jobs may pass, too: an upgrade of BOINC, a lost password."""
     try:
-        return rounds.run_once()
-    except GridUnavailable as away:
-        log.error("%s", away)
-        return False
+        worked = rounds.run_once()
+    except VcdlError as error:
+        wait_s = patience.next_wait_s()
+        log.error("%s; trying again in %g s", error, wait_s)
+        return wait_s
+    patience.reset()
+    return 0.0 if worked else idle_s
 
 
 def _wait(ending: threading.Event, project: BoincProject, idle_s: float) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from vcdl.errors import GridUnavailable, StoreUnavailable, VcdlError
-from vcdl.grids.boinc.project_folder import BoincProject
-from vcdl.parameter_server import Patience
+from vcdl.grids.boinc.project_folder import BoincProject, not_readable
+from vcdl.patience import Patience
 from vcdl.run.finding import is_finished
 from vcdl.run.folder import RunFolder
 
@@ -28,11 +28,14 @@ class Part(Protocol):
 
 
 def open_runs(project: BoincProject) -> list[RunFolder]:
-    """The folders of the jobs that are submitted and have not left their results, oldest name first."""
-    if not project.runs_folder.is_dir():
-        return []
-    folders = (RunFolder(path) for path in sorted(project.runs_folder.iterdir()))
-    return [folder for folder in folders if folder.prepared_file.exists() and not is_finished(folder)]
+    """The folders of the jobs that are submitted and have not left their results, oldest name first. Raises GridError."""
+    try:
+        if not project.runs_folder.is_dir():
+            return []
+        folders = (RunFolder(path) for path in sorted(project.runs_folder.iterdir()))
+        return [folder for folder in folders if folder.prepared_file.exists() and not is_finished(folder)]
+    except OSError as error:
+        raise not_readable(project.runs_folder, error) from error
 
 
 @dataclass
@@ -45,14 +48,21 @@ class _Job:
 class OpenJobs:
     """Goes round the open jobs: puts a part together for each new one, closes it when its job is over."""
 
-    def __init__(self, project: BoincProject, put_together: Callable[[RunFolder], Part]) -> None:
+    def __init__(
+        self,
+        project: BoincProject,
+        put_together: Callable[[RunFolder], Part],
+        runs: Callable[[BoincProject], list[RunFolder]] = open_runs,
+    ) -> None:
+        """`runs`: the folders to go round, those of the open jobs or others."""
         self._project = project
+        self._runs = runs
         self._put_together = put_together
         self._jobs: dict[RunFolder, _Job] = {}
 
     def run_once(self) -> bool:
         """A round over all of them; whether any had anything to do. Raises GridUnavailable: none of them can go on."""
-        folders = open_runs(self._project)
+        folders = self._runs(self._project)
         for ended in self._jobs.keys() - set(folders):
             self._drop(self._jobs.pop(ended))
         worked = [self._serve(folder) for folder in folders]  # each of them, also after one that worked

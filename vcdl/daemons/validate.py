@@ -13,6 +13,7 @@ The file's name says which workunit it is for: of the other arguments that scrip
 
 import argparse
 import re
+import stat
 import sys
 import time
 from pathlib import Path
@@ -20,7 +21,7 @@ from pathlib import Path
 from vcdl.checks import Refused, UploadCheck
 from vcdl.checks.refusal import Refusal
 from vcdl.daemons.daemon import add_project_option
-from vcdl.errors import VcdlError, WorkunitError
+from vcdl.errors import GridError, VcdlError, WorkunitError
 from vcdl.events import ResultRefused
 from vcdl.grids.boinc.project_folder import BoincProject
 from vcdl.job import load_frozen_job
@@ -37,7 +38,10 @@ _UPLOAD = re.compile(r"(?P<workunit>.+)_(?P<result>\d+)_r\d+_\d+")
 
 
 def validate(project: BoincProject, file: Path) -> int:
-    """Check an upload; returns the exit code. Raises VcdlError or OSError when it cannot be looked at."""
+    """Check an upload; returns the exit code.
+
+    Raises VcdlError or OSError when this machine cannot look at it: nobody is refused for that.
+    """
     match = _UPLOAD.fullmatch(file.name)
     try:
         workunit = match["workunit"] if match else file.name
@@ -48,8 +52,11 @@ def validate(project: BoincProject, file: Path) -> int:
     result = int(match["result"]) if match else 0
     folder = project.run_folder(name.job)
     if not folder.prepared_file.exists():
+        if not project.has_runs:
+            raise GridError(f"there are no jobs in {project.runs_folder}: is its disk mounted?")
         print(f"{file.name}: there is no job {name.job} in this project (any more)", file=sys.stderr)
         return REFUSED
+    project.check_uploads()
     refused = _refused(folder, file, workunit)
     if refused is None:
         return VALID
@@ -64,7 +71,11 @@ def validate(project: BoincProject, file: Path) -> int:
 
 
 def _refused(folder: RunFolder, file: Path, workunit: str) -> Refused | None:
-    if not file.is_file():
+    try:
+        is_file = stat.S_ISREG(file.stat().st_mode)
+    except FileNotFoundError:
+        is_file = False
+    if not is_file:
         return Refused(Refusal.UNREADABLE, "there is no file")
     job, prepared = load_frozen_job(folder.job_file), Prepared.read(folder)
     check = UploadCheck(

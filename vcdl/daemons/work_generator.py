@@ -15,14 +15,16 @@ from vcdl.daemons.open_jobs import OpenJobs
 from vcdl.errors import ExitCode
 from vcdl.events import EpochClosed, Recorded, RunPaused, RunStarted, StopDecided, WorkunitCreated, WorkunitSent
 from vcdl.grids.boinc.database import BoincDatabase
-from vcdl.grids.boinc.grid import BoincGrid
-from vcdl.grids.boinc.project_folder import BoincProject
+from vcdl.grids.boinc.grid import BoincGrid, clear_job
+from vcdl.grids.boinc.manifest import Manifests
+from vcdl.grids.boinc.project_folder import BoincProject, not_readable
 from vcdl.grids.boinc.work_settings import WorkSettings
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
 from vcdl.plan import Plan
 from vcdl.rules.of_job import rule_of
 from vcdl.run.downloads import Downloads
+from vcdl.run.finding import is_finished
 from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.prepared import Prepared, store_settings
 from vcdl.run.snapshots import Snapshots
@@ -77,6 +79,7 @@ class Generation:
         """Bring the job one step further. Raises VcdlError."""
         self._take_in(self._generator.follow())
         if self._coordinator.finished:
+            self._clear()
             return False  # the evaluator leaves the results
         if self._folder.stop_request.exists():
             return self._pause()
@@ -89,9 +92,7 @@ class Generation:
         new = self._generator.run_once(time.time())
         self._is_submitted = True
         self._take_in(new)
-        if self._coordinator.stopped is not None and not self._is_cleared:
-            self._grid.clear(forget_on_clients=False)
-            self._is_cleared = True
+        self._clear()
         return bool(new)
 
     def close(self) -> None:
@@ -118,6 +119,12 @@ class Generation:
             self._is_submitted = False
         self._let_go()
         return is_new
+
+    def _clear(self) -> None:
+        """Once the job has stopped, until it has succeeded: also in the rounds after the one that ended the run."""
+        if self._coordinator.stopped is not None and not self._is_cleared:
+            self._grid.clear(forget_on_clients=False)
+            self._is_cleared = True
 
     def _let_go(self) -> None:
         if self._lock is not None:
@@ -161,18 +168,46 @@ def _sent_until_s(journal: Journal) -> float:
     return max((r.time_s for r in journal.read() if isinstance(r.event, WorkunitSent)), default=0.0)
 
 
+class Clearing:
+    """Takes away what a finished job has left in the project: its work generator was killed, or failed, before it could."""
+
+    def __init__(self, project: BoincProject, database: BoincDatabase, folder: RunFolder) -> None:
+        self._project, self._database, self._name = project, database, folder.path.name
+
+    def run_once(self) -> bool:
+        """Raises GridError."""
+        clear_job(self._project, self._database, self._name, forget_on_clients=False)
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+def left_staged(project: BoincProject) -> list[RunFolder]:
+    """The folders of finished jobs that still have something in download/. Raises GridError."""
+    try:
+        folders = (project.run_folder(job) for job in sorted(Manifests(project).jobs()))
+        return [folder for folder in folders if is_finished(folder)]
+    except OSError as error:
+        raise not_readable(project.runs_folder, error) from error
+
+
 class WorkGenerators:
-    """Goes round the open jobs."""
+    """Goes round the open jobs, and those that were not cleared away."""
 
     def __init__(self, project: BoincProject) -> None:
         self._database = BoincDatabase(project)
         self._jobs = OpenJobs(project, lambda folder: Generation(project, self._database, folder))
+        self._left = OpenJobs(project, lambda folder: Clearing(project, self._database, folder), left_staged)
 
     def run_once(self) -> bool:
-        return self._jobs.run_once()
+        worked = self._jobs.run_once()
+        self._left.run_once()
+        return worked
 
     def close(self) -> None:
         self._jobs.close()
+        self._left.close()
         self._database.close()
 
 

@@ -191,9 +191,8 @@ def show(value: Any) -> str:
         return "keys (" + ", ".join(without_passwords(str(key))[:20] for key in list(value)[:3]) + ")"
     if isinstance(value, list | tuple):
         return f"a list of {len(value)}"
-    value = (
-        without_passwords(value) if isinstance(value, str) else value
-    )  # first: what is cut off may be its end, the @
+    if isinstance(value, str):
+        value = without_passwords(value)  # first: what is cut off may be its end, the @
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else text[:56] + ' …"'
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcdl.errors import GridError
+from vcdl.grids.boinc.client_rows import ClientRows
 from vcdl.grids.boinc.database import BoincDatabase
-from vcdl.grids.boinc.grid import BoincGrid
+from vcdl.grids.boinc.forget import kept_on_clients
+from vcdl.grids.boinc.grid import clear_job
 from vcdl.grids.boinc.manifest import Manifests
 from vcdl.grids.boinc.project_folder import APP, BoincProject
-from vcdl.grids.boinc.work_settings import WorkSettings
 from vcdl.project import files, rows
 from vcdl.project.app_version import our_version_folders
 from vcdl.project.edited_files import EDITED
@@ -47,6 +48,10 @@ class Removal:
     app: rows.AppRow | None
     runs: int
     """Jobs whose folders stay."""
+    not_told: int
+    """Clients that are yet to be told to delete files of ours: once config.xml is restored, nobody tells them."""
+    kept_on_clients: tuple[str, ...]
+    """Finished jobs of which clients keep files."""
 
     def preview(self) -> Iterator[str]:
         """What would be done, as lines."""
@@ -60,6 +65,16 @@ class Removal:
             yield "delete the app's rows from the database, or deprecate them when hosts have had tasks of it"
         if self.runs:
             yield f"keep vcdl/runs with {self.runs} jobs"
+        if self.not_told:
+            yield (
+                f"leave files of ours on {self.not_told} clients that were not told yet to delete them: while the project runs they ask "
+                "twice a minute, so start it and wait to avoid that"
+            )
+        if self.kept_on_clients:
+            yield (
+                f"leave on clients what they keep of {', '.join(self.kept_on_clients)}: to avoid that, `vcdl stop JOB --project-dir "
+                f"{self.project.path} --forget` for each while the project runs, and wait"
+            )
 
     def carry_out(self, database: BoincDatabase) -> Iterator[str]:
         """Do it, yielding a line for each thing done. Raises GridError."""
@@ -82,15 +97,14 @@ class Removal:
         self._remove_empty_folders()
         if self.runs:
             yield f"kept vcdl/runs with {self.runs} jobs: they are yours to delete (--delete-runs)"
+        if self.kept_on_clients or ClientRows(database).not_told():
+            yield "left files of ours on clients: they stay there until these reset the project or leave it"
 
     def _give_up_jobs(self, database: BoincDatabase) -> Iterator[str]:
         if self.app is None:
             return
         for job in sorted(Manifests(self.project).jobs()):
-            settings = WorkSettings(
-                job, priority=1, deadline_s=0, flops=0, memory_bytes=0, disk_bytes=0, upload_bytes=0
-            )
-            BoincGrid(self.project, database, settings).clear(forget_on_clients=True)
+            clear_job(self.project, database, job, forget_on_clients=True)
             yield f"took the job {job} back from the clients"
         if self.open_workunits:
             rows.cancel_all(database, self.app)
@@ -140,6 +154,8 @@ def plan_removal(project: BoincProject, database: BoincDatabase, force: bool, de
         open_workunits=count,
         app=app,
         runs=0 if delete_runs else runs,
+        not_told=ClientRows(database).not_told(),
+        kept_on_clients=tuple(kept_on_clients(project, database)),
     )
 
 

@@ -25,7 +25,7 @@ class State(StrEnum):
     PAUSED = "paused"
     """Stopped cleanly; `vcdl resume` goes on."""
     WAITING = "waiting"
-    """Submitted to a BOINC project whose work generator does not run; it goes on when the daemons are started."""
+    """Submitted to a BOINC project whose work generator does not run, or cannot go on with this job; it does once that is mended."""
     KILLED = "killed"
     """Its process ended without a word; `vcdl resume` goes on from the last applied update."""
     FINISHED = "finished"

@@ -4,8 +4,11 @@ from pathlib import Path
 import pytest
 
 from tests.grids.boinc.world import World
-from vcdl.errors import GridError, GridUnavailable
+from vcdl.commands.stop import stop
+from vcdl.errors import ExitCode, GridError, GridUnavailable
 from vcdl.grids.base import GaveUp
+from vcdl.grids.boinc.client_rows import ClientRows
+from vcdl.grids.boinc.forget import kept_on_clients
 from vcdl.stores.private_servers import PrivateServer
 from vcdl.workunit import INPUT_FILES
 
@@ -255,11 +258,12 @@ def test_a_result_that_is_there_already_is_not_thrown_away_by_cancelling(world: 
     assert world.row(name)["error_mask"] == 0
 
 
-def test_a_cancellation_that_the_transitioner_overlooked_is_looked_at_again(world: World) -> None:
+@pytest.mark.parametrize("ahead", [None, 3])
+def test_a_cancellation_that_the_transitioner_overlooked_is_looked_at_again(world: World, ahead: int | None) -> None:
     (name,) = world.submitted()
     world.grid().cancel([name])
     world.update("workunit", world.row(name)["id"], transition_time=2**31 - 1)  # it was working on it at that moment
-    world.grid().open_wanted()
+    world.grid(ahead=ahead).open_wanted()
     world.transition()
     assert world.row(name)["assimilate_state"] == 1
 
@@ -320,6 +324,26 @@ def test_clients_are_asked_once_to_forget_what_only_this_job_used(world: World) 
     asked = world.rows("SELECT hostid, variety, handled, xml FROM msg_to_host")
     request = f"<delete_file_info>{only_a}</delete_file_info>\n"
     assert asked == [{"hostid": 2, "variety": "delete_file", "handled": 0, "xml": request}]
+
+
+def test_a_finished_job_is_forgotten_on_demand(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    names = world.submitted(2, job="a")
+    for name, host in zip(names, (1, 2), strict=True):
+        world.send(name, host)
+    world.grid("a").clear(forget_on_clients=False)
+    folder = world.folder("a")
+    for file in (folder.job_file, folder.submitted_file, folder.summary_file):
+        file.touch()
+    clients = ClientRows(world.database)
+    assert (kept_on_clients(world.project, world.database), clients.not_told()) == (["a"], 0)
+    for _ in range(2):
+        assert stop(folder.path, forget=True) is ExitCode.OK
+    assert "a is finished; 2 clients are asked to delete what they keep of it" in capsys.readouterr().out
+    _, model, _, shard = inputs_of(world, names[0])
+    asked = {(row["hostid"], row["xml"].split(">")[1].split("<")[0]) for row in world.rows("SELECT * FROM msg_to_host")}
+    assert asked == {(host, name) for host in (1, 2) for name in (model, shard)}
+    assert len(world.rows("SELECT id FROM msg_to_host")) == 4
+    assert (kept_on_clients(world.project, world.database), clients.not_told()) == ([], 2)
 
 
 def test_a_second_submission_takes_back_what_clients_were_not_asked_yet(world: World) -> None:

@@ -214,6 +214,24 @@ def test_an_upload_that_is_gone_is_no_reason_to_stop(world: World) -> None:
     assert isinstance(found, Uploaded)
 
 
+@pytest.mark.parametrize("trouble", ["the folder of the upload cannot be entered", "upload/ is not mounted"])
+def test_trouble_of_the_servers_own_disk_leaves_the_workunit_ready(world: World, tmp_path: Path, trouble: str) -> None:
+    (name,) = world.created()
+    path = world.report(name)
+    lost = path.parent if "entered" in trouble else world.project.upload_dir
+    kept = lost.rename(tmp_path / "elsewhere")
+    if "entered" in trouble:
+        lost.symlink_to(lost)  # a loop: an error that holds for root too
+    results = world.results()
+    with pytest.raises(GridError, match="results wait until then"), results.turn():
+        results.claim()
+    assert state(world, name) == 1
+    lost.unlink(missing_ok=True)
+    kept.rename(lost)
+    with results.turn():
+        assert results.claim() == [Uploaded(name, path, 6)]
+
+
 REFERENCE = "<file_ref><file_name>{}</file_name><open_name>update.h5</open_name></file_ref>"
 
 

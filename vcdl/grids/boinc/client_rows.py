@@ -91,6 +91,26 @@ class ClientRows:
         )
         return {(int(host), name) for host, name in rows}
 
+    def keep(self, job: str, name: str) -> bool:
+        """Whether a host that was sent work of the job has not been asked since to delete that sticky file of it."""
+        match, arguments = of_job(job)
+        rows = self._database.execute(
+            "SELECT 1 FROM workunit w JOIN result r ON r.workunitid = w.id"
+            f" WHERE {match} AND r.hostid > 0 AND r.sent_time >"
+            " COALESCE((SELECT MAX(m.create_time) FROM msg_to_host m WHERE m.hostid = r.hostid AND m.variety = %s AND m.xml = %s), 0)"
+            " LIMIT 1",
+            *arguments, _DELETE, _deletion(name),
+        )  # fmt: skip
+        return bool(rows)
+
+    def not_told(self) -> int:
+        """Hosts that are yet to be told to delete files of ours."""
+        rows = self._database.execute(
+            "SELECT COUNT(DISTINCT hostid) FROM msg_to_host WHERE variety = %s AND handled = 0 AND xml LIKE %s",
+            _DELETE, "<delete_file_info>vcdl\\_%",
+        )  # fmt: skip
+        return int(rows[0][0])
+
     def ask_to_delete(self, files: Collection[tuple[int, str]]) -> None:
         """Let hosts forget sticky files: the scheduler tells them at their next request (config.xml: msg_to_host)."""
         if not files:

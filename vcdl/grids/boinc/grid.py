@@ -13,6 +13,7 @@ from vcdl.grids.base import Grid, Staged
 from vcdl.grids.boinc.client_rows import ClientRows, Sending
 from vcdl.grids.boinc.create_work import Creation, create_work
 from vcdl.grids.boinc.database import BoincDatabase
+from vcdl.grids.boinc.forget import files_on_hosts
 from vcdl.grids.boinc.manifest import Manifest
 from vcdl.grids.boinc.project_folder import BoincProject
 from vcdl.grids.boinc.staging import INPUT_TEMPLATE, Staging
@@ -77,10 +78,10 @@ class BoincGrid(Grid):
 
     def open_wanted(self) -> int:
         job, mine = self._settings.job, JobStock(self._settings.priority, self._rows.stock())
+        self._rows.hurry_cancelled()
         ahead = self._settings.ahead
         if ahead is not None:
             return open_wanted(job, {job: mine}, Marks(ahead, ahead))
-        self._rows.hurry_cancelled()
         others = {
             other: JobStock(manifest.priority, WorkunitRows(self._database, other).stock())
             for other, manifest in self._staging.other_jobs().items()
@@ -146,10 +147,12 @@ class BoincGrid(Grid):
         return had
 
     def _forget_on_clients(self, manifest: Manifest) -> None:
-        kept = {name for other in self._staging.other_jobs().values() for name in other.sticky}
-        files = set()
-        for host, workunit in self._clients.sticky_hosts(self._settings.job):
-            for content in (manifest.model, manifest.shards.get(WorkunitName.parse(workunit).shard)):
-                if content is not None and content.name not in kept:
-                    files.add((host, content.name))
+        sent = self._clients.sticky_hosts(self._settings.job)
+        files = files_on_hosts(sent, manifest, self._staging.other_jobs().values())
         self._clients.ask_to_delete(files)
+
+
+def clear_job(project: BoincProject, database: BoincDatabase, job: str, *, forget_on_clients: bool) -> None:
+    """Take away what is left of a job that makes no work any more, as BoincGrid.clear does. Raises GridError."""
+    settings = WorkSettings(job, priority=1, deadline_s=0, flops=0, memory_bytes=0, disk_bytes=0, upload_bytes=0)
+    BoincGrid(project, database, settings).clear(forget_on_clients=forget_on_clients)

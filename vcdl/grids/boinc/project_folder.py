@@ -74,6 +74,21 @@ class BoincProject:
         """A folder for each job that was ever submitted."""
         return self.path / SUBMITTED
 
+    @property
+    def has_runs(self) -> bool:
+        """Whether any job can be seen. If not, none was submitted, or the disk with them is not mounted. Raises GridError."""
+        try:
+            return any(self.runs_folder.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise not_readable(self.runs_folder, error) from error
+
+    def check_uploads(self) -> None:
+        """Raises GridError when upload/ itself is not there: an upload that is missing then is not lost."""
+        if not self.upload_dir.is_dir():
+            raise GridError(f"there is no folder {self.upload_dir}: mount or make it; results wait until then")
+
     def run_folder(self, job: str) -> RunFolder:
         return RunFolder(self.runs_folder / job)
 
@@ -134,6 +149,13 @@ def _read_config(path: Path) -> dict[str, str]:
     if config is None:
         raise GridError(f"{file} has no <config>: it is not the config.xml of a BOINC project")
     return {element.tag: (element.text or "").strip() for element in config}
+
+
+def not_readable(path: Path, error: OSError) -> GridError:
+    """Trouble of this machine with a file that others brought: nobody else answers for it, and it is tried again."""
+    return GridError(
+        f"{path}: {error.strerror or error}; mend the disk, the rights or the mount: results wait until then"
+    )
 
 
 def _has_name(user: int) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from vcdl.errors import GridError
 from vcdl.grids.base import GaveUp, Outcome, Results, Uploaded
 from vcdl.grids.boinc.database import BoincDatabase
-from vcdl.grids.boinc.project_folder import BoincProject
+from vcdl.grids.boinc.project_folder import BoincProject, not_readable
 from vcdl.grids.boinc.workunit_rows import CANCELLED, DONE, READY, of_job
 from vcdl.run.folder import RunFolder
 from vcdl.whole_file import whole_file
@@ -66,12 +66,30 @@ class BoincResults(Results):
             yield
 
     def claim(self) -> Sequence[Outcome]:
-        """The oldest workunits that came to an end and are free, and those of this turn that are not `done`. Raises GridError."""
+        """The oldest workunits that came to an end and are free, and those of this turn that are not `done`. Raises GridError, also when this machine cannot look at an upload."""
         match, arguments = of_job(self._job)
         candidates = self._database.execute(
             f"SELECT w.id FROM workunit w WHERE w.appid = %s AND w.assimilate_state = %s AND {match} ORDER BY w.id LIMIT %s",
             self._database.app_id, READY, *arguments, _CANDIDATES,
         )  # fmt: skip
+        return self._claimed_of(candidates)
+
+    def claim_again(self, workunits: Collection[str]) -> Sequence[Outcome]:
+        """Those of some, claimed in an earlier turn that failed, that are still free and came to an end. Raises GridError."""
+        if not workunits:
+            return []
+        return self._claimed_of(
+            self._database.execute(
+                "SELECT id FROM workunit WHERE name IN %s AND assimilate_state = %s", tuple(workunits), READY
+            )
+        )
+
+    @property
+    def claimed(self) -> tuple[str, ...]:
+        """The workunits claimed in this turn, or in the last one."""
+        return tuple(self._claimed)
+
+    def _claimed_of(self, candidates: Sequence[tuple[int]]) -> Sequence[Outcome]:
         if not candidates:
             return []
         # By primary key, so that no row is locked that is not claimed.
@@ -106,8 +124,13 @@ class BoincResults(Results):
         try:
             path = self._project.upload_path(output_file(rows[0][0]))
             found = path.lstat()
-        except (GridError, OSError) as error:
+        except GridError as error:
             return GaveUp(name, f"its upload cannot be used: {error}")
+        except FileNotFoundError as error:
+            self._project.check_uploads()
+            return GaveUp(name, f"its upload cannot be used: {error}")
+        except OSError as error:
+            raise not_readable(path, error) from error
         if not stat.S_ISREG(found.st_mode):
             return GaveUp(name, f"its upload cannot be used: {path.name} is no file")
         return Uploaded(name, path, found.st_size)

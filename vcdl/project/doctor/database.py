@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from vcdl.project.doctor.finding import Finding, failed, ok
 from vcdl.project.doctor.patient import Patient
 
-_COLUMNS = {
+COLUMNS = {
     "app": "id name deprecated locality_scheduling fraction_done_exact",
     "app_version": "id appid version_num platformid xml_doc deprecated plan_class",
-    "host": "id rpc_time",
+    "host": "id domain_name rpc_time",
     "host_app_version": "app_version_id",
     "msg_to_host": "create_time hostid variety handled xml",
     "platform": "id name",
-    "result": "id workunitid appid server_state outcome exit_status hostid sent_time received_time xml_doc_in",
+    "result": "id workunitid appid server_state outcome exit_status hostid priority create_time sent_time received_time xml_doc_in",
     "workunit": "id appid name xml_doc assimilate_state canonical_resultid error_mask transition_time",
 }
 """What VCDL reads or writes."""
@@ -44,10 +44,10 @@ def columns(patient: Patient) -> Iterator[Finding]:
     rows = patient.database.execute(
         "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = %s AND table_name IN %s",
         patient.project.db_name,
-        tuple(_COLUMNS),
+        tuple(COLUMNS),
     )
     there = {(str(table), str(column)) for table, column in rows}
-    wanted = {(table, column) for table, names in _COLUMNS.items() for column in names.split()}
+    wanted = {(table, column) for table, names in COLUMNS.items() for column in names.split()}
     if missing := sorted(wanted - there):
         yield failed(
             "columns",
