@@ -165,12 +165,11 @@ class RedisStore(ServerStore):
         for number, chunk in enumerate(chunks(out, head.chunk_bytes)):
             with self._translated():
                 data: bytes | None = self._redis.get(self._chunk_key(head.generation, number))
-            if data is None:
+            if data is None or len(data) != len(chunk):
+                now = self._head()
+                if now is not None and now.generation == head.generation:
+                    raise self._lost_chunk(number)
                 raise Conflict
-            if len(data) != len(chunk):
-                raise StoreError(
-                    f"chunk {number} of job {self._job} in {self._settings} is damaged: restore a snapshot"
-                )
             chunk[:] = data
 
     def _find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:

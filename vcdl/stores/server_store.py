@@ -7,9 +7,10 @@ else has written, a fold reads nothing, and memory holds one vector and one chun
 
 import secrets
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,7 +22,9 @@ from vcdl.stores.settings import Consistency, StoreSettings
 from vcdl.weights import Vector
 
 _TRIES = 20
-"""To put a vector there while others do the same."""
+"""Of what others keep interrupting, each by a change of their own."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class ServerStore(WeightStore):
 
     @abstractmethod
     def _snapshot(self) -> AbstractContextManager[Head | None]:
-        """The head, for reading: `_load` inside it gives that head's weights or raises Conflict."""
+        """The head, for reading: `_load` inside it gives that head's weights or raises Conflict, StoreLost."""
 
     @abstractmethod
     def _turn(self) -> AbstractContextManager[Head | None]:
@@ -84,7 +87,10 @@ class ServerStore(WeightStore):
 
     @abstractmethod
     def _load(self, head: Head, out: Vector) -> None:
-        """Read a head's chunks into `out`, the first of them or all. Raises Conflict when another server has replaced them."""
+        """Read a head's chunks into `out`, the first of them or all.
+
+        Raises Conflict when another server has replaced them, StoreLost when one is gone or damaged and nobody has.
+        """
 
     @abstractmethod
     def _find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
@@ -102,14 +108,14 @@ class ServerStore(WeightStore):
 
     def create(self, vector: Vector) -> None:
         self._check_size(self.state.size(vector.size))
-        if self._head() is None:
+        if self._undisturbed(self._head) is None:
             self._put(None, 0, self.state.begun(vector), ())
 
     def version(self) -> int:
-        return self._known(self._head()).version
+        return self._known(self._undisturbed(self._head)).version
 
     def lost_updates(self) -> int:
-        head = self._known(self._head())
+        head = self._known(self._undisturbed(self._head))
         return head.version - head.kept
 
     def read(self) -> tuple[int, Vector]:
@@ -120,7 +126,7 @@ class ServerStore(WeightStore):
 
     def restore(self, version: int, vector: Vector, applied: Sequence[Applied]) -> bool:
         self._check_size(vector.size)
-        lost = self._head()
+        lost = self._undisturbed(self._head)
         if lost is not None and self._seen is not None and lost.era != self._seen.era:
             return False
         return self._put(lost, version, vector, applied)
@@ -165,9 +171,18 @@ class ServerStore(WeightStore):
                 self._replace(old, new, np.ascontiguousarray(vector, np.float32), applied, anyway=False)
                 return True
             except Conflict:  # or a deadlock with one that puts another job's vector there
-                if self._head() != old:
+                if self._undisturbed(self._head) != old:
                     return False
         raise StoreUnavailable(f"{self._settings} is busy with others: job {self._job} could not be put there")
+
+    def _undisturbed(self, call: Callable[[], T]) -> T:
+        """What a call returns when no other server comes in between. Raises StoreUnavailable when they always do."""
+        for _ in range(_TRIES):
+            try:
+                return call()
+            except Conflict:
+                continue
+        raise StoreUnavailable(f"{self._settings} is busy with others, {_TRIES} times in a row: run fewer servers")
 
     def _read(self, size: int) -> tuple[int, Vector]:
         for _ in range(3):
@@ -176,8 +191,12 @@ class ServerStore(WeightStore):
                     return self._copied(head, size)
             except Conflict:
                 continue
-        with self._turn() as head:  # written faster than it is read: let nobody write meanwhile
-            return self._copied(head, size)
+
+        def alone() -> tuple[int, Vector]:
+            with self._turn() as head:
+                return self._copied(head, size)
+
+        return self._undisturbed(alone)  # written faster than it is read: let nobody write meanwhile
 
     def _copied(self, head: Head | None, size: int) -> tuple[int, Vector]:
         """A head's version and the first `size` numbers of its vector; no chunk behind them is read."""
@@ -189,6 +208,12 @@ class ServerStore(WeightStore):
         else:
             self._load(head, out)
         return head.version, out[:size]
+
+    def _lost_chunk(self, number: int) -> StoreLost:
+        """Evicted, removed by hand, or shortened: nothing of ours does that."""
+        return StoreLost(
+            f"chunk {number} of job {self._job} in {self._settings} is gone or damaged: restore the newest snapshot"
+        )
 
     def _known(self, head: Head | None) -> Head:
         """The head, when it is there and not older than what this process has seen."""
