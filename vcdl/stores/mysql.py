@@ -79,9 +79,9 @@ class MysqlStore(ServerStore):
         self._undisturbed(self._make_tables)
         super().create(vector)
 
-    def restore(self, version: int, vector: Vector, applied: Sequence[Applied]) -> bool:
+    def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
         self._undisturbed(self._make_tables)
-        return super().restore(version, vector, applied)
+        return super().restore(version, vector, applied, lost)
 
     def drop(self) -> None:
         with suppress(_NoTable):

@@ -61,6 +61,7 @@ class ServerStore(WeightStore):
     ) -> None:
         """`size`: number of weights n. Nothing is connected yet."""
         self.state = state
+        self.overwrites = settings.consistency == Consistency.EVENTUAL
         self._settings = settings
         self._job = job
         self._weights = size
@@ -109,13 +110,13 @@ class ServerStore(WeightStore):
     def create(self, vector: Vector) -> None:
         self._check_size(self.state.size(vector.size))
         if self._undisturbed(self._head) is None:
-            self._put(None, 0, self.state.begun(vector), ())
+            self._put(None, 0, self.state.begun(vector), (), 0)
 
     def version(self) -> int:
         return self._known(self._undisturbed(self._head)).version
 
     def lost_updates(self) -> int:
-        head = self._known(self._undisturbed(self._head))
+        head = self._seen or self._known(self._undisturbed(self._head))
         return head.version - head.kept
 
     def read(self) -> tuple[int, Vector]:
@@ -124,17 +125,16 @@ class ServerStore(WeightStore):
     def read_whole(self) -> tuple[int, Vector]:
         return self._read(self._size)
 
-    def restore(self, version: int, vector: Vector, applied: Sequence[Applied]) -> bool:
+    def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
         self._check_size(vector.size)
-        lost = self._undisturbed(self._head)
-        if lost is not None and self._seen is not None and lost.era != self._seen.era:
+        old = self._undisturbed(self._head)
+        if old is not None and self._seen is not None and old.era != self._seen.era:
             return False
-        return self._put(lost, version, vector, applied)
+        return self._put(old, version, vector, applied, lost)
 
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
-        is_strong = self._settings.consistency == Consistency.STRONG
-        with self._turn() if is_strong else self._snapshot() as head:
+        with self._snapshot() if self.overwrites else self._turn() as head:
             yield _ServerTransaction(self, self._known(head))
 
     def working_copy(self, head: Head) -> Vector:
@@ -153,8 +153,7 @@ class ServerStore(WeightStore):
             raise StoreError("nothing to commit: this is a mistake in vcdl")
         kept = head.kept + version - head.version
         new = replace(head, generation=fresh_name(), version=version, kept=kept)
-        is_eventual = self._settings.consistency == Consistency.EVENTUAL
-        made = self._replace(head, new, self._copy, applied, anyway=is_eventual)
+        made = self._replace(head, new, self._copy, applied, anyway=self.overwrites)
         self._copy_generation = new.generation
         self._seen = replace(new, version=made)
         return made
@@ -163,12 +162,13 @@ class ServerStore(WeightStore):
         """Records by subtask."""
         return self._find(subtasks)
 
-    def _put(self, old: Head | None, version: int, vector: Vector, applied: Sequence[Applied]) -> bool:
+    def _put(self, old: Head | None, version: int, vector: Vector, applied: Sequence[Applied], lost: int) -> bool:
         """False when another server has put a vector there instead of `old`."""
-        new = Head(fresh_name(), fresh_name(), version, version, self._size, self._chunk_bytes)
+        new = Head(fresh_name(), fresh_name(), version, version - lost, self._size, self._chunk_bytes)
         for _ in range(_TRIES):
             try:
                 self._replace(old, new, np.ascontiguousarray(vector, np.float32), applied, anyway=False)
+                self._seen = new
                 return True
             except Conflict:  # or a deadlock with one that puts another job's vector there
                 if self._undisturbed(self._head) != old:
