@@ -34,9 +34,12 @@ class ServedRun:
     prepared: Prepared
     store: WeightStore
     initial: Vector
+    alpha: float
 
     @classmethod
-    def new(cls, path: Path, initial: Vector, store_url: str, consistency: str = "strong") -> "ServedRun":
+    def new(
+        cls, path: Path, initial: Vector, store_url: str, consistency: str = "strong", alpha: float = ALPHA
+    ) -> "ServedRun":
         """Begin one, with version 0 in the store; `store_url` "" stands for the run's own folder."""
         folder = RunFolder(path)
         folder.create()
@@ -45,7 +48,7 @@ class ServedRun:
                 "name": "served",
                 "model": {"builtin": "mlp"},
                 "data": {"dataset": "digits", "shards": SHARDS},
-                "update": {"rule": "vc_asgd", "alpha": ALPHA},
+                "update": {"rule": "vc_asgd", "alpha": alpha},
                 "validate": {"every": "epoch"},
                 "store": {"url": store_url or f"file:{folder.store}", "consistency": consistency},
                 "grid": {"servers": 0},
@@ -68,7 +71,7 @@ class ServedRun:
         store = open_store(store_settings(job, folder), prepared.store_key, initial.size)
         store.create(initial)
         Snapshots(folder, store, job.name, layout.fingerprint).keep(0, initial)
-        return cls(folder, job, prepared, store, initial)
+        return cls(folder, job, prepared, store, initial, alpha)
 
     def bring(self, number: int, weights: Vector) -> None:
         """The upload of the subtask `number`."""
@@ -86,7 +89,7 @@ class ServedRun:
         weights = self.initial.copy()
         for update in sorted(applied(self.folder.path), key=lambda update: update.version):
             client, _ = read_weights(self.folder.kept_upload(update.version, update.workunit), weights.size)
-            VcAsgd(ALPHA).apply(weights, Update(client, 1, update.staleness, update.samples, update.fraction))
+            VcAsgd(self.alpha).apply(weights, Update(client, 1, update.staleness, update.samples, update.fraction))
         return weights
 
 

@@ -1,4 +1,4 @@
-"""A network between a program and a server on a Unix socket, which a test can cut."""
+"""A network between a program and a server on a Unix socket, which a test can cut, or let swallow all that is sent."""
 
 import contextlib
 import socket
@@ -12,6 +12,8 @@ class TcpProxy:
 
     def __init__(self, server: Path) -> None:
         self._server = server
+        self._flows = threading.Event()
+        self._flows.set()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._listener = self._listen(0)
         self.port: int = self._listener.getsockname()[1]
@@ -30,8 +32,13 @@ class TcpProxy:
             for end in pair:
                 _close(end)
 
+    def swallow(self) -> None:
+        """Take connections and all that comes, and pass nothing on: what a network does that drops packets."""
+        self._flows.clear()
+
     def mend(self) -> None:
-        """Take connections again."""
+        """Take connections again, and pass on what they bring."""
+        self._flows.set()
         self._listener = self._listen(self.port)
 
     def _listen(self, port: int) -> socket.socket:
@@ -47,15 +54,15 @@ class TcpProxy:
                 far.connect(str(self._server))
                 self._pairs.append((near, far))
                 for source, sink in ((near, far), (far, near)):
-                    threading.Thread(target=_pump, args=(source, sink), daemon=True).start()
+                    threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
 
-
-def _pump(source: socket.socket, sink: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(1 << 20):
-            sink.sendall(data)
-    _close(source)
-    _close(sink)
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 20):
+                if self._flows.is_set():
+                    sink.sendall(data)
+        _close(source)
+        _close(sink)
 
 
 def _close(end: socket.socket) -> None:

@@ -43,6 +43,7 @@ from vcdl.events import (
 )
 from vcdl.journal import replay
 from vcdl.plan import EVERY_EPOCH, Plan, is_validated
+from vcdl.report.measures import Report
 from vcdl.workunit import WorkunitName, subtask_name
 
 ROLLING = Plan(
@@ -421,6 +422,26 @@ def test_of_a_session_that_was_killed_the_time_to_its_last_event_counts() -> Non
     coordinator.fold(Recorded(2, 1030.0, created(1, 0)))
     coordinator.fold(Recorded(3, 5000.0, RunStarted(resumed=True)))
     assert coordinator.wall_s(5001.0) == 31.0
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+@pytest.mark.parametrize("is_started", [True, False])
+def test_of_a_job_that_is_tried_again_the_time_between_does_not_count(is_finished: bool, is_started: bool) -> None:
+    """On the embedded grid a session follows, under BOINC none; there the daemons may also be ended before the last evaluation."""
+    history: list[tuple[float, Event]] = [(0, RunStarted(resumed=False)), (3600, StopDecided("subtask_failed", 0))]
+    history += [(3610, RunFinished())] if is_finished else []
+    ended_s, reopened_s = history[-1][0], 90_000.0
+    history += [(reopened_s, RunReopened())]
+    history += [(reopened_s + 5, RunStarted(resumed=True))] if is_started else []
+    coordinator, report = Coordinator(replace(ROLLING, wall_time_s=7200.0)), Report()
+    for number, (time_s, event) in enumerate(history, 1):
+        coordinator.fold(Recorded(number, 1000 + time_s, event))
+        report.fold(Recorded(number, 1000 + time_s, event))
+        if event == RunFinished():
+            assert coordinator.wall_s(1000 + reopened_s) == report.wall_s_at(1000 + reopened_s) == ended_s
+    now_s = 1000 + reopened_s + 65
+    assert coordinator.wall_s(now_s) == report.wall_s_at(now_s) == ended_s + (60 if is_started else 65)
+    assert not any(isinstance(action, Stop) for action in coordinator.actions(now_s, 1))
 
 
 def test_before_its_first_session_a_job_has_taken_no_time() -> None:

@@ -153,11 +153,9 @@ class Coordinator:
         event = recorded.event
         match event:
             case RunStarted():
-                if self._started_s is not None:
-                    self._earlier_s += self._last_s - self._started_s
-                self._started_s = recorded.time_s
+                self._begin_session(recorded.time_s)
             case RunPaused():
-                self._earlier_s, self._started_s = self.wall_s(recorded.time_s), None
+                self._end_session(recorded.time_s)
             case WorkunitCreated():
                 self._created(WorkunitName.parse(event.workunit), event.workunit)
             case WorkunitSent():
@@ -188,7 +186,9 @@ class Coordinator:
                     self._ask(event.version, 0, split)
             case RunFinished():
                 self.finished = True
+                self._end_session(recorded.time_s)
             case RunReopened():
+                self._begin_session(recorded.time_s)
                 self._reopen()
             case _:
                 pass
@@ -261,6 +261,14 @@ class Coordinator:
         return self._makings[workunit]
 
     # -- folding
+
+    def _begin_session(self, now_s: float) -> None:
+        """One that was killed, or given up before its end, lasted until its last event."""
+        self._end_session(self._last_s)
+        self._started_s = now_s
+
+    def _end_session(self, now_s: float) -> None:
+        self._earlier_s, self._started_s = self.wall_s(now_s), None
 
     def _created(self, name: WorkunitName, workunit: str) -> None:
         self._makings[workunit] = self.making()

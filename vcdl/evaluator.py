@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from vcdl.coordinator import FINAL_SPLITS, VALIDATION
+from vcdl.coordinator import FINAL_SPLITS, VALIDATION, Coordinator
 from vcdl.errors import VcdlError
 from vcdl.events import EvaluationWanted, RunFinished, RunReopened, VersionEvaluated
 from vcdl.held_out import HeldOutStep
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
+from vcdl.plan import Plan
 from vcdl.processes.orphan import end_with_parent
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
@@ -55,15 +56,27 @@ class Evaluator:
         if prepared.has_test:
             x_test, y_test = read_split(folder.test_file)
             self._data["test"] = (normalise(x_test, prepared.normalisation), y_test)
+        self._coordinator = Coordinator(Plan.of(job, prepared.has_test, prepared.shard_samples))
+        """Tells how many clients are at work."""
         self._held_out: HeldOutStep | None = None
         if HeldOutStep.is_asked_for(job):
             self._held_out = HeldOutStep(folder, job, prepared, *self._data[VALIDATION])
+            self._follow()
             self._begin_with_a_held_out_step(self._held_out)
 
     def run_once(self) -> int:
         """Evaluate what is wanted now; returns how many versions that were."""
+        self._follow()
+        wanted = list(self._wanted.values())
+        for evaluation in wanted:
+            self._journal.append(self._evaluate(evaluation))
+            del self._wanted[evaluation.version, evaluation.split]
+        return len(wanted)
+
+    def _follow(self) -> None:
         for recorded in self._journal.read(self._last_id):
             self._last_id = recorded.id
+            self._coordinator.fold(recorded)
             match recorded.event:
                 case EvaluationWanted(version, _, split):
                     self._wanted[version, split] = recorded.event
@@ -73,11 +86,6 @@ class Evaluator:
                     self.run_has_finished = True
                 case RunReopened():
                     self.run_has_finished = False
-        wanted = list(self._wanted.values())
-        for evaluation in wanted:
-            self._journal.append(self._evaluate(evaluation))
-            del self._wanted[evaluation.version, evaluation.split]
-        return len(wanted)
 
     def close(self) -> None:
         self._journal.close()
@@ -90,7 +98,7 @@ class Evaluator:
     def _evaluate(self, wanted: EvaluationWanted) -> VersionEvaluated:
         vector, _ = read_weights(self._folder.snapshot(wanted.version), self._layout.size)
         if self._held_out is not None and wanted.split == VALIDATION:
-            self._held_out.leave(wanted.version, vector)
+            self._held_out.leave(wanted.version, vector, self._coordinator.making())
         return self.evaluation(wanted, vector)
 
     def evaluation(self, wanted: EvaluationWanted, vector: Vector) -> VersionEvaluated:
@@ -113,7 +121,7 @@ class Evaluator:
         """Nothing is assimilated before there is one; a version is evaluated only later."""
         newest = max(self._folder.snapshots.glob("params_v*.h5"), default=self._folder.snapshot(0))
         vector, text = read_weights(newest, self._layout.size)
-        held_out.leave(ParamsHeader.from_json(text).version, vector)
+        held_out.leave(ParamsHeader.from_json(text).version, vector, self._coordinator.making())
 
 
 def _metrics_only(training: Training, classifies: bool) -> Training:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vcdl.coordinator import Making
 from vcdl.errors import folder_error
 from vcdl.job import Job
 from vcdl.rules import MeasuringRule
@@ -36,6 +37,7 @@ class HeldOutStep:
         self._folder = folder
         self._job = job
         self._training = prepared.training(job)
+        self._scaling = job.training.rate_scaling(prepared.shard_samples, job.stop.epochs)
         some = np.random.default_rng([job.seed, len(x)]).permutation(len(x))[:most]
         self._data = x[some], y[some]
         self._trainer = Trainer(folder.model_file.read_text(), self._training)
@@ -46,10 +48,14 @@ class HeldOutStep:
         rule = rule_of(job)
         return isinstance(rule, MeasuringRule) and rule.asks_held_out
 
-    def leave(self, version: int, vector: Vector) -> None:
-        """Make it for a version of the weights, of shape (n,), by one pass over the samples. Raises RunFolderError."""
+    def leave(self, version: int, vector: Vector, making: Making) -> None:
+        """Make it for a version of the weights, of shape (n,), by one pass over the samples, with the rate of a workunit that is made now.
+
+        Raises RunFolderError.
+        """
         job, trainer, (x, y) = self._job, self._trainer, self._data
         part = job.training.rate_course.at(min(version, job.subtasks - 1), job.subtasks)
+        part *= self._scaling.at(making.company, making.open)
         trainer.begin(vector, job.seed, part * self._training.learning_rate)
         for begin in range(0, len(x), self._training.batch_size):
             batch = slice(begin, begin + self._training.batch_size)

@@ -18,8 +18,10 @@ from vcdl.weights import Vector
 
 WEIGHTS = 50_000
 SERVERS = 4
-MARK = 100
+MARK = 25
 """Weights in the block that shows whether an update is in the weights."""
+MARKED_ALPHA = 0.999
+"""With which the first of 2 000 updates can still be seen in float32 at the end."""
 PATIENCE_S = 600.0
 
 
@@ -119,13 +121,31 @@ def test_four_servers_over_a_mariadb_that_is_killed_end_with_a_replay_of_the_jou
         _check_strong(run, 2000)
 
 
-def test_lost_updates_of_an_eventual_store_are_counted(short_folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("updates", [200, pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
+def test_lost_updates_of_an_eventual_redis_that_forgets_are_counted(
+    short_folder: Path, tmp_path: Path, updates: int
+) -> None:
+    """What was overwritten before it forgot is folded in again when it is restored, and then missing no more: here from the job's begin."""
     with start_redis(short_folder) as redis:
-        run = ServedRun.new(tmp_path / "run", _initial(marked=True), redis.url, "eventual")
-        _under_fire(run, None, 200, marked=True)
-        assert sorted(update.version for update in applied(run.folder.path)) == list(range(1, 201))
-        version, weights = run.store.read()
-        assert version == 200
-        present = sum(bool(weights[number * MARK]) for number in range(200))
-        print(f"{run.store.lost_updates()} of 200 updates were overwritten")
-        assert run.store.lost_updates() == 200 - present
+        _check_eventual(redis, tmp_path / "run", updates)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_lost_updates_of_an_eventual_mariadb_that_is_killed_are_counted(short_folder: Path, tmp_path: Path) -> None:
+    """It forgets nothing, and what was overwritten stays so."""
+    with start_mariadb(short_folder) as mariadb:
+        _check_eventual(mariadb, tmp_path / "run", 2000)
+
+
+def _check_eventual(service: PrivateServer, folder: Path, updates: int) -> None:
+    """At the end an update is in the weights, or it is counted."""
+    run = ServedRun.new(folder, _initial(marked=True), service.url, "eventual", MARKED_ALPHA)
+    killed = _under_fire(run, service, updates, marked=True)
+    assert sorted(update.version for update in applied(folder)) == list(range(1, updates + 1))
+    version, weights = run.store.read()
+    assert version == updates
+    present = sum(bool(weights[number * MARK]) for number in range(updates))
+    lost = run.store.lost_updates()
+    print(f"{lost} of {updates} updates were overwritten: {killed[0]} servers and the store {killed[1]} times killed")
+    assert lost == updates - present

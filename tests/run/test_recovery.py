@@ -13,7 +13,7 @@ from tests.store_servers import start_redis
 from tests.stores.conftest import redis_client
 from vcdl.coordinator import StopReason
 from vcdl.errors import StoreError, StoreLost
-from vcdl.events import RunReopened, RunStarted, StopDecided
+from vcdl.events import EpochClosed, RunReopened, RunStarted, StopDecided
 from vcdl.grids.base import Outcome, Results
 from vcdl.grids.upload_folder import UploadFolder
 from vcdl.journal import Journal, replay
@@ -53,6 +53,17 @@ def test_the_snapshot_and_the_kept_uploads_make_the_same_weights_to_the_last_bit
     version, weights = parts.store.read()
     assert (version, weights.tobytes()) == (3, run.replayed().tobytes())
     assert parts.catch_up(3) == 0, "there is nothing left to do"
+
+
+def test_a_store_that_lost_one_chunk_only_is_restored_as_well(run: ServedRun, redis_url: str) -> None:
+    parts = served(run)
+    parts.restore()
+    (chunk,) = redis_client(redis_url).keys(f"vcdl:{{{run.prepared.store_key}}}:*:0")
+    redis_client(redis_url).delete(chunk)
+    started_anew = served(run)
+    assert started_anew.store.version() == 3, "its head says nothing of it"
+    assert started_anew.catch_up(0) == 3
+    assert parts.store.read()[1].tobytes() == run.replayed().tobytes()
 
 
 def test_a_newer_snapshot_saves_folding_unless_it_is_damaged(run: ServedRun) -> None:
@@ -134,6 +145,26 @@ def test_a_snapshot_with_an_update_that_has_no_row_is_passed_over(run: ServedRun
     parts.snapshots.keep(4, noise(99, WEIGHTS))
     parts.store.drop()
     assert parts.restore() == 3
+    assert parts.store.read()[1].tobytes() == run.replayed().tobytes()
+
+
+def test_what_an_eventual_store_had_overwritten_at_the_end_of_the_epoch_stays_counted(
+    redis_url: str, tmp_path: Path
+) -> None:
+    """What was overwritten since then is folded in again; a snapshot amid the epoch does not say what is missing in it."""
+    run = ServedRun.new(tmp_path / tmp_path.name, noise(0, WEIGHTS), redis_url, "eventual")
+    parts = served(run)
+    for number in range(4):
+        run.bring(number, noise(number + 1, WEIGHTS))
+        if number == 2:
+            version = parts.snapshots.keep_newest(durable=True)
+            Journal.at(run.folder.journal_file).append(EpochClosed(1, version, 1))
+        parts.assimilator.run_once()
+    parts.snapshots.keep_newest()
+    parts.store.drop()
+    assert served(run).restore() == 2, "from the epoch's end, not from the newest snapshot"
+    assert parts.store.version() == 4
+    assert parts.store.lost_updates() == 1
     assert parts.store.read()[1].tobytes() == run.replayed().tobytes()
 
 

@@ -40,15 +40,17 @@ class Service:
         store.create(weights(0))
         return store
 
-    def damage(self, job: str) -> None:
-        """Shorten the first chunk."""
+    def damage(self, job: str, number: int = 0, *, gone: bool = False) -> None:
+        """Shorten a chunk, or remove it."""
         if self.name == "redis":
-            (chunk,) = [
-                key for key in redis_client(self.url).scan_iter() if f"{{{job}}}" in str(key) and key[-2:] == b":0"
-            ]
-            redis_client(self.url).set(chunk, b"short")
+            (chunk,) = redis_client(self.url).scan_iter(f"vcdl:{{{job}}}:*:{number}")
+            if gone:
+                redis_client(self.url).delete(chunk)
+            else:
+                redis_client(self.url).set(chunk, b"short")
         else:
-            sql(self.url, f"UPDATE vcdl_chunk SET data = 'short' WHERE job = '{job}'")
+            change = "DELETE FROM vcdl_chunk" if gone else "UPDATE vcdl_chunk SET data = 'short'"
+            sql(self.url, f"{change} WHERE job = '{job}' AND number = {number}")
 
     def forget(self) -> None:
         """Lose the weights."""

@@ -1,6 +1,9 @@
 """The MariaDB store against what a server suffers: killed in a transaction, cut off, a wrong password, others at the same time."""
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +67,30 @@ def test_a_connection_that_was_cut_while_idle_is_made_anew_without_a_word(server
     store = created(server.url)
     cut_connections(server.url)
     assert store.fold([fold(1)])[0].version == 1
+
+
+def test_a_job_is_dropped_although_another_transaction_was_in_the_way(mysql_url: str, job: str) -> None:
+    """The two wait for each other, and MariaDB rolls back the lighter one, which is `drop`."""
+    import MySQLdb
+
+    store = created(mysql_url, job, chunk_bytes=400)
+    socket = mysql_url.partition("socket=")[2]
+    with (
+        closing(MySQLdb.connect(unix_socket=socket, user="root", database="vcdl")) as other,
+        ThreadPoolExecutor() as threads,
+    ):
+        cursor = other.cursor()
+        cursor.execute("UPDATE vcdl_chunk SET data = CONCAT(data, data) WHERE job = %s", (job,))
+        dropped = threads.submit(store.drop)
+        give_up = time.monotonic() + 20
+        while not sql(mysql_url, "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"):
+            assert time.monotonic() < give_up
+            time.sleep(0.3)  # what is seen there is made anew only when nobody has looked for 0.1 s
+        cursor.execute("SELECT * FROM vcdl_head WHERE job = %s FOR UPDATE", (job,))
+        assert cursor.fetchall(), "drop was rolled back"
+        other.commit()
+        dropped.result(30)
+    assert sql(mysql_url, f"SELECT COUNT(*) FROM vcdl_chunk WHERE job = '{job}'") == ((0,),)
 
 
 # -- logins

@@ -12,6 +12,7 @@ import pytest
 from tests.store_folds import fold, interrupted, replayed, weights
 from tests.store_servers import open_redis, start_redis
 from tests.stores.conftest import redis_client
+from tests.tcp_proxy import TcpProxy
 from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.stores import WeightStore
 from vcdl.stores.private_servers import PrivateServer
@@ -135,6 +136,39 @@ def test_a_server_whose_disk_is_full_is_waited_for(forgetful: PrivateServer) -> 
             assert time.monotonic() < give_up
     version, vector = store.read()
     assert vector.tobytes() == replayed(*range(version)).tobytes()
+
+
+@pytest.mark.parametrize("consistency", ["strong", "eventual"])
+def test_a_network_that_drops_packets_in_a_fold_is_waited_for_once(
+    forgetful: PrivateServer, monkeypatch: pytest.MonkeyPatch, consistency: str
+) -> None:
+    """Neither what was written nor the turn can be given back then, and BOINC waits for its rows meanwhile."""
+    monkeypatch.setattr("vcdl.stores.redis._ANSWER_S", 0.5)
+    monkeypatch.setattr("vcdl.stores.redis._CONNECT_S", 0.5)
+    created(forgetful.url)
+    with TcpProxy(forgetful.socket) as network:
+        store = open_redis(f"redis://127.0.0.1:{network.port}", "job", consistency=consistency)
+        began: list[float] = []
+
+        def drop_packets() -> None:
+            network.swallow()
+            began.append(time.monotonic())
+
+        with pytest.raises(StoreUnavailable, match="does not answer"):
+            store.fold([interrupted(drop_packets, 1)])
+        assert time.monotonic() - began[0] < 0.9, "one timeout, and not a second one"
+        with pytest.raises(StoreUnavailable, match="does not answer"):
+            store.version()
+        network.cut()
+        network.mend()
+        assert store.fold([fold(1)])[0].version == 1
+        assert store.read()[1].tobytes() == replayed(1).tobytes()
+
+
+def test_the_longest_wait_for_a_silent_server_leaves_boinc_its_rows() -> None:
+    from vcdl.stores import redis
+
+    assert redis._CONNECT_S + redis._ANSWER_S < 50
 
 
 # -- passwords

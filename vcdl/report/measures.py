@@ -108,7 +108,7 @@ class Report:
 
     def fold(self, recorded: Recorded) -> None:
         """Take in the journal's next event."""
-        if isinstance(recorded.event, RunStarted):
+        if isinstance(recorded.event, RunStarted | RunReopened):  # the last session lasted until its last event
             self._earlier_s, self._started_s = self.wall_s, recorded.time_s
         self._last_s = recorded.time_s
         self._count(recorded)
@@ -120,7 +120,7 @@ class Report:
                 self.paused = None
             case RunPaused():
                 self.paused = event
-                self._earlier_s, self._started_s = self.wall_s, None
+                self._end_session()
             case WorkunitCreated(workunit):
                 self.created += 1
                 self.retried += WorkunitName.parse(workunit).attempt > 0
@@ -155,8 +155,12 @@ class Report:
                 self.lost = event.lost
             case RunFinished():
                 self.finished = True
+                self._end_session()
             case RunReopened():
                 self.stop, self.finished = None, False
+
+    def _end_session(self) -> None:
+        self._earlier_s, self._started_s = self.wall_s, None
 
     # -- figures
 

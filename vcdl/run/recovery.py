@@ -3,18 +3,19 @@
 Put back are a snapshot, with what the rule keeps beside the weights, and the later updates, folded in again in their order. What each
 update was is in the journal, and its upload is kept until an epoch's snapshot covers it, with the weights that its client started from
 where the rule needs them. So nothing that was
-assimilated is lost, and the weights are the same to the last bit. They are put there in one step: nobody ever folds into weights that
+assimilated is lost, and the weights are the same to the last bit; what an eventual store had overwritten since the snapshot is in them
+again. They are put there in one step: nobody ever folds into weights that
 are half restored.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing, suppress
 
 import numpy as np
 
 from vcdl.coordinator import StopReason
 from vcdl.errors import StoreError, StoreLost, WeightsFileError
-from vcdl.events import Recorded, RunReopened, StopDecided, UpdateApplied
+from vcdl.events import EpochClosed, Recorded, RunReopened, StopDecided, UpdateApplied
 from vcdl.journal import Journal
 from vcdl.rules import Rule
 from vcdl.run.folder import RunFolder
@@ -37,22 +38,28 @@ def restore_store(
     that is needed is gone, StoreUnavailable when the server is away again, RunFolderError.
     """
     with RestoreLock(folder).restoring():
-        applied = sorted(applied_updates(journal), key=lambda update: update.version)
+        events = [row.event for row in journal.read()]
+        applied = sorted(
+            (event for event in events if isinstance(event, UpdateApplied)), key=lambda update: update.version
+        )
         if not is_behind(store, applied[-1].version if applied else 0):
             return 0
-        version, whole = _snapshot(folder, layout, rule.state, applied)
+        lost = {0: 0} | {event.version: event.lost for event in events if isinstance(event, EpochClosed | StopDecided)}
+        version, whole = _snapshot(folder, layout, rule.state, applied, lost if store.overwrites else None)
         later = [update for update in applied if update.version > version]
         for update in later:
             fold_again(update, folder, rule, layout, whole, transport)
         newest = max(version, applied[-1].version if applied else 0)
-        store.restore(newest, whole, [_record(update) for update in applied])
+        store.restore(
+            newest, whole, [_record(update) for update in applied], lost[max(v for v in lost if v <= version)]
+        )
         return len(later)
 
 
 def is_behind(store: WeightStore, version: int) -> bool:
     """Whether a store has lost what the journal knows of, up to `version`. Raises StoreUnavailable, StoreError."""
     try:
-        return store.version() < version
+        return store.read_whole()[0] < version  # all of it: a chunk may be gone while the version is there
     except StoreLost:
         return True
 
@@ -78,11 +85,24 @@ def is_over(events: Iterable[Recorded]) -> bool:
     return over
 
 
-def _snapshot(folder: RunFolder, layout: Layout, state: State, applied: Sequence[UpdateApplied]) -> tuple[int, Vector]:
-    """The newest readable snapshot from which the journal leads on; its version and the store's whole vector."""
+def _snapshot(
+    folder: RunFolder,
+    layout: Layout,
+    state: State,
+    applied: Sequence[UpdateApplied],
+    counted: Collection[int] | None,
+) -> tuple[int, Vector]:
+    """The newest readable snapshot from which the journal leads on; its version and the store's whole vector.
+
+    Of a store that overwrites, one that is `counted`: of others nobody knows how many updates are missing in them.
+    """
     versions = [int(path.stem.removeprefix("params_v")) for path in folder.snapshots.glob("params_v*.h5")]
     # One that holds an update whose row was never written is the last resort: that update will be brought again.
-    usable = [version for version in versions if _leads_on(version, folder, applied)]
+    usable = [
+        version
+        for version in versions
+        if _leads_on(version, folder, applied) and (counted is None or version in counted)
+    ]
     for version in [*sorted(usable, reverse=True), *sorted(versions, reverse=True)]:
         try:
             return version, _whole(version, folder, layout, state)

@@ -160,6 +160,8 @@ class WeightStore(ABC):
 
     state: State
     """How much that is."""
+    overwrites: bool = False
+    """Whether an update may be overwritten by a server that had read before it: eventual stores only."""
 
     @abstractmethod
     def create(self, vector: Vector) -> None:
@@ -191,11 +193,11 @@ class WeightStore(ABC):
         """Let go of files and connections."""
 
     def lost_updates(self) -> int:
-        """How many updates were folded in and then overwritten by a server that had read before them: eventual stores only."""
+        """How many updates are overwritten, and so missing, in the version that this object has read or made last."""
         return 0
 
-    def restore(self, version: int, vector: Vector, applied: Sequence[Applied]) -> bool:
-        """After StoreLost, put a whole vector back, with the records of all updates up to `version`.
+    def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
+        """After StoreLost, put a whole vector back, with the records of all updates up to `version`, of which `lost` are missing in it.
 
         False when another server has done it first: then its snapshot stands. Updates later than the snapshot are folded again
         by whoever holds their uploads. Raises StoreError.

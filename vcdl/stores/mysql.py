@@ -76,22 +76,23 @@ class MysqlStore(ServerStore):
         self._holds_turn = False
 
     def create(self, vector: Vector) -> None:
-        self._make_tables()
+        self._undisturbed(self._make_tables)
         super().create(vector)
 
-    def restore(self, version: int, vector: Vector, applied: Sequence[Applied]) -> bool:
-        self._make_tables()
-        return super().restore(version, vector, applied)
+    def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
+        self._undisturbed(self._make_tables)
+        return super().restore(version, vector, applied, lost)
 
     def drop(self) -> None:
-        try:
-            with self._turn():
-                for table in ("vcdl_head", "vcdl_chunk", "vcdl_applied"):
-                    self._execute(f"DELETE FROM {table} WHERE job = %s", self._job)
-                with self._translated():
-                    self._connection.commit()
-        except _NoTable:
-            return
+        with suppress(_NoTable):
+            self._undisturbed(self._drop)
+
+    def _drop(self) -> None:
+        with self._turn():
+            for table in ("vcdl_head", "vcdl_chunk", "vcdl_applied"):
+                self._execute(f"DELETE FROM {table} WHERE job = %s", self._job)
+            with self._translated():
+                self._connection.commit()
 
     def close(self) -> None:
         if self._connection is not None:
@@ -119,9 +120,7 @@ class MysqlStore(ServerStore):
         for number, chunk in enumerate(chunks(out, head.chunk_bytes)):
             rows = self._execute("SELECT data FROM vcdl_chunk WHERE job = %s AND number = %s", self._job, number)
             if len(rows) != 1 or len(rows[0][0]) != len(chunk):
-                raise StoreError(
-                    f"chunk {number} of job {self._job} in {self._settings} is damaged: restore a snapshot"
-                )
+                raise self._lost_chunk(number)
             chunk[:] = rows[0][0]
 
     def _find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:

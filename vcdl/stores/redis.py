@@ -33,8 +33,10 @@ try:
 except ImportError as error:
     raise StoreError("a redis:// store needs the package redis: pip install 'vcdl[server]'") from error
 
-_TIMEOUT_S = 30.0
-"""Of one command and its answer; the longest is one chunk on a slow network."""
+_CONNECT_S = 10.0
+_ANSWER_S = 20.0
+"""Of one command and its answer; the longest is one chunk on a slow network. A fold that finds the network silent ends after one of these:
+a BOINC server waits for its rows for 50 s only (docs/decisions/009)."""
 _UNCOMMITTED_S = 3600
 """How long chunks live that no script has made permanent; longer than any write takes."""
 _POLL_S = 0.002
@@ -143,6 +145,9 @@ class RedisStore(ServerStore):
         head = self._take_turn()
         try:
             yield head
+        except _Silent:
+            self._has_turn = False  # nor could it be given back now: it expires
+            raise
         finally:
             if self._has_turn:
                 with suppress(StoreError), self._translated():  # a turn that cannot be given back expires
@@ -165,12 +170,11 @@ class RedisStore(ServerStore):
         for number, chunk in enumerate(chunks(out, head.chunk_bytes)):
             with self._translated():
                 data: bytes | None = self._redis.get(self._chunk_key(head.generation, number))
-            if data is None:
+            if data is None or len(data) != len(chunk):
+                now = self._head()
+                if now is not None and now.generation == head.generation:
+                    raise self._lost_chunk(number)
                 raise Conflict
-            if len(data) != len(chunk):
-                raise StoreError(
-                    f"chunk {number} of job {self._job} in {self._settings} is damaged: restore a snapshot"
-                )
             chunk[:] = data
 
     def _find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
@@ -212,6 +216,8 @@ class RedisStore(ServerStore):
                 for number, chunk in enumerate(chunks(vector, head.chunk_bytes)):
                     pipeline.set(self._chunk_key(head.generation, number), chunk, ex=_UNCOMMITTED_S)
                 pipeline.execute()
+        except _Silent:
+            raise  # what is there already expires
         except StoreError:
             self._discard(head)  # at once: what failed may be the memory, and an hour is long then
             raise
@@ -237,7 +243,9 @@ class RedisStore(ServerStore):
                 f"{self._settings} refused the login ({_words(error)}): check the user and the password in the URL or in "
                 f"{PASSWORD_VARIABLE}"
             ) from None
-        except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
+        except exceptions.TimeoutError as error:
+            raise _Silent(f"{self._settings} does not answer ({_words(error)}): is the network up?") from None
+        except exceptions.ConnectionError as error:
             if "CERTIFICATE" in str(error).upper():
                 raise StoreError(
                     f"{self._settings}: no TLS ({_words(error)}): name its authority in the URL with ca=PATH, and its host by a "
@@ -259,6 +267,10 @@ class RedisStore(ServerStore):
             raise StoreError(f"{self._settings} refused a command ({words}): Redis 7 or later is needed") from None
 
 
+class _Silent(StoreUnavailable):
+    """Nothing comes back, as when packets are dropped: every further command would wait as long for nothing."""
+
+
 def _client(settings: StoreSettings) -> Any:
     """Any: what redis-py returns depends on its options, and its types know only some of them."""
     return redis.Redis(
@@ -268,8 +280,8 @@ def _client(settings: StoreSettings) -> Any:
         db=int(settings.database or "0"),
         username=settings.user or None,
         password=settings.password or None,
-        socket_timeout=_TIMEOUT_S,
-        socket_connect_timeout=_TIMEOUT_S,
+        socket_timeout=_ANSWER_S,
+        socket_connect_timeout=_CONNECT_S,
         protocol=2,
         # A caller that waits with backoff wants to know at once, and a command that redis-py sends twice would hide the break.
         retry=Retry(NoBackoff(), 0),

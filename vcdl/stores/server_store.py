@@ -7,9 +7,10 @@ else has written, a fold reads nothing, and memory holds one vector and one chun
 
 import secrets
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,7 +22,9 @@ from vcdl.stores.settings import Consistency, StoreSettings
 from vcdl.weights import Vector
 
 _TRIES = 20
-"""To put a vector there while others do the same."""
+"""Of what others keep interrupting, each by a change of their own."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class ServerStore(WeightStore):
     ) -> None:
         """`size`: number of weights n. Nothing is connected yet."""
         self.state = state
+        self.overwrites = settings.consistency == Consistency.EVENTUAL
         self._settings = settings
         self._job = job
         self._weights = size
@@ -76,7 +80,7 @@ class ServerStore(WeightStore):
 
     @abstractmethod
     def _snapshot(self) -> AbstractContextManager[Head | None]:
-        """The head, for reading: `_load` inside it gives that head's weights or raises Conflict."""
+        """The head, for reading: `_load` inside it gives that head's weights or raises Conflict, StoreLost."""
 
     @abstractmethod
     def _turn(self) -> AbstractContextManager[Head | None]:
@@ -84,7 +88,10 @@ class ServerStore(WeightStore):
 
     @abstractmethod
     def _load(self, head: Head, out: Vector) -> None:
-        """Read a head's chunks into `out`, the first of them or all. Raises Conflict when another server has replaced them."""
+        """Read a head's chunks into `out`, the first of them or all.
+
+        Raises Conflict when another server has replaced them, StoreLost when one is gone or damaged and nobody has.
+        """
 
     @abstractmethod
     def _find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
@@ -102,14 +109,14 @@ class ServerStore(WeightStore):
 
     def create(self, vector: Vector) -> None:
         self._check_size(self.state.size(vector.size))
-        if self._head() is None:
-            self._put(None, 0, self.state.begun(vector), ())
+        if self._undisturbed(self._head) is None:
+            self._put(None, 0, self.state.begun(vector), (), 0)
 
     def version(self) -> int:
-        return self._known(self._head()).version
+        return self._known(self._undisturbed(self._head)).version
 
     def lost_updates(self) -> int:
-        head = self._known(self._head())
+        head = self._seen or self._known(self._undisturbed(self._head))
         return head.version - head.kept
 
     def read(self) -> tuple[int, Vector]:
@@ -118,17 +125,16 @@ class ServerStore(WeightStore):
     def read_whole(self) -> tuple[int, Vector]:
         return self._read(self._size)
 
-    def restore(self, version: int, vector: Vector, applied: Sequence[Applied]) -> bool:
+    def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
         self._check_size(vector.size)
-        lost = self._head()
-        if lost is not None and self._seen is not None and lost.era != self._seen.era:
+        old = self._undisturbed(self._head)
+        if old is not None and self._seen is not None and old.era != self._seen.era:
             return False
-        return self._put(lost, version, vector, applied)
+        return self._put(old, version, vector, applied, lost)
 
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
-        is_strong = self._settings.consistency == Consistency.STRONG
-        with self._turn() if is_strong else self._snapshot() as head:
+        with self._snapshot() if self.overwrites else self._turn() as head:
             yield _ServerTransaction(self, self._known(head))
 
     def working_copy(self, head: Head) -> Vector:
@@ -147,8 +153,7 @@ class ServerStore(WeightStore):
             raise StoreError("nothing to commit: this is a mistake in vcdl")
         kept = head.kept + version - head.version
         new = replace(head, generation=fresh_name(), version=version, kept=kept)
-        is_eventual = self._settings.consistency == Consistency.EVENTUAL
-        made = self._replace(head, new, self._copy, applied, anyway=is_eventual)
+        made = self._replace(head, new, self._copy, applied, anyway=self.overwrites)
         self._copy_generation = new.generation
         self._seen = replace(new, version=made)
         return made
@@ -157,17 +162,27 @@ class ServerStore(WeightStore):
         """Records by subtask."""
         return self._find(subtasks)
 
-    def _put(self, old: Head | None, version: int, vector: Vector, applied: Sequence[Applied]) -> bool:
+    def _put(self, old: Head | None, version: int, vector: Vector, applied: Sequence[Applied], lost: int) -> bool:
         """False when another server has put a vector there instead of `old`."""
-        new = Head(fresh_name(), fresh_name(), version, version, self._size, self._chunk_bytes)
+        new = Head(fresh_name(), fresh_name(), version, version - lost, self._size, self._chunk_bytes)
         for _ in range(_TRIES):
             try:
                 self._replace(old, new, np.ascontiguousarray(vector, np.float32), applied, anyway=False)
+                self._seen = new
                 return True
             except Conflict:  # or a deadlock with one that puts another job's vector there
-                if self._head() != old:
+                if self._undisturbed(self._head) != old:
                     return False
         raise StoreUnavailable(f"{self._settings} is busy with others: job {self._job} could not be put there")
+
+    def _undisturbed(self, call: Callable[[], T]) -> T:
+        """What a call returns when no other server comes in between. Raises StoreUnavailable when they always do."""
+        for _ in range(_TRIES):
+            try:
+                return call()
+            except Conflict:
+                continue
+        raise StoreUnavailable(f"{self._settings} is busy with others, {_TRIES} times in a row: run fewer servers")
 
     def _read(self, size: int) -> tuple[int, Vector]:
         for _ in range(3):
@@ -176,8 +191,12 @@ class ServerStore(WeightStore):
                     return self._copied(head, size)
             except Conflict:
                 continue
-        with self._turn() as head:  # written faster than it is read: let nobody write meanwhile
-            return self._copied(head, size)
+
+        def alone() -> tuple[int, Vector]:
+            with self._turn() as head:
+                return self._copied(head, size)
+
+        return self._undisturbed(alone)  # written faster than it is read: let nobody write meanwhile
 
     def _copied(self, head: Head | None, size: int) -> tuple[int, Vector]:
         """A head's version and the first `size` numbers of its vector; no chunk behind them is read."""
@@ -189,6 +208,12 @@ class ServerStore(WeightStore):
         else:
             self._load(head, out)
         return head.version, out[:size]
+
+    def _lost_chunk(self, number: int) -> StoreLost:
+        """Evicted, removed by hand, or shortened: nothing of ours does that."""
+        return StoreLost(
+            f"chunk {number} of job {self._job} in {self._settings} is gone or damaged: restore the newest snapshot"
+        )
 
     def _known(self, head: Head | None) -> Head:
         """The head, when it is there and not older than what this process has seen."""

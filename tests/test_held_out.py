@@ -1,0 +1,51 @@
+"""The step of held-out data is as long as a client's would be."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vcdl.coordinator import Making
+from vcdl.course import LONG_STEPS
+from vcdl.data.npz_file import read_split
+from vcdl.held_out import HeldOutStep
+from vcdl.job import Job, save_job
+from vcdl.normalise import normalise
+from vcdl.report.onlooker import Onlooker
+from vcdl.run.folder import RunFolder
+from vcdl.run.prepared import prepare
+from vcdl.weights import Vector, read_weights
+
+
+def test_it_follows_the_rate_of_a_workunit_that_is_made_now(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    job = Job.model_validate(
+        {
+            "name": "held",
+            "model": {"builtin": {"name": "mlp", "units": [4]}},
+            "data": {"dataset": "digits", "shards": 10},
+            "training": {
+                "optimizer": "sgd",
+                "batch_size": 512,  # one step
+                "learning_rate": {"peak": 0.001, "times_clients": 4, "times_short": 3.0},
+            },
+            "update": {"rule": "vc_asgd", "alpha": 0.5, "guard": {"clip": 1.0, "cosine": 0.0}},
+            "stop": {"epochs": 2},
+        }
+    )
+    save_job(job, folder.job_file)
+    prepared = prepare(folder, job, Onlooker())
+    x, y = read_split(folder.validation_file)
+    held_out = HeldOutStep(folder, job, prepared, normalise(x, prepared.normalisation), y)
+    begun, _ = read_weights(folder.snapshot(0), prepared.layout.size)
+
+    def left(making: Making) -> Vector:
+        held_out.leave(0, begun, making)
+        return read_weights(folder.held_out_file, prepared.layout.size)[0]
+
+    scaling = job.training.rate_scaling(prepared.shard_samples, 2)
+    assert scaling.steps < LONG_STEPS
+    assert scaling.at(1, 1) == 3.0
+    alone, many = left(Making(1, 1, 0)), left(Making(4, 10, 0))
+    assert float(np.linalg.norm(many)) == pytest.approx(4 * float(np.linalg.norm(alone)), rel=1e-3)
