@@ -2,32 +2,18 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vcdl.errors import ExitCode, FleetUnavailable, VcdlError
 from vcdl.fleet.keeper import Keeper, Look, Pass
 from vcdl.fleet.state import FleetState, Goal
+from vcdl.patience import Patience
 
 FIRST_WAIT_S = 5.0
 LONGEST_WAIT_S = 600.0
 """Between tries while the cloud is away, throttles or refuses: doubled each time, and short again once it has answered."""
 _AFTER_A_BUG_S = 60.0
 _NEXT_POOL_S = 1.0
-
-
-@dataclass
-class Patience:
-    """How long to wait for a cloud that is away."""
-
-    wait_s: float = FIRST_WAIT_S
-
-    def next_wait_s(self) -> float:
-        """Seconds to wait now; longer the next time."""
-        wait_s, self.wait_s = self.wait_s, min(LONGEST_WAIT_S, self.wait_s * 2)
-        return wait_s
-
-    def reset(self) -> None:
-        self.wait_s = FIRST_WAIT_S
 
 
 def up(state: FleetState) -> FleetState:
@@ -56,7 +42,7 @@ class Loop:
         self._look_every_s = look_every_s
         self._say = say
         self._ending = ending
-        self._patience = Patience()
+        self._patience = Patience(FIRST_WAIT_S, LONGEST_WAIT_S)
         self._said: tuple[str, ...] = ()
 
     def run(self) -> ExitCode:
