@@ -621,16 +621,16 @@ def test_the_learning_rate_may_grow_with_the_clients_at_work() -> None:
 
 def test_the_learning_rate_grows_with_the_workunits_that_are_open() -> None:
     coordinator = Coordinator(replace(ROLLING, shards=5, scaling=RateScaling(times_short=3, steps=LONG_STEPS)))
-    made = [action for action in coordinator.actions(0.0, 5) if isinstance(action, Create)]
-    together = [coordinator.rate(1, 0, coordinator.making(behind)) for behind in range(len(made))]
-    assert together == [1, 2, 3, 3, 3]
-    workunits = [created(action.epoch, action.shard, 0, 0) for action in made]
+    assert [coordinator.rate(1, 0, coordinator.making(together)) for together in (1, 2, 3, 4)] == [1, 2, 3, 3]
+    made = [action for action in coordinator.actions(0.0, 2) if isinstance(action, Create)]
+    making = coordinator.making(len(made))
+    workunits = [replace(created(action.epoch, action.shard, 0, 0), open=making.open) for action in made]
     for number, event in enumerate(workunits, start=1):
         coordinator.fold(Recorded(number, 0.0, event))
     # The same after a restart, when the generator was killed before it had handed them over.
-    assert [coordinator.rate(1, 0, coordinator.making_of(event.workunit)) for event in workunits] == together
-    for number, event in enumerate(workunits[1:], start=10):
-        coordinator.fold(Recorded(number, 0.0, WorkunitFailed(event.workunit, "lost")))
+    assert [coordinator.rate(1, 0, coordinator.making_of(event.workunit)) for event in workunits] == [2.0, 2.0]
+    assert coordinator.rate(1, 0, coordinator.making()) == 3.0
+    coordinator.fold(Recorded(10, 0.0, WorkunitFailed(workunits[1].workunit, "lost")))
     assert coordinator.rate(1, 0, coordinator.making()) == 2.0, "it and the one that is still open"
 
 

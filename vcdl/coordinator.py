@@ -95,7 +95,7 @@ class Making:
     company: int
     """Clients that were at work."""
     open: int
-    """Workunits that were open, with this one."""
+    """Workunits that were open, with all that were made at the same moment."""
     made: int
     """Subtasks that had been made, each counted once."""
 
@@ -157,7 +157,7 @@ class Coordinator:
             case RunPaused():
                 self._end_session(recorded.time_s)
             case WorkunitCreated():
-                self._created(WorkunitName.parse(event.workunit), event.workunit)
+                self._created(WorkunitName.parse(event.workunit), event)
             case WorkunitSent():
                 self._at_work.add(event.workunit)
             case UpdateApplied():
@@ -251,10 +251,9 @@ class Coordinator:
         place = max((epoch - 1) * plan.shards + self._shard_order(epoch).index(shard), making.made - 1)
         return plan.rate.at(place, plan.epochs * plan.shards) * plan.scaling.at(making.company, making.open)
 
-    def making(self, behind: int = 0) -> Making:
-        """Of a workunit that is created now, behind so many others."""
-        made = (self._epoch - 1) * self._plan.shards + self._position
-        return Making(len(self._at_work), len(self.open) + behind + 1, made)
+    def making(self, together: int = 1) -> Making:
+        """Of each of so many workunits that are created now."""
+        return Making(len(self._at_work), len(self.open) + together, self._made)
 
     def making_of(self, workunit: str) -> Making:
         """Of an open workunit."""
@@ -270,9 +269,13 @@ class Coordinator:
     def _end_session(self, now_s: float) -> None:
         self._earlier_s, self._started_s = self.wall_s(now_s), None
 
-    def _created(self, name: WorkunitName, workunit: str) -> None:
-        self._makings[workunit] = self.making()
-        self.open[workunit] = name
+    @property
+    def _made(self) -> int:
+        return (self._epoch - 1) * self._plan.shards + self._position
+
+    def _created(self, name: WorkunitName, event: WorkunitCreated) -> None:
+        self._makings[event.workunit] = Making(len(self._at_work), event.open, self._made)
+        self.open[event.workunit] = name
         self._attempts[name.epoch, name.shard] = name.attempt
         if name.attempt > 0:
             retry = (name.epoch, name.shard, name.attempt)

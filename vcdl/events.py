@@ -39,6 +39,8 @@ class RunPaused:
 class WorkunitCreated:
     kind: ClassVar[str] = "workunit_created"
     workunit: str
+    open: int = 1
+    """Workunits that are open then, with all that are made at the same moment."""
 
     @property
     def key(self) -> str:

@@ -97,18 +97,12 @@ class WorkGenerator:
     def _create(self, creations: Sequence[Create]) -> None:
         if not creations:
             return
-        newest = self.snapshots.keep_newest()
+        newest, making = self.snapshots.keep_newest(), self.coordinator.making(len(creations))
         staged = [
-            self._stage(
-                c.epoch,
-                c.shard,
-                c.attempt,
-                newest if c.base_version is None else c.base_version,
-                self.coordinator.making(behind),
-            )
-            for behind, c in enumerate(creations)
+            self._stage(c.epoch, c.shard, c.attempt, newest if c.base_version is None else c.base_version, making)
+            for c in creations
         ]
-        self.journal.append(*(WorkunitCreated(item.workunit.name) for item in staged))
+        self.journal.append(*(WorkunitCreated(item.workunit.name, making.open) for item in staged))
         self.grid.submit(staged)
 
     def _stage(self, epoch: int, shard: int, attempt: int, base_version: int, making: Making) -> Staged:

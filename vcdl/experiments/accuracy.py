@@ -15,6 +15,7 @@ EXPERIMENT = Experiment(
         Variant("serial, lower rate", BEST_SERIAL_LONG, serial=True),
         Variant("serial, weight decay", (*BEST_SERIAL, DECAY), epochs=(8,), serial=True),
         Variant("ours (the default)", DEFAULT, epochs=(8, 20, 26)),
+        Variant("ours, batches of 8", (*DEFAULT, "training.batch_size=8"), epochs=(8,)),
         Variant("ours, weight decay", (*DEFAULT, DECAY), epochs=(26,)),
         Variant("the paper's", PAPER),
     ),
