@@ -154,12 +154,17 @@ def test_a_result_that_cannot_be_assimilated_is_set_aside_and_the_others_are_fol
     assert any("_e0001_s001_a1" in event.workunit for event in applied(server))
 
 
-def test_what_became_ready_before_the_one_that_failed_is_not_set_aside_in_its_place(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def trained_once(server: Server) -> None:
+    """The first workunits are made, and their results wait to be assimilated."""
     with closing(WorkGenerators(server.project)) as generators:
         generators.run_once()
     server.client.run_once()
+
+
+def test_what_became_ready_before_the_one_that_failed_is_not_set_aside_in_its_place(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained_once(server)
     older, poisoned, *_ = server.standin.rows("SELECT id, name FROM workunit ORDER BY id")
 
     def set_older(state: int) -> None:
@@ -187,9 +192,7 @@ def test_what_became_ready_before_the_one_that_failed_is_not_set_aside_in_its_pl
 
 
 def test_a_full_disk_sets_nothing_aside(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    with closing(WorkGenerators(server.project)) as generators:
-        generators.run_once()
-    server.client.run_once()
+    trained_once(server)
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -207,9 +210,7 @@ def test_a_full_disk_sets_nothing_aside(server: Server, monkeypatch: pytest.Monk
 def test_an_assimilator_killed_after_the_fold_and_before_the_commit_counts_nothing_twice(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with closing(WorkGenerators(server.project)) as generators:
-        generators.run_once()
-        server.client.run_once()
+    trained_once(server)
     with monkeypatch.context() as patch, closing(Assimilator(server.project)) as dying:
 
         def cut(*_: object) -> None:
