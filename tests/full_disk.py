@@ -1,16 +1,46 @@
-"""The errors of a full disk, without one: no file may grow beyond a size."""
+"""Full disks: real ones, where a disk can be had, and their errors without one."""
 
+import os
 import resource
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
 
 
 @contextmanager
 def files_limited_to(size_bytes: int) -> Iterator[None]:
-    """Only around what is tested: pytest's own output may go to a file, too."""
+    """No file may grow beyond a size. Only around what is tested: pytest's own output may go to a file, too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextmanager
+def disk_of(size_bytes: int, path: Path) -> Iterator[Path]:
+    """A disk in memory, mounted on a new folder; the test is skipped where none can be mounted."""
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(path)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("only root may mount a disk")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Leave no room at all; returns the file to remove."""
+    path = disk / "fill"
+    with path.open("ab", buffering=0) as file:
+        try:
+            while file.write(b"x" * 4096):
+                pass
+        except OSError:
+            return path
+    raise AssertionError("a disk without end")

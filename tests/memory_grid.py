@@ -1,5 +1,6 @@
-"""A grid in memory whose clients a test plays itself, and a fuse that kills the server between any two of its steps."""
+"""A grid in memory whose clients a test plays itself, and fuses that kill the server between any two of its steps, or fill its disk."""
 
+import random
 import tempfile
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from vcdl.codecs.encoding import Encoding
+from vcdl.errors import RunFolderFull
 from vcdl.events import Event, WorkunitSent
 from vcdl.grids.base import GaveUp, Grid, Outcome, Results, Staged, Uploaded
 from vcdl.journal import Journal
@@ -26,11 +28,28 @@ class Fuse:
 
     kill_at: int | None = None
     steps: int = 0
+    error: BaseException = field(default_factory=Killed)
 
     def burn(self) -> None:
         self.steps += 1
         if self.steps - 1 == self.kill_at:
-            raise Killed
+            raise self.error
+
+
+class FillingDisk(Fuse):
+    """At some of the steps, before or after what they do, the disk is full; not at the first few, in which the server starts."""
+
+    def __init__(self, dice: random.Random, share: float) -> None:
+        super().__init__()
+        self._dice = dice
+        self._share = share
+        self.was_full = 0
+
+    def burn(self) -> None:
+        self.steps += 1
+        if self.steps > 5 and self._dice.random() < self._share:
+            self.was_full += 1
+            raise RunFolderFull("No space left on device")
 
 
 @dataclass

@@ -95,7 +95,6 @@ class Server:
         if self.coordinator.finished:
             return
         self.journal.append(RunStarted(resumed=bool(earlier)))
-        self.generator.resubmit()
 
     def run_once(self) -> None:
         if self.coordinator.stopped is None:

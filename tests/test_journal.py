@@ -5,13 +5,14 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from vcdl.errors import JournalError
-from vcdl.events import EpochClosed, RunPaused, RunStarted, StopDecided, UpdateApplied, WorkunitCreated
+from vcdl.errors import JournalError, JournalUnavailable
+from vcdl.events import EpochClosed, Event, RunPaused, RunStarted, StopDecided, UpdateApplied, WorkunitCreated
 from vcdl.journal import Journal, replay
 
 APPEND_FOR_EVER = """
@@ -29,17 +30,20 @@ for number in itertools.count():
 FILL_THE_DISK = """
 import resource, sys
 from pathlib import Path
-from vcdl.errors import JournalError
+from vcdl.errors import JournalUnavailable
 from vcdl.events import RunPaused
 from vcdl.journal import Journal
 journal = Journal.at(Path(sys.argv[1]))
 journal.append(RunPaused("first"))
-resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
 try:
     for _ in range(1000):
         journal.append(RunPaused("x" * 2000))
-except JournalError as error:
+except JournalUnavailable as error:
     print(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+journal.append(RunPaused("last"))
 """
 
 
@@ -129,15 +133,40 @@ def test_kill_9_leaves_whole_transactions_and_all_that_were_reported(tmp_path: P
         assert len(mine) >= 2 * reported
 
 
-def test_a_full_disk_is_a_journal_error_that_says_what_to_do_and_keeps_what_was_there(tmp_path: Path) -> None:
+def test_on_a_full_disk_the_journal_says_what_to_do_keeps_what_was_there_and_goes_on_when_there_is_room(
+    tmp_path: Path,
+) -> None:
     command = [sys.executable, "-c", FILL_THE_DISK, str(tmp_path / "journal.db")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "the journal cannot be read or written (" in done.stdout, done.stderr
+    assert "the journal cannot be written now (disk I/O error): free some space" in done.stdout, done.stderr
     assert "vcdl resume" in done.stdout
     assert done.stdout.count("\n") == 1
     rows = Journal.at(tmp_path / "journal.db").read()
     assert rows[0].event == RunPaused("first")
     assert len(rows) > 2
+    assert rows[-1].event == RunPaused("last")
+
+
+def append_all(journal: Journal, events: Iterable[Event]) -> None:
+    for event in events:
+        journal.append(event)
+
+
+def test_on_a_small_disk_that_is_really_full_it_is_the_same(small_disk: Path) -> None:
+    journal = Journal.at(small_disk / "journal.db")
+    journal.append(RunPaused("first"))
+    other = small_disk / "other"
+    other.write_bytes(b"x" * 100_000)
+    rows = iter(range(1000))
+    with pytest.raises(JournalUnavailable, match="database or disk is full"):
+        append_all(journal, (RunPaused("x" * 2000) for _ in rows))
+    assert next(rows) > 3
+    before = journal.read()
+    assert Journal.read_only(small_disk / "journal.db").read() == before
+    other.unlink()
+    journal.append(RunPaused("last"))
+    assert [row.event for row in journal.read()] == [*(row.event for row in before), RunPaused("last")]
+    journal.close()
 
 
 @pytest.mark.parametrize("made", ["", "PRAGMA journal_mode=WAL"])

@@ -4,16 +4,18 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.memory_grid import Killed
+from tests.memory_grid import FillingDisk, Fuse, Killed
 from tests.server import SIZE, TRAINING, Disk, Server
 from vcdl.checks import Refusal
 from vcdl.course import RateCourse
+from vcdl.errors import RunFolderFull, Unavailable
 from vcdl.events import (
     EpochClosed,
     EvaluationWanted,
@@ -23,6 +25,7 @@ from vcdl.events import (
     UpdateApplied,
     UpdateRefused,
     WorkunitCreated,
+    WorkunitSent,
 )
 from vcdl.journal import Journal
 from vcdl.plan import EVERY_EPOCH, Plan
@@ -119,6 +122,7 @@ def test_what_was_announced_and_not_handed_over_is_handed_over_by_the_next_serve
     server.disk.grid.forget()
     again = Server(server.disk)
     again.start()
+    again.generator.run_once(0.0)
     assert again.grid.submitted == before, "to the last field, the seed included"
     again.close()
 
@@ -179,7 +183,8 @@ def play(server: Server, dice: random.Random, rounds: int = 400) -> None:
     """Run the server, its clients and its evaluator until the job is finished."""
     server.start()
     for _ in range(rounds):
-        server.run_once()
+        with suppress(Unavailable):  # the next round does what this one could not
+            server.run_once()
         if server.coordinator.finished:
             return
         server.evaluate()
@@ -308,3 +313,41 @@ def test_a_job_whose_server_is_killed_all_the_time_goes_on(tmp_path: Path, seed:
         assert lives < 200
     assert lives > 3
     check_finished(disk)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("share", [0.05, 0.2])
+def test_a_job_whose_disk_is_full_now_and_then_goes_on_in_the_same_process(
+    tmp_path: Path, share: float, seed: int
+) -> None:
+    disk = Disk.new(tmp_path, replace(PLAN, rolling=seed % 2 == 0))
+    server = Server(disk)
+    server.fuse = disk_that_fills = FillingDisk(random.Random(seed), share)
+    play(server, random.Random(seed), rounds=2000)
+    server.close()
+    assert disk_that_fills.was_full > 0
+    check_finished(disk)
+
+
+def test_events_are_told_once_also_when_a_step_failed_after_them(server: Server) -> None:
+    server.journal.fuse = Fuse(kill_at=1, error=RunFolderFull("No space left on device"))
+    with pytest.raises(RunFolderFull):
+        server.generator.run_once(0.0)  # they are announced, and the journal says that it is full
+    told = server.generator.run_once(0.0)
+    announced = [recorded.event.workunit for recorded in told if isinstance(recorded.event, WorkunitCreated)]
+    assert len(announced) == len(told) == 3
+    assert set(server.grid.submitted) == set(announced)
+    assert server.generator.run_once(0.0) == []
+
+
+def test_what_clients_began_with_reaches_the_journal_when_there_is_room_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = [[WorkunitSent("a", "worker-1", 1)], [WorkunitSent("b", "worker-2", 1)], []]
+    monkeypatch.setattr(server.grid, "sent", lambda: sent.pop(0))
+    server.journal.fuse = Fuse(kill_at=0, error=RunFolderFull("No space left on device"))
+    with pytest.raises(RunFolderFull):
+        server.generator.record_sent()
+    server.generator.record_sent()
+    server.generator.record_sent()
+    assert [event.workunit for event in events(server) if isinstance(event, WorkunitSent)] == ["a", "b"]

@@ -5,17 +5,21 @@
      ├─ DataError          the data set cannot be had, or does not fit the job
      ├─ ModelError         the model cannot be built, or does not fit the data
      ├─ RunFolderError     the run's folder is busy, missing, read-only or full
+     │   └─ RunFolderFull      * there is no room on its disk
      ├─ StoreError         the weight store cannot go on
-     │   ├─ StoreUnavailable   it can once a service is back, or a file can be read: wait and try again
+     │   ├─ StoreUnavailable   * a service is away, or a file cannot be read
      │   └─ StoreLost          it has forgotten what it held: restore a snapshot
      ├─ JournalError       the journal cannot go on
+     │   └─ JournalUnavailable * it cannot be written now: its disk is full
      ├─ GridError          the grid cannot run subtasks
-     │   └─ GridUnavailable    it can once its database is back: wait and try again
+     │   └─ GridUnavailable    * its database is away
      ├─ FleetError         the cloud, or the fleet's own part, cannot go on
-     │   ├─ FleetUnavailable    the cloud throttles, is at fault or cut off: wait and try again
+     │   ├─ FleetUnavailable    * the cloud throttles, is at fault or cut off
      │   └─ FleetNotAuthorised  credentials are missing, expired or lack a right
      ├─ WorkunitError      workunit.json is not one of ours
      └─ WeightsFileError   params.h5 or update.h5 is not what it should be
+
+     *  is Unavailable, too: what is needed may come back, so wait and try again
 
 A message says what happened and then what to do about it.
 """
@@ -23,6 +27,9 @@ A message says what happened and then what to do about it.
 import errno
 from enum import IntEnum
 from pathlib import Path
+
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""No room on the disk, in the user's quota, or in the largest file that the process may write."""
 
 
 class ExitCode(IntEnum):
@@ -54,6 +61,11 @@ class VcdlError(Exception):
     exit_code = ExitCode.RUN_FAILED
 
 
+class Unavailable(VcdlError):
+    """What is needed is away, full or busy: the same call works once that is mended, and has done nothing by halves until then. Whoever
+    runs for long waits with backoff (vcdl.patience) and says so."""
+
+
 class JobError(VcdlError):
     """The job file is wrong; the message starts with file, line and key."""
 
@@ -78,15 +90,18 @@ class RunFolderError(VcdlError):
     exit_code = ExitCode.BAD_FOLDER
 
 
+class RunFolderFull(RunFolderError, Unavailable):
+    """The disk with the run's folder is full, or the user's share of it."""
+
+
 class StoreError(VcdlError):
     """The weight store cannot go on."""
 
     exit_code = ExitCode.SERVICE
 
 
-class StoreUnavailable(StoreError):
-    """A server is away, starting, full or cut off, or this machine cannot read a file of weights that is there: the same call works
-    once that is mended, so wait with backoff."""
+class StoreUnavailable(StoreError, Unavailable):
+    """A server is away, starting, full or cut off, or this machine cannot read a file of weights that is there."""
 
 
 class StoreLost(StoreError):
@@ -99,14 +114,18 @@ class JournalError(VcdlError):
     exit_code = ExitCode.SERVICE
 
 
+class JournalUnavailable(JournalError, Unavailable):
+    """The disk with the journal is full, or another process has held it for long."""
+
+
 class GridError(VcdlError):
     """The grid cannot run subtasks."""
 
     exit_code = ExitCode.SERVICE
 
 
-class GridUnavailable(GridError):
-    """The grid's database is away, starting, full or busy: the same call works once it is back, so wait with backoff."""
+class GridUnavailable(GridError, Unavailable):
+    """The grid's database is away, starting, full or busy."""
 
 
 class FleetError(VcdlError):
@@ -115,8 +134,8 @@ class FleetError(VcdlError):
     exit_code = ExitCode.FLEET
 
 
-class FleetUnavailable(FleetError):
-    """The cloud throttles, is at fault or cannot be reached: the same call works later, so wait with backoff."""
+class FleetUnavailable(FleetError, Unavailable):
+    """The cloud throttles, is at fault or cannot be reached."""
 
 
 class FleetNotAuthorised(FleetError):
@@ -135,6 +154,10 @@ def folder_error(path: Path, error: OSError) -> RunFolderError:
     """An OSError of the run's folder, as a message that says what to do."""
     if error.errno == errno.ENOENT and not path.exists():
         return RunFolderError(f"there is no folder {path}: make it, or choose another")
+    if error.errno in DISK_FULL:
+        return RunFolderFull(
+            f"{path}: {error.strerror or error}; free some space (`vcdl resume` goes on with a run that has ended)"
+        )
     return RunFolderError(
         f"{path}: {error.strerror or error}; free some space or mend the folder's rights "
         "(or choose another with --out), then go on with `vcdl resume`"

@@ -1,11 +1,12 @@
 """Measures versions of the weights on held-out data, in a process of its own: beside assimilation, never in front of it.
 
 `python -m vcdl.evaluator RUN_FOLDER` follows the journal: every `evaluation_wanted` without a `version_evaluated` is measured from
-its snapshot. It may be killed and started again at any moment, and ends when its standard input closes.
+its snapshot. It may be killed and started again at any moment, waits while its disk is full, and ends when its standard input closes.
 """
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from vcdl.events import EvaluationWanted, RunFinished, RunReopened, VersionEvalu
 from vcdl.held_out import HeldOutStep
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
+from vcdl.patience import patiently
 from vcdl.plan import Plan
+from vcdl.processes.log import log_lines
 from vcdl.processes.orphan import end_with_parent
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
@@ -139,14 +142,15 @@ def _sample(count: int, samples: int | str, seed: int) -> Any:
 def main(path: str) -> int:
     """Evaluate until the standard input closes."""
     end_with_parent()
+    say = log_lines("evaluator")
     try:
         folder = RunFolder.existing(Path(path))
-        evaluator = Evaluator(folder, load_frozen_job(folder.job_file))
+        evaluator = patiently(partial(Evaluator, folder, load_frozen_job(folder.job_file)), say)
         while True:
-            if not evaluator.run_once():
+            if not patiently(evaluator.run_once, say):
                 time.sleep(_POLL_S)
     except VcdlError as error:
-        print(f"evaluator: {error}", file=sys.stderr, flush=True)
+        say(str(error))
         return int(error.exit_code)
 
 

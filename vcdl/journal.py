@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 
-from vcdl.errors import JournalError
+from vcdl.errors import JournalError, JournalUnavailable
 from vcdl.events import Event, Recorded, decode, encode
 
 _METADATA = sa.MetaData()
@@ -31,6 +31,19 @@ _EVENTS = sa.Table(
 
 _BUSY_TIMEOUT_S = 30
 """A writer waits this long for another process's transaction; each takes milliseconds."""
+
+
+_PASSING = frozenset(
+    {
+        "SQLITE_FULL",
+        "SQLITE_IOERR_WRITE",
+        "SQLITE_IOERR_FSYNC",
+        "SQLITE_IOERR_SHMSIZE",
+        "SQLITE_IOERR_TRUNCATE",
+        "SQLITE_BUSY",
+    }
+)
+"""What SQLite says when a disk is full, or a quota: of the latter it knows only that a write failed."""
 
 
 class Journal:
@@ -93,6 +106,11 @@ class Journal:
             yield
         except sa.exc.SQLAlchemyError as error:
             cause = str(getattr(error, "orig", error))
+            if getattr(getattr(error, "orig", None), "sqlite_errorname", None) in _PASSING:
+                raise JournalUnavailable(
+                    f"the journal cannot be written now ({cause}): free some space on its disk, or end what holds the file "
+                    "(`vcdl resume` goes on with a run that has ended)"
+                ) from error
             raise JournalError(
                 f"the journal cannot be read or written ({cause}): check the disk's free space and the folder's "
                 "rights, then `vcdl resume`"

@@ -7,13 +7,13 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 from vcdl.coordinator import Coordinator, StopReason
-from vcdl.errors import StoreLost, StoreUnavailable
-from vcdl.events import Recorded, RunPaused, RunReopened, RunStarted, VersionEvaluated
+from vcdl.errors import JournalUnavailable, StoreLost, Unavailable
+from vcdl.events import RunPaused, RunReopened, RunStarted, VersionEvaluated
 from vcdl.grids.local import LocalGrid, LocalSettings
 from vcdl.grids.upload_folder import set_strays_aside
 from vcdl.job import Job, load_frozen_job
@@ -23,7 +23,7 @@ from vcdl.patience import Patience
 from vcdl.plan import Plan
 from vcdl.processes.child import ChildProcess
 from vcdl.processes.server_pool import ServerPool
-from vcdl.report.onlooker import Onlooker
+from vcdl.report.onlooker import Onlooker, Shielded
 from vcdl.run.downloads import Downloads
 from vcdl.run.folder import RunFolder
 from vcdl.run.leftovers import sweep
@@ -41,7 +41,7 @@ class LocalRun:
 
     def __init__(self, folder: RunFolder, onlooker: Onlooker) -> None:
         self._folder = folder
-        self._onlooker = onlooker
+        self._onlooker = Shielded(onlooker)
         self._job = load_frozen_job(folder.job_file)
         self._interrupted: str | None = None
 
@@ -98,69 +98,69 @@ class LocalRun:
             job.keeps_uploads,
         )
         earlier = generator.follow()
-        self._show(earlier)
+        self._onlooker.events(earlier)
         if coordinator.finished and coordinator.stopped is not None:
             if coordinator.stopped.reason != StopReason.SUBTASK_FAILED:
                 return StopReason(coordinator.stopped.reason)
             journal.append(RunReopened())
         journal.append(RunStarted(resumed=bool(earlier)))
-        self._show(generator.follow())
+        self._onlooker.events(generator.follow())
         server.catch_up(coordinator.version)
-        generator.resubmit()
         self._onlooker.phase("starting the workers")
-        patience, is_lost = Patience(), False
+        patience, not_before_s, is_lost = Patience(), 0.0, False
         while not coordinator.finished:
             if self._interrupted is None and folder.stop_request.exists():
                 self._interrupted = "stop was requested"
             if self._interrupted is not None:
                 self._pause(grid, journal, generator)
                 return None
-            wait_s = _WAIT_S
-            try:
-                if is_lost:
-                    self._onlooker.phase(f"the weights are restored, {server.restore()} updates were folded in again")
-                    is_lost = False
-                new = self._step(coordinator, server, generator)
-                patience.reset()
-                self._show(new)
-                evaluator.watch(any(isinstance(recorded.event, VersionEvaluated) for recorded in new))
-                if coordinator.stopped is None:
-                    pool.look(new)
-                else:
-                    pool.close()
-            except StoreUnavailable as away:
-                wait_s = patience.next_wait_s()
-                self._onlooker.phase(f"{away}; trying again in {wait_s:g} s")
-            except StoreLost as lost:
-                self._onlooker.phase(str(lost))
-                is_lost, wait_s = True, 0.0
-            journal.append(*grid.sent())
-            with contextlib.suppress(Exception):
-                self._onlooker.tasks(grid.running(), grid.waiting)
+            if time.monotonic() >= not_before_s:
+                try:
+                    if is_lost:
+                        folded = server.restore()
+                        self._onlooker.phase(f"the weights are restored, {folded} updates were folded in again")
+                        is_lost = False
+                    self._step(grid, evaluator, pool, server, generator)
+                    patience.reset()
+                    self._onlooker.held_up(str(grid.shortage) if grid.shortage else None)
+                except Unavailable as away:
+                    not_before_s = time.monotonic() + patience.next_wait_s()
+                    self._onlooker.held_up(str(away))
+                except StoreLost as lost:
+                    self._onlooker.phase(str(lost))
+                    is_lost = True
+            self._onlooker.tasks(grid.running(), grid.waiting)
             if not coordinator.finished:
-                grid.wait(wait_s)
+                grid.wait(_WAIT_S)
         if coordinator.stopped is None:
             return None
         pool.close()
         drop_weights(server.store, server.snapshots, coordinator.stopped)
         return StopReason(coordinator.stopped.reason)
 
-    def _step(self, coordinator: Coordinator, server: ServerParts, generator: WorkGenerator) -> Sequence[Recorded]:
+    def _step(
+        self, grid: LocalGrid, evaluator: ChildProcess, pool: ServerPool, server: ServerParts, generator: WorkGenerator
+    ) -> None:
+        """Assimilate what has come and do what follows from it. Raises Unavailable: the next one does what this one could not."""
+        coordinator = generator.coordinator
         if coordinator.stopped is None:
             server.assimilator.run_once()
-        return generator.run_once(time.time())
+        new = generator.run_once(time.time())
+        self._onlooker.events(new)
+        evaluator.watch(any(isinstance(recorded.event, VersionEvaluated) for recorded in new))
+        if coordinator.stopped is None:
+            pool.look(new)
+        else:
+            pool.close()
+        generator.record_sent()
 
     def _pause(self, grid: LocalGrid, journal: Journal, generator: WorkGenerator) -> None:
         self._onlooker.phase("stopping: the workers write their checkpoints")
         grid.pause()
-        journal.append(RunPaused(self._interrupted or "interrupted"))
-        self._show(generator.follow())
+        with contextlib.suppress(JournalUnavailable):  # without a word it will look killed, and goes on as well
+            journal.append(RunPaused(self._interrupted or "interrupted"))
+        self._onlooker.events(generator.follow())
         self._folder.stop_request.unlink(missing_ok=True)
-
-    def _show(self, events: Sequence[Recorded]) -> None:
-        if events:
-            with contextlib.suppress(Exception):  # losing the display never loses an update
-                self._onlooker.events(events)
 
     @contextmanager
     def _signals_noted(self) -> Iterator[None]:

@@ -1,24 +1,27 @@
 """The parts of a parameter server of one job, put together from its run folder; patient when the store is away.
 
 `python -m vcdl.parameter_server RUN_FOLDER` is one server of several: it takes uploads from the folder, folds them into the shared
-weights and writes the journal, until its standard input closes. Any number may run, and each may be killed at any moment.
+weights and writes the journal, until its standard input closes. Any number may run, and each may be killed at any moment. While the
+store is away, or a disk full, it waits.
 """
 
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from vcdl.assimilator import Assimilator
 from vcdl.checks import UploadCheck
-from vcdl.errors import StoreLost, StoreUnavailable, VcdlError
+from vcdl.errors import StoreLost, VcdlError
 from vcdl.grids.base import Results
 from vcdl.grids.upload_folder import UploadFolder, keep_upload
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
-from vcdl.patience import Patience
+from vcdl.patience import patiently
 from vcdl.plan import EVERY_EPOCH
+from vcdl.processes.log import log_lines
 from vcdl.processes.orphan import end_with_parent
 from vcdl.rules.of_job import rule_of
 from vcdl.run.folder import RunFolder
@@ -91,39 +94,37 @@ class ServerParts:
         return restore_store(self.store, self._journal, self._folder, rule, self._layout, transport)
 
 
-def _serve(folder: RunFolder) -> None:
-    job, prepared, journal = load_frozen_job(folder.job_file), Prepared.read(folder), Journal.at(folder.journal_file)
-    parts = ServerParts.of(folder, job, prepared, journal, UploadFolder(folder), job.validate_every)
-    patience, is_ready, is_lost = Patience(), False, False
+def _serve(folder: RunFolder, say: Callable[[str], None]) -> None:
+    job, prepared = load_frozen_job(folder.job_file), Prepared.read(folder)
+    journal = patiently(partial(Journal.at, folder.journal_file), say)
+    uploads = UploadFolder(folder)
+    parts = patiently(partial(ServerParts.of, folder, job, prepared, journal, uploads, job.validate_every), say)
+    is_ready, is_lost = False, False
     while True:
         try:
             if is_lost:
-                parts.restore()
+                patiently(parts.restore, say)
                 is_lost = False
             if not is_ready:
-                parts.catch_up(0)
+                patiently(partial(parts.catch_up, 0), say)
                 is_ready = True
-            if not parts.assimilator.run_once():
+            if not patiently(parts.assimilator.run_once, say):
                 time.sleep(_POLL_S)
-            patience.reset()
-        except StoreUnavailable as away:
-            wait_s = patience.next_wait_s()
-            print(f"parameter server: {away}; trying again in {wait_s:g} s", file=sys.stderr, flush=True)
-            time.sleep(wait_s)
         except StoreLost as lost:
             if is_over(journal.read()):
                 return  # its weights were dropped
-            print(f"parameter server: {lost}", file=sys.stderr, flush=True)
+            say(str(lost))
             is_lost = True
 
 
 def main(path: str) -> int:
     """Serve until the standard input closes."""
     end_with_parent()
+    say = log_lines("parameter server")
     try:
-        _serve(RunFolder.existing(Path(path)))
+        _serve(RunFolder.existing(Path(path)), say)
     except VcdlError as error:
-        print(f"parameter server: {error}", file=sys.stderr, flush=True)
+        say(str(error))
         return int(error.exit_code)
     return 0
 

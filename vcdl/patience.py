@@ -1,6 +1,13 @@
 """How long to wait for what is away: a store, a database, a disk, a cloud."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
+
+from vcdl.errors import Unavailable
+
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -21,3 +28,15 @@ class Patience:
 
     def reset(self) -> None:
         self._wait_s = self.first_s
+
+
+def patiently(act: Callable[[], Result], tell: Callable[[str], None]) -> Result:
+    """What `act` returns, once what it needs is there: until then it is called again and again, and `tell` is told why."""
+    patience = Patience()
+    while True:
+        try:
+            return act()
+        except Unavailable as away:
+            wait_s = patience.next_wait_s()
+            tell(f"{away}; trying again in {wait_s:g} s")
+            time.sleep(wait_s)

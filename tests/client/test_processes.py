@@ -22,6 +22,7 @@ from tests.client.workunit_folder import (
     with_training,
     write_workunit,
 )
+from tests.full_disk import fill
 from vcdl.client.checkpoint import CHECKPOINT_FILE
 from vcdl.client.train import train_workunit
 from vcdl.client.trainer import TrainerCache
@@ -165,6 +166,20 @@ def test_a_worker_trains_one_workunit_after_another(worker: Worker, tmp_path: Pa
         assert worker.hear_end() == {"event": "done"}
         assert read_update(folder)[1].fraction == 1.0
     np.testing.assert_array_equal(read_update(tmp_path / "first")[0], read_update(tmp_path / "second")[0])
+
+
+def test_a_worker_that_finds_the_disk_full_says_so_and_trains_it_later(
+    worker: Worker, tmp_path: Path, small_disk: Path
+) -> None:
+    folder = write_workunit(small_disk / "slot")
+    filled = fill(small_disk)
+    worker.say(do="train", folder=str(folder))
+    assert worker.hear_end() == {"event": "no_room"}
+    assert not (folder / "update.h5").exists()
+    filled.unlink()
+    worker.say(do="train", folder=str(folder))
+    assert worker.hear_end() == {"event": "done"}
+    assert read_update(folder)[1].fraction == 1.0
 
 
 def test_a_worker_tells_in_one_line_why_a_workunit_failed_and_lives_on(worker: Worker, tmp_path: Path) -> None:

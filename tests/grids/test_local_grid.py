@@ -1,5 +1,6 @@
 """The local grid against workers that finish, fail, die, hang and mumble; a stand-in for the client does as its shard says."""
 
+import errno
 import json
 import os
 import signal
@@ -48,12 +49,17 @@ for line in sys.stdin:
     if do == "fail":
         tell("failed", reason="the loss is not a number")
         busy = None
+    if do == "no room" and not (busy / "checkpoint").exists():
+        (busy / "checkpoint").touch()
+        tell("no_room")
+        busy = None
+        continue
     if do == "nothing":
         tell("done")
         busy = None
     if do == "half":
         tell("progress", fraction=0.5, samples=50)
-    if do == "work" or (do == "half" and (busy / "checkpoint").exists()):
+    if do in ("work", "no room") or (do == "half" and (busy / "checkpoint").exists()):
         (busy / "update.h5").write_text(" ".join(sorted(path.name for path in busy.iterdir())))
         tell("done")
         busy = None
@@ -339,3 +345,63 @@ def test_the_description_a_client_gets_is_that_of_the_workunit(new_grid: NewGrid
     assert {path.name for path in slot.iterdir()} == set(INPUT_FILES)
     assert Workunit.from_json((slot / "workunit.json").read_text()) == item.workunit
     assert json.loads((slot / "model.json").read_text()) == {}
+
+
+# -- a full disk
+
+
+def test_a_subtask_that_finds_the_disk_full_is_handed_out_again_and_goes_on_from_its_checkpoint(
+    new_grid: NewGrid, folder: RunFolder
+) -> None:
+    grid = new_grid()
+    grid.submit([staged(folder, 0, "no room"), staged(folder, 1, "work")])
+    wait_until(grid, lambda: grid.shortage)
+    assert "No space left on device" in str(grid.shortage)
+    assert grid.waiting == 2
+    first, second = outcomes(grid, 2)
+    assert isinstance(first, Uploaded)
+    assert isinstance(second, Uploaded)
+    assert "checkpoint" in first.path.read_text().split(), "it was the same slot"
+    assert grid.shortage is None
+    assert not list(folder.slots.iterdir())
+
+
+def test_nothing_is_handed_out_until_an_update_would_fit(
+    new_grid: NewGrid, folder: RunFolder, small_disk: Path
+) -> None:
+    for part in (folder.slots, folder.uploads):
+        part.rmdir()
+        (small_disk / part.name).mkdir()
+        part.symlink_to(small_disk / part.name)
+    folder.snapshot(0).write_bytes(b"x" * 30_000)  # of which a slot gets a copy, as it is on another disk
+    (small_disk / "other").write_bytes(b"x" * 240_000)
+    grid = new_grid(workers=2)
+    grid.submit([staged(folder, shard, "work") for shard in range(3)])
+    wait_until(grid, lambda: grid.shortage)
+    for _ in range(10):
+        grid.wait(0.05)
+    assert (grid.claim(), grid.running(), grid.waiting, grid.sent()) == ([], [], 3, [])
+    (small_disk / "other").unlink()
+    assert [type(outcome) for outcome in outcomes(grid, 3)] == [Uploaded] * 3
+    assert len(grid.sent()) == 3
+
+
+def test_an_update_that_cannot_be_moved_on_a_full_disk_is_not_lost(
+    new_grid: NewGrid, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moves: list[Path] = []
+    replace = Path.replace
+
+    def first_fails(self: Path, target: Path) -> Path:
+        if target.parent == folder.uploads:
+            moves.append(self)
+            if len(moves) == 1:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", first_fails)
+    grid = new_grid()
+    grid.submit([staged(folder, 0, "work")])
+    (outcome,) = outcomes(grid, 1)
+    assert isinstance(outcome, Uploaded)
+    assert "update.h5" in outcome.path.read_text().split(), "it lay in the slot when the client came back"

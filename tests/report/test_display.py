@@ -10,7 +10,7 @@ from rich.console import Console
 from tests.recorded_run import BEGAN_S, FIRST_SESSION, SECOND_SESSION, WHOLE_RUN, recorded, workunit
 from vcdl.events import Recorded, WorkunitFailed
 from vcdl.report.display import LiveDisplay, PlainLines, display
-from vcdl.report.onlooker import RunningTask
+from vcdl.report.onlooker import Onlooker, RunningTask, Shielded
 from vcdl.report.progress import Goal
 
 GOAL = Goal("demo", epochs=2, shards=2, target_accuracy=0.95)
@@ -62,6 +62,53 @@ def test_an_epoch_that_is_measured_after_the_pause_is_told_then() -> None:
     events = recorded([*unmeasured, *late])
     lines = plain(events[: len(unmeasured)], events[len(unmeasured) :], now_s=BEGAN_S + 900)
     assert lines == ["going on after 2 updates", "epoch 1/2: accuracy 0.6000 (0.5000 – 0.7000) after 20 s"]
+
+
+def test_what_holds_a_run_up_is_a_line_when_it_begins_and_when_it_ends() -> None:
+    stream = io.StringIO()
+    onlooker = PlainLines(GOAL, stream)
+    for why in (None, "the disk is full", "the disk is full", "no answer", None, None):
+        onlooker.held_up(why)
+    assert stream.getvalue().splitlines() == ["waiting: the disk is full", "waiting: no answer", "going on"]
+
+
+def test_what_holds_a_run_up_stays_on_a_live_display_until_it_goes_on() -> None:
+    onlooker, console = live()
+    onlooker.held_up("the disk is full")
+    assert "demo: waiting: the disk is full …" in drawn(onlooker, console)
+    onlooker.events(recorded(FIRST_SESSION))
+    onlooker.tasks([RunningTask(workunit(2, 1), "worker-2", 0.25, BEGAN_S + 25)], waiting=3)
+    assert drawn(onlooker, console).splitlines()[0].rstrip() == "demo: waiting: the disk is full"
+    onlooker.held_up(None)
+    assert "waiting: " not in drawn(onlooker, console)
+
+
+class Broken(Onlooker):
+    def phase(self, text: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    def held_up(self, why: str | None) -> None:
+        raise OSError(28, "No space left on device")
+
+    def events(self, events: Sequence[Recorded]) -> None:
+        raise ValueError("a mistake in an onlooker")
+
+    def tasks(self, running: Sequence[RunningTask], waiting: int) -> None:
+        raise ValueError("a mistake in an onlooker")
+
+
+def test_an_onlooker_that_fails_stops_nothing_and_hears_the_next_word() -> None:
+    shielded = Shielded(Broken())
+    shielded.phase("starting")
+    shielded.held_up("the disk is full")
+    shielded.events(recorded(FIRST_SESSION))
+    shielded.tasks([], 0)
+    stream = io.StringIO()
+    working = Shielded(PlainLines(GOAL, stream))
+    working.phase("starting")
+    working.held_up("the disk is full")
+    working.events(recorded(FIRST_SESSION))
+    assert stream.getvalue().splitlines()[:2] == ["starting", "waiting: the disk is full"]
 
 
 def test_phases_are_lines() -> None:

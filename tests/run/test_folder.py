@@ -1,5 +1,6 @@
 """The names in a run's folder, and the lock that keeps a second process out."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vcdl.errors import ExitCode, RunFolderError, folder_error
+from vcdl.errors import ExitCode, RunFolderError, RunFolderFull, Unavailable, folder_error
 from vcdl.run.folder import RunFolder, RunIsBusy, RunLock
 
 HOLD = """
@@ -152,10 +153,16 @@ def test_a_file_in_its_place_is_said(tmp_path: Path) -> None:
 
 
 def test_an_error_of_the_folder_says_what_to_do(tmp_path: Path) -> None:
-    error = folder_error(tmp_path, OSError(28, "No space left on device"))
-    assert str(error).startswith(f"{tmp_path}: No space left on device; free some space")
+    error = folder_error(tmp_path, OSError(errno.EROFS, "Read-only file system"))
+    assert str(error).startswith(f"{tmp_path}: Read-only file system; free some space or mend the folder's rights")
     assert "`vcdl resume`" in str(error)
+    assert not isinstance(error, Unavailable)
 
 
-def test_the_free_space_is_that_of_the_folders_disk(folder: RunFolder) -> None:
-    assert 0 < folder.free_bytes() < 1 << 60
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_is_an_error_of_the_folder_that_can_be_waited_for(tmp_path: Path, number: int) -> None:
+    error = folder_error(tmp_path, OSError(number, os.strerror(number)))
+    assert str(error).startswith(f"{tmp_path}: {os.strerror(number)}; free some space")
+    assert "`vcdl resume`" in str(error)
+    assert isinstance(error, RunFolderFull)
+    assert isinstance(error, Unavailable)

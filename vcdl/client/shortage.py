@@ -1,6 +1,7 @@
 """What a machine lacks now and may have later: a task then waits instead of failing."""
 
 import errno
+from collections.abc import Iterator
 from pathlib import Path
 
 from vcdl.client.describe import describe
@@ -18,18 +19,21 @@ class Shortage(VcdlError):
 
 def shortage_of(error: BaseException) -> str | None:
     """What was lacking, in one line, when that is at the root of `error`; None for any other error."""
-    cause: BaseException | None = error
-    while cause is not None:
+    for cause in _causes(error):
         if isinstance(cause, Shortage):
             return str(cause)
-        if isinstance(cause, OSError) and cause.errno in _DISK_FULL:
+        if _is_disk_full(cause):
             return "the disk is full"
         if isinstance(cause, OSError) and cause.errno == errno.ENOMEM:
             return "out of memory"
         if isinstance(cause, Exception) and describe(cause) == describe(MemoryError()):
             return "out of memory"
-        cause = cause.__cause__
     return None
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether a full disk is at the root of `error`."""
+    return any(_is_disk_full(cause) for cause in _causes(error))
 
 
 def check_memory(bound_bytes: float, available_bytes: int | None) -> None:
@@ -48,3 +52,15 @@ def available_memory_bytes() -> int | None:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     except (OSError, StopIteration, ValueError, IndexError):
         return None
+
+
+def _is_disk_full(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in _DISK_FULL
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, what it was raised from, and so on."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__

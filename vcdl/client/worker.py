@@ -9,6 +9,7 @@
          {"event": "progress", "fraction": F, "samples": N}
          {"event": "done"}                 update.h5 is in the folder
          {"event": "quit"}                 a checkpoint is in the folder
+         {"event": "no_room"}              the disk is full; what is in the folder may be gone on from
          {"event": "failed", "reason": "one line"}
 
 The process ignores SIGINT: Ctrl-C is the parent's. What libraries print goes to stderr.
@@ -21,12 +22,12 @@ import queue
 import signal
 import sys
 import threading
-import traceback
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from vcdl.client.describe import describe
 from vcdl.client.host import Request
+from vcdl.client.shortage import is_disk_full
 from vcdl.client.train import train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import VcdlError
@@ -115,8 +116,11 @@ def _train(folder: Path, host: PipeHost, trainers: TrainerCache) -> None:
     except VcdlError as error:
         host.tell("failed", reason=describe(error))
     except Exception as error:  # of Keras, its backend or the system: reported, and a fresh model for the next workunit
-        traceback.print_exc()
         trainers.clear()
+        if is_disk_full(error):
+            host.tell("no_room")
+            return
+        _log.exception("the workunit in %s", folder.name)  # never an error of its own, as where the log's disk is full
         host.tell("failed", reason=describe(error))
     else:
         host.tell(outcome.value)

@@ -1,12 +1,13 @@
 """What `vcdl run` and `vcdl resume` have in common: run a folder's job to its end or its pause, and say what came of it."""
 
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 
 from vcdl.coordinator import StopReason
-from vcdl.errors import ExitCode, VcdlError
+from vcdl.errors import ExitCode, JournalUnavailable, VcdlError
 from vcdl.events import RunPaused
 from vcdl.journal import Journal
 from vcdl.local_run import LocalRun
@@ -73,7 +74,8 @@ def _note_pause(folder: RunFolder) -> None:
     """In the journal, unless it is there: without a word the run would look killed."""
     if not read_report(folder).paused:
         journal = Journal.at(folder.journal_file)
-        journal.append(RunPaused("interrupted"))
+        with suppress(JournalUnavailable):  # then it looks killed, and goes on as well
+            journal.append(RunPaused("interrupted"))
         journal.close()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from vcdl.errors import GridUnavailable, StoreUnavailable, VcdlError
+from vcdl.errors import GridUnavailable, Unavailable, VcdlError
 from vcdl.grids.boinc.project_folder import BoincProject, not_readable
 from vcdl.patience import Patience
 from vcdl.run.finding import is_finished
@@ -83,7 +83,7 @@ class OpenJobs:
             worked = job.part.run_once()
         except GridUnavailable:
             raise
-        except StoreUnavailable as away:
+        except Unavailable as away:
             self._rest(folder, job, f"{away}", job.patience.next_wait_s())
         except VcdlError as error:
             self._drop(job)

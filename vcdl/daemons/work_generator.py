@@ -72,8 +72,6 @@ class Generation:
         self._session: RunStarted | RunPaused | None = None
         """The newest of these events."""
         self._is_cleared = False
-        self._is_submitted = False
-        """Whether everything that the journal announces is known to be in BOINC's database."""
 
     def run_once(self) -> bool:
         """Bring the job one step further. Raises VcdlError."""
@@ -85,12 +83,8 @@ class Generation:
             return self._pause()
         if self._lock is None:
             self._begin()
-        if not self._is_submitted:
-            self._generator.resubmit()
-        self._is_submitted = False  # until this step has come to its end
-        self._journal.append(*self._grid.sent())
+        self._generator.record_sent()
         new = self._generator.run_once(time.time())
-        self._is_submitted = True
         self._take_in(new)
         self._clear()
         return bool(new)
@@ -116,7 +110,6 @@ class Generation:
             self._grid.clear(forget_on_clients=True)
             self._journal.append(RunPaused("stop was requested"))
             self._take_in(self._generator.follow())
-            self._is_submitted = False
         self._let_go()
         return is_new
 

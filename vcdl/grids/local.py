@@ -2,31 +2,33 @@
 
 What it must remember lies in two folders, so that a run that was killed goes on: `slots/<workunit>/` with the logical files and the
 client's checkpoint, and `uploads/<workunit>.h5`, moved there when the client is done and kept until the result is in the store.
+
+On a full disk no subtask fails: one that could not write its update, or get its slot, waits until there is room for an update again.
 """
 
 import contextlib
 import errno
 import os
 import selectors
-import shutil
 import time
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcdl.errors import GridError, folder_error
+from vcdl.errors import DISK_FULL, GridError, RunFolderError, RunFolderFull, folder_error
 from vcdl.events import WorkunitSent
 from vcdl.grids.base import GaveUp, Grid, Outcome, Results, Staged, Uploaded
+from vcdl.grids.slots import Slots
 from vcdl.grids.upload_folder import conclude_upload
 from vcdl.grids.worker_process import WorkerProcess
+from vcdl.patience import Patience
 from vcdl.report.onlooker import RunningTask
 from vcdl.run.folder import RunFolder
-from vcdl.workunit import INPUT_FILES, OUTPUT_FILE
+from vcdl.workunit import OUTPUT_FILE
 
 _START_ATTEMPTS = 10
 """Workers that die one after the other before they are ready: then none will ever be."""
-_LOW_DISK_BYTES = 32 << 20
 _QUIT_TIMEOUT_S = 20.0
 """For a checkpoint of the largest models; a worker that takes longer is killed and its subtask begins again."""
 
@@ -53,6 +55,7 @@ class LocalGrid(Grid, Results):
     def __init__(self, folder: RunFolder, settings: LocalSettings) -> None:
         self._folder = folder
         self._settings = settings
+        self._slots = Slots(folder)
         self._selector = selectors.DefaultSelector()
         self._workers: list[WorkerProcess] = []
         self._deaths_at_start = 0
@@ -62,6 +65,10 @@ class LocalGrid(Grid, Results):
         self._outcomes: dict[str, Outcome] = {}
         self._sent: list[WorkunitSent] = []
         self._delivered: dict[str, set[Path]] = {}
+        self.shortage: RunFolderError | None = None
+        """Why nothing is handed out now; None: it is."""
+        self._patience = Patience()
+        self._look_for_room_s = 0.0
         self._log = folder.workers_log.open("ab")
 
     def start(self) -> None:
@@ -98,7 +105,7 @@ class LocalGrid(Grid, Results):
         self._outcomes.pop(workunit, None)
         self._known.pop(workunit, None)
         if not any(worker.workunit == workunit for worker in self._workers):
-            shutil.rmtree(self._slot(workunit), ignore_errors=True)
+            self._slots.remove(workunit)
 
     def cancel(self, workunits: Collection[str]) -> None:
         for worker in self._workers:
@@ -172,6 +179,8 @@ class LocalGrid(Grid, Results):
                     self._uploaded(worker)
                 case {"event": "quit"}:
                     self._forget_slot_unless_open(worker)
+                case {"event": "no_room"}:
+                    self._found_no_room(worker)
                 case {"event": "failed", "reason": str() as reason}:
                     self._gave_up(worker, reason)
         return dead
@@ -181,14 +190,15 @@ class LocalGrid(Grid, Results):
         if workunit is None:
             return
         if workunit in self._known:
-            upload = self._folder.uploads / f"{workunit}.h5"
             try:
-                size_bytes = (self._slot(workunit) / OUTPUT_FILE).stat().st_size
-                (self._slot(workunit) / OUTPUT_FILE).replace(upload)
-                self._has_come(Uploaded(workunit, upload, size_bytes))
+                self._has_come(self._slots.take_over(workunit))
             except OSError as error:
+                if error.errno in DISK_FULL:
+                    self._postpone(workunit, error)
+                    return
                 self._outcomes[workunit] = GaveUp(workunit, f"its {OUTPUT_FILE} cannot be taken over: {error}")
-        shutil.rmtree(self._slot(workunit), ignore_errors=True)
+            self._patience.reset()
+        self._slots.remove(workunit)
 
     def _has_come(self, upload: Uploaded) -> None:
         if self._settings.hands_out_uploads:
@@ -197,20 +207,26 @@ class LocalGrid(Grid, Results):
     def _gave_up(self, worker: WorkerProcess, reason: str) -> None:
         workunit, worker.workunit = worker.workunit, None
         if workunit is not None:
-            shutil.rmtree(self._slot(workunit), ignore_errors=True)
+            self._slots.remove(workunit)
             if workunit in self._known:
-                self._refuse_to_go_on_without_space()
                 self._outcomes[workunit] = GaveUp(workunit, reason)
 
-    def _refuse_to_go_on_without_space(self) -> None:
-        """On a full disk every subtask fails: the run must end as it is, not use up their tries. Raises RunFolderError."""
-        if self._folder.free_bytes() < _LOW_DISK_BYTES:
-            raise folder_error(self._folder.path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    def _found_no_room(self, worker: WorkerProcess) -> None:
+        workunit, worker.workunit = worker.workunit, None
+        if workunit is not None and workunit in self._known:
+            self._postpone(workunit, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        elif workunit is not None:
+            self._slots.remove(workunit)
+
+    def _postpone(self, workunit: str, error: OSError) -> None:
+        """Hand a workunit out again, with its slot as it is, once there is room."""
+        self._waiting.appendleft(workunit)
+        self._hold_back(folder_error(self._folder.path, error))
 
     def _forget_slot_unless_open(self, worker: WorkerProcess) -> None:
         workunit, worker.workunit = worker.workunit, None
         if workunit is not None and workunit not in self._known:
-            shutil.rmtree(self._slot(workunit), ignore_errors=True)
+            self._slots.remove(workunit)
 
     # -- workers
 
@@ -249,29 +265,35 @@ class LocalGrid(Grid, Results):
         return worker.kill()
 
     def _hand_out(self) -> None:
+        if self.shortage is not None and time.monotonic() < self._look_for_room_s:
+            return
         for worker in self._workers:
             if not self._waiting:
                 return
             if worker.ready and worker.workunit is None:
-                workunit = self._waiting.popleft()
+                workunit = self._waiting[0]
                 staged = self._known[workunit]
                 if staged is not None:
-                    self._prepare_slot(staged)
-                    worker.train(workunit, self._slot(workunit))
+                    try:
+                        slot = self._slot_for(staged)
+                    except RunFolderFull as full:
+                        self._hold_back(full)
+                        return
+                    worker.train(workunit, slot)
                     self._sent.append(WorkunitSent(workunit, worker.name, self._bytes_down(worker.name, staged)))
+                self._waiting.popleft()
 
-    def _prepare_slot(self, staged: Staged) -> None:
-        """A folder with just the logical files; one that is there already holds a checkpoint to go on from."""
-        slot = self._slot(staged.workunit.name)
-        description, *logical = (slot / name for name in INPUT_FILES)
-        try:
-            slot.mkdir(exist_ok=True)
-            for target, source in zip(logical, (staged.model, staged.params, staged.shard), strict=True):
-                if not target.exists():
-                    _link(source, target)
-            description.write_text(staged.workunit.to_json())
-        except OSError as error:
-            raise folder_error(slot, error) from error
+    def _slot_for(self, staged: Staged) -> Path:
+        """Raises RunFolderFull: it can be had later; RunFolderError."""
+        if self.shortage is not None:
+            self._slots.check_room(staged)
+        slot = self._slots.prepare(staged)
+        self.shortage = None
+        return slot
+
+    def _hold_back(self, full: RunFolderError) -> None:
+        self.shortage = full
+        self._look_for_room_s = time.monotonic() + self._patience.next_wait_s()
 
     def _bytes_down(self, worker: str, staged: Staged) -> int:
         """What a client would download: params and description, model and shard only where it has not got them (sticky)."""
@@ -280,16 +302,6 @@ class LocalGrid(Grid, Results):
         have |= new
         fresh = sum(path.stat().st_size for path in (staged.params, *new))
         return fresh + len(staged.workunit.to_json().encode())
-
-    def _slot(self, workunit: str) -> Path:
-        return self._folder.slots / workunit
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # a file system without hard links
-        shutil.copyfile(source, target)
 
 
 def _how_it_died(status: int) -> str:

@@ -99,9 +99,15 @@ class PlainLines(EventLines):
     def __init__(self, goal: Goal, stream: IO[str], clock: Clock = time.time) -> None:
         super().__init__(goal, clock)
         self._stream = stream
+        self._held_up: str | None = None
 
     def phase(self, text: str) -> None:
         self.say(text)
+
+    def held_up(self, why: str | None) -> None:
+        if why != self._held_up:
+            self._held_up = why
+            self.say(f"waiting: {why}" if why else "going on")
 
     def say(self, line: str) -> None:
         print(printable(line), file=self._stream, flush=True)
@@ -118,11 +124,15 @@ class LiveDisplay(EventLines):
         self._console = console
         self._lock = threading.Lock()
         self._phase = "starting"
+        self._held_up = ""
         self._running: Sequence[RunningTask] = ()
         self._waiting = 0
 
     def phase(self, text: str) -> None:
         self._phase = text
+
+    def held_up(self, why: str | None) -> None:
+        self._held_up = f"waiting: {why}" if why else ""
 
     def events(self, events: Sequence[Recorded]) -> None:
         with self._lock:
@@ -149,7 +159,8 @@ class LiveDisplay(EventLines):
 
         with self._lock:
             if not self._report.updates and not self._running:
-                return Text(f"{self._goal.job}: {printable(self._phase)} … {duration(self._clock() - self._made_s)}")
+                what = printable(self._held_up or self._phase)
+                return Text(f"{self._goal.job}: {what} … {duration(self._clock() - self._made_s)}")
             return self._table()
 
     def _table(self) -> "Table":
@@ -189,7 +200,7 @@ class LiveDisplay(EventLines):
         figures.add_row("staleness", progress.staleness_words(report))
         figures.add_row("running for", duration(report.wall_s_at(now_s)))
         whole = Table.grid()
-        phase = self._phase or ("measuring the last weights" if self._is_trained else "")
+        phase = self._held_up or self._phase or ("measuring the last weights" if self._is_trained else "")
         whole.add_row(f"{self._goal.job}: {printable(phase)}" if phase else self._goal.job)
         whole.add_row(bars)
         whole.add_row(figures)

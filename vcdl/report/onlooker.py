@@ -1,5 +1,6 @@
 """Hooks of a run: what may be shown or counted while it goes on. They do nothing by default."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,13 +19,42 @@ class RunningTask:
 
 
 class Onlooker:
-    """Override what you want to see; an exception raised here never stops the run."""
+    """Override what you want to see; what runs calls it through a Shielded."""
 
     def phase(self, text: str) -> None:
         """The run does something that the user waits for ("cutting the data into 50 shards")."""
+
+    def held_up(self, why: str | None) -> None:
+        """The run waits for something that is away, or for room on a disk, and tries again by itself; None: it goes on. The same may
+        be said many times."""
 
     def events(self, events: Sequence[Recorded]) -> None:
         """New rows of the journal, in order; at the start of a resumed run, all earlier ones."""
 
     def tasks(self, running: Sequence[RunningTask], waiting: int) -> None:
         """What runs now and how many subtasks wait for a client; several times a second."""
+
+
+class Shielded(Onlooker):
+    """Passes all on to an onlooker, and none of its exceptions back: losing the display, as when it goes to a file on a full disk, never
+    loses an update."""
+
+    def __init__(self, onlooker: Onlooker) -> None:
+        self._onlooker = onlooker
+
+    def phase(self, text: str) -> None:
+        with contextlib.suppress(Exception):
+            self._onlooker.phase(text)
+
+    def held_up(self, why: str | None) -> None:
+        with contextlib.suppress(Exception):
+            self._onlooker.held_up(why)
+
+    def events(self, events: Sequence[Recorded]) -> None:
+        if events:
+            with contextlib.suppress(Exception):
+                self._onlooker.events(events)
+
+    def tasks(self, running: Sequence[RunningTask], waiting: int) -> None:
+        with contextlib.suppress(Exception):
+            self._onlooker.tasks(running, waiting)

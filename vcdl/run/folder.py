@@ -17,7 +17,6 @@ summary.json  model.keras  accuracy.png  tensorboard/      what a run leaves beh
 
 import fcntl
 import os
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -191,9 +190,6 @@ class RunFolder:
             return _holder(descriptor)
         finally:
             os.close(descriptor)
-
-    def free_bytes(self) -> int:
-        return shutil.disk_usage(self.path).free
 
 
 class RunIsBusy(RunFolderError):

@@ -8,12 +8,12 @@ from pathlib import Path
 from vcdl.run.folder import RunFolder
 
 _UNFINISHED = re.compile(r"\..+\.(?P<pid>\d+)\.(tmp|h5)")
-"""A weights file that is being written (vcdl.weights.write_weights, vcdl.whole_file), with the process that writes it."""
+"""A file that is being written (vcdl.weights.write_weights, vcdl.whole_file, vcdl.grids.slots), with the process that writes it."""
 
 
 def sweep(folder: RunFolder) -> None:
-    """Remove weights files whose writer has died before they were whole; what another process writes just now is left alone."""
-    for part in (folder.snapshots, folder.downloads, folder.uploads, folder.kept_uploads):
+    """Remove files whose writer has died before they were whole; what another process writes just now is left alone."""
+    for part in (folder.snapshots, folder.downloads, folder.slots, folder.uploads, folder.kept_uploads):
         for path in part.glob(".*"):
             match = _UNFINISHED.fullmatch(path.name)
             if match is not None and not _is_running(int(match["pid"])):

@@ -1,7 +1,7 @@
 """What a run leaves behind when it has ended: the model, the curve, TensorBoard's file and, last of all, summary.json."""
 
 from vcdl.report.measures import Report
-from vcdl.report.onlooker import Onlooker
+from vcdl.report.onlooker import Onlooker, Shielded
 from vcdl.report.plot import Curve, plot_curves
 from vcdl.report.summary import summary_of, write_summary
 from vcdl.report.tensorboard import write_event_file
@@ -15,7 +15,7 @@ def leave_results(folder: RunFolder, job: str, onlooker: Onlooker) -> Report:
 
     Each file is replaced as a whole, so doing it again is harmless. Raises VcdlError.
     """
-    report = read_report(folder)
+    onlooker, report = Shielded(onlooker), read_report(folder)
     onlooker.phase("writing model.keras")
     export_model(folder, folder.keras_file, report.stop.version if report.stop else None)
     onlooker.phase("drawing accuracy.png")

@@ -6,19 +6,18 @@ beyond what the fleet's settings say. A run that is interrupted or killed is beg
 
 import contextlib
 import math
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
 from vcdl.codecs.choose import down_encoding, up_encoding
 from vcdl.coordinator import Coordinator, StopReason
 from vcdl.errors import GridError, StoreError
-from vcdl.events import Recorded, RunStarted
+from vcdl.events import RunStarted
 from vcdl.job import load_frozen_job
 from vcdl.journal import Journal
 from vcdl.parameter_server import ServerParts
 from vcdl.plan import Plan
-from vcdl.report.onlooker import Onlooker
+from vcdl.report.onlooker import Onlooker, Shielded
 from vcdl.run.downloads import Downloads
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared, prepare, store_settings
@@ -42,7 +41,7 @@ class VirtualRun:
         self._folder = folder
         self._fleet = fleet
         self._training = training
-        self._onlooker = onlooker
+        self._onlooker = Shielded(onlooker)
         self._job = load_frozen_job(folder.job_file)
         self._time = VirtualTime()
 
@@ -88,7 +87,7 @@ class VirtualRun:
             self._onlooker.phase("starting the workers")
             limit_s = plan.wall_time_s or math.inf
             while True:
-                self._act(grid, server, generator, evaluator)
+                self._act(server, generator, evaluator)
                 if coordinator.finished or folder.stop_request.exists():
                     break
                 if not self._time.advance(limit_s):
@@ -101,24 +100,17 @@ class VirtualRun:
         plan = Plan.of(self._job, prepared.has_test, prepared.shard_samples)
         return plan if self._fleet.is_reliable else replace(plan, tries=max(plan.tries, _TRIES))
 
-    def _act(
-        self, grid: VirtualGrid, server: ServerParts, generator: WorkGenerator, evaluator: InstantEvaluator
-    ) -> None:
+    def _act(self, server: ServerParts, generator: WorkGenerator, evaluator: InstantEvaluator) -> None:
         """Do all that is to be done at this moment, while the clock stands."""
         while True:
             if generator.coordinator.stopped is None:
                 server.assimilator.run_once()
             new = generator.run_once(self._time.now_s())
-            generator.journal.append(*grid.sent())
+            generator.record_sent()
             self._training.look()  # the workers go on while this process measures
-            self._show(new)
+            self._onlooker.events(new)
             if not evaluator.measure(new) and not new:
                 return
-
-    def _show(self, events: Sequence[Recorded]) -> None:
-        if events:
-            with contextlib.suppress(Exception):  # losing the display never loses an update
-                self._onlooker.events(events)
 
 
 def _drop(store: WeightStore) -> None:

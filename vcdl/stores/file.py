@@ -20,7 +20,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from vcdl.errors import StoreError, StoreUnavailable
+from vcdl.errors import DISK_FULL, StoreError, StoreUnavailable
 from vcdl.state import STATELESS, State
 from vcdl.stores.base import Applied, Conflict, Transaction, WeightStore, Writer
 from vcdl.stores.slots import SLOTS, Slots, SlotWriter
@@ -28,8 +28,6 @@ from vcdl.stores.turns import Lock, Note, Turn
 from vcdl.weights import Vector
 
 _LOCKS = ("entrance", "lock")
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-"""No room on the disk, in the user's quota, or in the largest file that the process may write."""
 
 
 class FileStore(WeightStore):
@@ -184,7 +182,7 @@ class FileStore(WeightStore):
             raise self._cannot(verb, error) from error
 
     def _cannot(self, verb: str, error: OSError) -> StoreError:
-        if error.errno in _FULL:
+        if error.errno in DISK_FULL:
             return StoreUnavailable(
                 f"cannot {verb} the weight store in {self._folder}: {error.strerror or error}; make room on its disk"
             )

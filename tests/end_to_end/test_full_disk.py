@@ -1,0 +1,99 @@
+"""Whole runs in a folder whose disk is full again and again: they wait, say so, and go on by themselves."""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.vcdl_process import (
+    EXAMPLES,
+    applied,
+    assert_every_shard_of_every_epoch_was_applied_once,
+    summary,
+    vcdl,
+    vcdl_in_background,
+    wait_until,
+)
+from tests.full_disk import disk_of, fill
+from tests.store_servers import start_redis
+from vcdl.errors import ExitCode
+from vcdl.events import UpdateRefused, WorkunitFailed
+from vcdl.job import load_frozen_job
+from vcdl.journal import Journal
+from vcdl.replay import replay
+from vcdl.run.folder import RunFolder
+
+EPOCHS, SHARDS = 8, 8
+OPTIONS = [
+    *("--set", f"stop.epochs={EPOCHS}"),
+    *("--set", "stop.target_accuracy=null"),
+    *("--set", f"data.shards={SHARDS}"),
+    *("--set", "keep.uploads=all"),
+]
+FULL_S = 2.0
+"""Long enough that every process of the run finds no room."""
+
+
+@pytest.fixture
+def disk() -> Iterator[Path]:
+    """Of 40 MiB: the run takes half of it. Its path is short enough for a Unix socket."""
+    with tempfile.TemporaryDirectory(prefix="vcdl-") as folder, disk_of(40 << 20, Path(folder) / "disk") as disk:
+        yield disk
+
+
+@pytest.mark.parametrize("kind", ["file", "file with two servers", "redis"])
+def test_a_full_disk_is_waited_for_and_nothing_is_lost_or_counted_twice(disk: Path, kind: str) -> None:
+    run = RunFolder(disk / "run")
+    with ExitStack() as held:
+        where = ["--set", f"grid.servers={2 if kind == 'file with two servers' else 1}"]
+        if kind == "redis":
+            redis = held.enter_context(start_redis(disk.parent))
+            where += ["--set", f"store.url={redis.url}"]
+        process = vcdl_in_background("run", EXAMPLES / "digits.yaml", "--out", run.path, *OPTIONS, *where)
+        held.callback(process.communicate)
+        held.callback(process.kill)
+
+        def has_gone_on(seen: int) -> bool:
+            assert process.poll() is None, process.communicate()[0]
+            return len(applied(run.path)) >= seen + 5
+
+        for _ in range(2):
+            wait_until(partial(has_gone_on, len(applied(run.path))), "it went on")
+            filled = fill(disk)
+            time.sleep(FULL_S)
+            assert process.poll() is None, process.communicate()[0]
+            filled.unlink()
+        output: str = process.communicate(timeout=240)[0]
+    assert process.returncode == 0, output
+    assert "waiting: " in output
+    assert "free some space" in output
+    assert "\ngoing on\n" in output
+    assert_every_shard_of_every_epoch_was_applied_once(run.path, EPOCHS, SHARDS)
+    events = [row.event for row in Journal.at(run.journal_file).read()]
+    assert not [event for event in events if isinstance(event, WorkunitFailed | UpdateRefused)]
+    assert replay(run, load_frozen_job(run.job_file)).is_the_runs_own, (
+        "the weights are the journal's updates, to the last bit"
+    )
+
+
+def test_a_run_that_waits_for_room_can_be_paused_and_goes_on_when_it_is_resumed(disk: Path) -> None:
+    run = disk / "run"
+    process = vcdl_in_background("run", EXAMPLES / "digits.yaml", "--out", run, "--set", "stop.epochs=3")
+    wait_until(lambda: len(applied(run)) >= 5, "it had applied five updates")
+    filled = fill(disk)
+    time.sleep(FULL_S)
+    process.terminate()  # told to pause while it waits
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == ExitCode.INTERRUPTED, output
+    refused = vcdl("resume", run)
+    assert refused.returncode in (ExitCode.BAD_FOLDER, ExitCode.SERVICE), refused.stderr
+    assert "free some space" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    filled.unlink()
+    resumed = vcdl("resume", run)
+    assert resumed.returncode == 0, resumed.stderr
+    assert summary(run)["stop_reason"] == "epochs"
