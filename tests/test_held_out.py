@@ -5,11 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vcdl.coordinator import Making
 from vcdl.course import LONG_STEPS
 from vcdl.data.npz_file import read_split
+from vcdl.events import WorkunitCreated, WorkunitSent
 from vcdl.held_out import HeldOutStep
 from vcdl.job import Job, save_job
+from vcdl.journal import replay
 from vcdl.normalise import normalise
 from vcdl.report.onlooker import Onlooker
 from vcdl.run.folder import RunFolder
@@ -40,12 +41,17 @@ def test_it_follows_the_rate_of_a_workunit_that_is_made_now(tmp_path: Path) -> N
     held_out = HeldOutStep(folder, job, prepared, normalise(x, prepared.normalisation), y)
     begun, _ = read_weights(folder.snapshot(0), prepared.layout.size)
 
-    def left(making: Making) -> Vector:
-        held_out.leave(0, begun, making)
+    def left() -> Vector:
+        held_out.leave(0, begun)
         return read_weights(folder.held_out_file, prepared.layout.size)[0]
 
     scaling = job.training.rate_scaling(prepared.shard_samples, 2)
     assert scaling.steps < LONG_STEPS
     assert scaling.at(1, 1) == 3.0
-    alone, many = left(Making(1, 1, 0)), left(Making(4, 10, 0))
+    alone = left()
+    workunits = [f"held_e0001_s{shard:03d}_a0_v000000" for shard in range(9)]
+    created = [WorkunitCreated(workunit, 9) for workunit in workunits]
+    for recorded in replay([*created, *(WorkunitSent(workunit, "a", 1) for workunit in workunits[:4])]):
+        held_out.follow(recorded)
+    many = left()  # of the tenth workunit, while four clients are at work
     assert float(np.linalg.norm(many)) == pytest.approx(4 * float(np.linalg.norm(alone)), rel=1e-3)

@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from vcdl.coordinator import FINAL_SPLITS, VALIDATION, Coordinator
+from vcdl.coordinator import FINAL_SPLITS, VALIDATION
 from vcdl.errors import VcdlError
 from vcdl.events import EvaluationWanted, RunFinished, RunReopened, VersionEvaluated
 from vcdl.held_out import HeldOutStep
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal import Journal
 from vcdl.patience import patiently
-from vcdl.plan import Plan
 from vcdl.processes.log import log_lines
 from vcdl.processes.orphan import end_with_parent
 from vcdl.run.folder import RunFolder
@@ -59,8 +58,6 @@ class Evaluator:
         if prepared.has_test:
             x_test, y_test = read_split(folder.test_file)
             self._data["test"] = (normalise(x_test, prepared.normalisation), y_test)
-        self._coordinator = Coordinator(Plan.of(job, prepared.has_test, prepared.shard_samples))
-        """Tells how many clients are at work."""
         self._held_out: HeldOutStep | None = None
         if HeldOutStep.is_asked_for(job):
             self._held_out = HeldOutStep(folder, job, prepared, *self._data[VALIDATION])
@@ -79,7 +76,8 @@ class Evaluator:
     def _follow(self) -> None:
         for recorded in self._journal.read(self._last_id):
             self._last_id = recorded.id
-            self._coordinator.fold(recorded)
+            if self._held_out is not None:
+                self._held_out.follow(recorded)
             match recorded.event:
                 case EvaluationWanted(version, _, split):
                     self._wanted[version, split] = recorded.event
@@ -101,7 +99,7 @@ class Evaluator:
     def _evaluate(self, wanted: EvaluationWanted) -> VersionEvaluated:
         vector, _ = read_weights(self._folder.snapshot(wanted.version), self._layout.size)
         if self._held_out is not None and wanted.split == VALIDATION:
-            self._held_out.leave(wanted.version, vector, self._coordinator.making())
+            self._held_out.leave(wanted.version, vector)
         return self.evaluation(wanted, vector)
 
     def evaluation(self, wanted: EvaluationWanted, vector: Vector) -> VersionEvaluated:
@@ -124,7 +122,7 @@ class Evaluator:
         """Nothing is assimilated before there is one; a version is evaluated only later."""
         newest = max(self._folder.snapshots.glob("params_v*.h5"), default=self._folder.snapshot(0))
         vector, text = read_weights(newest, self._layout.size)
-        held_out.leave(ParamsHeader.from_json(text).version, vector, self._coordinator.making())
+        held_out.leave(ParamsHeader.from_json(text).version, vector)
 
 
 def _metrics_only(training: Training, classifies: bool) -> Training:

@@ -9,6 +9,7 @@ HDF5 tool opens such a file. Layout after the HDF5 File Format Specification, ve
 
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 
 HEADER_LIMIT_BYTES = 60_000
 """An attribute must fit into a message of an object header, 64 KiB."""
@@ -49,6 +50,7 @@ ENCODED = Dataset(
 )
 
 
+@lru_cache(maxsize=16)  # an upload is opened twice: to be looked at, and to be folded in
 def prefix(header: bytes, size: int, dataset: Dataset = WEIGHTS) -> bytes:
     """Everything in front of the data of a file with this header (UTF-8, 1 to HEADER_LIMIT_BYTES bytes) and `size` elements."""
     dataset_at = _SUPERBLOCK_BYTES + _header_bytes(_root_messages(header, dataset, 0))

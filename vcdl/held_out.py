@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vcdl.coordinator import Making
+from vcdl.coordinator import Coordinator
 from vcdl.errors import folder_error
+from vcdl.events import Recorded
 from vcdl.job import Job
+from vcdl.plan import Plan
 from vcdl.rules import MeasuringRule
 from vcdl.rules.of_job import rule_of
 from vcdl.run.folder import RunFolder
@@ -38,6 +40,8 @@ class HeldOutStep:
         self._job = job
         self._training = prepared.training(job)
         self._scaling = job.training.rate_scaling(prepared.shard_samples, job.stop.epochs)
+        self._coordinator = Coordinator(Plan.of(job, prepared.has_test, prepared.shard_samples))
+        """Tells how many clients are at work."""
         some = np.random.default_rng([job.seed, len(x)]).permutation(len(x))[:most]
         self._data = x[some], y[some]
         self._trainer = Trainer(folder.model_file.read_text(), self._training)
@@ -48,11 +52,16 @@ class HeldOutStep:
         rule = rule_of(job)
         return isinstance(rule, MeasuringRule) and rule.asks_held_out
 
-    def leave(self, version: int, vector: Vector, making: Making) -> None:
+    def follow(self, recorded: Recorded) -> None:
+        """Take in an event of the job, each once and in order."""
+        self._coordinator.fold(recorded)
+
+    def leave(self, version: int, vector: Vector) -> None:
         """Make it for a version of the weights, of shape (n,), by one pass over the samples, with the rate of a workunit that is made now.
 
         Raises RunFolderError.
         """
+        making = self._coordinator.making()
         job, trainer, (x, y) = self._job, self._trainer, self._data
         part = job.training.rate_course.at(min(version, job.subtasks - 1), job.subtasks)
         part *= self._scaling.at(making.company, making.open)

@@ -26,7 +26,7 @@ from vcdl.processes.orphan import end_with_parent
 from vcdl.rules.of_job import rule_of
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared, store_settings
-from vcdl.run.recovery import applied_updates, is_behind, is_over, restore_store
+from vcdl.run.recovery import applied_updates, is_over, restore_store, whole_unless_behind
 from vcdl.run.restore_lock import RestoreLock
 from vcdl.run.snapshots import Snapshots
 from vcdl.stores import Boundary, WeightStore
@@ -84,8 +84,11 @@ class ServerParts:
         many updates were folded again. Raises StoreError.
         """
         newest = max([version, *(update.version for update in applied_updates(self._journal))])
-        folded = self.restore() if is_behind(self.store, newest) else 0
-        self.assimilator.check.expect(self.store.read()[1])
+        folded, whole = 0, whole_unless_behind(self.store, newest)
+        if whole is None:
+            folded = self.restore()
+            _, whole = self.store.read_whole()
+        self.assimilator.check.expect(self.store.state.weights(whole))
         return folded
 
     def restore(self) -> int:

@@ -113,6 +113,12 @@ def test_one_pass_is_one_round(folder: Path) -> None:
     assert (work.rounds, work.closed, code) == (1, True, ExitCode.OK)
 
 
+def test_one_pass_that_fails_says_so_by_its_exit_code(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    work, code = run(NeverWell, folder, "--one_pass")
+    assert (work.rounds, work.closed, code) == (1, True, ExitCode.SERVICE)
+    assert capsys.readouterr().err.rstrip().endswith("the column workunit.batch is missing")
+
+
 def test_a_folder_that_is_no_project_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_daemon("vcdl_test", "counts", Counting, 1.0, ["--project-dir", str(tmp_path)]) == ExitCode.SERVICE
     assert "no BOINC project" in capsys.readouterr().err

@@ -247,6 +247,20 @@ def test_no_room_for_a_commit_leaves_the_old_version_and_the_next_try_works(tmp_
     assert FileStore(tmp_path, 4).read()[1].tobytes() == replayed(version + 1, 4).tobytes()
 
 
+def test_a_slot_stays_mapped_and_a_file_that_takes_the_place_of_the_old_one_is_seen(tmp_path: Path) -> None:
+    slots = Slots(tmp_path / "weights.bin", 3)
+    slots.make(np.array([1, 2, 3], np.float32))
+    first = slots.mapped(0)
+    writer = slots.writer(0, lambda _: None)
+    writer.write(3, [(0, np.array([4, 5, 6], np.float32))])
+    writer.close()
+    assert slots.mapped(0) is first
+    assert first.tolist() == [4, 5, 6]
+    (tmp_path / "weights.bin").unlink()
+    Slots(tmp_path / "weights.bin", 3).make(np.array([7, 8, 9], np.float32))
+    assert slots.mapped(0).tolist() == [7, 8, 9]
+
+
 def test_a_real_disk_fills_up_and_is_freed_again(small_disk: Path) -> None:
     store = new_store(small_disk / "store", 100)
     (small_disk / "other").write_bytes(b"x" * 230_000)

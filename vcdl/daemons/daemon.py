@@ -57,14 +57,22 @@ def run_daemon(
     patience = Patience()
     log.info("started on %s", project.path.name)
     try:
+        if options.one_pass:
+            return _one_pass(rounds, log)
         while not ending.is_set() and not project.stop_daemons.exists():
-            wait_s = _round(rounds, patience, idle_s, log)
-            if options.one_pass:
-                break
-            _wait(ending, project, wait_s)
+            _wait(ending, project, _round(rounds, patience, idle_s, log))
     finally:
         rounds.close()
     log.info("ended")
+    return ExitCode.OK
+
+
+def _one_pass(rounds: Rounds, log: logging.Logger) -> ExitCode:
+    try:
+        rounds.run_once()
+    except VcdlError as error:
+        log.error("%s", error)
+        return error.exit_code
     return ExitCode.OK
 
 

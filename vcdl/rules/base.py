@@ -41,6 +41,8 @@ class Update:
 
     def part(self, of: slice) -> Self:
         """Some of its weights, as an update."""
+        if of == slice(0, self.weights.size):
+            return self
         base = None if self.base is None else self.base[of]
         return replace(self, weights=self.weights[of], base=base)
 

@@ -42,7 +42,7 @@ def restore_store(
         applied = sorted(
             (event for event in events if isinstance(event, UpdateApplied)), key=lambda update: update.version
         )
-        if not is_behind(store, applied[-1].version if applied else 0):
+        if whole_unless_behind(store, applied[-1].version if applied else 0) is not None:
             return 0
         lost = {0: 0} | {event.version: event.lost for event in events if isinstance(event, EpochClosed | StopDecided)}
         version, whole = _snapshot(folder, layout, rule.state, applied, lost if store.overwrites else None)
@@ -56,12 +56,13 @@ def restore_store(
         return len(later)
 
 
-def is_behind(store: WeightStore, version: int) -> bool:
-    """Whether a store has lost what the journal knows of, up to `version`. Raises StoreUnavailable, StoreError."""
+def whole_unless_behind(store: WeightStore, version: int) -> Vector | None:
+    """A store's whole vector; None when it has lost what the journal knows of, up to `version`. Raises StoreUnavailable, StoreError."""
     try:
-        return store.read_whole()[0] < version  # all of it: a chunk may be gone while the version is there
+        newest, whole = store.read_whole()  # all of it: a chunk may be gone while the version is there
     except StoreLost:
-        return True
+        return None
+    return whole if newest >= version else None
 
 
 def applied_updates(journal: Journal) -> list[UpdateApplied]:

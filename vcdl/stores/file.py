@@ -105,7 +105,7 @@ class FileStore(WeightStore):
             raise self._cannot("remove", error) from error
 
     def close(self) -> None:
-        return
+        self.slots.let_go()
 
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
         """What is recorded for subtasks, as of the last transaction."""
