@@ -254,8 +254,12 @@ def test_a_slot_stays_mapped_and_a_file_that_takes_the_place_of_the_old_one_is_s
     writer = slots.writer(0, lambda _: None)
     writer.write(3, [(0, np.array([4, 5, 6], np.float32))])
     writer.close()
+    slots.mapped(1)
     assert slots.mapped(0) is first
     assert first.tolist() == [4, 5, 6]
+    slots.mapped(2)
+    slots.mapped(1)
+    assert slots.mapped(0) is not first, "two stay mapped, those that were used last"
     (tmp_path / "weights.bin").unlink()
     Slots(tmp_path / "weights.bin", 3).make(np.array([7, 8, 9], np.float32))
     assert slots.mapped(0).tolist() == [7, 8, 9]

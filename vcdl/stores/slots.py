@@ -17,6 +17,9 @@ from vcdl.weights import Vector
 SLOTS = 3
 """One with the newest version, one that is written, and one for who follows the writer."""
 
+_MAPPED_AT_MOST = 2
+"""Those that a server alone takes in turn. What is mapped counts as its memory."""
+
 
 class Slots:
     """Vectors of `size` float32, each from the begin of a page on. What the disk says is an OSError."""
@@ -28,7 +31,7 @@ class Slots:
         self._stride_bytes = -(-self._slot_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         self._file_id = (0, 0)
         self._mapped: dict[int, Vector] = {}
-        """By slot, of the file with this id: mapping all pages of a slot takes a tenth of a fold."""
+        """By slot, of the file with this id, the last ones used: to map all pages of a slot takes a tenth of a fold."""
 
     @property
     def size_bytes(self) -> int:
@@ -52,9 +55,13 @@ class Slots:
         if self._file_id != (status.st_dev, status.st_ino):
             self._file_id = (status.st_dev, status.st_ino)
             self._mapped.clear()
-        if slot not in self._mapped:
-            self._mapped[slot] = self._map(slot)
-        return self._mapped[slot]
+        vector = self._mapped.pop(slot, None)
+        if vector is None:
+            vector = self._map(slot)
+        self._mapped[slot] = vector
+        if len(self._mapped) > _MAPPED_AT_MOST:
+            del self._mapped[next(iter(self._mapped))]
+        return vector
 
     def let_go(self) -> None:
         """Of what is mapped."""
