@@ -207,6 +207,24 @@ def test_a_full_disk_sets_nothing_aside(server: Server, monkeypatch: pytest.Monk
     assert len(applied(server)) >= 3
 
 
+def test_a_machine_that_is_out_of_memory_sets_nothing_aside(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained_once(server)
+    errors = [ZeroDivisionError(), MemoryError()]  # of the batch, and of the first row alone
+
+    def fails(*_: object) -> None:
+        raise errors.pop(0)
+
+    with closing(Assimilator(server.project)) as assimilator:
+        with monkeypatch.context() as patch:
+            patch.setattr(UploadCheck, "_check_header", fails)
+            assimilator.run_once()
+        assert errors == []
+        assert server.report.failed == 0
+    with closing(Assimilator(server.project)) as assimilator:
+        assimilator.run_once()
+    assert len(applied(server)) >= 3
+
+
 def test_an_assimilator_killed_after_the_fold_and_before_the_commit_counts_nothing_twice(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
