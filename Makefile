@@ -7,6 +7,7 @@ BIN = $(VENV)/bin
 
 demo: $(VENV)/installed
 	@./deploy/system-packages --optional dataset-fashion-mnist
+	@echo "afterwards: \`. $(BIN)/activate\` makes vcdl a command of this shell"
 	$(BIN)/vcdl run examples/fashion_mnist.yaml
 
 test: $(VENV)/installed-dev check

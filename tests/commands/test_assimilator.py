@@ -101,7 +101,7 @@ def test_a_run_that_is_being_prepared_is_waited_for(run: ServedRun, capsys: pyte
         assert serving.result() == ExitCode.OK
     said = capsys.readouterr().out.splitlines()
     assert said[0].endswith("is not prepared yet; its servers start when it is")
-    assert said[1].startswith("1 parameter servers at work")
+    assert said[1].startswith("1 parameter server at work")
 
 
 def test_a_run_that_was_never_prepared_is_not_waited_for_when_it_is_gone_or_when_told_to_stop(run: ServedRun) -> None:

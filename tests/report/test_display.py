@@ -56,6 +56,14 @@ def test_a_resumed_run_tells_only_what_is_new() -> None:
     ]
 
 
+def test_who_comes_in_the_middle_of_a_session_is_told_what_happens_from_then_on() -> None:
+    events = recorded(FIRST_SESSION)
+    now_s = BEGAN_S + 15
+    before, after = ([e for e in events if (e.time_s >= now_s) is late] for late in (False, True))
+    assert before
+    assert plain(before, after, now_s=now_s) == ["epoch 1/2: accuracy 0.6000 (0.5000 – 0.7000) after 20 s"]
+
+
 def test_an_epoch_that_is_measured_after_the_pause_is_told_then() -> None:
     unmeasured = [event for event in FIRST_SESSION if event[0] != 22]
     late = [(1000.0, SECOND_SESSION[0][1]), (1001.0, FIRST_SESSION[14][1])]

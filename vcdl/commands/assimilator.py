@@ -35,6 +35,7 @@ def assimilator(path: Path | None, least: int, most: int, stop: threading.Event)
     from vcdl.job import load_frozen_job
     from vcdl.journal import Journal
     from vcdl.processes.server_pool import ServerPool
+    from vcdl.report.wording import plural
     from vcdl.run.finding import chosen_run, shown
     from vcdl.run.prepared import store_settings
 
@@ -58,7 +59,7 @@ def assimilator(path: Path | None, least: int, most: int, stop: threading.Event)
             pool.look(new)
             if pool.running != running:
                 running = pool.running
-                click.echo(f"{running} parameter servers at work on {shown(folder.path)}")
+                click.echo(f"{plural(running, 'parameter server')} at work on {shown(folder.path)}")
     finally:
         pool.close()
         journal.close()

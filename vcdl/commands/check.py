@@ -1,12 +1,12 @@
 """`vcdl check`: is a job in order? Job file, data, model, loss against labels; trains nothing and writes nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
 
-from vcdl.errors import DataError, ExitCode
+from vcdl.errors import DataError, ExitCode, VcdlError
 
 _EXAMPLES = """\b
 Examples:
@@ -33,14 +33,21 @@ class Checked:
     parameters: int
     kept_bytes: int
     """At most, of uploads and weights that `keep > uploads: all` keeps; 0 without it."""
+    notes: tuple[str, ...]
+    """What can be trained, and hardly as it was meant."""
 
 
 def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) -> ExitCode:
-    """Check all that a run needs. Raises JobError, DataError, ModelError."""
+    """Check all that a run needs. Raises JobError, DataError, ModelError, StoreError."""
     from vcdl.report.summary import as_json as json_text
     from vcdl.report.wording import grouped, plural, size
 
-    checked = check_job(job_file, overrides)
+    try:
+        checked = check_job(job_file, overrides)
+    except VcdlError as error:
+        if as_json:
+            click.echo(json_text({"ok": False, "error": str(error)}), nl=False)
+        raise
     if as_json:
         click.echo(json_text({"ok": True, **asdict(checked)}), nl=False)
         return ExitCode.OK
@@ -54,15 +61,21 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
     )
     if checked.kept_bytes:
         click.echo(f"disk   keep > uploads: all keeps at most {size(checked.kept_bytes)} of uploads and weights")
+    for note in checked.notes:
+        click.echo(f"note   {note}")
     return ExitCode.OK
 
 
 def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
-    """The same checks a run makes before its first subtask. Raises JobError, DataError, ModelError."""
+    """The same checks a run makes before its first subtask. Raises JobError, DataError, ModelError, StoreError."""
     from vcdl.data import load_dataset, normalisation_of
     from vcdl.job import load_job
+    from vcdl.run.folder import RunFolder
+    from vcdl.run.store_address import asked_settings
+    from vcdl.stores.open import see_that_it_answers
 
     job = load_job(job_file, overrides)
+    see_that_it_answers(asked_settings(job, RunFolder(Path(job.name))))
     dataset = load_dataset(job.data, job.seed)
     if len(dataset.x_train) < job.data.shards:
         raise DataError(
@@ -89,8 +102,17 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
         input_shape=dataset.input_shape,
         outputs=dataset.outputs,
         parameters=parameters,
+        notes=tuple(_notes(len(dataset.x_train) // job.data.shards, job.training.batch_size)),
         kept_bytes=_UPLOAD_AND_BASE * job.subtasks * _WEIGHT_BYTES * parameters if job.keeps_uploads else 0,
     )
+
+
+def _notes(shard_samples: int, batch_size: int) -> Iterator[str]:
+    if shard_samples < batch_size:
+        yield (
+            f"a shard has {shard_samples} samples and training > batch_size is {batch_size}: a subtask is a single step; "
+            "set data > shards lower"
+        )
 
 
 @click.command("check", epilog=_EXAMPLES)

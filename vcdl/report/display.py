@@ -56,7 +56,7 @@ def display(goal: Goal, stream: IO[str]) -> Iterator[Onlooker]:
 
 
 class EventLines(Onlooker, ABC):
-    """Tells each epoch and each setback of this session once; what came in earlier sessions is only counted."""
+    """Tells each epoch and each setback once that comes while it is there; what came before is only counted."""
 
     def __init__(self, goal: Goal, clock: Clock) -> None:
         self._goal = goal
@@ -77,11 +77,12 @@ class EventLines(Onlooker, ABC):
     def _lines(self, events: Sequence[Recorded]) -> list[str]:
         lines: list[str] = []
         for recorded in events:
+            if not self._session_began and recorded.time_s >= self._made_s:
+                self._session_began = True
+                self._epochs_told = len(self._report.epochs)
             self._report.fold(recorded)
             match recorded.event:
-                case RunStarted(resumed) if recorded.time_s >= self._made_s:
-                    self._session_began = True
-                    self._epochs_told = len(self._report.epochs)
+                case RunStarted(resumed) if self._session_began:
                     if resumed:
                         lines.append(f"going on after {plural(len(self._report.updates), 'update')}")
                 case WorkunitFailed() | UpdateRefused() | ResultRefused() if self._session_began:

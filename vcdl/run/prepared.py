@@ -14,7 +14,7 @@ from vcdl.report.onlooker import Onlooker
 from vcdl.run.folder import RunFolder
 from vcdl.run.snapshots import Snapshots
 from vcdl.run.store_address import asked_settings, held_to, store_address
-from vcdl.stores.open import open_store
+from vcdl.stores.open import open_store, see_that_it_answers
 from vcdl.stores.settings import Service, StoreSettings
 from vcdl.weights import Layout, Variable
 from vcdl.workunit import Normalisation, Training
@@ -115,6 +115,7 @@ def prepare(folder: RunFolder, job: "Job", onlooker: Onlooker) -> Prepared:
     from vcdl.models import build_model_json, check_model, initial_weights
     from vcdl.rules.of_job import rule_of
 
+    see_that_it_answers(asked_settings(job, folder))
     onlooker.phase(f"reading the data set {job.data.dataset or job.data.npz}")
     dataset = load_dataset(job.data, job.seed)
     normalisation = normalisation_of(dataset, job.data)

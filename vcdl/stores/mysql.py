@@ -22,7 +22,7 @@ try:
 
     from vcdl.mysql_errors import BUSY, FULL, LOGIN, code_of, is_away, words_of
 except ImportError as error:
-    raise StoreError("a mysql:// store needs the package mysqlclient: pip install 'vcdl[server]'") from error
+    raise StoreError("a mysql:// store needs the package mysqlclient: pip install mysqlclient") from error
 
 _TABLES = (
     # What a job's weights are: see Head.

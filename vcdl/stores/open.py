@@ -1,5 +1,8 @@
 """The store that settings ask for; the client library of a service is imported only when it is used."""
 
+from contextlib import closing, suppress
+
+from vcdl.errors import StoreLost
 from vcdl.state import STATELESS, State
 from vcdl.stores.base import WeightStore
 from vcdl.stores.file import FileStore
@@ -12,6 +15,14 @@ def import_client_library(settings: StoreSettings) -> None:
     """
     if settings.service == Service.MYSQL:
         import vcdl.stores.mysql  # noqa: F401
+
+
+def see_that_it_answers(settings: StoreSettings) -> None:
+    """Find out before a long preparation. Raises StoreError: its library is missing, it is away, or it refuses the login."""
+    if settings.service == Service.FILE:
+        return
+    with closing(open_store(settings, "vcdl-is-there", 1)) as store, suppress(StoreLost):  # it has no such job
+        store.version()
 
 
 def open_store(settings: StoreSettings, job: str, size: int, state: State = STATELESS) -> WeightStore:

@@ -31,7 +31,7 @@ try:
     from redis.backoff import NoBackoff
     from redis.retry import Retry
 except ImportError as error:
-    raise StoreError("a redis:// store needs the package redis: pip install 'vcdl[server]'") from error
+    raise StoreError("a redis:// store needs the package redis: pip install redis") from error
 
 _CONNECT_S = 10.0
 _ANSWER_S = 20.0

@@ -18,7 +18,7 @@ try:
 
     from vcdl.mysql_errors import BUSY, FULL, LOGIN, code_of, is_away, words_of
 except ImportError as error:
-    raise GridError("a BOINC project needs the package mysqlclient: pip install 'vcdl[server]'") from error
+    raise GridError("a BOINC project needs the package mysqlclient: pip install mysqlclient") from error
 
 _CONNECT_S = 10
 _ANSWER_S = 120
