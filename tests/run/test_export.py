@@ -98,13 +98,16 @@ def test_the_exported_model_is_compiled_as_the_job_trained(finished: RunFolder, 
     assert isinstance(model.optimizer, keras.optimizers.Adam)
 
 
-def test_best_is_the_version_at_the_end_of_the_best_epoch(finished: RunFolder, tmp_path: Path) -> None:
+def test_best_is_the_version_at_the_end_of_the_best_epoch(
+    finished: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     newer = finished.snapshot(5)
     try:
         keep(finished, 5)
         export(finished.path, tmp_path / "best.keras", best=True)
     finally:
         newer.unlink()
+    assert capsys.readouterr().out.endswith("best.keras, the weights after 4 updates\n")
     expected = predictions_of_the_run(finished, keep(finished, 4), DATA.x_val)  # epoch 2 is the best, and ended with it
     np.testing.assert_allclose(predictions_of_the_file(tmp_path / "best.keras", DATA.x_val), expected, atol=1e-6)
 

@@ -19,14 +19,15 @@ set, say images of 0 to 255. keras.models.load_model needs nothing of vcdl."""
 
 def export(path: Path, output: Path, best: bool = False) -> ExitCode:
     """Write the newest weights, or those of the best epoch's end, as a Keras model. Raises VcdlError."""
+    from vcdl.report.wording import plural
     from vcdl.run.export import export_model
     from vcdl.run.finding import shown
 
     folder = RunFolder.existing(path)
     if not folder.prepared_file.is_file():
         raise RunFolderError(f"{path} has no model yet: wait until its first subtasks run")
-    export_model(folder, output, _best_version(folder) if best else None)
-    click.echo(f"model {shown(output)}")
+    version = export_model(folder, output, _best_version(folder) if best else None)
+    click.echo(f"model {shown(output)}, the weights after {plural(version, 'update')}")
     return ExitCode.OK
 
 

@@ -32,6 +32,7 @@ def replay(
     """Fold a run again and print the two beside each other. Raises VcdlError."""
     from vcdl.errors import folder_error
     from vcdl.job import load_frozen_job
+    from vcdl.job.update import RULES
     from vcdl.replay import replay as replayed_run
     from vcdl.report.summary import as_json as json_text
     from vcdl.report.summary import write_summary
@@ -40,6 +41,8 @@ def replay(
 
     folder = RunFolder.existing(path)
     own = load_frozen_job(folder.job_file)
+    if rule is not None and rule not in RULES:
+        raise click.BadParameter(f"there is no rule {rule!r}; the rules are {', '.join(RULES)}", param_hint="--rule")
     chosen = [f"update={{rule: {rule}}}"] if rule is not None and rule != own.update.rule else []
     job = load_frozen_job(folder.job_file, [*chosen, *overrides])
     replayed = replayed_run(folder, job)

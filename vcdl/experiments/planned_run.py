@@ -8,6 +8,7 @@ from pathlib import Path
 from vcdl.errors import RunFolderError
 from vcdl.experiments.experiment import Experiment, Variant
 from vcdl.job import Job, load_frozen_job, load_job
+from vcdl.report.wording import plural
 from vcdl.run.finding import is_finished
 from vcdl.run.folder import RunFolder
 from vcdl.simulate.fleet import FLEET_FILE, Fleet, load_fleet
@@ -32,7 +33,7 @@ class PlannedRun:
 
     @property
     def label(self) -> str:
-        return f"{self.variant}, {self.epochs} epochs, seed {self.seed}"
+        return f"{self.variant}, {plural(self.epochs, 'epoch')}, seed {self.seed}"
 
     @property
     def is_done(self) -> bool:

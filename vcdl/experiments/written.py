@@ -14,7 +14,7 @@ from vcdl.experiments.result_files import ResultFiles
 from vcdl.report.measures import EpochDetail
 from vcdl.report.plot import Curve, plot_curves
 from vcdl.report.summary import as_json
-from vcdl.report.wording import size
+from vcdl.report.wording import plural, size
 from vcdl.whole_file import whole_file
 
 _COLUMNS = (
@@ -135,7 +135,9 @@ def _curves(runs: Sequence[Measured]) -> list[Curve]:
         groups.setdefault((run.run.variant, run.run.epochs), []).append(run)
     has_lengths = len({epochs for _, epochs in groups}) > 1
     return [
-        Curve(f"{variant}, {epochs} epochs" if has_lengths else variant, _details(group), group[0].is_regression)
+        Curve(
+            f"{variant}, {plural(epochs, 'epoch')}" if has_lengths else variant, _details(group), group[0].is_regression
+        )
         for (variant, epochs), group in groups.items()
     ]
 

@@ -14,8 +14,8 @@ from vcdl.whole_file import whole_file
 from vcdl.workunit import Normalisation
 
 
-def export_model(folder: RunFolder, output: Path, version: int | None) -> None:
-    """Write `output` (its name ends in .keras) whole or not at all: compiled, with the weights of a version.
+def export_model(folder: RunFolder, output: Path, version: int | None) -> int:
+    """Write `output` (its name ends in .keras) whole or not at all: compiled, with the weights of a version, which it returns.
 
     `version` must still have its snapshot; None: the newest that has one, at the end of a job its last. Raises RunFolderError,
     ModelError, WeightsFileError.
@@ -36,6 +36,7 @@ def export_model(folder: RunFolder, output: Path, version: int | None) -> None:
     model.optimizer.build(model.trainable_variables)  # or Keras warns, on loading, that it has no variables
     with whole_file(output) as temporary:
         model.save(temporary)
+    return version
 
 
 def _newest_version(folder: RunFolder) -> int:
