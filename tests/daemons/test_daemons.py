@@ -2,6 +2,7 @@
 
 import errno
 import shutil
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -19,8 +20,8 @@ from vcdl.daemons.assimilator import Assimilator
 from vcdl.daemons.evaluator import Evaluations
 from vcdl.daemons.validate import REFUSED, VALID, validate
 from vcdl.daemons.work_generator import WorkGenerators
-from vcdl.errors import GridError, GridUnavailable, StoreUnavailable
-from vcdl.events import UpdateApplied, WorkunitFailed
+from vcdl.errors import GridError, GridUnavailable, JournalUnavailable, StoreUnavailable
+from vcdl.events import Event, RunStarted, UpdateApplied, WorkunitFailed
 from vcdl.grids.boinc.manifest import Manifests
 from vcdl.grids.boinc.results import output_file
 from vcdl.grids.boinc.workunit_rows import CANCELLED, INIT, READY
@@ -205,6 +206,29 @@ def test_a_full_disk_sets_nothing_aside(server: Server, monkeypatch: pytest.Monk
     with closing(Assimilator(server.project)) as assimilator:
         assimilator.run_once()
     assert len(applied(server)) >= 3
+
+
+def test_a_session_that_the_journal_could_not_take_in_is_begun_by_a_later_round(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = Journal.append
+
+    def first_fails(self: Journal, *events: Event, time_s: float | None = None) -> None:
+        if any(isinstance(event, RunStarted) for event in events) and not failed:
+            failed.append(events)
+            raise JournalUnavailable("database or disk is full")
+        append(self, *events, time_s=time_s)
+
+    failed: list[object] = []
+    monkeypatch.setattr(Journal, "append", first_fails)
+    with closing(WorkGenerators(server.project)) as generators:
+        for _ in range(ROUNDS):
+            generators.run_once()
+            if server.report.created:
+                break
+            time.sleep(0.05)
+    started = [r.event for r in Journal.at(server.folder.journal_file).read() if isinstance(r.event, RunStarted)]
+    assert (len(failed), len(started)) == (1, 1)
 
 
 def test_a_machine_that_is_out_of_memory_sets_nothing_aside(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

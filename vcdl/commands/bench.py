@@ -63,9 +63,9 @@ def lines_of(bench: "StoreBench") -> list[str]:
     lines += ["", f"targets{of_others}", ""]
     for target in bench.targets:
         sign = "≤" if target.at_most else "≥"
-        verdict = (
-            "" if of_others else "met    " if target.is_met else "MISSED "
-        )  # other sizes were not promised anything
+        verdict = "met    " if target.is_met else "MISSED "
+        if of_others:
+            verdict = ""  # nothing was promised of them
         lines.append(f"{verdict}{target.what}: {target.ratio:.2f} ({sign} {target.limit:.2f})")
     return lines
 

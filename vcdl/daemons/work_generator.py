@@ -81,8 +81,7 @@ class Generation:
             return False  # the evaluator leaves the results
         if self._folder.stop_request.exists():
             return self._pause()
-        if self._lock is None:
-            self._begin()
+        self._begin()
         self._generator.record_sent()
         new = self._generator.run_once(time.time())
         self._take_in(new)
@@ -95,10 +94,11 @@ class Generation:
         self._store.close()
 
     def _begin(self) -> None:
-        """A session: the first one, or one after a pause. A daemon that was started again goes on in the same one."""
-        lock = RunLock(self._folder)
-        lock.__enter__()
-        self._lock = lock
+        """A session, unless one goes on: the first one, or one after a pause. A daemon that was started again goes on in the same one."""
+        if self._lock is None:
+            lock = RunLock(self._folder)
+            lock.__enter__()
+            self._lock = lock
         if not isinstance(self._session, RunStarted):
             self._journal.append(RunStarted(resumed=self._session is not None))
             self._take_in(self._generator.follow())
