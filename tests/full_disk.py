@@ -34,13 +34,14 @@ def disk_of(size_bytes: int, path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(path)], check=True)
 
 
-def fill(disk: Path) -> Path:
-    """Leave no room at all; returns the file to remove."""
+def fill(disk: Path, but_for_bytes: int = 0) -> Path:
+    """Leave no room, or hardly any; returns the file to remove."""
     path = disk / "fill"
     with path.open("ab", buffering=0) as file:
         try:
             while file.write(b"x" * 4096):
                 pass
         except OSError:
+            file.truncate(file.tell() - but_for_bytes)
             return path
     raise AssertionError("a disk without end")

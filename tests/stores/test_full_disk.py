@@ -1,8 +1,5 @@
 """Servers whose disk is full: they are waited for, and go on by themselves when there is room again."""
 
-import os
-import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -10,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.full_disk import disk_of, fill
 from tests.store_folds import fold, replayed, weights
 from tests.store_servers import start_mariadb, start_redis
 from tests.stores.conftest import Service, _service, retried
@@ -22,21 +20,9 @@ _SIZE = 100_000
 
 @pytest.fixture
 def disk() -> Iterator[Path]:
-    """A disk of 256 MiB."""
-    with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
-        mount = ["mount", "-t", "tmpfs", "-o", "size=256m", "tmpfs", folder]
-        if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-            pytest.skip("only root may mount a disk")
-        yield Path(folder)
-        subprocess.run(["umount", "-l", folder], check=True)
-
-
-def fill(disk: Path) -> Path:
-    """Leave no room; returns the file to remove."""
-    filler = disk / "filler"
-    with filler.open("wb") as file:
-        file.write(bytes(max(0, shutil.disk_usage(disk).free - (64 << 10))))
-    return filler
+    """Of 256 MiB; its path is short enough for a Unix socket."""
+    with tempfile.TemporaryDirectory(prefix="vcdl-") as folder, disk_of(256 << 20, Path(folder) / "disk") as disk:
+        yield disk
 
 
 def created(service: Service) -> WeightStore:
@@ -70,7 +56,7 @@ def test_a_redis_that_cannot_write_its_append_only_file(disk: Path) -> None:
         service = _service("redis", server.url)
         store = created(service)
         store.fold([fold(0, size=_SIZE)])
-        filler = fill(disk)
+        filler = fill(disk, but_for_bytes=64 << 10)
         folded, said = until_refused(store, 1)
         assert "takes no writes now" in said
         assert "MISCONF" in said
@@ -82,7 +68,7 @@ def test_a_mariadb_that_cannot_make_its_files_larger(disk: Path) -> None:
         service = _service("mysql", server.url)
         store = created(service)
         store.fold([fold(0, size=_SIZE)])
-        filler = fill(disk)
+        filler = fill(disk, but_for_bytes=64 << 10)
         begin = time.monotonic()
         folded, said = until_refused(store, 1)
         assert "is the disk of the server full?" in said, said
