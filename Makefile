@@ -1,22 +1,50 @@
-# Two commands for a fresh machine: `make demo` and `make test`. `make lock` renews the pinned dependencies.
+# Two commands for a fresh machine: `make demo` and `make test`. `make quick` while you work; `make lock` renews the pinned
+# dependencies. The tiers of tests: docs/testing.md.
 VENV ?= .venv
 PYTHON ?= python3
 BIN = $(VENV)/bin
 
-.PHONY: demo test check soak test-boinc lock clean
+# The tests start hundreds of interpreters.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo quick test check format docs nightly soak test-boinc lock clean
 
 demo: $(VENV)/installed
 	@./deploy/system-packages --optional dataset-fashion-mnist
 	@echo "afterwards: \`. $(BIN)/activate\` makes vcdl a command of this shell"
 	$(BIN)/vcdl run examples/fashion_mnist.yaml
 
+# One worker more than there are cores, as tests wait a lot. Their order: tests/conftest.py.
+SPREAD = -n $(shell expr $$(nproc) + 1) --dist worksteal
+
+quick: $(VENV)/installed-dev check
+	$(BIN)/python -m pytest -m quick -n auto --dist worksteal
+
 test: $(VENV)/installed-dev check
-	$(BIN)/python -m pytest -m "not soak" -n 3 --dist loadfile
+	$(BIN)/python -m pytest -m "not (soak or nightly)" $(SPREAD)
+
+# Written by hand; docs/api/ is read by another parser, and docs/experiments/ is written by `vcdl experiment`.
+MARKDOWN = *.md docs/*.md docs/decisions/*.md
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mdformat --check $(MARKDOWN)
+	$(BIN)/python .ci/docstrings.py vcdl tests benchmarks
 	$(BIN)/mypy
+
+# Code and prose in their one form: what `make check` asks of both.
+format: $(VENV)/installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/mdformat $(MARKDOWN)
+
+# The site of docs/, in site/: every link between its pages leads somewhere, or it is not built.
+docs: $(VENV)/installed-dev
+	$(BIN)/zensical build --strict --clean
+
+nightly: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -m nightly $(SPREAD)
 
 soak: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -m soak
@@ -31,7 +59,7 @@ $(VENV)/installed: requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	touch $@
 
-# cloud-init only checks a template, and would run at the next boot of whoever's machine this is: in CI only.
+# cloud-init only checks a template, and would run at the next boot of this machine: in CI only.
 $(VENV)/installed-dev: requirements-dev.lock pyproject.toml
 	./deploy/system-packages dataset-fashion-mnist redis-server mariadb-server libmariadb-dev boinc-client pkg-config gcc $(if $(CI),cloud-init)
 	$(PYTHON) -m venv $(VENV)
@@ -44,8 +72,8 @@ LOCK = $(BIN)/uv pip compile --quiet --upgrade pyproject.toml --universal --no-e
 
 lock:
 	$(BIN)/python -m pip install --quiet uv
-	$(LOCK) --extra server --extra fleet --extra gcp --extra dev -o requirements-dev.lock
+	$(LOCK) --extra server --extra fleet --extra gcp --extra dev --extra docs -o requirements-dev.lock
 	$(LOCK) --constraint requirements-dev.lock -o requirements.lock
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .cache site

@@ -1,8 +1,10 @@
-"""How fast workunits are staged and created in a real BOINC project: 10 000 in at most 60 s.
+"""Speed of staging and creating workunits in a real BOINC project: 10 000 in at most 60 s.
 
-    python benchmarks/bench_boinc_create.py --project-dir PROJECT [--workunits 10000] [--shards 50] [--shard-kb 500] [--params-mb 4] [--json]
+    python benchmarks/bench_boinc_create.py --project-dir PROJECT [--workunits 10000] [--shards 50] [--shard-kb 500]
+        [--params-mb 4] [--json]
 
-Use a project made for trials: the workunits are cancelled and their files removed at the end, but their rows stay in the database.
+Use a project made for trials: at the end the workunits are cancelled and their files removed, but their rows
+stay in the database.
 """
 
 import argparse
@@ -12,12 +14,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from vcdl.grids.base import Staged
-from vcdl.grids.boinc.database import BoincDatabase
-from vcdl.grids.boinc.grid import BoincGrid
-from vcdl.grids.boinc.project_folder import BoincProject
-from vcdl.grids.boinc.work_settings import WorkSettings
-from vcdl.workunit import Named, Training, Workunit
+from vcdl.boinc.grid.create_work import WorkSettings
+from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.grid import BoincGrid
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.loop.grid import Staged
+from vcdl.wire.workunit import Named, Training, Workunit
 
 LIMIT_S_PER_WORKUNIT = 60 / 10_000
 TRAINING = Training(Named("adam"), 0.001, 32, 1, Named("sparse_categorical_crossentropy"))
@@ -35,7 +37,19 @@ def main() -> None:
     project = BoincProject.at(options.project_dir)
     database = BoincDatabase(project)
     job = f"bench-{secrets.token_hex(4)}"
-    grid = BoincGrid(project, database, WorkSettings(job, 1, 3600.0, 1e12, 1e9, 1e9, 10_000_000))
+    grid = BoincGrid(
+        project,
+        database,
+        WorkSettings(
+            job=job,
+            priority=1,
+            deadline_s=3600.0,
+            flops=1e12,
+            memory_bytes=1e9,
+            disk_bytes=1e9,
+            upload_bytes=10_000_000,
+        ),
+    )
     with tempfile.TemporaryDirectory(dir=project.path) as folder:
         staged = _staged(Path(folder), job, options)
         timings = {}
@@ -65,7 +79,7 @@ def main() -> None:
 
 
 def _staged(folder: Path, job: str, options: argparse.Namespace) -> list[Staged]:
-    """Files of random bytes: they must be hashed, linked and named like real ones."""
+    """Files of random bytes, which are hashed, linked and named like real ones."""
     model, params = folder / "model.json", folder / "params_v000000.h5"
     model.write_text(json.dumps({"layers": [secrets.token_hex(16) for _ in range(1000)]}))
     params.write_bytes(secrets.token_bytes(options.params_mb << 20))
@@ -74,7 +88,14 @@ def _staged(folder: Path, job: str, options: argparse.Namespace) -> list[Staged]
         shard.write_bytes(secrets.token_bytes(options.shard_kb << 10))
     numbers = (divmod(number, options.shards) for number in range(options.workunits))
     return [
-        Staged(Workunit(job, epoch + 1, shard, 0, 0, epoch * shard, TRAINING), model, params, shards[shard])
+        Staged(
+            Workunit(
+                job=job, epoch=epoch + 1, shard=shard, attempt=0, base_version=0, seed=epoch * shard, training=TRAINING
+            ),
+            model,
+            params,
+            shards[shard],
+        )
         for epoch, shard in numbers
     ]
 

@@ -1,9 +1,9 @@
-"""The loop over a real BOINC server, from a job's journal and the log of a client that trained it: latency, and the share of time trained.
+"""The loop over a real BOINC server: its latency, and the share of time spent training.
 
     python benchmarks/bench_boinc_loop.py PROJECT/vcdl/runs/NAME CLIENT/stdoutdae.txt --slots 2
 
-The client's log has whole seconds, in the time zone of the machine it runs on (the same as this one's); its clock must agree with
-the server's.
+The figures come from a job's journal and the log of a client that trained it. That log has whole seconds, in
+the time zone of its machine (the same as this one's); the client's clock must agree with the server's.
 """
 
 import argparse
@@ -21,7 +21,7 @@ _LINE = re.compile(
 
 
 def read_log(path: Path) -> tuple[dict[str, float], dict[str, float]]:
-    """When each workunit was last started and finished; Unix time."""
+    """Unix times of the last start and end of each workunit."""
     started: dict[str, float] = {}
     finished: dict[str, float] = {}
     for line in path.read_text(errors="replace").splitlines():
@@ -53,11 +53,13 @@ def main() -> None:
         f"90 % below {latency_s[int(0.9 * (len(latency_s) - 1))]:.1f} s, longest {latency_s[-1]:.1f} s"
     )
     print(
-        f"training in a task               median {statistics.median(train_s):.1f} s of {statistics.median(task_s):.1f} s"
+        "training in a task               "
+        f"median {statistics.median(train_s):.1f} s of {statistics.median(task_s):.1f} s"
     )
     print(f"share of the client's time       {sum(train_s) / (options.slots * span_s):.1%} training")
     print(
-        f"                                 {sum(task_s) / (options.slots * span_s):.1%} in tasks, Python's and Keras' start included"
+        f"                                 {sum(task_s) / (options.slots * span_s):.1%} in tasks, "
+        "including the start of Python and Keras"
     )
     print(f"staleness                        mean {report.staleness_mean:.1f}, most {report.staleness_max}")
 

@@ -1,10 +1,11 @@
-"""How fast the client trains, beside plain `model.fit`: same model, data, batch size and threads, in turn in one process.
+"""Training speed of the client beside plain `model.fit`: same model, data, batch size and threads, in turn in
+one process.
 
     python benchmarks/bench_client.py [--threads 1] [--samples 1080] [--rounds 9] [--metrics accuracy] [--json]
 
-small_cnn on random images of 28 × 28. Speed is samples per second of training; the client must reach 0.95 of `fit`. Overhead is
-what a subtask takes beyond its training: reading, checking, resetting model and optimizer, writing the update. On a
-busy machine look at the processor time: wall time then measures the neighbours.
+The model is small_cnn on random images of 28 × 28. Speed is samples per second of training; the client must
+reach 0.95 of `fit`. Overhead is a subtask's time beyond training: reading, checking, resetting model and
+optimizer, writing the update. On a busy machine use the processor time: wall time then measures the neighbours.
 """
 
 import argparse
@@ -20,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from vcdl.weights import Layout, ParamsHeader, flatten, read_header, write_weights
-from vcdl.workunit import OUTPUT_FILE, Named, Normalisation, Training, UpdateHeader, Workunit
+from vcdl.wire.weights import Layout, ParamsHeader, flatten, read_header, write_weights
+from vcdl.wire.workunit import OUTPUT_FILE, Named, Normalisation, Training, UpdateHeader, Workunit
 
 BATCH_SIZE = 32
 SCALE = 1 / 255
@@ -50,7 +51,7 @@ def main() -> None:
 
 
 class Quiet:
-    """A host that wants nothing."""
+    """A host without wishes."""
 
     def request(self) -> Any:
         from vcdl.client.host import Request
@@ -63,19 +64,19 @@ class Quiet:
 
 
 def measure(folder: Path, samples: int, rounds: int, metrics: tuple[str, ...]) -> dict[str, float]:
-    """Train in turn with fit and with the client; medians, the first round (which builds and traces) told apart."""
+    """Train in turn with fit and with the client; medians, separate for the first round, which builds and traces."""
     from vcdl.client.train import train_workunit
     from vcdl.client.trainer import TrainerCache
 
     named = tuple(Named(metric) for metric in metrics)
     training = Training(
-        Named("adam"),
-        0.001,
-        BATCH_SIZE,
-        1,
-        Named("sparse_categorical_crossentropy"),
-        named,
-        Normalisation((SCALE,), (0.0,)),
+        optimizer=Named("adam"),
+        learning_rate=0.001,
+        batch_size=BATCH_SIZE,
+        local_epochs=1,
+        loss=Named("sparse_categorical_crossentropy"),
+        metrics=named,
+        normalisation=Normalisation((SCALE,), (0.0,)),
     )
     model, x, y = prepare(folder, training, samples)
     trainers = TrainerCache()
@@ -112,7 +113,7 @@ def _timed(wall_s: list[float], cpu_s: list[float], index: int) -> Iterator[None
 
 
 def prepare(folder: Path, training: Training, samples: int) -> tuple[Any, Any, Any]:
-    """Write a workunit's files; returns the same model, compiled, and the same data, normalised, for `fit`."""
+    """Write a workunit's files; returns the same model, compiled, and the same normalised data, for `fit`."""
     from vcdl.client.compile import compile_model
     from vcdl.models.small_cnn import small_cnn
 
@@ -123,7 +124,9 @@ def prepare(folder: Path, training: Training, samples: int) -> tuple[Any, Any, A
     model = small_cnn((28, 28, 1), 10, "classification")
     compile_model(model, training)
     (folder / "model.json").write_text(model.to_json())
-    (folder / "workunit.json").write_text(Workunit("bench", 1, 0, 0, 0, 1, training).to_json())
+    (folder / "workunit.json").write_text(
+        Workunit(job="bench", epoch=1, shard=0, attempt=0, base_version=0, seed=1, training=training).to_json()
+    )
     header = ParamsHeader("bench", 0, Layout.of(model).fingerprint)
     write_weights(folder / "params.h5", flatten(model), header.to_json())
     return model, x.astype(np.float32) * np.float32(SCALE), y

@@ -1,12 +1,14 @@
-"""What each codec makes of real weights and of what a subtask changes in them: bytes each way, seconds, and what is lost.
+"""Each codec on real weights and on a subtask's change of them: bytes in each direction, seconds, and the
+error.
 
     python benchmarks/bench_codecs.py small_cnn
     python benchmarks/bench_codecs.py resnet_v2 --samples 900 --keep resnet.npz
 
-Trains the model on Fashion-MNIST (for resnet_v2 widened to 32 × 32 × 3: the paper's depth 164) with Adam, first `--warm-up` batches, whose
-result is what a client downloads, then a subtask of `--samples`; with `--keep` the two vectors are kept and taken again by the next call.
-Times are processor seconds of one core, with the file, the median of `--rounds`. The error is ‖decoded − x‖ / ‖x‖: of the weights on the way
-down, of the change on the way up; without the statistics of batch normalisation, which are exact and large, and without the moments of Adam, which
+The model trains on Fashion-MNIST (for resnet_v2 widened to 32 × 32 × 3: the paper's depth 164) with Adam: first
+`--warm-up` batches, whose result a client downloads, then a subtask of `--samples`. With `--keep` the two
+vectors are kept for the next call. Times are processor seconds of one core including the file, the median of
+`--rounds`. The error is ‖decoded − x‖ / ‖x‖, of the weights on the way down and of the change on the way up. It
+leaves out the statistics of batch normalisation, which are exact and large, and the moments of Adam, which
 `--moments` lets travel as jobs do by default.
 """
 
@@ -25,8 +27,8 @@ import numpy as np
 
 from vcdl.codecs.choose import down_encoding, up_encoding
 from vcdl.codecs.encoding import Encoding
-from vcdl.weights import Layout, Variable, Vector
-from vcdl.workunit import Named, Training, Transport
+from vcdl.wire.weights import Layout, Variable, Vector
+from vcdl.wire.workunit import Named, Training, Transport
 
 BATCH_SIZE = 32
 CODECS = (
@@ -43,12 +45,12 @@ CODECS = (
 
 @dataclass(frozen=True)
 class Way:
-    """One way of one codec."""
+    """One codec in one direction."""
 
     codec: str
     size_bytes: int
     share: float
-    """Of the plain file."""
+    """Size as a share of the plain file."""
     encode_s: float
     decode_s: float
     error: float
@@ -92,7 +94,7 @@ def main() -> None:
 
 
 def measure(trained: Trained, path: Path, rounds: int) -> tuple[list[Way], list[Way]]:
-    """Every codec, compressed and not, on both ways."""
+    """Every codec, compressed and not, in both directions."""
     change, model_size = trained.weights - trained.base, trained.layout.model.size
     change[model_size:] = trained.weights[model_size:]
     down, up = [], []
@@ -115,11 +117,18 @@ def one_way(way: Encoding, vector: Vector, path: Path, rounds: int) -> Way:
         trained[begin:end] = False
     error = float(np.linalg.norm((decoded - vector)[trained]) / np.linalg.norm(vector[trained]))
     size_bytes = path.stat().st_size
-    return Way(way.label, size_bytes, size_bytes / (4 * vector.size), encode_s, decode_s, error)
+    return Way(
+        codec=way.label,
+        size_bytes=size_bytes,
+        share=size_bytes / (4 * vector.size),
+        encode_s=encode_s,
+        decode_s=decode_s,
+        error=error,
+    )
 
 
 def seconds(step: Callable[[], object], rounds: int) -> float:
-    """Processor time, so that a busy machine shows what a quiet one would."""
+    """Median of processor time, so that a busy machine gives the figures of a quiet one."""
     times = []
     for _ in range(rounds + 1):
         begun_s = time.process_time()
@@ -144,7 +153,7 @@ def trained_or_kept(model: str, warm_up: int, samples: int, moments: bool, keep:
 
 
 def train(model: str, warm_up: int, samples: int, moments: bool) -> Trained:
-    """As a client does it, on one core."""
+    """Train a subtask as a client does, on one core."""
     os.environ.update({"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"})
     from vcdl.client.trainer import Trainer
     from vcdl.data import load_dataset
@@ -161,7 +170,7 @@ def train(model: str, warm_up: int, samples: int, moments: bool) -> Trained:
     settings = ModelSettings.model_validate({"builtin": builtin}, context=Path())
     model_json = build_model_json(settings, x.shape[1:], dataset.outputs, "classification")
     training = Training(Named("adam"), 0.001, BATCH_SIZE, 1, Named("sparse_categorical_crossentropy"))
-    trainer = Trainer(model_json, replace(training, moments="second" if moments else "none"))
+    trainer = Trainer(model_json, replace(training, share_optimizer_state="second_moment" if moments else "none"))
     initial = initial_weights(model_json, 1)
     trainer.begin(np.concatenate([initial, np.zeros(trainer.layout.size - initial.size, np.float32)]), 1, 0.001)
     for begin in range(0, warm_up * BATCH_SIZE, BATCH_SIZE):

@@ -1,9 +1,11 @@
-"""From a cloud's notice to the project: what happens to a subtask of the paper's ResNet (4 972 746 weights, 20 MB an update) and how long it takes.
+"""From a cloud's notice to the project: the fate of a subtask of the paper's ResNet (4 972 746 weights, 20 MB
+per update), and its times.
 
     python -m benchmarks.bench_notice [--cloud aws gcp] [--rounds 3]
 
-The real agent and Debian's real BOINC client, with a stand-in for BOINC's server on loopback and a fake metadata service; the
-subtask trains as always, batches of 32, and the notice comes at a moment of its own. AWS is polled each 5 s, which is part of the time.
+The agent and Debian's BOINC client are real; BOINC's server on loopback and the metadata service are stand-ins.
+The subtask trains as always in batches of 32, and the notice comes at a random moment. AWS is polled every 5 s,
+which is part of the time.
 """
 
 import argparse
@@ -27,18 +29,24 @@ from tests.boinc.standin import Database, StandinProject, StandinServer
 from tests.fleet.machine.machine import Machine
 from tests.fleet.machine.metadata import AwsMetadata, GcpMetadata, served
 from tests.store_servers import start_mariadb
+from vcdl.boinc.project.app_version import PLATFORM, ClientFiles
 from vcdl.client.model import load_model
+from vcdl.files.shipped import shipped
 from vcdl.job.schema import ModelSettings
 from vcdl.models import build_model_json, initial_weights
-from vcdl.project.app_version import PLATFORM, ClientFiles
-from vcdl.shipped import shipped
-from vcdl.weights import Layout, ParamsHeader, write_weights
-from vcdl.workunit import Named, Normalisation, Training, Workunit
+from vcdl.wire.weights import Layout, ParamsHeader, write_weights
+from vcdl.wire.workunit import Named, Normalisation, Training, Workunit
 
 SAMPLES = 900
-"""Of CIFAR-10 in 50 shards."""
+"""Samples of a shard: CIFAR-10 in 50 shards."""
 TRAINING = Training(
-    Named("adam"), 0.001, 32, 1000, Named("sparse_categorical_crossentropy"), (), Normalisation((1 / 255,), (-0.5,))
+    optimizer=Named("adam"),
+    learning_rate=0.001,
+    batch_size=32,
+    local_epochs=1000,
+    loss=Named("sparse_categorical_crossentropy"),
+    metrics=(),
+    normalisation=Normalisation((1 / 255,), (-0.5,)),
 )
 PATIENCE_S = 900.0
 STEPS = ("heard", "written", "uploaded", "reported")
@@ -59,7 +67,7 @@ def main() -> None:
 
 
 class Bench:
-    """A project, and one client of it."""
+    """A project with one client."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._folder = folder
@@ -74,13 +82,21 @@ class Bench:
             self._project.account_key,
             environment={"VCDL_PYTHON": sys.executable},
         )
-        override = self._client.folder / "global_prefs_override.xml"  # of the tests: a checkpoint each second
+        override = self._client.folder / "global_prefs_override.xml"  # from the tests: a checkpoint each second
         override.write_text(override.read_text().replace("<disk_interval>1<", "<disk_interval>60<"))
         stack.enter_context(self._client)
 
     def measure(self, cloud: str, number: int) -> tuple[float, float, float, float]:
         """Seconds from the notice to each of STEPS."""
-        workunit = Workunit("bench", 1, number + 100 * (cloud == "gcp"), 0, 0, 1, TRAINING)
+        workunit = Workunit(
+            job="bench",
+            epoch=1,
+            shard=number + 100 * (cloud == "gcp"),
+            attempt=0,
+            base_version=0,
+            seed=1,
+            training=TRAINING,
+        )
         client, task = self._client, f"{workunit.name}_0"
         metadata = AwsMetadata() if cloud == "aws" else GcpMetadata()
         with served(metadata):
@@ -94,7 +110,7 @@ class Bench:
             )
             with machine:
                 self._create(workunit)
-                # boinccmd estimates a fraction while there is none yet: a checkpoint tells that it trains.
+                # boinccmd estimates a fraction before the first one: only a checkpoint proves that it trains.
                 checkpoints = client.folder.glob
                 client.wait_until(
                     lambda: any(checkpoints("slots/*/checkpoint.npz")), "it trains", patience_s=PATIENCE_S, asking=True
@@ -130,7 +146,7 @@ class Bench:
             (self._project.path / "templates" / name).write_text(text)
 
     def _write_inputs(self) -> list[str]:
-        """Model, weights and shard, staged; their names."""
+        """Stage model, weights and shard; returns their names."""
         settings = ModelSettings.model_validate({"builtin": {"name": "resnet_v2", "depth": 164}})
         model_json = build_model_json(settings, (32, 32, 3), 10)
         folder = self._folder / "inputs"

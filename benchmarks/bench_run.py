@@ -1,7 +1,8 @@
 """A whole `vcdl run` beside plain Keras training of the same model for the same number of sample passes.
 
-`python benchmarks/bench_run.py [JOB.yaml] [--epochs N] [--rounds N]`: whole processes in turn, A B A B …, import of Keras and data
-included on both sides; prints the wall times, their medians and the ratio (target: ≤ 1.25).
+`python benchmarks/bench_run.py [JOB.yaml] [--epochs N] [--rounds N]` runs whole processes in turn, A B A B …,
+including the import of Keras and the data on both sides. It prints the wall times, their medians and the ratio
+(target: ≤ 1.25).
 """
 
 import argparse

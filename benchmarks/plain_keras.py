@@ -1,6 +1,8 @@
-"""The control: plain `model.fit` on the model, data, optimizer, batch size and number of sample passes of a job file.
+"""The control: plain `model.fit` with the model, data, optimizer, batch size and number of sample passes of a
+job file.
 
-`python benchmarks/plain_keras.py JOB.yaml [EPOCHS]` prints one JSON object: accuracies and seconds of each part.
+`python benchmarks/plain_keras.py JOB.yaml [EPOCHS]` prints one JSON object: accuracies and seconds of each
+part.
 """
 
 import json
@@ -13,8 +15,7 @@ from vcdl.client.model import load_model
 from vcdl.data import load_dataset, normalisation_of
 from vcdl.job import load_job
 from vcdl.models import build_model_json
-from vcdl.normalise import normalise
-from vcdl.run.prepared import training_of
+from vcdl.wire.normalise import normalise
 
 
 def main() -> None:
@@ -28,7 +29,7 @@ def main() -> None:
     dataset = load_dataset(job.data, job.seed)
     norm = normalisation_of(dataset, job.data)
     model = load_model(build_model_json(job.model, dataset.input_shape, dataset.outputs, job.data.task))
-    compile_model(model, training_of(job, norm))
+    compile_model(model, job.training.to_wire(norm))
     samples = len(dataset.x_val) if job.validate_.samples == "all" else job.validate_.samples
     validation = normalise(dataset.x_val, norm), dataset.y_val
     fit_begin_s = time.perf_counter()

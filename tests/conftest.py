@@ -1,16 +1,118 @@
-"""What all tests share."""
+"""What all tests share: their environment, tiers and number of examples, and a small disk."""
 
 import contextlib
-from collections.abc import Iterator
+import os
+import sys
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.environment import leave_this_machine_out
+from tests.examples import use_profile
 from tests.full_disk import disk_of
+from tests.places import ROOT
+from tests.tiers import QUICK, TIERS, guard
+from tests.tiers.reach import loads_keras, tiers_of
+from tests.tiers.source import Name, Source
 
 with contextlib.suppress(ImportError):
-    # Before TensorFlow, as vcdl.stores.open.import_client_library does: see there.
+    # Before TensorFlow, as vcdl.stores.open.load_client_libraries does: see there.
     import MySQLdb  # noqa: F401
+
+SOURCE = Source(ROOT)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name, what in {**TIERS, QUICK: "in none of the tiers above"}.items():
+        config.addinivalue_line("markers", f"{name}: {what}")
+    guard.install()
+    use_profile(quick=config.option.markexpr == QUICK)
+    if "PYTEST_XDIST_WORKER" not in os.environ:  # they have it from the process that starts them
+        home = leave_this_machine_out(ROOT / ".pytest_cache" / "matplotlib")
+        if home is not None:
+            config.add_cleanup(home.cleanup)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out of a quick run all modules whose import loads Keras: none of their tests could be in it."""
+    if config.option.markexpr != QUICK or collection_path.suffix != ".py":
+        return None
+    return loads_keras(SOURCE, _module(collection_path)) or None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with its tiers, before pytest selects by markers."""
+    for item in items:
+        for tier in tiers_of(SOURCE, frozenset(_starts(item))):
+            item.add_marker(tier)
+        if not any(marker.name in TIERS for marker in item.iter_markers()):
+            item.add_marker(QUICK)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        _arrange(items)
+
+
+def _arrange(items: list[pytest.Item]) -> None:
+    """For several workers: what takes long comes first, and before it what shares a run or a server with its
+    neighbours.
+
+    A worker that has nothing left takes tests from the end of another's list: so neighbours stay together, and
+    no long test is left for the end.
+    """
+
+    def place(item: pytest.Item) -> int:
+        markers = _markers(item)
+        if markers.isdisjoint({"boinc", "process", "keras"}):
+            return 4
+        if any(definition.scope != "function" for definition in _fixtures(item)):
+            return 0
+        return next(place for place, tier in enumerate(("boinc", "process", "keras"), 1) if tier in markers)
+
+    items.sort(key=place)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if session.config.option.markexpr == QUICK and "keras" in sys.modules:
+        raise pytest.UsageError(
+            "Keras was loaded by the modules of quick tests: import it in the functions that use it"
+        )
+
+
+def _starts(item: pytest.Item) -> Iterator[tuple[Name, str]]:
+    """The test's function and those of its fixtures, each with the method's name where it is in a class."""
+    symbol, _, method = item.nodeid.partition("::")[2].partition("[")[0].partition("::")
+    yield Name(_module(item.path), symbol), method
+    for definition in _fixtures(item):
+        symbol, _, method = definition.func.__qualname__.partition(".")
+        yield Name(definition.func.__module__, symbol), method
+
+
+def _fixtures(item: pytest.Item) -> Iterator[Any]:
+    """Our fixtures that a test uses."""
+    used: Any = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009  pytest tells it nowhere else
+    return (definition for each in used for definition in each if definition.func.__module__.startswith("tests."))
+
+
+def _module(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
+    with guard.only(_markers(item)):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    with guard.only(_markers(item)):
+        return (yield)
+
+
+def _markers(item: pytest.Item) -> frozenset[str]:
+    return frozenset(marker.name for marker in item.iter_markers())
 
 
 @pytest.fixture

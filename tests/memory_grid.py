@@ -1,8 +1,10 @@
-"""A grid in memory whose clients a test plays itself, and fuses that kill the server between any two of its steps, or fill its disk."""
+"""A grid in memory whose clients a test plays itself, and fuses that kill the server between any two of its
+steps, or fill its disk.
+"""
 
 import random
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -10,12 +12,12 @@ import numpy as np
 
 from vcdl.codecs.encoding import Encoding
 from vcdl.errors import RunFolderFull
-from vcdl.events import Event, WorkunitSent
-from vcdl.grids.base import GaveUp, Grid, Outcome, Results, Staged, Uploaded
-from vcdl.journal import Journal
+from vcdl.journal.events import Event, WorkunitSent
+from vcdl.journal.journal import Journal
+from vcdl.loop.grid import GaveUp, Grid, Outcome, Results, Staged, Uploaded
 from vcdl.stores import Applied, Boundary, FileStore, Fold
-from vcdl.weights import Vector, write_weights
-from vcdl.workunit import UpdateHeader, WorkunitName
+from vcdl.wire.weights import Vector, write_weights
+from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
 
 class Killed(BaseException):
@@ -37,7 +39,9 @@ class Fuse:
 
 
 class FillingDisk(Fuse):
-    """At some of the steps, before or after what they do, the disk is full; not at the first few, in which the server starts."""
+    """At some of the steps, before or after what they do, the disk is full; not at the first few, in which the
+    server starts.
+    """
 
     def __init__(self, dice: random.Random, share: float) -> None:
         super().__init__()
@@ -110,7 +114,16 @@ class MemoryGrid(Grid, Results):
     def bring(self, workunit: str, weights: Vector | None = None) -> None:
         """A client uploads an update of a workunit."""
         name = WorkunitName.parse(workunit)
-        header = UpdateHeader(name.job, workunit, name.base_version, self.layout, 10, 1.0, 1.5, 0.5)
+        header = UpdateHeader(
+            job=name.job,
+            workunit=workunit,
+            base_version=name.base_version,
+            layout=self.layout,
+            samples=10,
+            fraction=1.0,
+            train_s=1.5,
+            loss=0.5,
+        )
         path = self.uploads / f"{workunit}.h5"
         weights = trained(workunit) if weights is None else weights
         if self.ways is None:
@@ -140,7 +153,9 @@ def received(ways: tuple[Encoding, Encoding] | None, base: Vector, weights: Vect
         file = Path(folder) / "weights.h5"
         down.write(file, base, "{}")
         up.write_upload(file, weights, down.read(file)[0], "{}")
-        return up.read_upload(file, base)[0]
+        sent, _ = up.read(file)
+        up.add_base(base, sent)
+        return sent
 
 
 def trained(workunit: str, size: int = 6) -> Vector:
@@ -161,12 +176,20 @@ class FusedJournal(Journal):
 
 
 class FusedStore(FileStore):
-    """A store whose process may be killed before and after each transaction."""
+    """A store whose process may be killed before and after each transaction, and around a boundary's snapshot in it."""
 
     fuse = Fuse()
 
     def fold(self, folds: Sequence[Fold], boundary: Boundary | None = None) -> list[Applied]:
         self.fuse.burn()
-        records = super().fold(folds, boundary)
+        records = super().fold(folds, None if boundary is None else replace(boundary, keep=self._fused(boundary.keep)))
         self.fuse.burn()
         return records
+
+    def _fused(self, keep: Callable[[int, Vector], None]) -> Callable[[int, Vector], None]:
+        def fused(version: int, vector: Vector) -> None:
+            self.fuse.burn()
+            keep(version, vector)
+            self.fuse.burn()
+
+        return fused

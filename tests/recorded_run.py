@@ -1,6 +1,10 @@
-"""A short run as its journal tells it: two sessions, two epochs of two shards, one failure, one refusal, one latecomer."""
+"""A short run as its journal tells it: two sessions, two epochs of two shards, one failure, one refusal, one
+latecomer.
+"""
 
-from vcdl.events import (
+from collections.abc import Iterable
+
+from vcdl.journal.events import (
     EpochClosed,
     EvaluationWanted,
     Event,
@@ -45,6 +49,11 @@ def evaluated(
     version: int, epoch: int, measured: float, split: str = "validation", loss: float = 0.3
 ) -> VersionEvaluated:
     return VersionEvaluated(version, epoch, split, samples=50, loss=loss, accuracy=measured, evaluation_s=0.1)
+
+
+def numbered(events: Iterable[Event]) -> list[Recorded]:
+    """Events as a journal returns them, numbered from 1, all of time 0."""
+    return [Recorded(number, 0.0, event) for number, event in enumerate(events, start=1)]
 
 
 def recorded(events: list[tuple[float, Event]]) -> list[Recorded]:

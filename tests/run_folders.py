@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.recorded_run import WHOLE_RUN
-from vcdl.events import Recorded
 from vcdl.job import Job, save_job
 from vcdl.job.schema import DataSettings, ModelSettings, StopSettings
-from vcdl.journal import Journal
+from vcdl.journal.events import Recorded
+from vcdl.journal.journal import Journal
 from vcdl.report.measures import Report
 from vcdl.report.summary import summary_of, write_summary
 from vcdl.run.folder import RunFolder
-from vcdl.workunit import Named
+from vcdl.run.host import LOCAL, Host
+from vcdl.wire.workunit import Named
 
 DEMO = Job(
     name="demo",
@@ -21,10 +22,12 @@ DEMO = Job(
 )
 
 
-def make_run(path: Path, events: Sequence[Recorded] = WHOLE_RUN, finished: bool = True) -> RunFolder:
+def make_run(
+    path: Path, events: Sequence[Recorded] = WHOLE_RUN, finished: bool = True, host: Host = LOCAL
+) -> RunFolder:
     """A run of DEMO with these events in its journal and, when it is finished, with its summary."""
     folder = RunFolder(path.resolve())
-    folder.create()
+    folder.create(host)
     save_job(DEMO, folder.job_file)
     journal = Journal.at(folder.journal_file)
     for recorded in events:

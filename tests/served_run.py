@@ -12,14 +12,15 @@ import numpy as np
 from tests.end_to_end.vcdl_process import applied
 from vcdl.job import Job, save_job
 from vcdl.models.footprint import Footprint
-from vcdl.rules import Update, VcAsgd
+from vcdl.rules.base import Update
+from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.run.folder import RunFolder
-from vcdl.run.prepared import Prepared, store_settings
-from vcdl.run.snapshots import Snapshots
+from vcdl.run.prepared import Prepared
+from vcdl.run.run import Run
+from vcdl.run.store_address import asked_settings, store_address
 from vcdl.stores import WeightStore
-from vcdl.stores.open import open_store
-from vcdl.weights import Layout, Variable, Vector, read_weights, write_weights
-from vcdl.workunit import Normalisation, UpdateHeader, Workunit
+from vcdl.wire.weights import Layout, Variable, Vector, read_weights, write_weights
+from vcdl.wire.workunit import Normalisation, UpdateHeader, Workunit
 
 SHARDS = 50
 ALPHA = 0.9
@@ -29,9 +30,7 @@ ALPHA = 0.9
 class ServedRun:
     """One run, prepared without data and without Keras."""
 
-    folder: RunFolder
-    job: Job
-    prepared: Prepared
+    run: Run
     store: WeightStore
     initial: Vector
     alpha: float
@@ -58,26 +57,49 @@ class ServedRun:
         layout = Layout((Variable("w", (initial.size,), 0),))
         norm = float(initial.size**0.5)
         prepared = Prepared(
-            (100,) * SHARDS,
-            False,
-            Normalisation(),
-            layout,
-            norm,
-            f"served-{path.name}",
-            Footprint(1.0, 1.0, initial.size),
+            shard_samples=(100,) * SHARDS,
+            has_test=False,
+            normalisation=Normalisation(),
+            layout=layout,
+            initial_norm=norm,
+            store_key=f"served-{path.name}",
+            footprint=Footprint(1.0, 1.0, initial.size),
+            store=store_address(asked_settings(job, folder), folder),
         )
         prepared.write(folder)
         folder.kept_uploads.mkdir()
-        store = open_store(store_settings(job, folder), prepared.store_key, initial.size)
+        run = Run(folder, job, prepared)
+        store = run.store()
         store.create(initial)
-        Snapshots(folder, store, job.name, layout.fingerprint).keep(0, initial)
-        return cls(folder, job, prepared, store, initial, alpha)
+        run.snapshots(store).keep(0, initial)
+        return cls(run, store, initial, alpha)
+
+    @property
+    def folder(self) -> RunFolder:
+        return self.run.folder
+
+    @property
+    def job(self) -> Job:
+        return self.run.job
+
+    @property
+    def prepared(self) -> Prepared:
+        return self.run.prepared
 
     def bring(self, number: int, weights: Vector) -> None:
         """The upload of the subtask `number`."""
-        training = self.prepared.training(self.job)
-        unit = Workunit(self.job.name, number // SHARDS + 1, number % SHARDS, 0, 0, 1, training)
-        header = UpdateHeader(self.job.name, unit.name, 0, self.prepared.layout.fingerprint, 100, 1.0, 1.0, 1.0)
+        epoch, shard = number // SHARDS + 1, number % SHARDS
+        unit = Workunit(self.run.name, epoch, shard, 0, 0, seed=1, training=self.run.training)
+        header = UpdateHeader(
+            job=self.job.name,
+            workunit=unit.name,
+            base_version=0,
+            layout=self.prepared.layout.fingerprint,
+            samples=100,
+            fraction=1.0,
+            train_s=1.0,
+            loss=1.0,
+        )
         write_weights(self.folder.uploads / f"{unit.name}.h5", weights, header.to_json())
 
     def waiting(self) -> int:
@@ -100,7 +122,7 @@ def noise(seed: int, size: int) -> Vector:
 
 def start_server(folder: Path) -> "subprocess.Popen[bytes]":
     """A parameter server in a process of its own; it ends when its standard input closes."""
-    command = [sys.executable, "-m", "vcdl.parameter_server", str(folder)]
+    command = [sys.executable, "-m", "vcdl.local.server", str(folder)]
     with (folder / "workers.log").open("ab") as log:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=log)
 

@@ -1,31 +1,92 @@
-"""One life of a server over a folder, a store, a journal and a grid that outlive it; put together as vcdl.local_run does."""
+"""One life of a server over a folder, a store, a journal and a grid that outlive it; its loop is put together
+as every driver's is.
+"""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from tests.memory_grid import Fuse, FusedJournal, FusedStore, MemoryGrid, received, trained
-from vcdl.assimilator import Assimilator
-from vcdl.checks import UploadCheck
 from vcdl.codecs.choose import down_encoding, up_encoding
-from vcdl.coordinator import Coordinator
-from vcdl.events import EvaluationWanted, RunStarted, UpdateApplied, VersionEvaluated
-from vcdl.journal import Journal
-from vcdl.plan import EVERY_EPOCH, Plan
-from vcdl.rules import Rule, Update, VcAsgd
-from vcdl.run.downloads import Downloads
+from vcdl.job import Job
+from vcdl.job.schema import EVERY_EPOCH
+from vcdl.journal.events import EvaluationWanted, UpdateApplied, VersionEvaluated
+from vcdl.journal.journal import Journal
+from vcdl.loop.loop import Loop
+from vcdl.loop.plan import Plan
+from vcdl.models.footprint import Footprint
+from vcdl.rules.base import Rule, Update
+from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.run.folder import RunFolder
-from vcdl.run.snapshots import Snapshots
-from vcdl.stores import Boundary
-from vcdl.weights import Layout, Variable, Vector, read_weights
-from vcdl.work_generator import WorkGenerator
-from vcdl.workunit import PLAIN, Named, Training, Transport, WorkunitName
+from vcdl.run.prepared import Prepared
+from vcdl.run.run import Run
+from vcdl.wire.weights import Layout, Variable, Vector, read_weights
+from vcdl.wire.workunit import PLAIN, Named, Normalisation, Training, Transport, WorkunitName
 
 SIZE = 6
 LAYOUT = Layout((Variable("dense/kernel", (2, 3), 0),))
 TRAINING = Training(Named("sgd"), 0.1, 8, 1, Named("mean_squared_error"))
 RULE = VcAsgd(0.9)
+
+
+@dataclass(frozen=True)
+class FusedRun(Run):
+    """A run with a given rule, whose journal and store have fuses."""
+
+    given_rule: Rule = RULE
+
+    @property
+    def rule(self) -> Rule:
+        return self.given_rule
+
+    def journal(self, clock: Callable[[], float] = time.time) -> FusedJournal:
+        return FusedJournal.at(self.folder.journal_file, clock)
+
+    def store(self) -> FusedStore:
+        return FusedStore(self.folder.store, self.layout.size, self.rule.state)
+
+
+def run_of(
+    folder: RunFolder, plan: Plan, rule: Rule = RULE, transport: Transport = PLAIN, initial_norm: float = 3.0
+) -> FusedRun:
+    """A prepared run for a plan, without data and without Keras."""
+    every = {EVERY_EPOCH: "epoch", 1: "update"}.get(plan.validate_every, plan.validate_every)
+    job = Job.model_validate(
+        {
+            "name": plan.job,
+            "seed": plan.seed,
+            "model": {"builtin": "mlp"},
+            "data": {"dataset": "digits", "shards": plan.shards},
+            "training": {
+                "optimizer": "sgd",
+                "share_optimizer_state": "none",
+                "learning_rate": 0.1,
+                "batch_size": 8,
+                "loss": "mean_squared_error",
+                "metrics": [],
+            },
+            "validate": {"every": every},
+            "transport": {"down": _named(transport.down), "up": _named(transport.up), "compress": transport.compress},
+        }
+    )
+    prepared = Prepared(
+        shard_samples=(10,) * plan.shards,
+        has_test=plan.has_test,
+        normalisation=Normalisation(),
+        layout=LAYOUT,
+        initial_norm=initial_norm,
+        store_key=plan.job,
+        footprint=Footprint(1.0, 1.0, SIZE),
+        store="store/",
+    )
+    return FusedRun(folder, job, prepared, rule)
+
+
+def _named(codec: Named) -> object:
+    return {"name": codec.name, **codec.arguments}
 
 
 @dataclass
@@ -38,73 +99,53 @@ class Disk:
     rule: Rule = RULE
     transport: Transport = PLAIN
     evaluated: set[tuple[int, str]] = field(default_factory=set)
+    initial_norm: float = 3.0
 
     @classmethod
     def new(cls, path: Path, plan: Plan, rule: Rule = RULE, transport: Transport = PLAIN) -> "Disk":
         folder = RunFolder(path)
         folder.create()
         folder.model_file.write_text("{}")
-        store = FusedStore(folder.store, SIZE)
+        run = run_of(folder, plan, rule, transport)
+        store = run.store()
         store.create(np.ones(SIZE, np.float32))
-        Snapshots(folder, store, "j", LAYOUT.fingerprint).keep_newest()  # every job begins with workunits made from it
+        run.snapshots(store).keep_newest()  # every job begins with workunits made from it
         ways = down_encoding(transport, LAYOUT), up_encoding(transport, LAYOUT)
         grid = MemoryGrid(folder.uploads, LAYOUT.fingerprint, ways=None if transport == PLAIN else ways)
         return cls(folder, grid, plan, rule, transport)
 
 
 class Server:
-    """A process that may be killed by its fuse; begun again with a new object."""
+    """A process that may be killed by its fuse; begun again with a new object. Its loop is the one that every
+    driver has.
+    """
 
     def __init__(self, disk: Disk, kill_at: int | None = None) -> None:
         self.disk, self.fuse = disk, Fuse(kill_at)
-        self.journal = FusedJournal.at(disk.folder.journal_file)
-        self.evaluators_journal = Journal.at(disk.folder.journal_file)  # a process of its own
-        self.store = FusedStore(disk.folder.store, SIZE)
         self.grid = disk.grid
         self.grid.fuse = Fuse()
-        self.snapshots = Snapshots(disk.folder, self.store, "j", LAYOUT.fingerprint)
-        self.coordinator = Coordinator(disk.plan)
-        shards = tuple(disk.folder.shard(number) for number in range(disk.plan.shards))
-        self.generator = WorkGenerator(
-            "j",
-            1,
-            TRAINING,
-            shards,
-            disk.folder,
-            self.coordinator,
-            self.journal,
-            self.snapshots,
-            self.grid,
-            Downloads(disk.folder, LAYOUT, disk.transport),
-        )
-        check = UploadCheck("j", LAYOUT, (10,) * disk.plan.shards, 1, initial_norm=3.0, transport=disk.transport)
-        every = disk.plan.validate_every
-        boundary = None if every == EVERY_EPOCH else Boundary(every, self.keep, self.snapshots.has)
-        snapshot = disk.folder.snapshot
-        self.assimilator = Assimilator(self.grid, self.store, self.journal, check, disk.rule, boundary, snapshot)
-
-    def keep(self, version: int, vector: Vector) -> None:
-        self.fuse.burn()
-        self.snapshots.keep(version, vector)
-        self.fuse.burn()
+        run = run_of(disk.folder, disk.plan, disk.rule, disk.transport, disk.initial_norm)
+        self.evaluators_journal = Journal.at(disk.folder.journal_file)  # a process of its own
+        self.loop = Loop.of(run, self.grid, self.grid, plan=disk.plan)
+        self.coordinator = self.loop.coordinator
+        self.generator, self.snapshots = self.loop.generator, self.loop.snapshots
+        assert self.loop.server is not None
+        self.assimilator = self.loop.server
+        assert isinstance(self.loop.journal, FusedJournal)
+        assert isinstance(self.assimilator.store, FusedStore)
+        self.journal, self.store = self.loop.journal, self.assimilator.store
 
     def start(self) -> None:
         """Take the job up, as it was left."""
         self.journal.fuse = self.store.fuse = self.grid.fuse = self.fuse
-        earlier = self.generator.follow()
-        if self.coordinator.finished:
-            return
-        self.journal.append(RunStarted(resumed=bool(earlier)))
+        self.loop.take_up()
 
     def run_once(self) -> None:
-        if self.coordinator.stopped is None:
-            self.assimilator.run_once()
-        self.generator.run_once(0.0)
+        self.loop.step()
 
     def close(self) -> None:
-        self.journal.close()
+        self.loop.close()
         self.evaluators_journal.close()
-        self.store.close()
 
     # -- what the evaluator does, and what must be true whatever happened
 
@@ -117,7 +158,17 @@ class Server:
                     vector, _ = read_weights(self.disk.folder.snapshot(version), SIZE)
                     assert vector.tobytes() == history[version].tobytes(), f"the snapshot of version {version}"
                     self.disk.evaluated.add((version, split))
-                    self.evaluators_journal.append(VersionEvaluated(version, epoch, split, 10, 0.5, score, 0.1))
+                    self.evaluators_journal.append(
+                        VersionEvaluated(
+                            version=version,
+                            epoch=epoch,
+                            split=split,
+                            samples=10,
+                            loss=0.5,
+                            accuracy=score,
+                            evaluation_s=0.1,
+                        )
+                    )
 
     def history(self) -> list[Vector]:
         """The weights by version, by replaying the journal."""

@@ -1,4 +1,4 @@
-"""Folds whose outcome depends on their order, and what they make of version 0."""
+"""Folds whose outcome depends on their order, and their replay."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,9 +7,10 @@ import numpy as np
 
 from tests.store_servers import SIZE
 from vcdl.checks import Refusal, Refused
-from vcdl.rules import Update, VcAsgd
+from vcdl.rules.base import Update
+from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.stores import Change, Fold
-from vcdl.weights import Vector
+from vcdl.wire.weights import Vector
 
 _RULE = VcAsgd(0.9)
 
@@ -22,8 +23,8 @@ class Brought(Change):
     staleness: int
     refusal: Refusal | None = None
 
-    def apply(self, w: Vector, begin: int, out: Vector) -> float:
-        return _RULE.apply(w, Update(self.weights[begin : begin + w.size], 1, self.staleness, 10, 1.0), out)
+    def apply(self, w: Vector, begin: int) -> float:
+        return _RULE.apply(w, Update(self.weights[begin : begin + w.size], 1, self.staleness, 10, 1.0))
 
     @property
     def refused(self) -> Refused | None:
@@ -32,15 +33,13 @@ class Brought(Change):
 
 @dataclass
 class Changed(Change):
-    """What a function does to W, in place; it returns the weight given."""
+    """A change of W by a function, in place; it returns the weight given."""
 
     change: Callable[[Vector, int], float]
     staleness: int
 
-    def apply(self, w: Vector, begin: int, out: Vector) -> float:
-        if out is not w:
-            np.copyto(out, w)
-        return self.change(out, self.staleness)
+    def apply(self, w: Vector, begin: int) -> float:
+        return self.change(w, self.staleness)
 
 
 def subtask(number: int) -> str:
@@ -76,13 +75,13 @@ def interrupted(interruption: Callable[[], object], number: int) -> Fold:
 
     def change(w: Vector, staleness: int) -> float:
         interruption()
-        return Brought(weights(number + 1), staleness).apply(w, 0, w)
+        return Brought(weights(number + 1), staleness).apply(w, 0)
 
     return Fold(subtask(number), workunit(number), 0, lambda staleness: Changed(change, staleness))
 
 
 def replayed(*numbers: int, size: int = SIZE) -> Vector:
-    """What version 0 becomes by these, in this order, one at a time."""
+    """Version 0 with these folded in, in this order, one at a time."""
     vector = weights(0, size)
     for number in numbers:
         _RULE.apply(vector, Update(weights(number + 1, size), 1, 0, 10, 1.0))

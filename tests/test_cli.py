@@ -12,27 +12,30 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tests.places import DOCS
 from vcdl import __version__, errors
 from vcdl.cli import COMMANDS, exit_code_of, vcdl
 from vcdl.errors import ExitCode, VcdlError
 
-DOCUMENT = (Path(__file__).parent.parent / "docs" / "commands.md").read_text(encoding="utf-8")
-HEAVY = ("keras", "tensorflow", "numpy", "sqlalchemy", "matplotlib", "pydantic", "yaml", "rich", "h5py")
+DOCUMENT = (DOCS / "commands.md").read_text(encoding="utf-8")
+HEAVY = ("keras", "tensorflow", "numpy", "matplotlib", "pydantic", "yaml", "rich", "h5py")
 
 
-def imported_by(*arguments: str) -> set[str]:
-    """Top-level modules in the process of a command that has ended."""
+def test_help_imports_nothing_heavy() -> None:
+    """One process asks for one help after the other and looks each time at what has been imported."""
     program = (
-        "import json, sys\nfrom vcdl.cli import exit_code_of\ncode = exit_code_of(sys.argv[1:])\n"
-        "print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})), file=sys.stderr)\nsys.exit(code)"
+        "import json, sys\nfrom vcdl.cli import COMMANDS, exit_code_of\n"
+        "for arguments in [['--help'], *([name, '--help'] for name in COMMANDS)]:\n"
+        "    code = exit_code_of(arguments)\n"
+        "    modules = sorted({name.split('.')[0] for name in sys.modules})\n"
+        "    print(json.dumps([*arguments, code, modules]), file=sys.stderr)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
-    return set(json.loads(done.stderr))
-
-
-@pytest.mark.parametrize("arguments", [("--help",), *((name, "--help") for name in COMMANDS)])
-def test_help_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
-    assert imported_by(*arguments).isdisjoint(HEAVY)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    told = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [arguments[0] for *arguments, _, _ in told] == ["--help", *COMMANDS]
+    for *arguments, code, modules in told:
+        assert code == 0, arguments
+        assert set(modules).isdisjoint(HEAVY), f"{arguments} imports {set(modules) & set(HEAVY)}"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -100,7 +103,7 @@ def test_several_problems_of_a_job_are_a_line_each(
     assert capsys.readouterr().err == "vcdl: error: a.yaml:1: one\nvcdl: error: a.yaml:2: two\n"
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT, errno.EFBIG])
+@pytest.mark.parametrize("number", [*errors.DISK_FULL, errno.EROFS, errno.EACCES])
 def test_a_full_or_read_only_disk_is_an_error_of_the_folder(
     number: int, raising: list[BaseException], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,7 +131,7 @@ def test_a_mistake_of_ours_is_one_line_that_names_a_report(
     (line,) = capsys.readouterr().err.splitlines()
     (report,) = tmp_path.iterdir()
     assert line == (
-        f"vcdl: error: ZeroDivisionError: division by zero: this is a mistake in vcdl; please report it with {report}"
+        f"vcdl: error: ZeroDivisionError: division by zero: this is a bug in vcdl; please report it with {report}"
     )
     text = report.read_text()
     assert "Traceback" in text
@@ -181,3 +184,9 @@ def test_the_document_has_every_command_with_every_option() -> None:
 def test_the_document_has_every_exit_code() -> None:
     rows = re.findall(r"^\| (\d+) \| `([A-Z_]+)` \|", DOCUMENT, flags=re.MULTILINE)
     assert {name: int(number) for number, name in rows} == {code.name: code.value for code in ExitCode}
+
+
+def test_the_list_of_commands_cuts_no_sentence() -> None:
+    result = CliRunner().invoke(vcdl, ["--help"], terminal_width=78)
+    commands = result.output.partition("Commands:")[2].partition("Examples:")[0]
+    assert "..." not in commands

@@ -1,4 +1,4 @@
-"""`python -m vcdl` is the command `vcdl`."""
+"""`python -m vcdl` runs the command `vcdl`."""
 
 from vcdl.cli import main
 

@@ -1,7 +1,7 @@
-"""The command `vcdl`: finds the command, and turns whatever it raises into one line and an exit code.
+"""The command `vcdl`: runs a subcommand, and turns its exceptions into one line and an exit code.
 
-`--help` must answer at once: nothing but click is imported here, and a command's module only when that command is wanted. What
-is heavy is imported inside the functions that use it.
+`--help` must answer at once: only click is imported here, and a command's module only when that command runs.
+Heavy libraries are imported inside the functions that use them.
 """
 
 import errno
@@ -15,24 +15,24 @@ from typing import NoReturn
 import click
 
 from vcdl import __version__
-from vcdl.errors import ExitCode, VcdlError
+from vcdl.errors import DISK_FULL, ExitCode, VcdlError
 from vcdl.passwords import without_passwords
 
 COMMANDS = (
-    "run", "check", "describe", "status", "watch", "stop", "resume", "export", "plot", "submit", "project", "client", "simulate",
-    "experiment", "replay", "assimilator", "bench", "fleet",
-)  # fmt: skip
-"""In the order of a first use; each is a module of vcdl.commands with a `command`."""
+    *("run", "check", "describe", "status", "watch", "stop", "resume", "export", "plot"),
+    *("submit", "project", "client", "simulate", "experiment", "replay", "assimilator", "bench", "fleet"),
+)
+"""The commands in the order of a first use; each is a module of vcdl.commands with a `command`."""
 
-_FOLDER_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG})
-"""The machine's state, not our mistake: a full or read-only disk, missing rights."""
+_FOLDER_ERRORS = DISK_FULL | {errno.EROFS, errno.EACCES, errno.EPERM}
+"""States of the machine, not bugs: a full or read-only disk, missing rights."""
 
 _EXAMPLES = """\b
 Examples:
   vcdl check job.yaml              is everything in order? Trains nothing
   vcdl run job.yaml                train here; results go to runs/NAME
   vcdl status                      how far is the last run?
-  vcdl stop, then vcdl resume      pause it, and go on later
+  vcdl stop, then vcdl resume      pause it, and continue later
   vcdl plot runs/a runs/b          two accuracy curves in one picture
 
 Exit codes are listed in docs/commands.md."""
@@ -60,14 +60,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     _mute_native_libraries()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show a character must not end a run
+            stream.reconfigure(errors="replace")  # an unknown character must not end a run
     sys.exit(exit_code_of(sys.argv[1:] if arguments is None else arguments))
 
 
 def _mute_native_libraries() -> None:
-    """Keep TensorFlow's C++ greetings off the screen: they go to descriptor 2 whatever its settings, amid our display.
+    """Keep TensorFlow's C++ greetings off the screen: they go to descriptor 2 whatever its settings, amid our
+    display.
 
-    Python's own stderr goes where it went before. Who sets TF_CPP_MIN_LOG_LEVEL wants to see them: then nothing is changed.
+    Python's own stderr still reaches the screen. A user who sets TF_CPP_MIN_LOG_LEVEL sees the greetings.
     """
     if "TF_CPP_MIN_LOG_LEVEL" in os.environ or not isinstance(sys.stderr, io.TextIOWrapper):
         return
@@ -99,7 +100,7 @@ def exit_code_of(arguments: Sequence[str]) -> ExitCode | int:
     except (KeyboardInterrupt, click.Abort):
         return _say("interrupted", ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        # Whoever read our output has enough. Python flushes stdout once more at exit: let that go nowhere.
+        # The reader of our output has closed it. Python flushes stdout once more at exit: send that nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
     except OSError as error:
@@ -123,7 +124,7 @@ def _folder_words(error: OSError) -> str:
 
 
 def _bug(error: Exception) -> ExitCode:
-    from vcdl.bug_report import write_bug_report
+    from vcdl.commands.bug_report import write_bug_report
 
     what = f"{type(error).__name__}: {' '.join(without_passwords(str(error)).split())[:300]}"
-    return _say(f"{what}: this is a mistake in vcdl; please report it with {write_bug_report(error)}", ExitCode.BUG)
+    return _say(f"{what}: this is a bug in vcdl; please report it with {write_bug_report(error)}", ExitCode.BUG)

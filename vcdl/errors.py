@@ -1,30 +1,33 @@
-"""Every error VCDL raises on purpose, and the exit code that a command ends with.
+"""Every error that VCDL raises on purpose, and the exit code with which a command ends.
 
     VcdlError
      ├─ JobError           the job file is wrong
-     ├─ DataError          the data set cannot be had, or does not fit the job
+     ├─ DataError          the data set is missing or damaged, or does not fit the job
      ├─ ModelError         the model cannot be built, or does not fit the data
      ├─ RunFolderError     the run's folder is busy, missing, read-only or full
      │   └─ RunFolderFull      * there is no room on its disk
-     ├─ StoreError         the weight store cannot go on
-     │   ├─ StoreUnavailable   * a service is away, or a file cannot be read
-     │   └─ StoreLost          it has forgotten what it held: restore a snapshot
-     ├─ JournalError       the journal cannot go on
+     ├─ FileUnavailable    * a file is not there yet, or this machine cannot read it
+     ├─ StoreError         the weight store has failed
+     │   ├─ StoreUnavailable   * a service is away, or its disk is full
+     │   └─ StoreLost          it has lost its data: restore a snapshot
+     ├─ JournalError       the journal has failed
      │   └─ JournalUnavailable * it cannot be written now: its disk is full
      ├─ GridError          the grid cannot run subtasks
      │   └─ GridUnavailable    * its database is away
-     ├─ FleetError         the cloud, or the fleet's own part, cannot go on
-     │   ├─ FleetUnavailable    * the cloud throttles, is at fault or cut off
+     ├─ FleetError         the cloud refuses, or the fleet itself has failed
+     │   ├─ FleetUnavailable    * the cloud throttles, fails or cannot be reached
      │   └─ FleetNotAuthorised  credentials are missing, expired or lack a right
      ├─ WorkunitError      workunit.json is not one of ours
-     └─ WeightsFileError   params.h5 or update.h5 is not what it should be
+     └─ WeightsFileError   params.h5 or update.h5 is not valid
 
-     *  is Unavailable, too: what is needed may come back, so wait and try again
+     *  is Unavailable, too: the cause may pass, so wait and try again
 
 A message says what happened and then what to do about it.
 """
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 
@@ -33,26 +36,26 @@ DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class ExitCode(IntEnum):
-    """What `vcdl` tells the shell; documented in docs/commands.md."""
+    """The exit codes of `vcdl`; docs/commands.md lists them."""
 
     OK = 0
     RUN_FAILED = 1
-    """The run ended without reaching its end: a shard kept failing, or every worker did."""
+    """The run ended early: a shard kept failing, or every worker did."""
     USAGE = 2
     """Wrong arguments (click's own code)."""
     BAD_JOB = 3
     BAD_DATA = 4
     BAD_MODEL = 5
     BAD_FOLDER = 6
-    """The run's folder is busy, missing, read-only or on a full disk."""
+    """The run's folder is busy, missing, read-only or on a full disk; or this machine cannot read a file."""
     SERVICE = 7
-    """The store, the journal or the grid cannot go on."""
+    """The store, the journal or the grid has failed."""
     FLEET = 8
-    """The cloud refuses, or something of a fleet is left over."""
+    """The cloud refuses, or a part of a fleet is left over."""
     BUG = 70
-    """An exception nobody expected: ours to mend."""
+    """An unexpected exception: a bug in vcdl."""
     INTERRUPTED = 130
-    """Stopped by Ctrl-C, cleanly; `vcdl resume` goes on."""
+    """Stopped by Ctrl-C, cleanly; `vcdl resume` continues."""
 
 
 class VcdlError(Exception):
@@ -62,8 +65,10 @@ class VcdlError(Exception):
 
 
 class Unavailable(VcdlError):
-    """What is needed is away, full or busy: the same call works once that is mended, and has done nothing by halves until then. Whoever
-    runs for long waits with backoff (vcdl.patience) and says so."""
+    """A resource is away, full or busy. The call did nothing, and works once the cause is mended.
+
+    A long-running caller waits with backoff (vcdl.backoff) and says so.
+    """
 
 
 class JobError(VcdlError):
@@ -73,7 +78,7 @@ class JobError(VcdlError):
 
 
 class DataError(VcdlError):
-    """The data set cannot be had, is damaged, or does not fit the job."""
+    """The data set is missing or damaged, or does not fit the job."""
 
     exit_code = ExitCode.BAD_DATA
 
@@ -91,31 +96,37 @@ class RunFolderError(VcdlError):
 
 
 class RunFolderFull(RunFolderError, Unavailable):
-    """The disk with the run's folder is full, or the user's share of it."""
+    """The disk with the run's folder, or the user's share of it, is full."""
+
+
+class FileUnavailable(Unavailable):
+    """A needed file is not there yet, or this machine cannot read it now."""
+
+    exit_code = ExitCode.BAD_FOLDER
 
 
 class StoreError(VcdlError):
-    """The weight store cannot go on."""
+    """The weight store has failed."""
 
     exit_code = ExitCode.SERVICE
 
 
 class StoreUnavailable(StoreError, Unavailable):
-    """A server is away, starting, full or cut off, or this machine cannot read a file of weights that is there."""
+    """A server is away, starting, full or cut off; or the disk of a folder's store is full."""
 
 
 class StoreLost(StoreError):
-    """The server answers, but without the weights, or with older ones than were there: it lost its memory."""
+    """The server answers, but without the weights or with older ones: it lost its data."""
 
 
 class JournalError(VcdlError):
-    """The journal cannot go on."""
+    """The journal has failed."""
 
     exit_code = ExitCode.SERVICE
 
 
 class JournalUnavailable(JournalError, Unavailable):
-    """The disk with the journal is full, or another process has held it for long."""
+    """The disk with the journal is full, or another process has held the journal for long."""
 
 
 class GridError(VcdlError):
@@ -129,13 +140,13 @@ class GridUnavailable(GridError, Unavailable):
 
 
 class FleetError(VcdlError):
-    """The cloud refuses what the fleet needs, or something of it is left over."""
+    """The cloud refuses what the fleet needs, or a part of the fleet is left over."""
 
     exit_code = ExitCode.FLEET
 
 
 class FleetUnavailable(FleetError, Unavailable):
-    """The cloud throttles, is at fault or cannot be reached."""
+    """The cloud throttles, fails or cannot be reached."""
 
 
 class FleetNotAuthorised(FleetError):
@@ -151,7 +162,7 @@ class WeightsFileError(VcdlError):
 
 
 def folder_error(path: Path, error: OSError) -> RunFolderError:
-    """An OSError of the run's folder, as a message that says what to do."""
+    """The RunFolderError for an OSError in the run's folder, with advice."""
     if error.errno == errno.ENOENT and not path.exists():
         return RunFolderError(f"there is no folder {path}: make it, or choose another")
     if error.errno in DISK_FULL:
@@ -164,11 +175,27 @@ def folder_error(path: Path, error: OSError) -> RunFolderError:
     )
 
 
-def weights_file_error(name: str, error: OSError) -> WeightsFileError | StoreUnavailable:
-    """An OSError of a weights file: a sender answers for one that is missing or no file, this machine for whatever else."""
-    if error.errno in (errno.ENOENT, errno.EISDIR):
-        return WeightsFileError(f"{name} cannot be read ({error})")
-    return StoreUnavailable(
-        f"{name} is there, but this machine cannot read it ({error.strerror or error}): mend its disk, the rights or the limit of "
-        "open files; or remove the file if it is lost"
+@contextmanager
+def folder_errors(path: Path) -> Iterator[None]:
+    """Raise an OSError of the block as the RunFolderError that folder_error makes of it."""
+    try:
+        yield
+    except OSError as error:
+        raise folder_error(path, error) from error
+
+
+def unreadable(path: Path, error: OSError) -> FileUnavailable:
+    """The error for an OSError while reading an existing file."""
+    return FileUnavailable(
+        f"{path} is there, but this machine cannot read it ({error.strerror or error}): mend its disk, the rights or "
+        "the limit of open files; or remove the file if it is lost"
     )
+
+
+def weights_file_error(path: Path, error: OSError) -> WeightsFileError | FileUnavailable:
+    """The error for an OSError of a weights file: its sender's fault if it is missing or no file, else this
+    machine's.
+    """
+    if error.errno in (errno.ENOENT, errno.EISDIR):
+        return WeightsFileError(f"{path.name} cannot be read ({error})")
+    return unreadable(path, error)

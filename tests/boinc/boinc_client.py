@@ -163,12 +163,12 @@ class BoincClient:
         fields = [dict(re.findall(r"^ +([^:]+): (.*)$", block, re.MULTILINE)) for block in blocks]
         return {
             each["name"]: Task(
-                each["name"],
-                each["state"],
-                each.get("active_task_state", ""),
-                float(each.get("fraction done", "0")),
-                float(each.get("CPU time at last checkpoint", "0")),
-                int(each.get("exit_status", "0")),
+                name=each["name"],
+                state=each["state"],
+                active=each.get("active_task_state", ""),
+                fraction=float(each.get("fraction done", "0")),
+                checkpoint_cpu_s=float(each.get("CPU time at last checkpoint", "0")),
+                exit_status=int(each.get("exit_status", "0")),
             )
             for each in fields
         }
@@ -191,7 +191,9 @@ class BoincClient:
     def wait_until(
         self, condition: Callable[[], object], what: str, *, patience_s: float = PATIENCE_S, asking: bool = False
     ) -> None:
-        """Look ten times a second, `asking` the project every few seconds; fails when the client ended or time is up."""
+        """Look ten times a second, `asking` the project every few seconds; fails when the client ended or time
+        is up.
+        """
         began_s = asked_s = time.monotonic()
         while not condition():
             ended = self._process is not None and self._process.poll() is not None

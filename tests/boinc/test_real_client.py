@@ -1,4 +1,6 @@
-"""Debian's real BOINC client against the stand-in server: the protocol with a shell script, then our launcher, zipapp and templates."""
+"""Debian's real BOINC client against the stand-in server: the protocol with a shell script, then our launcher,
+zipapp and templates.
+"""
 
 import gzip
 import hashlib
@@ -19,11 +21,11 @@ from tests.boinc.standin.schema import insert
 from tests.boinc.standin.states import Assimilate, Error, Outcome
 from tests.client.workunit_folder import SAMPLES, SIZE, with_training, write_workunit
 from tests.store_servers import start_mariadb
+from vcdl.boinc.project.app_version import ClientFiles
 from vcdl.checks import UploadCheck
-from vcdl.project.app_version import ClientFiles
-from vcdl.shipped import shipped
-from vcdl.weights import Layout
-from vcdl.workunit import Workunit
+from vcdl.files.shipped import shipped
+from vcdl.wire.weights import Layout
+from vcdl.wire.workunit import Workunit
 
 PLATFORM = "x86_64-pc-linux-gnu"
 MOST_BYTES = 1_000_000
@@ -92,7 +94,8 @@ esac
 def test_results_come_back_failures_are_tried_again_cancelled_tasks_end_and_files_are_forgotten(
     project: StandinProject, tmp_path: Path
 ) -> None:
-    version = "<version><api_version>7.9.0</api_version><file><physical_name>script_1.00</physical_name><main_program/></file></version>"
+    file = "<file><physical_name>script_1.00</physical_name><main_program/></file>"
+    version = f"<version><api_version>7.9.0</api_version>{file}</version>"
     add_app_version(project, {"script_1.00": (SCRIPT.encode(), 0o755), "version.xml": (version.encode(), 0o644)})
     shared = []
     for name in ("model.json", "params.h5", "shard.npz"):
@@ -208,8 +211,8 @@ def check_upload(project: StandinProject, folder: Path, workunit: Workunit, frac
     layout = Layout.of(keras.models.model_from_json((folder / workunit.name / "model.json").read_text()))
     check = UploadCheck("mnist", layout, (SAMPLES,) * 18, workunit.training.local_epochs, initial_norm=10.0)
     (upload,) = project.path.glob(f"upload/*/{workunit.name}_0_r*_0")
-    header, vector = check.read(upload, workunit.name)
-    assert vector.shape == (SIZE,)
+    header = check.examine(upload, workunit.name)
+    assert layout.size == SIZE
     assert fraction in (None, header.fraction)
 
 

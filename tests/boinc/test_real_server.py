@@ -1,7 +1,9 @@
-"""Against a real BOINC server: `make test-boinc PROJECT_DIR=…`, a project that make_project made and that has no app of ours yet.
+"""Against a real BOINC server: `make test-boinc PROJECT_DIR=…`, a project that make_project made and that has
+no app of ours yet.
 
-Install, doctor, a job submitted, trained by Debian's real client to its end, stopped, resumed, a second submission without a second
-download of the shards, uninstall. Skipped without PROJECT_DIR; the stand-in's tests run everywhere (tests/end_to_end/test_boinc.py).
+Install, doctor, a job submitted, trained by Debian's real client to its end, stopped, resumed, a second
+submission without a second download of the shards, uninstall. Skipped without PROJECT_DIR; the stand-in's tests
+run everywhere (tests/end_to_end/test_boinc.py).
 """
 
 import os
@@ -14,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.boinc.boinc_client import BoincClient
-from vcdl.grids.boinc.database import BoincDatabase
-from vcdl.grids.boinc.project_folder import BoincProject
+from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.run.finding import read_report
 from vcdl.run.folder import RunFolder
 

@@ -1,4 +1,6 @@
-"""BOINC's side of a slot, for tests: init_data.xml as a client writes it, the shared memory, heartbeats, and the task's process."""
+"""BOINC's side of a slot, for tests: init_data.xml as a client writes it, the shared memory, heartbeats, and
+the task's process.
+"""
 
 import mmap
 import os
@@ -38,7 +40,8 @@ def init_data(project: Path, **values: object) -> str:
     lines = [f"<{name}>{value}</{name}>" for name, value in told.items()]
     host = "<host_info>\n    <p_model>AMD & Sons <R></p_model>\n    <ncpus>77</ncpus>\n</host_info>"
     preferences = "<project_preferences>\n<ncpus>99</ncpus>\n</project_preferences>"
-    return "\n".join(["<app_init_data>", "<major_version>7</major_version>", preferences, *lines, host, "</app_init_data>\n"])  # fmt: skip
+    head, end = ("<app_init_data>", "<major_version>7</major_version>"), "</app_init_data>\n"
+    return "\n".join([*head, preferences, *lines, host, end])
 
 
 class ClientSide:

@@ -18,14 +18,16 @@ import pytest
 
 from tests.client.boinc_side import ACCOUNT_KEY, PATIENCE_S, Task, init_data, task
 from tests.client.workunit_folder import SAMPLES, ScriptedHost, read_update, with_training, write_workunit
+from tests.full_disk import files_limited_to
+from tests.places import ROOT
 from vcdl import __version__
+from vcdl.boinc.project.client_build import build_client
 from vcdl.client.boinc import main
 from vcdl.client.train import train_workunit
 from vcdl.client.trainer import TrainerCache
-from vcdl.client_build import build_client
 from vcdl.errors import ExitCode
 
-LAUNCHER = Path(__file__).parents[2] / "wrappers" / "linux" / "vcdl_client"
+LAUNCHER = ROOT / "wrappers" / "linux" / "vcdl_client"
 NAME = "vcdl_client_0.1.0"
 ENDLESS = 10**6
 """Local epochs that take hours."""
@@ -193,8 +195,11 @@ def test_a_slot_that_another_process_keeps_is_postponed(
     slot = host.slot("kept")
     (slot / "boinc_mmap_file").write_bytes(bytes(8192))
     monkeypatch.chdir(slot)
-    monkeypatch.setattr("vcdl.client.slot_lock.locked.__wrapped__.__defaults__", (0.2,))
-    program = "import fcntl, time\nf = open('boinc_lockfile', 'w')\nfcntl.lockf(f, fcntl.LOCK_EX)\nprint(1, flush=True)\ntime.sleep(99)"
+    monkeypatch.setattr("vcdl.client.boinc.LOCK_WAIT_S", 0.2)
+    program = (
+        "import fcntl, time\nf = open('boinc_lockfile', 'w')\n"
+        "fcntl.lockf(f, fcntl.LOCK_EX)\nprint(1, flush=True)\ntime.sleep(99)"
+    )
     with subprocess.Popen([sys.executable, "-c", program], cwd=slot, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()
@@ -206,9 +211,9 @@ def test_a_slot_that_another_process_keeps_is_postponed(
 def test_a_full_disk_postpones_the_task(host: Host, in_process: None, monkeypatch: pytest.MonkeyPatch) -> None:
     slot = host.slot("full", local_epochs=1, ncpus="2.5")
     (slot / "boinc_mmap_file").write_bytes(bytes(8192))
-    (slot / f".update.h5.{os.getpid()}.tmp").symlink_to("/dev/full")
     monkeypatch.chdir(slot)
-    assert main([]) == 0
+    with files_limited_to(1000):
+        assert main([]) == 0
     assert (slot / "boinc_temporary_exit").read_text() == "600\nthe disk is full\n"
     assert os.environ["TF_NUM_INTRAOP_THREADS"] == "3"
     assert not (slot / "boinc_finish_called").exists()

@@ -1,4 +1,6 @@
-"""The host of a training under BOINC, spoken to over real shared memory; and the small files through which a task ends."""
+"""The host of a training under BOINC, spoken to over real shared memory; and the small files through which a
+task ends.
+"""
 
 import os
 import subprocess
@@ -12,18 +14,18 @@ from pathlib import Path
 import pytest
 
 from tests.client.boinc_side import CHANNEL_BYTES, CONTROL, STATUS, ClientSide, wait_for
+from tests.leftovers import leave_half
 from vcdl.client import boinc_host
 from vcdl.client.boinc_host import BoincHost
 from vcdl.client.channels import Channel, Channels
-from vcdl.client.gpu import device_environment
 from vcdl.client.host import Request
 from vcdl.client.init_data import InitData
-from vcdl.client.shortage import Shortage, available_memory_bytes, check_memory, shortage_of
-from vcdl.client.slot import SlotError, clear_endings, tell_finished, tell_postponed
-from vcdl.client.slot_lock import locked
+from vcdl.client.processors import device_environment
+from vcdl.client.resources import Shortage, available_memory_bytes, check_memory, shortage_of
+from vcdl.client.slot import SlotError, clear_endings, locked_slot, tell_finished, tell_postponed
 from vcdl.client.soft_links import deliver_output, resolve_stubs
 from vcdl.client.wrapper_host import WrapperHost
-from vcdl.errors import WorkunitError
+from vcdl.errors import DISK_FULL, WorkunitError
 
 
 @pytest.fixture
@@ -233,10 +235,10 @@ def test_a_slot_belongs_to_one_process(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()
-        with pytest.raises(Shortage, match="another process"), locked(tmp_path, patience_s=0.3):
+        with pytest.raises(Shortage, match="another process"), locked_slot(tmp_path, 0.3):
             pass
         other.kill()
-    with locked(tmp_path, patience_s=5):
+    with locked_slot(tmp_path, 5):
         pass
 
 
@@ -249,7 +251,8 @@ def test_what_is_lacking_is_found_at_the_root_of_an_error() -> None:
     assert shortage_of(MemoryError()) == "out of memory"
     assert shortage_of(masked(MemoryError())) == "out of memory"
     assert shortage_of(type("ResourceExhaustedError", (Exception,), {})("OOM when allocating")) == "out of memory"
-    assert shortage_of(OSError(28, "No space left on device")) == "the disk is full"
+    for number in DISK_FULL:
+        assert shortage_of(masked(OSError(number, os.strerror(number)))) == "the disk is full"
     assert shortage_of(masked(OSError(12, "Cannot allocate memory"))) == "out of memory"
     assert shortage_of(masked(OSError(2, "No such file"))) is None
     assert shortage_of(WorkunitError("workunit.json is missing")) is None
@@ -295,6 +298,7 @@ def test_stubs_lead_to_the_real_files_both_ways_and_over_a_restart(slot: Path) -
         assert not (slot / "update.h5").exists()
     (slot / "update.h5").write_bytes(b"trained")
     resolve_stubs(slot, project)
+    leave_half(project / "result_0")  # as a process that was killed
     deliver_output(slot, project)
     assert (project / "result_0").read_bytes() == b"trained"
     assert sorted(path.name for path in project.iterdir()) == ["result_0", "vcdl_abc.npz"]

@@ -8,7 +8,7 @@ import pytest
 
 from vcdl.client.compile import compile_model, make_loss, make_metric, make_optimizer
 from vcdl.errors import JobError
-from vcdl.workunit import Named, Training
+from vcdl.wire.workunit import Named, Training
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,13 @@ def test_arguments_reach_loss_and_metric() -> None:
 def test_a_compiled_model_trains_with_its_metrics() -> None:
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3, activation="softmax")])
     training = Training(
-        Named("adam"), 0.05, 16, 1, Named("sparse_categorical_crossentropy"),
-        (Named("accuracy"), Named("sparse_top_k_categorical_accuracy", {"k": 2})),
-    )  # fmt: skip
+        optimizer=Named("adam"),
+        learning_rate=0.05,
+        batch_size=16,
+        local_epochs=1,
+        loss=Named("sparse_categorical_crossentropy"),
+        metrics=(Named("accuracy"), Named("sparse_top_k_categorical_accuracy", {"k": 2})),
+    )
     compile_model(model, training)
     x = np.random.default_rng(0).normal(size=(64, 2)).astype(np.float32)
     history = model.fit(x, (x[:, 0] > 0).astype(np.int32), epochs=2, verbose=0).history

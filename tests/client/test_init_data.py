@@ -26,8 +26,15 @@ def test_a_gpu_task_is_told_everything(tmp_path: Path) -> None:
         rsc_memory_bound="2000000000.000000",
     )
     assert read(tmp_path, text) == InitData(
-        Path("/srv/R&D/projects/x"), 4711, 12.5, 90.0, 0.25, 2e9, "NVIDIA", 1
-    )  # fmt: skip
+        project=Path("/srv/R&D/projects/x"),
+        client_pid=4711,
+        cpu_s=12.5,
+        checkpoint_period_s=90.0,
+        cpus=0.25,
+        memory_bytes=2e9,
+        gpu_type="NVIDIA",
+        gpu_device=1,
+    )
 
 
 def test_values_inside_other_elements_are_not_the_tasks_own(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tests.client.workunit_folder import SIZE, WORKUNIT, ScriptedHost, samples, 
 from vcdl.client.train import train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import ModelError, VcdlError, WeightsFileError, WorkunitError
-from vcdl.weights import ParamsHeader, read_weights, write_weights
+from vcdl.wire.weights import ParamsHeader, read_weights, write_weights
 
 X, Y = samples()
 
@@ -55,7 +55,7 @@ def params(weights: Any = None, **header: Any) -> Callable[[Path], None]:
 def two_inputs(folder: Path) -> None:
     import keras
 
-    from vcdl.weights import Layout, flatten
+    from vcdl.wire.weights import Layout, flatten
 
     a, b = keras.Input((4,)), keras.Input((4,))
     model = keras.Model([a, b], keras.layers.Dense(1)(keras.layers.Add()([a, b])))

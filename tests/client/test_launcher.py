@@ -11,11 +11,12 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.places import ROOT
 from vcdl.client import boinc
 from vcdl.client.checkpoint import CHECKPOINT_FILE
 from vcdl.client.wrapper_host import FRACTION_FILE
 
-LAUNCHER = Path(__file__).parents[2] / "wrappers" / "linux" / "vcdl_client"
+LAUNCHER = ROOT / "wrappers" / "linux" / "vcdl_client"
 EXIT_INIT_FAILURE = 206
 TELLS = "import os, sys\nprint(sys.executable, os.getpid(), sys.argv[0], *sys.argv[1:])\nsys.exit(7)\n"
 """Stands in for the client."""
@@ -37,7 +38,7 @@ class Layout:
         return subprocess.Popen(
             ["../../projects/x/vcdl_client_3", *arguments],
             cwd=self.slot,
-            env={"PATH": path, **environment},
+            env={"PATH": path, "VCDL_RUNTIME": str(self.root / "opt"), **environment},
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -83,17 +84,31 @@ def test_a_python_that_cannot_train_is_passed_over(layout: Layout) -> None:
 
 
 def test_without_any_python_it_says_what_to_do_and_gives_boincs_code(layout: Layout) -> None:
-    if Path("/opt/vcdl/bin/python").exists():
-        pytest.skip("this machine has a fleet's Python")
     process = layout.launch(VCDL_PYTHON="/nowhere/python", path=str(tools(layout)))
     said, errors = process.communicate(timeout=30)
     assert (process.returncode, said) == (EXIT_INIT_FAILURE, "")
     first, second = errors.splitlines()
     assert first == (
         "vcdl_client: no Python 3.11 or newer with NumPy, h5py, Keras and TensorFlow among: "
-        "/nowhere/python /opt/vcdl/bin/python"
+        f"/nowhere/python {layout.root}/opt/bin/python"
     )
-    assert "pip install keras tensorflow" in second
+    assert f"python3 -m venv {layout.root}/opt; {layout.root}/opt/bin/pip install keras tensorflow" in second
+
+
+def test_the_python_of_a_fleets_image_comes_before_the_one_in_the_path(layout: Layout) -> None:
+    log = layout.root / "log"
+    image = python_at(layout.root / "opt" / "bin" / "python", log)
+    in_path = python_at(layout.root / "bin" / "python3", log)
+    process = layout.launch(path=f"{in_path.parent}:/usr/bin:/bin")
+    process.communicate(timeout=30)
+    assert process.returncode == 7
+    assert log.read_text().split() == [str(image), str(image)]
+
+
+def test_the_set_up_of_a_fleets_machine_installs_where_the_launcher_looks() -> None:
+    place = "${VCDL_RUNTIME:-/opt/vcdl}"
+    assert place in LAUNCHER.read_text()
+    assert place in (ROOT / "vcdl" / "fleet" / "machine" / "setup.sh").read_text()
 
 
 def tools(layout: Layout) -> Path:

@@ -7,8 +7,8 @@ from tests.client.workunit_folder import with_training, write_workunit
 from vcdl.client.inputs import read_model_json, read_shard
 from vcdl.client.trainer import Trainer
 from vcdl.errors import JobError
-from vcdl.weights import Vector
-from vcdl.workunit import Moments, Named
+from vcdl.wire.weights import Vector
+from vcdl.wire.workunit import Named, SharedOptimizerState
 
 OPTIMIZERS = [
     Named("adam"),
@@ -31,8 +31,8 @@ RATE = 0.01
 class Work:
     """The tiny workunit's model, data and trainer."""
 
-    def __init__(self, folder_maker: pytest.TempPathFactory, optimizer: Named, moments: Moments) -> None:
-        workunit = with_training(optimizer=optimizer, moments=moments)
+    def __init__(self, folder_maker: pytest.TempPathFactory, optimizer: Named, moments: SharedOptimizerState) -> None:
+        workunit = with_training(optimizer=optimizer, share_optimizer_state=moments)
         folder = write_workunit(folder_maker.mktemp("work"), workunit, dropout=0.0)
         self.trainer = Trainer(read_model_json(folder), workunit.training)
         self.shard = read_shard(folder, workunit.training.normalisation, self.trainer.input_shape)
@@ -65,7 +65,7 @@ def test_without_moments_they_are_not(tmp_path_factory: pytest.TempPathFactory) 
 
 
 def test_second_moments_are_adam_s_velocities_and_the_count_of_steps(tmp_path_factory: pytest.TempPathFactory) -> None:
-    layout = Work(tmp_path_factory, Named("adam"), "second").trainer.layout
+    layout = Work(tmp_path_factory, Named("adam"), "second_moment").trainer.layout
     paths = [variable.path for variable in layout.variables if variable not in layout.model.variables]
     assert paths[0].endswith("_iteration")
     assert all(path.endswith("_velocity") for path in paths[1:])
@@ -80,7 +80,7 @@ def test_second_moments_are_adam_s_velocities_and_the_count_of_steps(tmp_path_fa
 def test_impossible_moments_never_make_a_subtask_diverge(
     attack: float, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    work = Work(tmp_path_factory, Named("adam"), "second")
+    work = Work(tmp_path_factory, Named("adam"), "second_moment")
     hostile = work.begin.copy()
     hostile[work.trainer.layout.model.size :] = attack
     assert np.isfinite(work.train(hostile, range(6))).all()
@@ -89,12 +89,12 @@ def test_impossible_moments_never_make_a_subtask_diverge(
 @pytest.mark.parametrize(
     ("optimizer", "moments", "says"),
     [
-        (Named("sgd"), "all", "sgd keeps no moments"),
-        (Named("lion"), "second", "lion keeps no second moments; set it to none"),
+        (Named("sgd"), "all", "sgd keeps no state"),
+        (Named("lion"), "second_moment", "lion keeps no second moment; set it to none"),
     ],
 )
 def test_an_optimizer_that_keeps_none_is_named(
-    optimizer: Named, moments: Moments, says: str, tmp_path_factory: pytest.TempPathFactory
+    optimizer: Named, moments: SharedOptimizerState, says: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    with pytest.raises(JobError, match=f"training > moments: {says}"):
+    with pytest.raises(JobError, match=f"training > share_optimizer_state: {says}"):
         Work(tmp_path_factory, optimizer, moments)

@@ -1,4 +1,6 @@
-"""A workunit is trained as its inputs say, can be stopped anywhere, and ends in one good update or a one-line reason."""
+"""A workunit is trained as its inputs say, can be stopped anywhere, and ends in one good update or a one-line
+reason.
+"""
 
 import functools
 import time
@@ -22,13 +24,14 @@ from tests.client.workunit_folder import (
     write_workunit,
 )
 from tests.full_disk import files_limited_to
+from tests.leftovers import leave_half
 from vcdl.client.batches import order_of
 from vcdl.client.checkpoint import CHECKPOINT_FILE
 from vcdl.client.host import Request
 from vcdl.client.train import DivergedError, Outcome, train_workunit
 from vcdl.client.trainer import TrainerCache
-from vcdl.weights import Vector, read_weights
-from vcdl.workunit import Named
+from vcdl.wire.weights import Vector, read_weights
+from vcdl.wire.workunit import Named
 
 BATCHES = -(-SAMPLES // BATCH_SIZE)
 """In a local epoch."""
@@ -82,8 +85,8 @@ def test_each_local_epoch_sees_each_sample_once_in_an_order_that_the_seed_gives(
 def test_the_client_trains_what_plain_keras_trains(tmp_path: Path, trainers: TrainerCache) -> None:
     from vcdl.client.compile import compile_model
     from vcdl.client.model import load_model
-    from vcdl.normalise import normalise
-    from vcdl.weights import assign, flatten
+    from vcdl.wire.normalise import normalise
+    from vcdl.wire.weights import assign, flatten
 
     workunit = with_training(local_epochs=1)
     folder = write_workunit(tmp_path / "plain", workunit, dropout=0.0)
@@ -219,13 +222,12 @@ def test_an_update_that_is_already_there_is_not_trained_again(folder: Path, trai
     train_workunit(folder, ScriptedHost(), trainers)
     before = (folder / "update.h5").read_bytes()
     (folder / CHECKPOINT_FILE).write_bytes(b"left by the process that was killed")
-    (folder / f".{CHECKPOINT_FILE}.123.tmp").write_bytes(b"this too")
+    leave_half(folder / CHECKPOINT_FILE)
     host = ScriptedHost()
     assert train_workunit(folder, host, trainers) is Outcome.DONE
     assert host.questions == 0
     assert (folder / "update.h5").read_bytes() == before
     assert not list(folder.glob("*checkpoint*"))
-    assert not list(folder.glob(".*.tmp"))
 
 
 def test_half_an_update_is_trained_again(folder: Path, trainers: TrainerCache, undisturbed: Vector) -> None:
@@ -265,4 +267,4 @@ def test_a_disk_too_full_for_the_update_is_an_error_that_leaves_nothing(folder: 
     with files_limited_to(300), pytest.raises(OSError):
         train_workunit(folder, ScriptedHost(), trainers)
     assert not list(folder.glob("*update*"))
-    assert not list(folder.glob(".*.tmp"))
+    assert not list(folder.glob(".*.tmp*"))

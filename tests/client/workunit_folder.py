@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from vcdl.client.host import Request
 from vcdl.client.trainer import Trainer, TrainerCache
-from vcdl.weights import Layout, ParamsHeader, Vector, flatten, read_weights, write_weights
-from vcdl.workunit import Named, Normalisation, Training, UpdateHeader, Workunit
+from vcdl.wire.weights import Layout, ParamsHeader, Vector, flatten, read_weights, write_weights
+from vcdl.wire.workunit import Named, Normalisation, Training, UpdateHeader, Workunit
 
 SAMPLES = 100
 BATCH_SIZE = 8
@@ -27,7 +27,13 @@ WORKUNIT = Workunit(
     base_version=142,
     seed=2**40 + 7,
     training=Training(
-        Named("adam"), 0.01, BATCH_SIZE, 2, Named("mean_squared_error"), (), Normalisation((1 / 255,), (-0.5,))
+        optimizer=Named("adam"),
+        learning_rate=0.01,
+        batch_size=BATCH_SIZE,
+        local_epochs=2,
+        loss=Named("mean_squared_error"),
+        metrics=(),
+        normalisation=Normalisation((1 / 255,), (-0.5,)),
     ),
 )
 SIZE = 641

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from tests.codecs.encodings import CODECS, SHARE, changes, same_bits
-from vcdl.codecs.base import BLOCK, CHUNK, Codec, to_planes
+from vcdl.codecs.base import CHUNK, SCALE_BLOCK, Codec, to_planes
 from vcdl.codecs.bfloat16 import BFloat16
 from vcdl.codecs.choose import up_encoding
 from vcdl.codecs.float16 import Float16
@@ -21,8 +21,8 @@ from vcdl.codecs.int8 import Int8
 from vcdl.codecs.logarithmic import Logarithmic
 from vcdl.codecs.top_k import TopK
 from vcdl.errors import WeightsFileError, WorkunitError
-from vcdl.weights import Layout, Vector
-from vcdl.workunit import Named, Transport
+from vcdl.wire.weights import Layout, Vector
+from vcdl.wire.workunit import Named, Transport
 
 LARGEST = np.finfo(np.float32).max
 numbers = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -75,8 +75,8 @@ def test_bfloat16_rounds_to_even_and_never_to_infinity() -> None:
 @given(arrays(np.float32, st.integers(0, 700), elements=st.floats(-(2.0**99), 2.0**99, width=32)), st.integers(1, 127))
 def test_int8_is_wrong_by_half_a_step_of_its_block(vector: Vector, levels: int) -> None:
     decoded = there_and_back(Int8(levels), vector)
-    for begin in range(0, vector.size, BLOCK):
-        block, back = vector[begin : begin + BLOCK].astype(np.float64), decoded[begin : begin + BLOCK]
+    for begin in range(0, vector.size, SCALE_BLOCK):
+        block, back = vector[begin : begin + SCALE_BLOCK].astype(np.float64), decoded[begin : begin + SCALE_BLOCK]
         step = np.abs(block).max(initial=0.0) / levels
         assert np.all(np.abs(block - back) <= 0.5001 * step + 1e-43)
 
@@ -87,12 +87,12 @@ def test_int8_of_any_finite_numbers_is_finite(vector: Vector) -> None:
 
 
 def test_a_large_number_costs_only_its_own_block_precision() -> None:
-    vector = changes(4 * BLOCK)
+    vector = changes(4 * SCALE_BLOCK)
     vector[5] = 1e6
     decoded = there_and_back(Int8(127), vector)
     error = np.abs(decoded - vector)
-    assert error[:BLOCK].max() > 0.01
-    assert error[BLOCK:].max() <= np.abs(vector[BLOCK:]).max() / 254 * 1.001
+    assert error[:SCALE_BLOCK].max() > 0.01
+    assert error[SCALE_BLOCK:].max() <= np.abs(vector[SCALE_BLOCK:]).max() / 254 * 1.001
 
 
 @example(np.array([3.4027967e38, 0.5], np.float32))
@@ -100,8 +100,8 @@ def test_a_large_number_costs_only_its_own_block_precision() -> None:
 def test_logarithms_are_wrong_by_half_a_step_of_the_octaves_in_their_block(vector: Vector) -> None:
     decoded = there_and_back(Logarithmic(), vector)
     assert np.array_equal(decoded == 0, vector == 0), "no moment that is not 0 becomes 0"
-    for begin in range(0, vector.size, BLOCK):
-        block, back = (some[begin : begin + BLOCK].astype(np.float64) for some in (vector, decoded))
+    for begin in range(0, vector.size, SCALE_BLOCK):
+        block, back = (some[begin : begin + SCALE_BLOCK].astype(np.float64) for some in (vector, decoded))
         block, back = block[block != 0], back[back != 0]
         assert np.all(np.sign(block) == np.sign(back))
         logs = np.log2(np.abs(block))
@@ -162,7 +162,7 @@ def test_top_k_finds_the_place_of_each_number_however_long_the_gap(places: list[
 
 
 @pytest.mark.parametrize("name", CODECS)
-@pytest.mark.parametrize("size", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, CHUNK])
+@pytest.mark.parametrize("size", [0, 1, SCALE_BLOCK - 1, SCALE_BLOCK, SCALE_BLOCK + 1, CHUNK])
 def test_no_chunk_is_longer_than_its_codec_says(name: str, size: int) -> None:
     codec = up_encoding(Transport(up=CODECS[name]), Layout(())).codec
     there_and_back(codec, codec.thinned(changes(size), []))

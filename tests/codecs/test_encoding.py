@@ -1,4 +1,6 @@
-"""Vectors in files: what comes back is the same however it is read, statistics keep every bit, and nothing is larger than announced."""
+"""Vectors in files: what comes back is the same however it is read, statistics keep every bit, and nothing is
+larger than announced.
+"""
 
 import itertools
 from pathlib import Path
@@ -6,13 +8,14 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.codecs.encodings import CODECS, LARGE, SHARE, SMALL, WITH_MOMENTS, changes, encoding, layout, same_bits
+from tests.examples import examples
 from vcdl.codecs.encoding import Encoding
 from vcdl.errors import WeightsFileError
-from vcdl.weights import Layout, read_weights
+from vcdl.wire.weights import Layout, read_weights
 
 HEADER = '{"some": "header"}'
 WAYS = [pytest.param(name, compress, id=f"{name}{'+zlib' * compress}") for name in CODECS for compress in (False, True)]
@@ -70,7 +73,8 @@ def test_an_upload_is_the_difference_and_gives_the_weights_again(tmp_path: Path)
     for (name, codec), compress in itertools.product(CODECS.items(), (False, True)):
         way = encoding(codec, compress)
         way.write_upload(tmp_path / "update.h5", weights, base, HEADER)
-        decoded, _ = way.read_upload(tmp_path / "update.h5", base)
+        decoded, _ = way.read(tmp_path / "update.h5")
+        way.add_base(base, decoded)
         if name == "float32":
             assert same_bits(decoded, weights)
         elif name != "top_k":
@@ -85,7 +89,8 @@ def test_moments_are_uploaded_as_they_are_and_stay_what_they_can_be(tmp_path: Pa
     base, weights = np.abs(changes(WITH_MOMENTS.size, 1)), np.abs(changes(WITH_MOMENTS.size, 2))
     weights[model] = 12_345  # steps, beside moments that are millions of times smaller
     way.write_upload(tmp_path / "update.h5", weights, base, HEADER)
-    decoded, _ = way.read_upload(tmp_path / "update.h5", base)
+    decoded, _ = way.read(tmp_path / "update.h5")
+    way.add_base(base, decoded)
     if name == "float32":
         assert same_bits(decoded, weights)
     assert (decoded[model:] > 0).all()
@@ -115,7 +120,7 @@ def test_float32_that_is_not_compressed_is_a_plain_weights_file(tmp_path: Path) 
 
 
 def test_what_is_sent_is_smaller_than_plain_weights(tmp_path: Path) -> None:
-    """Of changes like those of training: these figures are what a user chooses by."""
+    """The changes are like those of training: these figures are what a user chooses by."""
     sizes = {}
     vector = np.random.default_rng(0).standard_normal(LARGE.size).astype(np.float32) * np.float32(0.003)
     for name, compress in itertools.product(CODECS, (False, True)):
@@ -147,7 +152,7 @@ def test_a_file_of_another_model_is_refused(tmp_path: Path, name: str) -> None:
         encoding(CODECS[name], True, LARGE).read(tmp_path / "update.h5")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+@examples(30)
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=5), st.integers(0, 100), st.sampled_from(list(CODECS)))
 def test_models_of_any_shape_come_back(tmp_path: Path, sizes: list[int], seed: int, name: str) -> None:
     of = layout(*sizes)

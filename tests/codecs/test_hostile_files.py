@@ -8,20 +8,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.codecs.encodings import CODECS, LARGE, SMALL, changes, encoding
+from tests.examples import examples
+from tests.uploads import read_upload
 from vcdl.checks import Refusal, Refused, UploadCheck
-from vcdl.codecs.base import BLOCK
+from vcdl.codecs.base import SCALE_BLOCK
 from vcdl.errors import WeightsFileError
-from vcdl.hdf5_form import ENCODED
-from vcdl.weights import ParamsHeader, opened_dataset, write_dataset, write_weights
-from vcdl.workunit import PLAIN, Named, Transport, UpdateHeader
+from vcdl.wire.hdf5_form import ENCODED
+from vcdl.wire.weights import ParamsHeader, opened_dataset, write_dataset, write_weights
+from vcdl.wire.workunit import PLAIN, Named, Transport, UpdateHeader
 
 HEADER = "{}"
 DEFLATED = 1 << 31
-fuzz = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+fuzz = examples(150)
 
 
 def frame(data: bytes, length: int | None = None, *, deflated: bool = False) -> bytes:
@@ -144,14 +146,24 @@ def check(transport: Transport) -> UploadCheck:
 
 def send(path: Path, sent: Transport, size: float = 0.01) -> None:
     way = check(sent).up
-    header = UpdateHeader("digits", WORKUNIT, 142, SMALL.fingerprint, 60, 1.0, 2.5, 0.4, way.label)
+    header = UpdateHeader(
+        job="digits",
+        workunit=WORKUNIT,
+        base_version=142,
+        layout=SMALL.fingerprint,
+        samples=60,
+        fraction=1.0,
+        train_s=2.5,
+        loss=0.4,
+        codec=way.label,
+    )
     started = np.full(SMALL.size, 0.5, np.float32)
     way.write_upload(path, started + np.float32(size), started, header.to_json())
 
 
 def refusal(path: Path, asked: Transport, base: Path) -> Refusal:
     with pytest.raises(Refused) as refused:
-        check(asked).read(path, WORKUNIT, base)
+        check(asked).examine(path, WORKUNIT, base)
     return refused.value.refusal
 
 
@@ -161,7 +173,8 @@ TRANSPORTS = [Transport(up=codec, compress=compress) for codec in CODECS.values(
 @pytest.mark.parametrize("transport", TRANSPORTS, ids=lambda t: f"{t.up.name}{t.up.arguments}{t.compress}")
 def test_an_honest_upload_is_taken(tmp_path: Path, base: Path, transport: Transport) -> None:
     send(tmp_path / "update.h5", transport)
-    _, weights = check(transport).read(tmp_path / "update.h5", WORKUNIT, base)
+    check(transport).examine(tmp_path / "update.h5", WORKUNIT, base)
+    weights = read_upload(tmp_path / "update.h5", check(transport).up, base)
     assert np.abs(weights - 0.51).max() < (0.011 if transport.up.name == "top_k" else 0.001)
 
 
@@ -176,7 +189,17 @@ def test_weights_that_travel_in_another_way_than_the_job_s_are_refused_by_name(
 
 
 def test_an_upload_that_lies_about_its_codec_is_unreadable(tmp_path: Path, base: Path) -> None:
-    header = UpdateHeader("digits", WORKUNIT, 142, SMALL.fingerprint, 60, 1.0, 2.5, 0.4, "int8(127)+zlib")
+    header = UpdateHeader(
+        job="digits",
+        workunit=WORKUNIT,
+        base_version=142,
+        layout=SMALL.fingerprint,
+        samples=60,
+        fraction=1.0,
+        train_s=2.5,
+        loss=0.4,
+        codec="int8(127)+zlib",
+    )
     write_weights(tmp_path / "update.h5", np.ones(SMALL.size, np.float32), header.to_json())
     assert refusal(tmp_path / "update.h5", Transport(up=Named("int8"), compress=True), base) == Refusal.UNREADABLE
 
@@ -190,7 +213,7 @@ def test_a_base_that_is_gone_is_refused_by_name(tmp_path: Path, base: Path) -> N
 
 def test_plain_weights_need_no_base(tmp_path: Path) -> None:
     send(tmp_path / "update.h5", PLAIN)
-    check(PLAIN).read(tmp_path / "update.h5", WORKUNIT)
+    check(PLAIN).examine(tmp_path / "update.h5", WORKUNIT)
 
 
 def test_the_norm_that_counts_is_that_of_the_weights(tmp_path: Path, base: Path) -> None:
@@ -208,7 +231,7 @@ def test_a_scale_that_is_not_finite_is_refused(tmp_path: Path, base: Path, scale
     header = check(transport).up.read_header(path)
     with opened_dataset(path, ENCODED, range(10_000)) as opened:
         at = opened.data_at + 4  # behind the frame: the scales, a plane after the other
-    scales = -(-(SMALL.size - 20) // BLOCK)
+    scales = -(-(SMALL.size - 20) // SCALE_BLOCK)
     for plane, byte in enumerate(np.float32(scale).tobytes()):
         data[at + plane * scales] = byte
     path.write_bytes(data)

@@ -1,4 +1,6 @@
-"""A small job with each codec and real training: it learns, its journal and uploads give the same weights again, and few bytes travel."""
+"""A small job with each codec and real training: it learns, its journal and uploads give the same weights
+again, and few bytes travel.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -6,26 +8,27 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.vcdl_process import applied
-from vcdl.checks import UploadCheck
+from tests.uploads import read_upload
 from vcdl.client.trainer import TrainerCache
-from vcdl.coordinator import StopReason
+from vcdl.codecs.choose import up_encoding
 from vcdl.job import Job, load_frozen_job, save_job
-from vcdl.local_run import LocalRun
+from vcdl.job.rule import rule_of
+from vcdl.journal.events import StopReason
+from vcdl.local.run import run_locally
 from vcdl.models import initial_weights
-from vcdl.report.onlooker import Onlooker
-from vcdl.rules import Update
-from vcdl.rules.of_job import rule_of
+from vcdl.report.observer import RunObserver
+from vcdl.rules.base import Update
 from vcdl.run.finding import read_report
 from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.prepared import Prepared
-from vcdl.simulate.fleet import Fleet
+from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.here import TrainingHere
 from vcdl.simulate.virtual_run import VirtualRun
-from vcdl.weights import Vector, read_weights, write_weights
-from vcdl.workunit import WorkunitName
+from vcdl.wire.weights import Vector, read_weights, write_weights
+from vcdl.wire.workunit import WorkunitName
 
 SHARDS = 5
-FLEET = Fleet(clients=3, slots=1, spread=4.0, subtask_s=10.0)
+FLEET = ClientFleet(clients=3, slots=1, speed_ratio=4.0, subtask_s=10.0)
 PLAIN_BYTES = 4 * 2410
 TRANSPORTS = {
     "float32 deflated": ({"down": "float32", "up": "float32", "compress": True}, 0.99),
@@ -35,20 +38,23 @@ TRANSPORTS = {
     "int8 of few levels": ({"down": "bfloat16", "up": {"name": "int8", "levels": 15}, "compress": True}, 0.35),
     "top_k": ({"down": "float16", "up": {"name": "top_k", "share": 0.2}, "compress": True}, 0.3),
 }
+ORDINARY = ("int8 of few levels", "top_k")
+"""Codecs that differ on the way down and up, and are deflated. The others are nightly."""
+
 SHARE_WITH_MOMENTS = 0.6
-"""Of the bytes of the weights alone: a quarter of twice as many, and the header."""
+"""Largest share of the bytes of the weights alone: a quarter of twice as many, and the header."""
 
 
-def job(transport: Any, rule: Any, epochs: int = 1, schedule: str = "rolling", moments: str = "none") -> Job:
+def job(transport: Any, rule: Any, epochs: int = 1, pacing: str = "rolling", moments: str = "none") -> Job:
     return Job.model_validate(
         {
             "name": "small",
             "model": {"builtin": {"name": "mlp", "units": [32]}},
             "data": {"dataset": "digits", "shards": SHARDS, "validation": 0.2},
-            "training": {"learning_rate": 0.01, "local_epochs": 3, "moments": moments},
+            "training": {"learning_rate": 0.01, "local_epochs": 3, "share_optimizer_state": moments},
             "update": rule,
             "transport": transport,
-            "schedule": schedule,
+            "pacing": pacing,
             "stop": {"epochs": epochs},
             "validate": {"every": "epoch", "samples": 100},
             "grid": {"workers": 2},
@@ -56,7 +62,9 @@ def job(transport: Any, rule: Any, epochs: int = 1, schedule: str = "rolling", m
     )
 
 
-@pytest.mark.parametrize("name", TRANSPORTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ORDINARY else pytest.mark.nightly) for name in TRANSPORTS]
+)
 def test_a_job_can_be_folded_again_from_its_uploads(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     transport, share = TRANSPORTS[name]
     rule = (
@@ -65,9 +73,9 @@ def test_a_job_can_be_folded_again_from_its_uploads(name: str, tmp_path: Path, m
     folder = RunFolder(tmp_path)
     folder.create()
     folder.kept_uploads.mkdir()
-    monkeypatch.setattr("vcdl.work_generator.discard_kept_uploads", lambda *_: None)
+    monkeypatch.setattr("vcdl.loop.work_generator.discard_kept_uploads", lambda *_: None)
     save_job(job(transport, rule), folder.job_file)
-    assert VirtualRun(folder, FLEET, TrainingHere(folder, TrainerCache()), Onlooker()).run() == StopReason.EPOCHS
+    assert VirtualRun(folder, FLEET, TrainingHere(folder, TrainerCache()), RunObserver()).run() == StopReason.EPOCHS
 
     weights = refolded(folder)
     last, _ = read_weights(folder.snapshot(SHARDS), weights.size)
@@ -79,10 +87,10 @@ def test_moments_travel_with_codecs_as_well(tmp_path: Path, monkeypatch: pytest.
     folder = RunFolder(tmp_path)
     folder.create()
     folder.kept_uploads.mkdir()
-    monkeypatch.setattr("vcdl.work_generator.discard_kept_uploads", lambda *_: None)
+    monkeypatch.setattr("vcdl.loop.work_generator.discard_kept_uploads", lambda *_: None)
     transport = {"down": "int8", "up": {"name": "int8", "levels": 31}, "compress": True}
-    save_job(job(transport, "forecast", epochs=3, moments="second"), folder.job_file)
-    assert VirtualRun(folder, FLEET, TrainingHere(folder, TrainerCache()), Onlooker()).run() == StopReason.EPOCHS
+    save_job(job(transport, "forecast", epochs=3, moments="second_moment"), folder.job_file)
+    assert VirtualRun(folder, FLEET, TrainingHere(folder, TrainerCache()), RunObserver()).run() == StopReason.EPOCHS
 
     report = read_report(folder)
     assert (report.refused, report.failed) == (0, 0)
@@ -95,12 +103,12 @@ def test_moments_travel_with_codecs_as_well(tmp_path: Path, monkeypatch: pytest.
 def refolded(folder: RunFolder) -> Vector:
     """Version 0 with all uploads, as the checks read them, folded in by the journal's order."""
     settings, prepared = load_frozen_job(folder.job_file), Prepared.read(folder)
-    check = UploadCheck("small", prepared.layout, prepared.shard_samples, 3, 1e9, settings.transport.told)
+    up = up_encoding(settings.transport.to_wire(), prepared.layout)
     weights = [initial_weights(folder.model_file.read_text(), 1)]
     for row in sorted(applied(folder.path), key=lambda row: row.version):
         path, base = folder.kept_upload(row.version, row.workunit), folder.path / "base.h5"
         write_weights(base, weights[row.base_version], "{}")
-        _, client = check.read(path, row.workunit, base)
+        client = read_upload(path, up, base)
         facts = (WorkunitName.parse(row.workunit).epoch, row.staleness, row.samples, row.fraction, row.version)
         weights.append(weights[-1].copy())
         rule_of(settings).apply(weights[-1], Update(client, *facts, weights[row.base_version]))
@@ -113,7 +121,7 @@ def test_a_job_on_the_local_grid_learns_with_a_quarter_of_the_bytes(tmp_path: Pa
     transport = {"down": "int8", "up": {"name": "int8", "levels": 31}, "compress": True}
     save_job(job(transport, {"rule": "vc_asgd", "alpha": 0.5}, epochs=2), folder.job_file)
     with RunLock(folder):
-        assert LocalRun(folder, Onlooker()).run() == StopReason.EPOCHS
+        assert run_locally(folder, RunObserver()) == StopReason.EPOCHS
     report = read_report(folder)
     assert report.refused == report.failed == 0
     assert report.final_test is not None

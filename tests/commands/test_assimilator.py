@@ -13,12 +13,11 @@ from tests.end_to_end.vcdl_process import wait_until
 from tests.served_run import ServedRun, noise
 from vcdl.commands.assimilator import assimilator, command
 from vcdl.errors import ExitCode, RunFolderError, StoreError
-from vcdl.events import StopDecided
 from vcdl.job import save_job
-from vcdl.journal import Journal
-from vcdl.processes.server_pool import ServerPool, automatic_bounds
+from vcdl.journal.events import StopDecided
+from vcdl.journal.journal import Journal
+from vcdl.local.server_pool import ServerPool, automatic_bounds
 from vcdl.run.folder import RunFolder
-from vcdl.simulate.fleet import Fleet, save_fleet
 
 
 @pytest.fixture
@@ -65,7 +64,7 @@ def test_a_number_or_a_least_and_a_most(
 
 
 def test_the_job_of_a_project_is_its_daemons(run: ServedRun) -> None:
-    run.folder.submitted_file.touch()
+    run.folder.host_file.write_text("boinc\n")
     with pytest.raises(
         RunFolderError, match=r"job of a BOINC project.*`vcdl_assimilator` further entries in the project's config.xml"
     ):
@@ -73,7 +72,7 @@ def test_the_job_of_a_project_is_its_daemons(run: ServedRun) -> None:
 
 
 def test_a_simulation_has_no_servers(run: ServedRun) -> None:
-    save_fleet(Fleet(), run.folder)
+    run.folder.host_file.write_text("simulated\n")
     with pytest.raises(RunFolderError, match=r"is a simulation.*`vcdl run` with `--set grid.servers=0`"):
         CliRunner().invoke(command, [str(run.folder.path)], catch_exceptions=False)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.vcdl_process import EXAMPLES
+from tests.places import EXAMPLES
 from vcdl.commands.check import check
 from vcdl.errors import ExitCode, JobError, StoreUnavailable
 

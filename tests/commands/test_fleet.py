@@ -1,4 +1,4 @@
-"""`vcdl fleet` on a cloud in memory: what each command shows, asks and returns."""
+"""`vcdl fleet` on a cloud in memory: the output, questions and exit code of each command."""
 
 import json
 from pathlib import Path
@@ -6,22 +6,22 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.fleet.kept_fleet import POOLS, KeptFleet
+from tests.fleet.fake_fleet import POOLS, FakeFleet
 from vcdl.cli import exit_code_of, vcdl
 from vcdl.errors import ExitCode, FleetError, FleetUnavailable
-from vcdl.fleet.keeper import Keeper
-from vcdl.fleet.provider import Problem, ProblemKind
-from vcdl.fleet.state import Goal
+from vcdl.fleet.controller import Controller
+from vcdl.fleet.provider import ProblemKind, ProviderProblem
+from vcdl.fleet.state import FleetGoal
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KeptFleet:
-    made = KeptFleet.make(tmp_path)
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeFleet:
+    made = FakeFleet.make(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VCDL_TEST_KEY", "abc_123")
     monkeypatch.setattr("vcdl.fleet.open.open_provider", lambda settings: made.cloud)
     monkeypatch.setattr("time.time", made.cloud.clock)
-    monkeypatch.setattr(Keeper.__init__, "__defaults__", (made.cloud.clock, None))
+    monkeypatch.setattr(Controller.__init__, "__defaults__", (made.cloud.clock, None))
     return made
 
 
@@ -29,18 +29,18 @@ def vcdl_fleet(*arguments: str) -> int:
     return int(exit_code_of(["fleet", *arguments]))
 
 
-def test_up_shows_what_it_will_do_and_what_came_of_it(fleet: KeptFleet, capsys: pytest.CaptureFixture[str]) -> None:
+def test_up_shows_a_preview_and_the_result(fleet: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:
     assert vcdl_fleet("up") == ExitCode.OK
     assert capsys.readouterr().out.splitlines() == [
         "launch 40 vCPUs of preemptible instances: t3.2xlarge in us-east-1a or us-east-1b",
         "launched: " + ", ".join(f"i-{n:04d} (t3.2xlarge in us-east-1{'ab'[n % 2]})" for n in range(5)),
         "cifar: 40 of 40 vCPUs in 5 instances, 0.50 $/h, 0.01 $ so far",
-        "nobody replaces what is lost: `vcdl fleet run fleet.yaml --daemon`",
+        "lost instances are not replaced: `vcdl fleet run fleet.yaml --daemon`",
     ]
 
 
 @pytest.mark.parametrize("command", ["up", "run", "drain", "down"])
-def test_a_dry_run_changes_nothing(fleet: KeptFleet, command: str) -> None:
+def test_a_dry_run_changes_nothing(fleet: FakeFleet, command: str) -> None:
     vcdl_fleet("up")
     fleet.cloud.end("i-0000")
     before = fleet.folder.state_file.read_text(), len(fleet.cloud.live), fleet.cloud.asked[:]
@@ -48,24 +48,26 @@ def test_a_dry_run_changes_nothing(fleet: KeptFleet, command: str) -> None:
     assert (fleet.folder.state_file.read_text(), len(fleet.cloud.live), fleet.cloud.asked) == before
 
 
-def test_up_that_falls_short_says_so_with_its_exit_code(fleet: KeptFleet, capsys: pytest.CaptureFixture[str]) -> None:
+def test_up_that_falls_short_ends_with_an_exit_code_of_its_own(
+    fleet: FakeFleet, capsys: pytest.CaptureFixture[str]
+) -> None:
     fleet.cloud.empty = set(POOLS)
     assert vcdl_fleet("up") == ExitCode.FLEET
-    assert "40 vCPUs short; `vcdl fleet run` goes on trying" in capsys.readouterr().err
+    assert "40 vCPUs short; `vcdl fleet run` keeps trying" in capsys.readouterr().err
 
 
-def test_a_refusal_of_the_cloud_is_said_and_stays_in_the_status(
-    fleet: KeptFleet, capsys: pytest.CaptureFixture[str]
+def test_a_refusal_of_the_cloud_is_shown_and_stays_in_the_status(
+    fleet: FakeFleet, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fleet.cloud.refuses = Problem(None, ProblemKind.NOT_AUTHORISED, "UnauthorizedOperation")
+    fleet.cloud.refuses = ProviderProblem(None, ProblemKind.NOT_AUTHORISED, "UnauthorizedOperation")
     assert vcdl_fleet("up") == ExitCode.FLEET
     assert "launch: not_authorised: UnauthorizedOperation" in capsys.readouterr().out
     assert vcdl_fleet("status") == ExitCode.OK
     assert "no launch for up to 5 min 00 s after not_authorised: UnauthorizedOperation" in capsys.readouterr().out
 
 
-def test_the_status_shows_instances_goal_keeper_and_resting_pools(
-    fleet: KeptFleet, capsys: pytest.CaptureFixture[str]
+def test_the_status_shows_instances_goal_control_loop_and_cooldowns(
+    fleet: FakeFleet, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fleet.cloud.empty = {POOLS[1]}
     vcdl_fleet("up")
@@ -74,16 +76,16 @@ def test_the_status_shows_instances_goal_keeper_and_resting_pools(
     assert vcdl_fleet("status") == ExitCode.OK
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "cifar: 40 of 40 vCPUs in 5 instances, 0.50 $/h, 0.01 $ so far"
-    assert lines[1] == "goal up; nobody keeps it: `vcdl fleet run` replaces what is lost; last pass 1 min 00 s ago"
+    assert lines[1] == "goal up; no control loop: `vcdl fleet run` replaces lost instances; last pass 1 min 00 s ago"
     assert sum("t3.2xlarge in us-east-1a" in line and line.endswith("running") for line in lines) == 5
-    assert lines[-1] == "t3.2xlarge in us-east-1b rests for 14 min 00 s"
+    assert lines[-1] == "t3.2xlarge in us-east-1b has no capacity; it is tried again in 14 min 00 s"
     assert vcdl_fleet("status", "--json") == ExitCode.OK
-    told = json.loads(capsys.readouterr().out)
-    assert (told["have"], told["goal"], len(told["instances"]), told["process"]) == (40, "up", 5, None)
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["have"], shown["goal"], len(shown["instances"]), shown["process"]) == (40, "up", 5, None)
 
 
 def test_scale_needs_a_fleet_that_is_up_and_a_number_within_the_maximum(
-    fleet: KeptFleet, capsys: pytest.CaptureFixture[str]
+    fleet: FakeFleet, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert vcdl_fleet("scale", "8") == ExitCode.FLEET
     assert "cifar is not up" in capsys.readouterr().err
@@ -96,15 +98,15 @@ def test_scale_needs_a_fleet_that_is_up_and_a_number_within_the_maximum(
     assert len(fleet.cloud.live) == 5
 
 
-def test_drain_asks_running_instances_to_finish(fleet: KeptFleet, capsys: pytest.CaptureFixture[str]) -> None:
+def test_drain_asks_running_instances_to_finish(fleet: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:
     vcdl_fleet("up")
     fleet.later(60)
     assert vcdl_fleet("drain") == ExitCode.OK
     assert all(instance.draining_s is not None for instance in fleet.cloud.live)
-    assert "they go once they have finished" in capsys.readouterr().out
+    assert "instances go once they have finished" in capsys.readouterr().out
 
 
-def test_down_ends_all_and_a_second_one_finds_nothing(fleet: KeptFleet, capsys: pytest.CaptureFixture[str]) -> None:
+def test_down_ends_all_and_a_second_one_finds_nothing(fleet: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:
     vcdl_fleet("up")
     assert vcdl_fleet("down") == ExitCode.OK
     assert fleet.cloud.live == []
@@ -113,8 +115,8 @@ def test_down_ends_all_and_a_second_one_finds_nothing(fleet: KeptFleet, capsys: 
     assert "nothing carries the tag vcdl-fleet=cifar" in capsys.readouterr().out
 
 
-def test_down_with_leftovers_is_a_failure_that_names_them(
-    fleet: KeptFleet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_down_with_leftovers_fails_and_names_them(
+    fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(fleet.cloud, "sweep", lambda: ("volume vol-1 in us-east-1",))
     assert vcdl_fleet("down") == ExitCode.FLEET
@@ -122,23 +124,23 @@ def test_down_with_leftovers_is_a_failure_that_names_them(
 
 
 @pytest.mark.parametrize(("answer", "left"), [("n\n", 5), ("y\n", 0)])
-def test_down_asks_on_a_terminal(fleet: KeptFleet, monkeypatch: pytest.MonkeyPatch, answer: str, left: int) -> None:
+def test_down_asks_on_a_terminal(fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch, answer: str, left: int) -> None:
     vcdl_fleet("up")
     monkeypatch.setattr("vcdl.commands.fleet.is_terminal", lambda: True)
     result: Result = CliRunner().invoke(vcdl, ["fleet", "down"], input=answer)
     assert "end it? [y/N]" in result.output
     assert len(fleet.cloud.live) == left
-    assert fleet.folder.read().goal is (Goal.UP if left else Goal.DOWN)
+    assert fleet.folder.read().goal is (FleetGoal.UP if left else FleetGoal.DOWN)
 
 
-def test_down_with_yes_does_not_ask(fleet: KeptFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_down_with_yes_does_not_ask(fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
     vcdl_fleet("up")
     monkeypatch.setattr("vcdl.commands.fleet.is_terminal", lambda: True)
     assert vcdl_fleet("down", "--yes") == ExitCode.OK
     assert fleet.cloud.live == []
 
 
-def test_cost_of_an_hour_and_also_when_the_cloud_is_away(fleet: KeptFleet, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cost_of_an_hour_and_also_when_the_cloud_is_away(fleet: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:
     vcdl_fleet("up")
     fleet.later(3600)
     capsys.readouterr()
@@ -147,12 +149,12 @@ def test_cost_of_an_hour_and_also_when_the_cloud_is_away(fleet: KeptFleet, capsy
     assert (cost["live"], cost["spot_usd"], cost["on_demand_usd"]) == (5, 0.4992, 1.664)
     fleet.cloud.away = FleetUnavailable("AWS throttles")
     assert vcdl_fleet("cost") == ExitCode.OK
-    told = capsys.readouterr()
-    assert "so far   $0.50, $1.67 on demand, 70% saved" in told.out.replace("70 %", "70%")
-    assert "the cloud was not asked" in told.err
+    shown = capsys.readouterr()
+    assert "so far   $0.50, $1.67 on demand, 70% saved" in shown.out.replace("70 %", "70%")
+    assert "the cloud could not be asked" in shown.err
 
 
-def test_a_plan_launches_nothing(fleet: KeptFleet, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_launches_nothing(fleet: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:
     assert vcdl_fleet("plan", "--subtask-s", "144") == ExitCode.OK
     out = capsys.readouterr().out
     assert "5 × t3.2xlarge" in out
@@ -161,30 +163,30 @@ def test_a_plan_launches_nothing(fleet: KeptFleet, capsys: pytest.CaptureFixture
     assert not fleet.folder.path.exists()
 
 
-def test_the_prices_that_are_counted_with(fleet: KeptFleet, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_prices_in_use(fleet: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:
     assert vcdl_fleet("prices") == ExitCode.OK
     assert "0.09984 $/h" in capsys.readouterr().out
 
 
 def test_without_the_account_key_up_changes_nothing(
-    fleet: KeptFleet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("VCDL_TEST_KEY")
     assert vcdl_fleet("up") == ExitCode.FLEET
     assert "VCDL_TEST_KEY holds no account key" in capsys.readouterr().err
     assert not fleet.folder.path.exists()
-    assert vcdl_fleet("status") == ExitCode.OK  # needs none
+    assert vcdl_fleet("status") == ExitCode.OK  # needs no key
     assert vcdl_fleet("down") == ExitCode.OK
 
 
-def test_a_cloud_that_refuses_is_one_line(fleet: KeptFleet, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cloud_that_refuses_is_one_line(fleet: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:
     fleet.cloud.away = FleetError("AWS refused describe_instances: no")
     for command in ("up", "status", "down", "drain"):
         assert vcdl_fleet(command) == ExitCode.FLEET
         assert capsys.readouterr().err == "vcdl: error: AWS refused describe_instances: no\n"
 
 
-def test_a_wrong_file_is_refused_as_a_job_file_is(fleet: KeptFleet, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_file_is_refused_as_a_job_file_is(fleet: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:
     assert vcdl_fleet("up", "--set", "capacity.targt=3") == ExitCode.BAD_JOB
     assert "capacity > targt: unknown key; did you mean target?" in capsys.readouterr().err
     assert vcdl_fleet("up", "elsewhere.yaml") == ExitCode.BAD_JOB

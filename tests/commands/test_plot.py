@@ -26,7 +26,7 @@ def test_one_run_renews_its_own_picture(here: Path, capsys: pytest.CaptureFixtur
 
 
 def texts(path: Path) -> list[str]:
-    """What is written in an SVG picture, which has each text as a comment beside its shapes."""
+    """The texts in an SVG picture, which has each text as a comment beside its shapes."""
     return re.findall(r"<!-- (.*?) -->", path.read_text())
 
 

@@ -10,8 +10,8 @@ from tests.run_folders import make_run
 from vcdl.commands.resume import resume
 from vcdl.commands.run import run
 from vcdl.errors import ExitCode, JobError, RunFolderError
-from vcdl.local_run import LocalRun
-from vcdl.run.finding import State, read_report, state_of
+from vcdl.report.observer import RunObserver
+from vcdl.run.finding import RunState, read_report, state_of
 from vcdl.run.folder import RunFolder, RunIsBusy, RunLock
 
 JOB = "name: demo\nmodel: {builtin: mlp}\ndata: {dataset: digits, shards: 2}\n"
@@ -55,9 +55,7 @@ def test_somebody_elses_folder_is_not_touched(here: Path) -> None:
 
 def test_a_folder_that_another_process_has_just_taken_is_left_to_it(here: Path) -> None:
     taken = RunFolder(here / "taken")
-    taken.create()
-    for entry in taken.path.iterdir():  # as it is between the other's mkdir and its first file
-        entry.rmdir()
+    taken.make()  # as it is between the other's mkdir and its first file
     with RunLock(taken), pytest.raises(RunIsBusy):
         run(Path("job.yaml"), Path("taken"))
     assert taken.path.is_dir()
@@ -66,14 +64,14 @@ def test_a_folder_that_another_process_has_just_taken_is_left_to_it(here: Path) 
 def test_a_run_that_is_interrupted_before_its_first_subtask_is_paused_and_not_killed(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(_: LocalRun) -> None:
+    def interrupted(_: RunFolder, __: RunObserver) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(LocalRun, "run", interrupted)
+    monkeypatch.setattr("vcdl.local.run.run_locally", interrupted)
     assert run(Path("job.yaml")) is ExitCode.INTERRUPTED
     assert "paused; `vcdl resume runs/demo` goes on" in capsys.readouterr().err
     folder = RunFolder.existing(here / "runs" / "demo")
-    assert state_of(folder, read_report(folder)) is State.PAUSED
+    assert state_of(folder, read_report(folder)) is RunState.PAUSED
 
 
 def test_a_folder_that_is_not_there_is_said_to_be_missing(here: Path) -> None:

@@ -13,6 +13,7 @@ from vcdl.errors import ExitCode
 from vcdl.report.measures import Report
 from vcdl.report.summary import summary_of
 from vcdl.run.folder import RunLock
+from vcdl.run.host import BOINC
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +47,7 @@ def test_a_paused_run_says_how_to_go_on(here: Path, capsys: pytest.CaptureFixtur
 
 def test_a_job_that_nobody_works_on_says_where_to_look(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The work generator may run and have let go of this job alone: of a store that is away, or a full disk."""
-    make_run(here / "a", recorded(FIRST_SESSION[:-1]), finished=False).submitted_file.touch()
+    make_run(here / "a", recorded(FIRST_SESSION[:-1]), finished=False, host=BOINC)
     status(here / "a")
     out = capsys.readouterr().out
     assert out.startswith("demo in a: waiting\n")

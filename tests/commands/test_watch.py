@@ -1,4 +1,6 @@
-"""`vcdl watch` on runs as they lie on disk: it shows what the journal has, and ends when there is nothing to wait for."""
+"""`vcdl watch` on runs as they lie on disk: it shows what the journal has, and ends when there is nothing to
+wait for.
+"""
 
 from pathlib import Path
 

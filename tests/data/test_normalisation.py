@@ -7,8 +7,8 @@ import pytest
 
 from vcdl.data import Dataset, normalisation_of
 from vcdl.job.schema import DataSettings
-from vcdl.normalise import normalise
-from vcdl.workunit import Normalisation
+from vcdl.wire.normalise import normalise
+from vcdl.wire.workunit import Normalisation
 
 
 def normalised(x: np.ndarray[Any, Any], how: str) -> np.ndarray[Any, Any]:

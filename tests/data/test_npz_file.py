@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from vcdl.data import facts_of, load_dataset, read_split, write_split
-from vcdl.errors import DataError
+from vcdl.errors import DataError, FileUnavailable
 from vcdl.job.schema import DataSettings
 
 
@@ -142,6 +142,20 @@ def test_a_file_of_another_kind_is_refused(content: bytes, tmp_path: Path) -> No
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         load_dataset(DataSettings(npz=tmp_path / "none.npz"), seed=1)
+
+
+def test_a_file_that_this_machine_cannot_read_is_not_called_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "data.npz"
+    path.symlink_to("/proc/self/mem")  # nothing is at address 0: reading there is EIO
+    data = DataSettings(npz=path)
+    for read in (lambda: load_dataset(data, seed=1), lambda: facts_of(data), lambda: read_split(path)):
+        with pytest.raises(FileUnavailable) as caught:
+            read()
+        assert str(caught.value).startswith(f"{path} is there, but this machine cannot read it (Input/output error): ")
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(DataError, match=r"not a whole \.npz file"):
+        read_split(path)
 
 
 def test_validation_must_leave_something_to_train_on(tmp_path: Path) -> None:

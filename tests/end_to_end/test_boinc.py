@@ -1,4 +1,6 @@
-"""A job over BOINC from `vcdl project install` to its results: real commands, real daemons, Debian's real client, a stand-in for BOINC's server."""
+"""A job over BOINC from `vcdl project install` to its results: real commands, real daemons, Debian's real
+client, a stand-in for BOINC's server.
+"""
 
 import os
 import signal

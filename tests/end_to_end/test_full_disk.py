@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.vcdl_process import (
-    EXAMPLES,
     applied,
     assert_every_shard_of_every_epoch_was_applied_once,
     summary,
@@ -19,20 +18,21 @@ from tests.end_to_end.vcdl_process import (
     wait_until,
 )
 from tests.full_disk import disk_of, fill
+from tests.places import EXAMPLES
 from tests.store_servers import start_redis
 from vcdl.errors import ExitCode
-from vcdl.events import UpdateRefused, WorkunitFailed
-from vcdl.job import load_frozen_job
-from vcdl.journal import Journal
-from vcdl.replay import replay
+from vcdl.journal.events import UpdateRefused, WorkunitFailed
+from vcdl.journal.journal import Journal
 from vcdl.run.folder import RunFolder
+from vcdl.run.run import Run
+from vcdl.simulate.replay import replay
 
 EPOCHS, SHARDS = 8, 8
 OPTIONS = [
     *("--set", f"stop.epochs={EPOCHS}"),
     *("--set", "stop.target_accuracy=null"),
     *("--set", f"data.shards={SHARDS}"),
-    *("--set", "keep.uploads=all"),
+    *("--set", "retention.uploads=all"),
 ]
 FULL_S = 2.0
 """Long enough that every process of the run finds no room."""
@@ -40,7 +40,7 @@ FULL_S = 2.0
 
 @pytest.fixture
 def disk() -> Iterator[Path]:
-    """Of 40 MiB: the run takes half of it. Its path is short enough for a Unix socket."""
+    """A disk of 40 MiB: the run takes half of it. Its path is short enough for a Unix socket."""
     with tempfile.TemporaryDirectory(prefix="vcdl-") as folder, disk_of(40 << 20, Path(folder) / "disk") as disk:
         yield disk
 
@@ -52,7 +52,7 @@ def test_a_full_disk_is_waited_for_and_nothing_is_lost_or_counted_twice(disk: Pa
         where = ["--set", f"grid.servers={2 if kind == 'file with two servers' else 1}"]
         if kind == "redis":
             redis = held.enter_context(start_redis(disk.parent))
-            where += ["--set", f"store.url={redis.url}"]
+            where += ["--set", f"store.url={redis.url}", "--set", "grid.workers=1"]
         process = vcdl_in_background("run", EXAMPLES / "digits.yaml", "--out", run.path, *OPTIONS, *where)
         held.callback(process.communicate)
         held.callback(process.kill)
@@ -71,18 +71,18 @@ def test_a_full_disk_is_waited_for_and_nothing_is_lost_or_counted_twice(disk: Pa
     assert process.returncode == 0, output
     assert "waiting: " in output
     assert "free some space" in output
-    assert "\ngoing on\n" in output
+    assert "\ncontinuing\n" in output
     assert_every_shard_of_every_epoch_was_applied_once(run.path, EPOCHS, SHARDS)
     events = [row.event for row in Journal.at(run.journal_file).read()]
     assert not [event for event in events if isinstance(event, WorkunitFailed | UpdateRefused)]
-    assert replay(run, load_frozen_job(run.job_file)).is_the_runs_own, (
-        "the weights are the journal's updates, to the last bit"
-    )
+    assert replay(Run.open(run)).is_the_runs_own, "the weights are the journal's updates, to the last bit"
 
 
 def test_a_run_that_waits_for_room_can_be_paused_and_goes_on_when_it_is_resumed(disk: Path) -> None:
     run = disk / "run"
-    process = vcdl_in_background("run", EXAMPLES / "digits.yaml", "--out", run, "--set", "stop.epochs=3")
+    process = vcdl_in_background(
+        "run", EXAMPLES / "digits.yaml", "--out", run, "--set", "stop.epochs=3", "--set", "grid.workers=1"
+    )
     wait_until(lambda: len(applied(run)) >= 5, "it had applied five updates")
     filled = fill(disk)
     time.sleep(FULL_S)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.vcdl_process import (
-    EXAMPLES,
     applied,
     assert_every_shard_of_every_epoch_was_applied_once,
     children,
@@ -20,10 +19,13 @@ from tests.end_to_end.vcdl_process import (
     wait_until,
     workers,
 )
+from tests.leftovers import leave_half
+from tests.places import EXAMPLES
+from vcdl.files.atomic import is_leftover
 
-EPOCHS, SHARDS = 60, 8
+EPOCHS, SHARDS = 40, 8
 LONG = ["--set", f"stop.epochs={EPOCHS}", "--set", "stop.target_accuracy=null", "--set", f"data.shards={SHARDS}"]
-"""Nearly five hundred subtasks, some forty a second on a quiet machine: time enough to interrupt them."""
+"""Some three hundred subtasks, at most forty a second: time enough to interrupt them."""
 
 
 @pytest.fixture
@@ -59,10 +61,13 @@ def test_after_ctrl_c_and_after_kill_9_of_everything_resume_goes_on(run_folder: 
         kill(pid)
     second.communicate()
     wait_until(lambda: none_alive(family), "the children were gone")
+    for name in ("prepared.json", "snapshots/params_v009999.h5", "data/shards/shard_000.npz"):
+        leave_half(run_folder / name)  # as they may have
 
-    # Then a resume finishes the job, with every shard of every epoch applied exactly once
+    # Then a resume finishes the job, with every shard of every epoch applied exactly once, and leaves no half of a file
     before = len(applied(run_folder))
     assert vcdl("resume", run_folder).returncode == 0
+    assert [path for path in run_folder.rglob(".*") if is_leftover(path.name)] == []
     assert before < len(applied(run_folder))
     assert_every_shard_of_every_epoch_was_applied_once(run_folder, EPOCHS, SHARDS)
     assert summary(run_folder)["stop_reason"] == "epochs"
@@ -82,7 +87,7 @@ def test_workers_that_die_are_replaced_and_a_crash_of_the_parent_leaves_nothing_
         wait_until(partial(_went_on, run_folder, seen), "it went on")
         time.sleep(0.5)
 
-    # When the job is stopped from elsewhere and gone on with
+    # When the job is stopped from elsewhere and continued
     stopped = vcdl("stop", run_folder)
     assert stopped.returncode == 0, stopped.stderr
     run.communicate(timeout=60)

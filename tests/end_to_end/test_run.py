@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.vcdl_process import (
-    EXAMPLES,
     applied,
     assert_every_shard_of_every_epoch_was_applied_once,
     children,
     summary,
     vcdl,
 )
+from tests.places import EXAMPLES
 
 EPOCHS, SHARDS = 3, 4
 

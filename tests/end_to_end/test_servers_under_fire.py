@@ -1,4 +1,5 @@
-"""Several parameter servers on one run folder, killed at random together with their store: nothing is lost or counted twice."""
+"""Several parameter servers on one run folder, killed at random together with their store: nothing is lost or counted
+twice."""
 
 import random
 import tempfile
@@ -12,9 +13,9 @@ import pytest
 from tests.end_to_end.vcdl_process import applied
 from tests.served_run import ServedRun, noise, servers, start_server
 from tests.store_servers import start_mariadb, start_redis
-from vcdl.stores.base import BLOCK
+from vcdl.stores.change import FOLD_BLOCK
 from vcdl.stores.private_servers import PrivateServer
-from vcdl.weights import Vector
+from vcdl.wire.weights import Vector
 
 WEIGHTS = 50_000
 SERVERS = 4
@@ -41,7 +42,8 @@ def _upload(number: int, marked: bool, size: int) -> Vector:
 def _under_fire(
     run: ServedRun, service: PrivateServer | None, updates: int, marked: bool = False, size: int = WEIGHTS
 ) -> tuple[int, int]:
-    """Bring all updates, a few at a time, and kill servers and store (`service`) meanwhile; returns how many of each were killed."""
+    """Bring all updates, a few at a time, and kill servers and store (`service`) meanwhile; returns how many of each
+    were killed."""
     chance = random.Random(1)
     killed_servers = killed_stores = brought = 0
     next_kill_at = 10
@@ -88,10 +90,8 @@ def short_folder() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("updates", [100, pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
-def test_four_servers_that_follow_each_other_over_a_folder_end_with_a_replay_of_the_journal(
-    tmp_path: Path, updates: int
-) -> None:
-    size = 2 * BLOCK + 5
+def test_four_servers_over_a_folder_end_with_a_replay_of_the_journal(tmp_path: Path, updates: int) -> None:
+    size = 2 * FOLD_BLOCK + 5
     run = ServedRun.new(tmp_path / "run", _initial(marked=False, size=size), "")
     killed, _ = _under_fire(run, None, updates, size=size)
     print(f"{updates} updates over a folder: {killed} servers killed")
@@ -125,7 +125,8 @@ def test_four_servers_over_a_mariadb_that_is_killed_end_with_a_replay_of_the_jou
 def test_lost_updates_of_an_eventual_redis_that_forgets_are_counted(
     short_folder: Path, tmp_path: Path, updates: int
 ) -> None:
-    """What was overwritten before it forgot is folded in again when it is restored, and then missing no more: here from the job's begin."""
+    """Updates that were overwritten before the store lost its data are folded in again when it is restored, here from
+    the job's start, and then not missing any more."""
     with start_redis(short_folder) as redis:
         _check_eventual(redis, tmp_path / "run", updates)
 

@@ -3,11 +3,11 @@
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.end_to_end.vcdl_process import (
-    EXAMPLES,
     applied,
     assert_every_shard_of_every_epoch_was_applied_once,
     children,
@@ -19,11 +19,12 @@ from tests.end_to_end.vcdl_process import (
     wait_until,
     workers,
 )
+from tests.places import EXAMPLES
 
 EPOCHS, SHARDS = 8, 50
 KILL_EVERY_S = 10.0
 ALLOWED_LOSS = 0.005
-"""Of test accuracy."""
+"""Points of test accuracy."""
 
 
 @pytest.mark.soak
@@ -56,5 +57,6 @@ def test_a_worker_killed_each_ten_seconds_and_everything_killed_once_costs_no_ac
     print(f"{killed} workers killed, everything killed once")
     for folder in (calm, disturbed):
         print(folder.name, summary(folder)["accuracy"], summary(folder)["workunits"], summary(folder)["wall_s"])
-    calm_test, disturbed_test = (summary(folder)["accuracy"]["test"] for folder in (calm, disturbed))  # type: ignore[index]
+    summaries: list[Any] = [summary(folder) for folder in (calm, disturbed)]
+    calm_test, disturbed_test = (each["accuracy"]["test"] for each in summaries)
     assert disturbed_test >= calm_test - ALLOWED_LOSS

@@ -11,11 +11,10 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from vcdl.events import UpdateApplied
-from vcdl.journal import Journal
-from vcdl.workunit import WorkunitName
+from vcdl.journal.events import UpdateApplied
+from vcdl.journal.journal import Journal
+from vcdl.wire.workunit import WorkunitName
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 PATIENCE_S = 120.0
 
 

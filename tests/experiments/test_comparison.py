@@ -4,22 +4,46 @@ from pathlib import Path
 
 import pytest
 
+from tests.places import EXAMPLES
 from vcdl.experiments.comparison import compare
-from vcdl.experiments.measured import Measured, Point
+from vcdl.experiments.measured import Point, RunFigures
 from vcdl.experiments.planned_run import PlannedRun
 from vcdl.experiments.written import table
 from vcdl.job import load_job
 from vcdl.run.folder import RunFolder
-from vcdl.simulate.fleet import Fleet
+from vcdl.simulate.client_fleet import ClientFleet
 
-JOB = load_job(Path(__file__).parents[2] / "examples" / "digits.yaml")
+JOB = load_job(EXAMPLES / "digits.yaml")
 
 
-def run(variant: str, seed: int, tested: list[float], epoch_s: float, final: float | None = None) -> Measured:
+def run(variant: str, seed: int, tested: list[float], epoch_s: float, final: float | None = None) -> RunFigures:
     """A run whose epochs take `epoch_s` each and end at these accuracies."""
-    planned = PlannedRun(variant, len(tested), seed, JOB, Fleet(), False, RunFolder(Path("/nowhere")))
-    points = tuple(Point(n, n * epoch_s, 0.5, 0.4, 0.6, test) for n, test in enumerate(tested, start=1))
-    return Measured(planned, points, final or tested[-1], "epochs", False, False, 0, 0, 1.0, 2048.0, 1024.0)
+    planned = PlannedRun(
+        variant=variant,
+        epochs=len(tested),
+        seed=seed,
+        job=JOB,
+        fleet=ClientFleet(),
+        serial=False,
+        folder=RunFolder(Path("/nowhere")),
+    )
+    points = tuple(
+        Point(epoch=n, wall_s=n * epoch_s, validation=0.5, validation_min=0.4, validation_max=0.6, test=test)
+        for n, test in enumerate(tested, start=1)
+    )
+    return RunFigures(
+        run=planned,
+        points=points,
+        final=final or tested[-1],
+        stop_reason="epochs",
+        is_regression=False,
+        is_given_up=False,
+        failed=0,
+        refused=0,
+        staleness_mean=1.0,
+        bytes_down=2048.0,
+        bytes_up=1024.0,
+    )
 
 
 RUNS = [

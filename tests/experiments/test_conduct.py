@@ -1,4 +1,4 @@
-"""`vcdl experiment` for real, on the smallest job: killed in the middle, gone on with, and what it leaves behind."""
+"""`vcdl experiment` for real, on the smallest job: killed in the middle, continued, and its results."""
 
 import csv
 import json
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.vcdl_process import EXAMPLES, vcdl, vcdl_in_background, wait_until
+from tests.end_to_end.vcdl_process import vcdl, vcdl_in_background, wait_until
+from tests.places import EXAMPLES
 
 SETTINGS = ("experiment", "figure-6", EXAMPLES / "digits.yaml", "--seeds", "1", "--epochs", "1", "--processes", "1")
 VARIANTS = ("serial", "the paper's, P5C5T2", "ours, P5C5T2")
@@ -26,7 +27,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     first = {path: path.stat().st_mtime_ns for path in finished(out)}
     done = vcdl(*SETTINGS, "--out", out, "--docs", out / "docs", "--json")
     assert done.returncode == 0, done.stderr
-    assert f"3 runs, {len(first)} of them there already" in done.stderr
+    assert f"3 runs, {len(first)} of them made already" in done.stderr
     assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in first.items())
     assert json.loads(done.stdout) == json.loads((out / "docs" / "figure-6.json").read_text())
     return out

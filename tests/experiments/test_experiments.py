@@ -7,12 +7,12 @@ import pytest
 from click.testing import CliRunner
 
 import vcdl.experiments
+from tests.places import EXAMPLES
 from vcdl.commands.experiment import command
 from vcdl.errors import JobError
 from vcdl.experiments import NAMES, experiment
 from vcdl.experiments.planned_run import planned_runs
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 TRAINED = [name for name in NAMES if experiment(name).variants]
 
 
@@ -57,7 +57,12 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
 
 def test_what_the_user_sets_wins_over_a_variant(tmp_path: Path) -> None:
     runs = planned_runs(
-        experiment("accuracy"), EXAMPLES / "digits.yaml", tmp_path, (1,), (2,), ["training.batch_size=7"]
+        experiment=experiment("accuracy"),
+        job_file=EXAMPLES / "digits.yaml",
+        out=tmp_path,
+        seeds=(1,),
+        epochs=(2,),
+        overrides=["training.batch_size=7"],
     )
     assert {run.job.training.batch_size for run in runs} == {7}
 

@@ -1,4 +1,4 @@
-"""What tests of whole fleets have in common."""
+"""Fixtures for tests of whole fleets."""
 
 import pytest
 

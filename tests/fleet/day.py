@@ -1,6 +1,6 @@
-"""A day of a fleet against a cloud under a virtual clock: the real loop makes the passes, and chance takes instances away.
+"""A day of a fleet against a cloud under a virtual clock: real passes, random preemptions.
 
-Passes before which nothing happened since one that had nothing to do are left out, but for one every three hours: they change nothing.
+After a pass with nothing to do, passes are skipped until something happens, for three hours at most.
 """
 
 import random
@@ -12,8 +12,8 @@ from fractions import Fraction
 from typing import Protocol
 
 from tests.fleet.fake_cloud import Clock
-from vcdl.fleet.keeper import Keeper
-from vcdl.fleet.run import Loop, drained, up
+from vcdl.fleet.controller import Controller
+from vcdl.fleet.run import ControlLoop, drained, up
 
 HOURS = 24
 INSTANCES = 50
@@ -22,10 +22,10 @@ _HEARTBEAT_S = 3 * 3600
 
 
 class Cloud(Protocol):
-    """The side of a cloud that its customer does not see."""
+    """The operations of a cloud that its customers do not have."""
 
     def live(self) -> list[str]:
-        """Ids of all instances that cost, in all places, whatever their tags."""
+        """Ids of all instances that cost, in all places, with any tags."""
         ...
 
     def preempt(self, id: str) -> None: ...
@@ -33,7 +33,7 @@ class Cloud(Protocol):
 
 @dataclass(frozen=True)
 class Truth:
-    """What really happened to an instance, from the cloud's own books."""
+    """The life of an instance by the cloud's own records."""
 
     type: str
     launched_s: float
@@ -43,7 +43,7 @@ class Truth:
 
 @dataclass
 class Day:
-    """What came of it."""
+    """The outcome of the day."""
 
     preempted: int = 0
     passes: int = 0
@@ -53,20 +53,21 @@ class Day:
     seconds: float = 0.0
     lines: list[str] = field(default_factory=list)
 
-    def told(self) -> str:
+    def line(self) -> str:
         """One line for the log of the tests."""
         return (
             f"{self.preempted} preempted in {self.seconds / 3600:.1f} h, {self.passes} passes; below target "
             f"{self.below_target_s:.0f} s ({self.below_target_s / self.seconds:.2%}), "
-            f"{self.missing_instance_s / self.seconds / INSTANCES:.4%} of the capacity missing; at most {self.most_live} live"
+            f"{self.missing_instance_s / self.seconds / INSTANCES:.4%} of the capacity missing; "
+            f"at most {self.most_live} live"
         )
 
 
-def live_a_day(keeper: Keeper, cloud: Cloud, clock: Clock, seed: int = 6) -> Day:
-    """Up, 24 hours of preemptions, drained, and gone; the clock then stands at the end of it."""
+def live_a_day(controller: Controller, cloud: Cloud, clock: Clock, seed: int = 6) -> Day:
+    """Up, 24 hours of preemptions, drained, and gone; the clock stands at the end afterwards."""
     chance, day, began_s = random.Random(seed), Day(), clock.now_s
-    loop = Loop(keeper, 30, day.lines.append, threading.Event())
-    keeper.change(up)
+    loop = ControlLoop(controller, 30, day.lines.append, threading.Event())
+    controller.change(up)
     due: list[tuple[float, str]] = []
     next_hour_s, next_pass_s = began_s, began_s
     while clock.now_s < began_s + HOURS * 3600:
@@ -84,21 +85,21 @@ def live_a_day(keeper: Keeper, cloud: Cloud, clock: Clock, seed: int = 6) -> Day
             if id in cloud.live():
                 cloud.preempt(id)
                 day.preempted += 1
-        if len(cloud.live()) < INSTANCES:  # seen at the next pass of the loop, which makes one each 30 s
+        if len(cloud.live()) < INSTANCES:  # the next pass replaces them, within 30 s
             next_pass_s = min(next_pass_s, began_s + ((clock.now_s - began_s) // 30 + 1) * 30)
     day.seconds = clock.now_s - began_s
-    keeper.change(drained)
+    controller.change(drained)
     for _ in range(100):
-        over, wait_s = loop.once()
+        over, wait_s = loop.run_once()
         if over:
             break
         clock.sleep(max(wait_s, 300.0))
     return day
 
 
-def _pass(loop: Loop, day: Day, clock: Clock, due: list[tuple[float, str]]) -> float:
+def _pass(loop: ControlLoop, day: Day, clock: Clock, due: list[tuple[float, str]]) -> float:
     before = len(day.lines)
-    _, wait_s = loop.once()
+    _, wait_s = loop.run_once()
     day.passes += 1
     return clock.now_s + (_HEARTBEAT_S if len(day.lines) == before else wait_s)
 
@@ -115,7 +116,7 @@ def _until(time_s: float, cloud: Cloud, clock: Clock, day: Day) -> None:
 def by_hand(
     lives: Iterable[Truth], usd_per_h: Mapping[str, str], free_within_s: float, at_least_s: int = 60
 ) -> Fraction:
-    """Dollars: seconds of each life times its price, nothing for one that the cloud took back soon."""
+    """Dollars: the seconds of each life times its price, 0 for an early preemption."""
     total = Fraction(0)
     for life in lives:
         seconds = life.ended_s - life.launched_s

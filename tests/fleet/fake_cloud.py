@@ -1,12 +1,12 @@
-"""A small cloud in memory, with a clock of its own: pools with and without capacity, instances that come and go, refusals on demand."""
+"""A small cloud in memory with a clock of its own: pools with and without capacity, preemptions, refusals on demand."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
 from vcdl.errors import FleetError
-from vcdl.fleet.instance import Ending, Instance, InstanceType, Pool, State
-from vcdl.fleet.provider import Launched, Problem, ProblemKind, Provider
+from vcdl.fleet.instance import Ending, Instance, InstanceState, InstanceType, Pool
+from vcdl.fleet.provider import LaunchResult, ProblemKind, Provider, ProviderProblem
 from vcdl.fleet.settings import FleetSettings
 
 TYPES = {
@@ -18,7 +18,7 @@ TYPES = {
 
 @dataclass
 class Clock:
-    """Unix time that only moves when it is told to."""
+    """Unix time that moves only by `sleep`."""
 
     now_s: float = 1_000_000.0
 
@@ -38,15 +38,15 @@ class FakeCloud(Provider):
     empty: set[Pool] = field(default_factory=set)
     """Pools without capacity."""
     away: FleetError | None = None
-    """What every call raises."""
-    refuses: Problem | None = None
-    """What every launch ends with."""
+    """The error that every call raises."""
+    refuses: ProviderProblem | None = None
+    """The problem of every launch."""
     instances: dict[str, Instance] = field(default_factory=dict)
     asked: list[int] = field(default_factory=list)
-    """Units of each launch."""
-    tokens: dict[str, Launched] = field(default_factory=dict)
+    """The units of each launch."""
+    tokens: dict[str, LaunchResult] = field(default_factory=dict)
     hides_s: float = 0.0
-    """How long a new instance is not shown: AWS's eventual consistency."""
+    """Time for which a new instance is not shown: AWS's eventual consistency."""
     _numbers: "count[int]" = field(default_factory=count)
 
     def pools(self) -> Mapping[Pool, InstanceType]:
@@ -63,7 +63,7 @@ class FakeCloud(Provider):
         now_s = self.clock.now_s
         return tuple(i for i in self.instances.values() if now_s - i.launched_s >= self.hides_s)
 
-    def launch(self, pools: Sequence[Pool], units: int, token: str, user_data: str) -> Launched:
+    def launch(self, pools: Sequence[Pool], units: int, token: str, user_data: str) -> LaunchResult:
         self._answer()
         if token in self.tokens:
             return self.tokens[token]
@@ -72,12 +72,12 @@ class FakeCloud(Provider):
             self.tokens[token] = launched
         return launched
 
-    def _launch(self, pools: Sequence[Pool], units: int) -> Launched:
+    def _launch(self, pools: Sequence[Pool], units: int) -> LaunchResult:
         self.asked.append(units)
         if self.refuses is not None:
-            return Launched((), (self.refuses,))
+            return LaunchResult((), (self.refuses,))
         problems = tuple(
-            Problem(pool, ProblemKind.NO_CAPACITY, "InsufficientInstanceCapacity")
+            ProviderProblem(pool, ProblemKind.NO_CAPACITY, "InsufficientInstanceCapacity")
             for pool in pools
             if pool in self.empty
         )
@@ -87,11 +87,18 @@ class FakeCloud(Provider):
             pool = full[len(made) % len(full)]
             kind = TYPES[pool.type]
             made.append(
-                Instance(f"i-{next(self._numbers):04d}", pool, kind.vcpus, kind.gpus, State.PENDING, self.clock.now_s)
+                Instance(
+                    id=f"i-{next(self._numbers):04d}",
+                    pool=pool,
+                    vcpus=kind.vcpus,
+                    gpus=kind.gpus,
+                    state=InstanceState.PENDING,
+                    launched_s=self.clock.now_s,
+                )
             )
             units -= kind.units(self.settings.capacity.unit)
         self.instances.update({instance.id: instance for instance in made})
-        return Launched(tuple(made), problems)
+        return LaunchResult(tuple(made), problems)
 
     def mark_draining(self, ids: Sequence[str], since_s: float) -> None:
         self._answer()
@@ -106,26 +113,26 @@ class FakeCloud(Provider):
 
     def leftovers(self) -> tuple[str, ...]:
         self._answer()
-        return tuple(f"instance {i.id}" for i in self.instances.values() if i.state is not State.GONE)
+        return tuple(f"instance {i.id}" for i in self.instances.values() if i.state is not InstanceState.GONE)
 
     def sweep(self) -> tuple[str, ...]:
         self.terminate(list(self.instances))
         return self.leftovers()
 
-    # -- what happens by itself
+    # -- events
 
     def boot(self) -> None:
-        """Pending instances run."""
+        """Let pending instances run."""
         for instance in list(self.instances.values()):
-            if instance.state is State.PENDING:
-                self._change(instance.id, state=State.RUNNING)
+            if instance.state is InstanceState.PENDING:
+                self._change(instance.id, state=InstanceState.RUNNING)
 
     def end(self, name: str, ending: Ending = Ending.PREEMPTED) -> None:
-        if name in self.instances and self.instances[name].state is not State.GONE:
-            self._change(name, state=State.GONE, ended_s=self.clock.now_s, ending=ending)
+        if name in self.instances and self.instances[name].state is not InstanceState.GONE:
+            self._change(name, state=InstanceState.GONE, ended_s=self.clock.now_s, ending=ending)
 
     def switch_off(self, name: str) -> None:
-        self._change(name, state=State.STOPPED)
+        self._change(name, state=InstanceState.STOPPED)
 
     @property
     def live(self) -> list[Instance]:

@@ -5,35 +5,36 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from vcdl.fleet.billing import Charged, Rates, charge, surplus_per_h
+from tests.examples import examples
+from vcdl.fleet.billing import Charge, HourlyRates, bill, surplus_per_h
 from vcdl.fleet.instance import Ending
 from vcdl.fleet.settings import Cloud
 
 LAUNCHED_S = 1_000_000.0
-PRICE = Rates(LAUNCHED_S, Decimal("0.3328"), Decimal("0.09984"))
+PRICE = HourlyRates(LAUNCHED_S, Decimal("0.3328"), Decimal("0.09984"))
 
 
-def spot(cloud: Cloud, life_s: float, ending: Ending | None, *course: Rates) -> Fraction:
-    return charge(cloud, LAUNCHED_S, LAUNCHED_S + life_s, ending, course or (PRICE,)).spot_usd
+def spot(cloud: Cloud, life_s: float, ending: Ending | None, *rates: HourlyRates) -> Fraction:
+    return bill(cloud, LAUNCHED_S, LAUNCHED_S + life_s, ending, rates or (PRICE,)).spot_usd
 
 
 def test_seconds_are_charged_for_exactly() -> None:
-    charged = charge("aws", LAUNCHED_S, LAUNCHED_S + 12_345, Ending.OURS, (PRICE,))
-    assert charged == Charged(
+    charged = bill("aws", LAUNCHED_S, LAUNCHED_S + 12_345, Ending.OURS, (PRICE,))
+    assert charged == Charge(
         Fraction(9984, 100_000) * 12_345 / 3600, Fraction(3328, 10_000) * 12_345 / 3600, Fraction(0)
     )
 
 
-def test_a_second_that_has_begun_counts() -> None:
+def test_a_begun_second_counts() -> None:
     assert spot("aws", 100.001, Ending.OURS) == spot("aws", 101, Ending.OURS)
 
 
 @pytest.mark.parametrize("cloud", ["aws", "gcp"])
 @pytest.mark.parametrize("life_s", [0, 1, 59.5, 60])
-def test_a_minute_is_the_least_that_is_charged(cloud: Cloud, life_s: float) -> None:
+def test_the_minimum_charge_is_a_minute(cloud: Cloud, life_s: float) -> None:
     assert spot(cloud, life_s, Ending.OURS) == Fraction(9984, 100_000) / 60
     assert spot(cloud, 61, Ending.OURS) > Fraction(9984, 100_000) / 60
 
@@ -51,35 +52,35 @@ def test_a_minute_is_the_least_that_is_charged(cloud: Cloud, life_s: float) -> N
         ("gcp", 59, Ending.OURS, False),
     ],
 )
-def test_what_the_cloud_takes_back_early_is_free(cloud: Cloud, life_s: float, ending: Ending, is_free: bool) -> None:
+def test_an_early_preemption_is_free(cloud: Cloud, life_s: float, ending: Ending, is_free: bool) -> None:
     assert (spot(cloud, life_s, ending) == 0) == is_free
 
 
-def test_on_demand_nothing_is_free_as_nobody_would_have_interrupted_it() -> None:
-    charged = charge("aws", LAUNCHED_S, LAUNCHED_S + 1800, Ending.PREEMPTED, (PRICE,))
-    assert charged == Charged(Fraction(0), Fraction(3328, 10_000) / 2)
+def test_the_on_demand_price_is_never_free() -> None:
+    charged = bill("aws", LAUNCHED_S, LAUNCHED_S + 1800, Ending.PREEMPTED, (PRICE,))
+    assert charged == Charge(Fraction(0), Fraction(3328, 10_000) / 2)
 
 
 def test_on_aws_a_new_price_holds_from_the_next_hour_of_the_instance() -> None:
-    course = (PRICE, Rates(LAUNCHED_S + 5400, Decimal("0.3328"), Decimal("0.2")))
-    assert spot("aws", 3 * 3600, Ending.OURS, *course) == Fraction(9984, 100_000) * 2 + Fraction(2, 10)
+    rates = (PRICE, HourlyRates(LAUNCHED_S + 5400, Decimal("0.3328"), Decimal("0.2")))
+    assert spot("aws", 3 * 3600, Ending.OURS, *rates) == Fraction(9984, 100_000) * 2 + Fraction(2, 10)
 
 
 def test_on_gcp_a_new_price_holds_from_the_next_second() -> None:
-    course = (PRICE, Rates(LAUNCHED_S + 5399.5, Decimal("0.3328"), Decimal("0.2")))
+    rates = (PRICE, HourlyRates(LAUNCHED_S + 5399.5, Decimal("0.3328"), Decimal("0.2")))
     expected = Fraction(9984, 100_000) * Fraction(3, 2) + Fraction(2, 10) * Fraction(3, 2)
-    assert spot("gcp", 3 * 3600, Ending.OURS, *course) == expected
+    assert spot("gcp", 3 * 3600, Ending.OURS, *rates) == expected
 
 
 def test_a_price_that_holds_from_the_beginning_of_an_hour_counts_for_that_hour() -> None:
-    course = (PRICE, Rates(LAUNCHED_S + 3600, Decimal("0.3328"), Decimal("0.2")))
-    assert spot("aws", 2 * 3600, Ending.OURS, *course) == Fraction(9984, 100_000) + Fraction(2, 10)
+    rates = (PRICE, HourlyRates(LAUNCHED_S + 3600, Decimal("0.3328"), Decimal("0.2")))
+    assert spot("aws", 2 * 3600, Ending.OURS, *rates) == Fraction(9984, 100_000) + Fraction(2, 10)
 
 
-def test_of_prices_before_the_launch_the_last_counts_and_the_first_one_known_counts_from_the_launch() -> None:
-    old = Rates(LAUNCHED_S - 9999, Decimal(9), Decimal(9))
+def test_the_last_price_before_the_launch_counts_or_else_the_first_one_known() -> None:
+    old = HourlyRates(LAUNCHED_S - 9999, Decimal(9), Decimal(9))
     assert spot("aws", 3600, Ending.OURS, old, PRICE) == Fraction(9984, 100_000)
-    late = Rates(LAUNCHED_S + 9999, Decimal("0.3328"), Decimal("0.09984"))
+    late = HourlyRates(LAUNCHED_S + 9999, Decimal("0.3328"), Decimal("0.09984"))
     assert spot("aws", 3600, Ending.OURS, late) == Fraction(9984, 100_000)
 
 
@@ -88,18 +89,18 @@ def test_of_prices_before_the_launch_the_last_counts_and_the_first_one_known_cou
     life_s=st.floats(0, 9000),
     changes=st.lists(st.tuples(st.floats(-4000, 9000), st.integers(1, 500)), min_size=1, max_size=5),
 )
-@settings(max_examples=40, deadline=None)
-def test_a_course_of_prices_is_charged_as_if_each_second_were_counted(
+@examples(40)
+def test_changing_prices_are_charged_as_if_each_second_were_counted(
     cloud: Cloud, life_s: float, changes: list[tuple[float, int]]
 ) -> None:
     changes.sort(key=lambda change: change[0])
-    course = [Rates(LAUNCHED_S + after_s, Decimal(1), Decimal(mills).scaleb(-3)) for after_s, mills in changes]
+    rates = [HourlyRates(LAUNCHED_S + after_s, Decimal(1), Decimal(mills).scaleb(-3)) for after_s, mills in changes]
     by_the_second = 0
     for second in range(max(60, math.ceil(LAUNCHED_S + life_s - LAUNCHED_S))):
         of_its_stretch = second - second % 3600 if cloud == "aws" else second
-        known = [rates for rates in course if rates.since_s <= LAUNCHED_S + of_its_stretch]
-        by_the_second += int((known or course[:1])[-1].spot_usd_per_h * 1000)
-    assert spot(cloud, life_s, Ending.OURS, *course) == Fraction(by_the_second, 3600 * 1000)
+        known = [rate for rate in rates if rate.since_s <= LAUNCHED_S + of_its_stretch]
+        by_the_second += int((known or rates[:1])[-1].spot_usd_per_h * 1000)
+    assert spot(cloud, life_s, Ending.OURS, *rates) == Fraction(by_the_second, 3600 * 1000)
 
 
 @pytest.mark.parametrize(
@@ -114,11 +115,18 @@ def test_a_course_of_prices_is_charged_as_if_each_second_were_counted(
         ("n2-standard-8", 8, "0"),
     ],
 )
-def test_unlimited_cpu_credits_cost_what_lies_above_the_baseline(type: str, vcpus: int, usd_per_h: str) -> None:
+def test_unlimited_cpu_credits_cost_the_use_above_the_baseline(type: str, vcpus: int, usd_per_h: str) -> None:
     assert surplus_per_h(type, vcpus, "unlimited") == Decimal(usd_per_h)
     assert surplus_per_h(type, vcpus, "standard") == 0
 
 
 def test_at_full_load_the_surplus_of_a_t3_costs_more_than_its_spot_price() -> None:
-    charged = charge("aws", LAUNCHED_S, LAUNCHED_S + 3600, None, (PRICE,), surplus_per_h("t3.2xlarge", 8, "unlimited"))
+    charged = bill(
+        cloud="aws",
+        launched_s=LAUNCHED_S,
+        end_s=LAUNCHED_S + 3600,
+        ending=None,
+        rates=(PRICE,),
+        surplus_usd_per_h=surplus_per_h("t3.2xlarge", 8, "unlimited"),
+    )
     assert charged.credits_usd == Fraction(24, 100) > charged.spot_usd

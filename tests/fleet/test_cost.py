@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from vcdl.events import Recorded, UpdateApplied, WorkunitSent
 from vcdl.fleet.cost import Cost, cost_of, dollars
-from vcdl.fleet.instance import Ending, Instance, Pool, State
+from vcdl.fleet.instance import Ending, Instance, InstanceState, Pool
 from vcdl.fleet.ledger import Ledger
 from vcdl.fleet.prices import Price, PriceTable
 from vcdl.fleet.settings import CpuCredits
+from vcdl.journal.events import Recorded, UpdateApplied, WorkunitSent
 
 START_S = 1_700_000_000.0
 HOUR_S = 3600.0
@@ -28,11 +28,14 @@ def price_of(pool: Pool) -> Price | None:
 
 
 def instances(count: int, pool: Pool = PAPER) -> list[Instance]:
-    return [Instance(f"i-{number}", pool, 8, 0, State.RUNNING, START_S) for number in range(count)]
+    return [
+        Instance(id=f"i-{number}", pool=pool, vcpus=8, gpus=0, state=InstanceState.RUNNING, launched_s=START_S)
+        for number in range(count)
+    ]
 
 
 def gone(one: Instance, after_s: float, ending: Ending) -> Instance:
-    return replace(one, state=State.GONE, ended_s=START_S + after_s, ending=ending)
+    return replace(one, state=InstanceState.GONE, ended_s=START_S + after_s, ending=ending)
 
 
 @pytest.fixture
@@ -41,7 +44,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def observe(ledger: Ledger, after_s: float, found: Sequence[Instance], credits: CpuCredits = "standard") -> None:
-    ledger.observed(found, price_of, START_S + after_s, credits)
+    ledger.record_found(found, price_of, START_S + after_s, credits)
 
 
 def sent(name: str, host: str, after_s: float) -> Recorded:
@@ -49,7 +52,22 @@ def sent(name: str, host: str, after_s: float) -> Recorded:
 
 
 def applied(name: str, after_s: float) -> Recorded:
-    return Recorded(0, START_S + after_s, UpdateApplied(name, 1, 0, 0, 0.05, 10, 1.0, 1.0, 0.5, 100))
+    return Recorded(
+        0,
+        START_S + after_s,
+        UpdateApplied(
+            workunit=name,
+            version=1,
+            base_version=0,
+            staleness=0,
+            weight=0.05,
+            samples=10,
+            fraction=1.0,
+            train_s=1.0,
+            loss=0.5,
+            bytes_up=100,
+        ),
+    )
 
 
 def workunit(shard: int) -> str:
@@ -72,7 +90,7 @@ def test_the_papers_fleet_of_five_for_eight_hours_costs_what_the_paper_says(ledg
     assert cost.lines()[2] == "so far   $4.00, $13.32 on demand, 70 % saved"
 
 
-def test_unlimited_credits_make_the_papers_fleet_dearer_than_half_price(ledger: Ledger) -> None:
+def test_unlimited_credits_make_the_papers_fleet_cost_more_than_half_the_list_price(ledger: Ledger) -> None:
     observe(ledger, 0, instances(5), "unlimited")
     cost = cost_of(ledger, START_S + 8 * HOUR_S)
     assert cost.credits_usd == Decimal("9.6")  # 5 × 8 h × 8 vCPU × 60 % × $0.05
@@ -87,7 +105,7 @@ def test_a_day_with_interruptions_is_counted_as_by_hand(ledger: Ledger) -> None:
     observe(ledger, 7200, [gone(one, 1800, Ending.PREEMPTED), gone(two, 7000, Ending.PREEMPTED), three, four])
     observe(ledger, 9000, [gone(three, 8500, Ending.OURS)])
     cost = cost_of(ledger, START_S + 10_000)
-    # One was free, two and three are paid by the second, four was seen last after 7200 s and missed after 9000 s.
+    # One was free, two and three cost by the second, four was last seen after 7200 s and missed after 9000 s.
     seconds = 7000 + 8500 + 7200
     assert cost.spot_usd == _usd("0.09984", seconds)
     assert cost.on_demand_usd == _usd("0.3328", seconds + 1800)
@@ -111,7 +129,7 @@ def test_the_sum_over_many_short_lives_is_exact(ledger: Ledger) -> None:
     assert cost_of(ledger, START_S + 7200).spot_usd == _usd("0.09984", sum(61 + number for number in range(200)))
 
 
-def test_the_cost_of_a_subtask_is_the_cost_over_the_updates_applied_while_the_fleet_was_there(ledger: Ledger) -> None:
+def test_the_cost_of_a_subtask_divides_by_the_updates_applied_since_the_first_launch(ledger: Ledger) -> None:
     observe(ledger, 0, instances(5))
     early, late = applied(workunit(8), -60), applied(workunit(9), 9 * HOUR_S)
     journals = [
@@ -124,7 +142,7 @@ def test_the_cost_of_a_subtask_is_the_cost_over_the_updates_applied_while_the_fl
     assert cost_of(ledger, START_S + 8 * HOUR_S).per_subtask_usd is None
 
 
-def test_what_preemption_wasted_is_what_was_paid_after_the_last_subtask_that_the_instance_finished(
+def test_preemption_wastes_the_cost_after_the_instances_last_finished_subtask(
     ledger: Ledger,
 ) -> None:
     one, two, three = instances(3)
@@ -135,7 +153,7 @@ def test_what_preemption_wasted_is_what_was_paid_after_the_last_subtask_that_the
         sent(workunit(0), "host-1", 100),
         applied(workunit(0), 5000),
         sent(workunit(1), "host-1", 5000),
-        sent(workunit(1), "host-3", 9500),  # again, as the first host was lost
+        sent(workunit(1), "host-3", 9500),  # sent again, as the first host was lost
         applied(workunit(1), 9900),
     ]
     hosts = {"host-1": "i-0", "host-2": "i-1", "host-3": "i-2"}
@@ -145,7 +163,7 @@ def test_what_preemption_wasted_is_what_was_paid_after_the_last_subtask_that_the
     assert cost.lines()[-2] == "wasted   $0.34 by preemption"
 
 
-def test_a_preempted_instance_whose_last_update_came_in_after_its_end_wasted_nothing(ledger: Ledger) -> None:
+def test_a_last_update_after_the_instances_end_leaves_no_waste(ledger: Ledger) -> None:
     (one,) = instances(1)
     observe(ledger, 9100, [gone(one, 9000, Ending.PREEMPTED)])
     journal = [sent(workunit(0), "host-1", 100), applied(workunit(0), 9050)]
@@ -161,7 +179,7 @@ def test_an_hour_that_aws_gives_back_is_no_waste(ledger: Ledger) -> None:
     assert cost.saving == 1
 
 
-def test_what_has_no_price_is_named_and_never_passed_off_as_free(ledger: Ledger) -> None:
+def test_an_instance_without_a_price_is_named_and_not_free(ledger: Ledger) -> None:
     observe(ledger, 0, instances(1, Pool("aws", "x9.huge", "us-east-1", "us-east-1a")))
     cost = cost_of(ledger, START_S + HOUR_S)
     assert cost.unpriced == ("x9.huge in us-east-1a",)
@@ -169,7 +187,7 @@ def test_what_has_no_price_is_named_and_never_passed_off_as_free(ledger: Ledger)
     assert "missing  no price of x9.huge in us-east-1a: `vcdl fleet prices --refresh`" in cost.lines()
 
 
-def test_a_fleet_that_never_was_has_cost_nothing(ledger: Ledger) -> None:
+def test_an_empty_ledger_has_no_cost(ledger: Ledger) -> None:
     cost = cost_of(ledger, START_S)
     assert cost.instances == cost.spot_usd == 0
     assert (cost.saving, cost.oldest_price) == (None, None)
@@ -187,10 +205,10 @@ def test_the_json_of_a_cost_has_plain_values_only(ledger: Ledger) -> None:
     assert set(values) == {*Cost.__dataclass_fields__, "saving", "per_subtask_usd"}
 
 
-def test_prices_of_another_day_are_counted_from_then_on(ledger: Ledger) -> None:
+def test_a_new_price_counts_from_its_day_on(ledger: Ledger) -> None:
     dearer = Price(Decimal("0.3328"), Decimal("0.2"), date(2026, 1, 1), "a test", "us-east-1a")
     observe(ledger, 0, instances(1))
-    ledger.observed(instances(1), lambda _: dearer, START_S + HOUR_S, "standard")
+    ledger.record_found(instances(1), lambda _: dearer, START_S + HOUR_S, "standard")
     cost = cost_of(ledger, START_S + 2 * HOUR_S)
     assert cost.spot_usd == Decimal("0.29984")
     assert cost.oldest_price == "2025-06-01"

@@ -1,4 +1,4 @@
-"""docs/fleet-cost.md: its example is run, and its tables agree with the code."""
+"""docs/fleet-cost.md: its example runs, and its tables agree with the code."""
 
 import contextlib
 import io
@@ -10,16 +10,17 @@ from typing import get_args
 import pytest
 
 from tests.fleet.test_cost import HOUR_S, START_S, applied, gone, instances, ledger, observe, sent, workunit
+from tests.places import DOCS
 from vcdl.fleet.cost import cost_of
 from vcdl.fleet.gcp.prices import _GPUS, _SERIES
 from vcdl.fleet.instance import Ending
 from vcdl.fleet.ledger import Ledger
 from vcdl.fleet.ledger_rows import LedgerRow
-from vcdl.fleet.price_source import GCP_KEY_VARIABLE
+from vcdl.fleet.open import GCP_KEY_VARIABLE
 from vcdl.fleet.prices import LOWEST_USD_PER_H, PriceRow
 
 __all__ = ["ledger"]  # a fixture
-DOC = (Path(__file__).parents[2] / "docs" / "fleet-cost.md").read_text(encoding="utf-8")
+DOC = (DOCS / "fleet-cost.md").read_text(encoding="utf-8")
 
 
 def section(title: str) -> str:
@@ -29,12 +30,12 @@ def section(title: str) -> str:
 
 
 def keys(title: str) -> list[str]:
-    """What the first column of a section's tables names."""
+    """The keys in the first column of a section's tables."""
     cells = re.findall(r"^\| (`[^|]*) \|", section(title), re.MULTILINE)
     return [key for cell in cells for key in re.findall(r"`([^`]+)`", cell) if key != "kind"]
 
 
-def test_the_example_gives_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_prints_what_the_document_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     code, expected = re.findall(r"```(?:python)?\n(.*?)```", section("The paper's fleet"), re.DOTALL)
     printed = io.StringIO()
@@ -63,7 +64,7 @@ def test_the_kinds_of_rows_are_documented() -> None:
     assert keys("The ledger") == [row.kind for row in (get_args(LedgerRow))]
 
 
-def test_what_is_known_of_google_and_the_least_price_is_documented() -> None:
+def test_googles_known_series_and_the_lowest_price_are_documented() -> None:
     assert f"${LOWEST_USD_PER_H} an hour" in section("Prices")
     refreshing = section("Refreshing")
     assert GCP_KEY_VARIABLE in refreshing

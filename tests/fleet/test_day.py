@@ -1,4 +1,4 @@
-"""A day of fifty instances, a twentieth of them preempted each hour, two pools without capacity: on AWS (moto) and on GCP (our fake)."""
+"""A day of 50 instances, 5 % of them preempted each hour, two pools without capacity: on moto and our fake of GCP."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,12 +16,12 @@ from tests.fleet.fake_cloud import Clock
 from tests.fleet.fleet_files import settings_of
 from tests.fleet.gcp.fake_compute import FakeCompute
 from tests.fleet.gcp.fake_gce import FakeGce
-from vcdl.fleet.aws.provider import AwsProvider, Pace
+from vcdl.fleet.aws.provider import AwsProvider, SweepPace
+from vcdl.fleet.controller import Controller
 from vcdl.fleet.cost import cost_of
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.gcp.connection import ENDPOINT_VARIABLE
 from vcdl.fleet.gcp.provider import GcpProvider
-from vcdl.fleet.keeper import Keeper
 from vcdl.fleet.ledger import Ledger
 from vcdl.fleet.provider import Provider
 from vcdl.fleet.settings import FleetSettings
@@ -50,7 +50,7 @@ START_S = datetime(2026, 11, 21, tzinfo=UTC).timestamp()
 
 @dataclass
 class AwsBooks:
-    """Moto, by a virtual clock, with the endings that it does not tell of itself."""
+    """Moto under a virtual clock, with the endings that moto lacks."""
 
     cloud: MotoCloud
     clock: Clock
@@ -64,13 +64,13 @@ class AwsBooks:
     def preempt(self, id: str) -> None:
         self.cloud.preempt(id)
         self.preempted_s[id] = self.clock.now_s
-        for instance in self._all():  # AWS shows what is gone for an hour
+        for instance in self._all():  # AWS shows a terminated instance for an hour
             if self.preempted_s.get(instance.id, self.clock.now_s) < self.clock.now_s - 3600:
                 self._forgotten.append(instance)
                 self.cloud.forget(instance.id)
 
     def lives(self) -> list[Truth]:
-        """Of instances that AWS took back as this class noted it, of all others until the last moment."""
+        """All instances: preempted ones with the time noted here, others with moto's."""
         return [
             Truth(i.instance_type, i.launch_time.timestamp(), ended_s or self.ended_s(i), ended_s is not None)
             for i in (*self._all(), *self._forgotten)
@@ -83,7 +83,7 @@ class AwsBooks:
         return datetime.strptime(words, "%Y-%m-%d %H:%M:%S %Z").replace(tzinfo=UTC).timestamp()
 
     def name_requests(self, parsed: dict[str, Any], **_: Any) -> None:
-        """Moto does not say which spot request is behind an instance."""
+        """Name the spot request of each instance, which moto does not."""
         for reservation in parsed.get("Reservations", ()):
             for item in reservation["Instances"]:
                 item["SpotInstanceRequestId"] = f"sir-of-{item['InstanceId']}"
@@ -92,8 +92,8 @@ class AwsBooks:
         filters = {one["Name"]: one["Values"] for one in params.get("Filters", ())}
         self._asked = filters.get("spot-instance-request-id", ())
 
-    def tell_when(self, parsed: dict[str, Any], **_: Any) -> None:
-        """As AWS does: the spot request behind a preempted instance says when it ended."""
+    def add_end_times(self, parsed: dict[str, Any], **_: Any) -> None:
+        """Let the spot request of a preempted instance tell when it ended, as on AWS."""
         if self._asked:
             parsed["SpotInstanceRequests"] = [
                 {
@@ -125,7 +125,7 @@ class AwsBooks:
 
 @dataclass
 class GcpBooks:
-    """The fake Compute Engine's."""
+    """The fake Compute Engine."""
 
     compute: FakeCompute
 
@@ -157,7 +157,7 @@ def aws(clock: Clock, one_region: None, monkeypatch: pytest.MonkeyPatch) -> Iter
         for event, act in (
             ("after-call.ec2.DescribeInstances", books.name_requests),
             ("provide-client-params.ec2.DescribeSpotInstanceRequests", books.note_asked),
-            ("after-call.ec2.DescribeSpotInstanceRequests", books.tell_when),
+            ("after-call.ec2.DescribeSpotInstanceRequests", books.add_end_times),
             ("after-call.ec2.CreateFleet", books.answer_in_time),
         ):
             cloud.session.events.register(event, act)
@@ -175,41 +175,41 @@ def gcp(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[GcpBooks]:
         yield GcpBooks(server.compute)
 
 
-def keeper_of(settings: FleetSettings, provider: Provider, folder: FleetFolder, clock: Clock) -> Keeper:
-    return Keeper(settings, provider, folder, lambda: "#cloud-config\n", clock)
+def controller_of(settings: FleetSettings, provider: Provider, folder: FleetFolder, clock: Clock) -> Controller:
+    return Controller(settings, provider, folder, lambda: "#cloud-config\n", clock)
 
 
-def check(day: Day, keeper: Keeper, provider: Provider, live: list[str]) -> None:
-    """What must be true of every such day."""
-    print(day.told())
+def check(day: Day, controller: Controller, provider: Provider, live: list[str]) -> None:
+    """Check the conditions that hold on every such day."""
+    print(day.line())
     assert 35 <= day.preempted <= 90  # 60 are expected
     assert day.most_live == INSTANCES
-    assert day.below_target_s <= day.preempted * 30 + 60  # each loss until the next pass, and the launch
+    assert day.below_target_s <= day.preempted * 30 + 60  # each lost instance until the next pass, and the first launch
     assert live == []
-    taken = keeper.take_down()
-    assert (taken.left, taken.trouble) == ((), ())
+    taken = controller.take_down()
+    assert (taken.leftovers, taken.errors) == ((), ())
     assert provider.leftovers() == ()
     assert not any("mistake" in line for line in day.lines)
 
 
 def check_money(folder: FleetFolder, clock: Clock, truth: Fraction, day: Day) -> None:
-    """To the last digit."""
+    """Check the ledger to the last digit."""
     ledger = Ledger(folder.ledger_file)
     cost = cost_of(ledger, clock.now_s)
     print(f"{cost.spot_usd:.6f} $ by the ledger, {float(truth):.6f} $ by hand")
     assert (cost.instances, cost.preempted, cost.live) == (INSTANCES + day.preempted, day.preempted, 0)
-    assert sum(life.charged().spot_usd for life in ledger.lives().until(clock.now_s)) == truth
+    assert sum(life.charge().spot_usd for life in ledger.history().until(clock.now_s)) == truth
     assert abs(Fraction(cost.spot_usd) - truth) < Fraction(1, 10**20)
 
 
-@pytest.mark.timeout(900)  # half a minute, when nothing else runs
+@pytest.mark.timeout(900)  # half a minute on an idle machine
 def test_a_day_on_aws(aws: AwsBooks, clock: Clock, tmp_path: Path) -> None:
     settings = settings_of(tmp_path, text=AWS)
-    provider = AwsProvider(settings, aws.cloud.session, Pace(look_every_s=0.01, at_most_s=60.0))
+    provider = AwsProvider(settings, aws.cloud.session, SweepPace(every_s=0.01, at_most_s=60.0))
     folder = FleetFolder.beside(tmp_path / "fleet.yaml", "day")
-    keeper = keeper_of(settings, provider, folder, clock)
-    day = live_a_day(keeper, aws, clock)
-    check(day, keeper, provider, aws.live())
+    controller = controller_of(settings, provider, folder, clock)
+    day = live_a_day(controller, aws, clock)
+    check(day, controller, provider, aws.live())
     truth = by_hand(aws.lives(), {"t3.2xlarge": "0.09984", "c5.2xlarge": "0.136"}, free_within_s=3600)
     check_money(folder, clock, truth, day)
     provider.close()
@@ -218,11 +218,11 @@ def test_a_day_on_aws(aws: AwsBooks, clock: Clock, tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 def test_a_day_on_gcp(gcp: GcpBooks, clock: Clock, tmp_path: Path) -> None:
     settings = settings_of(tmp_path, text=GCP)
-    provider = GcpProvider(settings, now=clock, look_every_s=0.02)
+    provider = GcpProvider(settings, clock=clock, sweep_every_s=0.02)
     folder = FleetFolder.beside(tmp_path / "fleet.yaml", "day")
-    keeper = keeper_of(settings, provider, folder, clock)
-    day = live_a_day(keeper, gcp, clock)
-    check(day, keeper, provider, gcp.live())
+    controller = controller_of(settings, provider, folder, clock)
+    day = live_a_day(controller, gcp, clock)
+    check(day, controller, provider, gcp.live())
     truth = by_hand(gcp.lives(), {"e2-standard-8": "0.107218", "n2-standard-8": "0.155389"}, free_within_s=60)
     check_money(folder, clock, truth, day)
     provider.close()

@@ -1,4 +1,4 @@
-"""`vcdl fleet` as a user runs it, against moto through real boto3: the whole life of a fleet, and processes that are killed."""
+"""`vcdl fleet` as a user runs it, against moto through real boto3: the whole life of a fleet, and killed processes."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ from tests.fleet.aws.moto_cloud import MotoCloud, moto_cloud
 from tests.fleet.fleet_files import fleet_file
 from vcdl.cli import exit_code_of
 from vcdl.errors import ExitCode
-from vcdl.fleet.aws.provider import Pace
+from vcdl.fleet.aws.provider import SweepPace
 
 _TIMEOUT_S = 120.0
 
@@ -32,14 +32,14 @@ def cloud() -> Iterator[MotoCloud]:
 @pytest.fixture
 def file(tmp_path: Path, cloud: MotoCloud, one_region: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("VCDL_TEST_KEY", "abc_123")
-    monkeypatch.setattr("vcdl.fleet.aws.provider.Pace", lambda: Pace(look_every_s=0.01, at_most_s=60.0))
+    monkeypatch.setattr("vcdl.fleet.aws.provider.SweepPace", lambda: SweepPace(every_s=0.01, at_most_s=60.0))
     path = fleet_file(tmp_path)
-    path.write_text(path.read_text() + "look_every_s: 5\ndrain_s: 0\n")
+    path.write_text(path.read_text() + "reconcile_every_s: 5\ndrain_s: 0\n")
     return path
 
 
 def live(cloud: MotoCloud) -> list[str]:
-    """All that runs in the region, whatever its tags."""
+    """All instances in the region, with any tags."""
     wanted = [{"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]}]
     reservations = cloud.client().describe_instances(Filters=wanted)["Reservations"]
     return [item["InstanceId"] for reservation in reservations for item in reservation["Instances"]]
@@ -60,8 +60,8 @@ def test_the_life_of_a_fleet(cloud: MotoCloud, file: Path, capsys: pytest.Captur
     def status() -> dict[str, Any]:
         capsys.readouterr()
         assert fleet("status", file, "--json") == ExitCode.OK
-        told: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return told
+        shown: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return shown
 
     assert fleet("plan", file, "--subtask-s", "144") == ExitCode.OK
     assert "5 × t3.2xlarge" in capsys.readouterr().out
@@ -82,8 +82,8 @@ def test_the_life_of_a_fleet(cloud: MotoCloud, file: Path, capsys: pytest.Captur
     assert fleet("scale", "81", file) == ExitCode.BAD_JOB
     assert "from 0 to 80" in capsys.readouterr().err
     assert fleet("scale", "8", file) == ExitCode.OK
-    told = status()
-    assert (told["have"], sum(i["draining"] for i in told["instances"])) == (8, 5)
+    shown = status()
+    assert (shown["have"], sum(i["draining"] for i in shown["instances"])) == (8, 5)
 
     assert fleet("drain", file, "--wait") == ExitCode.OK
     assert "the fleet is gone, and nothing is left" in capsys.readouterr().out
@@ -110,7 +110,7 @@ def test_down_after_up_was_killed_in_the_middle_leaves_nothing(
         made = create_fleet(*arguments, **named) if moment == "after the launch" else None
         reached.set()
         killed.wait(_TIMEOUT_S)
-        # A launch that AWS has received goes on without whoever asked for it.
+        # AWS performs a launch that it has received although its caller is gone.
         return create_fleet(*arguments, **named) if made is None else made
 
     monkeypatch.setattr(FleetsBackend, "create_fleet", stop_here)
@@ -125,7 +125,7 @@ def test_down_after_up_was_killed_in_the_middle_leaves_nothing(
     assert cloud.client().describe_launch_templates()["LaunchTemplates"] == []
 
 
-def test_up_after_up_was_killed_goes_on_with_what_is_there(
+def test_up_after_a_killed_up_keeps_its_instances(
     cloud: MotoCloud, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class KilledError(BaseException):
@@ -135,7 +135,7 @@ def test_up_after_up_was_killed_goes_on_with_what_is_there(
         raise KilledError
 
     with monkeypatch.context() as patch:
-        patch.setattr("vcdl.fleet.money.Money.launched", die)  # what comes after the launch
+        patch.setattr("vcdl.fleet.money.Money.record_launched", die)  # the step after the launch
         with pytest.raises(KilledError):
             fleet("up", file)
     before = set(live(cloud))
@@ -147,12 +147,13 @@ def test_up_after_up_was_killed_goes_on_with_what_is_there(
     assert live(cloud) == []
 
 
-def test_a_daemon_replaces_what_is_lost_and_ends_once_the_fleet_is_down(
+@pytest.mark.process  # the command finds its module by name
+def test_a_daemon_replaces_a_lost_instance_and_ends_once_the_fleet_is_down(
     cloud: MotoCloud, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert fleet("run", file, "--daemon") == ExitCode.OK
-    told = capsys.readouterr().out
-    pid = int(told.split()[1])
+    shown = capsys.readouterr().out
+    pid = int(shown.split()[1])
     log = file.parent / "fleet" / "cifar" / "run.log"
     try:
         until(lambda: len(live(cloud)) == 5, log)

@@ -33,7 +33,7 @@ def test_the_life_of_a_fleet(gce: FakeGce, tmp_path: Path, capsys: pytest.Captur
     assert fleet("up", file) == ExitCode.OK
     assert len(compute.ids()) == 5
     assert "of 40 vCPUs in 5 instances" in capsys.readouterr().out
-    assert fleet("up", file) == ExitCode.OK  # again: they are seen, so that what then vanishes is lost
+    assert fleet("up", file) == ExitCode.OK  # a pass that sees them, so that one that vanishes later is lost
     compute.preempt(compute.ids()[0])
     assert fleet("scale", "48", file) == ExitCode.OK
     assert len(compute.ids()) == 6
@@ -45,8 +45,8 @@ def test_the_life_of_a_fleet(gce: FakeGce, tmp_path: Path, capsys: pytest.Captur
     assert len(compute.ids()) == 5
     capsys.readouterr()
     assert fleet("status", file, "--json") == ExitCode.OK
-    told = json.loads(capsys.readouterr().out)
-    assert [i["draining"] for i in told["instances"] if i["state"] == "running"] == [True] * 5
+    shown = json.loads(capsys.readouterr().out)
+    assert [i["draining"] for i in shown["instances"] if i["state"] == "running"] == [True] * 5
 
     assert fleet("down", file) == ExitCode.OK
     assert compute.ids() == ()

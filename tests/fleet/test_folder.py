@@ -1,4 +1,4 @@
-"""A fleet's folder: its state comes back as it was, and its locks keep others out as long as their holder lives."""
+"""A fleet's folder: its state comes back as it was, and its locks exclude others as long as their holder lives."""
 
 import subprocess
 import sys
@@ -11,23 +11,23 @@ from hypothesis import strategies as st
 from vcdl.errors import FleetError, RunFolderError
 from vcdl.fleet import folder as module
 from vcdl.fleet.folder import FleetFolder
-from vcdl.fleet.instance import Instance, Pool, State
-from vcdl.fleet.state import FleetState, Fresh, Goal
+from vcdl.fleet.instance import Instance, InstanceState, Pool
+from vcdl.fleet.state import FleetGoal, FleetState, RecentLaunch
 
 POOLS = st.builds(Pool, st.sampled_from(["aws", "gcp"]), st.text(max_size=9), st.text(max_size=9), st.text(max_size=9))
 TIMES = st.floats(0, 1e10)
 INSTANCES = st.builds(
-    Instance, st.text(), POOLS, st.integers(0, 99), st.integers(0, 9), st.sampled_from([State.PENDING]), TIMES
+    Instance, st.text(), POOLS, st.integers(0, 99), st.integers(0, 9), st.sampled_from([InstanceState.PENDING]), TIMES
 )
 STATES = st.builds(
     FleetState,
-    st.sampled_from(Goal),
+    st.sampled_from(FleetGoal),
     st.none() | st.integers(0, 99),
     st.none() | st.integers(0, 99),
     st.booleans(),
     TIMES,
     st.dictionaries(POOLS, TIMES, max_size=3),
-    st.lists(st.builds(Fresh, INSTANCES, TIMES), max_size=3).map(tuple),
+    st.lists(st.builds(RecentLaunch, INSTANCES, TIMES), max_size=3).map(tuple),
     TIMES,
     st.text(),
 )
@@ -46,16 +46,16 @@ def test_a_state_comes_back_as_it_was(state: FleetState) -> None:
 
 
 @given(st.text(max_size=40))
-def test_what_is_no_state_is_refused(text: str) -> None:
+def test_a_damaged_state_is_refused(text: str) -> None:
     with pytest.raises(FleetError, match=r"state\.json is damaged"):
         FleetState.of_json(text)
 
 
 def test_a_new_fleet_is_down(folder: FleetFolder) -> None:
-    assert folder.read() == FleetState(goal=Goal.DOWN)
+    assert folder.read() == FleetState(goal=FleetGoal.DOWN)
 
 
-def test_a_state_is_there_whole_or_not_at_all(folder: FleetFolder) -> None:
+def test_a_state_is_written_as_a_whole(folder: FleetFolder) -> None:
     folder.write(FleetState(target=3))
     folder.path.joinpath("state.json.new").touch()
     assert folder.read().target == 3
@@ -79,7 +79,7 @@ with folder.running(), folder.one_pass():
 """
 
 
-def test_a_pass_and_a_loop_are_alone_until_their_process_is_killed(
+def test_a_pass_and_a_loop_exclude_others_until_their_process_is_killed(
     folder: FleetFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_WAIT_S", 0.2)

@@ -1,19 +1,19 @@
-"""Instances and BOINC hosts find each other by the machine's name."""
+"""Instances and BOINC hosts are matched by the machine's name."""
 
 from pathlib import Path
 
 import pytest
 
+from tests.boinc.grid.conftest import mariadb, world
+from tests.boinc.grid.world import World
 from tests.boinc.standin.schema import insert
-from tests.grids.boinc.conftest import mariadb, world
-from tests.grids.boinc.world import World
 from vcdl.errors import GridError
 from vcdl.fleet.hosts import instances_of_hosts, project_hosts
 
 __all__ = ["mariadb", "world"]  # fixtures
 
 
-def test_a_machine_is_known_by_its_name_with_or_without_a_domain() -> None:
+def test_a_machine_is_matched_by_its_name_with_or_without_a_domain() -> None:
     hosts = [
         ("host-1", "i-0a1b"),
         ("host-2", "i-0c2d.us-east-2.compute.internal"),
@@ -37,6 +37,6 @@ def test_the_hosts_of_a_project_are_named_as_its_journals_name_them(world: World
     assert project_hosts(world.standin.path) == [("host-7", "i-0a1b.ec2.internal")]
 
 
-def test_a_folder_that_is_no_project_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_a_project_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(GridError):
         project_hosts(tmp_path)

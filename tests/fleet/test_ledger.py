@@ -1,4 +1,4 @@
-"""The ledger of a fleet, in real files: what is counted once, what survives a crash, and two that write at once."""
+"""The ledger of a fleet in real files: rows that count once, crashes, and several writers."""
 
 import json
 import os
@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from vcdl.errors import FleetError
-from vcdl.fleet.instance import Ending, Instance, Pool, State
+from vcdl.fleet.instance import Ending, Instance, InstanceState, Pool
+from vcdl.fleet.instance_history import InstanceHistory
 from vcdl.fleet.ledger import Ledger
-from vcdl.fleet.lives import Life
 from vcdl.fleet.prices import Price
 
 POOL = Pool("aws", "t3.2xlarge", "us-east-1", "us-east-1a", "subnet-1")
@@ -28,13 +28,14 @@ SPOT = Fraction(9984, 100_000)
 LAUNCH_FOR_EVER = """
 import itertools, sys
 from pathlib import Path
-from vcdl.fleet.instance import Instance, Pool, State
+from vcdl.fleet.instance import Instance, Pool, InstanceState
 from vcdl.fleet.ledger import Ledger
 ledger, who = Ledger(Path(sys.argv[1])), sys.argv[2]
 pool = Pool("aws", "t3.2xlarge", "us-east-1", "us-east-1a")
 for number in itertools.count():
     ids = f"i-{number}", f"i-{who}-{number}"
-    ledger.launched([Instance(id, pool, 8, 0, State.RUNNING, 1e6) for id in ids], lambda _: None, 1e6, "standard")
+    found = [Instance(id, pool, 8, 0, InstanceState.RUNNING, 1e6) for id in ids]
+    ledger.record_launched(found, lambda _: None, 1e6, "standard")
     print(number, flush=True)
 """
 
@@ -44,19 +45,19 @@ def price_of(pool: Pool) -> Price | None:
 
 
 def instance(id: str = "i-1", launched_s: float = START_S) -> Instance:
-    return Instance(id, POOL, 8, 0, State.RUNNING, launched_s)
+    return Instance(id=id, pool=POOL, vcpus=8, gpus=0, state=InstanceState.RUNNING, launched_s=launched_s)
 
 
-def ended(id: str, ended_s: float | None, ending: Ending | None, state: State = State.GONE) -> Instance:
+def ended(id: str, ended_s: float | None, ending: Ending | None, state: InstanceState = InstanceState.GONE) -> Instance:
     return replace(instance(id), state=state, ended_s=ended_s, ending=ending)
 
 
 def observe(ledger: Ledger, at_s: float, *found: Instance) -> None:
-    ledger.observed(found, price_of, at_s, "standard")
+    ledger.record_found(found, price_of, at_s, "standard")
 
 
-def the_life(ledger: Ledger, until_s: float = START_S + 7200) -> Life:
-    (life,) = ledger.lives().until(until_s)
+def the_instance(ledger: Ledger, until_s: float = START_S + 7200) -> InstanceHistory:
+    (life,) = ledger.history().until(until_s)
     return life
 
 
@@ -65,129 +66,137 @@ def ledger(tmp_path: Path) -> Ledger:
     return Ledger(tmp_path / "fleet" / "ledger.jsonl")
 
 
-def test_a_fleet_that_never_was_has_an_empty_ledger_and_looking_makes_no_file(ledger: Ledger, tmp_path: Path) -> None:
-    assert ledger.lives().until(START_S) == []
+def test_reading_a_missing_ledger_gives_nothing_and_makes_no_file(ledger: Ledger, tmp_path: Path) -> None:
+    assert ledger.history().until(START_S) == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_live_instance_is_charged_for_until_the_moment_that_is_asked_for(ledger: Ledger) -> None:
+def test_a_live_instance_is_charged_until_the_time_of_the_question(ledger: Ledger) -> None:
     observe(ledger, START_S + 10, instance())
-    assert the_life(ledger, START_S + 5400).charged().spot_usd == SPOT * 3 / 2
-    assert the_life(ledger, START_S + 5400).ending is None
-    assert ledger.lives().until(START_S - 1) == []
+    assert the_instance(ledger, START_S + 5400).charge().spot_usd == SPOT * 3 / 2
+    assert the_instance(ledger, START_S + 5400).ending is None
+    assert ledger.history().until(START_S - 1) == []
 
 
-def test_an_instance_that_is_seen_launched_twice_counts_once(ledger: Ledger) -> None:
-    ledger.launched([instance()], price_of, START_S, "standard")
-    ledger.launched([instance()], price_of, START_S, "standard")
+def test_a_launch_that_is_recorded_twice_counts_once(ledger: Ledger) -> None:
+    ledger.record_launched([instance()], price_of, START_S, "standard")
+    ledger.record_launched([instance()], price_of, START_S, "standard")
     observe(ledger, START_S + 10, instance())
     observe(ledger, START_S + 20, instance())
-    assert the_life(ledger, START_S + 3600).charged().spot_usd == SPOT
+    assert the_instance(ledger, START_S + 3600).charge().spot_usd == SPOT
 
 
-def test_an_instance_that_is_seen_ended_twice_has_ended_once_at_the_first_time(ledger: Ledger) -> None:
+def test_an_end_that_is_recorded_twice_counts_at_its_first_time(ledger: Ledger) -> None:
     observe(ledger, START_S + 10, instance())
-    observe(ledger, START_S + 4000, ended("i-1", START_S + 3900, Ending.OURS, State.STOPPING))
+    observe(ledger, START_S + 4000, ended("i-1", START_S + 3900, Ending.OURS, InstanceState.STOPPING))
     observe(ledger, START_S + 5000, ended("i-1", START_S + 4900, Ending.OURS))
     observe(ledger, START_S + 6000)
-    life = the_life(ledger)
+    life = the_instance(ledger)
     assert (life.end_s, life.ending, life.latest_end_s) == (START_S + 3900, Ending.OURS, START_S + 3900)
 
 
-def test_who_ended_it_may_be_learnt_later(ledger: Ledger) -> None:
-    observe(ledger, START_S + 1000, ended("i-1", None, None, State.STOPPING))
-    assert the_life(ledger).ending is Ending.UNKNOWN
-    assert the_life(ledger).end_s == START_S + 1000
+def test_a_later_row_may_tell_who_ended_an_instance(ledger: Ledger) -> None:
+    observe(ledger, START_S + 1000, ended("i-1", None, None, InstanceState.STOPPING))
+    assert the_instance(ledger).ending is Ending.UNKNOWN
+    assert the_instance(ledger).end_s == START_S + 1000
     observe(ledger, START_S + 1100, ended("i-1", START_S + 990, Ending.PREEMPTED))
-    assert (the_life(ledger).end_s, the_life(ledger).ending) == (START_S + 990, Ending.PREEMPTED)
-    assert the_life(ledger).charged().spot_usd == 0
+    assert (the_instance(ledger).end_s, the_instance(ledger).ending) == (START_S + 990, Ending.PREEMPTED)
+    assert the_instance(ledger).charge().spot_usd == 0
 
 
-def test_one_that_vanished_ended_when_it_was_seen_last_and_how_wrong_that_may_be_is_known(ledger: Ledger) -> None:
+def test_an_instance_that_vanished_ended_when_last_seen_with_an_upper_bound(ledger: Ledger) -> None:
     for at_s in (10, 1800, 3600):
         observe(ledger, START_S + at_s, instance())
     observe(ledger, START_S + 5400)
     observe(ledger, START_S + 7000)
-    life = the_life(ledger)
+    life = the_instance(ledger)
     assert (life.end_s, life.ending, life.latest_end_s) == (START_S + 3600, Ending.UNKNOWN, START_S + 5400)
-    assert life.charged().spot_usd == SPOT
-    assert life.charged_at_most().spot_usd == SPOT * 3 / 2
+    assert life.charge().spot_usd == SPOT
+    assert life.charge_at_most().spot_usd == SPOT * 3 / 2
 
 
-def test_one_that_was_hidden_for_a_while_lives_on(ledger: Ledger) -> None:
+def test_an_instance_that_was_hidden_for_a_while_is_live(ledger: Ledger) -> None:
     observe(ledger, START_S + 10, instance())
     observe(ledger, START_S + 20)
     observe(ledger, START_S + 30, instance())
-    assert the_life(ledger, START_S + 3600).ending is None
-    assert the_life(ledger, START_S + 3600).charged().spot_usd == SPOT
+    assert the_instance(ledger, START_S + 3600).ending is None
+    assert the_instance(ledger, START_S + 3600).charge().spot_usd == SPOT
 
 
-def test_one_that_was_launched_and_never_shown_has_cost_a_minute_at_least(ledger: Ledger) -> None:
-    ledger.launched([instance()], price_of, START_S, "standard")
+def test_a_launched_instance_that_was_never_shown_costs_the_minimum(ledger: Ledger) -> None:
+    ledger.record_launched([instance()], price_of, START_S, "standard")
     observe(ledger, START_S + 600)
-    life = the_life(ledger)
+    life = the_instance(ledger)
     assert (life.end_s, life.latest_end_s) == (START_S, START_S + 600)
-    assert life.charged().spot_usd == SPOT / 60
+    assert life.charge().spot_usd == SPOT / 60
 
 
-def test_one_that_came_and_went_between_two_looks_counts(ledger: Ledger) -> None:
+def test_an_instance_that_came_and_went_between_two_passes_counts(ledger: Ledger) -> None:
     observe(ledger, START_S + 3600, ended("i-1", START_S + 1800, Ending.OURS))
-    assert the_life(ledger).charged().spot_usd == SPOT / 2
+    assert the_instance(ledger).charge().spot_usd == SPOT / 2
 
 
-def test_one_that_is_alive_after_its_end_has_not_ended(ledger: Ledger) -> None:
-    ledger.launched([ended("i-1", START_S + 100, Ending.OURS, State.STOPPING)], price_of, START_S + 100, "standard")
+def test_an_instance_that_is_seen_live_after_its_end_has_not_ended(ledger: Ledger) -> None:
+    ledger.record_launched(
+        [ended("i-1", START_S + 100, Ending.OURS, InstanceState.STOPPING)], price_of, START_S + 100, "standard"
+    )
     observe(ledger, START_S + 130, instance())
-    assert the_life(ledger).ending is None
+    assert the_instance(ledger).ending is None
     observe(ledger, START_S + 200, ended("i-1", START_S + 190, Ending.OURS))
-    assert the_life(ledger).end_s == START_S + 190
+    assert the_instance(ledger).end_s == START_S + 190
 
 
-def test_one_that_was_asked_to_end_and_did_not_may_still_vanish(ledger: Ledger) -> None:
-    ledger.launched([ended("i-1", START_S + 100, Ending.OURS, State.STOPPING)], price_of, START_S + 100, "standard")
+def test_an_instance_that_did_not_end_when_asked_may_still_vanish(ledger: Ledger) -> None:
+    ledger.record_launched(
+        [ended("i-1", START_S + 100, Ending.OURS, InstanceState.STOPPING)], price_of, START_S + 100, "standard"
+    )
     observe(ledger, START_S + 200, instance())
     observe(ledger, START_S + 300)
-    life = the_life(ledger)
+    life = the_instance(ledger)
     assert (life.end_s, life.ending, life.latest_end_s) == (START_S + 200, Ending.UNKNOWN, START_S + 300)
 
 
-def test_of_a_launch_that_is_in_the_file_twice_the_first_counts(ledger: Ledger, tmp_path: Path) -> None:
+def test_the_first_of_two_rows_for_a_launch_counts(ledger: Ledger, tmp_path: Path) -> None:
     observe(ledger, START_S, instance())
     path = tmp_path / "fleet" / "ledger.jsonl"
     launch = next(line for line in path.read_text().splitlines() if "launched_s" in line)
     with path.open("a") as file:
         file.write(launch.replace(str(START_S), str(START_S + 600)) + "\n")
-    assert the_life(Ledger(path), START_S + 3600).charged().spot_usd == SPOT
+    assert the_instance(Ledger(path), START_S + 3600).charge().spot_usd == SPOT
 
 
-def test_a_look_at_the_past_shows_what_was_then(ledger: Ledger) -> None:
+def test_a_question_about_the_past_shows_the_past(ledger: Ledger) -> None:
     observe(ledger, START_S + 10, instance())
     observe(ledger, START_S + 4000, ended("i-1", START_S + 3900, Ending.OURS))
-    assert (the_life(ledger, START_S + 3600).end_s, the_life(ledger, START_S + 3600).ending) == (START_S + 3600, None)
+    assert (the_instance(ledger, START_S + 3600).end_s, the_instance(ledger, START_S + 3600).ending) == (
+        START_S + 3600,
+        None,
+    )
 
 
-def test_an_end_before_the_launch_as_clocks_differ_is_no_negative_life(ledger: Ledger) -> None:
+def test_an_end_before_the_launch_by_another_clock_is_a_lifetime_of_zero(ledger: Ledger) -> None:
     observe(ledger, START_S - 5, ended("i-1", START_S - 3, Ending.OURS))
-    assert the_life(ledger).life_s == 0
+    assert the_instance(ledger).lifetime_s == 0
 
 
-def test_prices_are_noted_when_they_change_and_at_no_other_time(ledger: Ledger) -> None:
+def test_prices_are_recorded_only_when_they_change(ledger: Ledger) -> None:
     dearer = replace(PRICE, spot_usd_per_h=Decimal("0.2"))
     prices = [PRICE, PRICE, dearer, dearer]
     for number, price in enumerate(prices):
-        ledger.observed([instance()], lambda _, p=price: p, START_S + 1800 * number, "standard")  # type: ignore[misc]
-    assert len(the_life(ledger).course) == 2
-    assert the_life(ledger, START_S + 7200).charged().spot_usd == SPOT + Fraction(2, 10)
+        at_s = START_S + 1800 * number
+        ledger.record_found([instance()], lambda _, p=price: p, at_s, "standard")  # type: ignore[misc]
+    assert len(the_instance(ledger).rates) == 2
+    assert the_instance(ledger, START_S + 7200).charge().spot_usd == SPOT + Fraction(2, 10)
 
 
-def test_what_has_no_price_is_there_and_costs_what_is_learnt_later(ledger: Ledger) -> None:
-    ledger.observed([instance()], lambda _: None, START_S, "standard")
-    assert the_life(ledger).course == ()
+def test_an_instance_without_a_price_gets_one_that_is_known_later(ledger: Ledger) -> None:
+    ledger.record_found([instance()], lambda _: None, START_S, "standard")
+    assert the_instance(ledger).rates == ()
     observe(ledger, START_S + 3600, instance())
-    assert the_life(ledger, START_S + 3600).charged().spot_usd == SPOT
+    assert the_instance(ledger, START_S + 3600).charge().spot_usd == SPOT
 
 
-def test_a_fleet_that_does_not_change_writes_a_short_line_at_each_look(ledger: Ledger, tmp_path: Path) -> None:
+def test_an_unchanged_fleet_writes_a_short_line_in_each_pass(ledger: Ledger, tmp_path: Path) -> None:
     observe(ledger, START_S, *(instance(f"i-{n:017d}") for n in range(50)))
     path = tmp_path / "fleet" / "ledger.jsonl"
     before_bytes = path.stat().st_size
@@ -195,16 +204,16 @@ def test_a_fleet_that_does_not_change_writes_a_short_line_at_each_look(ledger: L
     assert path.stat().st_size - before_bytes < 60
 
 
-def test_every_cut_of_the_file_is_read_and_written_on_to_the_same_end(ledger: Ledger, tmp_path: Path) -> None:
-    """A writer that is killed anywhere in a write: the next look mends it."""
+def test_a_file_cut_anywhere_is_read_and_continued_to_the_same_result(ledger: Ledger, tmp_path: Path) -> None:
+    """The next pass repairs the file of a writer that was killed anywhere in a write."""
     observe(ledger, START_S, instance("i-1"), instance("i-2"))
     content = (tmp_path / "fleet" / "ledger.jsonl").read_bytes()
     cut_file = tmp_path / "cut.jsonl"
     for length in range(0, len(content), 5):
         cut_file.write_bytes(content[:length])
-        Ledger(cut_file).lives()
+        Ledger(cut_file).history()
         observe(Ledger(cut_file), START_S, instance("i-1"), instance("i-2"))
-        charged = [life.charged().spot_usd for life in Ledger(cut_file).lives().until(START_S + 3600)]
+        charged = [life.charge().spot_usd for life in Ledger(cut_file).history().until(START_S + 3600)]
         assert charged == [SPOT, SPOT], length
 
 
@@ -214,7 +223,7 @@ def test_a_damaged_line_is_refused_with_its_number(ledger: Ledger, tmp_path: Pat
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(lines[0] + b"\xff{}\n" + b"".join(lines[1:]))
     with pytest.raises(FleetError, match="line 2, is no row of a ledger"):
-        Ledger(path).lives()
+        Ledger(path).history()
 
 
 @pytest.mark.parametrize(
@@ -223,17 +232,17 @@ def test_a_damaged_line_is_refused_with_its_number(ledger: Ledger, tmp_path: Pat
 def test_a_line_that_is_no_row_is_refused(tmp_path: Path, line: str) -> None:
     (tmp_path / "ledger.jsonl").write_text(line + "\n")
     with pytest.raises(FleetError, match="line 1, is no row"):
-        Ledger(tmp_path / "ledger.jsonl").lives()
+        Ledger(tmp_path / "ledger.jsonl").history()
 
 
-def test_a_ledger_that_was_replaced_under_us_is_noticed_and_not_padded(ledger: Ledger, tmp_path: Path) -> None:
+def test_a_ledger_that_somebody_replaced_is_an_error(ledger: Ledger, tmp_path: Path) -> None:
     observe(ledger, START_S, instance())
     (tmp_path / "fleet" / "ledger.jsonl").write_bytes(b"")
     with pytest.raises(FleetError, match="has become shorter"):
         observe(ledger, START_S + 10, instance())
 
 
-def test_a_full_disk_is_told_and_leaves_no_half_line(ledger: Ledger, tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_and_leaves_no_half_line(ledger: Ledger, tmp_path: Path) -> None:
     observe(ledger, START_S, instance("i-1"))
     path = tmp_path / "fleet" / "ledger.jsonl"
     before = path.read_bytes()
@@ -248,16 +257,16 @@ def test_a_full_disk_is_told_and_leaves_no_half_line(ledger: Ledger, tmp_path: P
         signal.signal(signal.SIGXFSZ, handler)
     assert path.read_bytes() == before
     observe(ledger, START_S + 20, instance("i-1"), instance("i-2"))
-    assert len(ledger.lives().until(START_S + 3600)) == 2
+    assert len(ledger.history().until(START_S + 3600)) == 2
 
 
-def test_a_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(FleetError, match="cannot be read or written"):
         observe(Ledger(tmp_path / "file" / "ledger.jsonl"), START_S, instance())
 
 
-def test_a_second_writer_sees_what_the_first_has_written_and_repeats_none_of_it(tmp_path: Path) -> None:
+def test_a_second_writer_repeats_nothing_of_the_first(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     first, second = Ledger(path), Ledger(path)
     observe(first, START_S, instance("i-1"))
@@ -267,13 +276,13 @@ def test_a_second_writer_sees_what_the_first_has_written_and_repeats_none_of_it(
     assert sorted(kinds) == ["launched", "launched", "priced", "seen", "seen", "seen"]
 
 
-def test_processes_that_write_at_once_and_are_killed_lose_nothing_that_they_said_was_written(tmp_path: Path) -> None:
+def test_killed_writers_lose_nothing_that_they_reported_as_written(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
-    told: list[int] = []
+    reported: list[int] = []
     for _ in range(2):
         writers = [
             subprocess.Popen(
-                [sys.executable, "-c", LAUNCH_FOR_EVER, str(path), f"{os.getpid()}-{who}-{len(told)}"],
+                [sys.executable, "-c", LAUNCH_FOR_EVER, str(path), f"{os.getpid()}-{who}-{len(reported)}"],
                 stdout=subprocess.PIPE,
             )
             for who in range(2)
@@ -281,13 +290,13 @@ def test_processes_that_write_at_once_and_are_killed_lose_nothing_that_they_said
         for writer in writers:
             assert writer.stdout is not None
             for _ in range(20):
-                told.append(int(writer.stdout.readline()))
+                reported.append(int(writer.stdout.readline()))
         for writer in writers:
             writer.kill()
             writer.communicate()
     kinds = [json.loads(line) for line in path.read_bytes().decode().rpartition("\n")[0].split("\n")]
     ids = [row["id"] for row in kinds if row["kind"] == "launched"]
     assert len(ids) == len(set(ids))
-    assert {f"i-{number}" for number in told} <= set(ids)
+    assert {f"i-{number}" for number in reported} <= set(ids)
     assert len([id for id in ids if id.count("-") == 4]) >= 80
-    assert len(Ledger(path).lives().until(START_S)) == len(ids)
+    assert len(Ledger(path).history().until(START_S)) == len(ids)

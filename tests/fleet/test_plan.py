@@ -1,4 +1,4 @@
-"""What a fleet would cost, before there is one."""
+"""The expected cost of a fleet."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -13,7 +13,7 @@ from vcdl.errors import FleetError
 from vcdl.fleet.instance import Pool
 from vcdl.fleet.plan import measured_subtask_s, plan_fleet, pools_of_table
 from vcdl.fleet.prices import PriceTable
-from vcdl.journal import Journal
+from vcdl.journal.journal import Journal
 from vcdl.run.folder import RunFolder
 
 
@@ -52,13 +52,13 @@ def test_a_pool_without_a_price_is_named(tmp_path: Path) -> None:
     assert {pool.type for pool in plan.unpriced} == {"t3.2xlarge"}
 
 
-def test_types_without_what_is_counted_are_refused(tmp_path: Path) -> None:
+def test_types_without_the_unit_are_refused(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, "capacity={unit: gpu, target: 1}")
     with pytest.raises(FleetError, match="none of the allowed types has a gpu"):
         plan_fleet(settings, FakeCloud(settings).pools(), PriceTable.shipped(), 1)
 
 
-def test_types_that_nobody_knows_are_not_taken_for_types_without_what_is_counted(tmp_path: Path) -> None:
+def test_unknown_types_are_refused_as_unknown(tmp_path: Path) -> None:
     with pytest.raises(FleetError, match="none of the allowed types is known"):
         plan_fleet(settings_of(tmp_path), {}, PriceTable.shipped(), 1)
 
@@ -74,10 +74,10 @@ def test_without_a_cloud_the_pools_are_those_of_the_price_table(tmp_path: Path) 
     assert {kind.gpus for kind in pools_of_table(gpus, table).values()} == {1}
 
 
-def test_the_time_of_a_subtask_is_measured_from_those_of_a_run_that_were_trained_whole(tmp_path: Path) -> None:
+def test_the_time_of_a_subtask_is_the_mean_of_a_runs_completely_trained_ones(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     journal = Journal.at(folder.journal_file)
-    with pytest.raises(FleetError, match="has no subtask that was trained whole"):
+    with pytest.raises(FleetError, match="has no completely trained subtask"):
         measured_subtask_s(folder)
     for shard, (train_s, fraction) in enumerate([(10.0, 1.0), (20.0, 1.0), (5.0, 0.4)]):
         update = applied(workunit(1, shard), version=shard + 1)

@@ -1,4 +1,4 @@
-"""The price table: the one in the package, the one that is refreshed, and what is said when neither knows."""
+"""The price table in the package, the refreshed one, and the error without a price in either."""
 
 from dataclasses import replace
 from datetime import date
@@ -53,7 +53,7 @@ def test_the_shipped_table_has_the_types_that_fleets_are_made_of_in_several_regi
     assert any(row.type == "n1-standard-8+nvidia-tesla-t4" and row.accelerator == "1 T4" for row in rows)
 
 
-def test_every_shipped_price_is_above_zero_dated_and_below_the_list_price_on_the_spot_market() -> None:
+def test_every_shipped_price_is_dated_and_above_zero_and_spot_is_below_list() -> None:
     for row in PriceTable.shipped().by_key.values():
         assert 0 < row.spot_usd_per_h < row.on_demand_usd_per_h, row
         assert row.as_of <= date(2026, 12, 31), row
@@ -61,7 +61,7 @@ def test_every_shipped_price_is_above_zero_dated_and_below_the_list_price_on_the
 
 
 def test_the_shipped_list_prices_of_a_family_grow_with_its_vcpus() -> None:
-    """A slip of the pen in one of them shows."""
+    """A typing error in one of them breaks the order."""
     by_size: dict[tuple[str, str, str], set[Decimal]] = {}
     for row in PriceTable.shipped().by_key.values():
         if not row.accelerator:
@@ -74,7 +74,7 @@ def test_the_shipped_list_prices_of_a_family_grow_with_its_vcpus() -> None:
 
 @pytest.mark.parametrize("price", ["0", "-0.1", "0.00001", "NaN", "Infinity"])
 @pytest.mark.parametrize("column", ["on_demand_usd_per_h", "spot_usd_per_h"])
-def test_a_price_that_cannot_be_is_refused(column: str, price: str) -> None:
+def test_an_implausible_price_is_refused(column: str, price: str) -> None:
     with pytest.raises(ValueError, match="is no price"):
         replace(ROW, **{column: Decimal(price)})  # type: ignore[arg-type]
 
@@ -83,12 +83,12 @@ def test_a_file_with_a_price_of_zero_is_refused_with_its_line(tmp_path: Path) ->
     path = tmp_path / "prices.csv"
     PriceTable.of([ROW, ZONE_A]).write(path)
     path.write_text(path.read_text().replace("0.11", "0"))
-    with pytest.raises(FleetError, match=r"prices\.csv, line 3: no row of prices \(a price of 0 \$/h is no price"):
+    with pytest.raises(FleetError, match=r"prices\.csv, line 3: not a row of prices \(a price of 0 \$/h is no price"):
         PriceTable.read(path)
 
 
 @pytest.mark.parametrize("damage", [b"cloud,type\naws,t3\n", b"cloud\n\xff\n", b"\n\n,\n,,\n"])
-def test_a_file_that_is_no_table_is_refused_with_what_to_do(tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_table_is_refused_with_what_to_do(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / "prices.csv").write_bytes(damage)
     with pytest.raises(FleetError, match="--refresh"):
         PriceTable.read(tmp_path / "prices.csv")
@@ -105,33 +105,34 @@ def test_a_table_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert PriceTable.read(tmp_path / "prices.csv") == table
 
 
-def test_the_zones_price_goes_before_the_regions() -> None:
+def test_the_zones_price_overrides_the_regions() -> None:
     found = PriceTable.of([ROW, ZONE_A]).price("t3.2xlarge", "us-east-1", "us-east-1a")
     assert (found.spot_usd_per_h, found.basis) == (Decimal("0.11"), "us-east-1a")
 
 
-def test_of_a_zone_that_is_not_known_the_regions_price_is_taken_and_said_so() -> None:
+def test_a_zone_without_a_price_has_the_regions_and_says_so() -> None:
     found = PriceTable.of([ROW, ZONE_A]).price("t3.2xlarge", "us-east-1", "us-east-1f")
     assert (found.spot_usd_per_h, found.basis) == (Decimal("0.1"), "us-east-1, as none is known of us-east-1f")
 
 
-def test_where_only_zones_are_known_the_dearest_is_taken() -> None:
+def test_a_region_without_a_price_has_its_most_expensive_zones() -> None:
     found = PriceTable.of([ZONE_B, ZONE_A]).price("t3.2xlarge", "us-east-1")
-    assert (found.spot_usd_per_h, found.basis) == (Decimal("0.12"), "us-east-1b, the dearest of us-east-1")
+    assert (found.spot_usd_per_h, found.basis) == (Decimal("0.12"), "us-east-1b, the most expensive of us-east-1")
 
 
-def test_a_type_that_is_not_known_is_refused_with_what_to_do() -> None:
+def test_an_unknown_type_is_refused_with_what_to_do() -> None:
     table = PriceTable.of([ROW])
     with pytest.raises(
-        FleetError, match=r"t3\.2xlarge in eu-west-1 \(it is known in us-east-1\): `vcdl fleet prices --refresh`"
+        FleetError,
+        match=r"t3\.2xlarge in eu-west-1 is known \(it is known in us-east-1\): `vcdl fleet prices --refresh`",
     ):
         table.price("t3.2xlarge", "eu-west-1")
-    with pytest.raises(FleetError, match=r"no price is known of x9\.huge in us-east-1: .* add a row to"):
+    with pytest.raises(FleetError, match=r"no price of x9\.huge in us-east-1 is known: .* add a row to"):
         table.price("x9.huge", "us-east-1")
     assert table.find("x9.huge", "us-east-1") is None
 
 
-def test_the_refreshed_table_wins_over_the_shipped_one_and_leaves_the_rest_of_it(
+def test_the_refreshed_table_overrides_the_shipped_one_and_keeps_its_other_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -1,4 +1,4 @@
-"""The capacity that a queue is worth, and the queue of a BOINC project as its database has it."""
+"""The capacity that a queue can use, and the queue of a BOINC project in its database."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.boinc.grid.world import World
 from tests.boinc.standin.config import Database
-from tests.grids.boinc.world import World
 from tests.store_servers import start_mariadb
 from vcdl.errors import GridError
 from vcdl.fleet.queue import ProjectQueue, Queue, wanted_units
@@ -32,7 +32,7 @@ def queue(
 @pytest.mark.parametrize(
     ("queued", "units_per_subtask", "expected"),
     [
-        (queue(jobs=0, unsent=50), 1.0, 0),  # nothing is open: also below the minimum
+        (queue(jobs=0, unsent=50), 1.0, 0),  # without an open job also below the minimum
         (queue(), 1.0, 8),
         (queue(unsent=10, running=20), 1.0, 30),
         (queue(unsent=10, running=20), 2.0, 60),
@@ -40,7 +40,9 @@ def queue(
         (queue(unsent=500), 1.0, 100),
     ],
 )
-def test_without_a_deadline_it_is_what_can_run_at_once(queued: Queue, units_per_subtask: float, expected: int) -> None:
+def test_without_a_deadline_the_capacity_is_what_can_run_at_once(
+    queued: Queue, units_per_subtask: float, expected: int
+) -> None:
     assert wanted_units(queued, capacity(units_per_subtask=units_per_subtask), 0.0) == expected
 
 
@@ -48,12 +50,12 @@ def test_without_a_deadline_it_is_what_can_run_at_once(queued: Queue, units_per_
     ("hours", "expected"),
     [(1, 17), (10, 8), (0.25, 67), (0, 100), (-5, 100)],  # 1000 subtasks of a minute
 )
-def test_with_a_deadline_it_is_what_is_done_in_time(hours: float, expected: int) -> None:
+def test_with_a_deadline_the_capacity_is_what_finishes_in_time(hours: float, expected: int) -> None:
     until = capacity(deadline=NOW)
     assert wanted_units(queue(unsent=5), until, NOW.timestamp() - hours * 3600) == expected
 
 
-def test_with_a_deadline_and_nothing_measured_yet_it_is_what_can_run_at_once() -> None:
+def test_with_a_deadline_but_no_measured_time_the_capacity_is_what_can_run_at_once() -> None:
     assert wanted_units(queue(unsent=30, task_s=None), capacity(deadline=NOW), NOW.timestamp() - 3600) == 30
 
 
@@ -87,7 +89,7 @@ def test_the_queue_of_a_project_counts_the_open_jobs(world: World) -> None:
     queue_of = ProjectQueue(world.project.path)
     assert queue_of.read() == Queue(1, 3, 1, 30, None)
     world.report(names[0])
-    assert queue_of.read().running == 1  # back, and not assimilated
+    assert queue_of.read().running == 1  # returned and not assimilated
     assert queue_of.read().task_s is not None
     queue_of.close()
 
@@ -104,6 +106,6 @@ def test_a_job_that_is_paused_or_finished_is_not_open(world: World) -> None:
     queue_of.close()
 
 
-def test_a_folder_without_a_project_is_said(tmp_path: Path) -> None:
+def test_a_folder_without_a_project_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(GridError, match="is no BOINC project"):
         ProjectQueue(tmp_path).read()

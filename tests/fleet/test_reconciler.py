@@ -1,102 +1,110 @@
-"""What the reconciler decides, and that it brings any fleet to its target whatever happens meanwhile."""
+"""The reconciler's decisions; they bring any fleet to its target whatever happens meanwhile."""
 
 import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
+from tests.examples import examples
 from tests.fleet.fake_cloud import TYPES, FakeCloud
 from tests.fleet.fleet_files import settings_of
-from vcdl.fleet.instance import Instance, Pool, State
-from vcdl.fleet.reconciler import Plan, Situation, capacity, reconcile
+from vcdl.fleet.instance import Instance, InstanceState, Pool
+from vcdl.fleet.reconciler import Actions, Situation, capacity, reconcile
 from vcdl.fleet.settings import FleetSettings
 
 with tempfile.TemporaryDirectory() as _folder:
     SETTINGS = settings_of(Path(_folder))
-    MIXED = settings_of(Path(_folder), "instances.types=[t3.2xlarge, c6i.xlarge]", "rest_s=600", "drain_s=300")
+    MIXED = settings_of(Path(_folder), "instances.types=[t3.2xlarge, c6i.xlarge]", "cooldown_s=600", "drain_s=300")
 POOL = Pool("aws", "t3.2xlarge", "us-east-1", "us-east-1a")
 OTHER = Pool("aws", "t3.2xlarge", "us-east-1", "us-east-1b")
 NOW_S = 5_000.0
 
 
 def machine(
-    name: str, state: State = State.RUNNING, launched_s: float = 0.0, draining_s: float | None = None
+    name: str, state: InstanceState = InstanceState.RUNNING, launched_s: float = 0.0, draining_s: float | None = None
 ) -> Instance:
-    return Instance(name, POOL, 8, 0, state, launched_s, draining_s=draining_s)
+    return Instance(id=name, pool=POOL, vcpus=8, gpus=0, state=state, launched_s=launched_s, draining_s=draining_s)
 
 
-def plan_of(wanted: int, *instances: Instance, resting: dict[Pool, float] | None = None) -> Plan:
+def actions_of(wanted: int, *instances: Instance, cooldowns: dict[Pool, float] | None = None) -> Actions:
     types = {POOL: TYPES["t3.2xlarge"], OTHER: TYPES["t3.2xlarge"]}
-    return reconcile(SETTINGS, Situation(NOW_S, wanted, instances, types, resting or {}))
+    return reconcile(SETTINGS, Situation(NOW_S, wanted, instances, types, cooldowns or {}))
 
 
 def test_a_fleet_at_its_target_is_left_alone() -> None:
-    assert plan_of(16, machine("a"), machine("b", State.PENDING)).changes_nothing
+    assert actions_of(16, machine("a"), machine("b", InstanceState.PENDING)).is_empty
 
 
-def test_only_what_was_lost_is_launched_again() -> None:
-    plan = plan_of(40, machine("a"), machine("b"), machine("c", State.GONE), machine("d", State.STOPPING))
-    assert plan.launch is not None
-    assert (plan.launch.units, plan.launch.pools) == (24, (POOL, OTHER))
-    assert not plan.terminate
-    assert not plan.drain
+def test_only_lost_units_are_launched_again() -> None:
+    actions = actions_of(
+        40, machine("a"), machine("b"), machine("c", InstanceState.GONE), machine("d", InstanceState.STOPPING)
+    )
+    assert actions.launch is not None
+    assert (actions.launch.units, actions.launch.pools) == (24, (POOL, OTHER))
+    assert not actions.terminate
+    assert not actions.drain
 
 
-def test_an_instance_that_drains_is_replaced_and_one_that_drained_long_enough_is_terminated() -> None:
-    plan = plan_of(16, machine("a"), machine("b", draining_s=NOW_S - 899), machine("c", draining_s=NOW_S - 900))
-    assert plan.launch is not None
-    assert plan.launch.units == 8
-    assert plan.terminate == ("c",)
+def test_a_draining_instance_is_replaced_and_an_overdue_one_is_terminated() -> None:
+    actions = actions_of(16, machine("a"), machine("b", draining_s=NOW_S - 899), machine("c", draining_s=NOW_S - 900))
+    assert actions.launch is not None
+    assert actions.launch.units == 8
+    assert actions.terminate == ("c",)
 
 
-def test_of_a_surplus_the_youngest_go_pending_ones_at_once_and_the_target_is_kept() -> None:
-    old, young, new = machine("a", launched_s=1), machine("b", launched_s=2), machine("c", State.PENDING, launched_s=3)
-    plan = plan_of(7, old, young, new)
-    assert (plan.terminate, plan.drain, plan.launch) == (("c",), ("b",), None)
+def test_the_youngest_of_a_surplus_go_and_pending_ones_at_once() -> None:
+    old, young, new = (
+        machine("a", launched_s=1),
+        machine("b", launched_s=2),
+        machine("c", InstanceState.PENDING, launched_s=3),
+    )
+    actions = actions_of(7, old, young, new)
+    assert (actions.terminate, actions.drain, actions.launch) == (("c",), ("b",), None)
 
 
-def test_of_equal_age_all_reconcilers_choose_the_same() -> None:
-    assert plan_of(8, machine("a"), machine("b")).drain == plan_of(8, machine("b"), machine("a")).drain == ("b",)
+def test_all_reconcilers_choose_the_same_at_equal_age() -> None:
+    assert actions_of(8, machine("a"), machine("b")).drain == actions_of(8, machine("b"), machine("a")).drain == ("b",)
 
 
-def test_a_pool_that_rests_is_not_asked_until_its_time_is_over() -> None:
-    assert plan_of(8, resting={POOL: NOW_S + 1}).launch is not None
-    assert plan_of(8, resting={POOL: NOW_S + 1}).launch.pools == (OTHER,)  # type: ignore[union-attr]
-    assert plan_of(8, resting={POOL: NOW_S}).launch.pools == (POOL, OTHER)  # type: ignore[union-attr]
+def test_a_pool_is_not_asked_before_its_cooldown_is_over() -> None:
+    assert actions_of(8, cooldowns={POOL: NOW_S + 1}).launch is not None
+    assert actions_of(8, cooldowns={POOL: NOW_S + 1}).launch.pools == (OTHER,)  # type: ignore[union-attr]
+    assert actions_of(8, cooldowns={POOL: NOW_S}).launch.pools == (POOL, OTHER)  # type: ignore[union-attr]
 
 
-def test_when_all_pools_rest_it_says_when_the_first_is_tried_again() -> None:
-    plan = plan_of(8, resting={POOL: NOW_S + 90, OTHER: NOW_S + 20})
-    assert plan.launch is None
-    assert plan.warnings == ("all 2 pools are without capacity; the first is tried again in 20 s",)
+def test_with_a_cooldown_on_all_pools_a_warning_tells_when_the_first_is_tried_again() -> None:
+    actions = actions_of(8, cooldowns={POOL: NOW_S + 90, OTHER: NOW_S + 20})
+    assert actions.launch is None
+    assert actions.warnings == ("all 2 pools are without capacity; the first is tried again in 20 s",)
 
 
-def test_types_without_what_is_counted_are_never_launched() -> None:
+def test_types_without_the_unit_are_never_launched() -> None:
     gpus = SETTINGS.model_copy(update={"capacity": SETTINGS.capacity.model_copy(update={"unit": "gpu"})})
-    plan = reconcile(gpus, Situation(NOW_S, 1, (), {POOL: TYPES["t3.2xlarge"]}, {}))
-    assert plan.launch is None
-    assert "none of the allowed types has a gpu" in plan.warnings[0]
+    actions = reconcile(gpus, Situation(NOW_S, 1, (), {POOL: TYPES["t3.2xlarge"]}, {}))
+    assert actions.launch is None
+    assert "none of the allowed types has a gpu" in actions.warnings[0]
 
 
-def test_a_machine_that_stands_switched_off_is_terminated() -> None:
-    assert plan_of(8, machine("a"), machine("b", State.STOPPED)).terminate == ("b",)
+def test_a_machine_that_is_switched_off_is_terminated() -> None:
+    assert actions_of(8, machine("a"), machine("b", InstanceState.STOPPED)).terminate == ("b",)
 
 
-def test_equal_reconcilers_ask_for_the_same_launch_and_a_later_one_for_another() -> None:
+def test_equal_reconcilers_order_the_same_launch_and_a_later_one_another() -> None:
     def token(now_s: float, *instances: Instance) -> str:
-        plan = reconcile(SETTINGS, Situation(now_s, 40, instances, {POOL: TYPES["t3.2xlarge"]}, {}))
-        assert plan.launch is not None
-        return plan.launch.token
+        actions = reconcile(SETTINGS, Situation(now_s, 40, instances, {POOL: TYPES["t3.2xlarge"]}, {}))
+        assert actions.launch is not None
+        return actions.launch.token
 
     assert token(60.0, machine("a"), machine("b")) == token(89.0, machine("b"), machine("a"))
-    assert len({token(60.0), token(90.0), token(60.0, machine("a")), token(60.0, machine("a", State.GONE))}) == 4
+    assert (
+        len({token(60.0), token(90.0), token(60.0, machine("a")), token(60.0, machine("a", InstanceState.GONE))}) == 4
+    )
 
 
 class TwoReconcilers(RuleBasedStateMachine):
-    """Two of them look and act in any interleaving, between preemptions, boots, power-offs and pools that dry up."""
+    """Two reconcilers interleave in any way with preemptions, boots, power-offs and pools that run out of capacity."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,8 +112,8 @@ class TwoReconcilers(RuleBasedStateMachine):
         self.cloud = FakeCloud(self.settings)
         self.wanted = 0
         self.largest = max(kind.vcpus for kind in TYPES.values())
-        self.resting: list[dict[Pool, float]] = [{}, {}]
-        self.decided: list[Plan | None] = [None, None]
+        self.cooldowns: list[dict[Pool, float]] = [{}, {}]
+        self.decided: list[Actions | None] = [None, None]
 
     @rule(wanted=st.integers(0, 60))
     def the_target_changes(self, wanted: int) -> None:
@@ -114,26 +122,26 @@ class TwoReconcilers(RuleBasedStateMachine):
     @rule(who=st.integers(0, 1))
     def one_looks_and_decides(self, who: int) -> None:
         now_s = self.cloud.clock.now_s
-        situation = Situation(now_s, self.wanted, self.cloud.find(), self.cloud.pools(), self.resting[who])
-        plan = reconcile(self.settings, situation)
-        if plan.launch is not None:
+        situation = Situation(now_s, self.wanted, self.cloud.find(), self.cloud.pools(), self.cooldowns[who])
+        actions = reconcile(self.settings, situation)
+        if actions.launch is not None:
             missing = self.wanted - capacity(situation.instances, "vcpu")
-            assert plan.launch.units == missing  # never more than is wanted
-            assert all(self.resting[who].get(pool, 0.0) <= now_s for pool in plan.launch.pools)
-        self.decided[who] = plan
+            assert actions.launch.units == missing  # never more than missing
+            assert all(self.cooldowns[who].get(pool, 0.0) <= now_s for pool in actions.launch.pools)
+        self.decided[who] = actions
 
     @rule(who=st.integers(0, 1))
     def one_does_what_it_decided(self, who: int) -> None:
-        plan, self.decided[who] = self.decided[who], None
-        if plan is None:
+        actions, self.decided[who] = self.decided[who], None
+        if actions is None:
             return
-        self.cloud.terminate(plan.terminate)
-        self.cloud.mark_draining(plan.drain, self.cloud.clock.now_s)
-        if plan.launch is not None:
-            launched = self.cloud.launch(plan.launch.pools, plan.launch.units, plan.launch.token, "")
+        self.cloud.terminate(actions.terminate)
+        self.cloud.mark_draining(actions.drain, self.cloud.clock.now_s)
+        if actions.launch is not None:
+            launched = self.cloud.launch(actions.launch.pools, actions.launch.units, actions.launch.token, "")
             for problem in launched.problems:
                 if problem.pool is not None:
-                    self.resting[who][problem.pool] = self.cloud.clock.now_s + self.settings.rest_s
+                    self.cooldowns[who][problem.pool] = self.cloud.clock.now_s + self.settings.cooldown_s
 
     @rule(seconds=st.integers(1, 700))
     def time_goes_by(self, seconds: int) -> None:
@@ -157,7 +165,7 @@ class TwoReconcilers(RuleBasedStateMachine):
         self.cloud.empty ^= {pool}
 
     def teardown(self) -> None:
-        """Left in peace, with capacity in the pools, both end at the target and stay there."""
+        """Without further events and with capacity in the pools, both reach the target and stay there."""
         self.cloud.empty.clear()
         for _ in range(6):
             for who in (0, 1):
@@ -168,17 +176,17 @@ class TwoReconcilers(RuleBasedStateMachine):
         assert not [i for i in self.cloud.live if i.draining_s is not None]
         self.one_looks_and_decides(0)
         assert self.decided[0] is not None
-        assert self.decided[0].changes_nothing
+        assert self.decided[0].is_empty
 
 
 TestTwoReconcilers = TwoReconcilers.TestCase
-TestTwoReconcilers.settings = hypothesis_settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestTwoReconcilers.settings = examples(60, stateful_step_count=25)
 
 
 @pytest.mark.parametrize("wanted", [0, 1, 8, 9, 40])
 def test_from_nothing_one_pass_reaches_the_target(wanted: int) -> None:
     cloud = FakeCloud(SETTINGS)
-    plan = reconcile(SETTINGS, Situation(0.0, wanted, (), cloud.pools(), {}))
-    if plan.launch is not None:
-        cloud.launch(plan.launch.pools, plan.launch.units, plan.launch.token, "")
+    actions = reconcile(SETTINGS, Situation(0.0, wanted, (), cloud.pools(), {}))
+    if actions.launch is not None:
+        cloud.launch(actions.launch.pools, actions.launch.units, actions.launch.token, "")
     assert len(cloud.live) == -(-wanted // 8)

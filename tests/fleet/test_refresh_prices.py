@@ -1,4 +1,4 @@
-"""Refreshing the prices: what is taken, what is refused, and a table that is there whole or as it was."""
+"""Refreshing the prices: what is taken, what is refused, and a table that is replaced as a whole or not at all."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ import pytest
 
 from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
 from vcdl.fleet.instance import InstanceType
-from vcdl.fleet.price_source import price_source
+from vcdl.fleet.open import open_price_source
 from vcdl.fleet.prices import PriceTable
 from vcdl.fleet.refresh_prices import Quote, refresh_prices
 from vcdl.fleet.settings import Cloud
@@ -22,7 +22,7 @@ G4 = InstanceType("g4dn.xlarge", 4, 16.0, 1)
 
 @dataclass
 class Source:
-    """Says what it is told to."""
+    """Gives the quotes that the test chose."""
 
     says: Sequence[Quote] = ()
     fails: FleetError | None = None
@@ -46,7 +46,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "cache" / "vcdl" / "prices.csv"
 
 
-def test_prices_land_by_zone_and_the_regions_is_that_of_the_dearest(path: Path) -> None:
+def test_prices_are_stored_by_zone_and_the_regions_is_that_of_the_most_expensive_one(path: Path) -> None:
     source = Source([quote("us-east-1a", "0.11"), quote("us-east-1b", "0.13"), quote("us-east-1c", "0.12")])
     came = refresh_prices(source, [T3], ["us-east-1"], path, TODAY)
     assert (came.rows, came.refused, came.missing) == (4, (), ())
@@ -62,7 +62,7 @@ def test_a_price_for_a_whole_region_is_kept_as_it_is(path: Path) -> None:
     assert [row.zone for row in PriceTable.read(path).by_key.values()] == [""]
 
 
-def test_a_price_that_cannot_be_is_refused_and_named_and_the_rest_is_taken(path: Path) -> None:
+def test_an_implausible_price_is_refused_and_named_and_the_rest_is_taken(path: Path) -> None:
     source = Source([quote("us-east-1a", "0.00001"), quote("us-east-1b", "0"), quote("us-east-1c", "0.12")])
     came = refresh_prices(source, [T3], ["us-east-1"], path, TODAY)
     assert came.refused == (
@@ -72,7 +72,7 @@ def test_a_price_that_cannot_be_is_refused_and_named_and_the_rest_is_taken(path:
     assert {row.spot_usd_per_h for row in PriceTable.read(path).by_key.values()} == {Decimal("0.12")}
 
 
-def test_what_nothing_was_learnt_of_is_named(path: Path) -> None:
+def test_a_type_without_a_quote_is_named(path: Path) -> None:
     came = refresh_prices(Source([quote("us-east-1a", "0.11")]), [T3, G4], ["us-east-1"], path, TODAY)
     assert came.missing == ("g4dn.xlarge in us-east-1",)
     assert came.lines() == [
@@ -90,19 +90,19 @@ def test_a_type_with_a_gpu_keeps_its_number_of_them(path: Path) -> None:
 def test_where_no_price_is_plausible_nothing_is_written(path: Path) -> None:
     refresh_prices(Source([quote("", "0.11")]), [T3], ["us-east-1"], path, TODAY)
     before = path.read_bytes()
-    with pytest.raises(FleetError, match=r"no price that can be counted with \(t3\.2xlarge in us-east-1: a price of 0"):
+    with pytest.raises(FleetError, match=r"no plausible price \(t3\.2xlarge in us-east-1: a price of 0"):
         refresh_prices(Source([quote("", "0.00001")]), [T3], ["us-east-1"], path, TODAY)
     assert path.read_bytes() == before
 
 
-def test_a_cloud_that_fails_half_way_leaves_the_table_as_it_was(path: Path) -> None:
+def test_a_cloud_that_fails_between_two_regions_leaves_the_table_as_it_was(path: Path) -> None:
     source = Source([quote("", "0.11")], fails=FleetUnavailable("away"))
     with pytest.raises(FleetUnavailable):
         refresh_prices(source, [T3], ["us-east-1", "us-west-2"], path, TODAY)
     assert not path.exists()
 
 
-def test_a_later_refresh_keeps_what_it_did_not_ask_for(path: Path) -> None:
+def test_a_later_refresh_keeps_the_other_rows(path: Path) -> None:
     refresh_prices(Source([quote("", "0.11")]), [T3], ["us-east-1"], path, TODAY)
     refresh_prices(Source([quote("", "0.12")]), [T3], ["us-west-2"], path, TODAY)
     assert {(row.region, str(row.spot_usd_per_h)) for row in PriceTable.read(path).by_key.values()} == {
@@ -119,21 +119,21 @@ def test_a_damaged_table_is_not_overwritten(path: Path) -> None:
     assert "mine" in path.read_text()
 
 
-def test_a_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "cache").touch()
-    with pytest.raises(FleetError, match=r"the prices cannot be kept in .*free some space or mend its rights"):
+    with pytest.raises(FleetError, match=r"the prices cannot be written to .*free some space or mend its rights"):
         refresh_prices(Source([quote("", "0.11")]), [T3], ["us-east-1"], tmp_path / "cache" / "prices.csv", TODAY)
 
 
-def test_without_a_key_googles_prices_are_refused_with_where_to_get_one() -> None:
-    with pytest.raises(FleetNotAuthorised, match=r"VCDL_GCP_API_KEY: make one in the console"):
-        price_source("gcp", {"VCDL_GCP_API_KEY": " "})
-    assert price_source("gcp", {"VCDL_GCP_API_KEY": "key"}).cloud == "gcp"
+def test_without_a_key_the_error_says_where_to_get_one() -> None:
+    with pytest.raises(FleetNotAuthorised, match=r"VCDL_GCP_API_KEY: create one in the"):
+        open_price_source("gcp", {"VCDL_GCP_API_KEY": " "})
+    assert open_price_source("gcp", {"VCDL_GCP_API_KEY": "key"}).cloud == "gcp"
 
 
-def test_an_aws_profile_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_aws_profile_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     with pytest.raises(FleetNotAuthorised, match="nobody"):
-        price_source("aws", {})
+        open_price_source("aws", {})
     monkeypatch.delenv("AWS_PROFILE")
-    assert price_source("aws", {}).cloud == "aws"
+    assert open_price_source("aws", {}).cloud == "aws"

@@ -1,101 +1,101 @@
-"""The loop: patient with a cloud that is away, silent about what lasts, and ended by nothing but a fleet that is gone."""
+"""The control loop: it waits for an unavailable cloud, logs a lasting problem once, and ends only with its fleet."""
 
 import threading
 from pathlib import Path
 
 import pytest
 
-from tests.fleet.kept_fleet import POOLS, KeptFleet
+from tests.fleet.fake_fleet import POOLS, FakeFleet
 from vcdl.errors import ExitCode, FleetError, FleetNotAuthorised, FleetUnavailable
-from vcdl.fleet.provider import Problem, ProblemKind
-from vcdl.fleet.run import LONGEST_WAIT_S, Loop, drained, up
-from vcdl.fleet.state import Goal
+from vcdl.fleet.provider import ProblemKind, ProviderProblem
+from vcdl.fleet.run import LONGEST_WAIT_S, ControlLoop, drained, up
+from vcdl.fleet.state import FleetGoal
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> KeptFleet:
-    made = KeptFleet.make(tmp_path, "look_every_s=30")
-    made.keeper.change(up)
+def fleet(tmp_path: Path) -> FakeFleet:
+    made = FakeFleet.make(tmp_path, "reconcile_every_s=30")
+    made.controller.change(up)
     return made
 
 
-def loop_of(fleet: KeptFleet) -> tuple[Loop, list[str]]:
+def loop_of(fleet: FakeFleet) -> tuple[ControlLoop, list[str]]:
     lines: list[str] = []
-    return Loop(fleet.keeper, 30, lines.append, threading.Event()), lines
+    return ControlLoop(fleet.controller, 30, lines.append, threading.Event()), lines
 
 
-def test_a_loss_is_replaced_at_the_next_look(fleet: KeptFleet) -> None:
+def test_a_lost_instance_is_replaced_in_the_next_pass(fleet: FakeFleet) -> None:
     loop, lines = loop_of(fleet)
-    assert loop.once() == (False, 30)
-    assert loop.once() == (False, 30)
+    assert loop.run_once() == (False, 30)
+    assert loop.run_once() == (False, 30)
     assert len(lines) == 1
     fleet.later(600)
     fleet.cloud.end("i-0001")
-    loop.once()
+    loop.run_once()
     assert len(fleet.cloud.live) == 5
     assert lines[1] == "launched: i-0005 (t3.2xlarge in us-east-1a)"
 
 
-def test_after_a_pool_without_capacity_the_next_is_tried_at_once(fleet: KeptFleet) -> None:
-    fleet.cloud.refuses = Problem(POOLS[0], ProblemKind.NO_CAPACITY, "none")
+def test_after_a_pool_without_capacity_the_next_is_tried_at_once(fleet: FakeFleet) -> None:
+    fleet.cloud.refuses = ProviderProblem(POOLS[0], ProblemKind.NO_CAPACITY, "none")
     loop, _ = loop_of(fleet)
-    assert loop.once() == (False, 1.0)
+    assert loop.run_once() == (False, 1.0)
     fleet.cloud.refuses = None
-    assert loop.once() == (False, 30)
+    assert loop.run_once() == (False, 30)
     assert len(fleet.cloud.live) == 5
 
 
-def test_a_cloud_that_is_away_is_asked_less_and_less_often_and_at_once_when_it_is_back(fleet: KeptFleet) -> None:
+def test_an_unavailable_cloud_is_asked_less_and_less_often(fleet: FakeFleet) -> None:
     loop, lines = loop_of(fleet)
     fleet.cloud.away = FleetUnavailable("AWS throttles: RequestLimitExceeded")
-    waits = [loop.once()[1] for _ in range(9)]
+    waits = [loop.run_once()[1] for _ in range(9)]
     assert waits == [5, 10, 20, 40, 80, 160, 320, 600, LONGEST_WAIT_S]
     assert lines[0] == "AWS throttles: RequestLimitExceeded; trying again in 5 s"
     fleet.cloud.away = None
-    assert loop.once() == (False, 30)
+    assert loop.run_once() == (False, 30)
     assert len(fleet.cloud.live) == 5
     fleet.cloud.away = FleetUnavailable("away")
-    assert loop.once() == (False, 5)
+    assert loop.run_once() == (False, 5)
 
 
 @pytest.mark.parametrize("error", [FleetNotAuthorised("AWS: ExpiredToken"), FleetError("AWS refuses")])
-def test_refusals_that_a_human_must_mend_do_not_end_it(fleet: KeptFleet, error: FleetError) -> None:
+def test_refusals_that_a_user_must_mend_do_not_end_it(fleet: FakeFleet, error: FleetError) -> None:
     loop, lines = loop_of(fleet)
     fleet.cloud.away = error
-    assert [loop.once()[1] for _ in range(5)] == [30, 30, 30, 40, 80]
+    assert [loop.run_once()[1] for _ in range(5)] == [30, 30, 30, 40, 80]
     fleet.cloud.away = None
-    loop.once()
+    loop.run_once()
     assert len(fleet.cloud.live) == 5
     assert str(error) in lines[0]
 
 
-def test_a_full_disk_launches_nothing_and_does_not_end_it(fleet: KeptFleet) -> None:
+def test_a_full_disk_launches_nothing_and_does_not_end_it(fleet: FakeFleet) -> None:
     fleet.folder.state_file.unlink()
-    fleet.folder.state_file.mkdir()  # no state can be read or written
+    fleet.folder.state_file.mkdir()  # the state can be neither read nor written
     loop, lines = loop_of(fleet)
-    assert loop.once() == (False, 30)
+    assert loop.run_once() == (False, 30)
     assert "free some space or mend the folder's rights" in lines[0]
     assert fleet.cloud.asked == []
 
 
-def test_a_mistake_of_ours_does_not_end_it(fleet: KeptFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_of_ours_does_not_end_it(fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise ZeroDivisionError("x")
 
     loop, lines = loop_of(fleet)
     with monkeypatch.context() as patch:
         patch.setattr(fleet.cloud, "pools", fail)
-        assert loop.once() == (False, 60)
-    assert lines == ["ZeroDivisionError: x: a mistake in vcdl; trying again in 60 s"]
-    loop.once()
+        assert loop.run_once() == (False, 60)
+    assert lines == ["ZeroDivisionError: x: a bug in vcdl; trying again in 60 s"]
+    loop.run_once()
     assert len(fleet.cloud.live) == 5
 
 
-def test_what_lasts_is_said_once(fleet: KeptFleet) -> None:
-    fleet.cloud.refuses = Problem(None, ProblemKind.QUOTA, "MaxSpotInstanceCountExceeded")
+def test_a_lasting_problem_is_logged_once(fleet: FakeFleet) -> None:
+    fleet.cloud.refuses = ProviderProblem(None, ProblemKind.QUOTA, "MaxSpotInstanceCountExceeded")
     loop, lines = loop_of(fleet)
     for _ in range(5):
-        loop.once()
+        loop.run_once()
         fleet.later(30)
     assert lines == [
         "launch: quota: MaxSpotInstanceCountExceeded",
@@ -103,28 +103,28 @@ def test_what_lasts_is_said_once(fleet: KeptFleet) -> None:
     ]
 
 
-def test_a_drained_fleet_is_swept_and_ends_the_loop(fleet: KeptFleet) -> None:
+def test_a_drained_fleet_is_swept_and_ends_the_loop(fleet: FakeFleet) -> None:
     loop, lines = loop_of(fleet)
-    loop.once()
+    loop.run_once()
     fleet.later(60)
-    fleet.keeper.change(drained)
-    loop.once()
+    fleet.controller.change(drained)
+    loop.run_once()
     fleet.later(900)
-    loop.once()
+    loop.run_once()
     assert loop.run() == ExitCode.OK
     assert lines[-1] == "the fleet is gone, and nothing is left"
-    assert fleet.folder.read().goal is Goal.DOWN
+    assert fleet.folder.read().goal is FleetGoal.DOWN
 
 
-def test_a_fleet_that_somebody_took_down_ends_the_loop(fleet: KeptFleet) -> None:
+def test_a_fleet_that_somebody_took_down_ends_the_loop(fleet: FakeFleet) -> None:
     loop, _ = loop_of(fleet)
-    loop.once()
+    loop.run_once()
     fleet.another_process().take_down()
     assert loop.run() == ExitCode.OK
     assert fleet.cloud.asked == [40]
 
 
-def test_leftovers_are_named_and_are_a_failure(fleet: KeptFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leftovers_are_named_and_are_a_failure(fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
     loop, lines = loop_of(fleet)
     monkeypatch.setattr(fleet.cloud, "sweep", lambda: ("volume vol-1 in us-east-1",))
     fleet.another_process().take_down()
@@ -132,13 +132,13 @@ def test_leftovers_are_named_and_are_a_failure(fleet: KeptFleet, monkeypatch: py
     assert lines[-1] == "left over: volume vol-1 in us-east-1; `vcdl fleet down` tries again"
 
 
-def test_being_told_to_end_leaves_the_instances_and_says_so(fleet: KeptFleet) -> None:
+def test_a_signal_to_end_leaves_the_instances_and_the_log_says_so(fleet: FakeFleet) -> None:
     ending, lines = threading.Event(), list[str]()
 
     def say(line: str) -> None:
         lines.append(line)
         ending.set()
 
-    assert Loop(fleet.keeper, 30, say, ending).run() == ExitCode.OK
+    assert ControlLoop(fleet.controller, 30, say, ending).run() == ExitCode.OK
     assert len(fleet.cloud.live) == 5
-    assert "nobody replaces those that are lost" in lines[-1]
+    assert "lost ones are not replaced" in lines[-1]

@@ -1,4 +1,4 @@
-"""The fleet file: what it accepts, how it refuses, and that document, schema and examples agree."""
+"""The fleet file: its values, its refusals, and the agreement of document, schema and examples."""
 
 import re
 import typing
@@ -10,6 +10,7 @@ import pydantic
 import pytest
 
 from tests.fleet.fleet_files import AWS, fleet_file, settings_of
+from tests.places import ROOT
 from vcdl.errors import FleetError, JobError
 from vcdl.fleet.settings import (
     CapacitySettings,
@@ -21,9 +22,8 @@ from vcdl.fleet.settings import (
     load_fleet_settings,
 )
 
-ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "fleet.md").read_text(encoding="utf-8")
-EXAMPLES = sorted((ROOT / "examples" / "fleets").glob("*.yaml"))
+JOB_FILES = sorted((ROOT / "examples" / "fleets").glob("*.yaml"))
 
 
 def refusal(folder: Path, *overrides: str, text: str = AWS) -> str:
@@ -33,14 +33,14 @@ def refusal(folder: Path, *overrides: str, text: str = AWS) -> str:
     return str(caught.value).replace(str(folder) + "/", "")
 
 
-def test_a_short_file_has_every_default_filled_in(tmp_path: Path) -> None:
+def test_a_short_file_gets_all_defaults(tmp_path: Path) -> None:
     settings = settings_of(tmp_path)
     assert settings.capacity.limit == 80
-    assert (settings.cpu_credits, settings.rest_s, settings.drain_s) == ("standard", 900, 900)
+    assert (settings.cpu_credits, settings.cooldown_s, settings.drain_s) == ("standard", 900, 900)
     assert settings.places == (PlaceSettings(region="us-east-1"),)
 
 
-def test_the_maximum_is_the_target_where_there_is_none(tmp_path: Path) -> None:
+def test_the_default_maximum_is_the_target(tmp_path: Path) -> None:
     assert settings_of(tmp_path, "capacity={target: 7}").capacity.limit == 7
 
 
@@ -70,7 +70,9 @@ def test_the_maximum_is_the_target_where_there_is_none(tmp_path: Path) -> None:
         ("tags.vcdl-fleet=a", "tags > vcdl-fleet: tags that begin with vcdl- are ours; choose another name"),
         ("tags.team=A B", 'tags > team: expected text of a-z, 0-9, - and _, got "A B"'),
         ("budget_usd=0", "budget_usd: expected a number > 0, got 0"),
-        ("rest_s=0", "rest_s: expected a whole number from 30 to 86400, got 0"),
+        ("cooldown_s=0", "cooldown_s: expected a whole number from 30 to 86400, got 0"),
+        ("rest_s=600", "rest_s: is called cooldown_s now"),
+        ("look_every_s=30", "look_every_s: is called reconcile_every_s now"),
         ("shutdown_when_unreachable_s=5", "shutdown_when_unreachable_s: expected a whole number ≥ 60, got 5"),
         ("name=Fleet 1", 'name: expected 1 to 63 of a-z, 0-9, - and _, not beginning with - or _, got "Fleet 1"'),
     ],
@@ -79,17 +81,17 @@ def test_each_problem_is_one_line_that_says_where_and_what(tmp_path: Path, setti
     assert problem in refusal(tmp_path, setting)
 
 
-def test_all_problems_are_said_at_once_each_with_its_line(tmp_path: Path) -> None:
+def test_all_problems_are_listed_at_once_each_with_its_line(tmp_path: Path) -> None:
     text = AWS.replace("target: 40, max: 80", "target: 40, max: 20").replace("types", "typs")
     text = text.replace("region: us-east-1", "region: us-east-1, zones: [a]")
     (lines,) = re.findall(r"^```text\n(fleet\.yaml:.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)
     found = refusal(tmp_path, text=text).splitlines()
-    # What of the whole file does not fit together shows once its parts are right.
+    # Problems of the whole file show once its parts are right.
     assert found[:2] == lines.splitlines()[:2]
     assert refusal(tmp_path, text=text.replace("typs", "types").replace("max: 20", "max: 40")) == lines.splitlines()[2]
 
 
-def test_a_key_that_was_written_into_the_file_is_never_shown(tmp_path: Path) -> None:
+def test_a_key_in_the_file_is_never_shown(tmp_path: Path) -> None:
     text = AWS.replace("account_key_env: VCDL_TEST_KEY", "account_key: s3cr3t")
     assert "s3cr3t" not in refusal(tmp_path, text=text)
 
@@ -104,7 +106,7 @@ def test_the_account_key_comes_from_the_environment_or_a_file(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("key", ["", "two words", "naïve", "x" * 129, '"; rm -rf /'])
-def test_what_is_no_account_key_is_refused_without_being_shown(tmp_path: Path, key: str) -> None:
+def test_a_malformed_account_key_is_refused_without_being_shown(tmp_path: Path, key: str) -> None:
     with pytest.raises(FleetError, match="VCDL_TEST_KEY holds no account key") as caught:
         settings_of(tmp_path).project.account_key({"VCDL_TEST_KEY": key})
     assert not key or key not in str(caught.value)
@@ -141,7 +143,7 @@ def test_a_place_may_have_an_image_of_its_own(tmp_path: Path) -> None:
     assert (settings.image_in("us-east-1"), settings.image_in("us-west-2")) == ("ami-1", "ami-2")
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", JOB_FILES, ids=lambda path: path.name)
 def test_the_examples_load(path: Path) -> None:
     assert load_fleet_settings(path).capacity.target > 0
 

@@ -8,7 +8,7 @@ from vcdl.errors import JobError
 from vcdl.job import load_job
 from vcdl.job.update import VcAsgdSettings
 
-JOB = "name: a\nmodel: {builtin: mlp}\ndata: {dataset: digits}\nschedule: rolling\nstop: {target_accuracy: 0.9}\n"
+JOB = "name: a\nmodel: {builtin: mlp}\ndata: {dataset: digits}\npacing: rolling\nstop: {target_accuracy: 0.9}\n"
 
 
 @pytest.fixture
@@ -25,13 +25,13 @@ def test_values_are_yaml(job_file: Path) -> None:
             "stop.epochs=2",
             "stop.target_accuracy=null",
             "update={rule: vc_asgd, alpha: 0.9}",
-            "schedule=epoch",
+            "pacing=epoch",
             "model.builtin={name: mlp, units: [3]}",
             "name=b",
         ],
     )
     assert (job.stop.epochs, job.stop.target_accuracy, job.update) == (2, None, VcAsgdSettings(alpha=0.9))
-    assert (job.schedule.kind, job.name) == ("epoch", "b")
+    assert (job.pacing.kind, job.name) == ("epoch", "b")
     assert job.model.builtin is not None
     assert job.model.builtin.arguments["units"] == [3]
 
@@ -55,7 +55,7 @@ def test_a_setting_mends_what_is_wrong_in_the_file(job_file: Path) -> None:
         ("stop.epochs=two", '--set "stop.epochs=two": stop > epochs: expected a whole number ≥ 1, got "two"'),
         ("stop.epoch=2", '--set "stop.epoch=2": stop > epoch: unknown key; did you mean epochs?'),
         ("model.builtin={name: mlp, units: [x]}", "model > builtin > units > 1: expected a whole number"),
-        ("schedule.ahead=2", "the job file has schedule as one value; set schedule as a whole"),
+        ("pacing.queue_ahead=2", "the file has pacing as one value; set pacing as a whole"),
         ("epochs", "expected KEY=VALUE, such as stop.epochs=2"),
         ("=2", "expected KEY=VALUE"),
         ("stop..epochs=2", "expected KEY=VALUE"),

@@ -9,14 +9,15 @@ from typing import Any
 import pydantic
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
+from tests.places import ROOT
 from vcdl.errors import JobError
 from vcdl.job import Job, load_frozen_job, load_job, save_job
 from vcdl.job.preset import PRESETS
 from vcdl.job.schema import BUILTINS, DataSettings, ModelSettings, StopSettings
-from vcdl.job.section import Section
 from vcdl.job.training import LearningRateSettings, TrainingSettings
 from vcdl.job.transport import Int8Arguments, TopKArguments
 from vcdl.job.update import (
@@ -32,11 +33,11 @@ from vcdl.job.update import (
     PolynomialStaleness,
     VcAsgdSettings,
 )
-from vcdl.workunit import Named
+from vcdl.wire.workunit import Named
+from vcdl.yaml_schema.section import Section
 
-ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "job-file.md").read_text(encoding="utf-8")
-EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+JOB_FILES = sorted((ROOT / "examples").glob("*.yaml"))
 MINIMAL = "name: a\nmodel: {builtin: small_cnn}\ndata: {dataset: digits}\n"
 
 
@@ -74,14 +75,18 @@ def test_a_minimal_job_has_every_default(tmp_path: Path) -> None:
     job = load(tmp_path, MINIMAL)
     assert (job.name, job.seed, job.model.builtin) == ("a", 1, Named("small_cnn"))
     assert (job.data.shards, job.data.split, job.data.validation, job.data.normalise) == (50, "iid", 0.1, "scale")
-    assert (job.training.optimizer, job.training.moments, job.training.batch_size) == (Named("adam"), "auto", 16)
+    assert (job.training.optimizer, job.training.share_optimizer_state, job.training.batch_size) == (
+        Named("adam"),
+        "auto",
+        16,
+    )
     assert job.training.learning_rate == LearningRateSettings(
-        peak=0.002, schedule="linear", floor=0.02, times_short=3.0
+        peak=0.002, schedule="linear", end_factor=0.02, short_job_boost=3.0
     )
     assert job.training.loss == Named("sparse_categorical_crossentropy")
     assert job.training.metrics == (Named("accuracy"),)
     assert job.update == ForecastSettings()
-    assert (job.schedule.kind, job.schedule.ahead) == ("rolling", "auto")
+    assert (job.pacing.kind, job.pacing.queue_ahead) == ("rolling", "auto")
     assert (job.stop.epochs, job.stop.target_accuracy, job.stop.wall_time_s, job.stop.patience) == (20,) + 3 * (None,)
     assert (job.validate_.every, job.validate_.samples) == (10, 2000)
     assert (job.grid.workers, job.grid.threads, job.grid.timeout_s, job.grid.tries) == ("auto", 1, 600.0, 5)
@@ -114,13 +119,13 @@ def test_each_rule_has_keys_of_its_own(tmp_path: Path) -> None:
     def update(text: str) -> Any:
         return load(tmp_path, MINIMAL + f"update: {text}\n").update
 
-    assert update("{slope: 0.5}") == ForecastSettings(slope=0.5)
+    assert update("{staleness_damping: 0.5}") == ForecastSettings(staleness_damping=0.5)
     assert update("{rule: vc_asgd, alpha: 0.95}") == VcAsgdSettings(alpha=0.95)
     ramp = AlphaRamp.model_validate({"from": 0.3, "to": 0.98, "schedule": "linear"})
     assert update("{rule: vc_asgd, alpha: {from: 0.3, to: 0.98}}") == VcAsgdSettings(alpha=ramp)
     assert update("easgd") == update("{rule: easgd}") == EasgdSettings(moving_rate=0.001)
-    hinge = HingeStaleness(slope=10.0, free=7)
-    assert update("{rule: fedasync, mixing: 0.9, staleness: {name: hinge, free: 7}}") == FedAsyncSettings(
+    hinge = HingeStaleness(slope=10.0, threshold=7)
+    assert update("{rule: fedasync, mixing: 0.9, staleness: {name: hinge, threshold: 7}}") == FedAsyncSettings(
         mixing=0.9, staleness=hinge
     )
     assert update("{rule: fedasync, staleness: hinge}").staleness == HingeStaleness()
@@ -133,17 +138,17 @@ def test_a_key_of_another_rule_says_which_rule_to_name(tmp_path: Path) -> None:
 
 
 def test_the_learning_rate_may_be_a_schedule(tmp_path: Path) -> None:
-    text = "training: {learning_rate: {peak: 6e-3, schedule: cosine, warm_up: 0.05, floor: 0.02}}\n"
+    text = "training: {learning_rate: {peak: 6e-3, schedule: cosine, warmup: 0.05, end_factor: 0.02}}\n"
     training = load(tmp_path, MINIMAL + text).training
-    assert training.learning_rate == LearningRateSettings(peak=0.006, schedule="cosine", warm_up=0.05, floor=0.02)
-    assert (training.peak_rate, training.rate_course.at(50, 1000)) == (0.006, 1.0)
+    assert training.learning_rate == LearningRateSettings(peak=0.006, schedule="cosine", warmup=0.05, end_factor=0.02)
+    assert (training.peak_rate, training.lr_schedule.at(50, 1000)) == (0.006, 1.0)
 
 
 def test_the_paper_s_preset_is_what_the_paper_did(tmp_path: Path) -> None:
     job = load(tmp_path, MINIMAL + "preset: paper\n")
-    assert (job.schedule.kind, job.update, job.data.shards) == ("epoch", VcAsgdSettings(alpha=0.95), 50)
+    assert (job.pacing.kind, job.update, job.data.shards) == ("epoch", VcAsgdSettings(alpha=0.95), 50)
     assert (job.training.optimizer, job.training.learning_rate) == (Named("adam"), 0.001)
-    assert (job.training.batch_size, job.training.local_epochs, job.training.moments) == (32, 1, "none")
+    assert (job.training.batch_size, job.training.local_epochs, job.training.share_optimizer_state) == (32, 1, "none")
     assert (job.validate_.every, job.validate_.samples) == ("update", "all")
     assert (job.name, job.data.dataset, job.stop) == ("a", "digits", StopSettings())
 
@@ -152,10 +157,10 @@ def test_a_key_of_ones_own_wins_over_the_preset_s(tmp_path: Path) -> None:
     own = """preset: paper
 update: {rule: vc_asgd, alpha: var}
 training: {batch_size: 64}
-schedule: rolling
+pacing: rolling
 """
     job = load(tmp_path, MINIMAL.replace("digits}", "digits, shards: 5}") + own)
-    assert (job.update, job.schedule.kind, job.data.shards) == (VcAsgdSettings(alpha="var"), "rolling", 5)
+    assert (job.update, job.pacing.kind, job.data.shards) == (VcAsgdSettings(alpha="var"), "rolling", 5)
     assert (job.training.batch_size, job.training.learning_rate) == (64, 0.001)
     assert load(tmp_path, MINIMAL + "preset: paper\nupdate: {rule: easgd}\n").update == EasgdSettings()
     assert load(tmp_path, MINIMAL + "preset: paper\nupdate: easgd\n").update == EasgdSettings()
@@ -169,8 +174,8 @@ def test_a_frozen_job_shows_what_the_preset_stands_for_and_reads_back_equal(tmp_
     job = load(tmp_path, MINIMAL + "preset: paper\nupdate: {rule: fedasync, staleness: hinge}\n")
     save_job(job, tmp_path / "frozen.yaml")
     frozen = yaml.safe_load((tmp_path / "frozen.yaml").read_text())
-    assert (frozen["preset"], frozen["schedule"]["kind"], frozen["validate"]["every"]) == ("paper", "epoch", "update")
-    assert frozen["update"]["staleness"] == {"name": "hinge", "slope": 10.0, "free": 4}
+    assert (frozen["preset"], frozen["pacing"]["kind"], frozen["validate"]["every"]) == ("paper", "epoch", "update")
+    assert frozen["update"]["staleness"] == {"name": "hinge", "slope": 10.0, "threshold": 4}
     assert load_frozen_job(tmp_path / "frozen.yaml") == job
 
 
@@ -182,7 +187,7 @@ def test_a_preset_s_keys_are_those_of_the_schema() -> None:
 
 
 def test_schedule_may_be_one_word(tmp_path: Path) -> None:
-    assert load(tmp_path, MINIMAL + "schedule: epoch\n").schedule.kind == "epoch"
+    assert load(tmp_path, MINIMAL + "pacing: epoch\n").pacing.kind == "epoch"
 
 
 def test_store_may_be_its_address(tmp_path: Path) -> None:
@@ -320,18 +325,20 @@ WRONG_VALUES = [
     ),
     (
         "training",
-        "learning_rate: {peak: 1, flor: 0}",
-        "training > learning_rate > flor: unknown key; did you mean floor?",
+        "learning_rate: {peak: 1, end_facto: 0}",
+        "training > learning_rate > end_facto: unknown key; did you mean end_factor?",
     ),
     (
         "training",
         "learning_rate: {peak: 1, schedule: cosin}",
-        'training > learning_rate > schedule: expected one of: constant, linear, cosine; got "cosin"; did you mean cosine?',
+        "training > learning_rate > schedule: expected one of: constant, linear, cosine; "
+        'got "cosin"; did you mean cosine?',
     ),
     (
         "training",
-        "learning_rate: {peak: 1, floor: 0.1}",
-        "training > learning_rate > floor: is used with `schedule: linear` or `cosine` only; remove it, or set the schedule",
+        "learning_rate: {peak: 1, end_factor: 0.1}",
+        "training > learning_rate > end_factor: is used with `schedule: linear` or `cosine` only; "
+        "remove it, or set the schedule",
     ),
     ("update", "alpha: 1.5", f"update > alpha: {ALPHA_WANTED}, got 1.5"),
     ("update", "alpha: 1", f"update > alpha: {ALPHA_WANTED}, got 1"),
@@ -342,8 +349,8 @@ WRONG_VALUES = [
     ("update", "rule: 5", f"update > rule: {RULE_WANTED}; got 5"),
     ("update", "rule:", f"update > rule: {RULE_WANTED}; got nothing"),
     ("update", "moving_rate: 0.1", "update > moving_rate: unknown key; known here: alpha, guard, rule"),
-    ("schedule", "ahead: -1", "schedule > ahead: expected a whole number ≥ 0 or auto, got -1"),
-    ("schedule", "kind: epochs", 'schedule > kind: expected one of: rolling, epoch; got "epochs"; did you mean epoch?'),
+    ("pacing", "queue_ahead: -1", "pacing > queue_ahead: expected a whole number ≥ 0 or auto, got -1"),
+    ("pacing", "kind: epochs", 'pacing > kind: expected one of: rolling, epoch; got "epochs"; did you mean epoch?'),
     ("stop", "target_accuracy: 0", "stop > target_accuracy: expected a number between 0 and 1 (0 excluded), got 0"),
     ("stop", "target_accuracy: 90", "stop > target_accuracy: expected a number between 0 and 1 (0 excluded), got 90"),
     ("stop", "wall_time_s: 1h", 'stop > wall_time_s: expected a number > 0, got "1h"'),
@@ -394,8 +401,8 @@ WRONG_JOBS = [
     ("update: easdg", f'update: {RULE_WANTED}; got "easdg"; did you mean easgd?'),
     ("update: {rule: easgd, alpha: 0.5}", "update > alpha: unknown key; known here: guard, moving_rate, rule"),
     (
-        "update: {rule: fedasync, staleness: {name: hinge, fre: 1}}",
-        "update > staleness > fre: unknown key; did you mean free?",
+        "update: {rule: fedasync, staleness: {name: hinge, thresh: 1}}",
+        "update > staleness > thresh: unknown key; did you mean threshold?",
     ),
     (
         "update: {rule: fedasync, staleness: late}",
@@ -407,16 +414,19 @@ WRONG_JOBS = [
         "update: {rule: outer_nesterov, momentum: 1}",
         "update > momentum: expected a number between 0 and 1 (1 excluded), got 1",
     ),
-    ("update: {rule: delayed_nesterov, share: 0.2}", "update > share: expected at most 1 / buffer, 0.1, got 0.2"),
+    (
+        "update: {rule: delayed_nesterov, momentum_share: 0.2}",
+        "update > momentum_share: expected at most 1 / buffer, 0.1, got 0.2",
+    ),
     ("update: {rule: trimmed_mean, trim: 5}", "update > trim: expected less than half of the buffer of 10, got 5"),
     ("update: {rule: trimmed_mean, buffer: 4}", "update > trim: expected less than half of the buffer of 4, got 2"),
     ("update: {guard: 1}", "update > guard: expected keys indented below it, got 1"),
     ("update: {guard: {clip: 0}}", "update > guard > clip: expected a number > 0, got 0"),
-    ("update: {guard: {cosine: 2}}", "update > guard > cosine: expected a number from -1 to 1, got 2"),
+    ("update: {guard: {min_cosine: 2}}", "update > guard > min_cosine: expected a number from -1 to 1, got 2"),
     ("update: {guard: {clips: 2}}", "update > guard > clips: unknown key; did you mean clip?"),
     (
         "update: {rule: centred_clipping, guard: {}}",
-        "update > guard: unknown key; known here: buffer, clip, rate, rule, staleness",
+        "update > guard: unknown key; known here: buffer, clip, rule, server_learning_rate, staleness",
     ),
     ("preset: papier", 'preset: expected one of: paper; got "papier"; did you mean paper?'),
     ("model:", "model: expected keys indented below it, got nothing"),
@@ -428,12 +438,13 @@ WRONG_JOBS = [
     ("? [a]\n: b", "a key must be a plain word"),
     (
         '"a\\nb": 1',
-        '"a\\nb": unknown key; known here: boinc, data, grid, keep, model, name, preset, schedule, seed, stop, store, training, transport, update, validate',
+        '"a\\nb": unknown key; known here: boinc, data, grid, model, name, pacing, preset, retention, seed, stop, '
+        "store, training, transport, update, validate",
     ),
-    ("seed: !!int x", "seed: the tag tag:yaml.org,2002:int is not used in job files; remove it"),
+    ("seed: !!int x", "seed: the tag tag:yaml.org,2002:int is not used here; remove it"),
     (
         "seed: !!python/object/apply:os.system [id]",
-        "seed: the tag tag:yaml.org,2002:python/object/apply:os.system is not used in job files; remove it",
+        "seed: the tag tag:yaml.org,2002:python/object/apply:os.system is not used here; remove it",
     ),
 ]
 
@@ -503,20 +514,20 @@ def test_a_long_value_is_cut(tmp_path: Path) -> None:
 
 
 NOT_A_JOB = [
-    (b"", "job.yaml: the file is empty; start from a copy of examples/digits.yaml"),
-    (b"# only a comment\n", "job.yaml: the file is empty; start from a copy of examples/digits.yaml"),
-    (b"- a\n- b\n", "job.yaml:1: expected keys such as `name: my_job`, got a list of 2"),
+    (b"", "job.yaml: the file is empty; docs/job-file.md has an example"),
+    (b"# only a comment\n", "job.yaml: the file is empty; docs/job-file.md has an example"),
+    (b"- a\n- b\n", "job.yaml:1: expected keys, each with its value after a colon, got a list of 2"),
     (b"name: a\nmodel: \xff\n", "job.yaml:2: not UTF-8 text; save the file as UTF-8"),
-    (b"name: a\nseed: \x07\n", "job.yaml:2: a job file has no control characters; delete the one here"),
+    (b"name: a\nseed: \x07\n", "job.yaml:2: control characters are not allowed; delete the one here"),
     (
         b"name: a\ndata:\n\tshards: 3\n",
         "job.yaml:3: this is not YAML: a tab where YAML wants spaces; indent with spaces",
     ),
     (b"name: a\nmodel: b: c\n", "job.yaml:2: this is not YAML: mapping values are not allowed here"),
-    (b"name: a\n---\nname: b\n", "job.yaml:2: this is not YAML: a second document begins here; keep one job in a file"),
-    (b"a: &a [x]\nb: [*a, *a]\n", "job.yaml:2: this is not YAML: a job file has no aliases: write it out"),
-    (b"a: " + b"[" * 5000, "job.yaml: nested too deeply to be a job file"),
-    (b"#" * (2**20 + 1), "job.yaml: larger than 1 MiB, so this is not a job file; give the YAML file of a job"),
+    (b"name: a\n---\nname: b\n", "job.yaml:2: this is not YAML: a second document begins here; keep one in each file"),
+    (b"a: &a [x]\nb: [*a, *a]\n", "job.yaml:2: this is not YAML: aliases are not used here: write it out"),
+    (b"a: " + b"[" * 5000, "job.yaml: nested too deeply"),
+    (b"#" * (2**20 + 1), "job.yaml: larger than 1 MiB, so this is not a job file; give another file"),
 ]
 
 
@@ -533,7 +544,7 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
 
 
 @given(raw=st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace")))
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(200)
 def test_no_file_whatever_ends_in_anything_but_a_job_error(tmp_path: Path, raw: bytes) -> None:
     with pytest.raises(JobError):
         load(tmp_path, raw)
@@ -557,7 +568,7 @@ PLAIN = st.recursive(
         st.text(min_size=1).filter(lambda k: k not in ("name", "learning_rate")), PLAIN, max_size=4
     )
 )
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(150)
 def test_a_frozen_job_reads_back_equal_whatever_its_arguments_hold(tmp_path: Path, arguments: dict[str, Any]) -> None:
     job = Job(
         name="a",
@@ -569,7 +580,7 @@ def test_a_frozen_job_reads_back_equal_whatever_its_arguments_hold(tmp_path: Pat
     assert load_job(tmp_path / "frozen.yaml") == job
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", JOB_FILES, ids=lambda path: path.name)
 def test_a_frozen_example_reads_back_equal(tmp_path: Path, path: Path) -> None:
     job = load_job(path)
     save_job(job, tmp_path / "job.yaml")
@@ -647,12 +658,12 @@ def default_of(info: Any) -> str:
             if isinstance(value, Named | PolynomialStaleness | ConstantStaleness)
             else [plain(v) for v in value]
             if isinstance(value, tuple)
-            else value.model_dump()
+            else value.model_dump(exclude_defaults=True)
             if isinstance(value, Section)
             else value
         )
 
-    text = yaml.safe_dump(plain(info.default), default_flow_style=True)
+    text = yaml.safe_dump(plain(info.default), default_flow_style=True, sort_keys=False, width=1000)
     return f"`{text.removesuffix('...' + chr(10)).strip()}`"
 
 
@@ -683,7 +694,7 @@ def test_the_documents_error_messages_are_real(tmp_path: Path) -> None:
 
 
 def test_the_issues_examples_are_there_and_named_like_their_files() -> None:
-    names = {path.stem: load_job(path).name for path in EXAMPLES}
+    names = {path.stem: load_job(path).name for path in JOB_FILES}
     assert {"fashion_mnist", "fashion_mnist_paper", "cifar10_resnet", "digits"} <= names.keys()
     assert all(stem == name for stem, name in names.items())
 
@@ -693,16 +704,63 @@ def test_the_paper_s_experiment_has_the_paper_s_settings() -> None:
     assert job.model.builtin == Named("resnet_v2", {"depth": 164})
     assert (job.data.dataset, job.data.shards, job.update) == ("cifar10", 50, VcAsgdSettings(alpha="var"))
     assert (job.training.optimizer, job.training.learning_rate) == (Named("adam"), 0.001)
-    assert (job.schedule.kind, job.validate_.every) == ("epoch", "update")
+    assert (job.pacing.kind, job.validate_.every) == ("epoch", "update")
 
 
 def test_reading_a_job_needs_no_heavy_import() -> None:
-    code = (
-        "import sys, vcdl.job; print([m for m in ('numpy', 'keras', 'tensorflow', 'sqlalchemy') if m in sys.modules])"
-    )
+    code = "import sys, vcdl.job; print([m for m in ('numpy', 'keras', 'tensorflow') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert result.stdout.strip() == "[]"
 
 
 def test_stop_settings_may_be_given_no_value(tmp_path: Path) -> None:
     assert load(tmp_path, MINIMAL + "stop: {patience: , wall_time_s: null}\n").stop == StopSettings()
+
+
+# -- keys that were renamed
+
+FORMER = [
+    ("schedule: epoch", "schedule: is called pacing now"),
+    ("pacing: {ahead: 1}", "pacing > ahead: is called queue_ahead now"),
+    ("keep: {uploads: all}", "keep: is called retention now"),
+    ("training: {moments: second}", "training > moments: is called share_optimizer_state now"),
+    (
+        "training: {learning_rate: {peak: 1, times_clients: 4}}",
+        "training > learning_rate > times_clients: is called scale_with_clients now",
+    ),
+    (
+        "training: {learning_rate: {peak: 1, times_short: 3}}",
+        "training > learning_rate > times_short: is called short_job_boost now",
+    ),
+    ("training: {learning_rate: {peak: 1, warm_up: 0.1}}", "training > learning_rate > warm_up: is called warmup now"),
+    ("training: {learning_rate: {peak: 1, floor: 0.1}}", "training > learning_rate > floor: is called end_factor now"),
+    ("update: {slope: 0.1}", "update > slope: is called staleness_damping now"),
+    ("update: {memory: 2}", "update > memory: is called averaging_window now"),
+    ("update: {rule: fedbuff, rate: 0.5}", "update > rate: is called server_learning_rate now"),
+    ("update: {rate: 0.5}", "update > rate: is called server_learning_rate now"),
+    ("update: {rule: delayed_nesterov, rate: 1}", "update > rate: is called server_learning_rate now"),
+    ("update: {rule: delayed_nesterov, share: 0.1}", "update > share: is called momentum_share now"),
+    (
+        "update: {rule: fedasync, staleness: {name: hinge, free: 4}}",
+        "update > staleness > free: is called threshold now",
+    ),
+    ("update: {guard: {cosine: 0}}", "update > guard > cosine: is called min_cosine now"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), FORMER, ids=[line for line, _ in FORMER])
+def test_a_former_key_is_refused_with_its_name_of_today(tmp_path: Path, line: str, message: str) -> None:
+    assert refusal(tmp_path, MINIMAL + line + "\n") == f"job.yaml:4: {message}"
+
+
+def test_every_former_key_has_its_exact_message() -> None:
+    former = {(key, new) for section in schema().values() for key, new in section.former_keys.items()}
+    assert former == {(message.split(": ")[0].split(" > ")[-1], message.split()[-2]) for _, message in FORMER}
+
+
+@pytest.mark.parametrize("section", schema())
+def test_former_keys_lead_to_keys_that_are_there(section: str) -> None:
+    settings = schema()[section]
+    keys = {info.alias or name for name, info in settings.model_fields.items()}
+    assert set(settings.former_keys.values()) <= keys
+    assert not keys & settings.former_keys.keys()

@@ -10,7 +10,7 @@ from vcdl.client.model import load_model
 from vcdl.errors import ModelError
 from vcdl.job.schema import ModelSettings
 from vcdl.models import build_model_json, initial_weights
-from vcdl.workunit import Named
+from vcdl.wire.workunit import Named
 
 
 def builtin(name: str, **arguments: object) -> ModelSettings:

@@ -10,7 +10,7 @@ from keras import layers
 
 from vcdl.errors import JobError, ModelError, VcdlError
 from vcdl.models import check_model
-from vcdl.workunit import Named, Training
+from vcdl.wire.workunit import Named, Training
 
 CLASSES = np.arange(10, dtype=np.int32)
 BINARY = np.array([0, 1, 1], np.int32)
@@ -18,7 +18,14 @@ NUMBERS = np.linspace(0, 1, 10, dtype=np.float32)
 
 
 def training(loss: str = "sparse_categorical_crossentropy", *metrics: str, **arguments: Any) -> Training:
-    return Training(Named("adam"), 0.001, 32, 1, Named(loss, arguments), tuple(Named(metric) for metric in metrics))
+    return Training(
+        optimizer=Named("adam"),
+        learning_rate=0.001,
+        batch_size=32,
+        local_epochs=1,
+        loss=Named(loss, arguments),
+        metrics=tuple(Named(metric) for metric in metrics),
+    )
 
 
 def ending(units: int, activation: str | None = "softmax") -> str:
@@ -48,9 +55,12 @@ WRONG: dict[str, tuple[Callable[[], str], Training, Any, type[VcdlError], str]] 
     ),
     "logits taken for probabilities": (lambda: ending(10, None), training(), CLASSES, ModelError, "give it softmax"),
     "a loss for one-hot labels": (
-        lambda: ending(10), training("categorical_crossentropy"), CLASSES, JobError, "use sparse_categorical_crossentropy",
+        lambda: ending(10), training("categorical_crossentropy"), CLASSES, JobError,
+        "use sparse_categorical_crossentropy",
     ),
-    "a loss for numbers": (lambda: ending(10), training("mse"), CLASSES, JobError, "use sparse_categorical_crossentropy"),
+    "a loss for numbers": (
+        lambda: ending(10), training("mse"), CLASSES, JobError, "use sparse_categorical_crossentropy",
+    ),
     "a binary loss for ten classes": (
         lambda: ending(1, "sigmoid"), training("binary_crossentropy"), CLASSES, JobError, "labels 0 and 1",
     ),
@@ -105,7 +115,14 @@ def test_two_outputs_cannot_be_trained() -> None:
 
 
 def test_every_name_that_keras_does_not_know_is_told_at_once() -> None:
-    wrong = Training(Named("adamm"), 0.001, 32, 1, Named("crossentropy"), (Named("accuracy"), Named("acuracy")))
+    wrong = Training(
+        optimizer=Named("adamm"),
+        learning_rate=0.001,
+        batch_size=32,
+        local_epochs=1,
+        loss=Named("crossentropy"),
+        metrics=(Named("accuracy"), Named("acuracy")),
+    )
     with pytest.raises(JobError) as refused:
         check_model(ending(10), wrong, (4,), CLASSES)
     keys = [line.split(":")[0] for line in str(refused.value).splitlines()]

@@ -1,4 +1,4 @@
-"""What the user sees while a run goes on: plain lines without a terminal, a live display on one."""
+"""The display of a run under way: plain lines without a terminal, a live display on one."""
 
 import io
 import re
@@ -8,12 +8,12 @@ import pytest
 from rich.console import Console
 
 from tests.recorded_run import BEGAN_S, FIRST_SESSION, SECOND_SESSION, WHOLE_RUN, recorded, workunit
-from vcdl.events import Recorded, WorkunitFailed
+from vcdl.journal.events import Recorded, WorkunitFailed
 from vcdl.report.display import LiveDisplay, PlainLines, display
-from vcdl.report.onlooker import Onlooker, RunningTask, Shielded
-from vcdl.report.progress import Goal
+from vcdl.report.observer import RunningTask, RunObserver, ShieldedObserver
+from vcdl.report.progress import RunGoal
 
-GOAL = Goal("demo", epochs=2, shards=2, target_accuracy=0.95)
+GOAL = RunGoal("demo", epochs=2, shards=2, target_accuracy=0.95)
 
 
 def plain(*batches: Sequence[Recorded], now_s: float = BEGAN_S) -> list[str]:
@@ -25,9 +25,9 @@ def plain(*batches: Sequence[Recorded], now_s: float = BEGAN_S) -> list[str]:
     return stream.getvalue().splitlines()
 
 
-def drawn(onlooker: LiveDisplay, console: Console) -> str:
+def drawn(observer: LiveDisplay, console: Console) -> str:
     with console.capture() as capture:
-        console.print(onlooker.render())
+        console.print(observer.render())
     return capture.get()
 
 
@@ -43,6 +43,14 @@ def test_each_epoch_and_each_setback_is_one_line() -> None:
     ]
 
 
+def test_setbacks_may_be_left_out() -> None:
+    stream = io.StringIO()
+    lines = PlainLines(GOAL, stream, clock=lambda: BEGAN_S, shows_setbacks=False)
+    lines.events(WHOLE_RUN)
+    assert stream.getvalue().splitlines() == [line for line in plain(WHOLE_RUN) if not line.startswith("shard ")]
+    assert "epoch 1/2" in stream.getvalue()
+
+
 def test_events_may_come_one_by_one() -> None:
     assert plain(*[[event] for event in WHOLE_RUN]) == plain(WHOLE_RUN)
 
@@ -50,7 +58,7 @@ def test_events_may_come_one_by_one() -> None:
 def test_a_resumed_run_tells_only_what_is_new() -> None:
     earlier, new = WHOLE_RUN[: len(FIRST_SESSION)], WHOLE_RUN[len(FIRST_SESSION) :]
     assert plain(earlier, new, now_s=BEGAN_S + 900) == [
-        "going on after 2 updates",
+        "resumed after 2 updates",
         "shard 1 of epoch 2, attempt 1: upload refused, not_finite: the weights hold NaN",
         "epoch 2/2: accuracy 0.8000 (0.8000 – 0.8000) after 50 s",
     ]
@@ -69,61 +77,61 @@ def test_an_epoch_that_is_measured_after_the_pause_is_told_then() -> None:
     late = [(1000.0, SECOND_SESSION[0][1]), (1001.0, FIRST_SESSION[14][1])]
     events = recorded([*unmeasured, *late])
     lines = plain(events[: len(unmeasured)], events[len(unmeasured) :], now_s=BEGAN_S + 900)
-    assert lines == ["going on after 2 updates", "epoch 1/2: accuracy 0.6000 (0.5000 – 0.7000) after 20 s"]
+    assert lines == ["resumed after 2 updates", "epoch 1/2: accuracy 0.6000 (0.5000 – 0.7000) after 20 s"]
 
 
 def test_what_holds_a_run_up_is_a_line_when_it_begins_and_when_it_ends() -> None:
     stream = io.StringIO()
-    onlooker = PlainLines(GOAL, stream)
+    observer = PlainLines(GOAL, stream)
     for why in (None, "the disk is full", "the disk is full", "no answer", None, None):
-        onlooker.held_up(why)
-    assert stream.getvalue().splitlines() == ["waiting: the disk is full", "waiting: no answer", "going on"]
+        observer.waiting_for(why)
+    assert stream.getvalue().splitlines() == ["waiting: the disk is full", "waiting: no answer", "continuing"]
 
 
 def test_what_holds_a_run_up_stays_on_a_live_display_until_it_goes_on() -> None:
-    onlooker, console = live()
-    onlooker.held_up("the disk is full")
-    assert "demo: waiting: the disk is full …" in drawn(onlooker, console)
-    onlooker.events(recorded(FIRST_SESSION))
-    onlooker.tasks([RunningTask(workunit(2, 1), "worker-2", 0.25, BEGAN_S + 25)], waiting=3)
-    assert drawn(onlooker, console).splitlines()[0].rstrip() == "demo: waiting: the disk is full"
-    onlooker.held_up(None)
-    assert "waiting: " not in drawn(onlooker, console)
+    observer, console = live()
+    observer.waiting_for("the disk is full")
+    assert "demo: waiting: the disk is full …" in drawn(observer, console)
+    observer.events(recorded(FIRST_SESSION))
+    observer.tasks([RunningTask(workunit(2, 1), "worker-2", 0.25, BEGAN_S + 25)], waiting=3)
+    assert drawn(observer, console).splitlines()[0].rstrip() == "demo: waiting: the disk is full"
+    observer.waiting_for(None)
+    assert "waiting: " not in drawn(observer, console)
 
 
-class Broken(Onlooker):
+class Broken(RunObserver):
     def phase(self, text: str) -> None:
         raise OSError(28, "No space left on device")
 
-    def held_up(self, why: str | None) -> None:
+    def waiting_for(self, why: str | None) -> None:
         raise OSError(28, "No space left on device")
 
     def events(self, events: Sequence[Recorded]) -> None:
-        raise ValueError("a mistake in an onlooker")
+        raise ValueError("a mistake in an observer")
 
     def tasks(self, running: Sequence[RunningTask], waiting: int) -> None:
-        raise ValueError("a mistake in an onlooker")
+        raise ValueError("a mistake in an observer")
 
 
-def test_an_onlooker_that_fails_stops_nothing_and_hears_the_next_word() -> None:
-    shielded = Shielded(Broken())
+def test_an_observer_that_fails_stops_nothing_and_hears_the_next_word() -> None:
+    shielded = ShieldedObserver(Broken())
     shielded.phase("starting")
-    shielded.held_up("the disk is full")
+    shielded.waiting_for("the disk is full")
     shielded.events(recorded(FIRST_SESSION))
     shielded.tasks([], 0)
     stream = io.StringIO()
-    working = Shielded(PlainLines(GOAL, stream))
+    working = ShieldedObserver(PlainLines(GOAL, stream))
     working.phase("starting")
-    working.held_up("the disk is full")
+    working.waiting_for("the disk is full")
     working.events(recorded(FIRST_SESSION))
     assert stream.getvalue().splitlines()[:2] == ["starting", "waiting: the disk is full"]
 
 
 def test_phases_are_lines() -> None:
     stream = io.StringIO()
-    with display(GOAL, stream) as onlooker:  # a StringIO is no terminal
-        onlooker.phase("cutting 100 samples into 2 shards")
-        onlooker.tasks([RunningTask(workunit(1, 0), "worker-1", 0.5, BEGAN_S)], waiting=1)
+    with display(GOAL, stream) as observer:  # a StringIO is no terminal
+        observer.phase("cutting 100 samples into 2 shards")
+        observer.tasks([RunningTask(workunit(1, 0), "worker-1", 0.5, BEGAN_S)], waiting=1)
     assert stream.getvalue() == "cutting 100 samples into 2 shards\n"
 
 
@@ -132,9 +140,9 @@ def test_what_a_client_says_cannot_drive_the_terminal(evil: str) -> None:
     failure = recorded([FIRST_SESSION[0], (5.0, WorkunitFailed(workunit(1, 1), evil))])
     (line,) = plain(failure)
     assert line.isprintable()
-    onlooker, console = live()
+    observer, console = live()
     with console.capture() as capture:
-        onlooker.events(failure)
+        observer.events(failure)
     assert capture.get().rstrip("\n").isprintable()
     assert "[red]" not in evil or "[red]x[/red]" in capture.get()
 
@@ -142,17 +150,17 @@ def test_what_a_client_says_cannot_drive_the_terminal(evil: str) -> None:
 def test_before_the_first_subtask_the_live_display_says_what_goes_on_and_for_how_long() -> None:
     now = [BEGAN_S]
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
-    onlooker = LiveDisplay(GOAL, console, clock=lambda: now[0])
-    onlooker.phase("building the model")
+    observer = LiveDisplay(GOAL, console, clock=lambda: now[0])
+    observer.phase("building the model")
     now[0] += 7
-    assert "demo: building the model … 7 s" in drawn(onlooker, console)
+    assert "demo: building the model … 7 s" in drawn(observer, console)
 
 
 def test_the_live_display_shows_the_figures_of_the_run() -> None:
-    onlooker, console = live(now_s=BEGAN_S + 30)
-    onlooker.events(recorded(FIRST_SESSION[:-1]))
-    onlooker.tasks([RunningTask(workunit(2, 1), "worker-2", 0.25, BEGAN_S + 25)], waiting=3)
-    text = re.sub(r"\x1b\[[0-9;]*m", "", drawn(onlooker, console))
+    observer, console = live(now_s=BEGAN_S + 30)
+    observer.events(recorded(FIRST_SESSION[:-1]))
+    observer.tasks([RunningTask(workunit(2, 1), "worker-2", 0.25, BEGAN_S + 25)], waiting=3)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", drawn(observer, console))
     for part in (
         "epoch 2/2",
         "0/2 shards",
@@ -169,22 +177,22 @@ def test_the_live_display_shows_the_figures_of_the_run() -> None:
 
 
 def test_the_live_display_says_when_it_stops() -> None:
-    onlooker, console = live()
-    onlooker.events(recorded(FIRST_SESSION))
-    onlooker.phase("stopping: the workers write their checkpoints")
-    assert "demo: stopping: the workers write their checkpoints" in drawn(onlooker, console)
+    observer, console = live()
+    observer.events(recorded(FIRST_SESSION))
+    observer.phase("stopping: the workers write their checkpoints")
+    assert "demo: stopping: the workers write their checkpoints" in drawn(observer, console)
 
 
 def test_the_end_says_that_the_weights_are_measured() -> None:
-    onlooker, console = live()
-    onlooker.phase("starting the workers")
-    onlooker.events(WHOLE_RUN)
-    onlooker.tasks([], waiting=0)
-    assert "demo: measuring the last weights" in drawn(onlooker, console)
+    observer, console = live()
+    observer.phase("starting the workers")
+    observer.events(WHOLE_RUN)
+    observer.tasks([], waiting=0)
+    assert "demo: measuring the last weights" in drawn(observer, console)
 
 
 def test_epochs_stay_above_the_live_display() -> None:
-    onlooker, console = live()
+    observer, console = live()
     with console.capture() as capture:
-        onlooker.events(WHOLE_RUN)
+        observer.events(WHOLE_RUN)
     assert "epoch 2/2: accuracy 0.8000" in capture.get()

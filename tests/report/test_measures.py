@@ -1,4 +1,4 @@
-"""The figures of a run are folded from its journal's events, and from nothing else."""
+"""The figures of a run are computed from its journal's events, and from nothing else."""
 
 import math
 
@@ -14,8 +14,7 @@ from tests.recorded_run import (
     recorded,
     workunit,
 )
-from vcdl.coordinator import Coordinator
-from vcdl.events import (
+from vcdl.journal.events import (
     EpochClosed,
     EvaluationWanted,
     Event,
@@ -25,12 +24,26 @@ from vcdl.events import (
     StopDecided,
     VersionEvaluated,
 )
-from vcdl.plan import Plan
-from vcdl.report.measures import EpochDetail, Report
+from vcdl.journal.history import EpochDetail
+from vcdl.loop.coordinator import Coordinator
+from vcdl.loop.plan import Plan
+from vcdl.report.measures import Report
 
 
 def plan(validate_every: int) -> Plan:
-    return Plan("demo", 1, 2, False, validate_every, True, 2, None, None, None, 5)
+    return Plan(
+        job="demo",
+        seed=1,
+        shards=2,
+        rolling=False,
+        validate_every=validate_every,
+        has_test=True,
+        epochs=2,
+        target_accuracy=None,
+        wall_time_s=None,
+        patience_epochs=None,
+        tries=5,
+    )
 
 
 def test_an_empty_journal_is_a_run_that_has_done_nothing() -> None:
@@ -100,19 +113,17 @@ def test_epochs_and_time_are_those_the_coordinator_decides_by(validate_every: in
         if is_last or (validate_every and version % validate_every == 0):
             events.append((version, EvaluationWanted(version, epoch, "validation")))
             events.append((version + 0.5, evaluated(version, epoch, 0.1 * version)))
-    # When both fold it
+    # When both follow it
     coordinator, report = Coordinator(plan(validate_every)), Report.of(recorded(events))
     for event in recorded(events):
-        coordinator.fold(event)
+        coordinator.follow(event)
     # Then they agree
-    assert len(coordinator.scores) == 2
-    for epoch_of_report, score in zip(report.epochs, coordinator.scores, strict=True):
-        assert epoch_of_report.mean == pytest.approx(score.mean)
-        assert (epoch_of_report.min, epoch_of_report.max) == (score.min, score.max)
+    assert len(report.epochs) == 2
+    assert report.epochs == coordinator.history.epochs
     assert report.best_epoch is not None
-    assert coordinator.best_epoch is not None
-    assert report.best_epoch.epoch == coordinator.best_epoch.epoch == 2
-    assert report.wall_s == coordinator.wall_s(BEGAN_S + 4.5)
+    assert report.best_epoch.epoch == 2
+    assert report.best_epoch == coordinator.history.best_epoch
+    assert report.wall_s == coordinator.history.wall_s_at(BEGAN_S + 4.5) == 4.5
 
 
 def test_the_best_epoch_is_the_first_of_equals() -> None:
@@ -129,7 +140,18 @@ def regression(losses: list[float]) -> Report:
     for epoch, loss in enumerate(losses, start=1):
         events += [
             (epoch, EpochClosed(epoch, epoch)),
-            (epoch, VersionEvaluated(epoch, epoch, "validation", 50, loss, None, 0.1)),
+            (
+                epoch,
+                VersionEvaluated(
+                    version=epoch,
+                    epoch=epoch,
+                    split="validation",
+                    samples=50,
+                    loss=loss,
+                    accuracy=None,
+                    evaluation_s=0.1,
+                ),
+            ),
         ]
     return Report.of(recorded(events))
 

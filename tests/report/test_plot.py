@@ -9,7 +9,8 @@ import pytest
 
 from tests.recorded_run import WHOLE_RUN
 from vcdl.errors import RunFolderError
-from vcdl.report.measures import EpochDetail, Report
+from vcdl.journal.history import EpochDetail
+from vcdl.report.measures import Report
 from vcdl.report.plot import Curve, plot_curves
 
 RISING = tuple(EpochDetail(e, 1 - 1 / e, 0.9 - 1 / e, 1.05 - 1 / e, wall_s=60.0 * e) for e in range(1, 21))

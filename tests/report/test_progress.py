@@ -4,7 +4,7 @@ import pytest
 
 from tests.recorded_run import BEGAN_S, FIRST_SESSION, recorded
 from vcdl.report.measures import Report
-from vcdl.report.progress import Goal, measured_words, seconds_left
+from vcdl.report.progress import RunGoal, measured_words, seconds_left
 from vcdl.report.wording import duration, grouped, plural, printable, size
 
 
@@ -44,7 +44,7 @@ def test_numbers_and_nouns() -> None:
 
 def test_the_time_left_ends_with_the_time_limit() -> None:
     report = Report.of(recorded(FIRST_SESSION[:-1]))
-    assert seconds_left(Goal("demo", 2, 2), report, BEGAN_S + 30) == pytest.approx(40)
-    assert seconds_left(Goal("demo", 2, 2, wall_time_s=45), report, BEGAN_S + 30) == pytest.approx(15)
-    assert seconds_left(Goal("demo", 2, 2, wall_time_s=10), report, BEGAN_S + 30) == 0
-    assert seconds_left(Goal("demo", 2, 2), Report(), BEGAN_S) is None
+    assert seconds_left(RunGoal("demo", 2, 2), report, BEGAN_S + 30) == pytest.approx(40)
+    assert seconds_left(RunGoal("demo", 2, 2, wall_time_s=45), report, BEGAN_S + 30) == pytest.approx(15)
+    assert seconds_left(RunGoal("demo", 2, 2, wall_time_s=10), report, BEGAN_S + 30) == 0
+    assert seconds_left(RunGoal("demo", 2, 2), Report(), BEGAN_S) is None

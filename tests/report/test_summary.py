@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.recorded_run import FIRST_SESSION, WHOLE_RUN, recorded
+from tests.places import DOCS
+from tests.recorded_run import FIRST_SESSION, WHOLE_RUN, numbered, recorded
 from vcdl.errors import RunFolderError
-from vcdl.events import EpochClosed, Event, RunStarted, StopDecided, VersionEvaluated
-from vcdl.journal import replay
+from vcdl.journal.events import EpochClosed, Event, RunStarted, StopDecided, VersionEvaluated
 from vcdl.report.measures import Report
 from vcdl.report.summary import summary_of, write_summary
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "summary.md").read_text(encoding="utf-8")
+DOCUMENT = (DOCS / "summary.md").read_text(encoding="utf-8")
 TYPES: dict[str, Any] = {"text": str, "whole number": int, "number": int | float, "list": list, "null": type(None)}
 
 
@@ -71,7 +71,12 @@ def test_a_diverged_regression_has_no_nan_and_no_accuracy_in_its_summary() -> No
         [
             (0, RunStarted(False)),
             (1, EpochClosed(1, 1)),
-            (1, VersionEvaluated(1, 1, "validation", 5, math.nan, None, 0.1)),
+            (
+                1,
+                VersionEvaluated(
+                    version=1, epoch=1, split="validation", samples=5, loss=math.nan, accuracy=None, evaluation_s=0.1
+                ),
+            ),
         ]
     )
     summary = summary_of("demo", Report.of(events))
@@ -102,5 +107,5 @@ def test_the_documents_example_has_the_documented_keys() -> None:
 
 def test_updates_that_were_overwritten_are_those_of_the_last_word() -> None:
     events: list[Event] = [RunStarted(resumed=False), EpochClosed(1, 4, lost=1), EpochClosed(2, 9, lost=3)]
-    assert summary_of("demo", Report.of(replay(events)))["updates_lost"] == 3
-    assert summary_of("demo", Report.of(replay([*events, StopDecided("epochs", 11, lost=4)])))["updates_lost"] == 4
+    assert summary_of("demo", Report.of(numbered(events)))["updates_lost"] == 3
+    assert summary_of("demo", Report.of(numbered([*events, StopDecided("epochs", 11, lost=4)])))["updates_lost"] == 4

@@ -53,7 +53,8 @@ def test_it_begins_as_tensorboard_wants_it_and_points_have_the_journals_times(tm
 
 def test_tensorboards_own_reader_accepts_the_checksums(tmp_path: Path) -> None:
     path = write_event_file(tmp_path, Report.of(WHOLE_RUN))
-    # Without TensorFlow, by the stand-in that tensorboard brings along; a process of its own, as that choice is made at import.
+    # Without TensorFlow, by the stand-in that tensorboard brings along; a process of its own, as that choice is
+    # made at import.
     program = (
         "import sys; sys.modules['tensorboard.compat.notf'] = sys\n"
         "from tensorboard.backend.event_processing.event_file_loader import EventFileLoader\n"

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from tests.rules.updates import begun, noise, steps, update, vector
-from vcdl.rules import CentredClipping, Constant, Downpour, Measured, Polynomial
+from vcdl.rules.base import Measured
+from vcdl.rules.centred_clipping import CentredClipping
+from vcdl.rules.downpour import Downpour
+from vcdl.rules.fedasync import Constant, Polynomial
 from vcdl.rules.measuring import shortening
 
 
@@ -38,10 +41,10 @@ def test_of_one_with_nothing_clipped_it_is_downpour() -> None:
 
 def test_what_is_measured_is_the_way_from_the_centre() -> None:
     rule = CentredClipping(1.0, 2, 1.0, Constant())
-    server, out = begun(rule, vector(9.0, 9.0)), vector(0.0, 0.0)
+    server = begun(rule, vector(9.0, 9.0))
     server[1] = vector(1.0, 2.0)
-    rule.step(server, update(vector(5.0, 5.0), vector(1.0, 1.0)), out)
-    assert out.tolist() == [3.0, 2.0]
+    step = rule.step(server, update(vector(5.0, 5.0), vector(1.0, 1.0)))
+    assert step.tolist() == [3.0, 2.0]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 import numpy as np
 
 from tests.rules.updates import noise, update, vector
-from vcdl.rules import DcAsgd, Downpour
+from vcdl.rules.dc_asgd import DcAsgd
+from vcdl.rules.downpour import Downpour
 
 
 def test_a_case_by_hand() -> None:

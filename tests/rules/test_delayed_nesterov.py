@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from tests.rules.updates import begun, noise, steps, vector
-from vcdl.rules import Constant, DelayedNesterov, Downpour, OuterNesterov
+from vcdl.rules.delayed_nesterov import DelayedNesterov
+from vcdl.rules.downpour import Downpour
+from vcdl.rules.fedasync import Constant
+from vcdl.rules.outer_nesterov import OuterNesterov
 
 
 def test_a_case_by_hand() -> None:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tests.rules.updates import noise, update, vector
-from vcdl.rules import Downpour, VcAsgd
+from vcdl.rules.downpour import Downpour
+from vcdl.rules.vc_asgd import VcAsgd
 
 
 def test_a_case_by_hand() -> None:

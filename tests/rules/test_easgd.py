@@ -1,7 +1,8 @@
 """EASGD as VC-ASGD's paper compares it."""
 
 from tests.rules.updates import noise, update, vector
-from vcdl.rules import Easgd, VcAsgd
+from vcdl.rules.easgd import Easgd
+from vcdl.rules.vc_asgd import VcAsgd
 
 
 def test_a_case_by_hand() -> None:

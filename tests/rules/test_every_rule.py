@@ -1,4 +1,4 @@
-"""What is true of all rules, and that the job file's names and the rules agree."""
+"""Properties of all rules; the job file's names and the rules agree."""
 
 from typing import Any
 
@@ -6,33 +6,25 @@ import numpy as np
 import pytest
 
 from tests.rules.updates import noise
-from vcdl.course import Ramp
 from vcdl.job import Job
+from vcdl.job.rule import rule_of
 from vcdl.job.update import RULES, STALENESS
-from vcdl.rules import (
-    CentredClipping,
-    Constant,
-    DcAsgd,
-    DelayedNesterov,
-    Downpour,
-    Easgd,
-    FedAsync,
-    FedBuff,
-    Forecast,
-    Guarded,
-    Hinge,
-    Measured,
-    Median,
-    OuterNesterov,
-    Polynomial,
-    Rule,
-    TrimmedMean,
-    Update,
-    VcAsgd,
-)
-from vcdl.rules.blocks import BLOCK
-from vcdl.rules.of_job import rule_of
-from vcdl.weights import Vector
+from vcdl.rules.base import Measured, Rule, Update
+from vcdl.rules.centred_clipping import CentredClipping
+from vcdl.rules.dc_asgd import DcAsgd
+from vcdl.rules.delayed_nesterov import DelayedNesterov
+from vcdl.rules.downpour import Downpour
+from vcdl.rules.easgd import Easgd
+from vcdl.rules.fedasync import Constant, FedAsync, Hinge, Polynomial
+from vcdl.rules.fedbuff import FedBuff
+from vcdl.rules.forecast import Forecast
+from vcdl.rules.guarded import Guarded
+from vcdl.rules.median import Median
+from vcdl.rules.outer_nesterov import OuterNesterov
+from vcdl.rules.ramp import Ramp
+from vcdl.rules.trimmed_mean import TrimmedMean
+from vcdl.rules.vc_asgd import VcAsgd
+from vcdl.wire.weights import Vector
 
 EVERY: list[Rule] = [
     VcAsgd(0.7),
@@ -72,20 +64,12 @@ def kept(rule: Rule, size: int) -> Vector:
 
 @every_rule
 @pytest.mark.parametrize("number", [WAITS, ENDS])
-@pytest.mark.parametrize("size", [0, 1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 7])
-def test_in_place_and_into_another_vector_and_piece_by_piece_give_the_same_bits(
-    rule: Rule, size: int, number: int
-) -> None:
+@pytest.mark.parametrize("size", [0, 1, 2, 1000, 100_003])
+def test_all_at_once_and_piece_by_piece_give_the_same_bits(rule: Rule, size: int, number: int) -> None:
     before, client, base = kept(rule, size), noise(1, size), noise(2, size)
     whole = at(slice(0, size), client, base, number)
-    server, out = before.copy(), np.full_like(before, np.nan)
+    server = before.copy()
     weight = rule.apply(server, whole)
-    assert rule.apply(before, whole, out) == weight
-    assert out.tobytes() == server.tobytes()
-    assert before.tobytes() == kept(rule, size).tobytes(), "it is left as it is"
-    again = before.copy()
-    rule.apply(again, whole, again)
-    assert again.tobytes() == server.tobytes()
     pieces = before.copy()
     for part in (slice(0, size // 3), slice(size // 3, size)):
         assert rule.apply(pieces[..., part], at(part, client, base, number)) == weight
@@ -161,18 +145,21 @@ def test_every_way_to_damp_is_there(name: str) -> None:
             VcAsgd(Ramp(0.3, 0.98, "cosine", 30)),
         ),
         ({"rule": "easgd", "moving_rate": 0.01}, Easgd(0.01)),
-        ({"rule": "fedasync", "mixing": 0.9, "staleness": {"name": "hinge", "free": 7}}, FedAsync(0.9, Hinge(10.0, 7))),
+        (
+            {"rule": "fedasync", "mixing": 0.9, "staleness": {"name": "hinge", "threshold": 7}},
+            FedAsync(0.9, Hinge(10.0, 7)),
+        ),
         ({"rule": "fedasync", "staleness": {"name": "polynomial", "exponent": 1}}, FedAsync(0.6, Polynomial(1.0))),
-        ({"rule": "downpour", "rate": 0.3}, Downpour(0.3)),
-        ({"rule": "dc_asgd", "rate": 0.3, "compensation": 0}, DcAsgd(0.3, 0.0)),
-        ({"rule": "fedbuff", "rate": 2, "buffer": 4}, FedBuff(2.0, 4, Polynomial(0.5))),
+        ({"rule": "downpour", "server_learning_rate": 0.3}, Downpour(0.3)),
+        ({"rule": "dc_asgd", "server_learning_rate": 0.3, "compensation": 0}, DcAsgd(0.3, 0.0)),
+        ({"rule": "fedbuff", "server_learning_rate": 2, "buffer": 4}, FedBuff(2.0, 4, Polynomial(0.5))),
         ({"rule": "outer_nesterov", "momentum": 0.5}, OuterNesterov(0.7, 0.5, 10, Constant())),
-        ({"rule": "delayed_nesterov", "share": 0.1}, DelayedNesterov(0.7, 0.9, 0.1, 10, Constant())),
+        ({"rule": "delayed_nesterov", "momentum_share": 0.1}, DelayedNesterov(0.7, 0.9, 0.1, 10, Constant())),
         ({"rule": "trimmed_mean", "trim": 3, "staleness": "hinge"}, TrimmedMean(1.0, 10, 3, Hinge())),
-        ({"rule": "median", "rate": 0.5, "buffer": 5}, Median(0.5, 5, Constant())),
+        ({"rule": "median", "server_learning_rate": 0.5, "buffer": 5}, Median(0.5, 5, Constant())),
         ({"rule": "centred_clipping", "clip": 0.5}, CentredClipping(1.0, 10, 0.5, Constant())),
         ({"rule": "vc_asgd", "alpha": 0.5, "guard": {"clip": 2}}, Guarded(VcAsgd(0.5), 2.0, None)),
-        ({"rule": "median", "guard": {"cosine": 0}}, Guarded(Median(1.0, 10, Constant()), 1.0, 0.0)),
+        ({"rule": "median", "guard": {"min_cosine": 0}}, Guarded(Median(1.0, 10, Constant()), 1.0, 0.0)),
         ({"rule": "vc_asgd", "alpha": 0.5, "guard": {}}, Guarded(VcAsgd(0.5), 1.0, None)),
     ],
 )

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.rules.updates import noise, update, vector
-from vcdl.rules import Constant, FedAsync, Hinge, Polynomial, VcAsgd
-from vcdl.rules.fedasync import Damping
+from vcdl.rules.fedasync import Constant, Damping, FedAsync, Hinge, Polynomial
+from vcdl.rules.vc_asgd import VcAsgd
 
 
 @pytest.mark.parametrize(

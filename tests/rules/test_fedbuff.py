@@ -3,7 +3,9 @@
 import numpy as np
 
 from tests.rules.updates import begun, noise, steps, update, vector
-from vcdl.rules import Constant, Downpour, FedBuff, Polynomial
+from vcdl.rules.downpour import Downpour
+from vcdl.rules.fedasync import Constant, Polynomial
+from vcdl.rules.fedbuff import FedBuff
 
 
 def test_a_case_by_hand() -> None:

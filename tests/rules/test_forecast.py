@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tests.rules.updates import begun, noise, update, vector
-from vcdl.rules import FedAsync, Forecast, Hinge
+from vcdl.rules.fedasync import FedAsync, Hinge
+from vcdl.rules.forecast import Forecast
 
 
 def test_a_case_by_hand() -> None:

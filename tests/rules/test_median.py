@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 from tests.rules.updates import begun, noise, steps, vector
-from vcdl.rules import Constant, Downpour, FedBuff, Median
 from vcdl.rules.base import Rule
+from vcdl.rules.downpour import Downpour
+from vcdl.rules.fedasync import Constant
+from vcdl.rules.fedbuff import FedBuff
+from vcdl.rules.median import Median
 
 
 def test_a_case_by_hand() -> None:

@@ -1,7 +1,9 @@
 """DiLoCo's outer optimizer."""
 
 from tests.rules.updates import begun, noise, steps, vector
-from vcdl.rules import Constant, FedBuff, OuterNesterov
+from vcdl.rules.fedasync import Constant
+from vcdl.rules.fedbuff import FedBuff
+from vcdl.rules.outer_nesterov import OuterNesterov
 
 
 def test_a_case_by_hand() -> None:

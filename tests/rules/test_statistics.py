@@ -7,22 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vcdl.rules import (
-    Constant,
-    DcAsgd,
-    Downpour,
-    FedAsync,
-    FedBuff,
-    Forecast,
-    Guarded,
-    OuterNesterov,
-    Rule,
-    StatisticsMean,
-    Update,
-    VcAsgd,
-    on_statistics,
-)
-from vcdl.weights import Layout, Variable
+from vcdl.rules.base import Rule, Update
+from vcdl.rules.dc_asgd import DcAsgd
+from vcdl.rules.downpour import Downpour
+from vcdl.rules.fedasync import Constant, FedAsync
+from vcdl.rules.fedbuff import FedBuff
+from vcdl.rules.forecast import Forecast
+from vcdl.rules.guarded import Guarded
+from vcdl.rules.outer_nesterov import OuterNesterov
+from vcdl.rules.statistics import StatisticsMean, on_statistics
+from vcdl.rules.vc_asgd import VcAsgd
+from vcdl.wire.weights import Layout, Variable
 
 RULES: list[Rule] = [
     Downpour(1.0),
@@ -43,18 +38,29 @@ def test_a_variance_never_becomes_negative(rule: Rule, values: list[float], stal
     server = server if rule.state.vectors else server[0]
     for number, value in enumerate(values, 1):
         client = np.full(2, value, np.float32)
-        mean.apply(server, Update(client, 1, staleness, 1, 1.0, number, np.ones(2, np.float32)))
+        mean.apply(
+            server,
+            Update(
+                weights=client,
+                epoch=1,
+                staleness=staleness,
+                samples=1,
+                fraction=1.0,
+                number=number,
+                base=np.ones(2, np.float32),
+            ),
+        )
     w = server[0] if rule.state.vectors else server
     assert (w >= 0).all()
     assert (w <= max(1.0, *values) * (1 + 1e-6)).all()
 
 
 def test_the_mean_by_hand() -> None:
-    server, out = np.array([[1.0, 2.0], [5.0, 6.0]], np.float32), np.empty((2, 2), np.float32)
+    server = np.array([[1.0, 2.0], [5.0, 6.0]], np.float32)
     rule = StatisticsMean(Forecast(0.25, 0.3, 2.0, 1.0).state)
     update = Update(np.array([3.0, 0.0], np.float32), 1, staleness=4, samples=1, fraction=0.5)
-    assert rule.apply(server, update, out) == 0.25
-    assert out.tolist() == [[1.5, 1.5], [5.0, 6.0]]
+    assert rule.apply(server, update) == 0.25
+    assert server.tolist() == [[1.5, 1.5], [5.0, 6.0]]
 
 
 @pytest.mark.parametrize("rule", AVERAGES, ids=lambda rule: type(rule).__name__)

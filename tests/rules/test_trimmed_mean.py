@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.rules.updates import begun, noise, steps, update, vector
-from vcdl.rules import Constant, FedBuff, Polynomial, TrimmedMean
+from vcdl.rules.fedasync import Constant, Polynomial
+from vcdl.rules.fedbuff import FedBuff
+from vcdl.rules.trimmed_mean import TrimmedMean
 
 
 def test_a_case_by_hand() -> None:

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vcdl.course import Ramp
-from vcdl.rules import Update, VcAsgd
-from vcdl.weights import Vector
+from vcdl.rules.base import Update
+from vcdl.rules.ramp import Ramp
+from vcdl.rules.vc_asgd import VcAsgd
+from vcdl.wire.weights import Vector
 
 
 def vector(*numbers: float) -> Vector:

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from vcdl.rules import Measured, MeasuringRule, Rule, Update
-from vcdl.weights import Vector
+from vcdl.rules.base import Measured, Rule, Update
+from vcdl.rules.measuring import MeasuringRule
+from vcdl.wire.weights import Vector
 
 
 def vector(*numbers: float) -> Vector:
@@ -17,7 +18,9 @@ def update(
     weights: Vector, base: Vector | None = None, fraction: float = 1.0, staleness: int = 0, number: int = 1
 ) -> Update:
     """The upload of a client; `number`: of the update in the job."""
-    return Update(weights, 1, staleness, 100, fraction, number, base)
+    return Update(
+        weights=weights, epoch=1, staleness=staleness, samples=100, fraction=fraction, number=number, base=base
+    )
 
 
 def steps(rule: Rule, server: Vector, *deltas: Vector, first: int = 1) -> list[float]:
@@ -45,8 +48,7 @@ def replayed(rule: Rule, whole: Vector, update: Update) -> float:
     """Fold an upload into a store's whole vector as a server does, all of it at once; returns the weight given."""
     rows = rule.state.rows(whole)
     if isinstance(rule, MeasuringRule):
-        step, lengths = np.empty(update.weights.size, np.float32), rule.state.lengths_of(whole)
-        rule.step(rows, update, step)
+        step, lengths = rule.step(rows, update), rule.state.lengths_of(whole)
         length = np.float32(np.linalg.norm(step.astype(np.float64)))
         lengths[update.number % lengths.size] = length
         known = sorted(lengths[lengths > 0])

@@ -15,20 +15,21 @@ from vcdl.commands.export import export
 from vcdl.commands.resume import resume
 from vcdl.data import load_dataset
 from vcdl.errors import ExitCode, RunFolderError
-from vcdl.normalise import normalise
-from vcdl.report.onlooker import Onlooker
+from vcdl.report.observer import RunObserver
 from vcdl.run.export import export_model
 from vcdl.run.folder import RunFolder
-from vcdl.run.prepared import Prepared, prepare
+from vcdl.run.preparation import prepare
+from vcdl.run.prepared import Prepared
 from vcdl.run.results import leave_results
-from vcdl.weights import Vector, write_weights
+from vcdl.wire.normalise import normalise
+from vcdl.wire.weights import Vector, write_weights
 
 DATA = load_dataset(DEMO.data, DEMO.seed)
 
 
 def run_of(folder: RunFolder, job: Any = DEMO) -> RunFolder:
     """The folder, prepared for its job, with two versions of its weights."""
-    prepare(folder, job, Onlooker())
+    prepare(folder, job, RunObserver())
     keep(folder, 2)
     keep(folder, 4)
     return folder
@@ -51,7 +52,7 @@ def keep(folder: RunFolder, version: int) -> Vector:
 def predictions_of_the_run(folder: RunFolder, vector: Vector, x: Any) -> Any:
     """What the run itself would say: its own model, on samples normalised as its clients do."""
     from vcdl.client.model import load_model
-    from vcdl.weights import assign
+    from vcdl.wire.weights import assign
 
     model = load_model(folder.model_file.read_text())
     assign(model, vector[: model.count_params()])  # behind them: the moments of the default job
@@ -136,7 +137,7 @@ def test_a_run_without_a_model_yet_is_refused(tmp_path: Path) -> None:
         export(make_run(tmp_path / "young", [], finished=False).path, tmp_path / "model.keras")
 
 
-class Phases(Onlooker):
+class Phases(RunObserver):
     """Keeps what it was told."""
 
     def __init__(self) -> None:

@@ -9,9 +9,9 @@ import pytest
 from tests.recorded_run import FIRST_SESSION, WHOLE_RUN, recorded
 from tests.run_folders import make_run
 from vcdl.errors import RunFolderError
-from vcdl.journal import Journal
+from vcdl.journal.journal import Journal
 from vcdl.report.measures import Report
-from vcdl.run.finding import State, chosen_run, holds_anything, new_run, read_report, shown, state_of
+from vcdl.run.finding import RunState, chosen_run, holds_anything, new_run, read_report, shown, state_of
 from vcdl.run.folder import RunLock
 
 
@@ -71,13 +71,13 @@ def test_without_any_run_the_message_says_how_to_begin_one(here: Path) -> None:
 def test_the_states_of_a_run(here: Path) -> None:
     session = recorded(FIRST_SESSION)
     killed = make_run(here / "killed", session[:-1], finished=False)
-    assert state_of(killed, read_report(killed)) is State.KILLED
+    assert state_of(killed, read_report(killed)) is RunState.KILLED
     with RunLock(killed):
-        assert state_of(killed, read_report(killed)) is State.RUNNING
+        assert state_of(killed, read_report(killed)) is RunState.RUNNING
     paused = make_run(here / "paused", session, finished=False)
-    assert state_of(paused, read_report(paused)) is State.PAUSED
+    assert state_of(paused, read_report(paused)) is RunState.PAUSED
     finished = make_run(here / "finished")
-    assert state_of(finished, read_report(finished)) is State.FINISHED
+    assert state_of(finished, read_report(finished)) is RunState.FINISHED
 
 
 @pytest.mark.parametrize("name", ["plain", "with space", "what?mode=rw&x#y%41", "ü"])

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from vcdl.errors import ExitCode, RunFolderError, RunFolderFull, Unavailable, folder_error
+from vcdl.errors import DISK_FULL, ExitCode, FileUnavailable, RunFolderError, RunFolderFull, Unavailable, folder_error
 from vcdl.run.folder import RunFolder, RunIsBusy, RunLock
+from vcdl.run.host import BOINC, LOCAL
 
 HOLD = """
 import subprocess, sys, time
@@ -43,10 +45,38 @@ def holder(folder: RunFolder, *options: str) -> subprocess.Popen[bytes]:
 
 
 def test_making_it_makes_its_parts_and_making_it_again_keeps_what_is_there(folder: RunFolder) -> None:
-    assert {path.name for path in folder.path.iterdir()} == {"data", "snapshots", "slots", "uploads"}
+    assert {path.name for path in folder.path.iterdir()} == {"host", "data", "snapshots", "slots", "uploads"}
     (folder.uploads / "one.h5").write_bytes(b"1")
     folder.create()
     assert (folder.uploads / "one.h5").read_bytes() == b"1"
+
+
+def test_the_kind_of_a_run_never_changes(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    assert folder.host is LOCAL
+    folder.create(LOCAL)
+    folder.create(BOINC)  # nothing had begun there
+    folder.job_file.touch()
+    folder.create(LOCAL)
+    assert folder.host is BOINC
+
+
+@pytest.mark.parametrize("name", ["", "cluster\n", "\xff"])
+def test_a_kind_that_this_version_does_not_know_is_refused(folder: RunFolder, name: str) -> None:
+    folder.host_file.write_text(name, encoding="latin-1")
+    with pytest.raises(RunFolderError, match=re.escape(str(folder.path))):
+        _ = folder.host
+
+
+def test_files_that_this_machine_cannot_read_are_named_and_waited_for(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    with pytest.raises(RunFolderError, match=r"model\.json is missing"):
+        folder.read_model_json()
+    for path in (folder.host_file, folder.model_file):
+        path.symlink_to("/proc/self/mem")  # nothing is at address 0: reading there is EIO
+    for read in (lambda: folder.host, folder.read_model_json):
+        with pytest.raises(FileUnavailable, match=rf"{re.escape(str(tmp_path))}/(host|model.json) is there, but"):
+            read()
 
 
 def test_every_name_lies_in_the_folder_and_no_two_are_the_same(folder: RunFolder) -> None:
@@ -159,7 +189,7 @@ def test_an_error_of_the_folder_says_what_to_do(tmp_path: Path) -> None:
     assert not isinstance(error, Unavailable)
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+@pytest.mark.parametrize("number", DISK_FULL)
 def test_a_full_disk_is_an_error_of_the_folder_that_can_be_waited_for(tmp_path: Path, number: int) -> None:
     error = folder_error(tmp_path, OSError(number, os.strerror(number)))
     assert str(error).startswith(f"{tmp_path}: {os.strerror(number)}; free some space")

@@ -1,4 +1,6 @@
-"""A run keeps its weights where they were put when it was prepared, whatever its next process has in its environment."""
+"""A run keeps its weights where they were put when it was prepared, whatever its next process has in its
+environment.
+"""
 
 import json
 import shutil
@@ -12,11 +14,12 @@ from vcdl.commands.resume import resume
 from vcdl.errors import ExitCode, StoreError
 from vcdl.job import Job, save_job
 from vcdl.job.schema import StoreSection
-from vcdl.report.onlooker import Onlooker
+from vcdl.report.observer import RunObserver
 from vcdl.run.folder import RunFolder
-from vcdl.run.prepared import Prepared, prepare, store_settings
-from vcdl.stores.open import open_store
-from vcdl.stores.settings import PASSWORD_VARIABLE, URL_VARIABLE
+from vcdl.run.preparation import prepare
+from vcdl.run.prepared import Prepared
+from vcdl.run.run import Run
+from vcdl.stores.settings import PASSWORD_VARIABLE, URL_VARIABLE, StoreSettings
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +34,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     folder = make_run(tmp_path_factory.mktemp("runs") / "made", recorded(FIRST_SESSION), finished=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(URL_VARIABLE, raising=False)
-        prepare(folder, DEMO, Onlooker())
+        prepare(folder, DEMO, RunObserver())
     return folder
 
 
@@ -41,16 +44,18 @@ def run(made: RunFolder, tmp_path: Path) -> RunFolder:
     return RunFolder(shutil.copytree(made.path, tmp_path / "run"))
 
 
-def keep_in(folder: RunFolder, address: str | None) -> None:
-    """As if the run had been prepared with its weights there; None: by a version that did not write it down."""
+def keep_in(folder: RunFolder, address: str) -> None:
+    """As if the run had been prepared with its weights there."""
     raw = json.loads(folder.prepared_file.read_text())
-    del raw["store"]
-    folder.prepared_file.write_text(json.dumps(raw if address is None else {**raw, "store": address}))
+    folder.prepared_file.write_text(json.dumps({**raw, "store": address}))
+
+
+def store_settings(job: Job, folder: RunFolder) -> StoreSettings:
+    return Run(folder, job, Prepared.read(folder)).store_settings()
 
 
 def version_in(folder: RunFolder, job: Job = DEMO) -> int:
-    prepared = Prepared.read(folder)
-    store = open_store(store_settings(job, folder), prepared.store_key, prepared.layout.size)
+    store = Run(folder, job, Prepared.read(folder)).store()
     try:
         return store.version()
     finally:
@@ -89,14 +94,18 @@ def test_what_the_refusal_says_to_write_is_right(run: RunFolder, monkeypatch: py
 @pytest.mark.parametrize(
     ("kept", "now", "words"),
     [
-        ("redis://host:6379/0", "redis://other/0", "now names redis://other:6379/0: set it back, or write `url: redis://host:6379/0` with its login"),
+        (
+            "redis://host:6379/0",
+            "redis://other/0",
+            "now names redis://other:6379/0: set it back, or write `url: redis://host:6379/0` with",
+        ),
         ("redis://host:6379/0", "", "is not set now: set it to that address with its login, or write"),
         ("redis://host:6379/0", "mysql://me@host/vcdl", "now names mysql://host:3306/vcdl: set it back"),
         ("file:/data/weights", "file:/other/weights", "now names file:/other/weights: set it back"),
         ("file:/data/weights", "file:other", "set it back"),
         ("file:/data/weights", "", "is not set now: set it to that address, or"),
     ],
-)  # fmt: skip
+)
 def test_another_store_is_refused_by_name_and_with_what_to_do(
     run: RunFolder, monkeypatch: pytest.MonkeyPatch, kept: str, now: str, words: str
 ) -> None:
@@ -135,16 +144,8 @@ def test_a_relative_folder_stays_the_one_that_it_was(
     assert store_settings(job, run).folder == tmp_path / "then" / "weights"
 
 
-def test_a_run_of_an_earlier_version_goes_on_as_it_did(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    keep_in(run, None)
-    assert Prepared.read(run).store is None
-    assert version_in(run) == 0
-    monkeypatch.setenv(URL_VARIABLE, "redis://host")
-    assert store_settings(DEMO, run).host == "host"
-
-
 def test_a_folder_that_the_environment_names_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(URL_VARIABLE, f"file:{tmp_path}/weights")
     folder = make_run(tmp_path / "run", recorded(FIRST_SESSION), finished=False)
-    assert prepare(folder, DEMO, Onlooker()).store == f"file:{tmp_path}/weights"
+    assert prepare(folder, DEMO, RunObserver()).prepared.store == f"file:{tmp_path}/weights"
     assert Prepared.read(folder).store == f"file:{tmp_path}/weights"

@@ -1,100 +1,102 @@
-"""What becomes of subtasks on simulated clients: the settings' figures show in the draws, and nothing else does."""
+"""Outcomes of subtasks on simulated clients: the draws follow the settings, and nothing else."""
 
 import pytest
 
-from vcdl.simulate.clients import Clients, Fate
-from vcdl.simulate.fleet import Fleet
-from vcdl.workunit import WorkunitName
+from vcdl.simulate.client_fleet import ClientFleet
+from vcdl.simulate.clients import Clients, SubtaskOutcome
+from vcdl.wire.workunit import WorkunitName
 
-FLEET = Fleet(clients=4, slots=1, subtask_s=60.0, jitter=0.3)
+FLEET = ClientFleet(clients=4, slots=1, subtask_s=60.0, jitter=0.3)
 
 
 def name(shard: int, epoch: int = 1, attempt: int = 0) -> WorkunitName:
     return WorkunitName("j", epoch, shard, attempt, 0)
 
 
-def fates(fleet: Fleet, count: int = 2000, client: int = 0) -> list[Fate]:
+def outcomes(fleet: ClientFleet, count: int = 2000, client: int = 0) -> list[SubtaskOutcome]:
     clients = Clients(fleet)
-    return [clients.fate(client, name(shard), 0.0) for shard in range(count)]
+    return [clients.outcome(client, name(shard), 0.0) for shard in range(count)]
 
 
 def test_draws_do_not_depend_on_the_order_of_questions() -> None:
-    fleet = Fleet(clients=4, lost=0.3, preempted_every_s=100.0)
+    fleet = ClientFleet(clients=4, lost=0.3, preempted_every_s=100.0)
     questions = [(client, name(shard), 50.0 * shard) for client in range(4) for shard in range(20)]
     forwards, backwards = Clients(fleet), Clients(fleet)
-    expected = [forwards.fate(*question) for question in questions]
-    assert [backwards.fate(*question) for question in reversed(questions)] == expected[::-1]
+    expected = [forwards.outcome(*question) for question in questions]
+    assert [backwards.outcome(*question) for question in reversed(questions)] == expected[::-1]
 
 
 def test_another_seed_client_epoch_shard_or_attempt_is_another_draw() -> None:
     clients = Clients(FLEET)
-    same = clients.fate(0, name(0), 0.0)
+    same = clients.outcome(0, name(0), 0.0)
     others = [
-        Clients(FLEET.model_copy(update={"seed": 2})).fate(0, name(0), 0.0),
-        *(clients.fate(1, name(0), 0.0), clients.fate(0, name(1), 0.0)),
-        *(clients.fate(0, name(0, epoch=2), 0.0), clients.fate(0, name(0, attempt=1), 0.0)),
+        Clients(FLEET.model_copy(update={"seed": 2})).outcome(0, name(0), 0.0),
+        *(clients.outcome(1, name(0), 0.0), clients.outcome(0, name(1), 0.0)),
+        *(clients.outcome(0, name(0, epoch=2), 0.0), clients.outcome(0, name(0, attempt=1), 0.0)),
     ]
-    assert clients.fate(0, name(0), 0.0) == same
+    assert clients.outcome(0, name(0), 0.0) == same
     assert same not in others
 
 
 def test_durations_lie_evenly_around_their_mean() -> None:
-    durations = [fate.train_s for fate in fates(FLEET)]
+    durations = [outcome.train_s for outcome in outcomes(FLEET)]
     assert sum(durations) / len(durations) == pytest.approx(60, rel=0.02)
     assert min(durations) == pytest.approx(42, abs=0.2)
     assert max(durations) == pytest.approx(78, abs=0.2)
 
 
 def test_speeds_differ_by_the_spread_and_are_one_on_average() -> None:
-    speeds = Clients(Fleet(clients=10, spread=4.0)).speeds
+    speeds = Clients(ClientFleet(clients=10, speed_ratio=4.0)).speeds
     assert max(speeds) / min(speeds) == pytest.approx(4)
     assert sum(speeds) / 10 == pytest.approx(1)
     slow, fast = speeds.index(min(speeds)), speeds.index(max(speeds))
-    clients = Clients(Fleet(clients=10, spread=4.0, jitter=0.0))
-    assert clients.fate(slow, name(0), 0.0).train_s == pytest.approx(4 * clients.fate(fast, name(0), 0.0).train_s)
+    clients = Clients(ClientFleet(clients=10, speed_ratio=4.0, jitter=0.0))
+    assert clients.outcome(slow, name(0), 0.0).train_s == pytest.approx(4 * clients.outcome(fast, name(0), 0.0).train_s)
 
 
 def test_slots_that_share_a_core_win_nothing() -> None:
-    alone = Clients(Fleet(slots=1, jitter=0.0)).fate(0, name(0), 0.0)
-    shared = Clients(Fleet(slots=4, jitter=0.0, sharing=1.0)).fate(0, name(0), 0.0)
+    alone = Clients(ClientFleet(slots=1, jitter=0.0)).outcome(0, name(0), 0.0)
+    shared = Clients(ClientFleet(slots=4, jitter=0.0, core_sharing=1.0)).outcome(0, name(0), 0.0)
     assert shared.train_s == pytest.approx(4 * alone.train_s)
 
 
 def test_latencies_delay_the_upload_but_only_the_download_keeps_the_slot() -> None:
-    fate = Clients(Fleet(jitter=0.0, download_s=5.0, upload_s=7.0)).fate(0, name(0), 100.0)
-    assert (fate.slot_free_s, fate.heard_of_s, fate.lost) == (165.0, 172.0, None)
+    outcome = Clients(ClientFleet(jitter=0.0, download_s=5.0, upload_s=7.0)).outcome(0, name(0), 100.0)
+    assert (outcome.slot_free_s, outcome.heard_of_s, outcome.lost) == (165.0, 172.0, None)
 
 
 def test_the_given_part_of_subtasks_is_lost_and_heard_of_at_the_timeout() -> None:
-    lost = [fate for fate in fates(Fleet(lost=0.3, spread=1.0, timeout_s=500.0)) if fate.lost]
+    lost = [outcome for outcome in outcomes(ClientFleet(lost=0.3, speed_ratio=1.0, timeout_s=500.0)) if outcome.lost]
     assert len(lost) / 2000 == pytest.approx(0.3, abs=0.03)
-    assert {fate.heard_of_s for fate in lost} == {500.0}
-    assert all(fate.slot_free_s <= 78 for fate in lost)
+    assert {outcome.heard_of_s for outcome in lost} == {500.0}
+    assert all(outcome.slot_free_s <= 78 for outcome in lost)
     assert lost[0].lost == "client-00 lost it"
 
 
 def test_a_loss_that_is_noticed_is_heard_of_sooner() -> None:
-    lost = [fate for fate in fates(Fleet(lost=0.3, notice_s=10.0)) if fate.lost]
-    assert all(fate.heard_of_s == pytest.approx(fate.slot_free_s + 10) for fate in lost)
+    lost = [outcome for outcome in outcomes(ClientFleet(lost=0.3, loss_report_s=10.0)) if outcome.lost]
+    assert all(outcome.heard_of_s == pytest.approx(outcome.slot_free_s + 10) for outcome in lost)
 
 
 def test_a_client_that_is_too_slow_is_given_up_at_the_timeout() -> None:
-    fate = Clients(Fleet(jitter=0.0, timeout_s=50.0)).fate(0, name(0), 0.0)
-    assert (fate.slot_free_s, fate.heard_of_s) == (50.0, 50.0)
-    assert fate.lost == "no result of client-00 after 50 s"
+    outcome = Clients(ClientFleet(jitter=0.0, timeout_s=50.0)).outcome(0, name(0), 0.0)
+    assert (outcome.slot_free_s, outcome.heard_of_s) == (50.0, 50.0)
+    assert outcome.lost == "no result of client-00 after 50 s"
 
 
 def preempted(checkpoint_s: float | None) -> tuple[Clients, float, float]:
-    """Clients of which client 0 goes away while it trains the subtask that it begins at 0, and for how long it is away."""
+    """Clients of which client 0 goes away while it trains the subtask that it begins at 0, and for how long it
+    is away.
+    """
     for seed in range(100):
-        fleet = Fleet(
+        fleet = ClientFleet(
             seed=seed,
             jitter=0.0,
             preempted_every_s=200.0,
             away_s=50.0,
-            checkpoint_s=checkpoint_s,
+            checkpoint_every_s=checkpoint_s,
             timeout_s=1e6,
-            notice_s=3.0,
+            loss_report_s=3.0,
         )
         clients = Clients(fleet)
         away_s = next(tenth / 10 for tenth in range(10**6) if clients.here_from(0, tenth / 10) > tenth / 10)
@@ -106,22 +108,22 @@ def preempted(checkpoint_s: float | None) -> tuple[Clients, float, float]:
 
 def test_a_preempted_subtask_goes_on_where_it_was_when_its_client_is_back() -> None:
     clients, away_s, back_s = preempted(checkpoint_s=0.0)
-    assert clients.fate(0, name(0), 0.0).heard_of_s == pytest.approx(back_s + 60 - away_s, abs=0.2)
+    assert clients.outcome(0, name(0), 0.0).heard_of_s == pytest.approx(back_s + 60 - away_s, abs=0.2)
 
 
 def test_what_was_trained_after_the_last_checkpoint_is_trained_again() -> None:
     clients, away_s, back_s = preempted(checkpoint_s=10.0)
-    assert clients.fate(0, name(0), 0.0).heard_of_s == pytest.approx(back_s + 60 - away_s // 10 * 10)
+    assert clients.outcome(0, name(0), 0.0).heard_of_s == pytest.approx(back_s + 60 - away_s // 10 * 10)
 
 
 def test_without_checkpoints_a_preempted_subtask_is_lost() -> None:
     clients, away_s, back_s = preempted(checkpoint_s=None)
-    fate = clients.fate(0, name(0), 0.0)
-    assert fate.lost == "client-00 went away"
-    assert fate.heard_of_s == pytest.approx(away_s + 3, abs=0.2)
-    assert fate.slot_free_s == back_s
+    outcome = clients.outcome(0, name(0), 0.0)
+    assert outcome.lost == "client-00 went away"
+    assert outcome.heard_of_s == pytest.approx(away_s + 3, abs=0.2)
+    assert outcome.slot_free_s == back_s
 
 
 def test_a_subtask_that_is_never_done_between_two_preemptions_is_given_up() -> None:
-    fleet = Fleet(preempted_every_s=0.001, away_s=0.001, checkpoint_s=1000.0, timeout_s=2.0)
-    assert Clients(fleet).fate(0, name(0), 0.0).heard_of_s == 2.0
+    fleet = ClientFleet(preempted_every_s=0.001, away_s=0.001, checkpoint_every_s=1000.0, timeout_s=2.0)
+    assert Clients(fleet).outcome(0, name(0), 0.0).heard_of_s == 2.0

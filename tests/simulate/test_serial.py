@@ -9,15 +9,15 @@ from tests.client.workunit_folder import WORKUNIT, write_workunit
 from vcdl.client.batches import Batches
 from vcdl.client.inputs import read_shard
 from vcdl.client.trainer import Trainer
-from vcdl.grids.base import GaveUp, Staged, Uploaded
 from vcdl.job import Job
 from vcdl.job.schema import DataSettings, ModelSettings
 from vcdl.job.update import VcAsgdSettings
+from vcdl.loop.grid import GaveUp, Staged, Uploaded
 from vcdl.run.folder import RunFolder
 from vcdl.simulate.here import TrainingHere
 from vcdl.simulate.serial import OneTrainer, serial_job
-from vcdl.weights import ParamsHeader, Vector, read_weights, write_weights
-from vcdl.workunit import Named, Workunit
+from vcdl.wire.weights import ParamsHeader, Vector, read_weights, write_weights
+from vcdl.wire.workunit import Named, Workunit
 
 RATES = (0.01, 0.003, 0.02)
 """A schedule, one rate a subtask."""
@@ -78,9 +78,9 @@ def test_a_subtask_that_cannot_be_trained_gives_its_reason(tmp_path: Path) -> No
 def test_a_serial_job_differs_in_rule_schedule_transport_and_moments_only() -> None:
     job = Job(name="j", model=ModelSettings(builtin=Named("mlp", {"units": [4]})), data=DataSettings(dataset="digits"))
     serial = serial_job(job)
-    assert (serial.update, serial.schedule.kind) == (VcAsgdSettings(alpha=0.0), "rolling")
+    assert (serial.update, serial.pacing.kind) == (VcAsgdSettings(alpha=0.0), "rolling")
     assert (
-        serial.model_copy(update={key: getattr(job, key) for key in ("update", "schedule", "transport", "training")})
+        serial.model_copy(update={key: getattr(job, key) for key in ("update", "pacing", "transport", "training")})
         == job
     )
-    assert serial.training.model_copy(update={"moments": "auto"}) == job.training
+    assert serial.training.model_copy(update={"share_optimizer_state": "auto"}) == job.training

@@ -10,8 +10,8 @@ from vcdl.client.host import Request
 from vcdl.client.train import train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.simulate.shard_trainer import ShardTrainers
-from vcdl.weights import read_weights
-from vcdl.workunit import Named, UpdateHeader, Workunit
+from vcdl.wire.weights import read_weights
+from vcdl.wire.workunit import Named, UpdateHeader, Workunit
 
 
 class Quiet:

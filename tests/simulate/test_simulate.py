@@ -1,4 +1,4 @@
-"""`vcdl simulate` for real: a tiny job on a troubled fleet, twice, and its serial control."""
+"""`vcdl simulate` for real: a tiny job on troubled clients, twice, and its serial control."""
 
 import json
 import shutil
@@ -27,18 +27,18 @@ update: {rule: vc_asgd, alpha: 0.5}
 stop: {epochs: 3}
 validate: {every: 3, samples: all}
 """
-FLEET = """
+CLIENTS = """
 clients: 3
 slots: 2
-spread: 4
+speed_ratio: 4
 lost: 0.3
-notice_s: 20
+loss_report_s: 20
 download_s: 2
 upload_s: 3
-server_s: 1
+update_s: 1
 preempted_every_s: 300
 away_s: 60
-checkpoint_s: 10
+checkpoint_every_s: 10
 hostile: [{client: 1, attack: noise, scale: 1}]
 """
 EPOCHS, SHARDS = 3, 8
@@ -46,11 +46,11 @@ EPOCHS, SHARDS = 3, 8
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run of the job on the fleet, the same one begun anew with one worker instead of two, and the serial control."""
+    """A folder with a run on two workers, the same run again on one worker, and the serial control."""
     here = tmp_path_factory.mktemp("simulated")
     (here / "job.yaml").write_text(JOB)
-    (here / "fleet.yaml").write_text(FLEET)
-    on_fleet = ["simulate", here / "job.yaml", "--fleet", here / "fleet.yaml", "--out"]
+    (here / "clients.yaml").write_text(CLIENTS)
+    on_fleet = ["simulate", here / "job.yaml", "--clients-file", here / "clients.yaml", "--out"]
     serial = vcdl_in_background("simulate", here / "job.yaml", "--serial", "--out", here / "serial")
     once = vcdl(*on_fleet, here / "once", "--set", "grid.workers=2")
     assert once.returncode == 0, once.stderr

@@ -8,51 +8,53 @@ from vcdl.commands.resume import resume
 from vcdl.commands.stop import stop
 from vcdl.errors import RunFolderError
 from vcdl.job import Job
-from vcdl.report.onlooker import Onlooker
+from vcdl.report.observer import RunObserver
 from vcdl.run.folder import RunFolder, RunIsBusy, RunLock
-from vcdl.simulate.fleet import FLEET_FILE, Fleet, save_fleet
+from vcdl.run.host import SIMULATED
+from vcdl.simulate.client_fleet import ClientFleet, save_clients
 from vcdl.simulate.simulation import simulate
 
 JOB = Job.model_validate({"name": "tiny", "model": {"builtin": "mlp"}, "data": {"dataset": "digits", "shards": 2}})
 
 
-@pytest.mark.parametrize("made", [(), ("fleet",), ("fleet", "data"), ("fleet", "data", "slots", "uploads")])
+@pytest.mark.parametrize("made", [(), ("host",), ("host", "data"), ("host", "data", "slots", "uploads")])
 def test_a_folder_that_another_process_is_making_is_busy_at_every_moment(tmp_path: Path, made: tuple[str, ...]) -> None:
     folder = RunFolder(tmp_path / "taken")
     folder.make()
     with RunLock(folder):
         for part in made:
-            if part == "fleet":
-                save_fleet(Fleet(), folder)
+            if part == "host":
+                folder.host_file.write_text("simulated\n")
             else:
                 (folder.path / part).mkdir()
         with pytest.raises(RunIsBusy):
-            simulate(folder, JOB, Fleet(), Onlooker())
+            simulate(folder, JOB, ClientFleet(), RunObserver())
 
 
 def test_what_is_left_when_it_is_killed_while_it_makes_room_is_known_as_a_simulation_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = RunFolder(tmp_path / "again")
-    folder.create()
-    save_fleet(Fleet(), folder)
+    folder.create(SIMULATED)
+    save_clients(ClientFleet(), folder)
     (folder.path / "journal.db").touch()
 
-    def killed(_: Fleet, __: RunFolder) -> None:
+    def killed(_: ClientFleet, __: RunFolder) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("vcdl.simulate.simulation.save_fleet", killed)
+    monkeypatch.setattr("vcdl.simulate.simulation.save_clients", killed)
     with pytest.raises(KeyboardInterrupt):
-        simulate(folder, JOB, Fleet(), Onlooker())
-    assert sorted(path.name for path in folder.path.iterdir()) == ["data", FLEET_FILE, "run.lock"]
+        simulate(folder, JOB, ClientFleet(), RunObserver())
+    assert folder.host is SIMULATED
+    assert not folder.journal_file.exists()
 
 
 def test_a_simulation_is_begun_anew_and_never_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = RunFolder(tmp_path / "run")
-    folder.create()
-    save_fleet(Fleet(), folder)
+    folder.create(SIMULATED)
+    save_clients(ClientFleet(), folder)
     folder.job_file.touch()
-    how = "`vcdl simulate` with the same settings begins it anew"
+    how = "`vcdl simulate` with the same settings starts it again"
     stop(folder.path)
     assert how in capsys.readouterr().out
     with pytest.raises(RunFolderError, match=how):

@@ -1,14 +1,14 @@
-"""The pool of real workers behind a simulated fleet; a stand-in for the client does as its shard says."""
+"""The pool of real workers of a simulation; a stand-in for the client does what its shard says."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from vcdl.grids.base import GaveUp, Staged, Uploaded
+from vcdl.loop.grid import GaveUp, Staged, Uploaded
 from vcdl.run.folder import RunFolder
 from vcdl.simulate.training import PooledTraining
-from vcdl.workunit import Named, Training, Workunit
+from vcdl.wire.workunit import Named, Training, Workunit
 
 STAND_IN = """
 import json, os, sys
@@ -38,10 +38,10 @@ TRAINING = Training(Named("sgd"), 0.1, 8, 1, Named("mean_squared_error"))
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, in which `python -m vcdl.simulate.worker` finds the stand-in first."""
+    """The current folder, in which `python -m vcdl.simulate.shard_trainer` finds the stand-in first."""
     package = tmp_path / "vcdl" / "simulate"
     package.mkdir(parents=True)
-    for name, text in (("../__init__.py", ""), ("__init__.py", ""), ("worker.py", STAND_IN)):
+    for name, text in (("../__init__.py", ""), ("__init__.py", ""), ("shard_trainer.py", STAND_IN)):
         (package / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -61,7 +61,7 @@ def pool(here: Path) -> Iterator[tuple[PooledTraining, Begin]]:
 
     def begin(shard: int, do: str, due_s: float) -> str:
         folder.shard(shard).write_text(do)
-        workunit = Workunit("j", 1, shard, 0, 0, 7, TRAINING)
+        workunit = Workunit(job="j", epoch=1, shard=shard, attempt=0, base_version=0, seed=7, training=TRAINING)
         training.begin(Staged(workunit, folder.model_file, folder.snapshot(0), folder.shard(shard)), due_s)
         return workunit.name
 

@@ -1,4 +1,6 @@
-"""The virtual grid with a stand-in for training: when uploads come, to whom subtasks go, and what hostile clients send."""
+"""The virtual grid with a stand-in for training: when uploads come, to whom subtasks go, and what hostile
+clients send.
+"""
 
 import math
 from collections.abc import Callable, Collection
@@ -8,13 +10,13 @@ import numpy as np
 import pytest
 
 from vcdl.codecs.choose import up_encoding
-from vcdl.grids.base import GaveUp, Outcome, Staged, Uploaded
+from vcdl.loop.grid import GaveUp, Outcome, Staged, Uploaded
+from vcdl.simulate.client_fleet import ClientFleet, Hostile
 from vcdl.simulate.clients import Clients
-from vcdl.simulate.fleet import Fleet, Hostile
 from vcdl.simulate.virtual_grid import VirtualGrid
 from vcdl.simulate.virtual_time import VirtualTime
-from vcdl.weights import Layout, Variable, Vector, read_weights, write_weights
-from vcdl.workunit import PLAIN, Named, Training, UpdateHeader, Workunit
+from vcdl.wire.weights import Layout, Variable, Vector, read_weights, write_weights
+from vcdl.wire.workunit import PLAIN, Named, Training, UpdateHeader, Workunit
 
 SIZE = 1000
 BASE = np.linspace(-1, 1, SIZE, dtype=np.float32)
@@ -45,7 +47,20 @@ class StandIn:
         if workunit in self.fails:
             return GaveUp(workunit, "the training diverged")
         path = self.uploads / f"{workunit}.h5"
-        write_weights(path, TRAINED, UpdateHeader("j", workunit, 0, "layout", 10, 1.0, 123.4, 0.5).to_json())
+        write_weights(
+            path,
+            TRAINED,
+            UpdateHeader(
+                job="j",
+                workunit=workunit,
+                base_version=0,
+                layout="layout",
+                samples=10,
+                fraction=1.0,
+                train_s=123.4,
+                loss=0.5,
+            ).to_json(),
+        )
         return Uploaded(workunit, path, path.stat().st_size)
 
     def done(self, workunit: str, version: int | None) -> None:
@@ -59,17 +74,20 @@ class StandIn:
 class World:
     """A grid and all that belongs to it."""
 
-    def __init__(self, folder: Path, fleet: Fleet) -> None:
+    def __init__(self, folder: Path, fleet: ClientFleet) -> None:
         self.folder, self.fleet = folder, fleet
         for name in ("model.json", "shard"):
             (folder / name).write_text("x" * 100)
         write_weights(folder / "params.h5", BASE, "{}")
         self.time, self.training = VirtualTime(), StandIn(folder)
-        self.grid = VirtualGrid(fleet, self.time, self.training, PLAIN_ENCODING, PLAIN_ENCODING)
+        self.grid = VirtualGrid(fleet, self.time, self.training, (PLAIN_ENCODING, PLAIN_ENCODING))
 
     def submit(self, *shards: int) -> list[str]:
         folder = self.folder
-        workunits = [Workunit("j", 1, shard, 0, 0, 7, TRAINING) for shard in shards]
+        workunits = [
+            Workunit(job="j", epoch=1, shard=shard, attempt=0, base_version=0, seed=7, training=TRAINING)
+            for shard in shards
+        ]
         self.grid.submit([Staged(w, folder / "model.json", folder / "params.h5", folder / "shard") for w in workunits])
         return [workunit.name for workunit in workunits]
 
@@ -83,7 +101,7 @@ class World:
         return came
 
 
-NewWorld = Callable[[Fleet], World]
+NewWorld = Callable[[ClientFleet], World]
 
 
 @pytest.fixture
@@ -92,14 +110,14 @@ def world(tmp_path: Path) -> NewWorld:
 
 
 def test_an_upload_comes_when_its_client_would_bring_it(world: NewWorld) -> None:
-    w = world(Fleet(clients=2, slots=1, jitter=0.0, spread=4.0, upload_s=1.0))
+    w = world(ClientFleet(clients=2, slots=1, jitter=0.0, speed_ratio=4.0, upload_s=1.0))
     w.submit(0, 1)
     came = w.until_all_is_done()
     assert [time_s for time_s, _ in came] == sorted(60 / speed + 1 for speed in Clients(w.fleet).speeds)
 
 
 def test_a_free_slot_takes_the_next_subtask_that_waits(world: NewWorld) -> None:
-    w = world(Fleet(clients=1, slots=2, jitter=0.0))
+    w = world(ClientFleet(clients=1, slots=2, jitter=0.0))
     names = w.submit(0, 1, 2)
     assert [sent.workunit for sent in w.grid.sent()] == names[:2]
     assert [time_s for time_s, _ in w.until_all_is_done()] == [60, 60, 120]
@@ -107,7 +125,7 @@ def test_a_free_slot_takes_the_next_subtask_that_waits(world: NewWorld) -> None:
 
 
 def test_every_slot_of_every_client_is_wanted_and_nothing_more(world: NewWorld) -> None:
-    w = world(Fleet(clients=3, slots=2, jitter=0.0))
+    w = world(ClientFleet(clients=3, slots=2, jitter=0.0))
     assert w.grid.open_wanted() == 6
     names = w.submit(*range(7))
     assert w.grid.open_wanted() == 6
@@ -118,16 +136,16 @@ def test_every_slot_of_every_client_is_wanted_and_nothing_more(world: NewWorld) 
 
 
 def test_uploads_wait_for_a_free_server(world: NewWorld) -> None:
-    one = world(Fleet(clients=4, slots=1, jitter=0.0, server_s=10.0))
+    one = world(ClientFleet(clients=4, slots=1, jitter=0.0, update_s=10.0))
     one.submit(*range(4))
     assert [time_s for time_s, _ in one.until_all_is_done()] == [70, 80, 90, 100]
-    two = world(Fleet(clients=4, slots=1, jitter=0.0, server_s=10.0, servers=2))
+    two = world(ClientFleet(clients=4, slots=1, jitter=0.0, update_s=10.0, servers=2))
     two.submit(*range(4))
     assert [time_s for time_s, _ in two.until_all_is_done()] == [70, 70, 80, 80]
 
 
 def test_a_lost_subtask_is_not_trained_and_its_slot_goes_on_before_the_server_hears_of_it(world: NewWorld) -> None:
-    w = world(Fleet(clients=1, slots=1, lost=0.999999, timeout_s=500.0))
+    w = world(ClientFleet(clients=1, slots=1, lost=0.999999, timeout_s=500.0))
     (name,) = w.submit(0)
     assert w.training.begun == []
     w.time.advance(math.inf)
@@ -139,14 +157,14 @@ def test_a_lost_subtask_is_not_trained_and_its_slot_goes_on_before_the_server_he
 
 
 def test_training_that_fails_for_real_is_a_failure_at_its_time(world: NewWorld) -> None:
-    w = world(Fleet(clients=1, slots=1, jitter=0.0))
+    w = world(ClientFleet(clients=1, slots=1, jitter=0.0))
     (name,) = w.submit(0)
     w.training.fails.add(name)
     assert w.until_all_is_done() == [(60.0, GaveUp(name, "the training diverged"))]
 
 
 def test_an_upload_says_how_long_its_client_trained_and_nothing_of_this_machine(world: NewWorld) -> None:
-    w = world(Fleet(clients=1, slots=1, jitter=0.0))
+    w = world(ClientFleet(clients=1, slots=1, jitter=0.0))
     w.submit(0)
     w.time.advance(math.inf)
     (uploaded,) = w.grid.claim()
@@ -158,7 +176,7 @@ def test_an_upload_says_how_long_its_client_trained_and_nothing_of_this_machine(
 
 
 def test_a_client_downloads_the_model_and_a_shard_once_and_the_weights_each_time(world: NewWorld) -> None:
-    w = world(Fleet(clients=1, slots=2))
+    w = world(ClientFleet(clients=1, slots=2))
     w.submit(0, 1)
     first, second = w.grid.sent()
     assert first.host == second.host == "client-00"
@@ -167,7 +185,7 @@ def test_a_client_downloads_the_model_and_a_shard_once_and_the_weights_each_time
 
 
 def test_an_outcome_is_told_until_it_is_done(world: NewWorld) -> None:
-    w = world(Fleet(clients=1, slots=1))
+    w = world(ClientFleet(clients=1, slots=1))
     (name,) = w.submit(0)
     w.submit(0)
     w.time.advance(math.inf)
@@ -178,7 +196,7 @@ def test_an_outcome_is_told_until_it_is_done(world: NewWorld) -> None:
 
 
 def uploads(w: World) -> dict[str, Vector]:
-    """What each client has uploaded."""
+    """The uploads of each client."""
     w.submit(*range(w.fleet.clients))
     hosts = {sent.workunit: sent.host for sent in w.grid.sent()}
     came = w.until_all_is_done()
@@ -187,7 +205,7 @@ def uploads(w: World) -> dict[str, Vector]:
 
 def test_hostile_clients_upload_something_else(world: NewWorld) -> None:
     hostile = (Hostile(client=0, attack="sign_flip"), Hostile(client=2, attack="noise", scale=2.0))
-    sent = uploads(world(Fleet(clients=3, slots=1, hostile=hostile)))
+    sent = uploads(world(ClientFleet(clients=3, slots=1, hostile=hostile)))
     assert sent["client-00"] == pytest.approx(BASE - np.float32(10 * 0.5), abs=1e-5)
     assert sent["client-01"].tolist() == TRAINED.tolist()
     noise = sent["client-02"] - BASE
@@ -196,5 +214,5 @@ def test_hostile_clients_upload_something_else(world: NewWorld) -> None:
 
 
 def test_noise_is_the_same_in_every_run(world: NewWorld) -> None:
-    fleet = Fleet(clients=1, slots=1, hostile=(Hostile(client=0, attack="noise"),))
+    fleet = ClientFleet(clients=1, slots=1, hostile=(Hostile(client=0, attack="noise"),))
     assert uploads(world(fleet))["client-00"].tolist() == uploads(world(fleet))["client-00"].tolist()

@@ -13,7 +13,15 @@ from uuid import uuid4
 import pytest
 
 from tests.store_folds import weights
-from tests.store_servers import OpenStore, open_file_store, open_mysql, open_redis, start_mariadb, start_redis
+from tests.store_servers import (
+    OpenStore,
+    on_server,
+    open_file_store,
+    open_mysql,
+    open_redis,
+    start_mariadb,
+    start_redis,
+)
 from vcdl.errors import StoreUnavailable
 from vcdl.stores import WeightStore
 from vcdl.stores.chunks import CHUNK_BYTES
@@ -74,7 +82,7 @@ def redis_client(url: str) -> Any:
 
 
 def sql(url: str, statement: str) -> Any:
-    """What a statement returns, as an administrator sees it."""
+    """The rows that a statement returns to an administrator."""
     import MySQLdb
 
     with MySQLdb.connect(unix_socket=url.partition("socket=")[2], user="root", database="vcdl") as connection:
@@ -122,7 +130,7 @@ def job() -> str:
     return f"job-{uuid4().hex[:12]}"
 
 
-@pytest.fixture(params=["redis", "mysql"])
+@pytest.fixture(params=[on_server("redis"), on_server("mysql")])
 def service(request: pytest.FixtureRequest) -> Service:
     """A server that all tests share: what is done to it must concern the test's own job only."""
     return _service(request.param, request.getfixturevalue(f"{request.param}_url"))
@@ -143,9 +151,11 @@ def _service(name: str, url: str) -> Service:
     return Service(name, url, {"redis": open_redis, "mysql": open_mysql}[name])
 
 
-@pytest.fixture(params=["file", "redis", "redis in chunks", "mysql", "mysql in chunks"])
+@pytest.fixture(params=["file", *map(on_server, ("redis", "redis in chunks", "mysql", "mysql in chunks"))])
 def open_store(request: pytest.FixtureRequest, tmp_path: Path, job: str) -> OpenStore:
-    """Opens the test's one store, once more at every call; `in chunks`: of 100 weights, the last one shorter or full."""
+    """Opens the test's one store, once more at every call; `in chunks`: of 100 weights, the last one shorter or
+    full.
+    """
     kind, _, in_chunks = request.param.partition(" ")
     if kind == "file":
         return partial(open_file_store, tmp_path / "store")

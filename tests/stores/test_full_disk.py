@@ -1,4 +1,4 @@
-"""Servers whose disk is full: they are waited for, and go on by themselves when there is room again."""
+"""Servers whose disk is full: VCDL waits for them, and they continue by themselves when there is room again."""
 
 import tempfile
 import time
@@ -20,7 +20,7 @@ _SIZE = 100_000
 
 @pytest.fixture
 def disk() -> Iterator[Path]:
-    """Of 256 MiB; its path is short enough for a Unix socket."""
+    """A disk of 256 MiB, with a path that is short enough for a Unix socket."""
     with tempfile.TemporaryDirectory(prefix="vcdl-") as folder, disk_of(256 << 20, Path(folder) / "disk") as disk:
         yield disk
 

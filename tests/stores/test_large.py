@@ -1,4 +1,5 @@
-"""Models of 25 and 300 million weights, 100 MB and 1.2 GB, on servers with default settings: what a parameter server holds in memory."""
+"""Models of 25 and 300 million weights, 100 MB and 1.2 GB, on servers with default settings: what a parameter server
+holds in memory."""
 
 import multiprocessing
 import shutil
@@ -12,14 +13,11 @@ import numpy as np
 import pytest
 
 from tests.served_run import ALPHA, ServedRun
-from vcdl.grids.upload_folder import UploadFolder
-from vcdl.job import load_frozen_job
-from vcdl.journal import Journal
-from vcdl.parameter_server import ServerParts
-from vcdl.plan import EVERY_EPOCH
+from tests.store_servers import on_server
+from vcdl.local.upload_folder import UploadFolder
+from vcdl.loop.parameter_server import ParameterServer
 from vcdl.run.folder import RunFolder
-from vcdl.run.prepared import Prepared, store_settings
-from vcdl.stores.open import open_store
+from vcdl.run.run import Run
 
 T = TypeVar("T")
 
@@ -34,20 +32,20 @@ def _prepare(path: Path, url: str, size: int, waiting: int) -> None:
 
 
 def _fold(path: Path) -> tuple[float, int]:
-    """What a parameter server does: take the job up, fold all that waits, keep a snapshot; says seconds and its peak of memory."""
-    folder = RunFolder(path)
-    job, prepared, journal = load_frozen_job(folder.job_file), Prepared.read(folder), Journal.at(folder.journal_file)
-    parts = ServerParts.of(folder, job, prepared, journal, UploadFolder(folder), EVERY_EPOCH)
-    parts.catch_up(0)
+    """The work of a parameter server: take the job up, fold all that waits, keep a snapshot. Returns seconds and its
+    peak of memory."""
+    run = Run.open(RunFolder(path))
+    server = ParameterServer.of(run, run.journal(), UploadFolder(run.folder))
+    server.catch_up()
     begin = time.perf_counter()
-    parts.assimilator.run_once()
+    server.run_once()
     fold_s = time.perf_counter() - begin
-    parts.snapshots.keep_newest()
+    run.snapshots(server.store).keep_newest()
     return fold_s, _peak_bytes()
 
 
 def _peak_bytes() -> int:
-    """Of this program; getrusage would count the process that it was forked from too."""
+    """The peak of this program; getrusage would also count the process that it was forked from."""
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")]
     return int(line.split()[1]) * 1024
 
@@ -59,7 +57,7 @@ def _in_a_process(work: Callable[..., T], *arguments: Any) -> T:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("store", ["file", "redis", "mysql"])
+@pytest.mark.parametrize("store", ["file", on_server("redis"), on_server("mysql")])
 @pytest.mark.parametrize(
     ("size", "waiting"),
     [(25_000_000, 8), pytest.param(300_000_000, 2, marks=pytest.mark.soak)],
@@ -83,11 +81,7 @@ def test_a_vector_of_any_size_needs_no_settings_and_no_more_than_four_times_its_
 
 def _read(path: Path, expected: float) -> tuple[int, bool]:
     """With nothing kept from before."""
-    folder = RunFolder(path)
-    prepared = Prepared.read(folder)
-    store = open_store(
-        store_settings(load_frozen_job(folder.job_file), folder), prepared.store_key, prepared.layout.size
-    )
+    store = Run.open(RunFolder(path)).store()
     version, vector = store.read()
     store.drop()
     return version, bool(np.allclose(vector, expected, rtol=1e-6))

@@ -1,4 +1,5 @@
-"""The MariaDB store against what a server suffers: killed in a transaction, cut off, a wrong password, others at the same time."""
+"""The MariaDB store against what a server suffers: killed in a transaction, cut off, a wrong password, others at the
+same time."""
 
 import time
 from collections.abc import Iterator

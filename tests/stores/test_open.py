@@ -2,13 +2,14 @@
 
 import pytest
 
+from tests.store_servers import on_server
 from tests.stores.conftest import redis_client
 from vcdl.errors import StoreUnavailable
 from vcdl.stores.open import see_that_it_answers
 from vcdl.stores.settings import StoreSettings
 
 
-@pytest.mark.parametrize("service", ["redis", "mysql"])
+@pytest.mark.parametrize("service", [on_server("redis"), on_server("mysql")])
 def test_a_server_that_answers_is_left_as_it_is(request: pytest.FixtureRequest, service: str) -> None:
     url = request.getfixturevalue(f"{service}_url")
     see_that_it_answers(StoreSettings.parse(url))

@@ -1,4 +1,5 @@
-"""The Redis store against what a server suffers: killed, forgotten, full, a wrong password, others who write at the same time."""
+"""The Redis store against what a server suffers: killed, forgotten, full, a wrong password, others who write at the
+same time."""
 
 import os
 import signal

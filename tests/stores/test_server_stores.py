@@ -1,4 +1,4 @@
-"""What a store on a server promises whatever happens to the server: killed, emptied, used by others at the same time."""
+"""The promises of a store on a server, whatever happens to the server: killed, emptied, used by others meanwhile."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ from tests.stores.conftest import Service, retried
 from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.stores.base import Conflict
 from vcdl.stores.private_servers import PrivateServer
-from vcdl.weights import Vector
+from vcdl.wire.weights import Vector
 
 OwnService = tuple[Service, PrivateServer]
 
@@ -62,7 +62,7 @@ def test_a_chunk_that_is_gone_or_damaged_is_a_loss_and_restored(service: Service
 
 
 def test_a_store_that_others_change_all_the_time_is_waited_for(service: Service, job: str) -> None:
-    """What its own part says to itself, Conflict, is never said to its user."""
+    """Conflict is the store's own word, and never reaches its user."""
     store: Any = service.created(job)
     busy: list[int] = []
 
@@ -201,7 +201,7 @@ def test_a_restored_store_goes_on_counting_what_is_lost(service: Service, job: s
 
 
 def test_the_count_is_of_the_weights_that_were_read(service: Service, job: str) -> None:
-    """What is kept as a snapshot and what is said to be missing in it belong together."""
+    """A snapshot and the number of updates that are missing in it belong together."""
     store, other, third = (service.open(job, consistency="eventual") for _ in range(3))
     store.create(weights(0))
     assert store.read()[0] == 0

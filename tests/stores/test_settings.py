@@ -18,7 +18,16 @@ def test_a_folder() -> None:
 def test_redis_with_everything() -> None:
     settings = StoreSettings.parse("rediss://me:p%40ss@host.example:7000/3?ca=/etc/ca.pem", "eventual")
     assert settings == StoreSettings(
-        Service.REDIS, Consistency.EVENTUAL, "host.example", 7000, "me", "p@ss", "3", "", Tls.VERIFY, "/etc/ca.pem"
+        service=Service.REDIS,
+        consistency=Consistency.EVENTUAL,
+        host="host.example",
+        port=7000,
+        user="me",
+        password="p@ss",
+        database="3",
+        socket="",
+        tls=Tls.VERIFY,
+        ca="/etc/ca.pem",
     )
     assert str(settings) == "rediss://me:***@host.example:7000/3?ca=/etc/ca.pem"
 
@@ -51,11 +60,22 @@ def test_a_password_is_never_printed(url: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "redis://me:hid/den@host/0", "redis://me:hid?den@host/0", "redis://me:hid?den=1@host/0", "mysql://me:hid#den@host/d",
-        "mysql://me:[hidden@host/d", "redis://me:hidden@host/zero", "redis://me:hidden@host/0?den=hid", "redis://:hidden@h:port",
-        "mysql://me:hidden@host", "mysql://:hidden@host/d", "postgres://me:hidden@host/d", "hidden", "file:", "redis://h?tls=hidden",
+        "redis://me:hid/den@host/0",
+        "redis://me:hid?den@host/0",
+        "redis://me:hid?den=1@host/0",
+        "mysql://me:hid#den@host/d",
+        "mysql://me:[hidden@host/d",
+        "redis://me:hidden@host/zero",
+        "redis://me:hidden@host/0?den=hid",
+        "redis://:hidden@h:port",
+        "mysql://me:hidden@host",
+        "mysql://:hidden@host/d",
+        "postgres://me:hidden@host/d",
+        "hidden",
+        "file:",
+        "redis://h?tls=hidden",
     ],
-)  # fmt: skip
+)
 def test_a_url_that_is_not_valid_is_refused_without_quoting_it(url: str) -> None:
     with pytest.raises(StoreError, match=r"^store: ") as caught:
         StoreSettings.parse(url)

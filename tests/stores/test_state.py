@@ -1,4 +1,4 @@
-"""Stores that keep what a rule needs beside W: one vector, one transaction."""
+"""Stores with a rule's own vectors beside W: one vector, one transaction."""
 
 from dataclasses import dataclass, field
 
@@ -11,12 +11,15 @@ from tests.store_servers import SIZE, OpenStore
 from tests.stores.conftest import Service
 from vcdl.checks import Refusal, Refused
 from vcdl.errors import StoreLost
-from vcdl.rules import Constant, FedBuff, Guarded, Rule, TrimmedMean, Update
-from vcdl.rules.base import Measured
+from vcdl.rules.base import Measured, Rule, Update
+from vcdl.rules.fedasync import Constant
+from vcdl.rules.fedbuff import FedBuff
+from vcdl.rules.guarded import Guarded
 from vcdl.rules.measuring import MeasuringRule
+from vcdl.rules.trimmed_mean import TrimmedMean
 from vcdl.stores import Boundary, Change, Fold, Unfit, WeightStore
-from vcdl.stores.base import BLOCK
-from vcdl.weights import Vector
+from vcdl.stores.change import FOLD_BLOCK
+from vcdl.wire.weights import Vector
 
 FEDBUFF = FedBuff(1.0, 3, Constant())
 CLIPPED = Guarded(FEDBUFF, 0.9, None)
@@ -35,23 +38,32 @@ class Brought(Change):
     measured: Measured | None = None
 
     @property
-    def looks(self) -> bool:
+    def needs_first_pass(self) -> bool:
         return isinstance(self.rule, MeasuringRule)
 
-    def look(self, w: Vector, begin: int) -> None:
+    def first_pass(self, w: Vector, begin: int) -> None:
         part = self.weights[begin : begin + w.shape[-1]].astype(np.float64)
         self.looked.append(begin)
         self.square += float(part @ part)
 
-    def has_looked(self, lengths: Vector) -> None:
+    def first_pass_done(self, lengths: Vector) -> None:
         lengths[self.number % lengths.size] = np.sqrt(self.square)
         known = sorted(lengths[lengths > 0])
         self.measured = Measured(float(lengths[self.number % lengths.size]), float(known[(len(known) - 1) // 2]))
 
-    def apply(self, w: Vector, begin: int, out: Vector) -> float:
+    def apply(self, w: Vector, begin: int) -> float:
         client = self.weights[begin : begin + w.shape[-1]]
-        update = Update(client, 1, 0, 10, 1.0, self.number, np.zeros_like(client), self.measured)
-        return self.rule.apply(w, update, out)
+        update = Update(
+            weights=client,
+            epoch=1,
+            staleness=0,
+            samples=10,
+            fraction=1.0,
+            number=self.number,
+            base=np.zeros_like(client),
+            measured=self.measured,
+        )
+        return self.rule.apply(w, update)
 
     @property
     def refused(self) -> Refused | None:
@@ -65,11 +77,23 @@ def fold(rule: Rule, number: int, size: int = SIZE, refusal: Refusal | None = No
 
 
 def whole_after(rule: Rule, updates: int, size: int = SIZE) -> Vector:
-    """What a store must hold."""
+    """The expected whole vector."""
     whole = rule.state.begun(weights(0, size))
     for number in range(1, updates + 1):
         client = weights(number, size)
-        replayed(rule, whole, Update(client, 1, 0, 10, 1.0, number, np.zeros_like(client)))
+        replayed(
+            rule,
+            whole,
+            Update(
+                weights=client,
+                epoch=1,
+                staleness=0,
+                samples=10,
+                fraction=1.0,
+                number=number,
+                base=np.zeros_like(client),
+            ),
+        )
     return whole
 
 
@@ -108,7 +132,7 @@ def test_what_is_refused_leaves_no_trace_in_the_state(open_store: OpenStore, rul
     store = created(open_store, rule)
     store.fold([fold(rule, 1)])
     with pytest.raises(Unfit):
-        store.fold([fold(rule, 2, refusal=Refusal.AGAINST_HELD_OUT)])
+        store.fold([fold(rule, 2, refusal=Refusal.AGAINST_REFERENCE)])
     assert store.read_whole()[1].tobytes() == whole_after(rule, 1).tobytes()
     store.fold([fold(rule, 2)])
     assert store.read_whole()[1].tobytes() == whole_after(rule, 2).tobytes()
@@ -125,7 +149,7 @@ def test_a_boundary_keeps_the_weights_alone(open_store: OpenStore) -> None:
 
 
 def test_more_than_a_block_comes_to_the_same_as_all_at_once(open_store: OpenStore) -> None:
-    size = BLOCK + 7
+    size = FOLD_BLOCK + 7
     store = created(open_store, CLIPPED, size=size)
     for number in range(1, 5):
         store.fold([fold(CLIPPED, number, size)])

@@ -1,4 +1,4 @@
-"""What every store promises; one suite, run on each of them."""
+"""The promises of every store; one suite, run on each of them."""
 
 import multiprocessing
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ from tests.store_folds import changing, fold, replayed, subtask, weights, workun
 from tests.store_servers import SIZE, OpenStore
 from vcdl.checks import Refusal
 from vcdl.stores import Applied, Fold, Unfit, WeightStore
-from vcdl.stores.base import BLOCK
-from vcdl.weights import Vector
+from vcdl.stores.change import FOLD_BLOCK
+from vcdl.wire.weights import Vector
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_the_weight_the_rule_gave_is_recorded(store: WeightStore) -> None:
     assert record.weight == 0.0625
 
 
-@pytest.mark.parametrize("size", [0, 1, BLOCK - 1, BLOCK, 3 * BLOCK + 1])
+@pytest.mark.parametrize("size", [0, 1, FOLD_BLOCK - 1, FOLD_BLOCK, 3 * FOLD_BLOCK + 1])
 def test_any_size_will_do(open_store: OpenStore, size: int) -> None:
     store = open_store(size=size)
     store.create(weights(0, size))

@@ -15,7 +15,7 @@ from vcdl.errors import StoreError, StoreUnavailable
 
 @dataclass(frozen=True)
 class Certificates:
-    """Of `localhost`, signed by `ca`; `other_ca` has signed nothing."""
+    """Certificates of `localhost`, signed by `ca`; `other_ca` has signed nothing."""
 
     ca: Path
     other_ca: Path
@@ -50,9 +50,20 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     )
     (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
     openssl(
-        "x509", "-req", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names",
-        "-out", "server.pem",
-    )  # fmt: skip
+        "x509",
+        "-req",
+        "-in",
+        "server.csr",
+        "-CA",
+        "ca.pem",
+        "-CAkey",
+        "ca.key",
+        "-CAcreateserial",
+        "-extfile",
+        "names",
+        "-out",
+        "server.pem",
+    )
     return Certificates(folder / "ca.pem", folder / "other.pem", folder / "server.pem", folder / "server.key")
 
 
@@ -77,9 +88,14 @@ def redis_port(server_folder: Path, certificates: Certificates) -> Iterator[int]
 def mysql_port(server_folder: Path, certificates: Certificates) -> Iterator[int]:
     port = free_port()
     with start_mariadb(
-        server_folder, "--skip-networking=0", "--bind-address=127.0.0.1,127.0.0.2", f"--port={port}", f"--ssl-cert={certificates.certificate}",
-        f"--ssl-key={certificates.key}", "--require-secure-transport=1",
-    ):  # fmt: skip
+        server_folder,
+        "--skip-networking=0",
+        "--bind-address=127.0.0.1,127.0.0.2",
+        f"--port={port}",
+        f"--ssl-cert={certificates.certificate}",
+        f"--ssl-key={certificates.key}",
+        "--require-secure-transport=1",
+    ):
         yield port
 
 

@@ -1,1 +1,1 @@
-"""Measuring VCDL beside what one would write without it."""
+"""Benchmarks of VCDL beside the code that one would write without it."""

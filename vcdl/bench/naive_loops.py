@@ -1,6 +1,6 @@
-"""The loops that a user would write around a Redis or a MariaDB: what the benchmark compares the stores with.
+"""The loops that a user would write around a Redis or a MariaDB, for comparison with the stores.
 
-They use the client libraries as their tutorials do, a vector in one value, without chunks, records or versions.
+They use the client libraries as their tutorials do: a vector in one value, without chunks, records or versions.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vcdl.stores.settings import StoreSettings
-from vcdl.weights import Vector, read_weights
+from vcdl.wire.weights import Vector, read_weights
 
 ALPHA = np.float32(0.95)
 

@@ -1,4 +1,4 @@
-"""What an upload must satisfy before it comes near the shared weights; each refusal has a name."""
+"""The conditions that an upload must meet before it comes near the shared weights; each refusal has a name."""
 
 from vcdl.checks.norm import NormMeter, trained_norm
 from vcdl.checks.refusal import Refusal, Refused

@@ -4,31 +4,32 @@ from enum import StrEnum
 
 
 class Refusal(StrEnum):
-    """Recorded in the journal by its name; docs/uploads.md explains each to operators."""
+    """A reason to refuse an upload, recorded in the journal by name; docs/uploads.md explains each to operators."""
 
     UNREADABLE = "unreadable"
     """Not a whole weights file: cut short, damaged, too large, or not stored plainly."""
     BAD_HEADER = "bad_header"
     """The header is missing, damaged or out of bounds."""
     WRONG_JOB = "wrong_job"
-    """Made for another job."""
+    """The upload was made for another job."""
     WRONG_WORKUNIT = "wrong_workunit"
-    """Its header names another workunit than the one it was uploaded for."""
+    """The header names another workunit than the one that this upload was sent for."""
     WRONG_BASE = "wrong_base"
-    """Its base version is not the one the workunit was made from, or that version's weights, which it is a difference to, are not kept
-    any more."""
+    """The base version is not the workunit's, or an upload of differences lost its base: that version's weights
+    are not kept any more.
+    """
     WRONG_LAYOUT = "wrong_layout"
     """The weights belong to another model."""
     WRONG_CODEC = "wrong_codec"
-    """Its weights travel in another way than the workunit asks for."""
+    """The weights are encoded in another way than the workunit asks for."""
     BAD_COUNTERS = "bad_counters"
-    """Samples, fraction or time that no client can have: nothing trained, or more than the shard holds."""
+    """Samples, fraction or time are impossible: nothing trained, or more than the shard holds."""
     NOT_FINITE = "not_finite"
-    """NaN or infinity among the weights: the training diverged, or the client lies."""
-    AGAINST_HELD_OUT = "against_held_out"
-    """Its step leads away from where held-out data would: `update > guard > cosine` of the job file."""
+    """Some weights are NaN or infinite: the training diverged, or the client lies."""
+    AGAINST_REFERENCE = "against_reference"
+    """The step leads away from the server's reference update: `update > guard > min_cosine` of the job file."""
     NORM_TOO_LARGE = "norm_too_large"
-    """Far longer than the updates that were accepted lately."""
+    """The upload is far longer than recently accepted ones."""
 
 
 class Refused(Exception):

@@ -1,4 +1,4 @@
-"""The checks in the order they are made: cheap ones first, and nothing is allocated before the file has proved its size."""
+"""The checks of an upload, cheapest first; no memory is allocated before the file has proved its size."""
 
 from collections import deque
 from contextlib import suppress
@@ -8,16 +8,18 @@ from statistics import median
 
 import numpy as np
 
-from vcdl.checks.norm import trained_norm
+from vcdl.checks.norm import NormMeter, trained_norm
 from vcdl.checks.refusal import Refusal, Refused
+from vcdl.checks.upload_reader import opened_upload
+from vcdl.codecs.base import CHUNK
 from vcdl.codecs.choose import up_encoding
 from vcdl.codecs.encoding import Encoding
 from vcdl.errors import WeightsFileError, WorkunitError
-from vcdl.weights import Layout, Vector, read_weights
-from vcdl.workunit import PLAIN, Transport, UpdateHeader, WorkunitName
+from vcdl.wire.weights import Layout, Vector
+from vcdl.wire.workunit import PLAIN, Transport, UpdateHeader, WorkunitName
 
 _NORM_FACTOR = 10.0
-"""An accepted update may be this many times as long as the median of the last ones; training moves norms by per cents."""
+"""Longest norm of an accepted update, in medians of the last ones; honest training changes norms by per cents."""
 _NORMS_KEPT = 50
 
 
@@ -31,17 +33,20 @@ class UploadCheck:
     """Samples in each shard, by number."""
     local_epochs: int
     initial_norm: float
-    """‖W‖₂ of version 0: the measure until updates have been accepted."""
+    """‖W‖₂ of version 0: the measure until uploads have been accepted."""
     transport: Transport = PLAIN
     _norms: deque[float] = field(default_factory=lambda: deque(maxlen=_NORMS_KEPT))
 
     @property
     def up(self) -> Encoding:
-        """How uploads travel."""
+        """The encoding of uploads."""
         return up_encoding(self.transport, self.layout)
 
     def read_header(self, path: Path, workunit: str) -> UpdateHeader:
-        """All that can be checked of an upload for `workunit` without reading its weights. Raises Refused, StoreUnavailable."""
+        """Check everything that an upload for `workunit` shows without its weights.
+
+        Raises Refused, FileUnavailable.
+        """
         try:
             header = UpdateHeader.from_json(self._header_text(path))
         except WorkunitError as error:
@@ -51,28 +56,28 @@ class UploadCheck:
         self._check_header(header, WorkunitName.parse(workunit), workunit)
         return header
 
-    def read(self, path: Path, workunit: str, base: Path | None = None) -> tuple[UpdateHeader, Vector]:
-        """Read an upload for `workunit` and check all of it; returns header and weights, shape (n,). Raises Refused, and StoreUnavailable
-        when this machine cannot read a file that is there: that is nobody's fault.
+    def examine(self, path: Path, workunit: str, base: Path | None = None) -> UpdateHeader:
+        """Check all of an upload for `workunit`, block by block, and accept it; returns its header.
 
-        `base`: the snapshot of what the client started from, where uploads are differences to it.
+        `base`: the snapshot of the client's base version, for uploads that are differences. Raises Refused, and
+        FileUnavailable when this machine cannot read an existing file, which is not the client's fault.
         """
         header = self.read_header(path, workunit)
-        started_from = self._base(base)
-        try:
-            vector, _ = self.up.read_upload(path, started_from)
-        except WeightsFileError as error:
-            raise Refused(Refusal.UNREADABLE, str(error)) from error
-        norm = trained_norm(vector, self.layout)
-        self.judge(norm)
-        self.accept(norm)
-        return header, vector
+        meter, room = NormMeter(self.layout), np.empty(min(CHUNK, self.layout.size), np.float32)
+        with opened_upload(path, self.up, base if self.up.is_difference else None) as upload:
+            for begin in range(0, self.layout.size, CHUNK):
+                block = room[: self.layout.size - begin]
+                upload.read(begin, block)
+                meter.add(block, begin)
+        self.judge(meter.norm)
+        self.accept(meter.norm)
+        return header
 
     def judge(self, norm: float) -> None:
-        """Whether an upload may have this norm (of a NormMeter). Raises Refused."""
+        """Refuse a norm (of a NormMeter) that no honest upload has. Raises Refused."""
         if not np.isfinite(norm):
             raise Refused(Refusal.NOT_FINITE, "NaN, infinity or numbers near the end of float32 among the weights")
-        # Weights of 1 on average are never suspicious: a model may begin at zero.
+        # Weights of 1 on average are never suspicious: a model may start at zero.
         usual = max(median(self._norms) if self._norms else self.initial_norm, self.layout.model.size**0.5)
         if norm > _NORM_FACTOR * usual:
             raise Refused(
@@ -81,34 +86,25 @@ class UploadCheck:
             )
 
     def accept(self, norm: float) -> None:
-        """An upload of this norm was folded in: it is the measure of later ones."""
+        """Take the norm of an upload that was applied as a measure for later ones."""
         self._norms.append(norm)
 
     def expect(self, vector: Vector) -> None:
-        """Take shared weights, shape (n,), as the measure of norms: those a resumed job goes on from."""
+        """Take the norm of shared weights, shape (n,), as a measure: those that a resumed job starts from."""
         self.accept(trained_norm(vector, self.layout))
 
     def _header_text(self, path: Path) -> str:
-        """Also of an upload that travels in another way, so that what is wrong with it gets its name. Raises WeightsFileError."""
+        """The header, also of an upload in another encoding, so that its real fault gets its name.
+
+        Raises WeightsFileError.
+        """
         try:
             return self.up.read_header(path)
         except WeightsFileError as error:
-            for other in (PLAIN, Transport(compress=True)):  # no file is larger than the latter's
+            for other in (PLAIN, Transport(compress=True)):  # the latter's files are the largest
                 with suppress(WeightsFileError):
                     return up_encoding(other, self.layout).read_header(path)
             raise error
-
-    def _base(self, base: Path | None) -> Vector:
-        if not self.up.is_difference:
-            return np.zeros(0, np.float32)
-        if base is None:
-            raise ValueError("a difference without the weights that it belongs to: this is a mistake in vcdl")
-        try:
-            return read_weights(base, self.layout.size)[0]
-        except WeightsFileError as error:
-            raise Refused(
-                Refusal.WRONG_BASE, f"the weights that it started from are not kept any more: {error}"
-            ) from error
 
     def _check_header(self, header: UpdateHeader, name: WorkunitName, workunit: str) -> None:
         if header.job != self.job:

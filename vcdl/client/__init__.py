@@ -1,1 +1,1 @@
-"""What runs on a volunteer's machine: needs NumPy, h5py and Keras, and nothing of vcdl's server side."""
+"""The client that runs on a volunteer's machine: needs NumPy and Keras, and nothing of vcdl's server side."""

@@ -1,8 +1,8 @@
 """`python -m vcdl.client [FOLDER]`: train the workunit in a folder by hand.
 
-Ctrl-C leaves a checkpoint; the same command goes on from it. Exit codes are those of `vcdl.errors.ExitCode`: 0 update.h5 is
-there, 1 the workunit cannot be trained (the last line says why), 2 wrong arguments, 3 and 5 its training settings or its model are
-not usable, 70 an unexpected error, 130 interrupted.
+Ctrl-C leaves a checkpoint; the same command resumes from it. Exit codes are those of `vcdl.errors.ExitCode`: 0
+update.h5 is written, 1 the workunit cannot be trained (the last line says why), 2 wrong arguments, 3 and 5
+unusable training settings or model, 70 an unexpected error, 130 interrupted.
 """
 
 import argparse
@@ -13,12 +13,12 @@ import traceback
 from pathlib import Path
 from types import FrameType
 
-from vcdl.client.describe import describe
 from vcdl.client.host import Request
+from vcdl.client.resources import error_text
 from vcdl.client.train import CHECKPOINT_EVERY_S, Outcome, train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import ExitCode, VcdlError
-from vcdl.workunit import OUTPUT_FILE
+from vcdl.wire.workunit import OUTPUT_FILE
 
 
 class Terminal:
@@ -54,14 +54,14 @@ def main(arguments: list[str] | None = None) -> ExitCode:
     try:
         outcome = train_workunit(options.folder, terminal, TrainerCache(), options.checkpoint_every_s)
     except VcdlError as error:
-        print(f"failed: {describe(error)}", file=sys.stderr)
+        print(f"failed: {error_text(error)}", file=sys.stderr)
         return error.exit_code
-    except Exception as error:  # of Keras, its backend or the system
+    except Exception as error:  # from Keras, its backend or the system
         traceback.print_exc()
-        print(f"failed: {describe(error)}", file=sys.stderr)
+        print(f"failed: {error_text(error)}", file=sys.stderr)
         return ExitCode.RUN_FAILED if isinstance(error, OSError | MemoryError) else ExitCode.BUG
     if outcome is Outcome.QUIT:
-        print("stopped; the same command goes on from here")
+        print("stopped; the same command resumes from here")
         return ExitCode.INTERRUPTED
     print(f"100.0%  {OUTPUT_FILE} is written")
     return ExitCode.OK
@@ -70,12 +70,12 @@ def main(arguments: list[str] | None = None) -> ExitCode:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m vcdl.client",
-        description="Train the workunit in a folder. Ctrl-C leaves a checkpoint; the same command goes on from it.",
+        description="Train the workunit in a folder. Ctrl-C leaves a checkpoint; the same command resumes from it.",
         epilog="Exit codes: 0 done, 1 the workunit cannot be trained, 2 wrong arguments, 3 bad settings, 5 bad model, "
         "70 unexpected error, 130 interrupted.",
     )
     parser.add_argument(
-        "folder", nargs="?", type=Path, default=Path(), help="with the workunit's files (default: here)"
+        "folder", nargs="?", type=Path, default=Path(), help="folder with the workunit's files (default: here)"
     )
     parser.add_argument(
         "--checkpoint-every-s",

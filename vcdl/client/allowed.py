@@ -1,6 +1,7 @@
-"""The parts of Keras that a model may be made of. What is not listed here is refused, whatever Keras itself would load.
+"""The Keras classes and functions that a model may consist of. Everything else is refused, even if Keras would
+load it.
 
-Left out on purpose: layers that hold code (Lambda, TFSMLayer, JaxLayer, FlaxLayer, TorchModuleWrapper) or that open
+Left out on purpose: layers that hold code (Lambda, TFSMLayer, JaxLayer, FlaxLayer, TorchModuleWrapper) or open
 files (StringLookup, IntegerLookup, TextVectorization), and every operation that is not a layer.
 """
 
@@ -56,7 +57,7 @@ CLASSES = {
     "keras.regularizers": frozenset({"L1", "L1L2", "L2", "OrthogonalRegularizer"}),
     "keras.constraints": frozenset({"MaxNorm", "MinMaxNorm", "NonNeg", "UnitNorm"}),
 }
-"""For each module a model's JSON may name, the classes it may take from there."""
+"""The classes that a model's JSON may name, by module."""
 
 FUNCTION_MODULES = frozenset({"keras.activations", "builtins"})
-"""Where a function may come from; "builtins" is Keras' word for its own."""
+"""Modules that a function may come from; "builtins" is Keras' word for its own."""

@@ -1,4 +1,4 @@
-"""In which order the samples of a shard are trained: fixed by the workunit, so that a subtask can be repeated and resumed."""
+"""The order in which a shard's samples are trained. The workunit fixes it, so a subtask can be repeated and resumed."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,7 +7,7 @@ Order = npt.NDArray[np.intp]
 
 
 def order_of(seed: int, local_epoch: int, samples: int) -> Order:
-    """The permutation of `range(samples)` in which a local epoch (counted from 0) of a workunit with `seed` is trained."""
+    """The permutation of `range(samples)` for one local epoch (counted from 0) of a workunit with `seed`."""
     return np.random.default_rng((seed, local_epoch)).permutation(samples)
 
 
@@ -24,8 +24,9 @@ class Batches:
         """Samples to train."""
 
     def at(self, position: int, count: int = 1) -> Order:
-        """Indices of the `count` batches that begin at `position`, or of those that are left of its local epoch; the last one may be
-        shorter.
+        """Indices of up to `count` batches from `position` on.
+
+        They end with their local epoch, whose last batch may be shorter.
         """
         local_epoch, offset = divmod(position, self._samples)
         if local_epoch != self._local_epoch:
@@ -37,9 +38,9 @@ class Batches:
         return position % self._samples == 0
 
     def is_boundary(self, position: int) -> bool:
-        """Whether a batch begins at `position`, or everything is done there."""
+        """Whether a batch begins at `position`, or the workunit ends there."""
         return 0 <= position <= self.total and position % self._samples % self._batch_size == 0
 
     def samples_of_epoch(self, position: int) -> int:
-        """Samples of the newest local epoch that lie before `position` (> 0)."""
+        """Samples of the newest local epoch before `position` (> 0)."""
         return (position - 1) % self._samples + 1

@@ -1,7 +1,8 @@
-"""`python -m vcdl.client.boinc` in a slot folder: train the task that a BOINC client started, and end as BOINC wants it.
+"""`python -m vcdl.client.boinc` in a slot folder: train the task that a BOINC client started, and end as BOINC
+expects.
 
-Without a BOINC client, or by hand, it trains the workunit in the current folder as `python -m vcdl.client` does.
-Exit codes are in docs/boinc-client.md.
+Without a BOINC client it trains the workunit in the current folder as `python -m vcdl.client` does. Exit codes
+are in docs/boinc-client.md.
 """
 
 import argparse
@@ -16,23 +17,29 @@ from pathlib import Path
 from typing import NoReturn
 
 from vcdl import __version__
-from vcdl.client import __main__ as by_hand
+from vcdl.client import __main__ as cli
 from vcdl.client.boinc_host import BoincHost
 from vcdl.client.channels import CHANNELS_FILE, Channels
-from vcdl.client.describe import describe
-from vcdl.client.gpu import device_environment, tell_unless_used
 from vcdl.client.init_data import InitData
-from vcdl.client.shortage import available_memory_bytes, check_memory, shortage_of
-from vcdl.client.slot import EXIT_INIT_FAILURE, SlotError, clear_endings, tell_finished, tell_postponed
+from vcdl.client.processors import device_environment, limit_threads, tell_unless_used
+from vcdl.client.resources import available_memory_bytes, check_memory, error_text, shortage_of
+from vcdl.client.slot import (
+    EXIT_INIT_FAILURE,
+    LOCK_WAIT_S,
+    SlotError,
+    clear_endings,
+    locked_slot,
+    tell_finished,
+    tell_postponed,
+)
 from vcdl.client.soft_links import deliver_output, resolve_stubs
-from vcdl.client.threads import limit_threads
 from vcdl.client.train import CHECKPOINT_EVERY_S, Outcome, train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.client.wrapper_host import WrapperHost
 from vcdl.errors import ExitCode, VcdlError
 
 POSTPONED_S = 600
-"""BOINC's own delay for a task that finds no memory."""
+"""BOINC's own delay for a task that finds too little memory."""
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
 _log = logging.getLogger(__name__)
 
@@ -47,11 +54,11 @@ def main(arguments: list[str] | None = None) -> int:
         return _under_wrapper(slot, options.nthreads)
     if (slot / CHANNELS_FILE).exists():
         return _under_client(slot, options.nthreads)
-    return by_hand.main([])
+    return cli.main([])
 
 
 def run() -> NoReturn:
-    """Train the task and leave the process at once: a backend's threads may take their time to end in order."""
+    """Train the task and exit at once: a backend's threads may take long to end in order."""
     status = main()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -59,11 +66,9 @@ def run() -> NoReturn:
 
 
 def _under_client(slot: Path, threads: int | None) -> int:
-    from vcdl.client.slot_lock import locked  # only where the client speaks over shared memory there are such locks
-
     try:
         init = InitData.read(slot)
-        with locked(slot), BoincHost(Channels(slot), init, slot) as host:
+        with locked_slot(slot, LOCK_WAIT_S), BoincHost(Channels(slot), init, slot) as host:
             clear_endings(slot)
             _quit_on_signals(host)
             host.wait_until_resumed()
@@ -77,10 +82,10 @@ def _under_client(slot: Path, threads: int | None) -> int:
 
 
 def _under_wrapper(slot: Path, threads: int | None) -> int:
-    """The wrapper cannot postpone a task: what the machine lacks is an error like any other."""
+    """Train below BOINC's wrapper, which cannot postpone a task: a shortage is an error like any other."""
     try:
         init = InitData.read(slot)
-        clear_endings(slot)  # of the wrapper itself, which does not look
+        clear_endings(slot)  # the wrapper does not do it
         host = WrapperHost(slot, init.project)
         _quit_on_signals(host)
         _train(slot, host, init, threads)
@@ -105,15 +110,15 @@ def _train(slot: Path, host: BoincHost | WrapperHost, init: InitData, threads: i
 
 
 def _quit_on_signals(host: BoincHost | WrapperHost) -> None:
-    """The wrapper ends its task with SIGTERM; a system that stops a service sends it to every process of it."""
+    """Quit on the signals by which the wrapper ends a task and a system ends a service's processes."""
     for number in _SIGNALS:
         signal.signal(number, lambda _number, _frame: host.quit())
 
 
 def _failed(error: Exception) -> int:
-    if not isinstance(error, VcdlError | OSError | MemoryError):  # of Keras, its backend, or ours
+    if not isinstance(error, VcdlError | OSError | MemoryError):  # a bug of Keras, its backend or ours
         traceback.print_exception(error)
-    _log.error("failed: %s", describe(error))
+    _log.error("failed: %s", error_text(error))
     if isinstance(error, SlotError):
         return EXIT_INIT_FAILURE
     if isinstance(error, VcdlError):
@@ -124,14 +129,14 @@ def _failed(error: Exception) -> int:
 def _postponed(slot: Path, lacking: str) -> int:
     try:
         tell_postponed(slot, POSTPONED_S, lacking)
-    except OSError as error:  # not a block left on the disk: better lost than started again and again
+    except OSError as error:  # no block left on the disk: better a failed task than endless restarts
         return _failed(error)
     _log.warning("postponed for %d s: %s", POSTPONED_S, lacking)
     return ExitCode.OK
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of the options that VCDL's app versions give."""
+    """The parser of the options that VCDL's app versions pass."""
     made = argparse.ArgumentParser(prog="vcdl_client", description="Train the BOINC task in the current folder.")
     made.add_argument("--nthreads", type=int, metavar="N", help="cores to use (default: what init_data.xml says)")
     made.add_argument("--wrapper", action="store_true", help="BOINC's wrapper runs this process")

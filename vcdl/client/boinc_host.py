@@ -1,7 +1,7 @@
-"""A task's side of the BOINC runtime protocol, as the host of a training.
+"""The host of a training under a BOINC client: a task's side of the BOINC runtime protocol.
 
-A thread of its own talks with the BOINC client from before Keras is imported until the task is done. What the client asks for
-reaches the training between two batches; only what cannot wait ends the process from the thread itself.
+A separate thread talks to the BOINC client from before Keras is imported until the task is done. The client's
+requests reach the training between two batches; only an urgent one ends the process from the thread itself.
 """
 
 import logging
@@ -20,13 +20,13 @@ from vcdl.client.slot import EXIT_ABORTED, finish_now_wanted
 _TICK_S = 0.1
 _STATUS_EVERY_S = 1.0
 _THROTTLED_S = 3.0
-"""The client throttles a task by suspending it every other second: not worth a checkpoint each time."""
+"""The client throttles a task by suspending it every other second, which is not worth a checkpoint each time."""
 _SILENCE_S = 30.0
-"""Without a heartbeat for so long the client is taken for dead, as in BOINC's own library."""
+"""Seconds without a heartbeat after which the client counts as dead, as in BOINC's own library."""
 _SILENCE_WITH_PID_S = 300.0
-"""The same while a process with the client's number is there: it may be blocked for a while, or be a zombie."""
+"""The same limit while a process with the client's number exists: it may be blocked, or a zombie."""
 _END_WITHIN_S = 45.0
-"""Of a quit; after 60 s the client kills the task."""
+"""Seconds within which a quit must be over; after 60 s the client kills the task."""
 _TAKEN_WITHIN_S = 2.0
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class BoincHost:
         """Set unless the training has to wait."""
         self._asked_to_quit = False
         self._end_by_s: float | None = None
-        """When a quit must be over, in monotonic time; None while there is none."""
+        """Monotonic time by which a requested quit must be over; None without one."""
         self._finish_now = False
         self._is_training = False
         self._closed = threading.Event()
@@ -53,8 +53,8 @@ class BoincHost:
         self._thread = threading.Thread(target=self._talk, name="boinc", daemon=True)
 
     def __enter__(self) -> Self:
-        """Talk with the client from now on. Until the training asks for the first time, a quit ends the process at once."""
-        self._hear()  # it may be suspended from the beginning
+        """Start talking to the client. Until the training asks for the first time, a quit ends the process at once."""
+        self._hear()  # the task may be suspended from the start
         self._thread.start()
         return self
 
@@ -66,7 +66,7 @@ class BoincHost:
         self._may_go_on.wait()
 
     def quit(self) -> None:
-        """Leave a checkpoint and end. Takes no lock, so a signal handler may call it."""
+        """Ask for a checkpoint and the end. Takes no lock, so a signal handler may call it."""
         self._asked_to_quit = True
 
     def request(self) -> Request:
@@ -85,7 +85,7 @@ class BoincHost:
         self._checkpoint_cpu_s = self._cpu_s()
 
     def tell_done(self) -> None:
-        """The task is done: tell the client the last figures, and stop talking."""
+        """Send the last figures of the finished task, and stop talking."""
         self._stop()
         self._fraction = 1.0
         until_s = time.monotonic() + _TAKEN_WITHIN_S
@@ -136,7 +136,7 @@ class BoincHost:
             os.kill(self._init.client_pid, 0)
         except ProcessLookupError:
             return True
-        except PermissionError:  # it runs as another user
+        except PermissionError:  # the client runs as another user
             pass
         return silence_s > _SILENCE_WITH_PID_S
 
@@ -161,7 +161,7 @@ class BoincHost:
             self._leave(0, "ends without a new checkpoint: the training did not stop in time")
 
     def _cpu_s(self) -> float:
-        """Processor time of this task up to now: of earlier processes, of this one and of its children."""
+        """Processor time of this task so far: earlier processes, this one and its children."""
         times = os.times()
         return self._init.cpu_s + time.process_time() + times.children_user + times.children_system
 

@@ -1,7 +1,8 @@
-"""The shared memory between the BOINC client and a task: `boinc_mmap_file`, eight channels for one short message each.
+"""The shared memory between the BOINC client and a task: `boinc_mmap_file`, eight channels for one short
+message each.
 
-A channel has 1024 bytes: a flag, then a text that ends with a zero byte. Whoever sends writes into an empty channel, the text
-first and the flag after it; whoever receives takes the text and clears the flag.
+A channel has 1024 bytes: a flag, then a text that ends with a zero byte. The sender writes into an empty
+channel, first the text and then the flag. The receiver takes the text and clears the flag.
 """
 
 import mmap
@@ -17,7 +18,7 @@ _TEXT_LIMIT_BYTES = _CHANNEL_BYTES - 2
 
 
 class Channel(IntEnum):
-    """Those of the eight that VCDL uses."""
+    """The three of the eight channels that VCDL uses."""
 
     CONTROL = 0
     """Client to task: `<suspend/> <resume/> <quit/> <abort/>`."""
@@ -31,7 +32,7 @@ class Channels:
     """A task's end of the channels."""
 
     def __init__(self, slot: Path) -> None:
-        """Raises SlotError."""
+        """Map the slot's file. Raises SlotError."""
         try:
             with (slot / CHANNELS_FILE).open("r+b") as file:
                 self._memory = mmap.mmap(file.fileno(), _CHANNELS * _CHANNEL_BYTES)
@@ -39,11 +40,11 @@ class Channels:
             raise SlotError(f"{CHANNELS_FILE} cannot be used ({error}): restart the BOINC client") from error
 
     def is_full(self, channel: Channel) -> bool:
-        """Whether a message waits there."""
+        """Whether a message waits in the channel."""
         return self._memory[channel * _CHANNEL_BYTES] != 0
 
     def receive(self, channel: Channel) -> str | None:
-        """Take the message that waits there."""
+        """Take the message that waits in the channel; None without one."""
         if not self.is_full(channel):
             return None
         begin = channel * _CHANNEL_BYTES
@@ -52,7 +53,7 @@ class Channels:
         return text.decode("utf-8", errors="replace")
 
     def send(self, channel: Channel, message: str) -> bool:
-        """Leave a message of at most 1022 bytes there; False when the one before was not taken yet."""
+        """Put a message of at most 1022 bytes into the channel; False while the previous one was not taken."""
         data = message.encode()
         if len(data) > _TEXT_LIMIT_BYTES:
             raise ValueError(f"a message of {len(data)} bytes for a channel that takes {_TEXT_LIMIT_BYTES}")

@@ -1,13 +1,14 @@
-"""A workunit that was begun: an `.npz` beside its inputs, written atomically, that a new process goes on from.
+"""The checkpoint of a workunit in training: an `.npz` beside its inputs, written atomically, from which a new
+process resumes.
 
-Arrays only (`allow_pickle=False`), each with the checksum of its zip entry. One array, `header`, is JSON in UTF-8. A checkpoint
-that is damaged or of another workunit is left aside with a note: training then starts over, which costs time and nothing else.
+It holds arrays only (`allow_pickle=False`), each with the checksum of its zip entry. One array, `header`, is
+JSON in UTF-8. A checkpoint that is damaged or belongs to another workunit is ignored with a note: training
+starts over, which costs nothing but time.
 """
 
 import hashlib
 import json
 import logging
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -17,7 +18,8 @@ import numpy.typing as npt
 
 from vcdl.client.inputs import UNREADABLE
 from vcdl.client.trainer import TrainerState
-from vcdl.workunit import Workunit
+from vcdl.files.atomic import atomic_write, sweep
+from vcdl.wire.workunit import Workunit
 
 CHECKPOINT_FILE = "checkpoint.npz"
 _FORMAT = 1
@@ -27,25 +29,28 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Position:
-    """How far the training of a workunit has come."""
+    """Progress in a workunit."""
 
     samples: int = 0
-    """Trained so far, over all local epochs; it fixes local epoch and batch."""
+    """Samples trained so far, over all local epochs; they fix local epoch and batch."""
     loss_sum: float = 0.0
-    """Of the samples of the newest local epoch."""
+    """Sum of the losses of the newest local epoch's samples."""
     train_s: float = 0.0
-    """Seconds of training, over all restarts, pauses left out."""
+    """Seconds of training, over all restarts, without pauses."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a workunit stands, and the trainer's state at that point."""
+    """A position in a workunit, and the trainer's state there."""
 
     position: Position
     state: TrainerState
 
     def write(self, folder: Path, workunit: Workunit) -> None:
-        """Write it so that a kill or a power cut leaves the old one or the new one. Raises OSError and leaves nothing behind."""
+        """Write it atomically: a kill or a power cut leaves the old one or the new one.
+
+        Raises OSError and leaves nothing behind.
+        """
         header = {"format": _FORMAT, "workunit": _digest(workunit), "position": asdict(self.position)}
         arrays: dict[str, npt.NDArray[Any]] = {
             "header": np.frombuffer(json.dumps(header).encode(), np.uint8),
@@ -53,21 +58,12 @@ class Checkpoint:
             **{f"optimizer_{i}": value for i, value in enumerate(self.state.optimizer)},
             **{f"seed_{i}": value for i, value in enumerate(self.state.seeds)},
         }
-        path = folder / CHECKPOINT_FILE
-        temporary = folder / f".{CHECKPOINT_FILE}.{os.getpid()}.tmp"
-        try:
-            with temporary.open("wb") as file:
-                np.savez(file, allow_pickle=False, **arrays)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        with atomic_write(folder / CHECKPOINT_FILE, durable=True) as temporary, temporary.open("wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
 
     @classmethod
     def read(cls, folder: Path, workunit: Workunit, like: TrainerState) -> Self | None:
-        """The checkpoint of this workunit whose state fits `like`; None, with a note in the log, when there is none to use."""
+        """The checkpoint of this workunit, if its state fits `like`; else None, with a note in the log."""
         path = folder / CHECKPOINT_FILE
         try:
             with np.load(path, allow_pickle=False) as file:
@@ -93,10 +89,9 @@ class Checkpoint:
 
 
 def remove_checkpoint(folder: Path) -> None:
-    """Remove the checkpoint, and whatever a killed process was writing."""
+    """Remove the checkpoint, and the temporary files of killed processes."""
     (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
-    for left in folder.glob(".*.tmp"):
-        left.unlink(missing_ok=True)
+    sweep(folder)
 
 
 def _header(file: Any) -> dict[str, Any]:

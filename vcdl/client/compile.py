@@ -1,7 +1,8 @@
-"""Compile a model from a workunit's training settings: names that Keras knows with plain JSON arguments, never code.
+"""Compile a model from a workunit's training settings: names that Keras knows with plain JSON arguments, never
+code.
 
-Keras' own `get()` also accepts configurations that name Python modules; here an object is only ever made by calling a
-class that stands in Keras' public name space, with numbers, texts, booleans and lists of them.
+Keras' own `get()` also accepts configurations that name Python modules. Here an object is only ever made by
+calling a class of Keras' public name space with numbers, texts, booleans and lists of them.
 """
 
 import difflib
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vcdl.errors import JobError
-from vcdl.workunit import Named, Training
+from vcdl.wire.workunit import Named, Training
 
 _NOT_BY_NAME = frozenset(
     {
@@ -26,7 +27,7 @@ _NOT_BY_NAME = frozenset(
         "Sum",
     }
 )
-"""Base classes, and classes that want another object or a function."""
+"""Base classes, and classes whose constructor takes another object or a function."""
 _ALIASES = {
     "mse": "mean_squared_error",
     "mae": "mean_absolute_error",
@@ -43,7 +44,7 @@ _BY_SHAPE = {"accuracy": "accuracy", "acc": "accuracy", "crossentropy": "crossen
 def compile_model(model: Any, training: Training) -> None:
     """Compile a Keras model with a fresh optimizer, the loss and the metrics of `training`.
 
-    Raises JobError when Keras does not know a name or an argument, and names the nearest it knows.
+    Raises JobError, with the nearest known name, when Keras does not know a name or an argument.
     """
     model.compile(
         optimizer=make_optimizer(training.optimizer, training.learning_rate),
@@ -54,7 +55,9 @@ def compile_model(model: Any, training: Training) -> None:
 
 
 def _jit_compile() -> str | bool:
-    """Keras' own choice, but for TensorFlow on a CPU: there XLA takes seconds to compile and then trains at half the speed."""
+    """Keras' own choice, except for TensorFlow on a CPU: there XLA takes seconds to compile and then halves the
+    speed.
+    """
     import keras
 
     on_cpu = keras.backend.backend() == "tensorflow" and not keras.distribution.list_devices("gpu")
@@ -79,7 +82,7 @@ def make_loss(named: Named) -> Any:
 
 
 def make_metric(named: Named) -> Any:
-    """A new keras metric, or the word that lets Keras pick it by the shapes. Raises JobError."""
+    """A new keras metric, or the word by which Keras picks one from the shapes. Raises JobError."""
     import keras
 
     if named.name in _BY_SHAPE and not named.arguments:
@@ -89,13 +92,13 @@ def make_metric(named: Named) -> Any:
 
 
 def snake_case(name: str) -> str:
-    """How Keras spells a class name as a function: `MeanSquaredError` and `mean_squared_error` are one."""
+    """The function name that Keras derives from a class name: `mean_squared_error` from `MeanSquaredError`."""
     name = re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", name)
     return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
 
 
 def _classes(module: Any, base: type) -> dict[str, type]:
-    """Keras' public classes below `base`, by the name in snake case."""
+    """Keras' public subclasses of `base`, by their names in snake case."""
     return {
         snake_case(name): found
         for name, found in vars(module).items()
@@ -114,7 +117,7 @@ def _make(
     _check_arguments(key, named, found)
     try:
         return found(**named.arguments, **fixed)
-    except Exception as error:  # each class of Keras has its own way of refusing an argument
+    except Exception as error:  # each class of Keras refuses an argument in its own way
         reason = " ".join(str(error).split())[:300]
         raise JobError(f"{key}: Keras refuses these arguments of {named.name}: {reason}") from error
 

@@ -1,32 +1,34 @@
-"""What a client knows of whoever runs it: a terminal, the local grid, BOINC. Nothing else of the host reaches the training."""
+"""The interface between a training and its host (a terminal, the local grid, BOINC); nothing else of the host
+reaches it.
+"""
 
 from enum import Enum
 from typing import Protocol
 
 
 class Request(Enum):
-    """What the host wants done with the workunit that is being trained."""
+    """The host's wish for the workunit that is being trained."""
 
     GO = "go"
     PAUSE = "pause"
-    """Wait, without using the processor, until the host says something else."""
+    """Wait, without using the processor, until the host wishes otherwise."""
     QUIT = "quit"
-    """Leave a checkpoint and stop; the workunit is continued later, maybe by another process."""
+    """Leave a checkpoint and stop; the workunit is resumed later, maybe by another process."""
     FINISH = "finish"
-    """Stop and upload what has been trained so far, with the fraction that it is."""
+    """Stop and upload the weights trained so far, with the fraction of the workunit that they cover."""
 
 
 class Host(Protocol):
-    """Three calls, all made from the thread that trains, all of them quick."""
+    """Three quick calls, all made by the thread that trains."""
 
     def request(self) -> Request:
-        """Asked before each batch, and ten times a second while paused."""
+        """The host's current wish; asked before each batch, and ten times a second while paused."""
         ...
 
     def progress(self, fraction: float, samples: int) -> None:
-        """`fraction` of the workunit, 0 to 1, and the samples trained so far; at most four times a second."""
+        """Take the trained fraction of the workunit, 0 to 1, and the samples so far; at most four times a second."""
         ...
 
     def checkpoint_made(self) -> None:
-        """From now on a kill loses only what is trained after this moment."""
+        """Learn that a kill from now on loses only later training."""
         ...

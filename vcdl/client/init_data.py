@@ -1,6 +1,6 @@
-"""Read init_data.xml, in which the BOINC client tells a task about itself, the host and the device.
+"""Read init_data.xml, in which the BOINC client describes the task, the host and the device.
 
-It also holds the volunteer's account key: nothing but the values below is kept, and no message quotes the file.
+The file also holds the volunteer's account key. Only the values below are kept, and no message quotes the file.
 """
 
 import math
@@ -16,29 +16,29 @@ _SIZE_LIMIT_BYTES = 4_000_000
 _END = "</app_init_data>"
 _VALUE = re.compile(r"<(\w+)>(.*)</\1>\s*")
 _FOREIGN = re.compile(r"<project_preferences>.*?</project_preferences>", re.DOTALL)
-"""The project's own; may hold any name."""
+"""A section that belongs to the project and may use any name."""
 
 
 @dataclass(frozen=True)
 class InitData:
-    """What a task wants to know. A value that the client leaves out has BOINC's own default."""
+    """The values that a task needs. A value that the client leaves out has BOINC's own default."""
 
     project: Path
     """The project's folder on this host."""
     client_pid: int = 0
-    """0 when the client does not tell it."""
+    """Process number of the client; 0 when it does not tell."""
     cpu_s: float = 0.0
     """Processor time of this task up to its last checkpoint."""
     checkpoint_period_s: float = 0.0
-    """Seconds between checkpoints that the volunteer asks for; 0 when nothing is asked for."""
+    """Seconds between checkpoints that the volunteer asks for; 0 for no wish."""
     cpus: float = 1.0
     """Cores that the task may use, on average."""
     memory_bytes: float = 0.0
-    """The most that the server expects the task to need; 0 when it does not say."""
+    """The server's bound on the task's memory; 0 without one."""
     gpu_type: str = ""
     """`NVIDIA`, `ATI`, …; empty for a task without a GPU."""
     gpu_device: int = -1
-    """Number of the device, as the BOINC client counts them; -1 for none."""
+    """Number of the device in the BOINC client's count; -1 for none."""
 
     @classmethod
     def read(cls, slot: Path) -> Self:
@@ -62,9 +62,10 @@ class InitData:
 
 
 def _values(text: str) -> dict[str, str]:
-    """The values at the top level: the client writes each on a line of its own, and those inside other elements indented.
+    """The values at the top level, each on an unindented line of its own; the client indents those inside other
+    elements.
 
-    It does not promise XML: names of folders and processors stand there unescaped.
+    The client does not promise XML: folder and processor names stand there unescaped.
     """
     if not text.lstrip().startswith("<app_init_data>") or _END not in text:
         raise SlotError(f"{INIT_DATA_FILE} is not whole: restart the BOINC client")

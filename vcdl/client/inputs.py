@@ -1,4 +1,4 @@
-"""Read a workunit's input files strictly: what is damaged, foreign or does not fit is refused before any training."""
+"""Read a workunit's input files strictly: damaged, foreign or unfitting files are refused before any training."""
 
 import zipfile
 import zlib
@@ -11,19 +11,19 @@ import numpy.typing as npt
 
 from vcdl.codecs.choose import down_encoding
 from vcdl.errors import WeightsFileError, WorkunitError
-from vcdl.normalise import normalise
-from vcdl.weights import Layout, ParamsHeader, Vector
-from vcdl.workunit import INPUT_FILES, Normalisation, Workunit
+from vcdl.wire.normalise import normalise
+from vcdl.wire.weights import Layout, ParamsHeader, Vector
+from vcdl.wire.workunit import INPUT_FILES, Normalisation, Workunit
 
 _WORKUNIT, _MODEL, _PARAMS, _SHARD = INPUT_FILES
 UNREADABLE = (OSError, ValueError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
-"""All that NumPy and zipfile raise for an .npz that is damaged."""
+"""All exceptions that NumPy and zipfile raise for a damaged .npz."""
 _AGAIN = "fetch the workunit's files again"
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Training data as the model takes it: x of shape (n, …) in float32, y of shape (n, …) in int32 or float32."""
+    """Training data in the model's form: x of shape (n, …) in float32, y of shape (n, …) in int32 or float32."""
 
     x: npt.NDArray[np.float32]
     y: npt.NDArray[Any]
@@ -33,17 +33,17 @@ class Shard:
 
 
 def read_workunit(folder: Path) -> Workunit:
-    """workunit.json of a folder. Raises WorkunitError."""
+    """Read workunit.json from a folder. Raises WorkunitError."""
     return Workunit.from_json(_text(folder / _WORKUNIT))
 
 
 def read_model_json(folder: Path) -> str:
-    """The text of model.json, not looked at yet. Raises WorkunitError."""
+    """The text of model.json, not checked yet. Raises WorkunitError."""
     return _text(folder / _MODEL)
 
 
 def read_params(folder: Path, workunit: Workunit, layout: Layout) -> Vector:
-    """The weights to start from: those of the workunit's job and base version. Raises WeightsFileError, WorkunitError."""
+    """The initial weights: those of the workunit's job and base version. Raises WeightsFileError, WorkunitError."""
     vector, text = down_encoding(workunit.transport, layout).read(folder / _PARAMS)
     header = ParamsHeader.from_json(text)
     expected = ParamsHeader(workunit.job, workunit.base_version, layout.fingerprint)
@@ -55,7 +55,8 @@ def read_params(folder: Path, workunit: Workunit, layout: Layout) -> Vector:
 
 
 def read_shard(folder: Path, normalisation: Normalisation, input_shape: tuple[int | None, ...]) -> Shard:
-    """The training data, normalised. `input_shape` is one sample's, as the model wants it, None where any size will do.
+    """The training data, normalised. `input_shape`: the model's shape of one sample, None where any size will
+    do.
 
     Raises WorkunitError.
     """
@@ -83,7 +84,7 @@ def read_shard(folder: Path, normalisation: Normalisation, input_shape: tuple[in
         raise WorkunitError(f"{_SHARD}: {error}") from error
     labels = y.astype(np.float32 if y.dtype.kind == "f" else np.int32)
     if not np.isfinite(scaled).all() or not np.isfinite(labels).all():
-        raise WorkunitError(f"{_SHARD} holds numbers that are not finite: clean the data and cut the shards anew")
+        raise WorkunitError(f"{_SHARD} holds numbers that are not finite: clean the data and submit the job again")
     return Shard(scaled, labels)
 
 

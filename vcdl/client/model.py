@@ -1,7 +1,7 @@
 """Load a model from its JSON without ever running code that came with it.
 
-Keras' own safe mode refuses pickled lambdas only. Here the whole configuration is walked first and every object in it
-must be one that `vcdl.client.allowed` lists; only then does Keras see it. Where the model came from does not matter.
+Keras' own safe mode refuses pickled lambdas only. Here the whole configuration is walked first, and every
+object in it must be listed in `vcdl.client.allowed`. Only then does Keras see it, wherever the model came from.
 """
 
 import json
@@ -14,7 +14,7 @@ from vcdl.errors import ModelError
 SIZE_LIMIT_BYTES = 20_000_000
 """A model of a thousand layers has about 1 MB of JSON."""
 _DEPTH_LIMIT = 100
-"""Of nested JSON; a model inside a model takes six levels."""
+"""Levels of nested JSON; a model inside a model takes six."""
 _KEYS = frozenset(
     {
         "module",
@@ -28,14 +28,14 @@ _KEYS = frozenset(
         "inbound_nodes",
     }
 )
-"""All that may stand beside `class_name`."""
+"""All keys that may stand beside `class_name`."""
 _ADVICE = "use Keras' own layers only"
 
 
 def load_model(model_json: str) -> Any:
-    """The keras.Model, built and not compiled, that `model.to_json()` described.
+    """Load the built, uncompiled keras.Model that `model.to_json()` described.
 
-    Raises ModelError when anything in it is not a plain built-in part of Keras, or its weights are not all float32.
+    Raises ModelError when a part of it is not a plain built-in of Keras, or its weights are not all float32.
     """
     config = checked_config(model_json)
     import keras
@@ -59,7 +59,7 @@ def load_model(model_json: str) -> Any:
 
 
 def checked_config(model_json: str) -> dict[str, Any]:
-    """The model's configuration, known to hold nothing but plain parts of Keras; needs no Keras. Raises ModelError."""
+    """The model's configuration, checked to hold only plain parts of Keras; needs no Keras. Raises ModelError."""
     size_bytes = len(model_json.encode(errors="replace"))
     if size_bytes > SIZE_LIMIT_BYTES:
         raise ModelError(f"the model's JSON has {size_bytes} bytes, {SIZE_LIMIT_BYTES} are allowed")
@@ -77,14 +77,14 @@ def checked_config(model_json: str) -> dict[str, Any]:
 
 
 def _objects(config: Any) -> Iterator[dict[str, Any]]:
-    """Every JSON object of the tree that Keras might take for a class. Takes out what the model was compiled with."""
+    """Every JSON object in the tree that Keras might take for a class. Removes compile settings."""
     waiting = [(config, 0)]
     while waiting:
         part, depth = waiting.pop()
         if depth > _DEPTH_LIMIT:
             raise ModelError(f"the model's JSON is nested deeper than {_DEPTH_LIMIT} levels")
         if isinstance(part, dict):
-            part.pop("compile_config", None)  # the job says how to train; optimizers in a model are not wanted
+            part.pop("compile_config", None)  # the job says how to train; an optimizer in a model is ignored
             if "class_name" in part:
                 yield part
             waiting.extend((value, depth + 1) for value in part.values())
@@ -95,7 +95,7 @@ def _objects(config: Any) -> Iterator[dict[str, Any]]:
 def _check_object(part: dict[str, Any]) -> None:
     class_name = part["class_name"]
     if not isinstance(class_name, str):
-        raise ModelError(f"the model holds a class_name that is not a text: {_short(class_name)}")
+        raise ModelError(f"the model holds a class_name that is not text: {_short(class_name)}")
     unknown = sorted(set(part) - _KEYS)
     if unknown:
         raise ModelError(f"the model's {_short(class_name)} has a key that Keras does not write: {_short(unknown[0])}")
@@ -120,7 +120,8 @@ def _check_class(part: dict[str, Any]) -> None:
     class_name, module, registered = part["class_name"], part.get("module"), part.get("registered_name")
     if not isinstance(module, str):
         raise ModelError(
-            f"the model's {_short(class_name)} names no module: it was written by Keras 2 or is a custom class; {_ADVICE}"
+            f"the model's {_short(class_name)} names no module: "
+            f"it was written by Keras 2 or is a custom class; {_ADVICE}"
         )
     if class_name not in CLASSES.get(module, ()):
         raise ModelError(f"the model holds {_short(f'{module}.{class_name}')}: {_reason(module, class_name)}")

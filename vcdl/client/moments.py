@@ -1,7 +1,7 @@
-"""What of an optimizer travels with the weights, so that no subtask begins with an optimizer that knows nothing.
+"""The optimizer variables that travel with the weights, so that no subtask begins with an uninformed optimizer.
 
-Adam's second moments take a thousand steps to know the gradients' sizes, as many as a subtask has. The count of steps travels as well:
-by it Adam corrects its moments for having begun at zero.
+Adam's second moments need about a thousand steps to learn the sizes of the gradients, as many as a subtask has.
+The step count travels as well: with it Adam corrects its moments for their start at zero.
 """
 
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from vcdl.errors import JobError
-from vcdl.weights import Vector
-from vcdl.workunit import Training
+from vcdl.wire.weights import Vector
+from vcdl.wire.workunit import Training
 
 _SECOND = ("_velocity", "_velocity_hat", "_norm", "_accumulator", "_accumulated_grad")
-"""Ends of the names that Keras' optimizers give to what they divide by the root of, which is never negative."""
+"""Name endings of the variables by whose root Keras' optimizers divide; such a variable is never negative."""
 _STAYS = ("learning_rate", "_average")
-"""The job's own, and averages of weights, of which the upload is made."""
+"""Variables that do not travel: the job's learning rate, and averages of weights, from which the upload is made."""
 _MOST_STEPS = 2**31
 
 
@@ -24,30 +24,34 @@ class MovingMoments:
     """The variables of one built optimizer that travel."""
 
     def __init__(self, optimizer: Any, training: Training) -> None:
-        """Raises JobError when the optimizer has none."""
-        which = training.moments
+        """Choose them by `training`. Raises JobError when the optimizer has none of the wanted kind."""
+        which = training.share_optimizer_state
         self._variables = [] if which == "none" else [v for v in optimizer.variables if _moves(v, which != "all")]
         if not any(len(variable.shape) for variable in self._variables):
-            if which in ("second", "all"):
-                keeps = "second moments" if which == "second" else "moments"
-                raise JobError(f"training > moments: {training.optimizer.name} keeps no {keeps}; set it to none")
+            if which in ("second_moment", "all"):
+                keeps = "second moment" if which == "second_moment" else "state"
+                raise JobError(
+                    f"training > share_optimizer_state: {training.optimizer.name} keeps no {keeps}; set it to none"
+                )
             self._variables = []
 
     @property
     def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Names, unique and the same in every process, and shapes."""
+        """Names, unique and equal in every process, with their shapes."""
         for number, variable in enumerate(self._variables):
             yield f"{number}_{_name(variable)}", tuple(variable.shape)
 
     def values(self) -> Vector:
-        """All of them as one vector of shape (m,)."""
+        """All variables as one vector of shape (m,)."""
         import keras
 
         arrays = [keras.ops.convert_to_numpy(variable) for variable in self._variables]
         return np.concatenate([np.zeros(0, np.float32), *(array.astype(np.float32).reshape(-1) for array in arrays)])
 
     def assign(self, values: Vector) -> None:
-        """Take over what `values` said there; what others' mixing or malice made impossible is brought to the nearest that is possible."""
+        """Set the variables from `values`, shape (m,). An impossible value, of mixing or malice, becomes the
+        nearest possible one.
+        """
         begin = 0
         for variable in self._variables:
             size = int(np.prod(variable.shape))
@@ -68,5 +72,5 @@ def _moves(variable: Any, only_second: bool) -> bool:
 
 
 def _name(variable: Any) -> str:
-    """Without the optimizer's own, which counts the optimizers that a process has made."""
+    """A variable's name without the optimizer's, which counts the optimizers of the process."""
     return str(variable.path).rpartition("/")[2]

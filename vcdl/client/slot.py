@@ -1,8 +1,16 @@
-"""The small files in a slot through which a task and the BOINC client, or a person, tell each other how it ends."""
+"""A task's slot: BOINC's lock on it, and the small files by which task and client tell each other how the task ends."""
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from vcdl.client.resources import Shortage
 from vcdl.errors import VcdlError
+
+LOCK_FILE = "boinc_lockfile"
+LOCK_WAIT_S = 35.0
+"""Every task that follows BOINC's rules ends within 30 s of its client."""
 
 EXIT_ABORTED = 194
 """BOINC's EXIT_ABORTED_BY_CLIENT."""
@@ -15,25 +23,49 @@ _FINISH_NOW = "vcdl_finish_now"
 
 
 class SlotError(VcdlError):
-    """What the BOINC client puts into a slot is not what it should be."""
+    """A file that the BOINC client puts into a slot is not as it should be."""
 
 
 def clear_endings(slot: Path) -> None:
-    """Forget how an earlier process of this task ended: the client kills a task that runs on beside such a file."""
+    """Remove the notes of an earlier process's end: the client kills a task that runs on beside such a file."""
     for name in (_FINISHED, _POSTPONED):
         (slot / name).unlink(missing_ok=True)
 
 
 def tell_finished(slot: Path) -> None:
-    """The task is done: all that is left is to exit with 0. Raises OSError."""
+    """Tell the client that the task is done; only exit code 0 must follow. Raises OSError."""
     (slot / _FINISHED).write_text("0\n")
 
 
 def tell_postponed(slot: Path, delay_s: int, reason: str) -> None:
-    """Exit with 0 after this, and the client starts the task again `delay_s` (at most a day) later. Raises OSError."""
+    """Ask the client to start the task again after `delay_s` (at most a day); exit code 0 must follow.
+
+    Raises OSError.
+    """
     (slot / _POSTPONED).write_text(f"{delay_s}\n{reason}\n", encoding="utf-8")
 
 
 def finish_now_wanted(slot: Path, project: Path) -> bool:
-    """Whether somebody who knows that the machine goes away has left the file that says so, for this task or for all."""
+    """Whether the file that announces the machine's end was left, for this task or for all."""
     return (slot / _FINISH_NOW).exists() or (project / _FINISH_NOW).exists()
+
+
+@contextmanager
+def locked_slot(slot: Path, wait_s: float) -> Iterator[None]:
+    """Hold BOINC's lock of a slot: an orphan of a killed client may still train there for some seconds.
+
+    Raises Shortage when another process keeps it for `wait_s`, and OSError.
+    """
+    from vcdl.files.lock import FileLock  # needs fcntl: POSIX only
+
+    with FileLock(slot / LOCK_FILE, is_record=True) as lock:
+        try:
+            if not lock.acquire(wait_s=wait_s):
+                raise Shortage("another process still trains in this slot")
+        except OSError as error:
+            if error.errno not in (
+                errno.ENOSYS,
+                errno.ENOLCK,
+            ):  # a file system without locks: do without, as BOINC does
+                raise
+        yield

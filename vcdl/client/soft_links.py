@@ -1,4 +1,4 @@
-"""Logical names that the BOINC client sets up as `<soft_link>` stubs instead of copies: small files that name the real one.
+"""Stubs that some BOINC clients put in place of a file's copy: `<soft_link>` and the name of the real file.
 
 VCDL's templates ask for copies; a template that an operator changed, or another client, may not.
 """
@@ -9,7 +9,8 @@ import shutil
 from pathlib import Path
 
 from vcdl.client.slot import SlotError
-from vcdl.workunit import INPUT_FILES, OUTPUT_FILE
+from vcdl.files.atomic import atomic_write, sweep
+from vcdl.wire.workunit import INPUT_FILES, OUTPUT_FILE
 
 _LINK = re.compile(rb"<soft_link>([^<\0]+)</soft_link>")
 _STUB_LIMIT_BYTES = 1024
@@ -17,9 +18,9 @@ _OUTPUT_LINK = f"{OUTPUT_FILE}.link"
 
 
 def resolve_stubs(slot: Path, project: Path) -> None:
-    """Put the real inputs in the place of their stubs, and lay the output's stub aside.
+    """Replace the inputs' stubs by the real files, and put the output's stub aside.
 
-    Raises SlotError for a stub that leads out of the project's folder, and OSError.
+    Raises OSError, and SlotError for a stub that leads out of the project's folder.
     """
     for name in INPUT_FILES:
         path = slot / name
@@ -31,20 +32,17 @@ def resolve_stubs(slot: Path, project: Path) -> None:
 
 
 def deliver_output(slot: Path, project: Path) -> None:
-    """Copy the output to where its stub led, if it was one. Raises SlotError and OSError."""
+    """Copy the output to the target of its stub, if there was one. Raises SlotError and OSError."""
     target = _target(slot / _OUTPUT_LINK, project)
     if target is None:
         return
-    temporary = target.with_name(f".{target.name}.tmp")
-    try:
+    sweep(target.parent)  # nobody but this program's tasks writes such files there
+    with atomic_write(target) as temporary:
         shutil.copyfile(slot / OUTPUT_FILE, temporary)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _target(path: Path, project: Path) -> Path | None:
-    """Where a stub leads; None for anything else."""
+    """The target of a stub; None for any other file."""
     try:
         with path.open("rb") as file:
             start = file.read(_STUB_LIMIT_BYTES)
@@ -54,16 +52,14 @@ def _target(path: Path, project: Path) -> Path | None:
     if match is None:
         return None
     target = (path.parent / os.fsdecode(match[1].strip())).resolve()
-    if not target.is_relative_to(project.resolve()):  # a job's data must not choose which files of the host are read
+    if not target.is_relative_to(project.resolve()):  # a job must not choose files of the host to read
         raise SlotError(f"{path.name} leads out of the project's folder: fetch the workunit's files again")
     return target
 
 
 def _put_in_place(path: Path, target: Path) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.unlink(missing_ok=True)
-    try:
-        temporary.symlink_to(target)
-    except OSError:  # Windows keeps links for administrators
-        shutil.copyfile(target, temporary)
-    temporary.replace(path)
+    with atomic_write(path) as temporary:
+        try:
+            temporary.symlink_to(target)
+        except OSError:  # Windows allows links to administrators only
+            shutil.copyfile(target, temporary)

@@ -1,4 +1,4 @@
-"""Train the one workunit that lies in a folder, under any host: resume, train, checkpoint, write update.h5."""
+"""Train the one workunit in a folder, under any host: resume, train, checkpoint, write update.h5."""
 
 import logging
 import math
@@ -15,12 +15,12 @@ from vcdl.client.inputs import Shard, read_model_json, read_params, read_shard, 
 from vcdl.client.trainer import Trainer, TrainerCache
 from vcdl.codecs.choose import up_encoding
 from vcdl.codecs.encoding import Encoding
-from vcdl.errors import StoreUnavailable, VcdlError, WeightsFileError, WorkunitError
-from vcdl.weights import Vector
-from vcdl.workunit import OUTPUT_FILE, UpdateHeader, Workunit
+from vcdl.errors import FileUnavailable, VcdlError, WeightsFileError, WorkunitError
+from vcdl.wire.weights import Vector
+from vcdl.wire.workunit import OUTPUT_FILE, UpdateHeader, Workunit
 
 CHECKPOINT_EVERY_S = 60.0
-"""A kill loses at most this much training; a checkpoint of the paper's model (60 MB) takes about a tenth of a second."""
+"""Seconds of training that a kill may lose; a checkpoint of the paper's model (60 MB) takes about 0.1 s."""
 _PROGRESS_EVERY_S = 0.25
 _PAUSE_POLL_S = 0.1
 _log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class Outcome(Enum):
     """How the training of a workunit ended."""
 
     DONE = "done"
-    """update.h5 is in the folder, for all of the shard or, after "finish", for a part of it."""
+    """update.h5 is in the folder, for the whole shard or, after "finish", for a part of it."""
     QUIT = "quit"
     """A checkpoint is in the folder."""
 
@@ -42,10 +42,11 @@ class DivergedError(VcdlError):
 def train_workunit(
     folder: Path, host: Host, trainers: TrainerCache, checkpoint_every_s: float = CHECKPOINT_EVERY_S
 ) -> Outcome:
-    """Train the workunit in `folder`, going on from its checkpoint when there is one.
+    """Train the workunit in `folder`, from its checkpoint if there is one.
 
-    Raises WorkunitError, WeightsFileError, ModelError or JobError for inputs that cannot be trained, DivergedError, and OSError
-    when update.h5 cannot be written.
+    Raises WorkunitError, WeightsFileError, ModelError or JobError for inputs that cannot be trained,
+    FileUnavailable for those that this machine cannot read, DivergedError, and OSError when update.h5 cannot be
+    written.
     """
     workunit = read_workunit(folder)
     trainer = trainers.get(read_model_json(folder), workunit.training)
@@ -54,7 +55,14 @@ def train_workunit(
         base = read_params(folder, workunit, trainer.layout)
         shard = read_shard(folder, workunit.training.normalisation, trainer.input_shape)
         trainer.begin(base, workunit.seed, workunit.training.learning_rate)
-        subtask = _Subtask(folder, host, workunit, trainer, shard, checkpoint_every_s)
+        subtask = _Subtask(
+            folder=folder,
+            host=host,
+            workunit=workunit,
+            trainer=trainer,
+            shard=shard,
+            checkpoint_every_s=checkpoint_every_s,
+        )
         subtask.resume()
         if subtask.train() is Outcome.QUIT:
             return Outcome.QUIT
@@ -64,14 +72,14 @@ def train_workunit(
 
 
 def _is_done(folder: Path, workunit: Workunit, up: Encoding) -> bool:
-    """Whether the update is there and whole: this process's predecessor was killed before it could report."""
+    """Whether the update is already there and whole: an earlier process may have been killed before it could report."""
     path = folder / OUTPUT_FILE
     if not path.exists():
         return False
     try:
         vector, text = up.read(path)
         header = UpdateHeader.from_json(text)
-    except (WeightsFileError, StoreUnavailable, WorkunitError) as error:
+    except (WeightsFileError, FileUnavailable, WorkunitError) as error:
         _log.warning("%s cannot be used (%s): it is trained again", OUTPUT_FILE, error)
         return False
     described = (header.workunit, header.layout, header.codec)
@@ -93,7 +101,7 @@ class _Subtask:
         """The position of the newest checkpoint."""
 
     def resume(self) -> None:
-        """Go on from the folder's checkpoint, if it has one that fits."""
+        """Continue from the folder's checkpoint, if it has one that fits."""
         checkpoint = Checkpoint.read(self._folder, self._workunit, self._trainer.state())
         if checkpoint is None:
             return
@@ -104,17 +112,17 @@ class _Subtask:
         self._position = self._saved = checkpoint.position
 
     def train(self) -> Outcome:
-        """Train to the end, or until the host wants it otherwise; the position then says how far it came."""
+        """Train to the end, or until the host wishes otherwise; the position tells how far it came."""
         show, save = _Every(_PROGRESS_EVERY_S), _Every(self._checkpoint_every_s)
         while self._position.samples < self._batches.total:
             request = self._host.request()
             if request is Request.PAUSE:
-                self._save()  # whoever pauses us may switch the machine off next
+                self._save()  # a paused machine may be switched off next
                 request = self._wait()
             if request is Request.QUIT:
                 self._save()
                 return Outcome.QUIT
-            if request is Request.FINISH and self._position.samples:  # an upload of nothing is of no use
+            if request is Request.FINISH and self._position.samples:  # an empty upload is useless
                 break
             self._step()
             if show.is_due():
@@ -124,7 +132,7 @@ class _Subtask:
         return Outcome.DONE
 
     def write_update(self, up: Encoding, base: Vector) -> None:
-        """Write update.h5; `base`: what the training began with, shape (n,). Raises DivergedError and OSError."""
+        """Write update.h5; `base`: the initial weights, shape (n,). Raises DivergedError and OSError."""
         weights = self._trainer.finish()
         if not np.isfinite(weights).all():
             raise self._diverged("some weights are")
@@ -185,7 +193,7 @@ class _Subtask:
 
 
 class _Every:
-    """Says once in a while that it is time."""
+    """A clock that says at most once per period that it is time."""
 
     def __init__(self, period_s: float) -> None:
         self._period_s = period_s

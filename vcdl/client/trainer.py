@@ -1,7 +1,7 @@
-"""A compiled Keras model that trains workunit after workunit: nothing is built or traced twice.
+"""A compiled Keras model that trains one workunit after another: nothing is built or traced twice.
 
-Only Keras' backend-neutral API is used. `train_on_batch` was measured against every other public way (docs/client.md): it is
-the fastest of them for a model that trains on a few processor cores, and the cheapest to begin with.
+Only Keras' backend-neutral API is used. Among all public ways (measured in docs/client.md), `train_on_batch` is
+the fastest for a model on a few processor cores, and the cheapest to start.
 """
 
 import hashlib
@@ -18,22 +18,22 @@ from vcdl.client.compile import compile_model
 from vcdl.client.model import load_model
 from vcdl.client.moments import MovingMoments
 from vcdl.errors import WorkunitError
-from vcdl.weights import Layout, Vector, assign, flatten
-from vcdl.workunit import Training
+from vcdl.wire.weights import Layout, Vector, assign, flatten
+from vcdl.wire.workunit import Training
 
 
 @dataclass(frozen=True)
 class TrainerState:
-    """All that training changes: a trainer with this state goes on as if it had never stopped."""
+    """All that training changes: a trainer with this state continues as if it had never stopped."""
 
     weights: Vector
     optimizer: tuple[npt.NDArray[Any], ...]
-    """The optimizer's variables, in its order, the count of steps and the learning rate among them."""
+    """The optimizer's variables in its order, with step count and learning rate."""
     seeds: tuple[npt.NDArray[Any], ...]
-    """Of the layers that draw random numbers: seed and counter, shape (2,)."""
+    """Seed and counter, shape (2,), of each layer that draws random numbers."""
 
     def fits(self, other: "TrainerState") -> bool:
-        """Whether both are states of one model and one optimizer."""
+        """Whether both states belong to one model and one optimizer."""
         return self._shapes() == other._shapes()
 
     def _shapes(self) -> list[list[tuple[int, ...]]]:
@@ -44,10 +44,12 @@ class Trainer:
     """Trains one model with one optimizer and one loss; weights, data, seed and learning rate change by workunit."""
 
     at_once = 1
-    """Batches that `steps` should be given: between two calls the host is asked what it wants."""
+    """Batches that `steps` should get at once: between two calls the host is asked."""
 
     def __init__(self, model_json: str, training: Training) -> None:
-        """Raises ModelError (not safe, or cannot be built) and JobError (Keras does not know the optimizer or the loss)."""
+        """Raises ModelError (not safe, or cannot be built) and JobError (Keras does not know the optimizer or
+        the loss).
+        """
         self.model = load_model(model_json)
         # Nobody reads a client's metrics, the server measures its own; the loss is computed anyway.
         compile_model(self.model, replace(training, metrics=()))
@@ -61,26 +63,28 @@ class Trainer:
 
     @property
     def input_shape(self) -> tuple[int | None, ...]:
-        """Of one sample. Raises WorkunitError for a model with several inputs."""
+        """The shape of one sample. Raises WorkunitError for a model with several inputs."""
         if len(self.model.inputs) != 1:
             raise WorkunitError(f"the model has {len(self.model.inputs)} inputs, a shard has one")
         return tuple(self.model.inputs[0].shape[1:])
 
     def with_moments(self, weights: Vector) -> Vector:
-        """The model's weights, and behind them the moments that a fresh optimizer has, as far as they travel."""
+        """The model's weights, followed by the moments of a fresh optimizer that travel."""
         _assign(self._optimizer.variables, self._fresh_optimizer)
         return np.concatenate([weights, self._moments.values()])
 
     def begin(self, weights: Vector, seed: int, learning_rate: float) -> None:
-        """Forget the workunit before: these weights, a fresh optimizer with the moments that came with them, all chance set by `seed`.
+        """Forget the previous workunit: take these weights with their moments, a fresh optimizer, and
+        randomness from `seed`.
 
-        Raises WeightsFileError when the weights are not for this model.
+        Raises WeightsFileError when the weights do not fit this model.
         """
         import keras
 
         if keras.backend.backend() == "torch":
-            # Its dropout draws from PyTorch's own state. The other backends draw from the layers' seeds alone, which are set
-            # below, and on TensorFlow this call would throw away prepared kernels: 140 ms more for a subtask of 1000 images.
+            # Its dropout draws from PyTorch's own state. The other backends draw from the layers' seeds alone,
+            # which are set below. On TensorFlow this call would throw away prepared kernels: 140 ms more for a
+            # subtask of 1000 images.
             keras.utils.set_random_seed(seed % 2**32)
         size = self.layout.model.size
         assign(self.model, weights[:size])
@@ -91,17 +95,17 @@ class Trainer:
         _assign(self._seeds, [np.array([draw, 0]) for draw in draws])
 
     def steps(self, x: npt.NDArray[np.float32], y: npt.NDArray[Any], order: Order, batch_size: int) -> list[float]:
-        """Train the samples of a shard in this order, batch after batch; returns each batch's mean loss before its step."""
+        """Train a shard's samples in this order, batch after batch; returns each batch's mean loss before its step."""
         batches = (order[begin : begin + batch_size] for begin in range(0, len(order), batch_size))
         return [self.step(x[batch], y[batch]) for batch in batches]
 
     def step(self, x: npt.NDArray[np.float32], y: npt.NDArray[Any]) -> float:
         """Train one batch; returns its mean loss before the step."""
-        self.model.reset_metrics()  # before Keras 3.11 train_on_batch returns the mean since the last reset
+        self.model.reset_metrics()  # Keras < 3.11 returns the mean since the last reset
         return float(self.model.train_on_batch(x, y, return_dict=True)["loss"])
 
     def finish(self) -> Vector:
-        """The trained weights, of shape (n,), after what the optimizer does at the end of training (averaging), and its moments."""
+        """The trained weights and moments, shape (n,), after the optimizer's last act of a training (averaging)."""
         self._optimizer.finalize_variable_values(self.model.trainable_variables)
         return np.concatenate([flatten(self.model), self._moments.values()])
 
@@ -110,7 +114,7 @@ class Trainer:
         return TrainerState(flatten(self.model), _values(self._optimizer.variables), _values(self._seeds))
 
     def restore(self, state: TrainerState) -> None:
-        """Go on from a state that `fits` the one of this trainer."""
+        """Continue from a state that `fits` this trainer's."""
         assign(self.model, state.weights)
         _assign(self._optimizer.variables, state.optimizer)
         _assign(self._seeds, state.seeds)
@@ -125,7 +129,11 @@ class TrainerCache:
 
     def get(self, model_json: str, training: Training) -> Trainer:
         """The trainer for a model and its training settings. Raises what Trainer raises."""
-        settings = [asdict(training.optimizer), asdict(training.loss), training.moments]  # the rest is not compiled in
+        settings = [
+            asdict(training.optimizer),
+            asdict(training.loss),
+            training.share_optimizer_state,
+        ]  # the rest is not compiled in
         key = hashlib.sha256(json.dumps([model_json, settings], sort_keys=True).encode()).hexdigest()
         if self._trainer is None or key != self._key:
             self.clear()

@@ -1,18 +1,19 @@
-"""`python -m vcdl.client.worker`: trains workunit after workunit for a parent process, over JSON lines on stdin and stdout.
+"""`python -m vcdl.client.worker`: train one workunit after another for a parent process, over JSON lines on
+stdin and stdout.
 
     in   {"do": "train", "folder": PATH}   one at a time
-         {"do": "pause"} {"do": "go"}      until taken back
+         {"do": "pause"} {"do": "go"}      until the other one comes
          {"do": "quit"}                    the running workunit: checkpoint and stop
-         {"do": "finish"}                  the running workunit: upload what there is
+         {"do": "finish"}                  the running workunit: upload the part that is trained
          end of file                       the parent is gone: exit at once, in mid-training too
     out  {"event": "ready"}                Keras is imported
          {"event": "progress", "fraction": F, "samples": N}
          {"event": "done"}                 update.h5 is in the folder
          {"event": "quit"}                 a checkpoint is in the folder
-         {"event": "no_room"}              the disk is full; what is in the folder may be gone on from
+         {"event": "no_room"}              the disk is full; the folder may hold a checkpoint to resume from
          {"event": "failed", "reason": "one line"}
 
-The process ignores SIGINT: Ctrl-C is the parent's. What libraries print goes to stderr.
+The process ignores SIGINT: Ctrl-C is the parent's. Output of libraries goes to stderr.
 """
 
 import json
@@ -25,9 +26,8 @@ import threading
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from vcdl.client.describe import describe
 from vcdl.client.host import Request
-from vcdl.client.shortage import is_disk_full
+from vcdl.client.resources import error_text, is_disk_full
 from vcdl.client.train import train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import VcdlError
@@ -47,7 +47,7 @@ class PipeHost:
         self._ending: Request | None = None
 
     def listen(self) -> None:
-        """Follow the parent's commands from now on, in a thread of their own."""
+        """Read the parent's commands from now on, in a separate thread."""
         threading.Thread(target=self._read, name="commands", daemon=True).start()
 
     def next_folder(self) -> Path:
@@ -71,7 +71,7 @@ class PipeHost:
         self.tell("progress", fraction=fraction, samples=samples)
 
     def checkpoint_made(self) -> None:
-        """The local grid does not ask."""
+        """Nothing: the local grid does not ask."""
 
     def _read(self) -> None:
         for line in self._commands:
@@ -110,18 +110,18 @@ def main(trainers: TrainerCache) -> None:
 
 
 def _train(folder: Path, host: PipeHost, trainers: TrainerCache) -> None:
-    """Train one workunit and tell how it ended; whatever goes wrong, the worker lives on."""
+    """Train one workunit and report its end; the worker survives every failure."""
     try:
         outcome = train_workunit(folder, host, trainers)
     except VcdlError as error:
-        host.tell("failed", reason=describe(error))
-    except Exception as error:  # of Keras, its backend or the system: reported, and a fresh model for the next workunit
+        host.tell("failed", reason=error_text(error))
+    except Exception as error:  # from Keras, its backend or the system: report it and drop the model
         trainers.clear()
         if is_disk_full(error):
             host.tell("no_room")
             return
-        _log.exception("the workunit in %s", folder.name)  # never an error of its own, as where the log's disk is full
-        host.tell("failed", reason=describe(error))
+        _log.exception("the workunit in %s", folder.name)  # raises nothing, not even on a full disk
+        host.tell("failed", reason=error_text(error))
     else:
         host.tell(outcome.value)
 

@@ -1,7 +1,9 @@
-"""A task under BOINC's wrapper (Windows, macOS): the wrapper suspends, counts and reports; a few files and SIGTERM are all there is.
+"""The host of a training under BOINC's wrapper (Windows, macOS), which suspends the task, counts its time and
+reports.
 
-The wrapper reads fraction_done.txt, and takes a new time on checkpoint.npz for a checkpoint. It ends a task with SIGTERM and kills it
-ten seconds later; on Windows it kills at once, and what came after the last checkpoint is trained again.
+The wrapper reads fraction_done.txt, and takes a new time stamp of checkpoint.npz for a checkpoint. It ends a
+task with SIGTERM and kills it ten seconds later. On Windows it kills at once, and training since the last
+checkpoint is repeated.
 """
 
 import contextlib
@@ -29,7 +31,7 @@ class WrapperHost:
         self._look_at_s = 0.0
 
     def quit(self) -> None:
-        """Leave a checkpoint and end; before the training has begun, at once."""
+        """Ask for a checkpoint and the end; before the training has begun, exit at once."""
         if not self._is_training:
             os._exit(0)
         self._quit = True
@@ -44,10 +46,9 @@ class WrapperHost:
         return Request.FINISH if self._finish_now else Request.GO
 
     def progress(self, fraction: float, _samples: int) -> None:
-        with contextlib.suppress(
-            OSError
-        ):  # the wrapper has it open (Windows), or the disk is full: the next one will do
+        # The wrapper has the file open (Windows), or the disk is full: the next time will do.
+        with contextlib.suppress(OSError):
             (self._slot / FRACTION_FILE).write_text(f"{fraction:.6f}\n")
 
     def checkpoint_made(self) -> None:
-        """The wrapper sees the new file."""
+        """Nothing: the wrapper sees the new file."""

@@ -1,1 +1,3 @@
-"""How weights travel: exact, rounded, quantised or thinned out, one codec a file. Pure NumPy, and no state: any server decodes any upload."""
+"""Encodings of weights on the way: exact, rounded, quantised or sparse, one codec per file. Pure NumPy without
+state: any server decodes any upload.
+"""

@@ -1,7 +1,7 @@
-"""What a codec does: it turns a chunk of numbers into bytes and back.
+"""The contract of a codec: it turns a chunk of numbers into bytes and back.
 
-An upload is what a client's training has changed, C − B with B as the client had it; a download is the weights themselves. Codecs do not
-know which: both are a vector of float32.
+An upload holds the change made by a client's training, C − B with the client's own B; a download holds the
+weights themselves. A codec does not know which: both are vectors of float32.
 """
 
 from abc import ABC, abstractmethod
@@ -11,51 +11,58 @@ import numpy as np
 import numpy.typing as npt
 
 from vcdl.errors import WeightsFileError
-from vcdl.weights import Vector
+from vcdl.wire.weights import Vector
 
-BLOCK = 256
-"""Numbers with a scale or range in common, for codecs that have one: some bytes for each block, few beside 1 byte a number."""
+SCALE_BLOCK = 256
+"""Numbers that share a scale or range, in codecs that have one: a few bytes per block, little beside 1 byte per
+number.
+"""
 CHUNK = 1 << 16
-"""Numbers that are encoded at a time, each chunk by itself: 256 KiB as float32, which the second-level cache holds."""
+"""Numbers in a chunk; chunks are encoded independently. 256 KiB as float32 fit into the second-level cache."""
 
 
 class Codec(ABC):
-    """One way of writing numbers down."""
+    """One way of encoding numbers."""
 
     @property
     @abstractmethod
     def label(self) -> str:
-        """Name and settings, as the header of an upload has them: only what has the same one is decoded."""
+        """Name and settings, as in an upload's header; an upload with another label is not decoded."""
 
     @property
     def is_exact(self) -> bool:
-        """Whether every bit comes back: then an upload is the weights themselves, and needs no base."""
+        """Whether every bit survives: then an upload is the weights themselves and needs no base."""
         return False
 
     def thinned(self, vector: Vector, always: list[tuple[int, int]]) -> Vector:
-        """What is kept of a vector of shape (n,), the rest as zeros; of the parts `always`, begin and end, nothing is dropped."""
+        """A vector of shape (n,) with dropped numbers set to zero; the parts `always`, (begin, end), are kept whole."""
         return vector
 
     @abstractmethod
     def encode(self, chunk: Vector) -> bytes:
-        """At most `most_bytes` for finite numbers, shape (n,) with n ≤ CHUNK."""
+        """Encode finite numbers, shape (n,) with n ≤ CHUNK, into at most `most_bytes`."""
 
     @abstractmethod
     def decode(self, data: memoryview, out: Vector) -> None:
-        """The inverse, into `out` of shape (n,), finite or not. Raises WeightsFileError for bytes that `encode` cannot have made."""
+        """Decode into `out`, shape (n,), finite or not.
+
+        Raises WeightsFileError for bytes that `encode` cannot have made.
+        """
 
     @abstractmethod
     def most_bytes(self, size: int) -> int:
-        """The most that a chunk of `size` numbers may take; rises with `size`."""
+        """Upper bound on the bytes of a chunk of `size` numbers; grows with `size`."""
 
     def most_bytes_of(self, vector_size: int) -> int:
-        """The most that all chunks of a vector of so many numbers may take, some of which perhaps travel in another way."""
+        """Upper bound on the bytes of all chunks of a vector, even if another codec encodes some of its numbers."""
         whole, rest = divmod(vector_size, CHUNK)
         return whole * self.most_bytes(CHUNK) + self.most_bytes(rest)
 
 
 def to_planes(numbers: npt.NDArray[Any]) -> bytes:
-    """All lowest bytes of the numbers (little-endian, shape (n,)) first, then the next ones: what is alike lies side by side."""
+    """Bytes of little-endian numbers, shape (n,), sorted by significance: lowest bytes first. Similar bytes
+    become neighbours.
+    """
     return np.ascontiguousarray(numbers.view(np.uint8).reshape(numbers.size, numbers.itemsize).T).tobytes()
 
 
@@ -68,18 +75,18 @@ def from_planes(data: memoryview, kind: str, size: int) -> npt.NDArray[Any]:
 
 
 def in_blocks(numbers: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    """The first `size` numbers in rows of BLOCK, the last one filled up with zeros: a copy."""
-    blocks = np.zeros((block_count(size), BLOCK), numbers.dtype)
+    """A copy of the first `size` numbers in rows of SCALE_BLOCK, the last one padded with zeros."""
+    blocks = np.zeros((block_count(size), SCALE_BLOCK), numbers.dtype)
     blocks.reshape(-1)[:size] = numbers[:size]
     return blocks
 
 
 def block_count(size: int) -> int:
-    """Of `size` numbers."""
-    return -(-size // BLOCK)
+    """Blocks of SCALE_BLOCK that hold `size` numbers."""
+    return -(-size // SCALE_BLOCK)
 
 
 def check_length(data: memoryview, expected: int) -> None:
-    """Raises WeightsFileError."""
+    """Raises WeightsFileError unless the chunk has the expected length."""
     if len(data) != expected:
         raise WeightsFileError(f"a chunk has {len(data)} bytes, {expected} are expected: damaged")

@@ -1,15 +1,17 @@
-"""The upper half of a float32: 8 significant bits, and the whole range (Wang and Kanwar 2019, Google's "brain floating point")."""
+"""The upper half of a float32: 8 significant bits and the whole range (Wang and Kanwar 2019, "brain floating
+point").
+"""
 
 import numpy as np
 
 from vcdl.codecs.base import Codec, from_planes, to_planes
-from vcdl.weights import Vector
+from vcdl.wire.weights import Vector
 
 _LARGEST = np.array(0x7F7F0000, np.uint32).view(np.float32)
 
 
 class BFloat16(Codec):
-    """2 bytes a number, rounded to the nearest, to even in the middle; an error of at most 1/256 of it."""
+    """2 bytes per number, rounded to the nearest, ties to even; relative error ≤ 1/256."""
 
     @property
     def label(self) -> str:

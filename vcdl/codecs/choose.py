@@ -1,4 +1,4 @@
-"""From the names in a workunit to the encodings of its two ways."""
+"""Choose the two encodings of a workunit by its codecs' names."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,8 +11,8 @@ from vcdl.codecs.float32 import Float32
 from vcdl.codecs.int8 import Int8
 from vcdl.codecs.top_k import TopK
 from vcdl.errors import WorkunitError
-from vcdl.weights import Layout
-from vcdl.workunit import Named, Transport
+from vcdl.wire.weights import Layout
+from vcdl.wire.workunit import Named, Transport
 
 _CODECS: Mapping[str, Callable[..., Codec]] = {
     "float32": Float32,
@@ -24,12 +24,12 @@ _CODECS: Mapping[str, Callable[..., Codec]] = {
 
 
 def down_encoding(transport: Transport, layout: Layout) -> Encoding:
-    """How weights go to the clients. Raises WorkunitError."""
+    """The encoding of weights on the way to the clients. Raises WorkunitError."""
     return Encoding(_codec(transport.down), transport.compress, layout)
 
 
 def up_encoding(transport: Transport, layout: Layout) -> Encoding:
-    """How an upload comes back. Raises WorkunitError."""
+    """The encoding of uploads. Raises WorkunitError."""
     return Encoding(_codec(transport.up), transport.compress, layout)
 
 

@@ -1,13 +1,15 @@
-"""A file of encoded weights: the one HDF5 form with a dataset of bytes, which are the chunks of the vector, one after the other.
+"""A file of encoded weights: the one HDF5 form with a dataset of bytes, which are the vector's chunks in order.
 
     chunk     4 bytes, little-endian: its length, and in the highest bit whether it is deflated │ its bytes
-    its bytes what the codec makes of the trained weights │ the statistics of batch normalisation among them, as float32
+    its bytes the codec's encoding of the trained weights │ the statistics of batch normalisation among them, as float32
 
-A chunk is inflated only up to what its codec may have made of so many numbers: no upload takes more memory or time than an honest one.
+A chunk is inflated only up to the length that its codec may have made: no upload takes more memory or time than
+an honest one.
 """
 
 import zlib
 from io import FileIO
+from pathlib import Path
 
 from vcdl.errors import WeightsFileError, weights_file_error
 
@@ -17,9 +19,10 @@ _LEVEL, _MEMORY = 6, 9
 
 
 def framed(raw: bytes, *, compress: bool) -> bytes:
-    """A chunk as it lies in the file; deflated when that makes it shorter."""
+    """A chunk in the file's form; deflated when that makes it shorter."""
     if compress:
-        # Neighbouring numbers have no phrases in common, only bytes that are frequent: looking for the former is ten times as slow and no shorter.
+        # Neighbouring numbers share no phrases, only frequent bytes; a search for phrases is ten times as slow
+        # and saves nothing.
         deflating = zlib.compressobj(_LEVEL, zlib.DEFLATED, zlib.MAX_WBITS, _MEMORY, zlib.Z_RLE)
         deflated = deflating.compress(raw) + deflating.flush()
         if len(deflated) < len(raw):
@@ -28,45 +31,50 @@ def framed(raw: bytes, *, compress: bool) -> bytes:
 
 
 class ChunkReader:
-    """Takes the chunks of an opened file one after the other."""
+    """Reads the chunks of an open file in order."""
 
-    def __init__(self, file: FileIO, name: str, data_at: int, size_bytes: int) -> None:
+    def __init__(self, file: FileIO, path: Path, data_at: int, size_bytes: int) -> None:
         self._file = file
-        self._name = name
+        self._path = path
         self._begin = self._next = data_at
         self._end = data_at + size_bytes
 
     def rewind(self) -> None:
-        """Begin again with the first chunk."""
+        """Start again with the first chunk."""
         self._next = self._begin
 
     def next(self, most_bytes: int) -> memoryview:
-        """The next chunk, raw; of one that would be longer than `most_bytes` nothing is kept. Raises WeightsFileError, StoreUnavailable."""
+        """The next chunk, inflated.
+
+        Raises FileUnavailable, and WeightsFileError, before memory is taken, for one beyond `most_bytes`.
+        """
         frame = int.from_bytes(self._read(FRAME_BYTES), "little")
         length = frame & ~_DEFLATED
         if length > most_bytes:
-            raise WeightsFileError(f"{self._name} has a chunk of {length} bytes, at most {most_bytes} are possible")
+            raise WeightsFileError(
+                f"{self._path.name} has a chunk of {length} bytes, at most {most_bytes} are possible"
+            )
         data = self._read(length)
         return memoryview(self._inflated(data, most_bytes) if frame & _DEFLATED else data)
 
     def check_end(self) -> None:
-        """Raises WeightsFileError when there is more in the file."""
+        """Raises WeightsFileError when bytes follow the last chunk."""
         if self._next != self._end:
-            raise WeightsFileError(f"{self._name} has {self._end - self._next} bytes behind its last chunk")
+            raise WeightsFileError(f"{self._path.name} has {self._end - self._next} bytes behind its last chunk")
 
     def _inflated(self, data: bytes, most_bytes: int) -> bytes:
         inflating = zlib.decompressobj()
         try:
             raw = inflating.decompress(data, most_bytes + 1)
         except zlib.error as error:
-            raise WeightsFileError(f"{self._name} is damaged ({error})") from error
+            raise WeightsFileError(f"{self._path.name} is damaged ({error})") from error
         if len(raw) > most_bytes or not inflating.eof or inflating.unused_data:
-            raise WeightsFileError(f"{self._name} has a chunk of another length than it says: damaged")
+            raise WeightsFileError(f"{self._path.name} has a chunk of another length than it says: damaged")
         return raw
 
     def _read(self, count: int) -> bytes:
         if count > self._end - self._next:
-            raise WeightsFileError(f"{self._name} ends in the middle of a chunk: cut short or damaged")
+            raise WeightsFileError(f"{self._path.name} ends in the middle of a chunk: cut short or damaged")
         parts, missing = [], count
         try:
             self._file.seek(self._next)
@@ -74,8 +82,8 @@ class ChunkReader:
                 parts.append(part)
                 missing -= len(part)
         except OSError as error:
-            raise weights_file_error(self._name, error) from error
+            raise weights_file_error(self._path, error) from error
         if missing:
-            raise WeightsFileError(f"{self._name} lost {missing} bytes while it was read")
+            raise WeightsFileError(f"{self._path.name} lost {missing} bytes while it was read")
         self._next += count
         return b"".join(parts)

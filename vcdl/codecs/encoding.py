@@ -1,8 +1,10 @@
-"""How weights travel one way: a codec over the chunks of a vector, into a file and out of it again, block by block.
+"""The encoding of weights for one direction: a codec applied to the chunks of a vector, in a file, block by
+block.
 
-What is not trained but follows the data, the means and variances of batch normalisation, keeps all its bits: rounded among numbers of
-another size a small variance would become 0 or less, and the model's output NaN. An optimizer's moments travel as logarithms wherever weights
-are rounded, and as they are, never as a difference: the sum of two roundings could be negative.
+The means and variances of batch normalisation follow the data instead of gradients, and keep all their bits:
+rounded among numbers of another size, a small variance would become 0 or less and the model's output NaN. Where
+weights are rounded, an optimizer's moments travel as logarithms. They never travel as a difference: the sum of
+two roundings could be negative.
 """
 
 from collections.abc import Iterator
@@ -19,27 +21,30 @@ from vcdl.codecs.base import CHUNK, Codec
 from vcdl.codecs.encoded_file import FRAME_BYTES, ChunkReader, framed
 from vcdl.codecs.float32 import Float32
 from vcdl.codecs.logarithmic import Logarithmic
-from vcdl.hdf5_form import ENCODED, PREFIX_LIMIT_BYTES
-from vcdl.weights import Layout, Vector, opened_dataset, opened_weights, read_header, write_dataset, write_weights
+from vcdl.wire.hdf5_form import ENCODED, PREFIX_LIMIT_BYTES
+from vcdl.wire.weights import Layout, Vector, opened_dataset, opened_weights, read_header, write_dataset, write_weights
 
 _EXACT = Float32()
 _LOGARITHMIC = Logarithmic()
 
 
-class Source(Protocol):
-    """An opened file that gives a vector in blocks."""
+class BlockSource(Protocol):
+    """An open file that gives a vector in blocks."""
 
     @property
     def header(self) -> str: ...
 
     def read(self, begin: int, out: Vector) -> None:
-        """The numbers from `begin` on: blocks in order, and then perhaps again from the first. Raises WeightsFileError, StoreUnavailable."""
+        """Read numbers from `begin` on; blocks come in order, and may start over.
+
+        Raises WeightsFileError, FileUnavailable.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """One way; of a model's layout."""
+    """The encoding of one direction, for a model's layout."""
 
     codec: Codec
     compress: bool
@@ -47,7 +52,7 @@ class Encoding:
 
     @property
     def label(self) -> str:
-        """What an upload says that it is; only what has the same label is decoded."""
+        """The name of this encoding in an upload's header; an upload with another label is not decoded."""
         return f"{self.codec.label}+zlib" if self.compress else self.codec.label
 
     @property
@@ -57,21 +62,21 @@ class Encoding:
 
     @property
     def is_difference(self) -> bool:
-        """Whether an upload has, of the model's variables, the difference to what the client started from."""
+        """Whether an upload holds the model's variables as differences to the client's base."""
         return not self.codec.is_exact
 
     @cached_property
     def model_size(self) -> int:
-        """Numbers of the vector that are not moments: the first ones."""
+        """Length of the vector without moments, which come last."""
         return self.layout.model.size
 
     @property
     def moments_codec(self) -> Codec:
-        """What moments travel by."""
+        """The codec of the optimizer's moments."""
         return _EXACT if self.codec.is_exact else _LOGARITHMIC
 
     def add_base(self, base: Vector, numbers: Vector, begin: int = 0) -> None:
-        """Make weights of what was read, in place: numbers from number `begin` of the vector on, and of the base."""
+        """Add the base, in place, to `numbers` from an upload; both start at number `begin` of the vector."""
         if self.is_difference:
             size = _clipped(self.model_size - begin, numbers.size)
             with np.errstate(over="ignore", invalid="ignore"):
@@ -79,21 +84,15 @@ class Encoding:
 
     @property
     def most_file_bytes(self) -> int:
-        """No file is larger."""
+        """Upper bound on the size of a file."""
         return self.most_bytes + PREFIX_LIMIT_BYTES
 
     def write_upload(self, path: Path, weights: Vector, base: Vector, header: str) -> None:
-        """Write a client's weights, which began as `base`, both of shape (n,) and finite. Raises OSError."""
+        """Write a client's trained weights; `weights` and `base` of shape (n,) and finite. Raises OSError."""
         if self.is_difference:
             size = self.model_size
             weights = np.concatenate([weights[:size] - base[:size], weights[size:]])
         self.write(path, weights, header)
-
-    def read_upload(self, path: Path, base: Vector) -> tuple[Vector, str]:
-        """A client's weights, as they come to a server that has `base` for what the client began with. Raises WeightsFileError, StoreUnavailable."""
-        vector, header = self.read(path)
-        self.add_base(base, vector)
-        return vector, header
 
     def write(self, path: Path, vector: Vector, header: str) -> None:
         """Write a vector, shape (n,) and finite, atomically. Raises OSError and leaves nothing behind."""
@@ -103,43 +102,46 @@ class Encoding:
             write_dataset(path, ENCODED, list(self._chunks_of(vector)), header)
 
     def read_header(self, path: Path) -> str:
-        """Without the numbers. Raises WeightsFileError, StoreUnavailable."""
+        """The header alone. Raises WeightsFileError, FileUnavailable."""
         if self.is_plain:
             return read_header(path, self.layout.size)
         with opened_dataset(path, ENCODED, self._sizes) as opened:
             return opened.header
 
     def read(self, path: Path) -> tuple[Vector, str]:
-        """The vector as it was decoded, and the header. Raises WeightsFileError, StoreUnavailable."""
+        """The decoded vector and the header. Raises WeightsFileError, FileUnavailable."""
         with self.opened(path) as source:
             vector = np.empty(self.layout.size, np.float32)
             source.read(0, vector)
             return vector, source.header
 
     @contextmanager
-    def opened(self, path: Path) -> Iterator[Source]:
-        """Open a file, once its size and all its bytes but its data are found right. Raises WeightsFileError, StoreUnavailable."""
+    def opened(self, path: Path) -> Iterator[BlockSource]:
+        """Open a file after checking its size and all bytes before its data.
+
+        Raises WeightsFileError, FileUnavailable.
+        """
         if self.is_plain:
             with opened_weights(path, self.layout.size) as file:
                 yield file
             return
         with opened_dataset(path, ENCODED, self._sizes) as opened:
-            chunks = ChunkReader(opened.file, path.name, opened.data_at, opened.size)
+            chunks = ChunkReader(opened.file, path, opened.data_at, opened.size)
             yield _Decoder(self, chunks, opened.header)
 
     @property
     def _sizes(self) -> range:
-        """Bytes that the data of a file may have."""
+        """Possible sizes of a file's data, in bytes."""
         return range(self.most_bytes + 1)
 
     @property
     def most_bytes(self) -> int:
-        """Of encoded weights, without what is in front of them."""
+        """Upper bound on the bytes of encoded weights, without the file's prefix."""
         size = self.layout.size
         if self.is_plain:
             return 4 * size
         exact = _EXACT.most_bytes(sum(end - begin for begin, end in self.layout.model.statistics))
-        # One more: the chunk in which the moments begin has some of both.
+        # One more: the chunk where the moments begin holds some of both.
         moments = self.moments_codec.most_bytes_of(size - self.model_size) + self.moments_codec.most_bytes(1)
         return self.codec.most_bytes_of(self.model_size) + exact + moments + FRAME_BYTES * -(-size // CHUNK)
 
@@ -159,7 +161,7 @@ class Encoding:
 
 
 class _Decoder:
-    """A vector that is decoded a chunk at a time, while it is read."""
+    """Decodes a vector chunk by chunk while it is read."""
 
     def __init__(self, encoding: Encoding, chunks: ChunkReader, header: str) -> None:
         self.header = header
@@ -171,7 +173,7 @@ class _Decoder:
         self._chunks = chunks
         self._buffer = np.empty(min(CHUNK, self._size), np.float32)
         self._begin = self._end = 0
-        """Of what is in the buffer."""
+        """The range of the vector that is in the buffer."""
 
     def read(self, begin: int, out: Vector) -> None:
         if begin < self._begin:
@@ -211,12 +213,12 @@ class _Decoder:
 
 
 def _clipped(size: int, most: int) -> int:
-    """A number of numbers, between 0 and `most`."""
+    """`size`, limited to the range from 0 to `most`."""
     return max(0, min(size, most))
 
 
 def _mask(statistics: list[tuple[int, int]], begin: int, size: int) -> npt.NDArray[np.bool_] | None:
-    """Which numbers of the chunk that begins at number `begin` are statistics, shape (size,); None when none is."""
+    """A mask, shape (size,), of the statistics in the chunk that starts at `begin`; None when it has none."""
     inside = [(first, behind) for first, behind in statistics if first < begin + size and behind > begin]
     if not inside:
         return None

@@ -3,13 +3,13 @@
 import numpy as np
 
 from vcdl.codecs.base import Codec, from_planes, to_planes
-from vcdl.weights import Vector
+from vcdl.wire.weights import Vector
 
 _LARGEST = 65504.0
 
 
 class Float16(Codec):
-    """2 bytes a number; an error of at most 1/2048 of it, or 3e-8. What is larger than 65504 becomes that."""
+    """2 bytes per number; relative error ≤ 1/2048, absolute ≤ 3e-8 near zero. Numbers beyond ±65504 are clipped."""
 
     @property
     def label(self) -> str:

@@ -1,11 +1,11 @@
-"""Every bit of every number."""
+"""The exact codec: every bit of every number."""
 
 from vcdl.codecs.base import Codec, from_planes, to_planes
-from vcdl.weights import Vector
+from vcdl.wire.weights import Vector
 
 
 class Float32(Codec):
-    """4 bytes a number."""
+    """4 bytes per number."""
 
     @property
     def label(self) -> str:

@@ -1,21 +1,23 @@
-"""Whole numbers from −levels to levels, times a scale for each block (block-wise absmax quantisation, after Dettmers et al. 2022).
+"""Integers from −levels to levels, times a scale per block (block-wise absmax quantisation, Dettmers et al.
+2022).
 
     s = max |x| of the block / levels,   q = round(x / s),   decoded: q·s
 
-A block is short, so that one large number costs only its neighbours precision. Fewer levels are fewer bits after compression.
+Blocks are short, so that one large number costs only its neighbours precision. Fewer levels mean fewer bits
+after compression.
 """
 
 import numpy as np
 import numpy.typing as npt
 
 from vcdl.codecs.base import Codec, block_count, check_length, from_planes, in_blocks, to_planes
-from vcdl.weights import Vector
+from vcdl.wire.weights import Vector
 
 MOST_LEVELS = 127
 
 
 class Int8(Codec):
-    """1 byte a number and 4 a block; an error of at most half a step, max |x| of the block / levels / 2."""
+    """1 byte per number and 4 per block; error ≤ half a step, max |x| of the block / levels / 2."""
 
     def __init__(self, levels: int = MOST_LEVELS) -> None:
         """`levels`: steps from 0 to the largest number of a block, 1 to 127. Raises ValueError."""
@@ -30,7 +32,7 @@ class Int8(Codec):
     def encode(self, chunk: Vector) -> bytes:
         blocks = in_blocks(chunk, chunk.size)
         scales = np.abs(blocks).max(axis=1, initial=0.0) / np.float32(self._levels)
-        # Of a block of zeros, or of numbers so small that their scale is 0, nothing is left.
+        # A block of zeros, or of numbers so small that their scale is 0, becomes zeros.
         steps = blocks / np.where(scales > 0, scales, np.float32(np.inf))[:, None]
         codes = np.clip(np.rint(steps), -self._levels, self._levels).astype(np.int8)
         return to_planes(scales.astype("<f4", copy=False)) + codes.reshape(-1)[: chunk.size].tobytes()
@@ -40,9 +42,8 @@ class Int8(Codec):
         count = block_count(out.size)
         scales: npt.NDArray[np.float32] = from_planes(data[: 4 * count], "<f4", count)
         codes = in_blocks(np.frombuffer(data[4 * count :], np.int8), out.size).astype(np.float32)
-        with np.errstate(
-            over="ignore", invalid="ignore"
-        ):  # a scale that is not finite: the checks refuse what comes of it
+        # A scale may not be finite: the checks refuse the result.
+        with np.errstate(over="ignore", invalid="ignore"):
             codes *= scales[:, None]
         out[:] = codes.reshape(-1)[: out.size]
 

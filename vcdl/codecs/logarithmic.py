@@ -1,26 +1,29 @@
-"""A sign and a logarithm in steps, between the smallest and the largest magnitude of each block: how an optimizer's moments travel.
+"""A sign and a logarithm in steps between the smallest and largest magnitude of each block: the codec of
+optimizer moments.
 
     q = 1 + round(126 · (log₂|x| − low) / (high − low)),   decoded: ± 2^(low + (q − 1)·(high − low)/126);   q = 0 for 0
 
-Moments differ by orders of magnitude from one weight to the next, and steps are divided by the root of second ones: what matters is that each is
-right to some percent and that none that is not 0 becomes 0. (Steps in proportion, as in the dynamic quantisation of Dettmers et al. 2022, but
-with the range of each block.)
+Moments differ by orders of magnitude from one weight to the next, and steps are divided by the root of second
+moments. So each must be right to some per cent, and none but 0 may become 0. (Proportional steps as in the
+dynamic quantisation of Dettmers et al. 2022, but with a range per block.)
 """
 
 import numpy as np
 import numpy.typing as npt
 
 from vcdl.codecs.base import Codec, block_count, check_length, from_planes, in_blocks, to_planes
-from vcdl.weights import Vector
+from vcdl.wire.weights import Vector
 
 _LEVELS = 126
 _SIGN = 128
 _HIGHEST = np.nextafter(np.float32(128), np.float32(0))
-"""Of a finite float32; its logarithm may be rounded up to that of infinity."""
+"""The highest logarithm of a finite float32, which may be rounded up to that of infinity."""
 
 
 class Logarithmic(Codec):
-    """1 byte a number and 8 a block; an error of at most half a step: 2^(octaves of the block / 252) − 1, 6 % for 20 octaves."""
+    """1 byte per number and 8 per block; error ≤ half a step: 2^(octaves of the block / 252) − 1, 6 % for 20
+    octaves.
+    """
 
     @property
     def label(self) -> str:
@@ -47,9 +50,8 @@ class Logarithmic(Codec):
         low, high = edges[:count, None], edges[count:, None]
         codes = in_blocks(np.frombuffer(data[8 * count :], np.uint8), out.size)
         levels = (codes & np.uint8(_SIGN - 1)).astype(np.float32)
-        with np.errstate(
-            over="ignore", invalid="ignore"
-        ):  # a range that is not finite: the checks refuse what comes of it
+        # A range may not be finite: the checks refuse the result.
+        with np.errstate(over="ignore", invalid="ignore"):
             # Rounding must not lead beyond the block's largest, which may be float32's.
             numbers = np.exp2(np.minimum(low + (levels - 1) * ((high - low) / np.float32(_LEVELS)), high))
         numbers[codes >= _SIGN] *= -1

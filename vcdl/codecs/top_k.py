@@ -1,7 +1,9 @@
-"""The largest numbers of a vector, and zero for all others (sparsified updates: Aji and Heafield 2017, Stich et al. 2018).
+"""The largest numbers of a vector, and zero for all others (sparsified updates: Aji and Heafield 2017, Stich et
+al. 2018).
 
-What is left out of an update is lost: a client of BOINC has no memory of its last subtask in which it could be kept for the next one
-(the error feedback of those papers). A chunk is the kept numbers as float16 and, before each, how many were passed over since the last.
+The rest of an update is lost: a BOINC client has no memory between subtasks in which to keep it for the next
+one (the error feedback of those papers). A chunk holds, for each kept number, the gap since the previous one
+and its float16.
 """
 
 import math
@@ -12,20 +14,20 @@ import numpy.typing as npt
 from vcdl.codecs.base import CHUNK, Codec, from_planes
 from vcdl.codecs.float16 import Float16
 from vcdl.errors import WeightsFileError
-from vcdl.weights import Vector
+from vcdl.wire.weights import Vector
 
 _MORE = 255
-"""A byte of a gap that goes on in the next byte."""
+"""Byte of a gap that continues in the next byte."""
 _COUNT_BYTES = 4
 _TINIEST = np.float32(2.0**-24)
-"""The smallest number above 0 of float16."""
+"""The smallest positive number of float16."""
 
 
 class TopK(Codec):
-    """3 bytes for each number that is kept, and now and then one more."""
+    """3 bytes for each kept number, and rarely one more."""
 
     def __init__(self, share: float) -> None:
-        """`share` of the numbers that are kept, in (0, 1]. Raises ValueError."""
+        """`share` of the numbers to keep, in (0, 1]. Raises ValueError."""
         if not 0 < share <= 1:
             raise ValueError(f"a share of {share}")
         self._share = share
@@ -36,10 +38,12 @@ class TopK(Codec):
         return f"top_k({self._share:g})"
 
     def thinned(self, vector: Vector, always: list[tuple[int, int]]) -> Vector:
-        """Exactly so many numbers beside the parts `always`, unless fewer are not 0; of equal ones the first."""
+        """Keep exactly the share beside the parts `always`, or fewer if the rest is 0; among equal numbers the
+        first.
+        """
         sizes = np.abs(vector)
         sizes[sizes < _TINIEST] = 0.0
-        sizes[np.isnan(sizes)] = np.inf  # it must not be lost: the server refuses it
+        sizes[np.isnan(sizes)] = np.inf  # NaN must not be lost: the server refuses it
         for begin, end in always:
             sizes[begin:end] = 0.0
         count = math.ceil(self._share * (vector.size - sum(end - begin for begin, end in always)))
@@ -79,7 +83,7 @@ class TopK(Codec):
 
 
 def _gap_bytes(gaps: npt.NDArray[np.intp]) -> bytes:
-    """Each gap as so many times 255 and a rest below 255, which ends it."""
+    """Encode each gap as multiples of 255 and a final rest below 255."""
     ends = np.cumsum(gaps // _MORE + 1) - 1
     coded = np.full(ends[-1] + 1 if ends.size else 0, _MORE, np.uint8)
     coded[ends] = gaps % _MORE
@@ -87,7 +91,10 @@ def _gap_bytes(gaps: npt.NDArray[np.intp]) -> bytes:
 
 
 def _places(coded: memoryview) -> npt.NDArray[np.intp]:
-    """The inverse, as places in the chunk: rising, whatever the bytes are. Raises WeightsFileError when the last one has no end."""
+    """Decode gaps into places in the chunk, which rise whatever the bytes are.
+
+    Raises WeightsFileError when the last gap has no end.
+    """
     numbers = np.frombuffer(coded, np.uint8)
     ends = np.flatnonzero(numbers != _MORE)
     if numbers.size and (not ends.size or ends[-1] != numbers.size - 1):

@@ -1,4 +1,4 @@
-"""`vcdl assimilator`: parameter servers for a run, beside those it has."""
+"""`vcdl assimilator`: parameter servers for a run, beside its own."""
 
 import re
 import signal
@@ -22,38 +22,40 @@ Examples:
   vcdl assimilator runs/mnist --workers auto    as many as the backlog asks for
   vcdl assimilator runs/mnist --workers 2-6     the same, at least 2 and at most 6
 
-The run's job file says `grid: {servers: 0}`, so that it has none of its own. Ctrl-C ends them; what they were working on is taken up by others, or by the next ones."""
+The run's job file says `grid: {servers: 0}`, so that it has no servers of its own. Ctrl-C ends
+these; other servers, or the next ones, take up their work."""
 
 
 def assimilator(path: Path | None, least: int, most: int, stop: threading.Event) -> ExitCode:
     """Keep between `least` and `most` parameter servers at work until `stop`, or the job's end.
 
-    A run that is not prepared yet is waited for. Raises RunFolderError when others assimilate the run's uploads, StoreError when another
-    store than the run's is named.
+    An unprepared run is waited for. Raises RunFolderError when others assimilate the run's uploads, and
+    StoreError when the store is not the run's.
     """
-    from vcdl.events import RunReopened, StopDecided
     from vcdl.job import load_frozen_job
-    from vcdl.journal import Journal
-    from vcdl.processes.server_pool import ServerPool
+    from vcdl.journal.history import JobHistory
+    from vcdl.journal.journal import Journal
+    from vcdl.local.server_pool import ServerPool
     from vcdl.report.wording import plural
     from vcdl.run.finding import chosen_run, shown
-    from vcdl.run.prepared import store_settings
+    from vcdl.run.run import Run
 
     folder = chosen_run(path)
     job = load_frozen_job(folder.job_file)
     _check_needs_servers(folder, job)
     if not _is_prepared(folder, stop):
         return ExitCode.OK
-    store_settings(job, folder)  # a refusal is said here, not only by children that die of it
+    Run.open(folder).store_settings()  # a refusal shows here, not only in dying children
     pool = ServerPool.between(folder, least, most)
     journal = Journal.at(folder.journal_file)
-    last_id, running = 0, 0
+    history, last_id, running = JobHistory(), 0, 0
     try:
         while not stop.wait(_LOOK_S):
             new = journal.read(last_id)
             last_id = new[-1].id if new else last_id
-            turns = [recorded.event for recorded in new if isinstance(recorded.event, StopDecided | RunReopened)]
-            if turns and isinstance(turns[-1], StopDecided):
+            for recorded in new:
+                history.follow(recorded)
+            if history.stop is not None:
                 click.echo("the job has ended")
                 break
             pool.look(new)
@@ -67,29 +69,21 @@ def assimilator(path: Path | None, least: int, most: int, stop: threading.Event)
 
 
 def _check_needs_servers(folder: "RunFolder", job: "Job") -> None:
-    """Raises RunFolderError."""
+    """Raises RunFolderError for a run without a need for servers."""
     from vcdl.run.finding import shown
-    from vcdl.simulate.fleet import is_simulated
 
-    if folder.submitted_file.exists():
-        raise RunFolderError(
-            f"{shown(folder.path)} is the job of a BOINC project, whose daemons assimilate its uploads: for more of them, give "
-            "`vcdl_assimilator` further entries in the project's config.xml (docs/operator.md), then bin/stop and bin/start"
-        )
-    if is_simulated(folder):
-        raise RunFolderError(
-            f"{shown(folder.path)} is a simulation, which assimilates its uploads in its own process: there is nothing to add; "
-            "`vcdl run` with `--set grid.servers=0` begins a run that can share them"
-        )
+    if folder.host.servers_refused:
+        raise RunFolderError(f"{shown(folder.path)} {folder.host.servers_refused}")
     if job.grid.servers == 1:
         raise RunFolderError(
-            f"{shown(folder.path)} assimilates its uploads in its own process: begin the run with `--set grid.servers=0` "
+            f"{shown(folder.path)} assimilates its uploads in its own process: "
+            "begin the run with `--set grid.servers=0` "
             "(or another number) to share them with other servers"
         )
 
 
 def _is_prepared(folder: "RunFolder", stop: threading.Event) -> bool:
-    """Wait until the run is; False: told to stop. Raises RunFolderError when the run is taken back meanwhile."""
+    """Wait until the run is prepared; False: told to stop. Raises RunFolderError when the run is removed meanwhile."""
     from vcdl.run.finding import shown
     from vcdl.run.folder import RunFolder
 
@@ -103,7 +97,7 @@ def _is_prepared(folder: "RunFolder", stop: threading.Event) -> bool:
 
 
 def _between(workers: str) -> tuple[int, int]:
-    from vcdl.processes.server_pool import automatic_bounds
+    from vcdl.local.server_pool import automatic_bounds
 
     if workers == "auto":
         return automatic_bounds()

@@ -1,9 +1,10 @@
-"""`vcdl bench`: how fast this machine is at what VCDL does all the time."""
+"""`vcdl bench`: the speed of this machine at VCDL's most frequent work."""
 
 from typing import TYPE_CHECKING
 
 import click
 
+from vcdl.commands._options import json_option
 from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def bench_store(params: int, rounds: int, as_json: bool) -> ExitCode:
 
 
 def lines_of(bench: "StoreBench") -> list[str]:
-    """The table, a line each."""
+    """The table as lines."""
     from vcdl.bench.store import PAPER_RATIO, WAITING
     from vcdl.report.wording import grouped
 
@@ -62,11 +63,10 @@ def lines_of(bench: "StoreBench") -> list[str]:
     of_others = "" if bench.params == PAPER_PARAMS else f", set for {grouped(PAPER_PARAMS)} weights"
     lines += ["", f"targets{of_others}", ""]
     for target in bench.targets:
-        sign = "≤" if target.at_most else "≥"
         verdict = "met    " if target.is_met else "MISSED "
         if of_others:
-            verdict = ""  # nothing was promised of them
-        lines.append(f"{verdict}{target.what}: {target.ratio:.2f} ({sign} {target.limit:.2f})")
+            verdict = ""  # the targets are not for them
+        lines.append(f"{verdict}{target.what}: {target.ratio:.2f} (≤ {target.limit:.2f})")
     return lines
 
 
@@ -74,7 +74,7 @@ def lines_of(bench: "StoreBench") -> list[str]:
 @click.argument("what", type=click.Choice(["store"]))
 @click.option("--params", default=PAPER_PARAMS, show_default=True, type=click.IntRange(1), help="Weights of the model.")
 @click.option("--rounds", default=ROUNDS, show_default=True, type=click.IntRange(1), help="Of which the median counts.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@json_option
 def command(what: str, params: int, rounds: int, as_json: bool) -> ExitCode:
     """Measure the weight stores beside the loops one would write."""
     return bench_store(params, rounds, as_json)

@@ -1,4 +1,4 @@
-"""`vcdl check`: is a job in order? Job file, data, model, loss against labels; trains nothing and writes nothing."""
+"""`vcdl check`: check job file, data, model, and loss against labels; trains nothing and writes nothing."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from vcdl.commands._options import json_option, set_option
 from vcdl.errors import DataError, ExitCode, VcdlError
 
 _EXAMPLES = """\b
@@ -20,7 +21,7 @@ _UPLOAD_AND_BASE = 2
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found in order."""
+    """The facts about a job in order."""
 
     job: str
     train_samples: int
@@ -32,13 +33,13 @@ class Checked:
     """Classes, or numbers to predict."""
     parameters: int
     kept_bytes: int
-    """At most, of uploads and weights that `keep > uploads: all` keeps; 0 without it."""
+    """Upper bound on the uploads and weights that `retention > uploads: all` keeps; 0 without it."""
     notes: tuple[str, ...]
-    """What can be trained, and hardly as it was meant."""
+    """Warnings: the job can run, but probably not as intended."""
 
 
 def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) -> ExitCode:
-    """Check all that a run needs. Raises JobError, DataError, ModelError, StoreError."""
+    """Check everything that a run needs. Raises JobError, DataError, ModelError, StoreError."""
     from vcdl.report.summary import as_json as json_text
     from vcdl.report.wording import grouped, plural, size
 
@@ -60,14 +61,14 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
         f"ends in {plural(checked.outputs, 'output')}; its loss fits the labels"
     )
     if checked.kept_bytes:
-        click.echo(f"disk   keep > uploads: all keeps at most {size(checked.kept_bytes)} of uploads and weights")
+        click.echo(f"disk   retention > uploads: all keeps at most {size(checked.kept_bytes)} of uploads and weights")
     for note in checked.notes:
         click.echo(f"note   {note}")
     return ExitCode.OK
 
 
 def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
-    """The same checks a run makes before its first subtask. Raises JobError, DataError, ModelError, StoreError."""
+    """Make the checks that a run makes before its first subtask. Raises JobError, DataError, ModelError, StoreError."""
     from vcdl.data import load_dataset, normalisation_of
     from vcdl.job import load_job
     from vcdl.run.folder import RunFolder
@@ -86,11 +87,10 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
 
     from vcdl.client.model import load_model
     from vcdl.models import build_model_json, check_model
-    from vcdl.run.prepared import training_of
 
     model_json = build_model_json(job.model, dataset.input_shape, dataset.outputs, job.data.task)
     labels = [y for y in (dataset.y_train, dataset.y_val, dataset.y_test) if y is not None]
-    training = training_of(job, normalisation_of(dataset, job.data))
+    training = job.training.to_wire(normalisation_of(dataset, job.data))
     check_model(model_json, training, dataset.input_shape, np.concatenate(labels))
     parameters = int(load_model(model_json).count_params())
     return Checked(
@@ -110,17 +110,15 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
 def _notes(shard_samples: int, batch_size: int) -> Iterator[str]:
     if shard_samples < batch_size:
         yield (
-            f"a shard has {shard_samples} samples and training > batch_size is {batch_size}: a subtask is a single step; "
-            "set data > shards lower"
+            f"a shard has {shard_samples} samples and training > batch_size is {batch_size}: "
+            "a subtask is a single step; set data > shards lower"
         )
 
 
 @click.command("check", epilog=_EXAMPLES)
 @click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
-@click.option(
-    "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Replace a key of the job file; repeatable."
-)
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@set_option
+@json_option
 def command(job_file: Path, overrides: tuple[str, ...], as_json: bool) -> ExitCode:
     """Check job file, data and model; trains nothing."""
     return check(job_file, overrides, as_json)

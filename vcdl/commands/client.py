@@ -1,4 +1,4 @@
-"""`vcdl client build`: the client as one file, as it goes into an app version of a BOINC project."""
+"""`vcdl client build`: the client as one file, for an app version of a BOINC project."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ by itself."""
 
 def build(output: Path) -> ExitCode:
     """Write the client. Raises VcdlError."""
-    from vcdl.client_build import build_client, client_modules
+    from vcdl.boinc.project.client_build import build_client, client_modules
     from vcdl.report.wording import size
 
     digest = build_client(output)
@@ -39,7 +39,7 @@ def command() -> None:
     default=Path("vcdl_client.pyz"),
     show_default=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where to; replaced when it is there.",
+    help="File to write; an existing one is replaced.",
 )
 def build_command(output: Path) -> ExitCode:
     """Build the client as one file."""

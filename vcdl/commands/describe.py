@@ -1,4 +1,4 @@
-"""`vcdl describe`: what a job is made of, without needing its data."""
+"""`vcdl describe`: a job's model, shards and settings, without its data."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vcdl.commands._options import json_option, set_option
 from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -17,10 +18,10 @@ Examples:
   vcdl describe job.yaml --json | jq .model.parameters"""
 
 
-def describe(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) -> ExitCode:
+def describe_job(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) -> ExitCode:
     """Print a job's model, shards and files. Raises JobError, DataError, ModelError."""
     from vcdl.job import load_job
-    from vcdl.report.describe import describe as description_of
+    from vcdl.report.describe import describe_job as description_of
 
     job = load_job(job_file, overrides)
     description = description_of(job)
@@ -33,8 +34,8 @@ def describe(job_file: Path, overrides: Sequence[str] = (), as_json: bool = Fals
 
 
 def _lines(description: "Description") -> list[tuple[str, str]]:
-    from vcdl.job.reading import in_one_line
     from vcdl.report.wording import grouped, plural, size
+    from vcdl.yaml_schema.reading import in_one_line
 
     model, shards = description.model, description.shards
     each = "of sizes that depend on the labels"
@@ -56,12 +57,10 @@ def _lines(description: "Description") -> list[tuple[str, str]]:
     ]
 
 
-@click.command("describe", epilog=_EXAMPLES)
+@click.command("describe_job", epilog=_EXAMPLES)
 @click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
-@click.option(
-    "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Replace a key of the job file; repeatable."
-)
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@set_option
+@json_option
 def command(job_file: Path, overrides: tuple[str, ...], as_json: bool) -> ExitCode:
-    """Show a job's model, shards, files and settings; needs no data."""
-    return describe(job_file, overrides, as_json)
+    """Show a job's model, shards, and settings, without data."""
+    return describe_job(job_file, overrides, as_json)

@@ -1,4 +1,4 @@
-"""`vcdl experiment`: the paper's experiments and ours, each a command that runs, resumes, tabulates and plots."""
+"""`vcdl experiment`: the paper's experiments and ours; runs, resumes, tabulates and plots."""
 
 import os
 import shlex
@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vcdl.commands._options import json_option
 from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
     from vcdl.experiments.experiment import Experiment
-    from vcdl.experiments.result_files import ResultFiles
+    from vcdl.experiments.written import ResultFiles
 
 _EXAMPLES = """\b
 Examples:
@@ -21,12 +22,12 @@ Examples:
   vcdl experiment losses job.yaml --seeds 1 --epochs 2
   vcdl experiment accuracy --docs docs/experiments
 
-Killed at any moment, the same command goes on; runs that are there are not made again."""
+The command may be killed at any moment; the same command continues with the missing runs."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the command line asks for."""
+    """The arguments of the command line."""
 
     name: str
     job_file: Path | None
@@ -37,12 +38,12 @@ class Wanted:
     overrides: tuple[str, ...]
     out: Path
     docs: Path | None
-    """Where the report and its files go; None: beside the runs."""
+    """Folder of the report and its files; None: beside the runs."""
     processes: int
 
     @property
     def command(self) -> str:
-        """That makes the same results again; it is written into the report, and has no password."""
+        """The command that makes the same results again, for the report; without passwords."""
         from vcdl.passwords import without_passwords
 
         words = ["vcdl", "experiment", self.name, *([str(self.job_file)] if self.job_file else [])]
@@ -54,17 +55,15 @@ class Wanted:
 
 def experiment(wanted: Wanted, as_json: bool = False) -> ExitCode:
     """Make an experiment's runs and write its results. Raises VcdlError."""
-    from vcdl.errors import folder_error
+    from vcdl.errors import folder_errors
     from vcdl.experiments import experiment as named
-    from vcdl.experiments.result_files import ResultFiles
+    from vcdl.experiments.written import ResultFiles
     from vcdl.run.finding import shown
 
     chosen = named(wanted.name)
     files = ResultFiles((wanted.docs or wanted.out).resolve(), wanted.name)
-    try:
+    with folder_errors(files.folder):
         files.folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise folder_error(files.folder, error) from error
     lines = _trained(wanted, chosen, files) if chosen.variants else _benched(chosen, files)
     if as_json:
         click.echo(files.figures.read_text(encoding="utf-8"), nl=False)
@@ -80,10 +79,17 @@ def _trained(wanted: Wanted, chosen: "Experiment", files: "ResultFiles") -> list
     from vcdl.experiments.measured import measured
     from vcdl.experiments.planned_run import planned_runs
     from vcdl.experiments.written import table, write_results
-    from vcdl.shipped import shipped
+    from vcdl.files.shipped import shipped
 
     job_file = wanted.job_file or shipped("examples") / "fashion_mnist.yaml"
-    runs = planned_runs(chosen, job_file, wanted.out, wanted.seeds, wanted.epochs, wanted.overrides)
+    runs = planned_runs(
+        experiment=chosen,
+        job_file=job_file,
+        out=wanted.out,
+        seeds=wanted.seeds,
+        epochs=wanted.epochs,
+        overrides=wanted.overrides,
+    )
     conduct(runs, wanted.processes, lambda words: click.echo(words, err=True))
     results = [measured(run) for run in runs]
     comparison = compare(results, chosen.control, chosen.shows_bytes)
@@ -122,7 +128,7 @@ def _numbers(_context: click.Context, parameter: click.Parameter, text: str | No
 
 
 def _refuse_what_is_not_used(context: click.Context, name: str) -> None:
-    """An experiment that trains nothing has no runs to set anything of. Raises UsageError."""
+    """Refuse the options of runs for an experiment that trains nothing. Raises UsageError."""
     from vcdl.experiments import experiment as named
 
     if named(name).variants:
@@ -137,7 +143,9 @@ def _refuse_what_is_not_used(context: click.Context, name: str) -> None:
 @click.argument("name", required=False)
 @click.argument("job_file", metavar="[JOB.yaml]", required=False, type=click.Path(path_type=Path))
 @click.option("--list", "lists", is_flag=True, help="Show the experiments.")
-@click.option("--seeds", callback=_numbers, default="1,2,3", show_default=True, help="Of job and fleet, a run each.")
+@click.option(
+    "--seeds", callback=_numbers, default="1,2,3", show_default=True, help="Seeds of job and fleet, one run each."
+)
 @click.option("--epochs", callback=_numbers, metavar="N", help="Lengths of the runs, instead of the experiment's.")
 @click.option(
     "--set",
@@ -146,15 +154,17 @@ def _refuse_what_is_not_used(context: click.Context, name: str) -> None:
     multiple=True,
     help="Replace a key of the job in all variants; repeatable.",
 )
-@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="For the runs [default: experiments/NAME].")
+@click.option(
+    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder of the runs [default: experiments/NAME]."
+)
 @click.option(
     "--docs",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="For the report, its CSV, JSON and PNG [default: --out].",
+    help="Folder of the report, its CSV, JSON and PNG [default: --out].",
 )
-@click.option("--processes", type=click.IntRange(1), help="Runs at a time [default: one a core].")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--processes", type=click.IntRange(1), help="Runs at a time [default: one per core].")
+@json_option
 @click.pass_context
 def command(
     context: click.Context,
@@ -179,4 +189,16 @@ def command(
     _refuse_what_is_not_used(context, name)
     out = out or Path("experiments") / name
     processes = processes or len(os.sched_getaffinity(0))
-    return experiment(Wanted(name, job_file, seeds, epochs, overrides, out, docs, processes), as_json)
+    return experiment(
+        Wanted(
+            name=name,
+            job_file=job_file,
+            seeds=seeds,
+            epochs=epochs,
+            overrides=overrides,
+            out=out,
+            docs=docs,
+            processes=processes,
+        ),
+        as_json,
+    )

@@ -1,10 +1,10 @@
-"""`vcdl export`: some version of a run's model, as a file that plain Keras loads."""
+"""`vcdl export`: a version of a run's model, as a file for plain Keras."""
 
 from pathlib import Path
 
 import click
 
-from vcdl.commands.project_option import in_project, project_option
+from vcdl.commands._options import in_project, project_option
 from vcdl.errors import ExitCode, RunFolderError
 from vcdl.run.folder import RunFolder
 
@@ -56,7 +56,7 @@ def _keras_file(_context: click.Context, _parameter: click.Parameter, value: Pat
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
     callback=_keras_file,
-    help="Where to; replaced when it is there.",
+    help="File to write; an existing one is replaced.",
 )
 @project_option
 @click.option("--best", is_flag=True, help="The end of the best epoch instead of the newest weights.")

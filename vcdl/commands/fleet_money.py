@@ -1,4 +1,4 @@
-"""`vcdl fleet plan`, `cost` and `prices`: what a fleet will cost, has cost, and by which prices."""
+"""`vcdl fleet plan`, `cost` and `prices`: the expected cost of a fleet, its cost so far, and the prices in use."""
 
 import json
 import os
@@ -8,18 +8,18 @@ from pathlib import Path
 
 import click
 
-from vcdl.commands.fleet_options import dry_run_option, fleet_file, json_option, opened
+from vcdl.commands._options import dry_run_option, fleet_file, json_option, opened
 from vcdl.errors import ExitCode, FleetError
 
 
 @click.command("plan")
 @fleet_file
-@click.option("--units", type=click.IntRange(1), metavar="N", help="In place of the file's target.")
+@click.option("--units", type=click.IntRange(1), metavar="N", help="Replaces the file's target.")
 @click.option(
-    "--run", "run_dir", metavar="DIR", type=click.Path(path_type=Path), help="A run whose subtasks are counted with."
+    "--run", "run_dir", metavar="DIR", type=click.Path(path_type=Path), help="A run whose subtasks' time is used."
 )
-@click.option("--subtask-s", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="In place of --run.")
-@click.option("--offline", is_flag=True, help="Ask no cloud: the types that the price table knows.")
+@click.option("--subtask-s", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Replaces --run.")
+@click.option("--offline", is_flag=True, help="Do not ask the cloud; use the types in the price table.")
 def plan_command(
     file: Path,
     overrides: tuple[str, ...],
@@ -28,7 +28,7 @@ def plan_command(
     subtask_s: float | None,
     offline: bool,
 ) -> ExitCode:
-    """What the fleet would cost an hour, and per 10 000 subtasks; launches nothing."""
+    """Show the expected cost per hour and per 10 000 subtasks; launches nothing."""
     from vcdl.fleet import show
     from vcdl.fleet.plan import measured_subtask_s, plan_fleet, pools_of_table
     from vcdl.fleet.prices import PriceTable
@@ -49,30 +49,30 @@ def plan_command(
 @fleet_file
 @click.option(
     "--run", "run_dirs", metavar="DIR", multiple=True, type=click.Path(path_type=Path),
-    help="A run that the fleet works for: also tells the cost of a subtask; may be repeated.",
+    help="A run that the fleet works for, to show the cost of a subtask; may be repeated.",
 )  # fmt: skip
 @click.option(
     "--project-dir",
     metavar="PROJECT",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The BOINC project: says which subtasks a preempted instance still finished.",
+    help="The BOINC project, to see which subtasks a preempted instance still finished.",
 )
 @json_option
 def cost_command(
     file: Path, overrides: tuple[str, ...], run_dirs: tuple[Path, ...], project_dir: Path | None, as_json: bool
 ) -> ExitCode:
-    """What the fleet has cost, what it saved, and what preemption wasted."""
+    """Show the fleet's cost so far, what it saved, and what preemption wasted."""
     from vcdl.fleet.cost import cost_of
     from vcdl.fleet.hosts import instances_of_hosts, project_hosts
     from vcdl.fleet.ledger import Ledger
-    from vcdl.journal import Journal
+    from vcdl.journal.journal import Journal
     from vcdl.run.folder import RunFolder
 
     fleet = opened(file, overrides)
     try:
-        fleet.keeper.note()
+        fleet.controller.record()
     except FleetError as error:
-        click.echo(f"the cloud was not asked, so this is what was known at the last pass: {error}", err=True)
+        click.echo(f"the cloud could not be asked, so these figures are of the last pass: {error}", err=True)
     journals = []
     for run_dir in run_dirs:
         journal = Journal.read_only(RunFolder.existing(run_dir).journal_file)
@@ -80,7 +80,7 @@ def cost_command(
         journal.close()
     ledger = Ledger(fleet.folder.ledger_file)
     hosts = project_hosts(project_dir) if project_dir is not None else []
-    cost = cost_of(ledger, time.time(), journals, instances_of_hosts(hosts, ledger.lives().launched))
+    cost = cost_of(ledger, time.time(), journals, instances_of_hosts(hosts, ledger.history().launched))
     if as_json:
         click.echo(json.dumps(cost.as_dict(), indent=2))
     else:
@@ -94,21 +94,22 @@ def cost_command(
 @click.option("--refresh", is_flag=True, help="Fetch today's prices of the fleet's types from its cloud.")
 @dry_run_option
 def prices_command(file: Path, overrides: tuple[str, ...], refresh: bool, dry_run: bool) -> ExitCode:
-    """The prices that are counted with, and where they are from."""
+    """Show the prices in use, and where they are from."""
     from vcdl.fleet import show
+    from vcdl.fleet.open import open_price_source
     from vcdl.fleet.plan import pools_of_table
-    from vcdl.fleet.price_source import price_source
     from vcdl.fleet.prices import PriceTable, refreshed_file
     from vcdl.fleet.refresh_prices import refresh_prices
 
     fleet = opened(file, overrides)
     regions = sorted({place.region for place in fleet.settings.places})
     if refresh:
-        source = price_source(fleet.settings.cloud, os.environ)
+        source = open_price_source(fleet.settings.cloud, os.environ)
         types = sorted({kind.name: kind for kind in fleet.provider.pools().values()}.items())
         if dry_run:
             click.echo(
-                f"ask {source.name} for {', '.join(name for name, _ in types)} in {', '.join(regions)}; write {refreshed_file()}"
+                f"ask {source.name} for {', '.join(name for name, _ in types)} in {', '.join(regions)}; "
+                f"write {refreshed_file()}"
             )
             return ExitCode.OK
         refreshed = refresh_prices(source, [kind for _, kind in types], regions, refreshed_file(), date.today())

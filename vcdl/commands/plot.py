@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from vcdl.commands.project_option import in_project, project_option
+from vcdl.commands._options import in_project, project_option
 from vcdl.errors import ExitCode, RunFolderError
 from vcdl.run.folder import RunFolder
 
@@ -43,7 +43,7 @@ def plot(paths: Sequence[Path], output: Path | None = None, title: str | None = 
 
 
 def _labels(folders: Sequence[RunFolder]) -> list[str]:
-    """The runs' names; with the folder they lie in where two runs have the same one."""
+    """The runs' names; two runs of the same name get their parent folder's, too."""
     names = [folder.path.name for folder in folders]
     return [
         name if names.count(name) == 1 else f"{folder.path.parent.name}/{name}"
@@ -68,7 +68,7 @@ def _picture(_context: click.Context, _parameter: click.Parameter, value: Path |
     help="PNG, SVG or PDF [default: the run's accuracy.png, or comparison.png for several].",
 )
 @project_option
-@click.option("--title", help="Above the picture [default: the jobs' names].")
+@click.option("--title", help="Title of the picture [default: the jobs' names].")
 def command(paths: tuple[Path, ...], project_dir: Path | None, output: Path | None, title: str | None) -> ExitCode:
     """Draw accuracy against time, several runs in one picture."""
     return plot([in_project(path, project_dir) or path for path in paths], output, title)

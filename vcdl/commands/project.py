@@ -1,4 +1,4 @@
-"""`vcdl project`: VCDL in a BOINC project: install it, look whether all is well, take it out."""
+"""`vcdl project`: install VCDL in a BOINC project, examine it, and take it out."""
 
 import sys
 from pathlib import Path
@@ -19,7 +19,7 @@ _project_dir = click.option(
     required=True,
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="The BOINC project, as make_project made it.",
+    help="The BOINC project, made by make_project.",
 )
 _dry_run = click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 
@@ -47,11 +47,11 @@ def command() -> None:
 def install_command(
     project_dir: Path, store_url: str | None, python: Path, threads: int | None, force: bool, dry_run: bool
 ) -> ExitCode:
-    """Add app, daemons, plan classes and settings to a project; again: bring them up to date."""
-    from vcdl.grids.boinc.database import BoincDatabase
-    from vcdl.grids.boinc.project_folder import BoincProject
-    from vcdl.project.install import install, preview
-    from vcdl.project.plan import Wishes, plan_install
+    """Add app, daemons, plan classes and settings to a project, or update them."""
+    from vcdl.boinc.grid.database import BoincDatabase
+    from vcdl.boinc.grid.project_folder import BoincProject
+    from vcdl.boinc.project.install import install, preview
+    from vcdl.boinc.project.plan import Wishes, plan_install
     from vcdl.stores.settings import StoreSettings
 
     if store_url:
@@ -70,22 +70,22 @@ def install_command(
         database.close()
     if not dry_run:
         click.echo(
-            f"installed; now, in {project.path}: bin/stop; bin/start (daemons read config.xml when they start), "
-            f"then vcdl project doctor --project-dir {project_dir}"
+            f"installed; now, in {project.path}: bin/stop; sleep 10; bin/start "
+            f"(daemons read config.xml when they start), then vcdl project doctor --project-dir {project_dir}"
         )
     return ExitCode.OK
 
 
 @command.command("uninstall")
 @_project_dir
-@click.option("--force", is_flag=True, help="Also while jobs are open: they are cancelled.")
+@click.option("--force", is_flag=True, help="Cancel open jobs instead of refusing.")
 @click.option("--delete-runs", is_flag=True, help="Delete the jobs' folders too, with all trained models.")
 @_dry_run
 def uninstall_command(project_dir: Path, force: bool, delete_runs: bool, dry_run: bool) -> ExitCode:
-    """Take VCDL out of a project: its files become what they were."""
-    from vcdl.grids.boinc.database import BoincDatabase
-    from vcdl.grids.boinc.project_folder import BoincProject
-    from vcdl.project.uninstall import Removal, plan_removal
+    """Take VCDL out of a project and restore its files."""
+    from vcdl.boinc.grid.database import BoincDatabase
+    from vcdl.boinc.grid.project_folder import BoincProject
+    from vcdl.boinc.project.uninstall import Removal, plan_removal
 
     project = BoincProject.at(project_dir)
     database = BoincDatabase(project)
@@ -102,9 +102,9 @@ def uninstall_command(project_dir: Path, force: bool, delete_runs: bool, dry_run
 @_project_dir
 @click.option("--json", "as_json", is_flag=True, help="For programs: a list of findings.")
 def doctor_command(project_dir: Path, as_json: bool) -> ExitCode:
-    """Check all that is known to go wrong in a project with VCDL; each failure names its cure."""
-    from vcdl.project.doctor import examine
-    from vcdl.project.doctor.finding import Level, as_text, to_json
+    """Check everything that is known to go wrong; each failure names a cure."""
+    from vcdl.boinc.doctor import examine
+    from vcdl.boinc.doctor.finding import Level, as_text, to_json
 
     findings = []
     for finding in examine(project_dir):

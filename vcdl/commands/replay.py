@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vcdl.commands.project_option import in_project, project_option
+from vcdl.commands._options import in_project, json_option, project_option
 from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
     from vcdl.job import Job
-    from vcdl.replay import Compared, Replayed
     from vcdl.run.folder import RunFolder
+    from vcdl.simulate.replay import Compared, Replayed
 
 _EXAMPLES = """\b
 Examples:
@@ -22,22 +22,24 @@ Examples:
   vcdl replay runs/job --rule vc_asgd --set update.alpha=0.9
   vcdl replay runs/job --rule downpour --json | jq .final
 
-Needs a run that was begun with --set keep.uploads=all.
+Needs a run that was begun with --set retention.uploads=all.
 Trains nothing: with another rule the clients would have started from other weights."""
 
 
 def replay(
     path: Path, rule: str | None = None, overrides: Sequence[str] = (), out: Path | None = None, as_json: bool = False
 ) -> ExitCode:
-    """Fold a run again and print the two beside each other. Raises VcdlError."""
-    from vcdl.errors import folder_error
+    """Apply a run's uploads again and print both results side by side. Raises VcdlError."""
+    from vcdl.errors import folder_errors
     from vcdl.job import load_frozen_job
     from vcdl.job.update import RULES
-    from vcdl.replay import replay as replayed_run
     from vcdl.report.summary import as_json as json_text
     from vcdl.report.summary import write_summary
     from vcdl.run.finding import shown
     from vcdl.run.folder import RunFolder
+    from vcdl.run.prepared import Prepared
+    from vcdl.run.run import Run
+    from vcdl.simulate.replay import replay as replayed_run
 
     folder = RunFolder.existing(path)
     own = load_frozen_job(folder.job_file)
@@ -45,13 +47,11 @@ def replay(
         raise click.BadParameter(f"there is no rule {rule!r}; the rules are {', '.join(RULES)}", param_hint="--rule")
     chosen = [f"update={{rule: {rule}}}"] if rule is not None and rule != own.update.rule else []
     job = load_frozen_job(folder.job_file, [*chosen, *overrides])
-    replayed = replayed_run(folder, job)
+    replayed = replayed_run(Run(folder, job, Prepared.read(folder)))
     summary = _summary(folder, job, replayed)
     file = (_default_folder(folder, summary) if out is None else out.resolve()) / "summary.json"
-    try:
+    with folder_errors(file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise folder_error(file.parent, error) from error
     write_summary(file, summary)
     if as_json:
         click.echo(json_text(summary), nl=False)
@@ -82,7 +82,7 @@ def _finite(compared: "Compared") -> dict[str, Any]:
 
 
 def _default_folder(folder: "RunFolder", summary: dict[str, Any]) -> Path:
-    """Beside the run; the one that the same replay has left, or a new one."""
+    """A folder beside the run: that of an earlier equal replay, or a new one."""
     import json
 
     name = f"{folder.path.name}-replay-{summary['update']['rule']}"
@@ -123,12 +123,12 @@ def _lines(replayed: "Replayed") -> list[str]:
 @click.option(
     "--out", metavar="DIR", type=click.Path(path_type=Path), help="[default: RUN-replay-RULE, beside the run]"
 )
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@json_option
 def command(
     path: Path, project_dir: Path | None, rule: str | None, overrides: tuple[str, ...], out: Path | None, as_json: bool
 ) -> ExitCode:
-    """Fold a finished run's uploads again by another rule."""
+    """Apply a finished run's uploads again under another rule."""
     for setting in overrides:
         if setting.partition("=")[0].partition(".")[0].strip() != "update":
-            raise click.UsageError(f"--set {setting}: only keys of `update` change what is folded again")
+            raise click.UsageError(f"--set {setting}: only keys of `update` can be changed for a replay")
     return replay(in_project(path, project_dir) or path, rule, overrides, out, as_json)

@@ -1,12 +1,13 @@
-"""`vcdl resume`: go on with a run that was paused or killed."""
+"""`vcdl resume`: continue a run that was paused or killed."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from vcdl.commands.project_option import in_project, project_option
+from vcdl.commands._options import in_project, project_option
 from vcdl.errors import ExitCode, RunFolderError
+from vcdl.run.finding import resume_hint
 
 if TYPE_CHECKING:
     from vcdl.run.folder import RunFolder
@@ -16,32 +17,30 @@ Examples:
   vcdl resume                      the run below runs/ that changed last
   vcdl resume runs/fashion_mnist
 
-A run goes on from the last update that was applied, whatever ended it."""
+A run continues from the last applied update, whatever ended it."""
 
 
 def resume(path: Path | None = None, as_json: bool = False) -> ExitCode:
-    """Carry a run on to its end, or to its next pause; of a finished one, print the results. Raises VcdlError."""
-    from vcdl.commands.carry_on import carry_on
-    from vcdl.commands.going_on import how_to_go_on
+    """Continue a run to its end or next pause; of a finished one, print the results. Raises VcdlError."""
+    from vcdl.commands.run_to_end import run_to_end
     from vcdl.job import load_frozen_job
     from vcdl.run.finding import chosen_run
     from vcdl.run.folder import RunLock
-    from vcdl.simulate.fleet import is_simulated
 
     folder = chosen_run(path)
-    if folder.submitted_file.exists():
+    if folder.host.has_daemons:
         return _release(folder)
-    if is_simulated(folder):
-        raise RunFolderError(f"{folder.path} is a simulation: {how_to_go_on(folder)}")
+    if folder.host.driver is None:
+        raise RunFolderError(f"{folder.path} cannot be resumed: {resume_hint(folder)}")
     job = load_frozen_job(folder.job_file)
     with RunLock(folder):
-        return carry_on(folder, job, as_json)
+        return run_to_end(folder, job, as_json)
 
 
 def _release(folder: "RunFolder") -> ExitCode:
-    """Let the daemons of a BOINC project go on with a job."""
-    from vcdl.events import RunReopened
-    from vcdl.journal import Journal
+    """Let the daemons of a BOINC project continue a job."""
+    from vcdl.journal.events import RunReopened
+    from vcdl.journal.journal import Journal
     from vcdl.run.finding import is_finished, read_report, shown
 
     report = read_report(folder)
@@ -54,7 +53,9 @@ def _release(folder: "RunFolder") -> ExitCode:
         click.echo(f"{shown(folder.path)} is finished; `vcdl status` shows its results")
         return ExitCode.OK
     folder.stop_request.unlink(missing_ok=True)
-    click.echo(f"{shown(folder.path)} goes on as soon as the project's work generator looks; `vcdl watch` shows it")
+    click.echo(
+        f"{shown(folder.path)} goes on with the next round of the project's work generator; `vcdl watch` shows it"
+    )
     return ExitCode.OK
 
 
@@ -63,5 +64,5 @@ def _release(folder: "RunFolder") -> ExitCode:
 @project_option
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json at the end; the display goes to stderr.")
 def command(path: Path | None, project_dir: Path | None, as_json: bool) -> ExitCode:
-    """Go on with a run that was paused or killed."""
+    """Continue a run that was paused or killed."""
     return resume(in_project(path, project_dir), as_json)

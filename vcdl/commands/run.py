@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vcdl.commands._options import set_option
 from vcdl.errors import ExitCode, RunFolderError, VcdlError
 
 if TYPE_CHECKING:
@@ -16,32 +17,34 @@ _EXAMPLES = """\b
 Examples:
   vcdl run examples/digits.yaml
   vcdl run job.yaml --out /data/runs/first
-  vcdl run job.yaml --set stop.epochs=2 --set training.moments=none
+  vcdl run job.yaml --set stop.epochs=2 --set training.share_optimizer_state=none
   vcdl run job.yaml --json > summary.json
 
-Ctrl-C pauses the run; `vcdl resume` goes on."""
+Ctrl-C pauses the run; `vcdl resume` continues it."""
 
 
 def run(job_file: Path, out: Path | None = None, overrides: Sequence[str] = (), as_json: bool = False) -> ExitCode:
     """Begin a run and carry it to its end, or to a pause.
 
-    Raises VcdlError; when that happens before the first subtask, nothing of the run is left behind.
+    Raises VcdlError; before the first subtask, nothing of the run is then left behind.
     """
-    from vcdl.commands.carry_on import carry_on
+    from vcdl.commands.run_to_end import run_to_end
     from vcdl.job import load_job, save_job
     from vcdl.run.finding import unfinished
     from vcdl.run.folder import RunLock
+    from vcdl.run.host import LOCAL
 
     job = load_job(job_file, overrides)
     folder = _folder(job.name, out)
     is_new = not folder.path.exists()
-    folder.create()
+    folder.make()
     with RunLock(folder):
-        if folder.job_file.exists():  # another process has begun a run here since we looked
+        if folder.job_file.exists():  # another process has begun a run here meanwhile
             raise unfinished(folder.path)
         try:
+            folder.create(LOCAL)
             save_job(job, folder.job_file)
-            return carry_on(folder, job, as_json)
+            return run_to_end(folder, job, as_json)
         except (VcdlError, OSError):
             if not folder.prepared_file.exists():
                 _discard(folder, is_new)
@@ -63,7 +66,7 @@ def _folder(name: str, out: Path | None) -> "RunFolder":
 
 
 def _discard(folder: "RunFolder", is_new: bool) -> None:
-    """Take back what a run made that never came to its first subtask."""
+    """Remove the files of a run that never came to its first subtask."""
     if is_new:
         shutil.rmtree(folder.path, ignore_errors=True)
         return
@@ -77,10 +80,8 @@ def _discard(folder: "RunFolder", is_new: bool) -> None:
 @click.command("run", epilog=_EXAMPLES)
 @click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="The run's folder [default: runs/NAME].")
-@click.option(
-    "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Replace a key of the job file; repeatable."
-)
+@set_option
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json at the end; the display goes to stderr.")
 def command(job_file: Path, out: Path | None, overrides: tuple[str, ...], as_json: bool) -> ExitCode:
-    """Train a job on this machine and leave its results in a folder."""
+    """Train a job on this machine, to its results."""
     return run(job_file, out, overrides, as_json)

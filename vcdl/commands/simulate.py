@@ -1,4 +1,4 @@
-"""`vcdl simulate`: a job on a fleet that exists in virtual time, or its serial control."""
+"""`vcdl simulate`: a job on simulated clients, in virtual time, or its serial control."""
 
 import sys
 import time
@@ -7,44 +7,47 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vcdl.commands._options import set_option
 from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
     from vcdl.job import Job
     from vcdl.report.measures import Report
-    from vcdl.simulate.fleet import Fleet
+    from vcdl.simulate.client_fleet import ClientFleet
 
 _EXAMPLES = """\b
 Examples:
   vcdl simulate job.yaml --clients 10 --slots 2
-  vcdl simulate job.yaml --fleet fleet.yaml --with lost=0.3 --with spread=4
+  vcdl simulate job.yaml --clients-file clients.yaml --with lost=0.3 --with speed_ratio=4
   vcdl simulate job.yaml --serial
   vcdl plot runs/job-simulated runs/job-serial
 
-Trains for real on this machine's cores; times are those of the fleet. The same settings
-give the same run, bit for bit. The keys of a fleet are listed in docs/simulate.md."""
+Trains for real on this machine's cores; times are those of the simulated clients. The same
+settings give the same run, bit for bit. docs/simulate.md lists the keys of a clients file."""
 
 
 def simulate(
-    job: "Job", fleet: "Fleet", out: Path | None = None, serial: bool = False, as_json: bool = False
+    job: "Job", fleet: "ClientFleet", out: Path | None = None, serial: bool = False, as_json: bool = False
 ) -> ExitCode:
     """Run a job in virtual time to its end. Raises VcdlError."""
-    from vcdl.report.progress import Goal
+    from vcdl.report.display import PlainLines
+    from vcdl.report.progress import RunGoal
     from vcdl.report.summary import as_json as json_text
     from vcdl.report.summary import summary_of
     from vcdl.run.finding import shown
     from vcdl.run.folder import RunFolder
-    from vcdl.simulate.epoch_lines import EpochLines
     from vcdl.simulate.simulation import default_folder
     from vcdl.simulate.simulation import simulate as run
 
     kind = "serial" if serial else "simulated"
     folder = default_folder(f"{job.name}-{kind}") if out is None else RunFolder(out.resolve())
-    onlooker = EpochLines(Goal.of(job), sys.stderr if as_json else sys.stdout)
+    stream = sys.stderr if as_json else sys.stdout
+    # The journal's clock begins at 0. Setbacks are what the clients were set up for, and far too many to show.
+    observer = PlainLines(RunGoal.of(job), stream, clock=lambda: 0.0, shows_setbacks=False)
     begun_s = time.monotonic()
-    report = run(folder, job, fleet, onlooker, serial=serial)
+    report = run(folder, job, fleet, observer, serial=serial)
     if report is None:
-        click.echo(f"stopped; the same command begins {shown(folder.path)} anew", err=True)
+        click.echo(f"stopped; the same command starts {shown(folder.path)} again", err=True)
         return ExitCode.INTERRUPTED
     if as_json:
         click.echo(json_text(summary_of(job.name, report)), nl=False)
@@ -73,23 +76,26 @@ def _results(report: "Report", real_s: float) -> list[str]:
 @click.command("simulate", epilog=_EXAMPLES)
 @click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
 @click.option(
-    "--fleet", "fleet_file", metavar="FLEET.yaml", type=click.Path(path_type=Path), help="The fleet's settings."
+    "--clients-file",
+    metavar="CLIENTS.yaml",
+    type=click.Path(path_type=Path),
+    help="The simulated clients' settings.",
 )
-@click.option("--clients", type=click.IntRange(1), help="Instead of the fleet's [default: 10].")
+@click.option("--clients", type=click.IntRange(1), help="Number of clients [default: 10].")
 @click.option("--slots", type=click.IntRange(1), help="Subtasks that a client runs at a time [default: 2].")
 @click.option("--servers", type=click.IntRange(1), help="Parameter servers [default: 1].")
-@click.option("--with", "settings", metavar="KEY=VALUE", multiple=True, help="Replace a key of the fleet; repeatable.")
 @click.option(
-    "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Replace a key of the job file; repeatable."
+    "--with", "settings", metavar="KEY=VALUE", multiple=True, help="Replace a key of the clients file; repeatable."
 )
+@set_option
 @click.option("--serial", is_flag=True, help="The control: one client trains all shards, one after the other.")
 @click.option(
     "--out", metavar="DIR", type=click.Path(path_type=Path), help="The run's folder [default: runs/NAME-simulated]."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print summary.json at the end; what goes on is shown on stderr.")
+@click.option("--json", "as_json", is_flag=True, help="Print summary.json at the end; progress is shown on stderr.")
 def command(
     job_file: Path,
-    fleet_file: Path | None,
+    clients_file: Path | None,
     clients: int | None,
     slots: int | None,
     servers: int | None,
@@ -99,11 +105,11 @@ def command(
     out: Path | None,
     as_json: bool,
 ) -> ExitCode:
-    """Train a job on a simulated fleet, in virtual time."""
+    """Train a job on simulated clients, in virtual time."""
     from vcdl.job import load_job
-    from vcdl.simulate.fleet import load_fleet
+    from vcdl.simulate.client_fleet import load_clients
 
     counts = {"clients": clients, "slots": slots, "servers": servers}
     given = [f"{key}={count}" for key, count in counts.items() if count is not None]
-    fleet = load_fleet(fleet_file, [*given, *settings])
+    fleet = load_clients(clients_file, [*given, *settings])
     return simulate(load_job(job_file, overrides), fleet, out, serial, as_json)

@@ -1,4 +1,4 @@
-"""`vcdl status`: how far a run is, read from its journal while it goes on or afterwards."""
+"""`vcdl status`: a run's progress, read from its journal during the run or afterwards."""
 
 import time
 from pathlib import Path
@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vcdl.commands.project_option import in_project, project_option
+from vcdl.commands._options import in_project, project_option
 from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
     from vcdl.report.measures import Report
-    from vcdl.report.progress import Goal
+    from vcdl.report.progress import RunGoal
 
 _EXAMPLES = """\b
 Examples:
@@ -23,20 +23,18 @@ Examples:
 
 def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
     """Print a run's state and figures. Raises RunFolderError, JobError, JournalError."""
-    from vcdl.commands.going_on import how_to_go_on
     from vcdl.job import load_frozen_job
-    from vcdl.report.progress import Goal, seconds_left
+    from vcdl.report.progress import RunGoal, seconds_left
     from vcdl.report.summary import as_json as json_text
     from vcdl.report.summary import summary_of
-    from vcdl.run.finding import State, chosen_run, read_report, shown, state_of
-    from vcdl.simulate.fleet import is_simulated
+    from vcdl.run.finding import RunState, chosen_run, read_report, resume_hint, shown, state_of
 
     folder = chosen_run(path)
-    goal = Goal.of(load_frozen_job(folder.job_file))
+    goal = RunGoal.of(load_frozen_job(folder.job_file))
     report = read_report(folder)
     pid = folder.running_pid
     state = state_of(folder, report)
-    now_s = time.time() if state is State.RUNNING and not is_simulated(folder) else None  # which has a time of its own
+    now_s = time.time() if state is RunState.RUNNING and folder.host.has_wall_clock else None
     if as_json:
         left_s = seconds_left(goal, report, now_s) if now_s is not None else None
         fields = {
@@ -53,17 +51,17 @@ def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
     click.echo(f"{goal.job} in {shown(folder.path)}: {state}{f' (process {pid})' if pid else ''}")
     for label, words in _figures(goal, report, now_s).items():
         click.echo(f"{label:<12} {words}")
-    if state is State.WAITING:
+    if state is RunState.WAITING:
         click.echo(
             "the project's work generator does not run (bin/start starts it), or cannot go on with this job: "
             "see log_HOST/vcdl_work_generator.log"
         )
-    elif state in (State.PAUSED, State.KILLED, State.FAILED):
-        click.echo(how_to_go_on(folder))
+    elif state in (RunState.PAUSED, RunState.KILLED, RunState.FAILED):
+        click.echo(resume_hint(folder))
     return ExitCode.OK
 
 
-def _figures(goal: "Goal", report: "Report", now_s: float | None) -> dict[str, str]:
+def _figures(goal: "RunGoal", report: "Report", now_s: float | None) -> dict[str, str]:
     """Labels and words; `now_s` None: nobody runs it."""
     from vcdl.report import progress
     from vcdl.report.wording import duration
@@ -93,5 +91,5 @@ def _figures(goal: "Goal", report: "Report", now_s: float | None) -> dict[str, s
 @project_option
 @click.option("--json", "as_json", is_flag=True, help="For programs: the state and the keys of summary.json.")
 def command(path: Path | None, project_dir: Path | None, as_json: bool) -> ExitCode:
-    """Show how far a run is, also while it runs."""
+    """Show a run's progress, also while it runs."""
     return status(in_project(path, project_dir), as_json)

@@ -1,4 +1,4 @@
-"""`vcdl stop`: ask a run, from anywhere, to pause."""
+"""`vcdl stop`: ask a run in another process to pause."""
 
 import time
 from pathlib import Path
@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vcdl.commands.project_option import in_project, project_option
+from vcdl.commands._options import in_project, project_option
 from vcdl.errors import ExitCode, RunFolderError
+from vcdl.run.finding import resume_hint
 
 if TYPE_CHECKING:
     from vcdl.run.folder import RunFolder
 
 _POLL_S = 0.1
 _TIMEOUT_S = 60.0
-"""Workers write their checkpoints within seconds; the longest waits are for Keras at a run's start and for a final evaluation."""
+"""Seconds to wait: checkpoints take a few; Keras at a run's start and a final evaluation take longest."""
 
 _EXAMPLES = """\b
 Examples:
@@ -24,25 +25,23 @@ Examples:
 
 
 def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S, forget: bool = False) -> ExitCode:
-    """Ask a run to pause and wait until its process has gone; `forget`: of a finished job, free the clients' disks.
+    """Ask a run to pause, and wait until its process has gone; `forget`: free the clients' disks of a finished
+    job.
 
-    Raises RunFolderError when it has not in time, GridError.
+    Raises GridError, and RunFolderError when the process has not gone in time.
     """
-    from vcdl.commands.going_on import how_to_go_on
-    from vcdl.errors import folder_error
+    from vcdl.errors import folder_errors
     from vcdl.run.finding import chosen_run, is_finished, shown
 
     folder = chosen_run(path)
-    if folder.submitted_file.exists():
+    if folder.host.has_daemons:
         return _forget(folder) if forget and is_finished(folder) else _take_back(folder, timeout_s)
     if forget:
         raise RunFolderError(f"{shown(folder.path)} is no job of a BOINC project: no client keeps files of it")
     pid = folder.running_pid
     if pid is not None:
-        try:
+        with folder_errors(folder.path):
             folder.stop_request.touch()
-        except OSError as error:
-            raise folder_error(folder.path, error) from error
         deadline_s = time.monotonic() + timeout_s
         while folder.running_pid == pid:
             if time.monotonic() > deadline_s:
@@ -56,28 +55,27 @@ def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S, forget: bool =
         click.echo(f"{shown(folder.path)} is finished; there is nothing to stop")
     else:
         was = "stopped" if pid is not None else "was not being run"
-        click.echo(f"{shown(folder.path)} {was}; {how_to_go_on(folder)}")
+        click.echo(f"{shown(folder.path)} {was}; {resume_hint(folder)}")
     return ExitCode.OK
 
 
 def _take_back(folder: "RunFolder", timeout_s: float) -> ExitCode:
-    """Have a BOINC project's work generator cancel what is out; the request stays until `vcdl resume`."""
-    from vcdl.errors import folder_error
+    """Have a BOINC project's work generator cancel open workunits; the request stays until `vcdl resume`."""
+    from vcdl.errors import folder_errors
     from vcdl.run.finding import is_finished, read_report, shown
 
     if is_finished(folder):
         click.echo(f"{shown(folder.path)} is finished; there is nothing to stop")
         return ExitCode.OK
-    try:
+    with folder_errors(folder.path):
         folder.stop_request.touch()
-    except OSError as error:
-        raise folder_error(folder.path, error) from error
     deadline_s = time.monotonic() + timeout_s
     while not read_report(folder).paused:
         if time.monotonic() > deadline_s:
             raise RunFolderError(
-                f"{shown(folder.path)} is to stop, but the project's work generator has not done it after {timeout_s:g} s: "
-                "it will when it runs (bin/start starts it) and can go on with the job: see log_HOST/vcdl_work_generator.log"
+                f"{shown(folder.path)} is asked to stop, but the project's work generator has not done it after "
+                f"{timeout_s:g} s: it will when it runs (bin/start starts it) and can continue the job: "
+                "see log_HOST/vcdl_work_generator.log"
             )
         time.sleep(_POLL_S)
     click.echo(f"{shown(folder.path)} stopped, its workunits are cancelled; `vcdl resume {shown(folder.path)}` goes on")
@@ -85,10 +83,10 @@ def _take_back(folder: "RunFolder", timeout_s: float) -> ExitCode:
 
 
 def _forget(folder: "RunFolder") -> ExitCode:
-    """Ask the clients of a BOINC project to delete what they keep of a finished job; a stopped one has asked them already."""
-    from vcdl.grids.boinc.database import BoincDatabase
-    from vcdl.grids.boinc.forget import forget_finished
-    from vcdl.grids.boinc.project_folder import BoincProject
+    """Ask clients of a BOINC project to delete a finished job's files; a stopped job has asked them already."""
+    from vcdl.boinc.grid.database import BoincDatabase
+    from vcdl.boinc.grid.forget import forget_finished
+    from vcdl.boinc.grid.project_folder import BoincProject
     from vcdl.run.finding import shown
 
     project = BoincProject.at(folder.path.parents[2])
@@ -98,7 +96,8 @@ def _forget(folder: "RunFolder") -> ExitCode:
     finally:
         database.close()
     click.echo(
-        f"{shown(folder.path)} is finished; {count} clients are asked to delete what they keep of it, at their next request"
+        f"{shown(folder.path)} is finished; "
+        f"{count} clients are asked to delete what they keep of it, at their next request"
         if count
         else f"{shown(folder.path)} is finished; no client keeps anything of it that no open job uses"
     )
@@ -115,10 +114,10 @@ def _forget(folder: "RunFolder") -> ExitCode:
     type=click.FloatRange(min=0),
     default=_TIMEOUT_S,
     show_default=True,
-    help="How long to wait.",
+    help="Longest wait.",
 )
 @click.option(
-    "--forget", is_flag=True, help="Of a finished job of a BOINC project: have the clients delete what they keep of it."
+    "--forget", is_flag=True, help="For a finished job of a BOINC project: ask the clients to delete its files."
 )
 def command(path: Path | None, project_dir: Path | None, timeout_s: float, forget: bool) -> ExitCode:
     """Pause a run elsewhere, or a job of a BOINC project."""

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vcdl.commands._options import set_option
 from vcdl.errors import ExitCode, GridError, JobError, VcdlError
 
 if TYPE_CHECKING:
-    from vcdl.grids.boinc.project_folder import BoincProject
+    from vcdl.boinc.grid.project_folder import BoincProject
     from vcdl.job import Job
     from vcdl.run.folder import RunFolder
 
@@ -22,19 +23,19 @@ Examples:
   vcdl submit job.yaml --project-dir ~/projects/grid --set boinc.priority=3
   vcdl watch --project-dir ~/projects/grid
 
-As the project's user. The project's daemons take the job up at once; nothing of it runs in this process."""
+Run it as the project's user. The project's daemons take up the job at once; this process ends."""
 
 
 def submit(job_file: Path, project_dir: Path, overrides: Sequence[str] = ()) -> ExitCode:
-    """Prepare a job in a BOINC project. Raises VcdlError; nothing of the job is left behind then."""
-    from vcdl.grids.boinc.environment import use_environment
-    from vcdl.grids.boinc.project_folder import BoincProject
+    """Prepare a job in a BOINC project. Raises VcdlError, and then leaves nothing of the job behind."""
+    from vcdl.boinc.grid.environment import use_environment
+    from vcdl.boinc.grid.project_folder import BoincProject
     from vcdl.job import load_job, save_job
     from vcdl.report.display import display
-    from vcdl.report.progress import Goal
+    from vcdl.report.progress import RunGoal
     from vcdl.run.finding import shown
-    from vcdl.run.prepared import prepare, store_settings
-    from vcdl.stores.open import import_client_library
+    from vcdl.run.host import BOINC
+    from vcdl.run.preparation import prepare
 
     job = load_job(job_file, overrides)
     project = BoincProject.at(project_dir)
@@ -42,29 +43,27 @@ def submit(job_file: Path, project_dir: Path, overrides: Sequence[str] = ()) -> 
     use_environment(project)
     job, folder = _take_name(project, job)
     try:
-        import_client_library(store_settings(job, folder))
-        folder.create()
+        folder.create(BOINC)
         save_job(job, folder.job_file)
-        folder.submitted_file.touch()
-        with display(Goal.of(job), sys.stderr) as onlooker:
-            prepare(folder, job, onlooker)
+        with display(RunGoal.of(job), sys.stderr) as observer:
+            prepare(folder, job, observer)
     except (VcdlError, OSError, KeyboardInterrupt):
         if not folder.prepared_file.exists():
             shutil.rmtree(folder.path, ignore_errors=True)
         raise
     click.echo(f"submitted {job.name}: {job.data.shards} shards, {job.stop.epochs} epochs at most")
-    click.echo(f"`vcdl watch {job.name} --project-dir {shown(project.path)}` shows how it goes on")
+    click.echo(f"`vcdl watch {job.name} --project-dir {shown(project.path)}` shows its progress")
     return ExitCode.OK
 
 
 def _take_name(project: "BoincProject", job: "Job") -> tuple["Job", "RunFolder"]:
-    """The job under a name that was never used in the project: names of workunits begin with it.
+    """The job under a name that was never used in the project, as names of workunits begin with it.
 
     Raises JobError, GridError, RunFolderError.
     """
+    from vcdl.boinc.grid.database import BoincDatabase
+    from vcdl.boinc.grid.workunit_rows import was_submitted
     from vcdl.errors import folder_error
-    from vcdl.grids.boinc.database import BoincDatabase
-    from vcdl.grids.boinc.jobs import was_submitted
 
     if "nodelete" in job.name:
         raise JobError(
@@ -105,11 +104,9 @@ def _names(name: str) -> Iterator[str]:
     metavar="PROJECT",
     required=True,
     type=click.Path(path_type=Path, file_okay=False),
-    help="The BOINC project, with the app that `vcdl project install` makes.",
+    help="The BOINC project, with the app of `vcdl project install`.",
 )
-@click.option(
-    "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Replace a key of the job file; repeatable."
-)
+@set_option
 def command(job_file: Path, project_dir: Path, overrides: tuple[str, ...]) -> ExitCode:
     """Train a job on the clients of a BOINC project."""
     return submit(job_file, project_dir, overrides)

@@ -1,4 +1,4 @@
-"""`vcdl watch`: the live display of a run that goes on elsewhere."""
+"""`vcdl watch`: the live display of a run in another process."""
 
 import sys
 import time
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from vcdl.commands.project_option import in_project, project_option
+from vcdl.commands._options import in_project, project_option
 from vcdl.errors import ExitCode
 
 _POLL_S = 0.5
@@ -22,17 +22,17 @@ Ctrl-C ends the display, not the run."""
 def watch(path: Path | None = None) -> ExitCode:
     """Show a run until it has ended or is paused. Raises RunFolderError, JobError, JournalError."""
     from vcdl.job import load_frozen_job
-    from vcdl.journal import Journal
+    from vcdl.journal.journal import Journal
     from vcdl.report.display import display
     from vcdl.report.measures import Report
-    from vcdl.report.progress import Goal
-    from vcdl.run.finding import State, chosen_run, is_finished, shown, state_of
+    from vcdl.report.progress import RunGoal
+    from vcdl.run.finding import RunState, chosen_run, is_finished, shown, state_of
 
     folder = chosen_run(path)
     job, report = load_frozen_job(folder.job_file), Report()
     try:
-        with display(Goal.of(job), sys.stdout) as onlooker:
-            onlooker.phase(f"{job.name} in {shown(folder.path)}")
+        with display(RunGoal.of(job), sys.stdout) as observer:
+            observer.phase(f"{job.name} in {shown(folder.path)}")
             last_id = 0
             while True:
                 was_finished = is_finished(folder)
@@ -41,10 +41,10 @@ def watch(path: Path | None = None) -> ExitCode:
                     new = journal.read(last_id)
                     journal.close()
                     for recorded in new:
-                        report.fold(recorded)
+                        report.follow(recorded)
                         last_id = recorded.id
-                    onlooker.events(new)
-                if was_finished or state_of(folder, report) in (State.PAUSED, State.KILLED):
+                    observer.events(new)
+                if was_finished or state_of(folder, report) in (RunState.PAUSED, RunState.KILLED):
                     break
                 time.sleep(_POLL_S)
     except KeyboardInterrupt:
@@ -57,5 +57,5 @@ def watch(path: Path | None = None) -> ExitCode:
 @click.argument("path", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @project_option
 def command(path: Path | None, project_dir: Path | None) -> ExitCode:
-    """Show how a run goes on, live."""
+    """Show a run's progress, live."""
     return watch(in_project(path, project_dir))

@@ -1,4 +1,4 @@
-"""Data sets: where they come from, how they are cut, and the files they travel in."""
+"""Data sets: their sources, their cut into shards, and the files in which they travel."""
 
 from vcdl.data.dataset import Dataset, Facts
 from vcdl.data.load import facts_of, load_dataset

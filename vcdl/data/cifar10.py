@@ -1,7 +1,7 @@
 """CIFAR-10 (Krizhevsky 2009): 60 000 colour images of 32 × 32 in ten classes.
 
-A local copy is read in the authors' binary version, which holds nothing but bytes; their Python version is pickled, and
-is left to Keras' own loader.
+A local copy is read in the authors' binary version, which holds plain bytes. Their Python version is pickled,
+and left to Keras' own loader.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vcdl.data.dataset import Facts, Part, Source
+from vcdl.data.dataset import DataSource, Facts, Part
 from vcdl.data.download import downloaded
 from vcdl.errors import DataError
 
@@ -28,15 +28,19 @@ _MD5 = {
     "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
     "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
 }
-"""Published for the unpacked files; against damage only, which MD5 is good enough for."""
+"""Published sums of the unpacked files; MD5 is good enough against damage."""
 _RECORD_BYTES = 1 + 3 * 32 * 32
-_ADVICE = f"put {_ARCHIVE} (the binary version, not the one for Python) from https://www.cs.toronto.edu/~kriz/cifar.html into $VCDL_DATA_DIR"
+_ADVICE = (
+    f"put {_ARCHIVE} (the binary version, not the one for Python) "
+    "from https://www.cs.toronto.edu/~kriz/cifar.html into $VCDL_DATA_DIR"
+)
 
 
-def load(local: Path | None) -> Source:
+def load(local: Path | None) -> DataSource:
     """The 50 000 training and 10 000 test images, uint8 of shape (n, 32, 32, 3).
 
-    Looked for in `local`, then in ~/.keras/datasets: the binary archive, or the folder it unpacks to. Raises DataError.
+    `load` looks in `local`, then in ~/.keras/datasets: for the binary archive, or the folder it unpacks to.
+    Raises DataError.
     """
     for folder in filter(None, (local, Path.home() / ".keras" / "datasets")):
         if (folder / _ARCHIVE).exists():
@@ -44,17 +48,17 @@ def load(local: Path | None) -> Source:
         if (folder / _FOLDER / "test_batch.bin").exists():
             return _from_folder(folder / _FOLDER)
     (x, y), (x_test, y_test) = downloaded("cifar10", "CIFAR-10", _ADVICE)
-    return Source(train=Part(x, y.reshape(-1)), test=Part(x_test, y_test.reshape(-1)))
+    return DataSource(train=Part(x, y.reshape(-1)), test=Part(x_test, y_test.reshape(-1)))
 
 
 def records(content: bytes) -> Part:
-    """Images and labels of one binary batch: for each image its label, then 1024 bytes each of red, green and blue."""
+    """Images and labels of one binary batch: per image its label, then 1024 bytes each of red, green and blue."""
     table = np.frombuffer(content, np.uint8).reshape(-1, _RECORD_BYTES)
     images = table[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     return Part(np.ascontiguousarray(images), table[:, 0].copy())
 
 
-def _from_archive(path: Path) -> Source:
+def _from_archive(path: Path) -> DataSource:
     try:
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != _ARCHIVE_SHA256:
@@ -65,7 +69,7 @@ def _from_archive(path: Path) -> Source:
         raise DataError(f"{path} cannot be read ({error}): delete it and {_ADVICE}") from error
 
 
-def _from_folder(folder: Path) -> Source:
+def _from_folder(folder: Path) -> DataSource:
     return _from_batches(lambda name: _checked_batch(folder / name))
 
 
@@ -86,10 +90,10 @@ def _checked_batch(path: Path) -> bytes:
     return content
 
 
-def _from_batches(read: Callable[[str], bytes]) -> Source:
+def _from_batches(read: Callable[[str], bytes]) -> DataSource:
     batches = {name: records(read(name)) for name in _MD5}
     test = batches.pop("test_batch.bin")
     train = Part(
         np.concatenate([batch.x for batch in batches.values()]), np.concatenate([batch.y for batch in batches.values()])
     )
-    return Source(train=train, test=test)
+    return DataSource(train=train, test=test)

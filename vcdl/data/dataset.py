@@ -1,4 +1,4 @@
-"""A data set in memory, checked: what every source hands on."""
+"""A checked data set in memory: the output of every source."""
 
 import hashlib
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Part:
-    """Samples and what is to be learned of them: `x` of shape (n, …), `y` of shape (n,) or (n, outputs)."""
+    """Samples with their labels: `x` of shape (n, …), `y` of shape (n,) or (n, outputs)."""
 
     x: Array
     y: Array
@@ -25,7 +25,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Training, validation and perhaps test samples; inputs keep the number type they came with."""
+    """Training, validation and perhaps test samples; inputs keep their original number type."""
 
     x_train: Array
     y_train: Array
@@ -36,18 +36,18 @@ class Dataset:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Of one sample."""
+        """Shape of one sample."""
         return self.x_train.shape[1:]
 
     @property
     def outputs(self) -> int:
-        """What the model must end in: the number of classes, or of numbers to be predicted."""
+        """Size of the model's output: the number of classes, or of numbers to predict."""
         return outputs_of(self.y_train, *(y for y in (self.y_val, self.y_test) if y is not None))
 
 
 @dataclass(frozen=True)
-class Source:
-    """What a source holds before the validation set is cut off."""
+class DataSource:
+    """A source's data before the validation set is cut off."""
 
     train: Part
     val: Part | None = None
@@ -56,24 +56,24 @@ class Source:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a source without reading its samples."""
+    """Facts about a source that need no samples."""
 
     input_shape: tuple[int, ...]
-    """Of one sample."""
+    """Shape of one sample."""
     outputs: int
-    """Classes, or numbers to be predicted."""
+    """Classes, or numbers to predict."""
     train_samples: int
     val_samples: int
     """0 when they are cut from the training samples."""
     test_samples: int
     sample_bytes: int
-    """One sample and its label, uncompressed."""
+    """Bytes of one sample and its label, uncompressed."""
     packed: float = 1.0
-    """Size in a compressed shard over size uncompressed, measured; 1 when nobody knows."""
+    """Measured ratio of the size in a compressed shard to the uncompressed size; 1 when unknown."""
 
 
 def outputs_of(*labels: Array) -> int:
-    """Classes when the labels are integers, else how many numbers each sample has in `y`."""
+    """The number of classes when the labels are integers, else the numbers to predict per sample."""
     if labels[0].dtype.kind in "iu":
         return max(int(y.max()) for y in labels) + 1
     return int(np.prod(labels[0].shape[1:], dtype=np.int64))
@@ -82,7 +82,7 @@ def outputs_of(*labels: Array) -> int:
 def checked_part(name: str, x: Array, y: Array, task: str) -> Part:
     """`x` and `y` as a Part: labels int32, or float32 for a regression.
 
-    `name` (train, val, test) is for the messages. Raises DataError: object arrays, lengths that differ, NaN or
+    `name` (train, val, test) appears in messages. Raises DataError: object arrays, different lengths, NaN or
     infinity, labels that are negative or not whole numbers.
     """
     x_name, y_name = f"x_{name}", f"y_{name}"
@@ -93,7 +93,7 @@ def checked_part(name: str, x: Array, y: Array, task: str) -> Part:
         raise DataError(f"{x_name} has shape {x.shape}, expected (samples, …): one row for each sample")
     if y.ndim == 0 or len(x) != len(y):
         raise DataError(
-            f"{x_name} has {len(x)} samples and {y_name} {len(y) if y.ndim else 'none'}: they must be as many"
+            f"{x_name} has {len(x)} samples and {y_name} {len(y) if y.ndim else 'none'}: the numbers must agree"
         )
     if len(x) == 0:
         raise DataError(f"{x_name} is empty")
@@ -103,7 +103,7 @@ def checked_part(name: str, x: Array, y: Array, task: str) -> Part:
 
 
 def content_sha256(*arrays: Array) -> str:
-    """Over type, shape and numbers of the arrays, in order: the same content has the same sum wherever it came from."""
+    """SHA-256 over type, shape and numbers of the arrays in order, which does not depend on their source."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(f"{array.dtype.str}{array.shape}".encode())
@@ -116,9 +116,7 @@ def _refuse_not_finite(name: str, array: Array) -> None:
         return
     bad = int(array.size - np.count_nonzero(np.isfinite(array)))
     if bad:
-        raise DataError(
-            f"{name} holds {bad} numbers that are NaN or infinite (of {array.size}): replace or drop them before training"
-        )
+        raise DataError(f"{name} holds {bad} numbers that are NaN or infinite (of {array.size}): replace or drop them")
 
 
 def _labels(name: str, y: Array) -> Array:

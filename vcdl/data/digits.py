@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vcdl.data.dataset import Facts, Part, Source, content_sha256
+from vcdl.data.dataset import DataSource, Facts, Part, content_sha256
 from vcdl.data.split import held_out
 from vcdl.errors import DataError
 
@@ -13,10 +13,10 @@ FACTS = Facts((8, 8, 1), 10, 1_797 - _TEST_SAMPLES, 0, _TEST_SAMPLES, sample_byt
 
 _SHA256 = "619504694fb55e1884c255c200eb7059bafa217ab7576851db3afc2c8ac9a46d"
 _TEST_SEED = 0
-"""Not the job's: the test set is the same for every job, so that their accuracies compare."""
+"""A constant instead of the job's seed: every job has the same test set, so that accuracies compare."""
 
 
-def load(local: Path | None) -> Source:
+def load(local: Path | None) -> DataSource:
     """1 437 training and 360 test images, uint8 from 0 to 16 of shape (n, 8, 8, 1). Raises DataError."""
     try:
         from sklearn.datasets import load_digits
@@ -28,6 +28,6 @@ def load(local: Path | None) -> Source:
     x = digits.images.astype(np.uint8)[..., np.newaxis]
     y = digits.target.astype(np.uint8)
     if content_sha256(x, y) != _SHA256:
-        raise DataError("the checksum of scikit-learn's digits is not the known one: install scikit-learn anew")
+        raise DataError("the checksum of scikit-learn's digits is not the known one: reinstall scikit-learn")
     train, test = held_out(y, _TEST_SAMPLES, stratified=True, rng=np.random.default_rng(_TEST_SEED))
-    return Source(train=Part(x[train], y[train]), test=Part(x[test], y[test]))
+    return DataSource(train=Part(x[train], y[train]), test=Part(x[test], y[test]))

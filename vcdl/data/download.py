@@ -1,4 +1,4 @@
-"""Data sets that Keras itself downloads and keeps in ~/.keras/datasets."""
+"""Data sets that Keras downloads and keeps in ~/.keras/datasets."""
 
 import socket
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Any
 from vcdl.errors import DataError
 
 _SILENCE_S = 30.0
-"""A server that says nothing for this long is given up."""
+"""Seconds of silence after which a download server is given up."""
 
 
 def downloaded(module: str, title: str, advice: str) -> Any:
@@ -20,7 +20,7 @@ def downloaded(module: str, title: str, advice: str) -> Any:
             return getattr(keras.datasets, module).load_data()
     except Exception as error:  # Keras reports a failed download as a plain Exception, a cut-short file as many kinds
         reason = " ".join(str(error).split())[:300]
-        raise DataError(f"{title} cannot be had: {reason}. Check the connection, or {advice}") from error
+        raise DataError(f"{title} cannot be downloaded: {reason}. Check the connection, or {advice}") from error
 
 
 @contextmanager

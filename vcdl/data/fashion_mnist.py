@@ -1,7 +1,8 @@
 """Fashion-MNIST (Xiao, Rasul, Vollgraf 2017, arXiv 1708.07747): 70 000 grey images of 28 × 28 in ten classes.
 
-Taken from a local copy of the four published files, Debian's package dataset-fashion-mnist among them, else by Keras'
-own loader. Debian packs the files anew, so the sums are over what is in them; it is byte for byte what was published.
+The source is a local copy of the four published files, also from Debian's package dataset-fashion-mnist, or
+else Keras' own loader. Debian repacks the files, so the sums cover their content, which is byte for byte as
+published.
 """
 
 import gzip
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vcdl.data.dataset import Array, Facts, Part, Source, content_sha256
+from vcdl.data.dataset import Array, DataSource, Facts, Part, content_sha256
 from vcdl.data.download import downloaded
 from vcdl.errors import DataError
 
@@ -24,18 +25,18 @@ _SHA256 = {
 _ADVICE = "install Debian's package dataset-fashion-mnist, or put its four .gz files into $VCDL_DATA_DIR/fashion-mnist"
 
 
-def load(local: Path | None) -> Source:
+def load(local: Path | None) -> DataSource:
     """The 60 000 training and 10 000 test images, uint8 of shape (n, 28, 28, 1).
 
-    `local` is a folder that may hold the files, itself or in `fashion-mnist/`. Raises DataError.
+    `local` is a folder that may hold the files, directly or in `fashion-mnist/`. Raises DataError.
     """
     folders = [local, local / "fashion-mnist"] if local else []
     for folder in [*folders, _DEBIAN]:
         if (folder / "train-images-idx3-ubyte.gz").exists():
-            return Source(train=_read(folder, "train"), test=_read(folder, "t10k"))
+            return DataSource(train=_read(folder, "train"), test=_read(folder, "t10k"))
     (x, y), (x_test, y_test) = downloaded("fashion_mnist", "Fashion-MNIST", _ADVICE)
     origin = "the file that Keras keeps in ~/.keras/datasets/fashion-mnist"
-    return Source(
+    return DataSource(
         train=_verified(x[..., np.newaxis], y, "train", origin),
         test=_verified(x_test[..., np.newaxis], y_test, "t10k", origin),
     )
@@ -46,7 +47,7 @@ def _read(folder: Path, prefix: str) -> Part:
     labels = _read_idx(folder / f"{prefix}-labels-idx1-ubyte.gz", header_bytes=8)
     origin = f"{prefix}-*.gz in {folder}"
     if images.size != len(labels) * 28 * 28:
-        raise DataError(f"{origin}: {images.size} pixels for {len(labels)} labels; get the files anew: {_ADVICE}")
+        raise DataError(f"{origin}: {images.size} pixels for {len(labels)} labels; get the files again: {_ADVICE}")
     return _verified(images.reshape(-1, 28, 28, 1), labels, prefix, origin)
 
 
@@ -54,11 +55,11 @@ def _read_idx(path: Path, header_bytes: int) -> Array:
     try:
         content = gzip.decompress(path.read_bytes())
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read ({error}): get it anew; {_ADVICE}") from error
+        raise DataError(f"{path} cannot be read ({error}): get it again; {_ADVICE}") from error
     return np.frombuffer(content, np.uint8, offset=min(header_bytes, len(content)))
 
 
 def _verified(x: Array, y: Array, prefix: str, origin: str) -> Part:
     if content_sha256(x, y) != _SHA256[prefix]:
-        raise DataError(f"{origin}: the checksum is not Fashion-MNIST's; delete it and get it anew: {_ADVICE}")
+        raise DataError(f"{origin}: the checksum is not Fashion-MNIST's; delete it and get it again: {_ADVICE}")
     return Part(x, y)

@@ -1,4 +1,4 @@
-"""From a job's data settings to a data set in memory, or to what is known of it without one."""
+"""Load a job's data set into memory, or only the facts about it."""
 
 import os
 from dataclasses import replace
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from vcdl.data import cifar10, digits, fashion_mnist, npz_file
-from vcdl.data.dataset import Dataset, Facts, Part, Source, checked_part
+from vcdl.data.dataset import Dataset, DataSource, Facts, Part, checked_part
 from vcdl.data.split import held_out
 from vcdl.errors import DataError
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 class _NamedSource(Protocol):
-    """A module that knows one published data set."""
+    """A module for one published data set."""
 
     FACTS: Facts
 
-    def load(self, local: Path | None) -> Source: ...
+    def load(self, local: Path | None) -> DataSource: ...
 
 
 NAMED: dict[str, _NamedSource] = {"fashion-mnist": fashion_mnist, "cifar10": cifar10, "digits": digits}
 
 
 def load_dataset(data: "DataSettings", seed: int, cache: Path | None = None) -> Dataset:
-    """The job's data set, checked, with its validation set cut off by `seed`; reads, and for a named set may download.
+    """The job's data set, checked, with its validation set cut off by `seed`; a named set may be downloaded.
 
-    `cache` is a folder with local copies of named sets; without it $VCDL_DATA_DIR. Raises DataError.
+    `cache` is a folder with local copies of named sets; $VCDL_DATA_DIR without it. Raises DataError.
     """
     if data.npz is not None:
         source = npz_file.load(data.npz, data.task)
@@ -41,11 +41,18 @@ def load_dataset(data: "DataSettings", seed: int, cache: Path | None = None) -> 
         )
     train, val = (source.train, source.val) if source.val is not None else _cut_validation(source.train, data, seed)
     test = source.test
-    return Dataset(train.x, train.y, val.x, val.y, test.x if test else None, test.y if test else None)
+    return Dataset(
+        x_train=train.x,
+        y_train=train.y,
+        x_val=val.x,
+        y_val=val.y,
+        x_test=test.x if test else None,
+        y_test=test.y if test else None,
+    )
 
 
 def facts_of(data: "DataSettings") -> Facts:
-    """Shapes and counts as `load_dataset` would give them, without the samples. Raises DataError."""
+    """Shapes and counts of the set that `load_dataset` would return, without its samples. Raises DataError."""
     facts = npz_file.facts(data.npz, data.task) if data.npz is not None else _named(data).FACTS
     if facts.val_samples:
         return facts

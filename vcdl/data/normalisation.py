@@ -1,4 +1,4 @@
-"""From the training samples to the numbers that clients normalise with."""
+"""Measure on the training samples how clients normalise their inputs."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vcdl.data.dataset import Array, Dataset
-from vcdl.workunit import Normalisation
+from vcdl.wire.workunit import Normalisation
 
 if TYPE_CHECKING:
     from vcdl.job.schema import DataSettings
 
 _ROWS = 4096
-"""Taken at a time: integer images are not turned into floats as a whole."""
+"""Rows that are converted at a time: integer images never become floats as a whole."""
 
 
 def normalisation_of(dataset: Dataset, settings: "DataSettings") -> Normalisation:
-    """What `data > normalise` asks for, measured on the training samples alone.
+    """The normalisation that `data > normalise` asks for, measured on the training samples alone.
 
-    `scale`: the smallest number becomes 0 and the largest 1. `standardise`: mean 0 and variance 1, for each entry of the
-    last axis (a channel, a feature); grey images without a channel axis as a whole. `none`: as they are.
+    `scale`: the smallest number becomes 0 and the largest 1. `standardise`: mean 0 and variance 1, per entry of
+    the last axis (a channel, a feature); grey images without a channel axis as a whole. `none`: unchanged.
     """
     if settings.normalise == "none":
         return Normalisation()
@@ -30,13 +30,15 @@ def normalisation_of(dataset: Dataset, settings: "DataSettings") -> Normalisatio
 
 
 def _affine(zero: Array, unit: Array) -> Normalisation:
-    """`(x − zero) / unit` as scale and offset; what never varies is left unscaled."""
+    """`(x − zero) / unit` as scale and offset; a constant input stays unscaled."""
     scale = 1.0 / np.where(unit > 0, unit, 1.0)
     return Normalisation(tuple(scale.tolist()), tuple((-zero * scale).tolist()))
 
 
 def _mean_and_deviation(x: Array) -> tuple[Array, Array]:
-    """For each entry of the last axis, in float64 and in two passes, so that large means cost no precision."""
+    """Mean and deviation per entry of the last axis, in float64 and two passes, so that large means cost no
+    precision.
+    """
     mean = sum((rows.sum(axis=0) for rows in _rows(x)), np.float64(0)) / (x.size // _width(x))
     variance = sum((np.square(rows - mean).sum(axis=0) for rows in _rows(x)), np.float64(0)) / (x.size // _width(x))
     return np.asarray(mean), np.sqrt(variance)

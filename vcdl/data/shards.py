@@ -1,11 +1,10 @@
-"""The training set cut into shard files: made once, reused as long as they are what the job asks for.
+"""The training set, cut into shard files: made once, and reused while they match the job.
 
-`shards.json` is written last and says what the files must hold; without it, or if anything differs, all are made anew.
+`shards.json` is written last and describes the files; if it is missing or differs, all files are made again.
 """
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from vcdl.data.dataset import Dataset, content_sha256
 from vcdl.data.npz_file import write_split
 from vcdl.data.split import Indices, dirichlet, iid
 from vcdl.errors import DataError, RunFolderError
+from vcdl.files.atomic import atomic_write
 
 if TYPE_CHECKING:
     from vcdl.job.schema import DataSettings
@@ -35,9 +35,10 @@ class ShardFile:
 
 
 def ensure_shards(folder: Path, dataset: Dataset, settings: "DataSettings", seed: int) -> tuple[ShardFile, ...]:
-    """The shard files of a job in `folder`, made now unless they are there and intact.
+    """The shard files of a job in `folder`; made now unless they are there and intact.
 
-    Raises DataError (too few samples) and RunFolderError (a full disk, a read-only folder), and then leaves no shard.
+    Raises DataError (too few samples) and RunFolderError (a full disk, a read-only folder), and then leaves no
+    shard.
     """
     fingerprint = _fingerprint(dataset, settings, seed)
     shards = _intact(folder, fingerprint)
@@ -53,7 +54,7 @@ def ensure_shards(folder: Path, dataset: Dataset, settings: "DataSettings", seed
 
 
 def cut_into_shards(dataset: Dataset, settings: "DataSettings", seed: int) -> tuple[Indices, ...]:
-    """For each shard its training samples' indices; the same for the same labels, settings and seed. Raises DataError."""
+    """Indices of the training samples for each shard, determined by labels, settings and seed. Raises DataError."""
     rng = np.random.default_rng([seed, 2])
     labels = dataset.y_train
     classification = settings.task == "classification"
@@ -96,21 +97,13 @@ def _write_manifest(folder: Path, shards: tuple[ShardFile, ...], fingerprint: st
         {"file": s.path.name, "samples": s.samples, "size_bytes": s.size_bytes, "sha256": _sha256(s.path)}
         for s in shards
     ]
-    temporary = folder / f".{MANIFEST}.{os.getpid()}.tmp"
-    try:
-        temporary.write_text(
-            json.dumps(
-                {"format": _FORMAT, "fingerprint": fingerprint, "count": len(shards), "shards": entries}, indent=1
-            )
-        )
-        temporary.replace(folder / MANIFEST)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    manifest = {"format": _FORMAT, "fingerprint": fingerprint, "count": len(shards), "shards": entries}
+    with atomic_write(folder / MANIFEST) as temporary:
+        temporary.write_text(json.dumps(manifest, indent=1))
 
 
 def _intact(folder: Path, fingerprint: str) -> tuple[ShardFile, ...] | None:
-    """The shards of the manifest, or None when they are not exactly what is wanted."""
+    """The shards of the manifest; None when they do not match the job exactly."""
     try:
         manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
         if manifest["format"] != _FORMAT or manifest["fingerprint"] != fingerprint:

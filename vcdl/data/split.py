@@ -1,4 +1,4 @@
-"""Which sample goes where: pure functions from labels and a seed to arrays of indices."""
+"""Divide samples among shards and sets: pure functions from labels and a seed to arrays of indices."""
 
 from collections.abc import Sequence
 
@@ -12,9 +12,10 @@ Indices = npt.NDArray[np.intp]
 
 
 def held_out(y: Array, count: int, stratified: bool, rng: np.random.Generator) -> tuple[Indices, Indices]:
-    """Indices to keep and `count` to hold out; stratified, the held-out set has the class mix to within one sample.
+    """Indices to keep, and `count` to hold out; stratified, the held-out set has the class mix to within one
+    sample.
 
-    Raises DataError when nothing would be left on either side.
+    Raises DataError when one side would be empty.
     """
     if not 0 < count < len(y):
         raise DataError(f"cannot cut {count} validation samples from {len(y)}: give data > validation a smaller number")
@@ -24,9 +25,10 @@ def held_out(y: Array, count: int, stratified: bool, rng: np.random.Generator) -
 
 
 def iid(y: Array, shards: int, stratified: bool, rng: np.random.Generator) -> tuple[Indices, ...]:
-    """Shards whose sizes differ by at most one; stratified, so do their counts of each class.
+    """Shards whose sizes differ by at most one; stratified, their counts of each class differ by at most one,
+    too.
 
-    Raises DataError when there are fewer samples, or stratified fewer of one class, than shards.
+    Raises DataError when there are fewer samples, or (stratified) fewer of one class, than shards.
     """
     _check_enough(y, shards)
     if stratified:
@@ -34,18 +36,18 @@ def iid(y: Array, shards: int, stratified: bool, rng: np.random.Generator) -> tu
         rarest = int(np.argmin(counts))
         if counts[rarest] < shards:
             raise DataError(
-                f"class {classes[rarest]} has {counts[rarest]} training samples, too few for {shards} shards that each hold "
-                f"every class: set data > shards to at most {counts[rarest]}, or data > split: dirichlet"
+                f"class {classes[rarest]} has {counts[rarest]} training samples, too few for {shards} shards that "
+                f"each hold every class: set data > shards to at most {counts[rarest]}, or data > split: dirichlet"
             )
     order = _by_label(y, rng) if stratified else rng.permutation(len(y))
     return tuple(rng.permutation(order[first::shards]) for first in range(shards))
 
 
 def dirichlet(y: Array, shards: int, concentration: float, rng: np.random.Generator) -> tuple[Indices, ...]:
-    """Shards of unequal class mix: the samples of each class are dealt in proportions drawn from Dir(concentration, …).
+    """Shards of unequal class mix: each class is divided in proportions drawn from Dir(concentration, …).
 
-    The smaller the concentration, the more they differ (Yurochkin et al. 2019, arXiv 1905.12022). No shard stays empty:
-    it takes a sample of the largest. Raises DataError when there are fewer samples than shards.
+    A smaller concentration means larger differences (Yurochkin et al. 2019, arXiv 1905.12022). No shard stays
+    empty: it takes a sample from the largest. Raises DataError when there are fewer samples than shards.
     """
     _check_enough(y, shards)
     dealt: list[list[Indices]] = [[] for _ in range(shards)]
@@ -66,7 +68,7 @@ def _check_enough(y: Array, shards: int) -> None:
 
 
 def _by_label(y: Array, rng: np.random.Generator) -> Indices:
-    """All indices, class after class, in random order within a class."""
+    """All indices, class by class, in random order within a class."""
     shuffled = rng.permutation(len(y))
     return shuffled[np.argsort(y[shuffled], kind="stable")]
 

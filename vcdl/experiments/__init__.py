@@ -1,4 +1,4 @@
-"""Experiments as commands. One small file of data each: what is compared; vcdl.experiments.conduct runs them all."""
+"""Experiments as commands. Each is a small file of variants to compare; vcdl.experiments.conduct runs them all."""
 
 import importlib
 
@@ -6,11 +6,11 @@ from vcdl.errors import JobError
 from vcdl.experiments.experiment import Experiment
 
 NAMES = ("figures-2-3", "figures-4-5", "figure-6", "store", "accuracy", "losses", "hostile", "non-iid", "codecs")
-"""The paper's, then ours; each is a module with an EXPERIMENT."""
+"""The paper's experiments, then ours; each is a module with an EXPERIMENT."""
 
 
 def experiment(name: str) -> Experiment:
-    """Raises JobError."""
+    """The experiment of a name. Raises JobError."""
     if name not in NAMES:
         raise JobError(f"there is no experiment {name!r}; `vcdl experiment --list` shows them: {', '.join(NAMES)}")
     found: Experiment = importlib.import_module(f"vcdl.experiments.{name.replace('-', '_')}").EXPERIMENT

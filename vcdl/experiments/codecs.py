@@ -1,4 +1,4 @@
-"""How weights travel."""
+"""Codecs: encodings of weights on the way, by bytes and accuracy."""
 
 from vcdl.experiments.experiment import Experiment, Variant
 from vcdl.experiments.settings import BEST, ONLY_WEIGHTS, TEN_SLOTS
@@ -10,8 +10,9 @@ LARGEST = "transport={down: int8, up: {name: top_k, share: 0.05}, compress: true
 EXPERIMENT = Experiment(
     title="Codecs: bytes and accuracy",
     about=(
-        "Goal: at most a quarter of float32's bytes with at most 0.2 point lost. The optimizer's second moments travel as well, but for the last "
-        "variants; bytes are those of the whole run, shards and model among those that go down."
+        "Goal: at most a quarter of float32's bytes with at most 0.2 point lost. The optimizer's second moments travel "
+        "as well, but for the last variants; bytes are those of the whole run, shards and model among those that go "
+        "down."
     ),
     variants=(
         Variant("float32", BEST),

@@ -1,61 +1,64 @@
-"""The table of an experiment: mean and spread over the seeds, and each variant beside the control."""
+"""The table of an experiment: mean and spread over the seeds, and the difference of each variant to the control."""
 
 import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vcdl.experiments.measured import Measured
+from vcdl.experiments.measured import RunFigures
 
 
 @dataclass(frozen=True)
 class Row:
-    """A variant to a length, over its seeds; `None`: cannot be said."""
+    """A variant at one length, over its seeds; None: unknown."""
 
     variant: str
     epochs: int
     seeds: int
     mean: float | None
-    """Accuracy on the test set (on the validation set of data without one), or the loss of a regression."""
+    """Accuracy on the test set (or the validation set of data without one), or the loss of a regression."""
     spread: float | None
     """Sample standard deviation; None for one seed."""
     difference: float | None
-    """Mean − the control's at the same length."""
+    """Mean minus the control's at the same length."""
     wall_s: float | None
     """Virtual time of the whole run, mean."""
     reached_s: float | None
-    """Virtual time at the end of the first epoch that is, as a mean over the seeds, as good as the control after its shortest run; None: no epoch is."""
+    """Virtual time at the end of the first epoch whose mean over the seeds is as good as the control
+    after its shortest run; None without one.
+    """
     reached_share: float | None
-    """Of the control's time for that run."""
+    """`reached_s` over the control's time for that run."""
     bytes_down: float | None
-    """A subtask, mean."""
+    """Bytes down per subtask, mean."""
     bytes_up: float | None
     given_up: int
-    """Runs that broke off because a subtask kept failing."""
+    """Runs that ended early because a subtask kept failing."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All of an experiment's runs."""
+    """The table of an experiment."""
 
     rows: tuple[Row, ...]
     control: str | None
     goal: float | None
-    """The control's mean after its shortest run, which `reached_s` is about."""
+    """The control's mean after its shortest run: the goal of `reached_s`."""
     is_regression: bool
     shows_bytes: bool
 
 
-def compare(runs: Sequence[Measured], control: str | None, shows_bytes: bool = False) -> Comparison:
-    """Rows in the order in which variants appear, shortest runs first."""
-    groups: dict[tuple[str, int], list[Measured]] = {}
+def compare(runs: Sequence[RunFigures], control: str | None, shows_bytes: bool = False) -> Comparison:
+    """Compare runs; rows in the order of the variants, shortest runs first."""
+    groups: dict[tuple[str, int], list[RunFigures]] = {}
     for run in runs:
         groups.setdefault((run.run.variant, run.run.epochs), []).append(run)
     controls = {epochs: group for (variant, epochs), group in groups.items() if variant == control}
     shortest = controls.get(min(controls, default=0), [])
     is_regression = any(run.is_regression for run in runs)
     goal, goal_s = _mean([run.final for run in shortest]), _mean([_wall_s(run) for run in shortest])
-    # Of the shortest runs, which all variants have: a longer one that only some have must not put these first.
+    # Order by the shortest runs, which all variants have: a longer one that only some have must not put these
+    # first.
     variants = list(dict.fromkeys(variant for variant, _ in sorted(groups, key=lambda group: group[1])))
     rows = [
         _row(group, _mean([run.final for run in controls.get(key[1], [])]), goal, goal_s)
@@ -64,7 +67,7 @@ def compare(runs: Sequence[Measured], control: str | None, shows_bytes: bool = F
     return Comparison(tuple(rows), control, goal, is_regression, shows_bytes)
 
 
-def _row(group: Sequence[Measured], control: float | None, goal: float | None, goal_s: float | None) -> Row:
+def _row(group: Sequence[RunFigures], control: float | None, goal: float | None, goal_s: float | None) -> Row:
     finals = [run.final for run in group]
     mean, reached_s = _mean(finals), _reached_s(group, goal)
     known = [final for final in finals if final is not None and math.isfinite(final)]
@@ -84,22 +87,22 @@ def _row(group: Sequence[Measured], control: float | None, goal: float | None, g
     )
 
 
-def _reached_s(group: Sequence[Measured], goal: float | None) -> float | None:
-    """Of the mean curve: an epoch of one seed that swings high is not yet a result."""
+def _reached_s(group: Sequence[RunFigures], goal: float | None) -> float | None:
+    """Time of the mean curve: one seed's epoch that swings high is not yet a result."""
 
     def is_as_good(value: float) -> bool:
         return goal is not None and (value <= goal if group[0].is_regression else value >= goal)
 
-    epochs = zip(*(run.points for run in group), strict=False)  # one that broke off is shorter
+    epochs = zip(*(run.points for run in group), strict=False)  # a run that broke off is shorter
     reached = (points for points in epochs if is_as_good(statistics.fmean(point.value for point in points)))
     return _mean([point.wall_s for point in next(reached, ())])
 
 
-def _wall_s(run: Measured) -> float | None:
+def _wall_s(run: RunFigures) -> float | None:
     return run.points[-1].wall_s if run.points else None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """None unless all are known and finite."""
+    """The mean; None unless all values are known and finite."""
     known = [value for value in values if value is not None and math.isfinite(value)]
     return statistics.fmean(known) if known and len(known) == len(values) else None

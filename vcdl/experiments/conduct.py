@@ -1,7 +1,8 @@
-"""Makes the runs of an experiment, several at a time: each process takes the first that nobody has made or is making.
+"""Make the runs of an experiment in several processes: each takes the first run that nobody has made or is
+making.
 
-Nothing is handed out: what is finished shows in a run's folder, what is being made in its lock. So a kill at any moment costs the runs that
-were going on, the same command goes on with them, and a second one beside it helps.
+Nothing is assigned: a finished run shows in its folder, a running one in its lock. So a kill at any moment
+costs only the runs in progress, the same command continues, and a second command beside it helps.
 """
 
 import os
@@ -15,7 +16,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import TYPE_CHECKING
 
-from vcdl.client.threads import limit_threads
+from vcdl.client.processors import limit_threads
 from vcdl.errors import RunFolderError, VcdlError
 from vcdl.experiments.planned_run import PlannedRun
 from vcdl.run.finding import is_finished
@@ -28,16 +29,16 @@ _SPAWN = get_context("spawn")
 
 
 def conduct(runs: Sequence[PlannedRun], processes: int, tell: Callable[[str], None]) -> None:
-    """Make all runs that are not there yet, `processes` at a time; `tell` gets a line for each.
+    """Make all missing runs, `processes` at a time; `tell` gets a line for each.
 
-    Raises VcdlError when one cannot be made; the others that were going on are then ended. A run of which a subtask kept failing counts
-    as made: its results are what it came to.
+    Raises VcdlError when one cannot be made; the other running ones are then ended. A run whose subtask kept
+    failing counts as made, with the results so far.
     """
     missing = [run for run in runs if not run.is_done]
-    tell(f"{len(runs)} runs, {len(runs) - len(missing)} of them there already")
+    tell(f"{len(runs)} runs, {len(runs) - len(missing)} of them made already")
     if not missing:
         return
-    os.environ.update(limit_threads(1))  # inherited: read when a process imports its backend
+    os.environ.update(limit_threads(1))  # inherited; a process reads it when it imports its backend
     workers: dict[Connection, SpawnProcess] = {}
     made = len(runs) - len(missing)
     try:
@@ -77,11 +78,11 @@ def _started(runs: Sequence[PlannedRun]) -> tuple[Connection, SpawnProcess]:
 def _check_end(worker: SpawnProcess) -> None:
     worker.join()
     if worker.exitcode:
-        raise VcdlError(f"a process of the experiment died (exit code {worker.exitcode}): the same command goes on")
+        raise VcdlError(f"a process of the experiment died (exit code {worker.exitcode}): the same command continues")
 
 
 def _work(runs: Sequence[PlannedRun], end: Connection) -> None:
-    """In a process of its own: make what nobody else makes; tells (label, what it came to, problem)."""
+    """Make the runs that nobody else makes, in a separate process; sends (label, result in words, problem)."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     from vcdl.simulate.shard_trainer import ShardTrainers
 
@@ -99,13 +100,12 @@ def _work(runs: Sequence[PlannedRun], end: Connection) -> None:
 
 
 def _make(run: PlannedRun, trainers: "TrainerCache") -> str | None:
-    """What the run came to; None when somebody else has made it, or is making it. Raises VcdlError."""
-    from vcdl.report.measures import measure
-    from vcdl.report.onlooker import Onlooker
+    """The result in words; None when another process has made the run, or is making it. Raises VcdlError."""
+    from vcdl.report.observer import RunObserver
     from vcdl.simulate.simulation import simulate
 
     try:
-        report = simulate(run.folder, run.job, run.fleet, Onlooker(), serial=run.serial, trainers=trainers)
+        report = simulate(run.folder, run.job, run.fleet, RunObserver(), serial=run.serial, trainers=trainers)
     except RunIsBusy:
         return None
     except RunFolderError:
@@ -113,10 +113,10 @@ def _make(run: PlannedRun, trainers: "TrainerCache") -> str | None:
             return None
         raise
     if report is None:
-        raise VcdlError(f"{run.folder.path} was asked to stop: the same command begins it anew")
-    shutil.rmtree(run.folder.shards, ignore_errors=True)  # 30 MB that nobody will read again
+        raise VcdlError(f"{run.folder.path} was asked to stop: the same command starts it over")
+    shutil.rmtree(run.folder.shards, ignore_errors=True)  # 30 MB that nobody reads again
     final = report.final_test or report.final_validation
-    return f"{measure(final):.4f}" if final else "not measured"
+    return f"{final.value:.4f}" if final else "not measured"
 
 
 def _end_with_parent() -> None:

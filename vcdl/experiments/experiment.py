@@ -1,4 +1,4 @@
-"""What an experiment is: variants of one job on one fleet, each with its settings as they would stand behind --set and --with."""
+"""The form of an experiment: variants of one job on one fleet, with settings as for --set and --with."""
 
 from dataclasses import dataclass
 
@@ -9,29 +9,29 @@ class Variant:
 
     name: str
     job: tuple[str, ...] = ()
-    """Keys of the job file that it sets: `update.alpha=0.7`."""
+    """Keys of the job file that the variant sets: `update.alpha=0.7`."""
     fleet: tuple[str, ...] = ()
-    """Keys of the fleet that it sets: `clients=3`."""
+    """Keys of the fleet that the variant sets: `clients=3`."""
     serial: bool = False
-    """Trained by the serial control instead of the fleet."""
+    """Whether the serial control trains it, instead of the fleet."""
     epochs: tuple[int, ...] = ()
-    """Its lengths, where they are not those of the experiment."""
+    """Its lengths, if they differ from the experiment's."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Variants beside each other."""
+    """Variants to compare."""
 
     title: str
     about: str
-    """What is asked, and of the paper's figures what they show: a paragraph of the report."""
+    """The question, or what the paper's figure shows: a paragraph of the report."""
     variants: tuple[Variant, ...]
-    """None: the experiment is `vcdl bench store`."""
+    """Empty: the experiment is `vcdl bench store`."""
     epochs: tuple[int, ...] = (8,)
-    """Lengths of the runs: each variant is run to each, because a learning rate's schedule goes over the whole job."""
+    """Lengths of the runs: each variant runs to each, because a learning rate's schedule spans the whole job."""
     fleet: tuple[str, ...] = ()
-    """Of all variants."""
+    """Keys of the fleet for all variants."""
     shows_bytes: bool = False
-    """Whether what travels is part of the question."""
+    """Whether the table shows the transferred bytes."""
     control: str | None = None
     """The variant that the others are compared with."""

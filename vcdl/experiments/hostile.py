@@ -1,4 +1,4 @@
-"""Two hostile clients of ten."""
+"""Two hostile clients among ten."""
 
 from vcdl.experiments.experiment import Experiment, Variant
 from vcdl.experiments.settings import BEST, ROBUST, TEN_SLOTS, VC_ASGD

@@ -1,10 +1,10 @@
-"""The figures of a run of an experiment, read from its journal."""
+"""The figures of an experiment's run, read from its journal."""
 
 from dataclasses import dataclass
 
-from vcdl.coordinator import FINAL_SPLITS
 from vcdl.experiments.planned_run import PlannedRun
-from vcdl.report.measures import Report, measure
+from vcdl.journal.events import FINAL_SPLITS
+from vcdl.report.measures import Report
 from vcdl.run.finding import read_report
 
 _TEST = FINAL_SPLITS[1]
@@ -18,46 +18,46 @@ class Point:
     wall_s: float
     """Virtual time."""
     validation: float
-    """Mean over the versions that the epoch's updates made; accuracy, or the loss of a regression."""
+    """Mean over the versions of the epoch's updates; accuracy, or the loss of a regression."""
     validation_min: float
     validation_max: float
     test: float | None
-    """Of the weights at its end; None: the data have no test set."""
+    """The same for the weights at its end, on the test set; None without a test set."""
 
     @property
     def value(self) -> float:
-        """What the run is judged by."""
+        """The figure by which the run is judged."""
         return self.validation if self.test is None else self.test
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A run and what it came to."""
+class RunFigures:
+    """A run and its results."""
 
     run: PlannedRun
     points: tuple[Point, ...]
     final: float | None
-    """On the test set, else on the validation set; None: it ended before anything was measured."""
+    """Final score on the test set, else on the validation set; None: the run ended before it was measured."""
     stop_reason: str
     is_regression: bool
     is_given_up: bool
-    """A subtask kept failing: the run did not come to its end."""
+    """Whether a subtask kept failing, so that the run ended early."""
     failed: int
     refused: int
     staleness_mean: float | None
     bytes_down: float | None
-    """A subtask, what was lost included."""
+    """Bytes per subtask, including lost ones."""
     bytes_up: float | None
 
 
-def measured(run: PlannedRun) -> Measured:
-    """Of a finished run. Raises JournalError."""
+def measured(run: PlannedRun) -> RunFigures:
+    """The figures of a finished run. Raises JournalError."""
     report = read_report(run.folder)
     final = report.final_test or report.final_validation
-    return Measured(
+    return RunFigures(
         run=run,
         points=_points(report),
-        final=measure(final) if final else None,
+        final=final.value if final else None,
         stop_reason=report.stop.reason if report.stop else "",
         is_regression=report.is_regression,
         is_given_up=report.is_given_up,
@@ -70,15 +70,15 @@ def measured(run: PlannedRun) -> Measured:
 
 
 def _points(report: Report) -> tuple[Point, ...]:
-    tested = {timed.event.version: measure(timed.event) for timed in report.evaluations if timed.event.split == _TEST}
+    tested = {timed.event.version: timed.event.value for timed in report.evaluations if timed.event.split == _TEST}
     return tuple(
         Point(
-            detail.epoch,
-            detail.wall_s,
-            detail.mean,
-            detail.min,
-            detail.max,
-            tested.get(report.closed[detail.epoch].event.version),
+            epoch=detail.epoch,
+            wall_s=detail.wall_s,
+            validation=detail.mean,
+            validation_min=detail.min,
+            validation_max=detail.max,
+            test=tested.get(report.closed[detail.epoch].event.version),
         )
         for detail in report.epochs
     )

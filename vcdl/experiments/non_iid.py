@@ -1,4 +1,4 @@
-"""The same with shards that hold few classes each."""
+"""Shards that hold few classes each."""
 
 from vcdl.experiments.experiment import Experiment, Variant
 from vcdl.experiments.hostile import NOISE, SIGN_FLIP
@@ -13,7 +13,7 @@ EXPERIMENT = Experiment(
         Variant("serial", (*BEST_SERIAL, *SKEWED), serial=True),
         Variant("ours", (*BEST, *SKEWED)),
         Variant("the paper's", (*PAPER, *SKEWED)),
-        Variant("30 % lost, speeds 4 ×", (*BEST, *SKEWED), ("lost=0.3", "spread=4")),
+        Variant("30 % lost, speeds 4 ×", (*BEST, *SKEWED), ("lost=0.3", "speed_ratio=4")),
         Variant("sign flip, VC-ASGD alone", (*VC_ASGD, *SKEWED), SIGN_FLIP),
         Variant("sign flip, robust", (*ROBUST, *SKEWED), SIGN_FLIP),
         Variant("noise, VC-ASGD alone", (*VC_ASGD, *SKEWED), NOISE),

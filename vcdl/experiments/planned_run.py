@@ -1,4 +1,4 @@
-"""The runs of an experiment: which there are, where each lies, and whether it has been made."""
+"""The runs that an experiment needs, with their folders."""
 
 import re
 from collections.abc import Sequence
@@ -11,23 +11,23 @@ from vcdl.job import Job, load_frozen_job, load_job
 from vcdl.report.wording import plural
 from vcdl.run.finding import is_finished
 from vcdl.run.folder import RunFolder
-from vcdl.simulate.fleet import FLEET_FILE, Fleet, load_fleet
+from vcdl.simulate.client_fleet import CLIENTS_FILE, ClientFleet, load_clients
 from vcdl.simulate.simulation import as_simulated
 
 _TO_ITS_LENGTH = ("stop.target_accuracy=null", "stop.patience=null", "stop.wall_time_s=null")
-"""Whatever else the job file would end a run for."""
+"""Settings that remove all other ends of a run."""
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A variant to a length, from a seed."""
+    """A variant at one length, from one seed."""
 
     variant: str
     epochs: int
     seed: int
-    """Of the job and of the fleet."""
+    """Seed of the job and the fleet."""
     job: Job
-    fleet: Fleet
+    fleet: ClientFleet
     serial: bool
     folder: RunFolder
 
@@ -37,12 +37,15 @@ class PlannedRun:
 
     @property
     def is_done(self) -> bool:
-        """Raises RunFolderError when another run is in its folder: its figures must not pass for this one's."""
+        """Whether the run has been made.
+
+        Raises RunFolderError when its folder holds another run, whose figures must not count.
+        """
         if not is_finished(self.folder):
             return False
         job, fleet = as_simulated(self.job, self.fleet, self.serial)
         path = self.folder.path
-        if load_frozen_job(self.folder.job_file) != job or load_fleet(path / FLEET_FILE) != fleet:
+        if load_frozen_job(self.folder.job_file) != job or load_clients(path / CLIENTS_FILE) != fleet:
             raise RunFolderError(f"{path} holds a run with other settings: remove it, or choose another --out")
         return True
 
@@ -55,14 +58,23 @@ def planned_runs(
     epochs: Sequence[int] = (),
     overrides: Sequence[str] = (),
 ) -> tuple[PlannedRun, ...]:
-    """All runs of an experiment, seed by seed, so that what is there after a while can be compared; long ones first.
+    """All runs of an experiment, seed by seed, so that early results can be compared; long ones first.
 
-    `epochs`: lengths instead of the experiment's and its variants'. `overrides` win over a variant's settings. Raises JobError.
+    `epochs`: lengths instead of the experiment's and its variants'. `overrides` win over a variant's settings.
+    Raises JobError.
     """
     of_variant = {variant: epochs or variant.epochs or experiment.epochs for variant in experiment.variants}
     lengths = sorted({length for some in of_variant.values() for length in some}, reverse=True)
     return tuple(
-        _planned(experiment, variant, job_file, out, seed, length, overrides)
+        _planned(
+            experiment=experiment,
+            variant=variant,
+            job_file=job_file,
+            out=out,
+            seed=seed,
+            epochs=length,
+            overrides=overrides,
+        )
         for seed in seeds
         for length in lengths
         for variant in experiment.variants
@@ -80,11 +92,13 @@ def _planned(
     overrides: Sequence[str],
 ) -> PlannedRun:
     job = load_job(job_file, [*_TO_ITS_LENGTH, *variant.job, *overrides, f"seed={seed}", f"stop.epochs={epochs}"])
-    fleet = load_fleet(None, [*experiment.fleet, *variant.fleet, f"seed={seed}"])
+    fleet = load_clients(None, [*experiment.fleet, *variant.fleet, f"seed={seed}"])
     folder = RunFolder((out / f"{folder_name(variant.name)}-e{epochs:02d}-s{seed}").resolve())
-    return PlannedRun(variant.name, epochs, seed, job, fleet, variant.serial, folder)
+    return PlannedRun(
+        variant=variant.name, epochs=epochs, seed=seed, job=job, fleet=fleet, serial=variant.serial, folder=folder
+    )
 
 
 def folder_name(variant: str) -> str:
-    """A variant's name as part of a folder's."""
+    """A variant's name in the form for folders."""
     return re.sub(r"[^a-z0-9.]+", "-", variant.lower().replace("α", "alpha")).strip("-")

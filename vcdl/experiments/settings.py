@@ -1,19 +1,19 @@
-"""Settings that several experiments share: the best that is known, and what it is compared with."""
+"""Settings that several experiments share: the best known ones, and the ones to compare them with."""
 
 TEN_SLOTS = ("clients=10", "slots=1")
 """Ten subtasks at a time."""
 
 BEST = (
-    "schedule=rolling",
-    "update={rule: forecast, slope: 0.15, compensation: 0.4, memory: 2, horizon: 1}",
+    "pacing=rolling",
+    "update={rule: forecast, staleness_damping: 0.15, compensation: 0.4, averaging_window: 2, horizon: 1}",
     "training.optimizer=adam",
-    "training.moments=second",
-    "training.learning_rate={peak: 0.006, schedule: linear, floor: 0.02}",
+    "training.share_optimizer_state=second_moment",
+    "training.learning_rate={peak: 0.006, schedule: linear, end_factor: 0.02}",
     "training.batch_size=16",
 )
-"""A job file's defaults, at the rate that they come to on ten slots over 8 epochs."""
+"""A job file's defaults, with the learning rate that they lead to on ten slots over 8 epochs."""
 
-DEFAULT = (*BEST, "training.learning_rate={peak: 0.002, schedule: linear, floor: 0.02, times_short: 3}")
+DEFAULT = (*BEST, "training.learning_rate={peak: 0.002, schedule: linear, end_factor: 0.02, short_job_boost: 3}")
 """A job file's defaults."""
 
 BEST_SERIAL = (
@@ -21,34 +21,36 @@ BEST_SERIAL = (
     "training.learning_rate={peak: 0.002, schedule: cosine}",
     "training.batch_size=32",
 )
-"""Serial training tuned with the same effort, over 8 epochs."""
+"""Serial training, tuned with the same effort, over 8 epochs."""
 
 BEST_SERIAL_LONG = (*BEST_SERIAL, "training.learning_rate={peak: 0.001, schedule: cosine}")
-"""The same over 20."""
+"""The same over 20 epochs."""
 
 DECAY = "training.optimizer={name: adamw, weight_decay: 0.05}"
-"""For long runs, in which this model begins to know its training data by heart."""
+"""Weight decay for long runs, in which this model starts to overfit."""
 
 VC_ASGD = (*BEST, "update={rule: vc_asgd, alpha: 0.5}")
-"""The same with the paper's rule, as bold as serves ten slots best."""
+"""The same with the paper's rule, at the boldest α that serves ten slots."""
 
 ONLY_WEIGHTS = (
     *BEST,
     "training.optimizer=sgd",
-    "training.moments=none",
-    "training.learning_rate={peak: 0.15, schedule: linear, floor: 0.02}",
+    "training.share_optimizer_state=none",
+    "training.learning_rate={peak: 0.15, schedule: linear, end_factor: 0.02}",
     "training.batch_size=8",
 )
-"""What has won where no moments travel."""
+"""The best settings without moments on the way."""
 
-ROBUST = (*ONLY_WEIGHTS, "update.guard={clip: 1, cosine: 0}")
-"""Against hostile clients: steps of the usual length only and not away from what held-out data says, and an optimizer without moments, which nothing could check."""
+ROBUST = (*ONLY_WEIGHTS, "update.guard={clip: 1, min_cosine: 0}")
+"""Settings against hostile clients: steps of the usual length, not away from the reference update, and an
+optimizer without moments, which nothing could check.
+"""
 
 PAPER = (
-    "schedule=epoch",
+    "pacing=epoch",
     "update={rule: vc_asgd, alpha: 0.95}",
     "training.optimizer=adam",
-    "training.moments=none",
+    "training.share_optimizer_state=none",
     "training.learning_rate=0.001",
     "training.batch_size=32",
 )

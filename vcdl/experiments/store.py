@@ -4,6 +4,9 @@ from vcdl.experiments.experiment import Experiment
 
 EXPERIMENT = Experiment(
     title="Section IV-D: the stores",
-    about="How long an update of the paper's model takes in each store, on private servers of this machine: `vcdl bench store`.",
+    about=(
+        "How long an update of the paper's model takes in each store, on private servers of this machine: "
+        "`vcdl bench store`."
+    ),
     variants=(),
 )

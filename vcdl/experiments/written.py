@@ -1,21 +1,21 @@
-"""An experiment's results on disk: a report to read, the figures as CSV and JSON, a picture."""
+"""An experiment's results on disk: a report, the figures as CSV and JSON, a picture."""
 
 import csv
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from vcdl.errors import folder_errors
 from vcdl.experiments.comparison import Comparison, Row
 from vcdl.experiments.experiment import Experiment
-from vcdl.experiments.measured import Measured
-from vcdl.experiments.result_files import ResultFiles
-from vcdl.report.measures import EpochDetail
+from vcdl.experiments.measured import RunFigures
+from vcdl.files.atomic import atomic_write
+from vcdl.journal.history import EpochDetail
 from vcdl.report.plot import Curve, plot_curves
 from vcdl.report.summary import as_json
 from vcdl.report.wording import plural, size
-from vcdl.whole_file import whole_file
 
 _COLUMNS = (
     *("variant", "epochs", "seed", "epoch", "virtual_s"),
@@ -23,20 +23,47 @@ _COLUMNS = (
 )
 
 
+@dataclass(frozen=True)
+class ResultFiles:
+    """The paths of the four files."""
+
+    folder: Path
+    name: str
+
+    @property
+    def report(self) -> Path:
+        return self.folder / f"{self.name}.md"
+
+    @property
+    def data(self) -> Path:
+        return self.folder / f"{self.name}.csv"
+
+    @property
+    def figures(self) -> Path:
+        return self.folder / f"{self.name}.json"
+
+    @property
+    def picture(self) -> Path:
+        return self.folder / f"{self.name}.png"
+
+
 def write_results(
-    files: ResultFiles, experiment: Experiment, comparison: Comparison, runs: Sequence[Measured], command: str
+    files: ResultFiles, experiment: Experiment, comparison: Comparison, runs: Sequence[RunFigures], command: str
 ) -> None:
     """Write all four files, each whole or not at all. Raises RunFolderError."""
-    with whole_file(files.data) as temporary:
+    with folder_errors(files.data.parent), atomic_write(files.data) as temporary:
         _write_data(temporary, runs)
-    with whole_file(files.figures) as temporary:
+    with folder_errors(files.figures.parent), atomic_write(files.figures) as temporary:
         temporary.write_text(as_json({"command": command, **asdict(comparison)}), encoding="utf-8")
     plot_curves(_curves(runs), files.picture, experiment.title, f"{_split(runs)} (mean of the seeds ± spread)")
     write_report(files, experiment, table(comparison), "Every run and epoch", command)
 
 
 def write_report(files: ResultFiles, experiment: Experiment, body: Sequence[str], data: str, command: str) -> None:
-    """The page that shows an experiment; `data` says what the CSV beside it holds. Raises RunFolderError."""
+    """Write the page that shows an experiment; `data` describes the content of the CSV beside it.
+
+    Raises RunFolderError.
+    """
     lines = [
         f"# {experiment.title}",
         "",
@@ -53,12 +80,12 @@ def write_report(files: ResultFiles, experiment: Experiment, body: Sequence[str]
         "```",
         "",
     ]
-    with whole_file(files.report) as temporary:
+    with folder_errors(files.report.parent), atomic_write(files.report) as temporary:
         temporary.write_text("\n".join(lines), encoding="utf-8")
 
 
 def table(comparison: Comparison) -> list[str]:
-    """Lines of Markdown."""
+    """The table as lines of Markdown."""
     what = "loss" if comparison.is_regression else "accuracy"
     head = ["", "epochs", what, "virtual time"]
     has_control = comparison.control is not None
@@ -104,7 +131,7 @@ def _minutes(seconds: float | None) -> str:
     return "–" if seconds is None else f"{seconds / 60:.0f} min"
 
 
-def _write_data(path: Path, runs: Sequence[Measured]) -> None:
+def _write_data(path: Path, runs: Sequence[RunFigures]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(_COLUMNS)
@@ -123,14 +150,14 @@ def _write_data(path: Path, runs: Sequence[Measured]) -> None:
                 )
 
 
-def _split(runs: Sequence[Measured]) -> str:
+def _split(runs: Sequence[RunFigures]) -> str:
     what = "loss" if any(run.is_regression for run in runs) else "accuracy"
     return f"{'test' if all(point.test is not None for run in runs for point in run.points) else 'validation'} {what}"
 
 
-def _curves(runs: Sequence[Measured]) -> list[Curve]:
-    """Of each variant to each length: mean over the seeds of what a run is judged by, and as wide as its spread."""
-    groups: dict[tuple[str, int], list[Measured]] = {}
+def _curves(runs: Sequence[RunFigures]) -> list[Curve]:
+    """A curve for each variant and length: the mean over the seeds, as wide as their spread."""
+    groups: dict[tuple[str, int], list[RunFigures]] = {}
     for run in runs:
         groups.setdefault((run.run.variant, run.run.epochs), []).append(run)
     has_lengths = len({epochs for _, epochs in groups}) > 1
@@ -142,9 +169,9 @@ def _curves(runs: Sequence[Measured]) -> list[Curve]:
     ]
 
 
-def _details(group: Sequence[Measured]) -> tuple[EpochDetail, ...]:
+def _details(group: Sequence[RunFigures]) -> tuple[EpochDetail, ...]:
     details = []
-    for points in zip(*(run.points for run in group), strict=False):  # as far as all seeds come
+    for points in zip(*(run.points for run in group), strict=False):  # to the shortest seed
         values = [point.value for point in points]
         if all(map(math.isfinite, values)):
             mean, spread = statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0

@@ -1,1 +1,1 @@
-"""Fleets of preemptible instances that give a BOINC project its clients. Nothing in the training core knows of this package."""
+"""Fleets of preemptible instances that are clients of a BOINC project; the training does not depend on them."""

@@ -1,6 +1,6 @@
-"""What a cloud charges for an instance's life: its documented rules, in exact arithmetic; docs/fleet-cost.md states them with their sources.
+"""The clouds' documented billing rules, in exact arithmetic; docs/fleet-cost.md states them with their sources.
 
-Amounts are fractions of a dollar: a price per hour times seconds does not come out even, and sums of many shall be exact.
+Amounts are fractions: a price per hour times seconds has no finite decimal form, and sums of many must be exact.
 """
 
 import math
@@ -16,8 +16,8 @@ HOUR_S = 3600
 
 
 @dataclass(frozen=True)
-class Rates:
-    """Prices of an instance from a moment on."""
+class HourlyRates:
+    """The prices of an instance's hour from a moment on."""
 
     since_s: float
     """Unix time."""
@@ -26,20 +26,20 @@ class Rates:
 
 
 @dataclass(frozen=True)
-class Rules:
-    """How a cloud bills a preemptible instance."""
+class BillingRules:
+    """A cloud's rules for the bill of a preemptible instance."""
 
-    at_least_s: int
-    """An instance that lived shorter is charged for so long."""
+    minimum_s: int
+    """A shorter life is charged as this long."""
     free_if_preempted_within_s: int
-    """One that the cloud takes back within so long costs nothing."""
+    """An instance that the cloud takes back within this time costs nothing."""
     price_holds_s: int
-    """The price at the beginning of each such stretch of a life holds for all of it."""
+    """The price at the beginning of each such stretch of a life holds for the whole stretch."""
 
 
-RULES: dict[Cloud, Rules] = {
-    "aws": Rules(at_least_s=60, free_if_preempted_within_s=HOUR_S, price_holds_s=HOUR_S),
-    "gcp": Rules(at_least_s=60, free_if_preempted_within_s=60, price_holds_s=1),
+BILLING_RULES: dict[Cloud, BillingRules] = {
+    "aws": BillingRules(minimum_s=60, free_if_preempted_within_s=HOUR_S, price_holds_s=HOUR_S),
+    "gcp": BillingRules(minimum_s=60, free_if_preempted_within_s=60, price_holds_s=1),
 }
 
 _BASELINE = {
@@ -51,23 +51,28 @@ _BASELINE = {
     "xlarge": "0.4",
     "2xlarge": "0.4",
 }
-"""Of T3, T3a and T4g: the share of each vCPU that the price per hour covers."""
+"""The share of each vCPU of a T3, T3a or T4g that the hourly price covers."""
 _SURPLUS_USD_PER_VCPU_H = {"t3": "0.05", "t3a": "0.05", "t4g": "0.04"}
 
 
 @dataclass(frozen=True)
-class Charged:
-    """A life, or a part of one, in dollars."""
+class Charge:
+    """The cloud's charge for a life or a part of one, in dollars."""
 
     spot_usd: Fraction = Fraction(0)
     """Without surplus credits."""
     on_demand_usd: Fraction = Fraction(0)
-    """The same seconds at the list price; never free, as nobody interrupts an instance on demand."""
+    """The same seconds at the list price; never free, as nobody interrupts an on-demand instance."""
     credits_usd: Fraction = Fraction(0)
-    """Surplus CPU credits, at full load from the first second to the last: an upper bound, due at either price."""
+    """Surplus CPU credits if the instance worked at full load all its life: an upper bound, due at either price."""
 
-    def __add__(self, other: "Charged") -> "Charged":
-        return Charged(
+    @property
+    def paid_usd(self) -> Fraction:
+        """The spot price with surplus credits."""
+        return self.spot_usd + self.credits_usd
+
+    def __add__(self, other: "Charge") -> "Charge":
+        return Charge(
             self.spot_usd + other.spot_usd,
             self.on_demand_usd + other.on_demand_usd,
             self.credits_usd + other.credits_usd,
@@ -75,7 +80,7 @@ class Charged:
 
 
 def surplus_per_h(type: str, vcpus: int, cpu_credits: CpuCredits) -> Decimal:
-    """What CPU credits above the baseline cost an hour at full load; 0 for all but AWS's T3, T3a and T4g with unlimited credits."""
+    """Hourly cost of CPU credits above the baseline at full load; 0 but for T3, T3a and T4g with unlimited credits."""
     family, _, size = type.partition(".")
     if cpu_credits != "unlimited" or family not in _SURPLUS_USD_PER_VCPU_H or size not in _BASELINE:
         return Decimal(0)
@@ -83,32 +88,34 @@ def surplus_per_h(type: str, vcpus: int, cpu_credits: CpuCredits) -> Decimal:
 
 
 def billed_s(cloud: Cloud, launched_s: float, end_s: float) -> int:
-    """Seconds of a life that are charged for: begun ones count, and at least the cloud's minimum."""
-    return max(RULES[cloud].at_least_s, math.ceil(end_s - launched_s))
+    """Charged seconds of a life, rounded up, and at least the cloud's minimum."""
+    return max(BILLING_RULES[cloud].minimum_s, math.ceil(end_s - launched_s))
 
 
-def charge(
+def bill(
     cloud: Cloud,
     launched_s: float,
     end_s: float,
     ending: Ending | None,
-    course: Sequence[Rates],
+    rates: Sequence[HourlyRates],
     surplus_usd_per_h: Decimal = Decimal(0),
-) -> Charged:
-    """What a life has cost. `course`: the prices by time, at least one; the first holds for the time before it, too."""
+) -> Charge:
+    """The charge for a life. `rates`: at least one, by time; the first also holds for the time before it."""
     seconds = billed_s(cloud, launched_s, end_s)
     spot_usd = on_demand_usd = Fraction(0)
-    for rates, length_s in _stretches(course, launched_s, seconds, RULES[cloud].price_holds_s):
-        spot_usd += Fraction(rates.spot_usd_per_h) * length_s / HOUR_S
-        on_demand_usd += Fraction(rates.on_demand_usd_per_h) * length_s / HOUR_S
-    if ending is Ending.PREEMPTED and end_s - launched_s < RULES[cloud].free_if_preempted_within_s:
+    for rate, length_s in _stretches(rates, launched_s, seconds, BILLING_RULES[cloud].price_holds_s):
+        spot_usd += Fraction(rate.spot_usd_per_h) * length_s / HOUR_S
+        on_demand_usd += Fraction(rate.on_demand_usd_per_h) * length_s / HOUR_S
+    if ending is Ending.PREEMPTED and end_s - launched_s < BILLING_RULES[cloud].free_if_preempted_within_s:
         spot_usd = Fraction(0)
-    return Charged(spot_usd, on_demand_usd, Fraction(surplus_usd_per_h) * seconds / HOUR_S)
+    return Charge(spot_usd, on_demand_usd, Fraction(surplus_usd_per_h) * seconds / HOUR_S)
 
 
-def _stretches(course: Sequence[Rates], launched_s: float, seconds: int, holds_s: int) -> Iterator[tuple[Rates, int]]:
-    """The seconds of a life at each of its prices; a price takes effect when the one before has held long enough."""
-    starts = [max(0, math.ceil((rates.since_s - launched_s) / holds_s) * holds_s) for rates in course]
-    for rates, start, end in zip(course, [0, *starts[1:]], [*starts[1:], seconds], strict=True):
+def _stretches(
+    rates: Sequence[HourlyRates], launched_s: float, seconds: int, holds_s: int
+) -> Iterator[tuple[HourlyRates, int]]:
+    """The seconds of a life at each of its rates; a rate takes effect at the end of the stretch in which it came."""
+    starts = [max(0, math.ceil((rate.since_s - launched_s) / holds_s) * holds_s) for rate in rates]
+    for rate, start, end in zip(rates, [0, *starts[1:]], [*starts[1:], seconds], strict=True):
         if (length_s := min(end, seconds) - min(start, seconds)) > 0:
-            yield rates, length_s
+            yield rate, length_s

@@ -1,4 +1,4 @@
-"""What a fleet has cost, what it would have cost on demand, and what of it was for nothing; docs/fleet-cost.md defines each figure."""
+"""A fleet's cost so far, on demand, and wasted by preemption; docs/fleet-cost.md defines each figure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
 from typing import Any
 
-from vcdl.events import Recorded, UpdateApplied, WorkunitSent
-from vcdl.fleet.billing import HOUR_S, Charged
+from vcdl.fleet.billing import HOUR_S, Charge
 from vcdl.fleet.instance import Ending
+from vcdl.fleet.instance_history import InstanceHistory
 from vcdl.fleet.ledger import Ledger
-from vcdl.fleet.lives import Life
+from vcdl.journal.events import Recorded, UpdateApplied, WorkunitSent
 from vcdl.report.wording import grouped, plural
 
 _CENT = Decimal("0.01")
@@ -18,7 +18,7 @@ _CENT = Decimal("0.01")
 
 @dataclass(frozen=True)
 class Cost:
-    """A fleet's money from its first launch until a moment, in US dollars without tax; what has no price is not in it (`unpriced`)."""
+    """A fleet's cost from its first launch until a moment, in US dollars without tax and `unpriced` instances."""
 
     until_s: float
     instances: int
@@ -27,67 +27,48 @@ class Cost:
     instance_h: Decimal
     vcpu_h: Decimal
     spot_usd: Decimal
-    """What the cloud charges, with surplus CPU credits."""
+    """The cloud's charge, with `credits_usd`."""
     on_demand_usd: Decimal
-    """The same hours at list prices, with the same credits."""
+    """The same seconds at list prices, with `credits_usd`."""
     credits_usd: Decimal
-    """Of both: surplus CPU credits, at most."""
+    """Upper bound of the surplus CPU credits, which are in both."""
     uncertain_usd: Decimal
-    """On top of `spot_usd`, at most: between the last sight of instances that vanished and the moment they were missed."""
+    """Upper bound of what comes on top of `spot_usd` for vanished instances, until they were missed."""
     wasted_usd: Decimal
-    """Of `spot_usd`: paid for preempted instances after the last subtask that they finished."""
+    """The part of `spot_usd` paid for preempted instances after the last subtask that they finished."""
     wasted_is_at_most: bool
-    """Whether the journal does not say for each preempted instance what it finished: then all it cost is in `wasted_usd`."""
+    """Whether the host of a preempted instance is unknown: then its whole cost is in `wasted_usd`."""
     subtasks: int
-    """Updates that were applied while the fleet was there, whoever computed them."""
+    """Updates applied while the fleet existed, whichever client computed them."""
     spot_usd_per_h: Decimal
-    """Of the instances that live now, with credits."""
+    """Hourly cost of the live instances, with credits."""
     on_demand_usd_per_h: Decimal
     unpriced: tuple[str, ...]
-    """Types and places of which no price is known."""
+    """Types and places without a known price."""
     oldest_price: str | None
-    """The date of the oldest price that was counted with."""
+    """The date of the oldest price in use."""
 
     @property
     def saving(self) -> Decimal | None:
-        """The share of the list price that was not paid; None before anything cost."""
+        """The share of the list price that was not paid; None while nothing has a cost."""
         return 1 - self.spot_usd / self.on_demand_usd if self.on_demand_usd else None
 
     @property
     def per_subtask_usd(self) -> Decimal | None:
-        """Of an applied update; None before the first one."""
+        """The cost of an applied update; None before the first one."""
         return self.spot_usd / self.subtasks if self.subtasks else None
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: numbers with six digits after the point; what is not known is None."""
-        values = {
-            "until_s": round(self.until_s, 3),
-            "instances": self.instances,
-            "live": self.live,
-            "preempted": self.preempted,
-            "instance_h": self.instance_h,
-            "vcpu_h": self.vcpu_h,
-            "spot_usd": self.spot_usd,
-            "on_demand_usd": self.on_demand_usd,
-            "saving": self.saving,
-            "credits_usd": self.credits_usd,
-            "uncertain_usd": self.uncertain_usd,
-            "wasted_usd": self.wasted_usd,
-            "wasted_is_at_most": self.wasted_is_at_most,
-            "subtasks": self.subtasks,
-            "per_subtask_usd": self.per_subtask_usd,
-            "spot_usd_per_h": self.spot_usd_per_h,
-            "on_demand_usd_per_h": self.on_demand_usd_per_h,
-            "unpriced": list(self.unpriced),
-            "oldest_price": self.oldest_price,
-        }
-        return {key: round(float(value), 6) if isinstance(value, Decimal) else value for key, value in values.items()}
+        """Values for JSON: amounts rounded to six decimal places, unknown ones None."""
+        values = {**vars(self), "saving": self.saving, "per_subtask_usd": self.per_subtask_usd}
+        return {key: round(float(it), 6) if isinstance(it, Decimal) else it for key, it in values.items()}
 
     def lines(self) -> list[str]:
-        """For a terminal."""
+        """Lines for a terminal."""
         saved = f", {100 * self.saving:.0f} % saved" if self.saving is not None else ""
         lines = [
-            f"{plural(self.instances, 'instance')}, {self.live} live, {self.preempted} preempted, {self.instance_h:.1f} instance hours",
+            f"{plural(self.instances, 'instance')}, {self.live} live, {self.preempted} preempted, "
+            f"{self.instance_h:.1f} instance hours",
             f"now      {dollars(self.spot_usd_per_h)}/h, {dollars(self.on_demand_usd_per_h)}/h on demand",
             f"so far   {dollars(self.spot_usd)}, {dollars(self.on_demand_usd)} on demand{saved}",
         ]
@@ -113,43 +94,45 @@ def cost_of(
     journals: Iterable[Sequence[Recorded]] = (),
     hosts: Mapping[str, str] | None = None,
 ) -> Cost:
-    """The cost of all lives in a ledger until a Unix time. Raises FleetError.
+    """The cost of all instances in a ledger until a Unix time. Raises FleetError.
 
-    `journals`: of the runs that the fleet works for. `hosts`: the journals' hosts by name, and the instance that each of them is.
+    `journals`: those of the runs that the fleet works for. `hosts`: the instance of each host that the journals name.
     """
-    folded = ledger.lives()
-    lives = folded.until(until_s)
-    began_s = min((life.launch.launched_s for life in lives), default=until_s)
+    history = ledger.history()
+    instances = history.until(until_s)
+    began_s = min((it.launch.launched_s for it in instances), default=until_s)
     subtasks, finished_s = _finished(journals, hosts or {}, began_s, until_s)
-    preempted = [life for life in lives if life.ending is Ending.PREEMPTED]
-    live = [life for life in lives if life.ending is None]
-    charged = sum((life.charged() for life in lives), Charged())
-    at_most = sum((life.charged_at_most() for life in lives), Charged())
+    preempted = [it for it in instances if it.ending is Ending.PREEMPTED]
+    live = [it for it in instances if it.ending is None]
+    charge = sum((it.charge() for it in instances), Charge())
+    at_most = sum((it.charge_at_most() for it in instances), Charge())
     known = set((hosts or {}).values())
-    dates = [price.as_of for prices in folded.courses.values() for price in prices]
+    dates = [price.as_of for prices in history.prices.values() for price in prices]
     return Cost(
         until_s=until_s,
-        instances=len(lives),
+        instances=len(instances),
         live=len(live),
         preempted=len(preempted),
-        instance_h=_decimal(sum((Fraction(life.life_s) for life in lives), Fraction(0)) / HOUR_S),
-        vcpu_h=_decimal(sum((Fraction(life.life_s) * life.launch.vcpus for life in lives), Fraction(0)) / HOUR_S),
-        spot_usd=_decimal(charged.spot_usd + charged.credits_usd),
-        on_demand_usd=_decimal(charged.on_demand_usd + charged.credits_usd),
-        credits_usd=_decimal(charged.credits_usd),
-        uncertain_usd=_decimal(_paid(at_most) - _paid(charged)),
-        wasted_usd=_decimal(sum((_wasted(life, finished_s.get(life.launch.id)) for life in preempted), Fraction(0))),
-        wasted_is_at_most=any(life.launch.id not in known for life in preempted),
+        instance_h=_decimal(sum((Fraction(it.lifetime_s) for it in instances), Fraction(0)) / HOUR_S),
+        vcpu_h=_decimal(sum((Fraction(it.lifetime_s) * it.launch.vcpus for it in instances), Fraction(0)) / HOUR_S),
+        spot_usd=_decimal(charge.paid_usd),
+        on_demand_usd=_decimal(charge.on_demand_usd + charge.credits_usd),
+        credits_usd=_decimal(charge.credits_usd),
+        uncertain_usd=_decimal(at_most.paid_usd - charge.paid_usd),
+        wasted_usd=_decimal(sum((_wasted(it, finished_s.get(it.launch.id)) for it in preempted), Fraction(0))),
+        wasted_is_at_most=any(it.launch.id not in known for it in preempted),
         subtasks=subtasks,
         spot_usd_per_h=_rate(live, is_spot=True),
         on_demand_usd_per_h=_rate(live, is_spot=False),
-        unpriced=tuple(sorted({_place(life) for life in lives if not life.course})),
+        unpriced=tuple(sorted({_place(it) for it in instances if not it.rates})),
         oldest_price=min(dates, default=None),
     )
 
 
 def dollars(amount: Decimal) -> str:
-    """`$1.67`, `$0.00042`: rounded up to the cent, or to two digits of an amount below ten cents; a bill is never made to look smaller."""
+    """`$1.67`, `$0.00042`: rounded up, to the cent or to two digits below ten cents, so as not to make a bill
+    smaller.
+    """
     quantum = _CENT
     if 0 < amount < Decimal("0.1"):
         quantum = Decimal(1).scaleb(amount.adjusted() - 1)
@@ -159,7 +142,7 @@ def dollars(amount: Decimal) -> str:
 def _finished(
     journals: Iterable[Sequence[Recorded]], hosts: Mapping[str, str], from_s: float, until_s: float
 ) -> tuple[int, dict[str, float]]:
-    """How many updates were applied in that time, and when each instance's last one was."""
+    """The number of updates applied in that time, and the time of each instance's last one."""
     count = 0
     finished_s: dict[str, float] = {}
     for journal in journals:
@@ -175,33 +158,29 @@ def _finished(
     return count, finished_s
 
 
-def _wasted(life: Life, finished_s: float | None) -> Fraction:
-    paid = _paid(life.charged())
-    if finished_s is None or finished_s <= life.launch.launched_s:
+def _wasted(instance: InstanceHistory, finished_s: float | None) -> Fraction:
+    paid = instance.charge().paid_usd
+    if finished_s is None or finished_s <= instance.launch.launched_s:
         return paid
-    # An hour that the cloud gives back is not wasted: nothing was paid after the work, nor before it.
-    return max(Fraction(0), paid - _paid(life.charged_before(finished_s)))
+    # A free first hour is no waste: nothing was paid after the work, nor before it.
+    return max(Fraction(0), paid - instance.charge_before(finished_s).paid_usd)
 
 
-def _paid(charged: Charged) -> Fraction:
-    return charged.spot_usd + charged.credits_usd
-
-
-def _rate(live: Sequence[Life], is_spot: bool) -> Decimal:
-    """What these cost an hour from now on."""
+def _rate(live: Sequence[InstanceHistory], is_spot: bool) -> Decimal:
+    """The hourly cost of these from now on."""
     total = Decimal(0)
-    for life in live:
-        if life.course:
-            latest = life.course[-1]
+    for instance in live:
+        if instance.rates:
+            latest = instance.rates[-1]
             total += latest.spot_usd_per_h if is_spot else latest.on_demand_usd_per_h
-            total += life.surplus_usd_per_h
+            total += instance.surplus_usd_per_h
     return total
 
 
-def _place(life: Life) -> str:
-    return f"{life.launch.type} in {life.launch.zone or life.launch.region}"
+def _place(instance: InstanceHistory) -> str:
+    return f"{instance.launch.type} in {instance.launch.zone or instance.launch.region}"
 
 
 def _decimal(amount: Fraction) -> Decimal:
-    """Exact to 28 digits."""
+    """The amount to 28 digits."""
     return Decimal(amount.numerator) / Decimal(amount.denominator)

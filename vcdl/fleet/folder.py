@@ -1,39 +1,42 @@
 """The folder of a fleet, beside its file: `fleet/NAME/`.
 
-state.json    what was asked for last, pools that rest, what was just launched
-ledger…       who lived from when to when, at which price (vcdl.fleet.ledger)
+state.json    the goal, the target, cooldowns, recent launches (vcdl.fleet.state)
+ledger.jsonl  which instance lived from when to when, at which price (vcdl.fleet.ledger)
 pass.lock     held for one pass or change
-run.lock      held by `vcdl fleet run` as long as it runs; holds its process id
-run.log       of `vcdl fleet run --daemon`
+run.lock      held by `vcdl fleet run` as long as it runs; contains its process id
+run.log       the log of `vcdl fleet run --daemon`
 """
 
-import fcntl
 import os
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from vcdl.errors import FleetError, RunFolderError
+from vcdl.files.atomic import atomic_write, sweep
+from vcdl.files.lock import FileLock, holder_of
 from vcdl.fleet.state import FleetState
 
 _WAIT_S = 180.0
-"""For another process's pass: some calls to a cloud, each with its retries."""
-_POLL_S = 0.1
-_PID_BYTES = 20
+"""Time for another process's pass: some calls to a cloud, each with its retries."""
+_WAIT_FOR_READERS_S = 1.0
+"""Time for callers of `running_pid`, who hold the lock for microseconds."""
+_RUN_LOCK = "run.lock"
 
 
 @dataclass(frozen=True)
 class FleetFolder:
-    """Names inside it, the state and the locks. All calls raise RunFolderError for a full disk, missing rights and the like."""
+    """The files, the state and the locks. All calls raise RunFolderError for a full disk, missing rights and
+    the like.
+    """
 
     path: Path
 
     @classmethod
     def beside(cls, fleet_file: Path, name: str) -> Self:
-        """The folder of the fleet of that name; nothing is made."""
+        """The folder of the fleet of that name, which is not created yet."""
         return cls(Path(os.path.abspath(fleet_file)).parent / "fleet" / name)
 
     @property
@@ -49,12 +52,12 @@ class FleetFolder:
         return self.path / "run.log"
 
     def create(self) -> None:
-        """Make it, if there is none."""
+        """Create the folder unless it exists."""
         with self._mapped():
             self.path.mkdir(parents=True, exist_ok=True)
 
     def read(self) -> FleetState:
-        """A new state when there is none. Raises FleetError when it is damaged."""
+        """The state, or a new one without a file. Raises FleetError for a damaged file."""
         with self._mapped():
             try:
                 return FleetState.of_json(self.state_file.read_text(encoding="utf-8"))
@@ -64,63 +67,40 @@ class FleetFolder:
                 raise FleetError(f"{self.state_file.parent}: {error}") from None
 
     def write(self, state: FleetState) -> None:
-        """There whole or not at all."""
-        temporary = self.path / f".state.{os.getpid()}.json"
+        """Replace the state as a whole or not at all."""
         with self._mapped():
-            try:
+            sweep(self.path)
+            with atomic_write(self.state_file) as temporary:
                 temporary.write_text(state.to_json(), encoding="utf-8")
-                temporary.replace(self.state_file)
-            finally:
-                temporary.unlink(missing_ok=True)
 
     @contextmanager
     def one_pass(self) -> Iterator[None]:
-        """Alone on this machine: nobody else looks, decides or changes meanwhile. Raises FleetError when it takes too long to get."""
-        with self._lock("pass.lock", _WAIT_S) as holder:
-            if holder is not None:
-                raise FleetError(
-                    f"process {holder} has been busy with the fleet in {self.path} for {_WAIT_S:g} s: "
-                    "wait for it, or end it and try again"
-                )
+        """Exclude other passes and changes on this machine. Raises FleetError when the wait takes too long."""
+        busy = f"has been busy with the fleet in {self.path} for {_WAIT_S:g} s: wait for it, or end it and try again"
+        with self._held("pass.lock", _WAIT_S, lambda pid: f"process {pid} {busy}"):
             yield
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Held by the one loop of this machine. Raises FleetError when there is one."""
-        with self._lock("run.lock", 1.0) as holder:
-            if holder is not None:
-                raise FleetError(
-                    f"process {holder} runs the fleet in {self.path} already: leave it, or end it with `kill {holder}`"
-                )
+        """Exclude other control loops on this machine. Raises FleetError if one runs."""
+        words = f"runs the fleet in {self.path} already: leave it, or end it with"
+        with self._held(_RUN_LOCK, _WAIT_FOR_READERS_S, lambda pid: f"process {pid} {words} `kill {pid}`"):
             yield
 
     def running_pid(self) -> int | None:
-        """The process that runs the loop now, or None."""
-        if not (self.path / "run.lock").is_file():
-            return None
-        with self._lock("run.lock", 0.0, fcntl.LOCK_SH) as holder:
-            return holder
+        """The process of the running control loop, or None."""
+        with self._mapped():
+            return holder_of(self.path / _RUN_LOCK)
 
     @contextmanager
-    def _lock(self, name: str, wait_s: float, kind: int = fcntl.LOCK_EX) -> Iterator[int | None]:
-        """The holder's process id when it is not to be had in time; the kernel lets go of it when its holder dies."""
-        with self._mapped():
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            descriptor = os.open(self.path / name, flags, 0o644)
-        try:
-            give_up_s = time.monotonic() + wait_s
-            while not _acquired(descriptor, kind):
-                if time.monotonic() >= give_up_s:
-                    pid = os.pread(descriptor, _PID_BYTES, 0).strip()
-                    yield int(pid) if pid.isdigit() else 0
-                    return
-                time.sleep(_POLL_S)
-            if kind == fcntl.LOCK_EX:
-                with self._mapped():
-                    os.pwrite(descriptor, f"{os.getpid():<{_PID_BYTES}}".encode(), 0)
-            yield None
-        finally:
-            os.close(descriptor)
+    def _held(self, name: str, wait_s: float, refusal: Callable[[int], str]) -> Iterator[None]:
+        """Hold a lock. Raises FleetError with the `refusal` for its holder after `wait_s`."""
+        with ExitStack() as held:
+            with self._mapped():
+                lock = held.enter_context(FileLock(self.path / name, names_holder=True))
+                if not lock.acquire(wait_s=wait_s):
+                    raise FleetError(refusal(lock.holder()))
+            yield
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:
@@ -130,11 +110,3 @@ class FleetFolder:
             raise RunFolderError(
                 f"{self.path}: {error.strerror or error}; free some space or mend the folder's rights, then try again"
             ) from error
-
-
-def _acquired(descriptor: int, kind: int) -> bool:
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

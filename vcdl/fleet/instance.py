@@ -1,4 +1,4 @@
-"""What a fleet consists of: pools to launch in, and instances; the same words for every cloud."""
+"""A fleet's pools and instances, in the same words for every cloud."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,39 +6,44 @@ from enum import StrEnum
 from vcdl.fleet.settings import Cloud, Unit
 
 
-class State(StrEnum):
+class InstanceState(StrEnum):
     """Where an instance is in its life."""
 
     PENDING = "pending"
     RUNNING = "running"
     STOPPING = "stopping"
-    """On its way out, whoever ended it; it does no more work for us."""
+    """On its way out; it does no more work."""
     STOPPED = "stopped"
-    """Switched off but not deleted (GCP: STOPPED, TERMINATED, SUSPENDED; AWS: stopped): its disk costs; the next pass terminates it."""
+    """Switched off but not deleted (as GCP's STOPPED, TERMINATED, SUSPENDED): the next pass terminates it."""
     GONE = "gone"
-    """Terminated; a cloud shows it for a while (AWS: about an hour) or not at all (GCP)."""
+    """Terminated. AWS shows such an instance for about an hour, GCP does not show it."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether an instance in this state works, or soon will."""
+        return self in (InstanceState.PENDING, InstanceState.RUNNING)
 
 
 class Ending(StrEnum):
-    """Who ended an instance: AWS does not charge an hour that it interrupts, and counts our own endings in full."""
+    """The cause of an instance's end. AWS charges nothing for a first hour that it interrupts itself."""
 
     PREEMPTED = "preempted"
     OURS = "ours"
     UNKNOWN = "unknown"
-    """The cloud no longer says, or the machine shut itself down."""
+    """Not known to the cloud any more, or the machine shut itself down."""
 
 
 @dataclass(frozen=True, order=True)
 class Pool:
-    """Where instances of one type come from: their capacity runs out together."""
+    """The source of instances of one type in one zone: their capacity runs out together."""
 
     cloud: Cloud
     type: str
     region: str
     zone: str = ""
-    """Empty while the cloud chooses it."""
+    """Empty while the cloud has not chosen it."""
     subnet: str = ""
-    """AWS: its id; a subnet lies in one zone. Empty on GCP."""
+    """AWS: the subnet's id; a subnet lies in one zone. Empty on GCP."""
 
     def __str__(self) -> str:
         """`t3.2xlarge in us-east-1a`."""
@@ -47,7 +52,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class InstanceType:
-    """What a cloud says of a type."""
+    """A machine type, as its cloud describes it."""
 
     name: str
     vcpus: int
@@ -55,13 +60,13 @@ class InstanceType:
     gpus: int = 0
 
     def units(self, unit: Unit) -> int:
-        """What one instance of it counts for; 0: it has no such thing."""
+        """Units of one instance; 0 if the type has none."""
         return _units(unit, self.vcpus, self.gpus)
 
 
 @dataclass(frozen=True)
 class Instance:
-    """A machine that carries the fleet's tag, as the cloud shows it."""
+    """A machine with the fleet's tag, as the cloud shows it."""
 
     id: str
     """AWS: i-…; GCP: ZONE/NAME, which is unique within a project."""
@@ -69,23 +74,28 @@ class Instance:
     """With its zone."""
     vcpus: int
     gpus: int
-    state: State
+    state: InstanceState
     launched_s: float
     """Unix time, by the cloud's clock."""
     ended_s: float | None = None
-    """Of one that is not live: when the cloud ended it, as near as it says."""
+    """Unix time of its end, as precisely as the cloud tells; None while it is live."""
     ending: Ending | None = None
-    """Of one that is not live."""
+    """None while it is live."""
     draining_s: float | None = None
-    """Unix time from which it is asked to take no more work (vcdl/fleet/drain.py); None: it is not."""
+    """Unix time since which it shall take no more work (vcdl/fleet/reconciler.py); None: it may work."""
 
     @property
     def is_live(self) -> bool:
         """Whether it works, or soon will."""
-        return self.state in (State.PENDING, State.RUNNING)
+        return self.state.is_live
+
+    @property
+    def is_capacity(self) -> bool:
+        """Whether it is live and not draining."""
+        return self.is_live and self.draining_s is None
 
     def units(self, unit: Unit) -> int:
-        """What it counts for."""
+        """Its size in such units."""
         return _units(unit, self.vcpus, self.gpus)
 
 

@@ -1,4 +1,4 @@
-"""The rows of a fleet's ledger: facts, one JSON object a line. A fact that is told twice counts once."""
+"""The rows of a fleet's ledger: facts, one JSON object a line. A repeated fact counts once."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -11,7 +11,7 @@ from vcdl.fleet.settings import Cloud, CpuCredits
 
 @dataclass(frozen=True)
 class LaunchedRow:
-    """An instance is there, since `launched_s`."""
+    """An instance exists since `launched_s`."""
 
     kind: ClassVar[str] = "launched"
     id: str
@@ -27,7 +27,7 @@ class LaunchedRow:
 
 @dataclass(frozen=True)
 class PricedRow:
-    """Instances of a type in a zone cost so much from `since_s` on."""
+    """The price of a type in a zone from `since_s` on."""
 
     kind: ClassVar[str] = "priced"
     type: str
@@ -37,23 +37,23 @@ class PricedRow:
     on_demand_usd_per_h: Decimal
     spot_usd_per_h: Decimal
     as_of: str
-    """The date of the table's row, and where that is from."""
+    """The date of the price table's row."""
     source: str
 
 
 @dataclass(frozen=True)
 class SeenRow:
-    """The cloud was asked, and showed these alive, and no others."""
+    """The cloud was asked at `at_s` and showed exactly these instances as live."""
 
     kind: ClassVar[str] = "seen"
     at_s: float
     ids: tuple[str, ...] | None
-    """None: the same as the time before."""
+    """None: the same as in the answer before."""
 
 
 @dataclass(frozen=True)
 class EndedRow:
-    """An instance has ended, unless it is seen alive later. Of two, the first that says who ended it stands."""
+    """An instance has ended, unless a later row sees it live. The first of several that tells who ended it counts."""
 
     kind: ClassVar[str] = "ended"
     id: str
@@ -67,12 +67,12 @@ _BY_KIND: dict[str, type[LedgerRow]] = {cls.kind: cls for cls in LedgerRow.__arg
 
 
 def encode(row: LedgerRow) -> str:
-    """A line, with its line break; prices are text, so that no digit is lost."""
+    """A line with its line break. Prices are text, so that no digit is lost."""
     return json.dumps({"kind": row.kind, **asdict(row)}, default=str, separators=(",", ":")) + "\n"
 
 
 def decode(line: str) -> LedgerRow:
-    """Raises ValueError for a line that is none of these."""
+    """The inverse of `encode`. Raises ValueError for any other line."""
     try:
         fields: dict[str, Any] = json.loads(line)
         cls = _BY_KIND[fields.pop("kind")]

@@ -1,26 +1,29 @@
-"""A fleet put together from its file: settings, folder, cloud, keeper. The cloud's client library is imported here, and only that one."""
+"""A fleet assembled from its file. Only the client library of its own cloud is imported."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from vcdl.errors import FleetError
+from vcdl.errors import FleetError, FleetNotAuthorised
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.provider import Provider
-from vcdl.fleet.settings import FleetSettings, load_fleet_settings
+from vcdl.fleet.refresh_prices import PriceSource
+from vcdl.fleet.settings import Cloud, FleetSettings, load_fleet_settings
 
 if TYPE_CHECKING:
-    from vcdl.fleet.keeper import Keeper
+    from vcdl.fleet.controller import Controller
 
-_EXTRAS = {"aws": ("boto3", "fleet"), "gcp": ("google-cloud-compute", "gcp")}
+GCP_KEY_VARIABLE = "VCDL_GCP_API_KEY"
+_PACKAGES = {"aws": "boto3", "gcp": "google-cloud-compute"}
 
 
 def open_provider(settings: FleetSettings) -> Provider:
-    """Nothing is asked of the cloud yet. Raises FleetError when its client library is not installed."""
-    try:
+    """The provider of the fleet's cloud, which asks it nothing yet. Raises FleetError without its client library."""
+    with _needing(settings.cloud):
         if settings.cloud == "aws":
             from vcdl.fleet.aws.provider import AwsProvider
 
@@ -28,21 +31,45 @@ def open_provider(settings: FleetSettings) -> Provider:
         from vcdl.fleet.gcp.provider import GcpProvider
 
         return GcpProvider(settings)
+
+
+def open_price_source(cloud: Cloud, environment: Mapping[str, str]) -> PriceSource:
+    """A cloud's prices. Raises FleetError without its client library, FleetNotAuthorised without credentials."""
+    if cloud == "aws":
+        with _needing(cloud):
+            from vcdl.fleet.aws.prices import AwsPrices
+
+            return AwsPrices()
+    from vcdl.fleet.gcp.prices import GcpPrices
+
+    key = environment.get(GCP_KEY_VARIABLE, "").strip()
+    if not key:
+        raise FleetNotAuthorised(
+            f"Google's price catalogue requires an API key in the environment variable {GCP_KEY_VARIABLE}: create one "
+            "in the console under APIs & Services, Credentials, in a project with the Cloud Billing API enabled"
+        )
+    return GcpPrices(key)
+
+
+@contextmanager
+def _needing(cloud: Cloud) -> Iterator[None]:
+    try:
+        yield
     except ImportError as error:
-        package, extra = _EXTRAS[settings.cloud]
-        raise FleetError(f"cloud: {settings.cloud} needs the package {package}: pip install 'vcdl[{extra}]'") from error
+        package = _PACKAGES[cloud]
+        raise FleetError(f"cloud: {cloud} needs the package {package}: pip install {package}") from error
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """What the commands work with; each part is made when it is first used."""
+    """The parts of a fleet that commands use; each is made at its first use."""
 
     file: Path
     settings: FleetSettings
 
     @classmethod
     def of_file(cls, file: Path, overrides: Sequence[str] = ()) -> Self:
-        """Raises JobError."""
+        """The fleet of a file. Raises JobError."""
         return cls(file, load_fleet_settings(file, overrides))
 
     @property
@@ -55,17 +82,17 @@ class Fleet:
         return open_provider(self.settings)
 
     @cached_property
-    def keeper(self) -> "Keeper":
+    def controller(self) -> "Controller":
         """Raises FleetError."""
-        from vcdl.fleet.keeper import Keeper
+        from vcdl.fleet.controller import Controller
         from vcdl.fleet.queue import ProjectQueue
 
         folder = self.settings.capacity.project_dir
         queue = ProjectQueue(folder).read if self.settings.capacity.follow == "queue" and folder is not None else None
-        return Keeper(self.settings, self.provider, self.folder, self.user_data, queue=queue)
+        return Controller(self.settings, self.provider, self.folder, self.user_data, queue=queue)
 
     def user_data(self) -> str:
-        """Of new instances. Raises FleetError when there is no account key."""
+        """The user data of new instances. Raises FleetError without an account key."""
         from vcdl.fleet.machine import user_data
 
         return user_data(self.settings, self.settings.project.account_key(os.environ))

@@ -1,4 +1,4 @@
-"""What a fleet would cost before there is one: per hour, and per 10 000 subtasks. Nothing is launched."""
+"""The expected cost of a fleet, per hour and per 10 000 subtasks. Nothing is launched."""
 
 import math
 from collections.abc import Mapping
@@ -17,15 +17,15 @@ PER_SUBTASKS = 10_000
 
 @dataclass(frozen=True)
 class Offer:
-    """The whole target out of one pool."""
+    """The whole target from one pool."""
 
     pool: Pool
     type: InstanceType
     price: Price
     count: int
-    """Instances."""
+    """Number of instances."""
     units: int
-    """That they have together: the target, exceeded by less than one instance."""
+    """Their units together: the target and a surplus smaller than one instance."""
 
     @property
     def spot_usd_per_h(self) -> Decimal:
@@ -37,18 +37,18 @@ class Offer:
 
     @property
     def saving(self) -> Decimal:
-        """Of the on-demand price, between 0 and 1."""
+        """The share of the on-demand price that is not paid, between 0 and 1."""
         return 1 - self.price.spot_usd_per_h / self.price.on_demand_usd_per_h
 
     def usd_per_subtasks(self, settings: FleetSettings, subtask_s: float) -> Decimal:
-        """Of PER_SUBTASKS subtasks that take so long each, when all units are busy: spot $/h · hours of one · 10 000 / subtasks at once."""
+        """Cost of PER_SUBTASKS with all units busy: spot $/h · subtask_s / 3600 · PER_SUBTASKS / subtasks at once."""
         at_once = Decimal(self.units) / Decimal(repr(settings.capacity.units_per_subtask))
         return self.spot_usd_per_h * Decimal(repr(subtask_s)) / 3600 * PER_SUBTASKS / at_once
 
 
 @dataclass(frozen=True)
 class FleetPlan:
-    """The offers, cheapest unit first, and pools whose price no table knows."""
+    """The offers, cheapest first, and the pools without a known price."""
 
     offers: tuple[Offer, ...]
     unpriced: tuple[Pool, ...]
@@ -57,11 +57,11 @@ class FleetPlan:
 def plan_fleet(
     settings: FleetSettings, types: Mapping[Pool, InstanceType], prices: PriceTable, units: int
 ) -> FleetPlan:
-    """What `units` would cost in each allowed pool. Raises FleetError when no pool has what is counted."""
+    """The cost of `units` in each allowed pool. Raises FleetError when no pool has such units."""
     if not types:
         raise FleetError(
-            "none of the allowed types is known in any of the places: check the spelling of instances and places, or fetch "
-            "the list with `vcdl fleet prices --refresh`"
+            "none of the allowed types is known in any of the places: check the spelling of instances and places, "
+            "or fetch the prices with `vcdl fleet prices --refresh`"
         )
     offers, unpriced = [], []
     for pool, kind in types.items():
@@ -83,7 +83,7 @@ def plan_fleet(
 
 
 def pools_of_table(settings: FleetSettings, prices: PriceTable) -> dict[Pool, InstanceType]:
-    """The allowed pools as far as the price table knows them: for a plan without the cloud."""
+    """The allowed pools in the price table: for a plan without asking the cloud."""
     allowed = settings.instances
     found = {}
     for row in prices.by_key.values():
@@ -101,8 +101,8 @@ def pools_of_table(settings: FleetSettings, prices: PriceTable) -> dict[Pool, In
 
 
 def measured_subtask_s(folder: RunFolder) -> float:
-    """Mean training time of a run's subtasks that were trained whole. Raises FleetError when there is none, and JournalError."""
+    """Mean training time of a run's completely trained subtasks. Raises FleetError if none, and JournalError."""
     times = [timed.event.train_s for timed in read_report(folder).updates if timed.event.fraction >= 1.0]
     if not times:
-        raise FleetError(f"{folder.path} has no subtask that was trained whole: take another run, or give --subtask-s")
+        raise FleetError(f"{folder.path} has no completely trained subtask: choose another run, or give --subtask-s")
     return sum(times) / len(times)

@@ -1,4 +1,4 @@
-"""What instances cost: a dated table in the package, overlaid by what `vcdl fleet prices --refresh` has fetched."""
+"""The price table: dated rows in the package, overridden by those that `vcdl fleet prices --refresh` has fetched."""
 
 import csv
 import os
@@ -13,18 +13,18 @@ from vcdl.errors import FleetError
 from vcdl.fleet.settings import Cloud
 
 LOWEST_USD_PER_H = Decimal("0.0005")
-"""Half of what the smallest instance of any cloud costs on the spot market: a price below it is a mistake, or a simulator's."""
+"""Half the spot price of the smallest instance of any cloud: a lower price is a mistake, or a simulator's."""
 
 _SHIPPED = Path(__file__).with_name("prices.csv")
 
 
 @dataclass(frozen=True)
 class PriceRow:
-    """A line of the table. Raises ValueError for one that nobody may count with."""
+    """A row of the table. Raises ValueError for an implausible one."""
 
     cloud: Cloud
     type: str
-    """GCP with a GPU that is attached: machine type and accelerator, `n1-standard-8+nvidia-tesla-t4`."""
+    """On GCP an attached GPU is part of it: `n1-standard-8+nvidia-tesla-t4`."""
     vcpus: int
     memory_gb: Decimal
     accelerator: str
@@ -48,20 +48,20 @@ class PriceRow:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What a later row replaces."""
+        """The row's identity: a later row with the same key replaces it."""
         return self.type, self.region, self.zone
 
 
 @dataclass(frozen=True)
 class Price:
-    """What an hour of an instance costs, and how we know."""
+    """The price of an instance's hour, and where it is from."""
 
     on_demand_usd_per_h: Decimal
     spot_usd_per_h: Decimal
     as_of: date
     source: str
     basis: str
-    """The place whose price it is: the zone, or, said so, the region where nothing is known of the zone."""
+    """The place whose price it is: the zone, else (and it says so) the region."""
 
 
 @dataclass(frozen=True)
@@ -72,47 +72,47 @@ class PriceTable:
 
     @classmethod
     def of(cls, rows: Iterable[PriceRow]) -> Self:
-        """A later row replaces an earlier one of the same type, region and zone."""
+        """A later row replaces an earlier one with the same key."""
         return cls({row.key: row for row in rows})
 
     @classmethod
     def shipped(cls) -> Self:
-        """The table in the package: works offline, and is as old as its rows say."""
+        """The table in the package: it works offline and is as old as its rows say."""
         return cls.read(_SHIPPED)
 
     @classmethod
     def current(cls, refreshed: Path | None = None) -> Self:
-        """The shipped table, overlaid by the refreshed one (default: of this user) where there is one. Raises FleetError."""
+        """The shipped table with the rows of the refreshed one (default: this user's), if any. Raises FleetError."""
         path = refreshed or refreshed_file()
         shipped = cls.shipped()
         return shipped.overlaid(cls.read(path).by_key.values()) if path.exists() else shipped
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Raises FleetError with file and line for a row that is none, has no date or source, or a price that cannot be."""
+        """Read a CSV file. Raises FleetError with file and line for a malformed row or an implausible price."""
         try:
             with path.open(encoding="utf-8", newline="") as file:
                 lines = csv.DictReader(file)
                 rows = [_parse(path, lines.line_num, line) for line in lines]
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise FleetError(
-                f"the prices in {path} cannot be read ({error}): delete it, then `vcdl fleet prices --refresh`"
+                f"the prices in {path} cannot be read ({error}): delete the file, then `vcdl fleet prices --refresh`"
             ) from error
         return cls.of(rows)
 
     def overlaid(self, rows: Iterable[PriceRow]) -> Self:
-        """This table, in which `rows` replace what was known of the same type, region and zone."""
+        """This table with `rows` in place of those with the same keys."""
         return type(self)({**self.by_key, **{row.key: row for row in rows}})
 
     def write(self, path: Path) -> None:
-        """As CSV, sorted. Raises OSError."""
+        """Write it as sorted CSV. Raises OSError."""
         with path.open("w", encoding="utf-8", newline="") as file:
             lines = csv.writer(file, lineterminator="\n")
             lines.writerow(field.name for field in fields(PriceRow))
             lines.writerows(astuple(row) for row in sorted(self.by_key.values(), key=lambda row: (row.cloud, row.key)))
 
     def find(self, type: str, region: str, zone: str = "") -> Price | None:
-        """The price in the zone; else the region's; else that of the region's dearest zone, so as not to promise too much."""
+        """The price in the zone, else the region's, else that of the region's most expensive zone, else None."""
         if zone and (row := self.by_key.get((type, region, zone))):
             return _price(row, zone)
         unknown = f", as none is known of {zone}" if zone else ""
@@ -122,23 +122,23 @@ class PriceTable:
         if not zones:
             return None
         dearest = max(zones, key=lambda row: row.spot_usd_per_h)
-        return _price(dearest, f"{dearest.zone}, the dearest of {region}{unknown}")
+        return _price(dearest, f"{dearest.zone}, the most expensive of {region}{unknown}")
 
     def price(self, type: str, region: str, zone: str = "") -> Price:
-        """As `find`. Raises FleetError, saying what to do, when nothing is known of the type in that region."""
+        """As `find`. Raises FleetError when no price of the type in that region is known."""
         found = self.find(type, region, zone)
         if found is not None:
             return found
         elsewhere = sorted({row.region for row in self.by_key.values() if row.type == type})
         known = f" (it is known in {', '.join(elsewhere)})" if elsewhere else ""
         raise FleetError(
-            f"no price is known of {type} in {region}{known}: `vcdl fleet prices --refresh` fetches the prices of the fleet's types, "
-            f"or add a row to {refreshed_file()}"
+            f"no price of {type} in {region} is known{known}: `vcdl fleet prices --refresh` fetches the prices of "
+            f"the fleet's types, or add a row to {refreshed_file()}"
         )
 
 
 def refreshed_file() -> Path:
-    """Where this user's refreshed prices are: `vcdl/prices.csv` in $XDG_CACHE_HOME, ~/.cache by default."""
+    """The file of this user's refreshed prices: `vcdl/prices.csv` in $XDG_CACHE_HOME, by default ~/.cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(cache).expanduser() / "vcdl" / "prices.csv"
 
@@ -164,5 +164,6 @@ def _parse(path: Path, number: int, line: Mapping[str, str]) -> PriceRow:
         )
     except (KeyError, TypeError, ValueError, DecimalException) as error:
         raise FleetError(
-            f"{path}, line {number}: no row of prices ({error}): mend the line or delete it, then `vcdl fleet prices --refresh`"
+            f"{path}, line {number}: not a row of prices ({error}): correct the line or delete it, "
+            "then `vcdl fleet prices --refresh`"
         ) from error

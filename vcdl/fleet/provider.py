@@ -1,104 +1,135 @@
-"""A cloud, as the fleet sees it. Providers only speak to their cloud: what should be there is decided in the reconciler.
+"""The interface to a cloud. A provider only talks to its cloud; the reconciler decides what should be there.
 
-All that a provider makes carries the fleet's tags: `vcdl-fleet` = settings.name, and those of settings.tags. It finds only by that
-tag, so that nothing of a fleet can be lost by losing a file. Every call may be made twice, and may be made by two processes at once.
+Everything that a provider creates carries the fleet's tags: `vcdl-fleet` = settings.name, and settings.tags. It finds
+things by that tag only, so losing a file loses nothing of a fleet. Every call may be repeated, also by two processes.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from vcdl.errors import FleetError
 from vcdl.fleet.instance import Instance, InstanceType, Pool
+from vcdl.fleet.settings import FleetSettings, Unit
 
 FLEET_TAG = "vcdl-fleet"
-"""Its value is the fleet's name; on GCP a label."""
+"""Its value is the fleet's name; on GCP it is a label."""
 DRAIN_TAG = "vcdl-drain"
-"""Its value is a Unix time in whole seconds; see vcdl/fleet/drain.py."""
+"""The drain mark (vcdl/fleet/reconciler.py); its value is a Unix time in whole seconds."""
+LAUNCH_TAG = "vcdl-launch"
+"""Its value is the token of the launch that made the instance; on GCP it is a label."""
 
 
 class ProblemKind(StrEnum):
-    """Why a launch fell short, by what helps."""
+    """The reasons for a launch that fell short, classified by the remedy."""
 
     NO_CAPACITY = "no_capacity"
-    """The pool has none: let it rest, and try the others."""
+    """The pool has none: leave it alone for a while, and try the others."""
     QUOTA = "quota"
-    """The account's limit: ask the cloud for more, or lower the target."""
+    """The account's limit: request more from the cloud, or lower the target."""
     THROTTLED = "throttled"
     """Too many calls: wait."""
     NOT_AUTHORISED = "not_authorised"
-    """Credentials that are missing, expired or lack a right: mend them."""
+    """Credentials are missing, expired or lack a right: a user must mend them."""
     BAD_REQUEST = "bad_request"
-    """Something in the fleet file that this cloud does not know: an image, a subnet, a type."""
+    """The cloud does not know an image, a subnet or a type of the fleet file."""
     UNAVAILABLE = "unavailable"
-    """The cloud's fault, or the way to it: wait."""
+    """A fault of the cloud or of the network: wait."""
+
+    @property
+    def may_spare_other_pools(self) -> bool:
+        """Whether it may concern some pools only; problems of the other kinds would meet every pool."""
+        return self in (ProblemKind.NO_CAPACITY, ProblemKind.QUOTA, ProblemKind.BAD_REQUEST)
 
 
 @dataclass(frozen=True)
-class Problem:
-    """One refusal of a launch."""
+class ProviderProblem:
+    """One reason why a launch fell short."""
 
     pool: Pool | None
-    """None: of the whole launch."""
+    """None: it concerns the whole launch."""
     kind: ProblemKind
     message: str
     """The cloud's code and words, on one line."""
 
 
 @dataclass(frozen=True)
-class Launched:
-    """What came of a launch."""
+class LaunchResult:
+    """The outcome of a launch."""
 
     instances: tuple[Instance, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[ProviderProblem, ...] = ()
 
 
 class Provider(ABC):
     """One fleet in one cloud, in all the places of its settings.
 
-    All calls raise FleetUnavailable (throttled, cut off, the cloud's fault: wait and call again), FleetNotAuthorised (credentials) or
-    FleetError (any other refusal), each with the cloud's words; no exception of a client library comes out.
+    Every call may raise FleetUnavailable (throttled, cut off, the cloud's fault: wait and call again),
+    FleetNotAuthorised (credentials) or FleetError (other refusals), but no exception of a client library.
     """
 
     @abstractmethod
     def pools(self) -> Mapping[Pool, InstanceType]:
-        """Each type that the settings allow, in each place that offers it, with what the cloud says of the type.
+        """Each allowed type in each place that offers it; asked of the cloud once and then remembered.
 
-        From `instances.types`, or all that meet `instances.requirements`. Asked of the cloud once and then remembered.
+        The settings allow `instances.types`, or all types that meet `instances.requirements`.
         """
 
     @abstractmethod
     def find(self) -> tuple[Instance, ...]:
-        """All with the fleet's tag, in all places; also those that ended lately, as long as the cloud shows them."""
+        """All instances with the fleet's tag, in all places; ended ones too, as long as the cloud shows them."""
 
     @abstractmethod
-    def launch(self, pools: Sequence[Pool], units: int, token: str, user_data: str) -> Launched:
-        """Preemptible instances that together count for at least `units` of settings.capacity.unit, from any of the pools.
+    def launch(self, pools: Sequence[Pool], units: int, token: str, user_data: str) -> LaunchResult:
+        """Launch preemptible instances from any of the pools until they count for at least `units`.
 
-        Synchronous; what could not be had is among the problems and no exception. Instances exceed `units` by less than one of them.
-        `token`: at most 36 characters [a-z0-9-] (a UUID); the same token with the same arguments launches once, where the cloud can
-        promise that.
+        The surplus is smaller than one instance. A shortage is a problem of the result, not an exception.
+        `token`: at most 36 characters [a-z0-9-], such as a UUID. A repeated call with the same token and arguments
+        launches nothing more, as far as the cloud can promise that.
         """
 
     @abstractmethod
     def mark_draining(self, ids: Sequence[str], since_s: float) -> None:
-        """Write DRAIN_TAG where the instances' own metadata shows it. Those that carry it already keep their time; NotFound is no error."""
+        """Write DRAIN_TAG into the instances' own metadata. A mark keeps its time; a missing instance is no error."""
 
     @abstractmethod
     def terminate(self, ids: Sequence[str]) -> None:
-        """End these; one that is not found is gone. Returns when the cloud has taken it on, not when they are gone."""
+        """Have instances terminated, without waiting until they are gone; a missing one is no error."""
 
     @abstractmethod
     def leftovers(self) -> tuple[str, ...]:
-        """Everything that carries the tag and costs, or could: one line each (`instance i-1 in us-east-1`, `launch template lt-1 …`).
+        """Everything with the tag that costs or could cost, one line each: `instance i-1 in us-east-1`.
 
-        Instances that are gone do not count; those that are stopping do, until they are gone.
+        An instance on its way out counts until it is gone.
         """
 
     @abstractmethod
     def sweep(self) -> tuple[str, ...]:
-        """End and delete all that carries the tag, wait (at most some minutes) until it is gone; returns the leftovers: empty when none."""
+        """Delete everything with the tag and wait some minutes at most until it is gone; returns the leftovers."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         return
+
+
+def missing_units(units: int, instances: Iterable[Instance], unit: Unit) -> int:
+    """The part of `units` that these instances lack."""
+    return units - sum(instance.units(unit) for instance in instances)
+
+
+def draining_since_s(mark: str | None) -> float | None:
+    """The time of a drain mark. A mark that somebody wrote in another form counts as old: the instance shall go."""
+    if mark is None:
+        return None
+    return float(mark) if mark.isascii() and mark.isdigit() else 0.0
+
+
+def refuse_types_without_pool(settings: FleetSettings, pools: Iterable[Pool]) -> None:
+    """Raise FleetError for types of the fleet file that no place offers."""
+    offered = {pool.type for pool in pools}
+    if lacking := [name for name in settings.instances.types if name not in offered]:
+        raise FleetError(
+            f"no place of this fleet offers {', '.join(lacking)} as preemptible instances that can boot the image; "
+            "change `instances > types` or `places` in the fleet file"
+        )

@@ -1,7 +1,7 @@
-"""How much capacity a project's queue is worth: from its unsent workunits and its open jobs, between a minimum and a maximum.
+"""The capacity that a project's open jobs can use, between `min` and `max`, from its unsent workunits.
 
-The work generator keeps a few workunits unsent, following what is fetched; so a fleet that follows them grows from pass to pass until
-clients cannot be given more or `max` is reached, and shrinks when a job's last subtasks are out.
+The work generator keeps a few more workunits unsent than clients fetch. So a fleet that follows them grows from pass to
+pass until the jobs cannot be split further or `max` is reached, and shrinks once a job's last subtasks are sent.
 """
 
 import math
@@ -12,30 +12,30 @@ from typing import TYPE_CHECKING
 from vcdl.fleet.settings import CapacitySettings
 
 if TYPE_CHECKING:
-    from vcdl.grids.boinc.database import BoincDatabase
-    from vcdl.grids.boinc.project_folder import BoincProject
+    from vcdl.boinc.grid.database import BoincDatabase
+    from vcdl.boinc.grid.project_folder import BoincProject
     from vcdl.run.folder import RunFolder
 
 
 @dataclass(frozen=True)
 class Queue:
-    """What the open jobs of a project have to do; one that is paused, or only waits for its last evaluation, is not open."""
+    """The work of a project's open jobs; a job that is paused, or only waits for its last evaluation, is not open."""
 
     jobs: int
     unsent: int
-    """Workunits that lie ready."""
+    """Workunits that no client has fetched."""
     running: int
-    """Sent, or back and not assimilated."""
+    """Workunits that are sent, or returned and not yet assimilated."""
     remaining: int
-    """Subtasks until all of the jobs are done, when nothing ends them earlier."""
+    """Subtasks until all the jobs are done, unless something ends them earlier."""
     task_s: float | None
-    """From sent to reported, of late; None: nothing came back yet."""
+    """Recent time from sending a subtask to its report; None: none was reported yet."""
 
 
 def wanted_units(queue: Queue, capacity: CapacitySettings, now_s: float) -> int:
-    """Units that the queue is worth now: 0 when no job is open, else from `min` to `max`.
+    """Units that the queue can use now: 0 when no job is open, else from `min` to `max`.
 
-    With a deadline, what finishes in time: remaining · task_s / (time left, one task's at least) subtasks at once.
+    With a deadline, what finishes in time: remaining · task_s / max(time left, task_s) subtasks at once.
     """
     if queue.jobs == 0:
         return 0
@@ -47,18 +47,18 @@ def wanted_units(queue: Queue, capacity: CapacitySettings, now_s: float) -> int:
 
 
 class ProjectQueue:
-    """The queue of the BOINC project in a folder of this machine. All calls may raise GridUnavailable or another GridError."""
+    """The queue of the BOINC project in a folder of this machine. All calls may raise GridError or GridUnavailable."""
 
     def __init__(self, folder: Path) -> None:
-        """Nothing is read yet."""
+        """Reads nothing yet."""
         self._folder = folder
         self._opened: tuple[BoincProject, BoincDatabase] | None = None
 
     def read(self) -> Queue:
-        """As it is now. Raises GridError, also for a package or a project that is not there, and JournalError."""
-        from vcdl.daemons.open_jobs import open_runs
-        from vcdl.grids.boinc.client_rows import ClientRows
-        from vcdl.grids.boinc.workunit_rows import WorkunitRows
+        """The queue now. Raises GridError, also for a missing package or project, and JournalError."""
+        from vcdl.boinc.daemons.open_jobs import open_runs
+        from vcdl.boinc.grid.client_rows import ClientRows
+        from vcdl.boinc.grid.workunit_rows import WorkunitRows
 
         project, database = self._open()
         open_jobs = {folder: left for folder in open_runs(project) if (left := _remaining(folder))}
@@ -78,8 +78,8 @@ class ProjectQueue:
 
     def _open(self) -> "tuple[BoincProject, BoincDatabase]":
         if self._opened is None:
-            from vcdl.grids.boinc.database import BoincDatabase
-            from vcdl.grids.boinc.project_folder import BoincProject
+            from vcdl.boinc.grid.database import BoincDatabase
+            from vcdl.boinc.grid.project_folder import BoincProject
 
             project = BoincProject.at(self._folder)
             self._opened = project, BoincDatabase(project)
@@ -87,7 +87,7 @@ class ProjectQueue:
 
 
 def _remaining(folder: "RunFolder") -> int:
-    """Subtasks of a job that are to be assimilated; 0 while it is paused, and once its end is decided."""
+    """Subtasks of a job that are still to be assimilated; 0 while it is paused, and once its end is decided."""
     from vcdl.job import load_frozen_job
     from vcdl.run.finding import read_report
 

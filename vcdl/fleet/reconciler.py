@@ -1,25 +1,33 @@
-"""What to do about a fleet: what there should be against what was found, with no memory, no clock and no cloud of its own.
+"""The decisions about a fleet, from its target and its instances. Pure: no memory, clock or cloud of its own.
 
-Level-triggered: a pass that was lost, made twice or made by two reconcilers at once costs at worst a surplus, which the next pass of
-either ends, both choosing the same instances.
+Level-triggered: a pass that is lost, repeated, or made by two reconcilers at once costs at most a surplus. The next
+pass of either ends the surplus, as both choose the same instances.
+
+Draining: an instance that is to go finishes its subtasks, takes no new ones, and is then ended.
+
+1. Provider.mark_draining writes the mark DRAIN_TAG into the instance's own metadata. The mark is never taken back.
+2. The agent on the instance (machine/vcdl_agent) reads it within seconds, has all results uploaded, and powers off.
+3. Powering off terminates an instance on AWS. On GCP it is then STOPPED, and the next pass terminates it. An instance
+   whose mark is older than `drain_s` is terminated whatever its agent does.
+
+All of this is stored in the cloud, so any reconciler can carry it on. A marked instance is no capacity.
 """
 
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from vcdl.fleet.drain import overdue
-from vcdl.fleet.instance import Instance, InstanceType, Pool, State
+from vcdl.fleet.instance import Instance, InstanceState, InstanceType, Pool
 from vcdl.fleet.settings import FleetSettings, Unit
 
 _TOKENS = uuid.UUID("0b5ee4d6-4ad0-49a4-8a4e-3b0f5b7e1c11")
 _TOKEN_S = 30
-"""What equal reconcilers ask for within the same stretch is one launch. No longer than the shortest rest: a later try is meant anew."""
+"""Identical orders within this time share a token: the cloud performs them once. At most the shortest cooldown."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """All that a decision rests on."""
+    """Everything that a decision depends on."""
 
     now_s: float
     wanted: int
@@ -27,16 +35,16 @@ class Situation:
     instances: tuple[Instance, ...]
     types: Mapping[Pool, InstanceType]
     """The pools that the settings allow."""
-    resting: Mapping[Pool, float]
-    """Pools that had no capacity lately, each with the Unix time until which it is left alone."""
-    held: str = ""
-    """Why nothing is launched for now: what ails launches as a whole."""
+    cooldowns: Mapping[Pool, float]
+    """Pools that recently had no capacity, each with the Unix time until which it is not asked."""
+    launches_suspended_why: str = ""
+    """Empty: launches are not suspended."""
     budget_spent: bool = False
-    """The hard stop: whatever lives is terminated now."""
+    """The hard stop: every live instance is terminated now."""
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchOrder:
     """One launch, from any of the pools."""
 
     units: int
@@ -45,56 +53,61 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The actions of one pass; each may be made twice."""
+class Actions:
+    """The actions of one pass; each may be repeated."""
 
     terminate: tuple[str, ...] = ()
     drain: tuple[str, ...] = ()
-    launch: Launch | None = None
+    launch: LaunchOrder | None = None
     warnings: tuple[str, ...] = ()
 
     @property
-    def changes_nothing(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether the fleet is as it should be, or nothing can be done about it."""
         return not (self.terminate or self.drain or self.launch)
 
 
 def capacity(instances: Iterable[Instance], unit: Unit) -> int:
-    """Units that work or soon will: those of live instances that are not draining."""
-    return sum(i.units(unit) for i in instances if i.is_live and i.draining_s is None)
+    """Units of the instances that work or soon will, without draining ones."""
+    return sum(i.units(unit) for i in instances if i.is_capacity)
 
 
-def reconcile(settings: FleetSettings, situation: Situation) -> Plan:
-    """The actions that bring the fleet to `wanted`, exceeding it by less than one instance.
+def reconcile(settings: FleetSettings, situation: Situation) -> Actions:
+    """The actions that bring the fleet to `wanted` units, with a surplus smaller than one instance.
 
-    Only what is missing is launched, in pools that do not rest. Of a surplus the youngest go first, as they have the least to lose:
-    pending ones are terminated, running ones drained. Whatever drained long enough, or stands switched off, is terminated; and all
-    of it once the budget is spent.
+    Only missing units are launched, in pools without a cooldown. The youngest instances of a surplus go first, as they
+    lose least: pending ones are terminated, running ones drained. Overdue and switched-off instances are terminated.
     """
     unit, now_s = settings.capacity.unit, situation.now_s
+    stopped = tuple(i.id for i in situation.instances if i.state is InstanceState.STOPPED)
     if situation.budget_spent:
-        return Plan(terminate=tuple(i.id for i in situation.instances if i.is_live or i.state is State.STOPPED))
+        return Actions(terminate=(*(i.id for i in situation.instances if i.is_live), *stopped))
     missing = situation.wanted - capacity(situation.instances, unit)
     surplus = _surplus(situation.instances, unit, -missing)
     terminate = (
-        *overdue(situation.instances, now_s, settings.drain_s),
-        *(i.id for i in situation.instances if i.state is State.STOPPED),
-        *(i.id for i in surplus if i.state is State.PENDING),
+        *(i.id for i in situation.instances if _is_overdue(i, now_s, settings.drain_s)),
+        *stopped,
+        *(i.id for i in surplus if i.state is InstanceState.PENDING),
     )
-    drain = tuple(i.id for i in surplus if i.state is State.RUNNING)
+    drain = tuple(i.id for i in surplus if i.state is InstanceState.RUNNING)
     if missing <= 0:
-        return Plan(terminate, drain)
-    if situation.held:
-        return Plan(terminate, drain, None, (situation.held,))
+        return Actions(terminate, drain)
+    if situation.launches_suspended_why:
+        return Actions(terminate, drain, None, (situation.launches_suspended_why,))
     pools, warnings = _usable(situation, unit)
-    launch = Launch(missing, pools, _token(settings.name, situation, missing, pools)) if pools else None
-    return Plan(terminate, drain, launch, warnings)
+    launch = LaunchOrder(missing, pools, _token(settings.name, situation, missing, pools)) if pools else None
+    return Actions(terminate, drain, launch, warnings)
+
+
+def _is_overdue(instance: Instance, now_s: float, drain_s: float) -> bool:
+    """Whether a draining instance has had its time."""
+    return instance.is_live and instance.draining_s is not None and now_s - instance.draining_s >= drain_s
 
 
 def _surplus(instances: Iterable[Instance], unit: Unit, spare: int) -> list[Instance]:
-    """The youngest instances that fit into the spare units; by id where they are of an age, so that all choose the same."""
+    """The youngest instances that fit into the spare units, by id at equal age: all reconcilers choose the same."""
     chosen = []
-    working = [i for i in instances if i.is_live and i.draining_s is None]
+    working = [i for i in instances if i.is_capacity]
     for instance in sorted(working, key=lambda i: (i.launched_s, i.id), reverse=True):
         units = instance.units(unit)
         if units <= spare:
@@ -104,13 +117,14 @@ def _surplus(instances: Iterable[Instance], unit: Unit, spare: int) -> list[Inst
 
 
 def _usable(situation: Situation, unit: Unit) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
+    """The pools to launch from, and warnings if there are none."""
     fitting = sorted(pool for pool, kind in situation.types.items() if kind.units(unit) > 0)
     if not fitting:
         return (), (f"none of the allowed types has a {unit} in any of the places: change instances or places",)
-    awake = tuple(pool for pool in fitting if situation.resting.get(pool, 0.0) <= situation.now_s)
-    if awake:
-        return awake, ()
-    first_s = min(situation.resting[pool] for pool in fitting) - situation.now_s
+    usable = tuple(pool for pool in fitting if situation.cooldowns.get(pool, 0.0) <= situation.now_s)
+    if usable:
+        return usable, ()
+    first_s = min(situation.cooldowns[pool] for pool in fitting) - situation.now_s
     return (), (f"all {len(fitting)} pools are without capacity; the first is tried again in {first_s:.0f} s",)
 
 

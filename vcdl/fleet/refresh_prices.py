@@ -1,4 +1,4 @@
-"""Fetching today's prices from a cloud into this user's table, which goes before the one in the package."""
+"""Fetch today's prices from a cloud into this user's table, which overrides the one in the package."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -8,49 +8,49 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Protocol
 
-from vcdl.errors import FleetError, RunFolderError
+from vcdl.errors import FleetError
+from vcdl.files.atomic import atomic_write
 from vcdl.fleet.instance import InstanceType
 from vcdl.fleet.prices import PriceRow, PriceTable
 from vcdl.fleet.settings import Cloud
 from vcdl.report.wording import plural
-from vcdl.whole_file import whole_file
 
 
 @dataclass(frozen=True)
 class Quote:
-    """What a cloud says of a price; whether anyone may count with it is not decided yet."""
+    """A price as the cloud quotes it; whether it is plausible is not decided yet."""
 
     type: str
     zone: str
-    """Empty: all of the region."""
+    """Empty: all zones of the region."""
     on_demand_usd_per_h: Decimal
     spot_usd_per_h: Decimal
 
 
 class PriceSource(Protocol):
-    """A cloud's prices."""
+    """The interface to a cloud's prices."""
 
     cloud: Cloud
     name: str
-    """For the table's column `source`."""
+    """The content of the table's column `source`."""
 
     def quotes(self, types: Sequence[InstanceType], region: str) -> Iterable[Quote]:
-        """Of each type that has both prices there. Raises FleetError."""
+        """The quotes of each type that has both prices there. Raises FleetError."""
 
 
 @dataclass(frozen=True)
 class Refreshed:
-    """What came of it."""
+    """The outcome of a refresh."""
 
     path: Path
     rows: int
     refused: tuple[str, ...]
-    """Prices that nobody may count with, one line each: the older rows stay."""
+    """Implausible prices, one line each: the older rows stay."""
     missing: tuple[str, ...]
-    """`TYPE in REGION` of which nothing was learnt."""
+    """`TYPE in REGION` without a quote."""
 
     def lines(self) -> list[str]:
-        """For a terminal."""
+        """Lines for a terminal."""
         lines = [f"{plural(self.rows, 'price')} written to {self.path}"]
         lines += [f"refused  {reason}" for reason in self.refused]
         lines += [f"missing  {place}: the older price stays, where there is one" for place in self.missing]
@@ -60,11 +60,10 @@ class Refreshed:
 def refresh_prices(
     source: PriceSource, types: Sequence[InstanceType], regions: Sequence[str], path: Path, today: date
 ) -> Refreshed:
-    """Fetch the prices of these types in these regions, and put them into the table at `path`, whole or not at all.
+    """Fetch the prices of these types in these regions into the table at `path`, as a whole or not at all.
 
-    Of each region there is a row for each zone that is quoted, and one without a zone: the dearest of them.
-    Raises FleetError when the cloud cannot be asked, nothing plausible came of it, or the table cannot be read or written;
-    the table is then as it was.
+    A region gets a row for each quoted zone, and one without a zone: its most expensive one.
+    Raises FleetError, with the table unchanged, for an unreachable cloud, no plausible price, or an unusable table.
     """
     rows: list[PriceRow] = []
     refused: list[str] = []
@@ -78,19 +77,18 @@ def refresh_prices(
     missing = [f"{type.name} in {region}" for region in regions for type in types if (type.name, region) not in found]
     if not rows:
         raise FleetError(
-            f"{source.name} gave no price that can be counted with ({'; '.join([*refused, *missing][:3]) or 'no types'}): "
+            f"{source.name} gave no plausible price ({'; '.join([*refused, *missing][:3]) or 'no types'}): "
             "the table is left as it is; check the types and regions"
         )
     rows += _of_whole_regions(rows)
     known = PriceTable.read(path) if path.exists() else PriceTable({})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as temporary:
+        with atomic_write(path) as temporary:
             known.overlaid(rows).write(temporary)
-    except (OSError, RunFolderError) as error:
-        cause = error if isinstance(error, OSError) else error.__cause__
+    except OSError as error:
         raise FleetError(
-            f"the prices cannot be kept in {path.parent} ({cause}): free some space or mend its rights"
+            f"the prices cannot be written to {path.parent} ({error}): free some space or mend its rights"
         ) from error
     return Refreshed(path, len(rows), tuple(refused), tuple(missing))
 
@@ -113,7 +111,7 @@ def _row(source: PriceSource, types: Sequence[InstanceType], quote: Quote, regio
 
 
 def _of_whole_regions(rows: Iterable[PriceRow]) -> list[PriceRow]:
-    """What is taken of a zone that no row names."""
+    """Rows for the zones that have no quote of their own."""
     zones: dict[tuple[str, str], list[PriceRow]] = defaultdict(list)
     for row in rows:
         zones[row.type, row.region].append(row)

@@ -1,124 +1,144 @@
-"""The loop of `vcdl fleet run`: a pass, a pause, again; nothing but being told to ends it while there is a fleet to keep."""
+"""The control loop of `vcdl fleet run`, also as a daemon: pass after pass until a signal or the end of the fleet."""
 
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from vcdl.errors import ExitCode, FleetUnavailable, VcdlError
-from vcdl.fleet.keeper import Keeper, Look, Pass
-from vcdl.fleet.state import FleetState, Goal
-from vcdl.patience import Patience
+from vcdl.backoff import Attempts, Backoff
+from vcdl.errors import ExitCode, FleetError, FleetUnavailable, RunFolderError, VcdlError
+from vcdl.fleet.controller import Controller, Observation
+from vcdl.fleet.folder import FleetFolder
+from vcdl.fleet.state import FleetGoal, FleetState
 
 FIRST_WAIT_S = 5.0
 LONGEST_WAIT_S = 600.0
-"""Between tries while the cloud is away, throttles or refuses: doubled each time, and short again once it has answered."""
+"""Between tries while the cloud is unavailable or refuses: doubled each time, and back to the first after an answer."""
 _AFTER_A_BUG_S = 60.0
 _NEXT_POOL_S = 1.0
+_MAX_PASSES = 20
+"""Limit for `up` and `scale`: one pool after the other may have no capacity, and a pass for each is enough."""
+_START_S = 60.0
+"""Time for a daemon to take control."""
+_POLL_S = 0.1
 
 
 def up(state: FleetState) -> FleetState:
-    """The goal of `up` and `run`; an earlier `scale` still counts, an earlier refusal does not."""
-    return replace(state, goal=Goal.UP, budget_spent=False, held_until_s=0.0)
+    """The state for `up` and `run`: an earlier `scale` still counts, an earlier refusal does not."""
+    return replace(state, goal=FleetGoal.UP, budget_spent=False, launches_suspended_until_s=0.0)
 
 
 def drained(state: FleetState) -> FleetState:
-    """The goal of `drain`; what is down stays down."""
-    return state if state.goal is Goal.DOWN else replace(state, goal=Goal.DRAINED)
+    """The state for `drain`; a fleet that is down stays down."""
+    return state if state.goal is FleetGoal.DOWN else replace(state, goal=FleetGoal.DRAINED)
 
 
 def scaled(target: int | None) -> Callable[[FleetState], FleetState]:
-    """The target of `scale`; None: as the fleet file says."""
+    """The change of the state for `scale`; None: the fleet file's target."""
     return lambda state: replace(state, target=target)
 
 
-class Loop:
-    """Keeps a fleet until it is taken down, has drained, or `ending` is set."""
+class ControlLoop:
+    """Keeps a fleet at its target until it is taken down, has drained, or `ending` is set."""
 
     def __init__(
-        self, keeper: Keeper, look_every_s: float, say: Callable[[str], None], ending: threading.Event
+        self, controller: Controller, every_s: float, log: Callable[[str], None], ending: threading.Event
     ) -> None:
-        """`say`: takes a line for the log."""
-        self._keeper = keeper
-        self._look_every_s = look_every_s
-        self._say = say
+        """`log`: takes a line."""
+        self._controller = controller
+        self._every_s = every_s
+        self._log = log
         self._ending = ending
-        self._patience = Patience(FIRST_WAIT_S, LONGEST_WAIT_S)
-        self._said: tuple[str, ...] = ()
+        self._attempts = Attempts(Backoff(FIRST_WAIT_S, LONGEST_WAIT_S))
+        self._logged: tuple[str, ...] = ()
 
     def run(self) -> ExitCode:
-        """Returns once the fleet is gone, or `ending` is set: instances then go on without a keeper."""
+        """Returns once the fleet is gone or `ending` is set; in the latter case instances go on without replacement."""
         while not self._ending.is_set():
-            done, wait_s = self.once()
-            if done:
+            is_over, wait_s = self.run_once()
+            if is_over:
                 return self._take_down()
             self._ending.wait(wait_s)
-        self._say("ended; the instances go on, and nobody replaces those that are lost until `vcdl fleet run`")
+        self._log("ended; the instances go on, and lost ones are not replaced until `vcdl fleet run`")
         return ExitCode.OK
 
-    def once(self) -> tuple[bool, float]:
-        """One pass, whatever it raises: whether the fleet is gone, and the seconds until the next."""
+    def run_once(self) -> tuple[bool, float]:
+        """Make one pass, whatever it raises; returns whether the fleet is gone, and the seconds until the next pass."""
         try:
-            made = self._keeper.pass_once()
+            done = self._controller.reconcile_once()
         except FleetUnavailable as away:
-            return False, self._waits(str(away), self._patience.next_wait_s())
+            self._log(self._attempts.failed(away))
         except VcdlError as error:
-            return False, self._waits(str(error), max(self._patience.next_wait_s(), self._look_every_s))
-        except Exception as error:  # a fleet that nobody keeps is worse than a bug in the log
-            return False, self._waits(f"{type(error).__name__}: {error}: a mistake in vcdl", _AFTER_A_BUG_S)
-        self._tell(made)
-        self._patience.reset()
-        return made.is_over, _NEXT_POOL_S if made.may_get_more else self._look_every_s
-
-    def _waits(self, why: str, wait_s: float) -> float:
-        self._say(f"{why}; trying again in {wait_s:g} s")
-        return wait_s
-
-    def _tell(self, made: Pass) -> None:
-        lines = told(made)
-        for line in lines:
-            if line not in self._said:  # what lasts is said once
-                self._say(line)
-        self._said = lines
+            self._log(self._attempts.failed(error, max(self._attempts.backoff.next_wait_s(), self._every_s)))
+        except Exception as error:  # a fleet without control is worse than a bug in the log
+            self._log(self._attempts.failed(f"{type(error).__name__}: {error}: a bug in vcdl", _AFTER_A_BUG_S))
+        else:
+            lines = done.lines()
+            for line in lines:
+                if line not in self._logged:  # a lasting problem is logged once
+                    self._log(line)
+            self._logged = lines
+            self._attempts.succeeded()
+            return done.is_over, _NEXT_POOL_S if done.may_get_more else self._every_s
+        return False, self._attempts.wait_s
 
     def _take_down(self) -> ExitCode:
-        """What is over may have left something that costs: a template, a disk."""
+        """A fleet without instances may have left something that costs: a template, a disk."""
         try:
-            taken = self._keeper.take_down()
+            taken = self._controller.take_down()
         except VcdlError as error:
-            self._say(f"the instances are gone, but not all could be swept: {error}; `vcdl fleet down` tries again")
+            self._log(
+                f"the instances are gone, but the rest could not be swept: {error}; `vcdl fleet down` tries again"
+            )
             return error.exit_code
-        for trouble in taken.trouble:
-            self._say(trouble)
-        left = ", ".join(taken.left)
-        self._say(
-            f"left over: {left}; `vcdl fleet down` tries again" if left else "the fleet is gone, and nothing is left"
-        )
-        return ExitCode.FLEET if left else ExitCode.OK
+        for line in taken.errors:
+            self._log(line)
+        if taken.leftovers:
+            self._log(f"left over: {', '.join(taken.leftovers)}; `vcdl fleet down` tries again")
+            return ExitCode.FLEET
+        self._log("the fleet is gone, and nothing is left")
+        return ExitCode.OK
 
 
-_MOST_PASSES = 20
-"""Of `up` and `scale`: pools rest one after the other, and a pass for each is enough."""
-
-
-def bring_about(keeper: Keeper, say: Callable[[str], None]) -> Look:
-    """Passes until the target is reached, or nothing more is to be had now. Raises what a pass raises."""
-    for _ in range(_MOST_PASSES):
-        made = keeper.pass_once()
-        for line in told(made):
-            say(line)
-        if not made.may_get_more:
+def reach_target(controller: Controller, log: Callable[[str], None]) -> Observation:
+    """Make passes until the target is reached or no more capacity can be had now. Raises what a pass raises."""
+    for _ in range(_MAX_PASSES):
+        done = controller.reconcile_once()
+        for line in done.lines():
+            log(line)
+        if not done.may_get_more:
             break
-    return keeper.look()
+    return controller.observe()
 
 
-def told(made: Pass) -> tuple[str, ...]:
-    """What a pass did, and what ails it, a line each."""
-    lines = list(made.look.warnings) + list(made.plan.warnings)
-    if made.plan.terminate:
-        lines.append(f"terminated: {', '.join(made.plan.terminate)}")
-    if made.plan.drain:
-        lines.append(f"draining: {', '.join(made.plan.drain)}")
-    if made.launched.instances:
-        lines.append("launched: " + ", ".join(f"{i.id} ({i.pool})" for i in made.launched.instances))
-    lines += [f"{p.pool or 'launch'}: {p.kind.value}: {p.message}" for p in made.launched.problems]
-    return tuple(lines)
+def start_daemon(file: Path, overrides: Sequence[str], folder: FleetFolder) -> int:
+    """Start `vcdl fleet run FILE` in a process that outlives the terminal; returns its id once it controls the fleet.
+
+    Raises FleetError when it ends at once or another process controls the fleet already, and RunFolderError.
+    """
+    folder.create()
+    with folder.running():  # raises when another one does
+        pass
+    command = [sys.executable, "-m", "vcdl", "fleet", "run", str(file.resolve())]
+    for setting in overrides:
+        command += ["--set", setting]
+    try:
+        with folder.log_file.open("ab") as log:
+            began_bytes = log.tell()
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=Path.cwd()
+            )
+    except OSError as error:
+        raise RunFolderError(
+            f"{folder.log_file}: {error.strerror or error}; mend it, or run without --daemon"
+        ) from error
+    give_up_s = time.monotonic() + _START_S
+    while folder.running_pid() != child.pid:
+        if child.poll() is not None or time.monotonic() > give_up_s:
+            said = folder.log_file.read_bytes()[began_bytes:].decode(errors="replace").strip().splitlines()
+            raise FleetError(f"the loop did not start: {said[-1] if said else 'no message'} ({folder.log_file})")
+        time.sleep(_POLL_S)
+    return child.pid

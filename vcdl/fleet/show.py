@@ -1,19 +1,19 @@
-"""How a fleet is put before the user."""
+"""A fleet as text for the terminal and as JSON."""
 
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from vcdl.fleet.controller import Observation, Pass
 from vcdl.fleet.instance import Instance, Pool
-from vcdl.fleet.keeper import Look, Pass
 from vcdl.fleet.plan import PER_SUBTASKS, FleetPlan, Offer
 from vcdl.fleet.prices import PriceTable
 from vcdl.fleet.provider import FLEET_TAG
 from vcdl.fleet.settings import FleetSettings, Unit
 from vcdl.report.wording import duration, plural
 
-_MOST_OFFERS = 10
+_MAX_OFFERS = 10
 
 
 def units(count: int, unit: Unit) -> str:
@@ -21,27 +21,28 @@ def units(count: int, unit: Unit) -> str:
     return plural(count, {"vcpu": "vCPU", "gpu": "GPU", "instance": "instance"}[unit])
 
 
-def summary(settings: FleetSettings, look: Look) -> str:
+def summary(settings: FleetSettings, observed: Observation) -> str:
     """`cifar: 40 of 40 vCPUs in 5 instances, 0.50 $/h, 1.23 $ so far`."""
     unit = settings.capacity.unit
-    live = sum(instance.is_live for instance in look.instances)
+    live = sum(instance.is_live for instance in observed.instances)
     return (
-        f"{settings.name}: {look.have} of {units(look.wanted, unit)} in {plural(live, 'instance')}, "
-        f"{look.usd_per_h:.2f} $/h, {look.spent_usd:.2f} $ so far"
+        f"{settings.name}: {observed.have} of {units(observed.wanted, unit)} in {plural(live, 'instance')}, "
+        f"{observed.usd_per_h:.2f} $/h, {observed.spent_usd:.2f} $ so far"
     )
 
 
-def planned(settings: FleetSettings, made: Pass) -> list[str]:
-    """What a pass will do, a line each."""
-    lines = [*made.look.warnings, *made.plan.warnings]
-    names = {instance.id: f"{instance.id} ({instance.pool})" for instance in made.look.instances}
-    lines += [f"terminate {names[id]}" for id in made.plan.terminate]
-    lines += [f"drain {names[id]}" for id in made.plan.drain]
-    if made.plan.launch is not None:
-        wanted = units(made.plan.launch.units, settings.capacity.unit)
-        lines.append(f"launch {wanted} of preemptible instances: {pools(made.plan.launch.pools)}")
-    if made.plan.changes_nothing:
-        lines.append(f"nothing to do: {summary(settings, made.look)}")
+def preview(settings: FleetSettings, planned: Pass) -> list[str]:
+    """The actions of a pass, a line each."""
+    actions = planned.actions
+    names = {instance.id: f"{instance.id} ({instance.pool})" for instance in planned.observed.instances}
+    lines = [*planned.observed.warnings, *actions.warnings]
+    lines += [f"terminate {names[id]}" for id in actions.terminate]
+    lines += [f"drain {names[id]}" for id in actions.drain]
+    if actions.launch is not None:
+        wanted = units(actions.launch.units, settings.capacity.unit)
+        lines.append(f"launch {wanted} of preemptible instances: {pools(actions.launch.pools)}")
+    if actions.is_empty:
+        lines.append(f"nothing to do: {summary(settings, planned.observed)}")
     return lines
 
 
@@ -56,39 +57,44 @@ def pools(chosen: Sequence[Pool]) -> str:
 
 
 def ending(settings: FleetSettings, leftovers: Sequence[str]) -> list[str]:
-    """What `down` will end."""
+    """Everything that `down` will delete, a line each."""
     if not leftovers:
         return [f"nothing carries the tag {FLEET_TAG}={settings.name}"]
-    return [*(f"end {line}" for line in leftovers), f"all that carries the tag {FLEET_TAG}={settings.name}"]
+    return [*(f"delete {line}" for line in leftovers), f"everything with the tag {FLEET_TAG}={settings.name}"]
 
 
-def status(settings: FleetSettings, look: Look, pid: int | None) -> list[str]:
-    """The fleet as it is."""
-    state, now_s = look.state, look.now_s
-    keeper = f"process {pid} keeps it" if pid is not None else "nobody keeps it: `vcdl fleet run` replaces what is lost"
-    looked = f"last pass {duration(now_s - state.looked_s)} ago" if state.looked_s else "no pass yet"
-    lines = [summary(settings, look), f"goal {state.goal.value}; {keeper}; {looked}"]
-    shown = [i for i in look.instances if i.is_live] + [i for i in look.instances if not i.is_live]
+def status(settings: FleetSettings, observed: Observation, pid: int | None) -> list[str]:
+    """The fleet now, a line for each instance."""
+    state, now_s = observed.state, observed.now_s
+    controller = (
+        f"process {pid} controls it" if pid is not None else "no control loop: `vcdl fleet run` replaces lost instances"
+    )
+    last_pass = f"last pass {duration(now_s - state.last_pass_s)} ago" if state.last_pass_s else "no pass yet"
+    lines = [summary(settings, observed), f"goal {state.goal.value}; {controller}; {last_pass}"]
+    shown = [i for i in observed.instances if i.is_live] + [i for i in observed.instances if not i.is_live]
     lines += [f"  {_instance(instance, now_s)}" for instance in shown]
-    if state.held_until_s > now_s:
-        lines.append(state.held_why)
-    lines += [f"{pool} rests for {duration(until_s - now_s)}" for pool, until_s in sorted(state.resting.items())]
-    return [*lines, *look.warnings]
+    if state.launches_suspended_until_s > now_s:
+        lines.append(state.launches_suspended_why)
+    lines += [
+        f"{pool} has no capacity; it is tried again in {duration(until_s - now_s)}"
+        for pool, until_s in sorted(state.cooldowns.items())
+    ]
+    return [*lines, *observed.warnings]
 
 
-def status_json(settings: FleetSettings, look: Look, pid: int | None) -> dict[str, Any]:
-    """The same for programs."""
+def status_json(settings: FleetSettings, observed: Observation, pid: int | None) -> dict[str, Any]:
+    """The fleet now, for programs."""
     return {
         "name": settings.name,
         "cloud": settings.cloud,
-        "goal": look.state.goal.value,
+        "goal": observed.state.goal.value,
         "unit": settings.capacity.unit,
-        "wanted": look.wanted,
-        "have": look.have,
-        "usd_per_h": round(look.usd_per_h, 6),
-        "spent_usd": round(look.spent_usd, 6),
+        "wanted": observed.wanted,
+        "have": observed.have,
+        "usd_per_h": round(observed.usd_per_h, 6),
+        "spent_usd": round(observed.spent_usd, 6),
         "process": pid,
-        "last_pass_s": look.state.looked_s,
+        "last_pass_s": observed.state.last_pass_s,
         "instances": [
             {
                 "id": i.id,
@@ -99,15 +105,17 @@ def status_json(settings: FleetSettings, look: Look, pid: int | None) -> dict[st
                 "launched_s": i.launched_s,
                 "ending": i.ending.value if i.ending else None,
             }
-            for i in look.instances
+            for i in observed.instances
         ],
-        "resting": [{"pool": str(pool), "until_s": until_s} for pool, until_s in sorted(look.state.resting.items())],
-        "warnings": list(look.warnings),
+        "cooldowns": [
+            {"pool": str(pool), "until_s": until_s} for pool, until_s in sorted(observed.state.cooldowns.items())
+        ],
+        "warnings": list(observed.warnings),
     }
 
 
 def plan(settings: FleetSettings, made: FleetPlan, wanted: int, subtask_s: float | None) -> list[str]:
-    """The offers as a table, cheapest first."""
+    """The offers of a plan as a table, cheapest first."""
     lines = [
         f"{units(wanted, settings.capacity.unit)} from one of these, the cloud choosing by price and capacity:",
         "",
@@ -116,21 +124,22 @@ def plan(settings: FleetSettings, made: FleetPlan, wanted: int, subtask_s: float
     per = f"{f'$/{PER_SUBTASKS}':>10}" if subtask_s is not None else ""
     lines.append(head + per)
     shown = {(offer.pool.type, offer.pool.region, offer.spot_usd_per_h): offer for offer in reversed(made.offers)}
-    distinct = list(reversed(shown.values()))  # of zones with the same price the first
-    lines += [_offer(settings, offer, subtask_s) for offer in distinct[:_MOST_OFFERS]]
-    if len(distinct) > _MOST_OFFERS:
-        lines.append(f"and {len(distinct) - _MOST_OFFERS} dearer ones")
+    distinct = list(reversed(shown.values()))  # the first of zones with the same price
+    lines += [_offer(settings, offer, subtask_s) for offer in distinct[:_MAX_OFFERS]]
+    if len(distinct) > _MAX_OFFERS:
+        lines.append(f"and {len(distinct) - _MAX_OFFERS} more expensive ones")
     lines.append("")
     if made.offers:
         oldest = min(offer.price.as_of for offer in made.offers)
         lines.append(f"prices as of {oldest} or later, without disks, traffic and tax; `vcdl fleet prices --refresh`")
     if subtask_s is not None:
         lines.append(
-            f"subtasks of {subtask_s:.1f} s, {settings.capacity.units_per_subtask:g} {settings.capacity.unit} each, all units busy"
+            f"subtasks of {subtask_s:.1f} s, {settings.capacity.units_per_subtask:g} {settings.capacity.unit} each, "
+            "all units busy"
         )
     if made.unpriced:
         unknown = Counter(pool.type for pool in made.unpriced)
-        lines.append(f"no price is known of {', '.join(unknown)}")
+        lines.append(f"no price of {', '.join(unknown)} is known")
     return [*lines, *_limits(settings, made)]
 
 
@@ -140,8 +149,8 @@ def prices(pools: Iterable[Pool], table: PriceTable) -> list[str]:
     for pool in sorted(pools):
         price = table.price(pool.type, pool.region, pool.zone)
         lines.append(
-            f"{pool.type:<24}{pool.zone or pool.region:<20}{price.spot_usd_per_h:>10} $/h{price.on_demand_usd_per_h:>10} on demand"
-            f"  {price.as_of}  {price.source}"
+            f"{pool.type:<24}{pool.zone or pool.region:<20}{price.spot_usd_per_h:>10} $/h"
+            f"{price.on_demand_usd_per_h:>10} on demand  {price.as_of}  {price.source}"
         )
     return lines or ["no price of the fleet's types is known there: `vcdl fleet prices --refresh`"]
 
@@ -149,9 +158,9 @@ def prices(pools: Iterable[Pool], table: PriceTable) -> list[str]:
 def _limits(settings: FleetSettings, made: FleetPlan) -> list[str]:
     lines = []
     limit = settings.price_limit_usd_per_h
-    dear = [offer for offer in made.offers if limit is not None and offer.spot_usd_per_h > limit]
-    if dear:
-        lines.append(f"{len(dear)} of {len(made.offers)} are above price_limit_usd_per_h ({limit:g})")
+    above = [offer for offer in made.offers if limit is not None and offer.spot_usd_per_h > limit]
+    if above:
+        lines.append(f"{len(above)} of {len(made.offers)} are above price_limit_usd_per_h ({limit:g})")
     if settings.budget_usd is not None and made.offers:
         hours = settings.budget_usd / float(made.offers[0].spot_usd_per_h or 1)
         lines.append(f"budget_usd ({settings.budget_usd:g}) lasts for {duration(hours * 3600)} of the cheapest")

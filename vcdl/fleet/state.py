@@ -1,4 +1,4 @@
-"""What is remembered of a fleet between two passes. All of it may be lost: the fleet itself is found by its tag."""
+"""A fleet's memory between two passes. All of it may be lost: the fleet itself is found by its tag."""
 
 import json
 from collections.abc import Mapping
@@ -7,21 +7,21 @@ from enum import StrEnum
 from typing import Any, Self
 
 from vcdl.errors import FleetError
-from vcdl.fleet.instance import Instance, Pool, State
+from vcdl.fleet.instance import Instance, InstanceState, Pool
 
 
-class Goal(StrEnum):
-    """What was asked for last."""
+class FleetGoal(StrEnum):
+    """The user's last request."""
 
     UP = "up"
     DRAINED = "drained"
-    """Nothing new; what runs finishes its subtasks and goes."""
+    """No new instances; those that run finish their subtasks and go."""
     DOWN = "down"
 
 
 @dataclass(frozen=True)
-class Fresh:
-    """An instance that a launch returned: counted on for a while, as a cloud may show it a little later only."""
+class RecentLaunch:
+    """An instance that a launch returned. It counts for a while although the cloud may not show it yet."""
 
     instance: Instance
     noted_s: float
@@ -30,38 +30,42 @@ class Fresh:
 
 @dataclass(frozen=True)
 class FleetState:
-    """The file state.json of a fleet's folder."""
+    """The content of state.json."""
 
-    goal: Goal = Goal.DOWN
+    goal: FleetGoal = FleetGoal.DOWN
     target: int | None = None
-    """Of `scale`; None: as the fleet file says."""
+    """The target of `scale`; None: the fleet file's."""
     wanted: int | None = None
-    """Units that the last pass wanted: what is gone by while the queue cannot be read."""
+    """Units that the last pass wanted; they still hold while the queue cannot be read."""
     budget_spent: bool = False
-    """The hard stop happened: the goal was set to drained for it."""
-    looked_s: float = 0.0
-    """Unix time of the last pass."""
-    resting: Mapping[Pool, float] = field(default_factory=dict)
-    """Pools without capacity, each with the Unix time until which it is left alone."""
-    fresh: tuple[Fresh, ...] = ()
-    held_until_s: float = 0.0
-    """Unix time until which nothing is launched, as the last launch was refused as a whole."""
-    held_why: str = ""
+    """The budget has set the goal to drained."""
+    last_pass_s: float = 0.0
+    """Unix time; 0: never."""
+    cooldowns: Mapping[Pool, float] = field(default_factory=dict)
+    """Pools without capacity, each with the Unix time until which it is not asked."""
+    recent_launches: tuple[RecentLaunch, ...] = ()
+    launches_suspended_until_s: float = 0.0
+    """Unix time until which nothing is launched, as the cloud refused the last launch as a whole."""
+    launches_suspended_why: str = ""
 
     def to_json(self) -> str:
-        """One object; pools and instances as theirs."""
-        values = asdict(replace(self, resting={}))
-        values["resting"] = [{"pool": asdict(pool), "until_s": until_s} for pool, until_s in self.resting.items()]
+        """One JSON object."""
+        values = asdict(replace(self, cooldowns={}))
+        values["cooldowns"] = [{"pool": asdict(pool), "until_s": until_s} for pool, until_s in self.cooldowns.items()]
         return json.dumps(values, indent=1) + "\n"
 
     @classmethod
     def of_json(cls, text: str) -> Self:
-        """The inverse. Raises FleetError when it is damaged."""
+        """The inverse of `to_json`. Raises FleetError when it is damaged."""
         try:
             values = json.loads(text)
-            resting = {Pool(**rest["pool"]): float(rest["until_s"]) for rest in values.pop("resting")}
-            fresh = tuple(Fresh(_instance(item["instance"]), float(item["noted_s"])) for item in values.pop("fresh"))
-            return cls(**{**values, "goal": Goal(values["goal"])}, resting=resting, fresh=fresh)
+            cooldowns = {Pool(**item["pool"]): float(item["until_s"]) for item in values.pop("cooldowns")}
+            launches = tuple(
+                RecentLaunch(_instance(item["instance"]), float(item["noted_s"]))
+                for item in values.pop("recent_launches")
+            )
+            goal = FleetGoal(values.pop("goal"))
+            return cls(goal=goal, cooldowns=cooldowns, recent_launches=launches, **values)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise FleetError(
                 f"state.json is damaged ({type(error).__name__}): delete it, then `vcdl fleet up` or `down`"
@@ -69,4 +73,5 @@ class FleetState:
 
 
 def _instance(values: dict[str, Any]) -> Instance:
-    return Instance(**{**values, "pool": Pool(**values["pool"]), "state": State(values["state"]), "ending": None})
+    state = InstanceState(values["state"])
+    return Instance(**{**values, "pool": Pool(**values["pool"]), "state": state, "ending": None})

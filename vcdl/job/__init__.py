@@ -1,4 +1,4 @@
-"""The job file: its schema, what it may say, and the frozen `Job` behind it."""
+"""The job file: its schema, its sections, and the frozen `Job` that it is read into."""
 
 from vcdl.job.schema import Job, load_frozen_job, load_job, save_job
 

@@ -1,4 +1,4 @@
-"""Presets: settings that one word in a job file stands for. What the file gives itself wins."""
+"""Presets: several settings of a job file under one name. A key in the file wins over the preset."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -6,27 +6,28 @@ from typing import Any, Literal
 Preset = Literal["paper"]
 
 PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
-    # Atre, Jha, Rao 2021. The rate is fixed, as the paper's is; epochs are scored by the mean over their updates in any job.
+    # Atre, Jha, Rao 2021. The rate is constant, as in the paper. Every job scores an epoch by the mean over its
+    # updates.
     "paper": {
         "data": {"shards": 50},
         "training": {
             "optimizer": "adam",
-            "moments": "none",
+            "share_optimizer_state": "none",
             "learning_rate": 0.001,
             "batch_size": 32,
             "local_epochs": 1,
         },
         "update": {"rule": "vc_asgd", "alpha": 0.95},
-        "schedule": {"kind": "epoch"},
+        "pacing": {"kind": "epoch"},
         "validate": {"every": "update", "samples": "all"},
     },
 }
 _CHOOSES = {"update": "rule"}
-"""Sections of several kinds, with the key that chooses: another choice takes nothing over from the preset."""
+"""Sections of several kinds, with the key that chooses the kind: another kind takes nothing from the preset."""
 
 
 def with_preset(job: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A job file's values with those of its preset where it has none of its own; an unknown preset is left to the schema."""
+    """A job file's values, completed by those of its preset. The schema refuses an unknown preset."""
     name = job.get("preset")
     filled = dict(job)
     for section, values in (PRESETS.get(name, {}) if isinstance(name, str) else {}).items():

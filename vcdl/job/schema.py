@@ -1,52 +1,56 @@
-"""The job file: one declarative schema, and the frozen `Job` behind it.
+"""The job file: one declarative schema, and the frozen `Job` that it is read into.
 
-Every key is explained in docs/job-file.md; a test keeps the two in agreement. Names of optimizers, losses and
-metrics are checked when Keras is loaded, not here: reading a job takes no Keras.
+docs/job-file.md explains every key, and a test keeps the two in agreement. Names of optimizers, losses and metrics
+are checked when Keras is loaded: reading a job needs no Keras.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from vcdl.errors import JobError
-from vcdl.job import values as kinds
+from vcdl.files.atomic import atomic_write
 from vcdl.job.preset import Preset, with_preset
-from vcdl.job.reading import JobDumper, Problem, ProblemsError, problems_of, read_document, replace_key, report
-from vcdl.job.section import SECTION_AS_YAML, Section, read_section
 from vcdl.job.training import TrainingSettings
 from vcdl.job.transport import TransportSettings
 from vcdl.job.update import UPDATE, ForecastSettings, UpdateSettings
-from vcdl.workunit import Named
+from vcdl.wire.workunit import Named
+from vcdl.yaml_schema import values as kinds
+from vcdl.yaml_schema.file_kind import JOB
+from vcdl.yaml_schema.reading import Problem, ProblemsError, YamlDumper
+from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, load_section, read_section
 
 DataSet = Literal["fashion-mnist", "cifar10", "digits"]
 Task = Literal["classification", "regression"]
 Split = Literal["iid", "dirichlet"]
 Normalise = Literal["scale", "standardise", "none"]
-ScheduleKind = Literal["rolling", "epoch"]
+PacingKind = Literal["rolling", "epoch"]
 StoreConsistency = Literal["strong", "eventual"]
 KeptUploads = Literal["needed", "all"]
 
+EVERY_EPOCH = 0
+"""`Job.validate_every` when versions are evaluated at the end of an epoch only."""
 _Count = Annotated[int, kinds.whole(1)]
 _AboveZero = Annotated[float, kinds.above_zero()]
 _File = Annotated[Path, kinds.existing_file()]
-_ALONE = {"schedule": "kind", "store": "url"}
-"""Sections that one key may stand for."""
+_SHORT_FORMS = {"pacing": "kind", "store": "url"}
+"""Sections that may be given as the value of one key: `pacing: epoch`."""
 _REGRESSION = {"loss": Named("mean_squared_error"), "metrics": (Named("mean_absolute_error"),)}
 
 
 class MlpArguments(Section):
-    """`builtin: {name: mlp, …}`: dense ReLU layers on the flattened input."""
+    """`builtin: {name: mlp, …}`: dense ReLU layers over the flattened input."""
 
     units: tuple[_Count, ...] = (128,)
     dropout: Annotated[float, kinds.fraction(zero=True, one=False)] = 0.0
 
 
 class SmallCnnArguments(Section):
-    """`builtin: small_cnn`: has no arguments."""
+    """`builtin: small_cnn`, which has no arguments."""
 
 
 class ResnetV2Arguments(Section):
@@ -71,14 +75,14 @@ BUILTINS: dict[str, type[Section]] = {
 
 
 class ModelSettings(Section):
-    """The model: exactly one of the three."""
+    """The model: exactly one of `builtin`, `keras_json` and `python`."""
 
     builtin: Annotated[Named | None, kinds.NAMED_AS_YAML] = None
-    """With all its arguments, defaults included."""
+    """A built-in model with all its arguments, including defaults."""
     keras_json: _File | None = None
     python: Annotated[str, kinds.function_path()] | None = None
     python_folder: Path | None = Field(default=None, validate_default=True)
-    """Where the function's module is looked for first; None in the job file: that file's own folder."""
+    """The folder in which the function's module is looked for first; None in the job file: that file's own folder."""
 
     @field_validator("builtin", mode="plain")
     @classmethod
@@ -107,7 +111,7 @@ class ModelSettings(Section):
 
 
 class DataSettings(Section):
-    """The data, and how they are cut; exactly one of `dataset` and `npz`."""
+    """The data, and how they are cut: exactly one of `dataset` and `npz`."""
 
     dataset: Annotated[DataSet, kinds.one_of(DataSet)] | None = None
     npz: _File | None = None
@@ -115,9 +119,9 @@ class DataSettings(Section):
     shards: _Count = 50
     split: Annotated[Split, kinds.one_of(Split)] = "iid"
     concentration: _AboveZero = 0.5
-    """Of the Dirichlet distribution; without a meaning for `iid`."""
+    """The parameter of the Dirichlet distribution; `iid` does not use it."""
     validation: Annotated[int | float, kinds.count_or_fraction()] = 0.1
-    """Samples, or a fraction of the training set."""
+    """A number of samples, or a fraction of the training set."""
     normalise: Annotated[Normalise, kinds.one_of(Normalise)] = "scale"
 
     @field_validator("task")
@@ -147,16 +151,18 @@ class DataSettings(Section):
         return self
 
 
-class ScheduleSettings(Section):
-    """When subtasks are made."""
+class PacingSettings(Section):
+    """The creation of subtasks: when, and how many in advance."""
 
-    kind: Annotated[ScheduleKind, kinds.one_of(ScheduleKind)] = "rolling"
-    ahead: Annotated[int | Literal["auto"], kinds.whole(0, None, "auto")] = "auto"
-    """Subtasks kept ready beyond those that run."""
+    former_keys = MappingProxyType({"ahead": "queue_ahead"})
+
+    kind: Annotated[PacingKind, kinds.one_of(PacingKind)] = "rolling"
+    queue_ahead: Annotated[int | Literal["auto"], kinds.whole(0, None, "auto")] = "auto"
+    """Subtasks kept ready beyond those that are being trained."""
 
 
 class StopSettings(Section):
-    """When the job ends; whatever comes first."""
+    """The ends of a job; the first one counts."""
 
     epochs: _Count = 20
     target_accuracy: Annotated[float, kinds.fraction(zero=False, one=True)] | None = None
@@ -169,67 +175,71 @@ class ValidateSettings(Section):
     """How often the shared weights are validated, and on how much."""
 
     every: Annotated[int | Literal["epoch", "update"], kinds.whole(1, None, "epoch", "update")] = 10
-    """Updates; `update` is 1."""
+    """A number of updates; `update` is 1."""
     samples: Annotated[int | Literal["all"], kinds.whole(1, None, "all")] = 2000
 
 
 class GridSettings(Section):
-    """What runs the subtasks on this machine."""
+    """How this machine runs the subtasks."""
 
     workers: Annotated[int | Literal["auto"], kinds.whole(1, None, "auto")] = "auto"
-    """Processes; `auto`: one a core."""
+    """Worker processes; `auto`: one a core."""
     threads: _Count = 1
-    """A worker."""
+    """Cores that a worker's training uses."""
     timeout_s: _AboveZero = 600.0
     tries: _Count = 5
     servers: Annotated[int | Literal["auto"], kinds.whole(0, None, "auto")] = 1
-    """Parameter servers; 1: the run's own process, 0: only `vcdl assimilator`, more or `auto`: processes beside it."""
+    """Parameter servers. 1: the run's own process; 0: `vcdl assimilator` only; more, or `auto`: processes of
+    their own.
+    """
 
 
 class StoreSection(Section):
-    """Where the shared weights are kept; the address is taken apart in vcdl.stores.settings."""
+    """Where the shared weights are kept; vcdl.stores.settings parses the address."""
 
     url: Annotated[str, kinds.store_url()] | None = None
-    """None: VCDL_STORE_URL, else a folder of the run."""
+    """The store's address; None: VCDL_STORE_URL, else a folder of the run."""
     consistency: Annotated[StoreConsistency, kinds.one_of(StoreConsistency)] = "strong"
 
 
-class KeepSettings(Section):
-    """What of a run is kept beyond its use."""
+class RetentionSettings(Section):
+    """Files of a run that are kept longer than the run needs them."""
 
     uploads: Annotated[KeptUploads, kinds.one_of(KeptUploads)] = "needed"
-    """`all`: for `vcdl replay`, with the weights that each started from."""
+    """`all`: every upload and the weights that its client started from, for `vcdl replay`."""
 
 
 class BoincSettings(Section):
-    """How a BOINC project treats the job's workunits; without a meaning on the local grid."""
+    """How a BOINC project treats the job's workunits; other grids ignore it."""
 
     priority: Annotated[int, kinds.whole(1, 100)] = 1
-    """Share of the clients, beside the other open jobs of the project."""
+    """The job's share of the clients beside the project's other open jobs."""
     deadline_s: _AboveZero = 3600.0
-    """A client that has not reported a subtask by then has lost it."""
+    """Time in which a client must report a subtask; after it another client gets the subtask."""
 
 
 class Job(Section):
     """A job file, checked and complete: every default is filled in, every path is absolute."""
 
+    former_keys = MappingProxyType({"schedule": "pacing", "keep": "retention"})
+
     name: Annotated[
         str, kinds.text("[a-z0-9][a-z0-9_-]{0,62}", "1 to 63 of a-z, 0-9, - and _, not beginning with - or _")
     ]
     preset: Annotated[Preset, kinds.one_of(Preset)] | None = None
-    """What of it the file does not give itself is filled in from the preset."""
+    """The preset that fills in keys which the file leaves out."""
     seed: Annotated[int, kinds.whole(0, 2**32 - 1)] = 1
     model: ModelSettings
     data: DataSettings
     training: TrainingSettings = Field(default=TrainingSettings(), validate_default=True)
     update: Annotated[UpdateSettings, UPDATE, SECTION_AS_YAML] = ForecastSettings()
     transport: TransportSettings = TransportSettings()
-    schedule: ScheduleSettings = ScheduleSettings()
+    pacing: PacingSettings = PacingSettings()
     stop: StopSettings = StopSettings()
     validate_: ValidateSettings = Field(default=ValidateSettings(), alias="validate")
     grid: GridSettings = GridSettings()
     store: StoreSection = StoreSection()
-    keep: KeepSettings = KeepSettings()
+    retention: RetentionSettings = RetentionSettings()
     boinc: BoincSettings = BoincSettings()
 
     @model_validator(mode="before")
@@ -237,10 +247,10 @@ class Job(Section):
     def _fill_in_the_preset(cls, raw: Any) -> Any:
         return with_preset(raw) if isinstance(raw, Mapping) else raw
 
-    @field_validator("schedule", "store", mode="before")
+    @field_validator("pacing", "store", mode="before")
     @classmethod
     def _may_be_one_word(cls, raw: Any, info: ValidationInfo) -> Any:
-        return {_ALONE[str(info.field_name)]: raw} if isinstance(raw, str) else raw
+        return {_SHORT_FORMS[str(info.field_name)]: raw} if isinstance(raw, str) else raw
 
     @field_validator("training")
     @classmethod
@@ -262,19 +272,19 @@ class Job(Section):
 
     @property
     def subtasks(self) -> int:
-        """Of the whole job, when nothing ends it earlier."""
+        """Subtasks of the whole job, if nothing ends it earlier."""
         return self.stop.epochs * self.data.shards
 
     @property
     def keeps_uploads(self) -> bool:
-        """Whether nothing that could be folded again is ever removed."""
-        return self.keep.uploads == "all"
+        """Whether the run keeps every upload, and what is needed to fold it in again."""
+        return self.retention.uploads == "all"
 
     @property
     def validate_every(self) -> int:
-        """In versions; 0 for the end of an epoch only."""
+        """Versions between two evaluations; EVERY_EPOCH: only the end of each epoch is evaluated."""
         every = self.validate_.every
-        return 0 if every == "epoch" else 1 if every == "update" else int(every)
+        return EVERY_EPOCH if every == "epoch" else 1 if every == "update" else int(every)
 
     def resolved(self) -> dict[str, Any]:
         """The whole job, defaults and preset filled in, as the plain values of a job file."""
@@ -285,51 +295,32 @@ class Job(Section):
 
     def to_yaml(self) -> str:
         """`resolved` as a job file, which `load_job` reads back to an equal job."""
-        return yaml.dump(self.resolved(), Dumper=JobDumper, sort_keys=False, width=110)
+        return yaml.dump(self.resolved(), Dumper=YamlDumper, sort_keys=False, width=110)
 
 
 def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     """Read and check a job file, with some of its keys replaced: `("stop.epochs=2",)`.
 
-    Raises JobError: all that is wrong with it, one problem a line.
+    Raises JobError with all that is wrong, one problem a line.
     """
-    return _load(path, path.parent, overrides)
+    return load_section(Job, JOB, path, overrides, path.parent)
 
 
 def load_frozen_job(path: Path, overrides: Sequence[str] = ()) -> Job:
-    """Read what `save_job` wrote, with some of its keys replaced. The files it names were read when the run began and may be gone.
+    """Read a file of `save_job`, with some of its keys replaced.
 
-    Raises JobError.
+    The files that it names are not looked up: they were read when the run began, and may be gone. Raises JobError.
     """
-    return _load(path, None, overrides)
+    return load_section(Job, JOB, path, overrides)
 
 
 def save_job(job: Job, path: Path) -> None:
-    """Write the job so that it is there whole or not at all. Raises JobError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write the job atomically. Raises JobError."""
     try:
-        temporary.write_text(f"# Made by VCDL: the job as this run follows it.\n{job.to_yaml()}", encoding="utf-8")
-        temporary.replace(path)
+        with atomic_write(path) as temporary:
+            temporary.write_text(f"# Made by VCDL: the job as this run follows it.\n{job.to_yaml()}", encoding="utf-8")
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise JobError(f"{path}: cannot be written ({error.strerror}); check the folder and the disk") from error
-
-
-def _load(path: Path, folder: Path | None, overrides: Sequence[str] = ()) -> Job:
-    document = read_document(path)
-    for setting in overrides:
-        replace_key(document, setting)
-    problems = list(document.problems)
-    try:
-        job = Job.model_validate(document.values, context=folder)
-    except ValidationError as error:
-        # What reading refused has no value; that its place is empty is not a second problem.
-        refused = {problem.at for problem in problems}
-        problems += [problem for problem in problems_of(error, Job) if problem.at not in refused]
-        raise report(path, document, problems) from None
-    if problems:
-        raise report(path, document, problems)
-    return job
 
 
 def _exactly_one(section: Section, *keys: str) -> None:

@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Annotated
 
 from pydantic import ValidationInfo, field_validator
 
-from vcdl.course import STEADY, UNSCALED, RateCourse, RateScaling, RateShape
-from vcdl.job import values as kinds
-from vcdl.job.section import SECTION_AS_YAML, Section, plain_or_section
-from vcdl.workunit import Moments, Named
+from vcdl.job.lr_schedule import STEADY, UNSCALED, LrScaling, LrSchedule, RateShape
+from vcdl.wire.workunit import Named, Normalisation, SharedOptimizerState, Training
+from vcdl.yaml_schema import values as kinds
+from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, plain_or_section
 
 _Count = Annotated[int, kinds.whole(1)]
 _AboveZero = Annotated[float, kinds.above_zero()]
@@ -18,37 +19,48 @@ _Rate = kinds.above_zero(also="{peak: …}")
 
 
 class LearningRateSettings(Section):
-    """`learning_rate: {peak: …}`: the rate over the whole job, told to each subtask by its place in it."""
+    """`learning_rate: {peak: …}`: the rate over the whole job; a subtask gets its rate by its place in the job."""
+
+    former_keys = MappingProxyType(
+        {
+            "times_clients": "scale_with_clients",
+            "times_short": "short_job_boost",
+            "warm_up": "warmup",
+            "floor": "end_factor",
+        }
+    )
 
     peak: _AboveZero
     schedule: Annotated[RateShape, kinds.one_of(RateShape)] = "constant"
-    """After the warm-up."""
-    warm_up: Annotated[float, kinds.fraction(zero=True, one=False)] = 0.0
-    """Share of the job's subtasks."""
-    floor: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.0
-    """Of the peak, at the job's end."""
-    times_clients: _Count = 1
-    """Multiplied with the number of subtasks that are being trained, up to this one: linear scaling."""
-    times_short: Annotated[float, kinds.at_least(1.0)] = 1.0
-    """Multiplied with how much shorter than a long one the job is, counted in steps one after another, up to this."""
+    """The way from the peak, after the warm-up."""
+    warmup: Annotated[float, kinds.fraction(zero=True, one=False)] = 0.0
+    """Fraction of the job's subtasks."""
+    end_factor: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.0
+    """The rate at the job's end, as a fraction of the peak."""
+    scale_with_clients: _Count = 1
+    """The rate is multiplied by the number of active clients, up to this number: linear scaling."""
+    short_job_boost: Annotated[float, kinds.at_least(1.0)] = 1.0
+    """The highest factor by which the rate of a short job is raised; see LrScaling."""
 
-    @field_validator("floor")
+    @field_validator("end_factor")
     @classmethod
-    def _is_used(cls, floor: float, info: ValidationInfo) -> float:
-        if floor and info.data.get("schedule") == "constant":
+    def _is_used(cls, end_factor: float, info: ValidationInfo) -> float:
+        if end_factor and info.data.get("schedule") == "constant":
             raise ValueError("is used with `schedule: linear` or `cosine` only; remove it, or set the schedule")
-        return floor
+        return end_factor
 
 
 class TrainingSettings(Section):
-    """What a client does with a shard."""
+    """How a client trains its shard."""
+
+    former_keys = MappingProxyType({"moments": "share_optimizer_state"})
 
     optimizer: _Named = Named("adam")
-    moments: Annotated[Moments, kinds.one_of(Moments)] = "auto"
-    """Of the optimizer, that travel with the weights: a subtask goes on with them instead of beginning with none."""
+    share_optimizer_state: Annotated[SharedOptimizerState, kinds.one_of(SharedOptimizerState)] = "auto"
+    """The part of the optimizer's state that travels with the weights, so that a subtask does not begin without any."""
     learning_rate: Annotated[
         float | LearningRateSettings, plain_or_section(_Rate, LearningRateSettings), SECTION_AS_YAML
-    ] = LearningRateSettings(peak=0.002, schedule="linear", floor=0.02, times_short=3.0)
+    ] = LearningRateSettings(peak=0.002, schedule="linear", end_factor=0.02, short_job_boost=3.0)
     batch_size: _Count = 16
     local_epochs: _Count = 1
     loss: _Named = Named("sparse_categorical_crossentropy")
@@ -66,17 +78,30 @@ class TrainingSettings(Section):
         return rate.peak if isinstance(rate, LearningRateSettings) else rate
 
     @property
-    def rate_course(self) -> RateCourse:
-        """What part of it a subtask gets, by its place in the job."""
+    def lr_schedule(self) -> LrSchedule:
+        """The fraction of the peak that a subtask gets, by its place in the job."""
         rate = self.learning_rate
         if isinstance(rate, LearningRateSettings):
-            return RateCourse(rate.schedule, rate.warm_up, rate.floor)
+            return LrSchedule(rate.schedule, rate.warmup, rate.end_factor)
         return STEADY
 
-    def rate_scaling(self, shard_samples: Sequence[int], epochs: int) -> RateScaling:
-        """How it grows with the clients, in a job with such shards."""
+    def rate_scaling(self, shard_samples: Sequence[int], epochs: int) -> LrScaling:
+        """How parallel clients raise the rate, in a job with shards of these sizes."""
         rate = self.learning_rate
         if not isinstance(rate, LearningRateSettings):
             return UNSCALED
         steps_an_epoch = sum(math.ceil(samples / self.batch_size) for samples in shard_samples) * self.local_epochs
-        return RateScaling(rate.times_clients, rate.times_short, epochs * steps_an_epoch)
+        return LrScaling(rate.scale_with_clients, rate.short_job_boost, epochs * steps_an_epoch)
+
+    def to_wire(self, normalisation: Normalisation) -> Training:
+        """The settings as clients get them, with the learning rate at its peak."""
+        return Training(
+            optimizer=self.optimizer,
+            learning_rate=self.peak_rate,
+            batch_size=self.batch_size,
+            local_epochs=self.local_epochs,
+            loss=self.loss,
+            metrics=self.metrics,
+            normalisation=normalisation,
+            share_optimizer_state=self.share_optimizer_state,
+        )

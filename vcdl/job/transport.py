@@ -1,31 +1,31 @@
-"""The section `transport` of a job file: how weights travel. vcdl.codecs.choose makes the codecs."""
+"""The section `transport` of a job file: how weights travel. vcdl.codecs.choose makes the codecs from it."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import field_validator
 
-from vcdl.job import values as kinds
-from vcdl.job.section import Section, read_section
-from vcdl.workunit import Named, Transport
+from vcdl.wire.workunit import Named, Transport
+from vcdl.yaml_schema import values as kinds
+from vcdl.yaml_schema.section import Section, read_section
 
 
 class NoArguments(Section):
-    """`float32`, `float16`, `bfloat16`: have none."""
+    """`float32`, `float16` and `bfloat16`, which have no arguments."""
 
 
 class Int8Arguments(Section):
-    """`{name: int8, …}`: whole numbers, scaled block by block."""
+    """`{name: int8, …}`: whole numbers with a scale for each block."""
 
     levels: Annotated[int, kinds.whole(1, 127)] = 127
     """Steps from 0 to the largest number of a block."""
 
 
 class TopKArguments(Section):
-    """`up: {name: top_k, …}`: the largest differences alone."""
+    """`up: {name: top_k, …}`: only the largest differences."""
 
     share: Annotated[float, kinds.fraction(zero=False, one=True)] = 0.05
-    """Of the differences, that travels."""
+    """The fraction of the differences that travels."""
 
 
 _DOWN: Mapping[str, type[Section]] = {
@@ -38,14 +38,14 @@ _UP: Mapping[str, type[Section]] = {**_DOWN, "top_k": TopKArguments}
 
 
 class TransportSettings(Section):
-    """How weights go to the clients and come back."""
+    """How weights travel to the clients and back."""
 
     down: Annotated[Named, kinds.NAMED_AS_YAML] = Named("float32")
-    """The weights that a client starts from."""
+    """The codec of the weights that a client starts from."""
     up: Annotated[Named, kinds.NAMED_AS_YAML] = Named("float32")
-    """What it has changed of them; with `float32` the weights themselves."""
+    """The codec of the client's change; `float32` carries the trained weights instead of the change."""
     compress: Annotated[bool, kinds.true_or_false()] = False
-    """Without loss, what the codecs leave."""
+    """Lossless compression after the codecs."""
 
     @field_validator("down", mode="plain")
     @classmethod
@@ -57,14 +57,13 @@ class TransportSettings(Section):
     def _goes_up(cls, raw: Any) -> Named:
         return _codec(raw, _UP)
 
-    @property
-    def told(self) -> Transport:
-        """What clients are told."""
+    def to_wire(self) -> Transport:
+        """The settings as clients get them."""
         return Transport(self.down, self.up, self.compress)
 
     @property
     def needs_bases(self) -> bool:
-        """Whether an upload means nothing without the weights that its client started from."""
+        """Whether an upload can be read only together with the weights that its client started from."""
         return self.up.name != "float32"
 
 

@@ -1,35 +1,39 @@
-"""The section `update` of a job file: one schema for each update rule, chosen by `rule`. vcdl.rules.of_job makes the rules."""
+"""The section `update` of a job file: one schema for each update rule. vcdl.job.rule makes the rules from it."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from vcdl.course import Shape
-from vcdl.job import values as kinds
-from vcdl.job.section import SECTION_AS_YAML, Section, one_of_sections, plain_or_section, section_or_nothing
+from vcdl.rules.ramp import Shape
+from vcdl.yaml_schema import values as kinds
+from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, one_of_sections, plain_or_section, section_or_nothing
 
 _AboveZero = Annotated[float, kinds.above_zero()]
 _Alpha = kinds.fraction("var", zero=True, one=False, also="{from: …, to: …}")
 _Part = Annotated[float, kinds.fraction(zero=False, one=True)]
 _Momentum = Annotated[float, kinds.fraction(zero=True, one=False)]
 _Count = Annotated[int, kinds.whole(1)]
+_RATE = MappingProxyType({"rate": "server_learning_rate"})
 
 
 class GuardSettings(Section):
-    """`guard: {…}`: what an upload must be like, or is made to be like, before the rule gets it."""
+    """`guard: {…}`: an upload is clipped, and possibly refused, before the rule gets it."""
+
+    former_keys = MappingProxyType({"cosine": "min_cosine"})
 
     clip: _AboveZero = 1.0
-    """Times the usual ‖C − B‖: longer steps are shortened to it."""
-    cosine: Annotated[float, kinds.between(-1, 1)] | None = None
-    """With the step of held-out data: uploads below it are refused; None: none is."""
+    """The longest step, as a multiple of the usual ‖C − B‖; longer ones are shortened to it."""
+    min_cosine: Annotated[float, kinds.between(-1, 1)] | None = None
+    """The lowest cosine similarity with the reference update that is accepted; None: any is."""
 
 
 _Guard = Annotated[GuardSettings | None, section_or_nothing(GuardSettings), SECTION_AS_YAML]
 
 
 class AlphaRamp(Section):
-    """`alpha: {from: …, to: …}`: every update of the job moves α."""
+    """`alpha: {from: …, to: …}`: α moves with every update of the job."""
 
     from_: Annotated[float, kinds.fraction(zero=True, one=True)] = Field(alias="from")
     to: Annotated[float, kinds.fraction(zero=True, one=True)]
@@ -41,7 +45,7 @@ class VcAsgdSettings(Section):
 
     rule: Literal["vc_asgd"] = "vc_asgd"
     alpha: Annotated[float | Literal["var"] | AlphaRamp, plain_or_section(_Alpha, AlphaRamp), SECTION_AS_YAML] = "var"
-    """Weight of the server's weights; `var` is e/(e+1) in epoch e."""
+    """The weight of the server's own weights; `var` is e/(e+1) in epoch e."""
     guard: _Guard = None
 
 
@@ -54,7 +58,7 @@ class EasgdSettings(Section):
 
 
 class ConstantStaleness(Section):
-    """`staleness: constant`: has no arguments."""
+    """`staleness: constant`, which has no arguments."""
 
     name: Literal["constant"] = "constant"
 
@@ -67,12 +71,14 @@ class PolynomialStaleness(Section):
 
 
 class HingeStaleness(Section):
-    """`staleness: {name: hinge, …}`: `s(τ) = 1` up to `free`, then `1 / (slope·(τ − free) + 1)`."""
+    """`staleness: {name: hinge, …}`: `s(τ) = 1` up to `threshold`, then `1 / (slope·(τ − threshold) + 1)`."""
+
+    former_keys = MappingProxyType({"free": "threshold"})
 
     name: Literal["hinge"] = "hinge"
     slope: _AboveZero = 10.0
-    free: Annotated[int, kinds.whole(0)] = 4
-    """Versions."""
+    threshold: Annotated[int, kinds.whole(0)] = 4
+    """Versions of staleness that cost nothing."""
 
 
 Staleness = ConstantStaleness | PolynomialStaleness | HingeStaleness
@@ -96,50 +102,60 @@ class FedAsyncSettings(Section):
 class DownpourSettings(Section):
     """`W ← W + η·(C − B)`."""
 
+    former_keys = _RATE
+
     rule: Literal["downpour"] = "downpour"
-    rate: _AboveZero = 0.1
+    server_learning_rate: _AboveZero = 0.1
     guard: _Guard = None
 
 
 class DcAsgdSettings(Section):
     """`W ← W − η·(g + λ·g⊙g⊙(W − B))` with `g = B − C`."""
 
+    former_keys = _RATE
+
     rule: Literal["dc_asgd"] = "dc_asgd"
-    rate: _AboveZero = 0.1
+    server_learning_rate: _AboveZero = 0.1
     compensation: Annotated[float, kinds.at_least(0)] = 2.0
     guard: _Guard = None
 
 
 class ForecastSettings(Section):
-    """Averaging whose clients start from where the weights will be when they come back."""
+    """Averaging whose clients start from where the weights will be when their uploads arrive."""
+
+    former_keys = MappingProxyType({"slope": "staleness_damping", "memory": "averaging_window"})
 
     rule: Literal["forecast"] = "forecast"
-    slope: Annotated[float, kinds.at_least(0)] = 0.15
-    """Of the damping by staleness."""
+    staleness_damping: Annotated[float, kinds.at_least(0)] = 0.15
+    """How much less an upload counts for each version of staleness."""
     compensation: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.4
-    memory: Annotated[float, kinds.at_least(1)] = 2.0
-    """Rounds of updates."""
+    averaging_window: Annotated[float, kinds.at_least(1)] = 2.0
+    """Rounds of updates over which the movement of the weights is averaged."""
     horizon: Annotated[float, kinds.at_least(0)] = 1.0
-    """Stalenesses."""
+    """How far ahead the forecast looks, in stalenesses."""
     guard: _Guard = None
 
 
 class FedBuffSettings(Section):
     """After K updates `W ← W + η·Σ s(τ)·(C − B)/K`."""
 
+    former_keys = _RATE
+
     rule: Literal["fedbuff"] = "fedbuff"
-    rate: _AboveZero = 1.0
+    server_learning_rate: _AboveZero = 1.0
     buffer: _Count = 10
-    """Updates."""
+    """Updates that are folded in together."""
     staleness: _Staleness = PolynomialStaleness()
     guard: _Guard = None
 
 
 class OuterNesterovSettings(Section):
-    """The same through an outer optimizer with Nesterov momentum."""
+    """FedBuff whose mean delta goes through an outer optimizer with Nesterov momentum."""
+
+    former_keys = _RATE
 
     rule: Literal["outer_nesterov"] = "outer_nesterov"
-    rate: _AboveZero = 0.7
+    server_learning_rate: _AboveZero = 0.7
     momentum: _Momentum = 0.9
     buffer: _Count = 10
     staleness: _Staleness = ConstantStaleness()
@@ -147,34 +163,38 @@ class OuterNesterovSettings(Section):
 
 
 class DelayedNesterovSettings(Section):
-    """Each update moves W, the momentum only every K-th."""
+    """Each update moves W; the momentum is applied with every K-th only."""
+
+    former_keys = MappingProxyType({**_RATE, "share": "momentum_share"})
 
     rule: Literal["delayed_nesterov"] = "delayed_nesterov"
-    rate: _AboveZero = 0.7
+    server_learning_rate: _AboveZero = 0.7
     momentum: _Momentum = 0.9
     buffer: _Count = 10
-    share: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.0
-    """Of the momentum, with each update."""
+    momentum_share: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.0
+    """The fraction of the momentum that each of the other updates applies."""
     staleness: _Staleness = ConstantStaleness()
     guard: _Guard = None
 
-    @field_validator("share")
+    @field_validator("momentum_share")
     @classmethod
-    def _is_no_more_than_all(cls, share: float, info: ValidationInfo) -> float:
+    def _is_no_more_than_all(cls, momentum_share: float, info: ValidationInfo) -> float:
         buffer = info.data.get("buffer", 1)
-        if share * buffer > 1:
-            raise ValueError(f"expected at most 1 / buffer, {1 / buffer:.4g}, got {share:g}")
-        return share
+        if momentum_share * buffer > 1:
+            raise ValueError(f"expected at most 1 / buffer, {1 / buffer:.4g}, got {momentum_share:g}")
+        return momentum_share
 
 
 class TrimmedMeanSettings(Section):
-    """Of K updates the mean, weight by weight, without the largest and the smallest."""
+    """The mean of K updates, weight by weight, without the largest and the smallest."""
+
+    former_keys = _RATE
 
     rule: Literal["trimmed_mean"] = "trimmed_mean"
-    rate: _AboveZero = 1.0
+    server_learning_rate: _AboveZero = 1.0
     buffer: _Count = 10
     trim: Annotated[int, kinds.whole(0)] = Field(default=2, validate_default=True)
-    """At each end."""
+    """Updates left out at each end."""
     staleness: _Staleness = ConstantStaleness()
     guard: _Guard = None
 
@@ -188,23 +208,27 @@ class TrimmedMeanSettings(Section):
 
 
 class MedianSettings(Section):
-    """Of K updates the median, weight by weight."""
+    """The median of K updates, weight by weight."""
+
+    former_keys = _RATE
 
     rule: Literal["median"] = "median"
-    rate: _AboveZero = 1.0
+    server_learning_rate: _AboveZero = 1.0
     buffer: _Count = 10
     staleness: _Staleness = ConstantStaleness()
     guard: _Guard = None
 
 
 class CentredClippingSettings(Section):
-    """Of K updates what each differs from the K before, shortened."""
+    """The mean of what K updates differ from the K before, each difference shortened."""
+
+    former_keys = _RATE
 
     rule: Literal["centred_clipping"] = "centred_clipping"
-    rate: _AboveZero = 1.0
+    server_learning_rate: _AboveZero = 1.0
     buffer: _Count = 10
     clip: _AboveZero = 1.0
-    """Times the usual length."""
+    """The longest difference, as a multiple of the usual length."""
     staleness: _Staleness = ConstantStaleness()
 
 

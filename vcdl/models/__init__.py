@@ -1,4 +1,4 @@
-"""Models: the built-in ones, those given as Keras JSON or by a Python function, and whether one fits its data."""
+"""Models: built in, given as Keras JSON, or made by a Python function; and the check that one fits its data."""
 
 from vcdl.models.build import build_model_json, initial_weights
 from vcdl.models.check import check_model

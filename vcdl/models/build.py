@@ -1,4 +1,4 @@
-"""From a job's model settings to the model's JSON, and to the weights it starts with."""
+"""Build a job's model as JSON, and its initial weights."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ from vcdl.models.mlp import mlp
 from vcdl.models.python_function import call_builder
 from vcdl.models.resnet_v2 import resnet_v2
 from vcdl.models.small_cnn import small_cnn
-from vcdl.weights import Vector, flatten
+from vcdl.wire.weights import Vector, flatten
 
 if TYPE_CHECKING:
     from vcdl.job.schema import ModelSettings
@@ -23,18 +23,19 @@ def build_model_json(
     outputs: int,
     task: str = "classification",
 ) -> str:
-    """The model as Keras' `to_json()` text, known to be safe to load and to have float32 weights.
+    """The model as Keras' `to_json()` text, checked to be safe to load and to have float32 weights.
 
-    `input_shape` is that of one sample, `outputs` the number of classes or of numbers to predict; both shape a built-in
-    model and are handed to a `python` function that takes them. Raises ModelError.
+    `input_shape` is that of one sample, `outputs` the number of classes or of numbers to predict. Both shape a
+    built-in model, and are passed to a `python` function that takes them. Raises ModelError.
     """
     return str(load_model(_given_json(settings, input_shape, outputs, task)).to_json())
 
 
 def initial_weights(model_json: str, seed: int) -> Vector:
-    """The model's weights before training, shape (n,): the same for the same JSON, seed, backend and Keras.
+    """The model's initial weights, shape (n,), determined by JSON, seed, backend and Keras version.
 
-    Sets the process' random seeds, as Keras has no other way to seed the initialisers of a whole model. Raises ModelError.
+    Sets the process' random seeds: Keras has no other way to seed the initialisers of a whole model. Raises
+    ModelError.
     """
     import keras
 
@@ -68,5 +69,5 @@ def _read(path: Path) -> str:
 def _to_json(model: Any, origin: str) -> str:
     try:
         return str(model.to_json())
-    except Exception as error:  # a custom class may fail in any way when it is asked for its configuration
+    except Exception as error:  # a custom class may raise anything here
         raise ModelError(f"the model of {origin} has no JSON ({error}): use Keras' own layers only") from error

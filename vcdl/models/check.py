@@ -1,4 +1,4 @@
-"""Whether model, data and training settings belong together, found out before the first subtask."""
+"""Check that model, data and training settings fit together, before the first subtask."""
 
 from functools import partial
 from typing import Any
@@ -10,7 +10,7 @@ from vcdl.client.model import load_model
 from vcdl.client.moments import MovingMoments
 from vcdl.data.dataset import Array
 from vcdl.errors import JobError, ModelError
-from vcdl.workunit import Training
+from vcdl.wire.workunit import Training
 
 _BINARY = ("BinaryCrossentropy", "BinaryFocalCrossentropy", "Hinge", "SquaredHinge")
 """Losses that compare one output with a label 0 or 1."""
@@ -19,16 +19,17 @@ _SPARSE = "sparse_categorical_crossentropy"
 
 
 def check_model(model_json: str, training: Training, input_shape: tuple[int, ...], y: Array) -> None:
-    """Check that the model takes samples of `input_shape`, that output and loss fit the labels, and Keras knows every name.
+    """Check that the model takes samples of `input_shape`, that output and loss fit the labels, and that Keras
+    knows every name.
 
-    `y` is all labels that there are, shape (n,) or (n, outputs): integers are classes, floats numbers to predict.
-
-    Raises ModelError when the model must change, JobError when the training settings must.
+    `y`: all labels, shape (n,) or (n, outputs); integers are classes, floats numbers to predict. Raises
+    ModelError when the model must change, JobError when the training settings must.
     """
     model = load_model(model_json)
     if len(model.inputs) != 1 or len(model.outputs) != 1:
         raise ModelError(
-            f"the model has {len(model.inputs)} inputs and {len(model.outputs)} outputs: exactly one of each can be trained"
+            f"the model has {len(model.inputs)} inputs and {len(model.outputs)} outputs: "
+            "exactly one of each can be trained"
         )
     _check_input(tuple(model.inputs[0].shape[1:]), input_shape)
     optimizer, loss, *metrics = _made(training)
@@ -45,7 +46,7 @@ def check_model(model_json: str, training: Training, input_shape: tuple[int, ...
 
 
 def _made(training: Training) -> list[Any]:
-    """Optimizer, loss and metrics. Raises JobError with a line for each that Keras does not know."""
+    """Optimizer, loss and metrics. Raises JobError with a line for each name that Keras does not know."""
     makers = [
         partial(make_optimizer, training.optimizer, training.learning_rate),
         partial(make_loss, training.loss),
@@ -66,7 +67,8 @@ def _check_input(expected: tuple[int | None, ...], given: tuple[int, ...]) -> No
     fits = len(expected) == len(given) and all(e in (None, g) for e, g in zip(expected, given, strict=True))
     if not fits:
         raise ModelError(
-            f"the model takes samples of shape {expected}, the data has {given}: begin the model with keras.Input({given})"
+            f"the model takes samples of shape {expected}, the data has {given}: "
+            f"begin the model with keras.Input({given})"
         )
 
 
@@ -76,14 +78,15 @@ def _check_classes(loss: Any, name: str, output_shape: tuple[int, ...], y: Array
         raise JobError(f"training > loss: {name} does not fit labels that are whole numbers: use {_SPARSE}")
     if len(output_shape) != 1:
         raise ModelError(
-            f"the model ends in outputs of shape {output_shape}, expected one for each class: add Flatten and Dense({last + 1})"
+            f"the model ends in outputs of shape {output_shape}, expected one for each class: "
+            f"add Flatten and Dense({last + 1})"
         )
     outputs = output_shape[0]
     if kind in _BINARY:
         if outputs != 1 or last > 1:
             raise JobError(
-                f"training > loss: {name} compares one output with labels 0 and 1; here are {outputs} outputs and labels "
-                f"0…{last}: use {_SPARSE}"
+                f"training > loss: {name} compares one output with labels 0 and 1; "
+                f"here are {outputs} outputs and labels 0…{last}: use {_SPARSE}"
             )
     elif outputs <= last:
         raise ModelError(
@@ -92,7 +95,9 @@ def _check_classes(loss: Any, name: str, output_shape: tuple[int, ...], y: Array
 
 
 def _check_probabilities(model: Any, loss: Any) -> None:
-    """A last Dense layer without activation gives logits; a loss that expects probabilities would learn nothing."""
+    """Refuse logits for a loss that expects probabilities: a last Dense layer without activation would learn
+    nothing.
+    """
     config = model.layers[-1].get_config()
     if "Crossentropy" not in type(loss).__name__ or loss.get_config().get("from_logits"):
         return
@@ -124,7 +129,7 @@ def _check_numbers(loss: Any, name: str, output_shape: tuple[int, ...], y: Array
 
 
 def _try(loss: Any, metrics: list[Any], output_shape: tuple[int, ...], y: Array) -> None:
-    """Two samples through loss and metrics: whatever else does not fit shows here."""
+    """Run two samples through loss and metrics, which shows any other misfit."""
     import keras
 
     labels = keras.ops.convert_to_tensor(y[:2].reshape(-1, 1) if y.ndim == 1 else y[:2])
@@ -133,6 +138,6 @@ def _try(loss: Any, metrics: list[Any], output_shape: tuple[int, ...], y: Array)
     for part in tried:
         try:
             part(labels, outputs)
-        except Exception as error:  # Keras and its backend each have their own exceptions for shapes that do not fit
+        except Exception as error:  # Keras and its backends each raise their own exceptions
             reason = " ".join(str(error).split())[:300]
             raise JobError(f"training: {part.name} does not fit labels of shape {y.shape}: {reason}") from error

@@ -1,4 +1,4 @@
-"""How every built-in model begins and ends: from any input, to class probabilities or to plain numbers."""
+"""First and last layers of the built-in models: from any input, to class probabilities or plain numbers."""
 
 from typing import Any
 

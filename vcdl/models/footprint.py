@@ -1,37 +1,40 @@
-"""What training a model costs a client: arithmetic and memory, estimated from its layers."""
+"""The cost of training a model on a client: arithmetic and memory, estimated from its layers."""
 
 import math
 from dataclasses import dataclass
 from typing import Any
 
 _TRAINING_PASSES = 3
-"""Of a forward pass: one forward, and two of the same size backward, for the inputs and for the weights."""
+"""Passes of one training step, in forward passes: one forward, and two backward for the inputs and for the weights."""
 _VECTORS = 10
-"""Weights, gradients, an optimizer's moments, the base, and copies while a checkpoint or an update is written."""
+"""Copies of the weights: themselves, gradients, an optimizer's moments, the base, and a checkpoint or update in
+writing.
+"""
 _BACKEND_BYTES = 1 << 30
-"""Python, Keras and its backend before a model is loaded; 0.6 GB were seen with TensorFlow on a CPU."""
+"""Bytes of Python, Keras and its backend before a model is loaded; TensorFlow on a CPU took 0.6 GB."""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """What BOINC is told about a subtask."""
+    """The cost that BOINC is told for a subtask."""
 
     flops_per_sample: float
-    """Floating-point operations to train on one sample once."""
+    """Floating-point operations of training on one sample once."""
     bytes_per_sample: float
-    """Memory for the activations of one sample of a batch, forward and backward."""
+    """Memory for the activations of one sample, forward and backward."""
     parameters: int
 
     def memory_bytes(self, batch_size: int, shard_bytes: int) -> int:
-        """Of a process that trains; `shard_bytes`: the shard's samples as float32."""
+        """Memory of a process that trains; `shard_bytes`: the shard's samples as float32."""
         return int(_BACKEND_BYTES + 4 * _VECTORS * self.parameters + batch_size * self.bytes_per_sample + shard_bytes)
 
 
 def footprint_of(model: Any) -> Footprint:
-    """Count a built Keras model.
+    """Estimate the cost of a built Keras model.
 
-    A layer's kernel is used once at each place of its output (a convolution's pixels, a dense layer's single one), with a multiplication and
-    an addition for each weight; what has no kernel costs about one operation for each number that it puts out.
+    A layer's kernel is used once at each place of its output (every pixel of a convolution, once for a dense
+    layer), with a multiplication and an addition per weight. A layer without kernel costs about one operation
+    per output number.
     """
     forward, activations = 0.0, 0.0
     for layer in model.layers:

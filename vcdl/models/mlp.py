@@ -1,4 +1,4 @@
-"""A multi-layer perceptron, for tables and for a first try on anything."""
+"""A multi-layer perceptron, for tables and first tries."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from vcdl.models.ending import output_layer
 def mlp(
     input_shape: tuple[int, ...], outputs: int, task: str, units: Sequence[int] = (128,), dropout: float = 0.0
 ) -> Any:
-    """Flatten, then for each of `units` a dense ReLU layer and, when it is not 0, dropout."""
+    """Flatten, then for each of `units` a dense ReLU layer and, if it is not 0, dropout."""
     import keras
     from keras import layers
 

@@ -1,4 +1,4 @@
-"""A model from the user's own Python function, run on the server's side only; a volunteer gets the JSON it leads to."""
+"""A model from the user's own Python function, which runs on the server only; volunteers get the resulting JSON."""
 
 import importlib
 import inspect
@@ -13,9 +13,11 @@ from vcdl.errors import ModelError
 
 
 def call_builder(name: str, input_shape: tuple[int, ...], outputs: int, folder: Path | None) -> Any:
-    """The keras.Model that `module:function` returns, called with `(input_shape, outputs)`, or with nothing.
+    """The keras.Model that `module:function` returns when called with `(input_shape, outputs)`, or with
+    nothing.
 
-    The module is looked for in `folder` first. Raises ModelError, with file and line when the user's code failed.
+    The module is looked up in `folder` first. Raises ModelError, with file and line when the user's code
+    failed.
     """
     module_name, _, function_name = name.partition(":")
     with _importable(folder):
@@ -55,7 +57,7 @@ def _takes_two(name: str, function: Callable[..., Any]) -> bool:
 
 
 def _failed(name: str, error: BaseException) -> ModelError:
-    """Names the innermost frame of the user's own code: neither Python's, nor an installed package's, nor ours."""
+    """The error with the innermost frame of the user's own code, not of Python, an installed package or VCDL."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
     where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else name
     if isinstance(error, SyntaxError) and error.filename:
@@ -73,7 +75,7 @@ def _is_users(filename: str) -> bool:
 
 @contextmanager
 def _importable(folder: Path | None) -> Iterator[None]:
-    """With `folder` first on the module path, as for `python FILE` in it."""
+    """Put `folder` first on the module path, as for `python FILE` in it."""
     if folder is None:
         yield
         return

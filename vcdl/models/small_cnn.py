@@ -1,4 +1,4 @@
-"""A small convolutional network: 105 866 weights on Fashion-MNIST, a second or two of training for a shard."""
+"""A small convolutional network: 105 866 weights on Fashion-MNIST, one or two seconds of training per shard."""
 
 from typing import Any
 
@@ -6,7 +6,10 @@ from vcdl.models.ending import images, output_layer
 
 
 def small_cnn(input_shape: tuple[int, ...], outputs: int, task: str) -> Any:
-    """Two convolutions of 3 × 3 with 16 and 32 filters, each with pooling, and a dense layer of 64. Raises ModelError."""
+    """Two convolutions of 3 × 3 with 16 and 32 filters, each with pooling, and a dense layer of 64.
+
+    Raises ModelError.
+    """
     import keras
     from keras import layers
 

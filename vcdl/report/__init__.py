@@ -1,1 +1,1 @@
-"""What is shown of a run: figures folded from its journal, and the ways to put them before the user."""
+"""Figures of a run, computed from its journal, and the ways to show them."""

@@ -1,4 +1,4 @@
-"""What a job is made of, without its data: the model, the shards, and what a volunteer downloads and uploads."""
+"""The description of a job without its data: model, shards, and the files that a volunteer downloads and uploads."""
 
 import json
 import math
@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from vcdl.data import Facts, facts_of
 from vcdl.errors import DataError
-from vcdl.run.prepared import training_of
-from vcdl.workunit import INPUT_FILES, OUTPUT_FILE, Normalisation, Workunit
+from vcdl.wire.workunit import INPUT_FILES, OUTPUT_FILE, Normalisation, Workunit
 
 if TYPE_CHECKING:
     from vcdl.job import Job
 
-_SHOWN = ("training", "update", "transport", "schedule", "stop", "validate")
-"""Sections of the job file that make a difference to what is learned."""
+_SHOWN = ("training", "update", "transport", "pacing", "stop", "validate")
+"""Sections of the job file that change the outcome of the training."""
 _HDF5_BYTES = 500
-"""Of a weights file beside its weights: HDF5's structures and the header."""
+"""Size of a weights file without its weights: HDF5's structures and the header."""
 _NPZ_BYTES = 500
-"""Of a shard beside its samples: the two arrays' headers and the archive's directory."""
+"""Size of a shard without its samples: the two arrays' headers and the archive's directory."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class FileFacts:
 
     name: str
     size_bytes: int
-    """Estimated; weights as if compression made nothing of them smaller; the shard's is that of a shard of average length."""
+    """An estimate: weights as if compression saved nothing, and a shard of average length."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,9 @@ class ShardFacts:
 
     count: int
     samples: int
-    """In all shards together."""
+    """Training samples in all shards together."""
     smallest: int | None
-    """Samples in the smallest shard; unknown (None) for a Dirichlet split, which depends on the labels."""
+    """Samples in the smallest shard; None (unknown) for a Dirichlet split, which depends on the labels."""
     largest: int | None
     validation_samples: int
     test_samples: int
@@ -58,17 +57,17 @@ class ShardFacts:
 
 @dataclass(frozen=True)
 class Description:
-    """All that `vcdl describe` shows."""
+    """Everything that `vcdl describe` shows."""
 
     job: str
     model: ModelFacts
     shards: ShardFacts
     downloads: tuple[FileFacts, ...]
-    """For one subtask."""
+    """Files of one subtask."""
     uploads: tuple[FileFacts, ...]
-    """By one subtask."""
+    """Files of one subtask."""
     settings: Mapping[str, Any]
-    """How it trains, as the job file would say it with every default and preset filled in."""
+    """The sections that change the outcome, with every default and preset filled in."""
 
     @property
     def download_bytes(self) -> int:
@@ -83,10 +82,10 @@ class Description:
         return json.dumps({**asdict(self), **totals}, indent=1) + "\n"
 
 
-def describe(job: "Job") -> Description:
+def describe_job(job: "Job") -> Description:
     """Describe a job.
 
-    Of a named data set nothing is read, of a `.npz` the headers and the labels. Raises DataError and ModelError.
+    A named data set is not read; of a `.npz` the headers and the labels are. Raises DataError and ModelError.
     """
     from vcdl.client.model import load_model
     from vcdl.client.trainer import Trainer
@@ -98,7 +97,7 @@ def describe(job: "Job") -> Description:
     model_json = build_model_json(job.model, facts.input_shape, facts.outputs, job.data.task)
     model = load_model(model_json)
     parameters = int(model.count_params())
-    transport, layout = job.transport.told, Trainer(model_json, training_of(job, Normalisation())).layout
+    transport, layout = job.transport.to_wire(), Trainer(model_json, job.training.to_wire(Normalisation())).layout
     params_bytes = down_encoding(transport, layout).most_bytes + _HDF5_BYTES
     update_bytes = up_encoding(transport, layout).most_bytes + _HDF5_BYTES
     shard_bytes = _NPZ_BYTES + round(facts.train_samples / shards.count * facts.sample_bytes * facts.packed)
@@ -128,17 +127,26 @@ def _shards(facts: Facts, count: int, even: bool) -> ShardFacts:
     smallest, rest = divmod(samples, count)
     largest = smallest + (1 if rest else 0)
     return ShardFacts(
-        count,
-        samples,
-        smallest if even else None,
-        largest if even else None,
-        facts.val_samples,
-        facts.test_samples,
+        count=count,
+        samples=samples,
+        smallest=smallest if even else None,
+        largest=largest if even else None,
+        validation_samples=facts.val_samples,
+        test_samples=facts.test_samples,
     )
 
 
 def _workunit(job: "Job", facts: Facts) -> Workunit:
-    """One like those the job will have, for its size."""
+    """A workunit of the size that the job's workunits will have."""
     numbers = facts.input_shape[-1] if job.data.normalise == "standardise" else 1
-    training = training_of(job, Normalisation((1 / 255,) * numbers, (-1 / 3,) * numbers))
-    return Workunit(job.name, 1, 0, 0, 0, job.seed, training, job.transport.told)
+    training = job.training.to_wire(Normalisation((1 / 255,) * numbers, (-1 / 3,) * numbers))
+    return Workunit(
+        job=job.name,
+        epoch=1,
+        shard=0,
+        attempt=0,
+        base_version=0,
+        seed=job.seed,
+        training=training,
+        transport=job.transport.to_wire(),
+    )

@@ -1,6 +1,6 @@
-"""What the user sees while a run goes on: a live display on a terminal, plain lines anywhere else.
+"""The display of a run under way: live on a terminal, plain lines anywhere else.
 
-Both are onlookers: they fold the journal's events into a Report and show its figures. Nothing they do can change a run.
+Both are observers: their Report follows the journal's events, and they show its figures and cannot change the run.
 """
 
 import threading
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
-from vcdl.events import (
+from vcdl.journal.events import (
     EpochClosed,
     Recorded,
     ResultRefused,
@@ -21,10 +21,10 @@ from vcdl.events import (
 )
 from vcdl.report import progress
 from vcdl.report.measures import Report
-from vcdl.report.onlooker import Onlooker, RunningTask
-from vcdl.report.progress import Goal
+from vcdl.report.observer import RunningTask, RunObserver
+from vcdl.report.progress import RunGoal
 from vcdl.report.wording import duration, plural, printable
-from vcdl.workunit import WorkunitName
+from vcdl.wire.workunit import WorkunitName
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 Clock = Callable[[], float]
 
 _REDRAWS_S = 4
-"""Redraws a second."""
+"""Redraws per second."""
 _TASKS_SHOWN = 8
 _BAR_WIDTH = 40
-"""Characters."""
+"""Width of a bar, in characters."""
 
 
 @contextmanager
-def display(goal: Goal, stream: IO[str]) -> Iterator[Onlooker]:
+def display(goal: RunGoal, stream: IO[str]) -> Iterator[RunObserver]:
     """Show a run on `stream` until the context is left."""
     from rich.console import Console
 
@@ -50,117 +50,123 @@ def display(goal: Goal, stream: IO[str]) -> Iterator[Onlooker]:
         return
     from rich.live import Live
 
-    onlooker = LiveDisplay(goal, console)
-    with Live(console=console, get_renderable=onlooker.render, refresh_per_second=_REDRAWS_S, transient=True):
-        yield onlooker
+    live = LiveDisplay(goal, console)
+    with Live(console=console, get_renderable=live.render, refresh_per_second=_REDRAWS_S, transient=True):
+        yield live
 
 
-class EventLines(Onlooker, ABC):
-    """Tells each epoch and each setback once that comes while it is there; what came before is only counted."""
+class EventLines(RunObserver, ABC):
+    """Shows each epoch and each setback once. What happened before the display began is only counted."""
 
-    def __init__(self, goal: Goal, clock: Clock) -> None:
+    def __init__(self, goal: RunGoal, clock: Clock, shows_setbacks: bool = True) -> None:
         self._goal = goal
         self._clock = clock
+        self._shows_setbacks = shows_setbacks
         self._made_s = clock()
         self._session_began = False
         self._report = Report()
-        self._epochs_told = 0
+        self._epochs_shown = 0
 
     def events(self, events: Sequence[Recorded]) -> None:
         for line in self._lines(events):
-            self.say(line)
+            self.show(line)
 
     @abstractmethod
-    def say(self, line: str) -> None:
-        """Show one line of plain text that stays."""
+    def show(self, line: str) -> None:
+        """Show one line of plain text; it stays on the screen."""
 
     def _lines(self, events: Sequence[Recorded]) -> list[str]:
         lines: list[str] = []
         for recorded in events:
             if not self._session_began and recorded.time_s >= self._made_s:
                 self._session_began = True
-                self._epochs_told = len(self._report.epochs)
-            self._report.fold(recorded)
+                self._epochs_shown = len(self._report.epochs)
+            self._report.follow(recorded)
             match recorded.event:
                 case RunStarted(resumed) if self._session_began:
                     if resumed:
-                        lines.append(f"going on after {plural(len(self._report.updates), 'update')}")
-                case WorkunitFailed() | UpdateRefused() | ResultRefused() if self._session_began:
+                        lines.append(f"resumed after {plural(len(self._report.updates), 'update')}")
+                case WorkunitFailed() | UpdateRefused() | ResultRefused() if (
+                    self._session_began and self._shows_setbacks
+                ):
                     lines.append(progress.setback_words(recorded.event))
                 case VersionEvaluated() | EpochClosed() if self._session_began:
-                    epochs = self._report.epochs[self._epochs_told :]
+                    epochs = self._report.epochs[self._epochs_shown :]
                     lines += [progress.epoch_words(self._goal, self._report, detail) for detail in epochs]
-                    self._epochs_told += len(epochs)
+                    self._epochs_shown += len(epochs)
         return lines
 
 
 class PlainLines(EventLines):
-    """A line for each phase, each epoch and each setback; no control characters."""
+    """A line for each phase, each epoch and each setback, without control characters."""
 
-    def __init__(self, goal: Goal, stream: IO[str], clock: Clock = time.time) -> None:
-        super().__init__(goal, clock)
+    def __init__(
+        self, goal: RunGoal, stream: IO[str], clock: Clock = time.time, *, shows_setbacks: bool = True
+    ) -> None:
+        super().__init__(goal, clock, shows_setbacks)
         self._stream = stream
-        self._held_up: str | None = None
+        self._waiting_for: str | None = None
 
     def phase(self, text: str) -> None:
-        self.say(text)
+        self.show(text)
 
-    def held_up(self, why: str | None) -> None:
-        if why != self._held_up:
-            self._held_up = why
-            self.say(f"waiting: {why}" if why else "going on")
+    def waiting_for(self, why: str | None) -> None:
+        if why != self._waiting_for:
+            self._waiting_for = why
+            self.show(f"waiting: {why}" if why else "continuing")
 
-    def say(self, line: str) -> None:
+    def show(self, line: str) -> None:
         print(printable(line), file=self._stream, flush=True)
 
 
 class LiveDisplay(EventLines):
-    """The figures of a run in place; epochs and setbacks stay above them as lines.
+    """The figures of a run, redrawn in place; epochs and setbacks stay above them as lines.
 
-    `render` is called by rich's thread, the hooks by the run's: a lock keeps a half-folded report from being drawn.
+    rich's thread calls `render`, the run's thread calls the hooks. A lock keeps a report from being drawn in the
+    middle of an event.
     """
 
-    def __init__(self, goal: Goal, console: "Console", clock: Clock = time.time) -> None:
+    def __init__(self, goal: RunGoal, console: "Console", clock: Clock = time.time) -> None:
         super().__init__(goal, clock)
         self._console = console
         self._lock = threading.Lock()
         self._phase = "starting"
-        self._held_up = ""
+        self._waiting_for = ""
         self._running: Sequence[RunningTask] = ()
         self._waiting = 0
 
     def phase(self, text: str) -> None:
         self._phase = text
 
-    def held_up(self, why: str | None) -> None:
-        self._held_up = f"waiting: {why}" if why else ""
+    def waiting_for(self, why: str | None) -> None:
+        self._waiting_for = f"waiting: {why}" if why else ""
 
     def events(self, events: Sequence[Recorded]) -> None:
         with self._lock:
             lines = self._lines(events)
         for line in lines:  # not under the lock: printing redraws the display, which takes it
-            self.say(line)
+            self.show(line)
 
     def tasks(self, running: Sequence[RunningTask], waiting: int) -> None:
         self._running, self._waiting = running, waiting
         if running or self._is_trained:
             self._phase = ""
 
-    def say(self, line: str) -> None:
+    def show(self, line: str) -> None:
         self._console.print(printable(line))
 
     @property
     def _is_trained(self) -> bool:
-        """Whether nothing is left but to measure."""
+        """Whether all training is done and only measurements are left."""
         return self._report.stop is not None or len(self._report.updates) >= self._goal.subtasks
 
     def render(self) -> "RenderableType":
-        """The display as it should be drawn now."""
+        """The display as it is drawn now."""
         from rich.text import Text
 
         with self._lock:
             if not self._report.updates and not self._running:
-                what = printable(self._held_up or self._phase)
+                what = printable(self._waiting_for or self._phase)
                 return Text(f"{self._goal.job}: {what} … {duration(self._clock() - self._made_s)}")
             return self._table()
 
@@ -201,7 +207,7 @@ class LiveDisplay(EventLines):
         figures.add_row("staleness", progress.staleness_words(report))
         figures.add_row("running for", duration(report.wall_s_at(now_s)))
         whole = Table.grid()
-        phase = self._held_up or self._phase or ("measuring the last weights" if self._is_trained else "")
+        phase = self._waiting_for or self._phase or ("measuring the last weights" if self._is_trained else "")
         whole.add_row(f"{self._goal.job}: {printable(phase)}" if phase else self._goal.job)
         whole.add_row(bars)
         whole.add_row(figures)

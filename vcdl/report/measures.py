@@ -1,25 +1,22 @@
-"""Every figure that is shown of a run, folded from its journal: status, display, summary, plots and TensorBoard read them here.
+"""Every figure that is shown of a run, computed from its journal.
 
-Times are active time: seconds the job was being run, over all its sessions; the pauses between them are cut out.
+Status, display, summary, plots and TensorBoard read them here. Times are active time: seconds the job was being run,
+over all its sessions; the pauses between them are cut out.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Self, TypeVar
+from typing import Self
 
-from vcdl.coordinator import FINAL_SPLITS, VALIDATION, StopReason
-from vcdl.events import (
+from vcdl.journal.events import (
+    FINAL_SPLITS,
     EpochClosed,
-    EvaluationWanted,
-    Event,
     Recorded,
     ResultRefused,
-    RunFinished,
     RunPaused,
-    RunReopened,
-    RunStarted,
     StopDecided,
+    StopReason,
     UpdateApplied,
     UpdateRefused,
     UpdateSuperseded,
@@ -28,34 +25,10 @@ from vcdl.events import (
     WorkunitFailed,
     WorkunitSent,
 )
-from vcdl.workunit import WorkunitName
+from vcdl.journal.history import EpochDetail, JobHistory, Timed
 
 _RECENT_UPDATES = 30
 """Rates are measured over these: long enough to be steady, short enough to show that a run has become slow."""
-
-E = TypeVar("E", bound=Event)
-
-
-@dataclass(frozen=True)
-class Timed(Generic[E]):
-    """An event, when it happened, and the active time at that moment."""
-
-    time_s: float
-    """Unix time."""
-    wall_s: float
-    event: E
-
-
-@dataclass(frozen=True)
-class EpochDetail:
-    """An epoch over the evaluations of the versions its updates made: accuracies, or the losses of a regression."""
-
-    epoch: int
-    mean: float
-    min: float
-    max: float
-    wall_s: float
-    """Active time at which its last shard was applied."""
 
 
 @dataclass(frozen=True)
@@ -70,71 +43,52 @@ class Rates:
 
 @dataclass
 class Report:
-    """What a run has done so far; `fold` events in the order of the journal, then read."""
+    """The figures of a run so far; `follow` each event in the order of the journal, then read."""
 
+    history: JobHistory = field(default_factory=JobHistory)
+    """The history from which the coordinator decides, too."""
     created: int = 0
-    retried: int = 0
-    """Workunits that were made because an earlier attempt at the same subtask had failed."""
     failed: int = 0
     refused: int = 0
     superseded: int = 0
     lost: int = 0
-    """Of the applied updates, those that another server had overwritten when the last epoch was closed."""
+    """Applied updates that another server had overwritten when the last epoch was closed."""
     samples_trained: int = 0
     bytes_down: int = 0
     bytes_up: int = 0
     updates: list[Timed[UpdateApplied]] = field(default_factory=list)
     evaluations: list[Timed[VersionEvaluated]] = field(default_factory=list)
-    applied_by_epoch: dict[int, int] = field(default_factory=dict)
-    closed: dict[int, Timed[EpochClosed]] = field(default_factory=dict)
     last_setback: WorkunitFailed | UpdateRefused | ResultRefused | None = None
-    """The last reason for which a workunit had to be made again."""
-    paused: RunPaused | None = None
-    """Set while the last session is one that ended cleanly before the job's end."""
-    stop: StopDecided | None = None
-    finished: bool = False
-    _wanted: dict[int, set[int]] = field(default_factory=dict)
-    _earlier_s: float = 0.0
-    _started_s: float | None = None
-    _last_s: float = 0.0
+    """The last reason for which a workunit had to be created again."""
+    staleness_max: int | None = None
+    """Over all updates; None before the first one."""
+    _staleness_sum: int = 0
 
     @classmethod
     def of(cls, events: Iterable[Recorded]) -> Self:
         """The report of a journal."""
         report = cls()
         for recorded in events:
-            report.fold(recorded)
+            report.follow(recorded)
         return report
 
-    def fold(self, recorded: Recorded) -> None:
+    def follow(self, recorded: Recorded) -> None:
         """Take in the journal's next event."""
-        if isinstance(recorded.event, RunStarted | RunReopened):  # the last session lasted until its last event
-            self._earlier_s, self._started_s = self.wall_s, recorded.time_s
-        self._last_s = recorded.time_s
-        self._count(recorded)
-
-    def _count(self, recorded: Recorded) -> None:
-        time_s = recorded.time_s
+        self.history.follow(recorded)
         match event := recorded.event:
-            case RunStarted():
-                self.paused = None
-            case RunPaused():
-                self.paused = event
-                self._end_session()
-            case WorkunitCreated(workunit):
+            case WorkunitCreated():
                 self.created += 1
-                self.retried += WorkunitName.parse(workunit).attempt > 0
             case WorkunitSent():
                 self.bytes_down += event.bytes_down
+            case UpdateApplied():
+                self.updates.append(Timed(recorded.time_s, self.history.wall_s, event))
+                self.samples_trained += event.samples
+                self.bytes_up += event.bytes_up
+                self._staleness_sum += event.staleness
+                self.staleness_max = max(event.staleness, self.staleness_max or 0)
             case WorkunitFailed():
                 self.failed += 1
                 self.last_setback = event
-            case UpdateApplied():
-                epoch = WorkunitName.parse(event.workunit).epoch
-                self.updates.append(Timed(time_s, self.wall_s, event))
-                self.applied_by_epoch[epoch] = self.applied_by_epoch.get(epoch, 0) + 1
-                self.samples_trained += event.samples
-                self.bytes_up += event.bytes_up
             case UpdateRefused() | ResultRefused():
                 self.refused += 1
                 self.bytes_up += event.bytes_up
@@ -142,90 +96,95 @@ class Report:
             case UpdateSuperseded():
                 self.superseded += 1
                 self.bytes_up += event.bytes_up
-            case EpochClosed():
-                self.closed[event.epoch] = Timed(time_s, self.wall_s, event)
-                self.lost = event.lost
-            case EvaluationWanted():
-                if event.split == VALIDATION:
-                    self._wanted.setdefault(event.epoch, set()).add(event.version)
             case VersionEvaluated():
-                self.evaluations.append(Timed(time_s, self.wall_s, event))
-            case StopDecided():
-                self.stop = event
+                self.evaluations.append(Timed(recorded.time_s, self.history.wall_s, event))
+            case EpochClosed() | StopDecided():
                 self.lost = event.lost
-            case RunFinished():
-                self.finished = True
-                self._end_session()
-            case RunReopened():
-                self.stop, self.finished = None, False
+            case _:
+                pass
 
-    def _end_session(self) -> None:
-        self._earlier_s, self._started_s = self.wall_s, None
-
-    # -- figures
+    # -- the job's state
 
     @property
-    def wall_s(self) -> float:
-        """Active time up to the last event."""
-        return self.wall_s_at(self._last_s)
-
-    def wall_s_at(self, now_s: float) -> float:
-        """Active time at a Unix time, if the last session has been going on until then."""
-        return self._earlier_s + (now_s - self._started_s if self._started_s is not None else 0.0)
+    def closed(self) -> Mapping[int, Timed[EpochClosed]]:
+        """Epochs whose shards are all applied."""
+        return self.history.closed
 
     @property
-    def epochs(self) -> list[EpochDetail]:
-        """Epochs that are closed and evaluated, in order."""
-        found = {t.event.version: measure(t.event) for t in self.evaluations if t.event.split == VALIDATION}
-        details: list[EpochDetail] = []
-        while (closed := self.closed.get(epoch := len(details) + 1)) is not None:
-            versions = self._wanted.get(epoch, set()) | {closed.event.version}
-            measured = [found[version] for version in versions if version in found]
-            if len(measured) < len(versions):
-                break
-            mean = sum(measured) / len(measured)
-            details.append(EpochDetail(epoch, mean, min(measured), max(measured), closed.wall_s))
-        return details
+    def applied_by_epoch(self) -> Mapping[int, int]:
+        """Updates that were applied, by the epoch of their subtask."""
+        return self.history.applied_by_epoch
+
+    @property
+    def paused(self) -> RunPaused | None:
+        """Set while the last session is one that ended cleanly before the job's end."""
+        return self.history.paused
+
+    @property
+    def stop(self) -> StopDecided | None:
+        """Why and with which version the job ended."""
+        return self.history.stop
+
+    @property
+    def finished(self) -> bool:
+        """Whether everything that was wanted has been evaluated."""
+        return self.history.finished
 
     @property
     def is_given_up(self) -> bool:
         """Whether the job ended because a shard kept failing: `vcdl resume` tries it again."""
         return self.stop is not None and self.stop.reason == StopReason.SUBTASK_FAILED
 
+    # -- figures
+
+    @property
+    def wall_s(self) -> float:
+        """Active time up to the last event."""
+        return self.history.wall_s
+
+    def wall_s_at(self, now_s: float) -> float:
+        """Active time at a Unix time, if the last session has been going on until then."""
+        return self.history.wall_s_at(now_s)
+
+    @property
+    def retried(self) -> int:
+        """Workunits that were created because an earlier attempt at the same subtask had failed."""
+        return self.created - self.history.made
+
+    @property
+    def epochs(self) -> Sequence[EpochDetail]:
+        """Epochs that are closed and evaluated, in order."""
+        return self.history.epochs
+
     @property
     def is_regression(self) -> bool:
         """Whether losses are measured instead of accuracies."""
-        return any(timed.event.accuracy is None for timed in self.evaluations[:1])
+        return self.history.is_regression
 
     @property
     def best_epoch(self) -> EpochDetail | None:
-        """The epoch with the best mean: the highest accuracy, or the lowest loss; the first one of equals."""
-        sign = -1.0 if self.is_regression else 1.0
-        finite = [detail for detail in self.epochs if math.isfinite(detail.mean)]
-        return max(finite, key=lambda detail: sign * detail.mean, default=None)
+        """The epoch with the best mean, the highest accuracy or the lowest loss; None when all have diverged."""
+        best = self.history.best_epoch
+        return best if best is not None and math.isfinite(best.mean) else None
 
     def final(self, split: str) -> VersionEvaluated | None:
         """How the job's last version did on a whole split, one of FINAL_SPLITS; None until it is measured."""
-        version = self.stop.version if self.stop else None
-        found = (timed.event for timed in self.evaluations if timed.event.split == split)
-        return next((evaluated for evaluated in found if evaluated.version == version), None)
+        return self.history.measured.get((self.stop.version, split)) if self.stop is not None else None
 
     @property
     def final_validation(self) -> VersionEvaluated | None:
+        """How the job's last version did on the whole validation set."""
         return self.final(FINAL_SPLITS[0])
 
     @property
     def final_test(self) -> VersionEvaluated | None:
+        """How the job's last version did on the test set."""
         return self.final(FINAL_SPLITS[1])
 
     @property
     def staleness_mean(self) -> float | None:
         """Versions between base and server over all updates; None before the first one."""
-        return sum(timed.event.staleness for timed in self.updates) / len(self.updates) if self.updates else None
-
-    @property
-    def staleness_max(self) -> int | None:
-        return max((timed.event.staleness for timed in self.updates), default=None)
+        return self._staleness_sum / len(self.updates) if self.updates else None
 
     def rates(self, now_s: float) -> Rates | None:
         """Speed over the last updates, at a Unix time while the run goes on; None before there are two."""
@@ -237,8 +196,3 @@ class Report:
             return None
         samples = sum(timed.event.samples for timed in recent[1:])
         return Rates((len(recent) - 1) / span_s, samples / span_s)
-
-
-def measure(evaluated: VersionEvaluated) -> float:
-    """What an evaluation is judged by: its accuracy, or the loss of a regression."""
-    return evaluated.loss if evaluated.accuracy is None else evaluated.accuracy

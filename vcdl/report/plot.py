@@ -1,21 +1,23 @@
-"""Curves of runs: the epochs' means against active time with the band from their lowest to their highest evaluation.
+"""Curves of runs: each epoch's mean against active time, with the band from its lowest to its highest evaluation.
 
-The same picture as figures 4 and 5 of Atre, Jha, Rao 2021.
+The form is that of figures 4 and 5 in Atre, Jha, Rao 2021.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcdl.report.measures import EpochDetail, Report
-from vcdl.whole_file import whole_file
+from vcdl.errors import folder_errors
+from vcdl.files.atomic import atomic_write
+from vcdl.journal.history import EpochDetail
+from vcdl.report.measures import Report
 
 _SIZE_INCHES = (8.0, 4.8)
 _DOTS_PER_INCH = 150
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-"""Told apart by the colour-blind as well (Okabe and Ito)."""
+"""Okabe and Ito's colours, which colour-blind people can tell apart."""
 _MARKED_EPOCHS = 40
-"""Points get a marker as long as there are no more of them than this."""
+"""The largest number of points that get a marker each."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +35,11 @@ class Curve:
 
 
 def plot_curves(curves: Sequence[Curve], output: Path, title: str, measured: str | None = None) -> None:
-    """Draw curves into one picture, in the format that the ending of `output` names; written whole or not at all.
+    """Draw curves into one picture, in the format that the suffix of `output` names, and write it atomically.
 
-    `measured` says what they show; None: what an EpochDetail of a run is.
+    `measured`: the label of the vertical axis; None: validation accuracy or loss of an epoch.
 
-    Raises RunFolderError (a full disk, a read-only folder) and ValueError for an ending that matplotlib does not know.
+    Raises RunFolderError (a full disk, a read-only folder) and ValueError for a suffix that matplotlib does not know.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -63,7 +65,7 @@ def plot_curves(curves: Sequence[Curve], output: Path, title: str, measured: str
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
     axes.legend(loc="best")
-    with whole_file(output) as temporary:
+    with folder_errors(output.parent), atomic_write(output) as temporary:
         figure.savefig(temporary, dpi=_DOTS_PER_INCH)
 
 

@@ -1,20 +1,21 @@
-"""How far a run is, in words: what the live display, the plain lines and `vcdl status` say alike."""
+"""The progress of a run in words, for the live display, the plain lines and `vcdl status` alike."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vcdl.events import ResultRefused, UpdateRefused, WorkunitFailed
-from vcdl.report.measures import EpochDetail, Report
+from vcdl.journal.events import ResultRefused, UpdateRefused, WorkunitFailed
+from vcdl.journal.history import EpochDetail
+from vcdl.report.measures import Report
 from vcdl.report.wording import duration, grouped
-from vcdl.workunit import WorkunitName
+from vcdl.wire.workunit import WorkunitName
 
 if TYPE_CHECKING:
     from vcdl.job import Job
 
 
 @dataclass(frozen=True)
-class Goal:
-    """What a run is on its way to."""
+class RunGoal:
+    """The end that a run trains towards."""
 
     job: str
     epochs: int
@@ -23,7 +24,7 @@ class Goal:
     wall_time_s: float | None = None
 
     @classmethod
-    def of(cls, job: "Job") -> "Goal":
+    def of(cls, job: "Job") -> "RunGoal":
         return cls(job.name, job.stop.epochs, job.data.shards, job.stop.target_accuracy, job.stop.wall_time_s)
 
     @property
@@ -31,13 +32,13 @@ class Goal:
         return self.epochs * self.shards
 
 
-def epoch_at_work(goal: Goal, report: Report) -> int:
-    """The first epoch that still has shards to be applied."""
+def epoch_at_work(goal: RunGoal, report: Report) -> int:
+    """The first epoch with shards that are not folded in yet."""
     return min(len(report.closed) + 1, goal.epochs)
 
 
-def seconds_left(goal: Goal, report: Report, now_s: float) -> float | None:
-    """Until the last epoch or the time limit, at the present speed; None while there is no speed yet."""
+def seconds_left(goal: RunGoal, report: Report, now_s: float) -> float | None:
+    """Seconds until the last epoch or the time limit, at the present speed; None: the speed is not known yet."""
     rates = report.rates(now_s)
     if rates is None:
         return None
@@ -48,20 +49,20 @@ def seconds_left(goal: Goal, report: Report, now_s: float) -> float | None:
 
 
 def measured_words(value: float | None, is_regression: bool) -> str:
-    """An accuracy with four digits behind the point, or a loss with four digits."""
+    """An accuracy with four decimals, or a loss with four digits."""
     if value is None:
         return "–"
     return f"{value:.4g}" if is_regression else f"{value:.4f}"
 
 
-def epoch_words(goal: Goal, report: Report, detail: EpochDetail) -> str:
+def epoch_words(goal: RunGoal, report: Report, detail: EpochDetail) -> str:
     """`epoch 3/20: accuracy 0.8712 (0.8605 – 0.8791) after 2 min 05 s`."""
     what = "loss" if report.is_regression else "accuracy"
     return f"epoch {detail.epoch}/{goal.epochs}: {what} {_band(report, detail)} after {duration(detail.wall_s)}"
 
 
-def score_words(goal: Goal, report: Report) -> str:
-    """The last epoch's mean with its band, the best mean, and the one wanted."""
+def score_words(goal: RunGoal, report: Report) -> str:
+    """The last epoch's mean with its band, the best mean, and the target."""
     epochs, best = report.epochs, report.best_epoch
     words = [f"{_band(report, epochs[-1])} in epoch {epochs[-1].epoch}" if epochs else "no epoch measured yet"]
     if best is not None:
@@ -72,7 +73,7 @@ def score_words(goal: Goal, report: Report) -> str:
 
 
 def speed_words(report: Report, now_s: float) -> str:
-    """`1.02 updates/s, 1 020 samples/s`, or why there is no figure yet."""
+    """`1.02 updates/s, 1 020 samples/s`, or the reason why there is no figure yet."""
     rates = report.rates(now_s)
     if rates is None:
         return "not known before the second update"
@@ -97,11 +98,12 @@ def count_words(report: Report) -> str:
 def lost_words(report: Report) -> str:
     """`3 of 160 updates, 1.9 %: the store is eventual`."""
     applied = len(report.updates)
-    return f"{grouped(report.lost)} of {grouped(applied)} updates, {100 * report.lost / max(1, applied):.1f} %: the store is eventual"
+    percent = 100 * report.lost / max(1, applied)
+    return f"{grouped(report.lost)} of {grouped(applied)} updates, {percent:.1f} %: the store is eventual"
 
 
-def left_words(goal: Goal, report: Report, now_s: float) -> str:
-    """`about 12 min 40 s`, if all epochs are run."""
+def left_words(goal: RunGoal, report: Report, now_s: float) -> str:
+    """`about 12 min 40 s`, if the run takes all its epochs."""
     left_s = seconds_left(goal, report, now_s)
     return "not known yet" if left_s is None else f"about {duration(left_s)}"
 

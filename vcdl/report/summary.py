@@ -1,4 +1,4 @@
-"""summary.json: what a run came to, for other programs; docs/summary.md states its schema."""
+"""summary.json: the outcome of a run, for other programs. docs/summary.md states its schema."""
 
 import json
 import math
@@ -6,13 +6,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from vcdl.events import VersionEvaluated
+from vcdl.errors import folder_errors
+from vcdl.files.atomic import atomic_write
+from vcdl.journal.events import VersionEvaluated
 from vcdl.report.measures import Report
-from vcdl.whole_file import whole_file
 
 
 def summary_of(job: str, report: Report) -> dict[str, Any]:
-    """The summary of a run, finished or not; what is not known yet, or is not a finite number, is None."""
+    """The summary of a run, finished or not. A figure that is not known yet, or not finite, is None."""
     best = report.best_epoch
     epochs = report.epochs
     return {
@@ -42,13 +43,13 @@ def summary_of(job: str, report: Report) -> dict[str, Any]:
 
 
 def write_summary(path: Path, summary: dict[str, Any]) -> None:
-    """Write the summary whole or not at all. Raises RunFolderError."""
-    with whole_file(path) as temporary:
+    """Write the summary atomically. Raises RunFolderError."""
+    with folder_errors(path.parent), atomic_write(path) as temporary:
         temporary.write_text(as_json(summary), encoding="utf-8")
 
 
 def as_json(value: Any) -> str:
-    """JSON for people and programs alike: indented, without NaN, ending in a line break."""
+    """JSON for people and programs: indented, without NaN, with a line break at the end."""
     return json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 

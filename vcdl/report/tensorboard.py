@@ -1,19 +1,19 @@
 """TensorBoard's event file of a run, written from its journal; `tensorboard --logdir RUN/tensorboard` shows it.
 
-Scalars: accuracy and loss by version of the weights for each split, what each update brought (loss, staleness, weight given), and
-the epochs' means. Only the record format of the `tensorboard` package is used: TensorFlow is not imported.
+Scalars: accuracy and loss by version of the weights, for each split; loss, staleness and weight of each update; the
+epochs' means. Only the record format of the `tensorboard` package is used: TensorFlow is not imported.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from vcdl.errors import folder_error
+from vcdl.errors import folder_errors
+from vcdl.files.atomic import atomic_write
 from vcdl.report.measures import Report
-from vcdl.whole_file import whole_file
 
 _FILE = "events.out.tfevents.vcdl"
-"""TensorBoard reads what has `tfevents` in its name; one file a run, made anew as a whole."""
+"""The one event file of a run. TensorBoard reads files with `tfevents` in their names."""
 _FILE_VERSION = "brain.Event:2"
 
 
@@ -22,14 +22,14 @@ class Scalar(NamedTuple):
 
     tag: str
     step: int
-    """A version of the weights; in `epoch/…` the epoch."""
+    """A version of the weights; in `epoch/…` an epoch."""
     value: float
     time_s: float
     """Unix time."""
 
 
 def write_event_file(folder: Path, report: Report) -> Path:
-    """Write the run's event file into `folder`, whole or not at all, and say where it is. Raises RunFolderError."""
+    """Write the run's event file into `folder` atomically and return its path. Raises RunFolderError."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.record_writer import RecordWriter
@@ -37,17 +37,15 @@ def write_event_file(folder: Path, report: Report) -> Path:
     points = sorted(scalars(report), key=lambda scalar: scalar.time_s)
     begin_s = points[0].time_s if points else 0.0
     path = folder / _FILE
-    try:
+    with folder_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise folder_error(folder, error) from error
-    with whole_file(path) as temporary, temporary.open("wb") as file:
-        writer = RecordWriter(file)
-        writer.write(Event(wall_time=begin_s, file_version=_FILE_VERSION).SerializeToString())
-        for tag, step, value, time_s in points:
-            summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
-            writer.write(Event(wall_time=time_s, step=step, summary=summary).SerializeToString())
-        writer.flush()
+        with atomic_write(path) as temporary, temporary.open("wb") as file:
+            writer = RecordWriter(file)
+            writer.write(Event(wall_time=begin_s, file_version=_FILE_VERSION).SerializeToString())
+            for tag, step, value, time_s in points:
+                summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
+                writer.write(Event(wall_time=time_s, step=step, summary=summary).SerializeToString())
+            writer.flush()
     return path
 
 

@@ -1,4 +1,4 @@
-"""How numbers and foreign text are put before the user."""
+"""Numbers and foreign text in the form that users read."""
 
 
 def duration(seconds: float) -> str:
@@ -28,7 +28,7 @@ def grouped(number: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Text from elsewhere on one line: what could move the cursor or colour a terminal is replaced."""
+    """Foreign text on one line; characters that could move the cursor or colour a terminal become spaces."""
     return "".join(character if character.isprintable() else " " for character in text).strip()
 
 

@@ -1,46 +1,50 @@
-"""What a rule is given and what it must do."""
+"""The contract of an update rule, and the update that it gets."""
 
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
-from vcdl.state import State
-from vcdl.weights import Vector
+import numpy as np
+
+from vcdl.rules.state import RuleState
+from vcdl.wire.weights import Vector
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Of a whole upload, known before any of it is folded in, to a rule that measures (vcdl.rules.measuring)."""
+    """Measures of a whole upload, known before any of it is applied, for a rule that needs them
+    (vcdl.rules.measuring).
+    """
 
     length: float
-    """‖step‖ over the weights that are trained."""
+    """‖step‖ over the trained weights."""
     usual: float
-    """The median of the lengths of the last updates, its own among them."""
+    """The median of the last updates' lengths, including its own."""
     cosine: float | None = None
-    """Between the step and that of held-out data; None when an update that counts already is folded in again."""
+    """Cosine between the step and the reference update; None when an update that already counts is applied again."""
 
 
 @dataclass(frozen=True)
 class Update:
-    """One upload, as a rule sees it."""
+    """One upload in the form that a rule gets."""
 
     weights: Vector
     """The client's weights C, shape (n,)."""
     epoch: int
     """Counted from 1."""
     staleness: int
-    """τ: server version now − version the client started from."""
+    """τ: server version now − the client's base version."""
     samples: int
     fraction: float
-    """Of the subtask that was trained, in (0, 1]."""
+    """Trained fraction of the subtask, in (0, 1]."""
     number: int = 1
-    """Of this update in the job, counted from 1: the version that it makes."""
+    """Number of this update in the job, counted from 1: the version that it makes."""
     base: Vector | None = None
-    """B, the weights that the client started from, shape (n,); there when the rule says `needs_base`."""
+    """B, the weights that the client started from, shape (n,); present when the rule says `needs_base`."""
     measured: Measured | None = None
-    """There when the rule measures, and has looked at all of the upload."""
+    """Present when the rule measures, after a first pass over the upload."""
 
     def part(self, of: slice) -> Self:
-        """Some of its weights, as an update."""
+        """The same update for a part of the weights."""
         if of == slice(0, self.weights.size):
             return self
         base = None if self.base is None else self.base[of]
@@ -48,24 +52,37 @@ class Update:
 
     @property
     def started_from(self) -> Vector:
-        """B. Raises ValueError when it is not there, which is a mistake in vcdl."""
+        """B. Raises ValueError when it is missing, which is a bug in vcdl."""
         if self.base is None:
-            raise ValueError("the rule needs the weights that the client started from: this is a mistake in vcdl")
+            raise ValueError("the rule needs the weights that the client started from: this is a bug in vcdl")
         return self.base
 
     @property
+    def step(self) -> Vector:
+        """C − B, a new array. Raises ValueError when B is missing."""
+        return self.weights - self.started_from
+
+    def place_in(self, buffer: int) -> int:
+        """Its place among K = `buffer` updates, from 0 to K − 1, by its number in the job."""
+        return (self.number - 1) % buffer
+
+    def is_last_of(self, buffer: int) -> bool:
+        """Whether it completes its buffer, so that the rule moves W."""
+        return self.place_in(buffer) == buffer - 1
+
+    @property
     def measures(self) -> Measured:
-        """What was measured. Raises ValueError when nothing was, which is a mistake in vcdl."""
+        """The measures. Raises ValueError when they are missing, which is a bug in vcdl."""
         if self.measured is None:
-            raise ValueError("the rule needs the upload's length: this is a mistake in vcdl")
+            raise ValueError("the rule needs the upload's length: this is a bug in vcdl")
         return self.measured
 
 
 class Rule(Protocol):
-    """Folds one update into the server's weights.
+    """Applies one update to the server's weights.
 
-    Whatever it knows beside them is in the update or in its `state`, and comes back the same when the update is folded in again: after a
-    store has lost its memory, the journal and the kept uploads give the same weights to the last bit.
+    A rule knows only the update and its own `state`, so applying an update again gives the same result. After a
+    store has lost its memory, the journal and the kept uploads restore the same weights to the last bit.
     """
 
     @property
@@ -74,15 +91,21 @@ class Rule(Protocol):
         ...
 
     @property
-    def state(self) -> State:
-        """What it keeps in the store beside W."""
+    def state(self) -> RuleState:
+        """The rule's own numbers in the store beside W."""
         ...
 
-    def apply(self, server: Vector, update: Update, out: Vector | None = None) -> float:
-        """Fold into `server` (W, shape (n,)) in place, or leave it and write the new W to `out`; returns the weight given to the client.
+    def apply(self, server: Vector, update: Update) -> float:
+        """Apply an update to `server`, in place; returns the client's weight in the result.
 
-        With k vectors in its state, both have the shape (1 + k, n): W is the first row, and all rows of `out` are written.
-        W may be any part of the model's weights, with the same part of the client's and of the base: a weight is changed by its own
-        values alone. `out` may be `server`.
+        `server` is W, shape (n,). With k vectors in the rule's state it has the shape (1 + k, n), and W is the first
+        row. W may be any part of the model's weights, with the same part of the client's and of the base: each weight
+        changes by its own values alone.
         """
         ...
+
+
+def mix(server: Vector, client: Vector, weight: float) -> None:
+    """`W ← (1 − weight)·W + weight·C`, both of shape (n,), in place."""
+    server *= np.float32(1.0 - weight)
+    server += client * np.float32(weight)

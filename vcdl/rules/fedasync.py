@@ -1,16 +1,15 @@
-"""FedAsync of Xie, Koyejo, Gupta (2019), *Asynchronous Federated Optimization*, arXiv 1903.03934."""
+"""FedAsync, Xie, Koyejo, Gupta (2019), *Asynchronous Federated Optimization*, arXiv 1903.03934."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from vcdl.rules.base import Update
-from vcdl.rules.blocks import mix
-from vcdl.state import STATELESS, State
-from vcdl.weights import Vector
+from vcdl.rules.base import Update, mix
+from vcdl.rules.state import STATELESS, RuleState
+from vcdl.wire.weights import Vector
 
 
 class Damping(Protocol):
-    """How much of the mixing rate is left to an update that is late."""
+    """The share of the mixing rate that a late update keeps."""
 
     def factor(self, staleness: int) -> float:
         """s(τ), in (0, 1]."""
@@ -19,7 +18,7 @@ class Damping(Protocol):
 
 @dataclass(frozen=True)
 class Constant:
-    """`s(τ) = 1`: lateness does not matter."""
+    """`s(τ) = 1`: staleness does not matter."""
 
     def factor(self, staleness: int) -> float:
         return 1.0
@@ -50,21 +49,21 @@ class Hinge:
 
 @dataclass(frozen=True)
 class FedAsync:
-    """`W ← (1 − a_τ)·W + a_τ·C` with `a_τ = a·s(τ)`; published settings: a = 0.6 or 0.9. With s = 1 it is VC-ASGD, α = 1 − a.
+    """`W ← (1 − a_τ)·W + a_τ·C` with `a_τ = a·s(τ)`; published: a = 0.6 or 0.9. With s = 1 it is VC-ASGD, α = 1
+    − a.
 
-    a itself never changes: each update's a_τ is computed from it anew. A partial update counts by the fraction trained: a_τ is multiplied
-    with it.
+    a itself never changes. A partial update counts by its trained fraction: a_τ is multiplied by it.
     """
 
     needs_base: ClassVar[bool] = False
-    state: ClassVar[State] = STATELESS
+    state: ClassVar[RuleState] = STATELESS
 
     mixing: float
     """a, in (0, 1]."""
     damping: Damping
-    """s"""
+    """s, the damping by staleness."""
 
-    def apply(self, server: Vector, update: Update, out: Vector | None = None) -> float:
+    def apply(self, server: Vector, update: Update) -> float:
         weight = self.mixing * self.damping.factor(update.staleness) * update.fraction
-        mix(server, update.weights, weight, server if out is None else out)
+        mix(server, update.weights, weight)
         return weight

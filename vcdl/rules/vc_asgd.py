@@ -1,28 +1,29 @@
-"""VC-ASGD, Equation (1) of Atre, Jha, Rao (2021), *Distributed Deep Learning Using Volunteer Computing-Like Paradigm*."""
+"""VC-ASGD, Equation (1) of Atre, Jha, Rao (2021), *Distributed Deep Learning Using Volunteer Computing-Like
+Paradigm*.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vcdl.course import Ramp
-from vcdl.rules.base import Update
-from vcdl.rules.blocks import mix
-from vcdl.state import STATELESS, State
-from vcdl.weights import Vector
+from vcdl.rules.base import Update, mix
+from vcdl.rules.ramp import Ramp
+from vcdl.rules.state import STATELESS, RuleState
+from vcdl.wire.weights import Vector
 
 
 @dataclass(frozen=True)
 class VcAsgd:
-    """`W ← α·W + (1 − α)·C`; published settings: α = 0.7, 0.95, 0.999, or `var`, α_e = e / (e + 1) in epoch e.
+    """`W ← α·W + (1 − α)·C`; published: α = 0.7, 0.95, 0.999, or `var`, α_e = e / (e + 1) in epoch e.
 
-    Not published: an α that every update moves, from bold at the job's begin to careful at its end. A partial update counts by the
-    fraction trained: 1 − α is multiplied with it.
+    Ours is an α that changes with every update, from bold at the job's begin to careful at its end. A partial
+    update counts by its trained fraction: 1 − α is multiplied by it.
     """
 
     needs_base: ClassVar[bool] = False
-    state: ClassVar[State] = STATELESS
+    state: ClassVar[RuleState] = STATELESS
 
     alpha: float | Ramp | None
-    """In [0, 1]; None stands for `var`."""
+    """α in [0, 1]; None stands for `var`."""
 
     def client_weight(self, update: Update) -> float:
         """(1 − α) · fraction."""
@@ -32,7 +33,7 @@ class VcAsgd:
             alpha = self.alpha.at(update.number) if isinstance(self.alpha, Ramp) else self.alpha
         return (1.0 - alpha) * update.fraction
 
-    def apply(self, server: Vector, update: Update, out: Vector | None = None) -> float:
+    def apply(self, server: Vector, update: Update) -> float:
         weight = self.client_weight(update)
-        mix(server, update.weights, weight, server if out is None else out)
+        mix(server, update.weights, weight)
         return weight

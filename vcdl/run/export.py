@@ -1,46 +1,45 @@
-"""From a run to a file that plain Keras loads: the model, some version of its weights, and the normalisation in front.
+"""Export of a run to a file that plain Keras loads: the model, a version of its weights, and the normalisation.
 
-Clients train on normalised samples. The exported model normalises by itself, in a Rescaling layer, and so takes samples as they
-are in the user's data set.
+Clients train on normalised samples. The exported model normalises by itself, in a Rescaling layer in front, so it takes
+samples as they are in the user's data set.
 """
 
 from pathlib import Path
 from typing import Any
 
-from vcdl.errors import RunFolderError
+from vcdl.errors import RunFolderError, folder_errors
+from vcdl.files.atomic import atomic_write
 from vcdl.run.folder import RunFolder
-from vcdl.run.prepared import Prepared
-from vcdl.whole_file import whole_file
-from vcdl.workunit import Normalisation
+from vcdl.run.run import Run
+from vcdl.wire.workunit import Normalisation
 
 
 def export_model(folder: RunFolder, output: Path, version: int | None) -> int:
-    """Write `output` (its name ends in .keras) whole or not at all: compiled, with the weights of a version, which it returns.
+    """Write `output` (its name ends in .keras) whole or not at all: compiled, with the weights of a version,
+    which it returns.
 
-    `version` must still have its snapshot; None: the newest that has one, at the end of a job its last. Raises RunFolderError,
-    ModelError, WeightsFileError.
+    `version` must still have its snapshot; None: the newest that has one, at the end of a job its last. Raises
+    RunFolderError, ModelError, WeightsFileError.
     """
     from vcdl.client.compile import compile_model
     from vcdl.client.model import load_model
-    from vcdl.job import load_frozen_job
-    from vcdl.weights import assign
+    from vcdl.wire.weights import assign
 
-    job = load_frozen_job(folder.job_file)
-    prepared = Prepared.read(folder)
+    run = Run.open(folder)
     version = _newest_version(folder) if version is None else version
-    vector = _weights(folder, version, prepared.layout.size)[: prepared.layout.model.size]
-    model = load_model(folder.model_file.read_text(encoding="utf-8"))
+    vector = _weights(folder, version, run.layout.size)[: run.layout.model.size]
+    model = load_model(folder.read_model_json())
     assign(model, vector)
-    model = _normalising(model, prepared.normalisation, job.name)
-    compile_model(model, prepared.training(job))
+    model = _normalising(model, run.prepared.normalisation, run.name)
+    compile_model(model, run.training)
     model.optimizer.build(model.trainable_variables)  # or Keras warns, on loading, that it has no variables
-    with whole_file(output) as temporary:
+    with folder_errors(output.parent), atomic_write(output) as temporary:
         model.save(temporary)
     return version
 
 
 def _newest_version(folder: RunFolder) -> int:
-    """Of the snapshots: they outlive the store, which may be a server that is gone."""
+    """The newest version with a snapshot: snapshots outlive the store, which may be a server that is gone."""
     versions = [int(path.stem.removeprefix("params_v")) for path in folder.snapshots.glob("params_v*.h5")]
     if not versions:
         raise RunFolderError(f"{folder.snapshots} holds no weights: they were deleted, and there is nothing to export")
@@ -48,7 +47,7 @@ def _newest_version(folder: RunFolder) -> int:
 
 
 def _weights(folder: RunFolder, version: int, size: int) -> Any:
-    from vcdl.weights import read_weights
+    from vcdl.wire.weights import read_weights
 
     snapshot = folder.snapshot(version)
     if not snapshot.is_file():

@@ -1,31 +1,33 @@
-"""Finding runs on disk and reading them without disturbing whoever runs them."""
+"""Runs on disk: finding them, and reading them without disturbing the process that runs them."""
 
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 
 from vcdl.errors import RunFolderError
+from vcdl.files.atomic import final_name
+from vcdl.journal.journal import Journal
 from vcdl.report.measures import Report
 from vcdl.run.folder import RunFolder
 
 RUNS = Path("runs")
-"""Where runs lie unless --out says otherwise."""
+"""The folder of runs unless --out says otherwise."""
 
 
 SUBMITTED = Path("vcdl/runs")
-"""Where jobs lie within the folder of a BOINC project."""
+"""The folder of jobs within a BOINC project."""
 _NOTHING_RUN = f"there is no run below {RUNS}/ here: give the run's folder, or begin one with `vcdl run`"
 _NOTHING_SUBMITTED = "there is no job below {}: `vcdl submit` begins one"
 
 
-class State(StrEnum):
-    """What a run is doing, as `vcdl status` shows it."""
+class RunState(StrEnum):
+    """The state of a run, as `vcdl status` shows it."""
 
     RUNNING = "running"
     PAUSED = "paused"
     """Stopped cleanly; `vcdl resume` goes on."""
     WAITING = "waiting"
-    """Submitted to a BOINC project whose work generator does not run, or cannot go on with this job; it does once that is mended."""
+    """Its daemons do not run, or cannot continue this job; they do once the cause is mended."""
     KILLED = "killed"
     """Its process ended without a word; `vcdl resume` goes on from the last applied update."""
     FINISHED = "finished"
@@ -34,15 +36,15 @@ class State(StrEnum):
     """Its results are there, but it ended because a shard kept failing; `vcdl resume` tries again."""
 
 
-def state_of(folder: RunFolder, report: Report) -> State:
+def state_of(folder: RunFolder, report: Report) -> RunState:
     """Raises RunFolderError when the folder cannot be looked into."""
     if folder.running_pid is not None:
-        return State.RUNNING
+        return RunState.RUNNING
     if is_finished(folder):
-        return State.FAILED if report.is_given_up else State.FINISHED
+        return RunState.FAILED if report.is_given_up else RunState.FINISHED
     if report.paused or folder.stop_request.exists():
-        return State.PAUSED
-    return State.WAITING if folder.submitted_file.exists() else State.KILLED
+        return RunState.PAUSED
+    return RunState.WAITING if folder.host.has_daemons else RunState.KILLED
 
 
 def is_finished(folder: RunFolder) -> bool:
@@ -86,21 +88,19 @@ def unfinished(path: Path) -> RunFolderError:
 
 
 def holds_anything(path: Path) -> bool:
-    """Whether there is something at a path besides an empty folder or the lock of a run that never began."""
+    """Whether a path holds more than an empty folder, or the lock and the kind of a run that never began."""
     if not path.is_dir():
         return path.exists()
-    return any(entry.name != "run.lock" for entry in path.iterdir())
+    return any(final_name(entry.name) not in ("run.lock", "host") for entry in path.iterdir())
 
 
 def read_report(folder: RunFolder) -> Report:
     """The figures of a run, running or not; nothing is written. Raises JournalError."""
     if not folder.journal_file.is_file():
         return Report()
-    from vcdl.journal import Journal
-
     journal = Journal.read_only(folder.journal_file)
     try:
-        return Report.of(journal.read())
+        return Report.of(journal.stream())
     finally:
         journal.close()
 
@@ -111,12 +111,17 @@ def shown(path: Path) -> Path:
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
+def resume_hint(folder: RunFolder) -> str:
+    """How a person resumes a run that is not finished: a sentence without its stop. Raises RunFolderError."""
+    return folder.host.how_to_resume(shown(folder.path))
+
+
 def _default_paths(name: str) -> Iterator[Path]:
     yield RUNS / name
     yield from (RUNS / f"{name}-{number}" for number in range(2, 10_000))
 
 
 def _changed_s(folder: RunFolder) -> float:
-    """When the run last wrote down what it did: SQLite appends to the log beside the journal first."""
+    """The time of the run's last journal write: SQLite appends to the log beside the journal first."""
     log = folder.journal_file.with_name(f"{folder.journal_file.name}-wal")
     return max(path.stat().st_mtime for path in (folder.job_file, folder.journal_file, log) if path.is_file())

@@ -1,34 +1,36 @@
 """The folder of a run: where everything lies, and the lock that keeps a second process out.
 
 job.yaml        the resolved job, frozen when the run began
-submitted       the job is run by the daemons of the BOINC project that the folder lies in
+host            the kind of the run (vcdl.run.host), in one word; written before anything else
 model.json      the model, as Keras JSON           prepared.json  its layout, the shards' sizes, the normalisation
 data/           shards/ (with shards.json), validation.npz, test.npz
 journal.db      the event log (SQLite)             store/         the shared weights
-snapshots/      params_v000142.h5: weights by version, while something refers to them; state_v000142.h5: what the rule keeps beside
-                held_out.h5: the step of held-out data that uploads are compared with, where the job asks for it
+snapshots/      params_v000142.h5: weights by version, while something refers to them
+                state_v000142.h5: the rule's state beside them
+                reference_update.h5: the step that uploads are compared with, where the job asks for it
 downloads/      the same as clients get them, where `transport > down` or `compress` makes them another file
 slots/          a folder for each subtask that is out
 uploads/        results that wait to be assimilated
-kept/           those applied since the last closed epoch, when the store is a server that may lose its memory; all with keep > uploads: all
+kept/           uploads applied since the last closed epoch, where the store is a server that may lose its memory;
+                all of them with retention > uploads: all
 workers.log     what the workers print to stderr
 summary.json  model.keras  accuracy.png  tensorboard/      what a run leaves behind
 """
 
-import fcntl
-import os
-import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from vcdl.errors import RunFolderError, folder_error
+from vcdl.errors import RunFolderError, folder_errors, unreadable
+from vcdl.files.atomic import atomic_write
+from vcdl.files.lock import FileLock, holder_of
+from vcdl.run.host import HOSTS, LOCAL, Host
 
 _LOCK_FILE = "run.lock"
-_PID_BYTES = 20
-_PATIENCE_S = 0.5
-"""Whoever asks for `running_pid` holds the lock for microseconds, which must not keep a run out."""
+_WAIT_S = 0.5
+"""`running_pid` holds the lock for microseconds, which must not keep a run out."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,40 @@ class RunFolder:
         return self.path / "job.yaml"
 
     @property
-    def submitted_file(self) -> Path:
-        """There when a BOINC project's daemons run the job, not a process of `vcdl run`."""
-        return self.path / "submitted"
+    def host_file(self) -> Path:
+        """The name of the run's kind, written before anything else."""
+        return self.path / "host"
+
+    @property
+    def host(self) -> Host:
+        """The kind of the run; LOCAL while nothing says otherwise. Raises RunFolderError, FileUnavailable."""
+        try:
+            name = self.host_file.read_text(encoding="ascii").strip()
+        except FileNotFoundError:
+            return LOCAL
+        except UnicodeDecodeError as error:
+            raise RunFolderError(f"{self.host_file} is damaged ({error}): mend it, or start another run") from error
+        except OSError as error:
+            raise unreadable(self.host_file, error) from error
+        if name not in HOSTS:
+            raise RunFolderError(
+                f"{self.path} is a run of the kind {name[:40]!r}, which this version of vcdl does not know: "
+                "use the version that began it"
+            )
+        return HOSTS[name]
 
     @property
     def model_file(self) -> Path:
         return self.path / "model.json"
+
+    def read_model_json(self) -> str:
+        """The model, as Keras JSON. Raises RunFolderError when it is missing, FileUnavailable."""
+        try:
+            return self.model_file.read_text(encoding="utf-8")
+        except FileNotFoundError as error:
+            raise RunFolderError(f"{self.model_file} is missing: start another run with --out") from error
+        except OSError as error:
+            raise unreadable(self.model_file, error) from error
 
     @property
     def prepared_file(self) -> Path:
@@ -100,13 +129,13 @@ class RunFolder:
         return self.snapshots / f"params_v{version:06d}.h5"
 
     def state_snapshot(self, version: int) -> Path:
-        """What the rule keeps beside the weights of a version."""
+        """The rule's state beside the weights of a version."""
         return self.snapshots / f"state_v{version:06d}.h5"
 
     @property
-    def held_out_file(self) -> Path:
-        """The step of held-out data; exists only where the rule asks for it."""
-        return self.snapshots / "held_out.h5"
+    def reference_update_file(self) -> Path:
+        """The reference update; exists only where the rule asks for it."""
+        return self.snapshots / "reference_update.h5"
 
     @property
     def downloads(self) -> Path:
@@ -124,6 +153,10 @@ class RunFolder:
     @property
     def uploads(self) -> Path:
         return self.path / "uploads"
+
+    def waiting_uploads(self) -> list[Path]:
+        """The files in `uploads`; one that is still being written has a hidden name, and is not among them."""
+        return list(self.uploads.glob("[!.]*.h5"))
 
     @property
     def kept_uploads(self) -> Path:
@@ -160,36 +193,25 @@ class RunFolder:
         return self.path / "tensorboard"
 
     def make(self) -> None:
-        """Make the folder alone. Raises RunFolderError."""
-        try:
+        """Make the folder alone, so that it can be locked. Raises RunFolderError."""
+        with folder_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise folder_error(self.path, error) from error
 
-    def create(self) -> None:
-        """Make the folder and its parts. Raises RunFolderError."""
-        try:
-            for folder in (self.path, self.path / "data", self.snapshots, self.slots, self.uploads):
+    def create(self, host: Host = LOCAL) -> None:
+        """Make the folder and its parts, with the kind of its run unless one has begun here. Raises RunFolderError."""
+        self.make()
+        with folder_errors(self.path):
+            if not self.job_file.exists():  # no run has begun here
+                with atomic_write(self.host_file) as temporary:
+                    temporary.write_text(f"{host.name}\n", encoding="ascii")
+            for folder in (self.path / "data", self.snapshots, self.slots, self.uploads):
                 folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise folder_error(self.path, error) from error
 
     @property
     def running_pid(self) -> int | None:
         """The process that runs this folder now, or None. Raises RunFolderError."""
-        try:
-            descriptor = os.open(self.path / _LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise folder_error(self.path, error) from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return None
-        except BlockingIOError:
-            return _holder(descriptor)
-        finally:
-            os.close(descriptor)
+        with folder_errors(self.path):
+            return holder_of(self.path / _LOCK_FILE)
 
 
 class RunIsBusy(RunFolderError):
@@ -197,46 +219,29 @@ class RunIsBusy(RunFolderError):
 
     def __init__(self, folder: RunFolder, pid: int) -> None:
         super().__init__(
-            f"{folder.path} is being run by process {pid}: wait for it, end it with `vcdl stop {folder.path}`, or take another folder"
+            f"{folder.path} is being run by process {pid}: wait for it, end it with `vcdl stop {folder.path}`, "
+            "or take another folder"
         )
         self.pid = pid
 
 
 class RunLock:
-    """Held by the process that runs a folder; the kernel lets go of it when the process dies, however it dies."""
+    """The lock of the process that runs a folder; the kernel releases it when the process dies, however it dies."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
-        self._descriptor = -1
+        self._held = ExitStack()
 
     def __enter__(self) -> Self:
-        try:
-            self._descriptor = os.open(self._folder.path / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise folder_error(self._folder.path, error) from error
-        give_up_s = time.monotonic() + _PATIENCE_S
-        while not self._acquired():
-            if time.monotonic() > give_up_s:
-                pid = _holder(self._descriptor)
-                os.close(self._descriptor)
-                raise RunIsBusy(self._folder, pid)
-            time.sleep(_PATIENCE_S / 50)
-        os.pwrite(self._descriptor, f"{os.getpid():<{_PID_BYTES}}".encode(), 0)
+        """Raises RunIsBusy, RunFolderError."""
+        with ExitStack() as held, folder_errors(self._folder.path):
+            lock = held.enter_context(FileLock(self._folder.path / _LOCK_FILE, names_holder=True))
+            if not lock.acquire(wait_s=_WAIT_S):
+                raise RunIsBusy(self._folder, lock.holder())
+            self._held = held.pop_all()
         return self
-
-    def _acquired(self) -> bool:
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._descriptor)
-
-
-def _holder(descriptor: int) -> int:
-    pid = os.pread(descriptor, _PID_BYTES, 0).strip()
-    return int(pid) if pid.isdigit() else 0
+        self._held.close()

@@ -1,7 +1,7 @@
-"""What a run leaves behind when it has ended: the model, the curve, TensorBoard's file and, last of all, summary.json."""
+"""The results of a run that has ended: the model, the curve, TensorBoard's file and, last of all, summary.json."""
 
 from vcdl.report.measures import Report
-from vcdl.report.onlooker import Onlooker, Shielded
+from vcdl.report.observer import RunObserver, ShieldedObserver
 from vcdl.report.plot import Curve, plot_curves
 from vcdl.report.summary import summary_of, write_summary
 from vcdl.report.tensorboard import write_event_file
@@ -10,15 +10,16 @@ from vcdl.run.finding import read_report
 from vcdl.run.folder import RunFolder
 
 
-def leave_results(folder: RunFolder, job: str, onlooker: Onlooker) -> Report:
-    """Write a run's results from its journal and its last weights; the run counts as finished when summary.json is there.
+def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
+    """Write a run's results from its journal and its last weights; the run counts as finished when summary.json
+    is there.
 
     Each file is replaced as a whole, so doing it again is harmless. Raises VcdlError.
     """
-    onlooker, report = Shielded(onlooker), read_report(folder)
-    onlooker.phase("writing model.keras")
+    observer, report = ShieldedObserver(observer), read_report(folder)
+    observer.phase("writing model.keras")
     export_model(folder, folder.keras_file, report.stop.version if report.stop else None)
-    onlooker.phase("drawing accuracy.png")
+    observer.phase("drawing accuracy.png")
     plot_curves([Curve.of(folder.path.name, report)], folder.plot_file, job)
     write_event_file(folder.tensorboard, report)
     write_summary(folder.summary_file, summary_of(job, report))

@@ -1,7 +1,7 @@
-"""Weights by version on disk, in the format clients download: written atomically, kept while something refers to them.
+"""Snapshots: weights by version on disk, in the format that clients download, kept while something refers to them.
 
-Where a store may lose its memory and the job's rule keeps something beside W, that is kept as well, with the versions that a store can be
-restored from: in a file of its own, `state_v….h5`, which clients do not download.
+A store that may lose its memory is restored from them. For such a store the rule's state beside W is kept as well, in a
+file of its own, `state_v….h5`, which clients do not download.
 """
 
 import re
@@ -9,10 +9,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcdl.errors import folder_error
+from vcdl.errors import folder_errors
 from vcdl.run.folder import RunFolder
 from vcdl.stores import WeightStore
-from vcdl.weights import ParamsHeader, Vector, write_weights
+from vcdl.wire.weights import ParamsHeader, Vector, write_weights
 
 _NAME = re.compile(r"(?:params|state)_v(\d{6,})\.h5")
 
@@ -36,7 +36,10 @@ class Snapshots:
         return self.folder.snapshot(version).exists()
 
     def keep_newest(self, *, durable: bool = False) -> int:
-        """Keep the newest version and say which it is; a store can be restored from a `durable` one. Raises RunFolderError, StoreError."""
+        """Keep the newest version and return it; a store can be restored from a `durable` one.
+
+        Raises RunFolderError, StoreError.
+        """
         if durable and self.store.state and self.folder.kept_uploads.is_dir():
             return self._keep_whole()
         version = self.store.version()
@@ -47,24 +50,24 @@ class Snapshots:
 
     def _keep_whole(self) -> int:
         version, whole = self.store.read_whole()
-        # The state first: killed in between, the version has no weights on disk, or some that nothing is restored from without it.
+        # The state first: killed in between, the version has no weights on disk, or some that nothing is
+        # restored from without it.
         self._write(self.folder.state_snapshot(version), version, self.store.state.beside(whole), durable=True)
         self.keep(version, self.store.state.weights(whole), durable=True)
         return version
 
     def ensure(self, version: int) -> None:
-        """Of the newest version, when its server was killed between commit and snapshot; whoever folds next into it would have kept it
-        first. Raises RunFolderError, StoreError.
+        """Write the missing snapshot of the newest version: its server died between commit and snapshot.
+
+        Only the newest can be missing: every fold keeps its predecessor first. Raises RunFolderError, StoreError.
         """
         if not self.has(version):
             self.keep(version, self.store.read()[1])
 
     def _write(self, path: Path, version: int, vector: Vector, *, durable: bool) -> None:
         header = ParamsHeader(self.job, version, self.layout).to_json()
-        try:
+        with folder_errors(self.folder.snapshots):
             write_weights(path, vector, header, durable=durable)
-        except OSError as error:
-            raise folder_error(self.folder.snapshots, error) from error
 
     def discard_all_but(self, versions: Collection[int]) -> None:
         """Remove the snapshots that nothing refers to."""

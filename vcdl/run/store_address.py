@@ -1,7 +1,7 @@
-"""Where a run keeps its weights: found out when it is prepared, and held to from then on.
+"""The address of a run's store: decided when the run is prepared, and held to from then on.
 
-The address comes from the job file or from the environment, and the environment may be another one whenever a process of the run starts. In
-another store it would find nothing, and take the weights for lost.
+The address comes from the job file or from the environment. The environment may differ whenever a process of the run
+starts; in another store the process would find nothing, and take the weights for lost.
 """
 
 import os
@@ -22,13 +22,13 @@ _FILE = "file:"
 
 
 def asked_settings(job: "Job", folder: "RunFolder") -> StoreSettings:
-    """What the job file or the environment says, else a folder of the run. Raises StoreError."""
+    """The store that the job file or the environment names, else a folder of the run. Raises StoreError."""
     url = job.store.url or os.environ.get(URL_VARIABLE) or f"{_FILE}{folder.store}"
     return StoreSettings.parse(url, job.store.consistency, os.environ)
 
 
 def store_address(settings: StoreSettings, folder: "RunFolder") -> str:
-    """What is written down of it: no login, no password."""
+    """The address that is written down: no login, no password."""
     is_own = settings.service == Service.FILE and settings.folder.absolute() == folder.store.absolute()
     return OWN_FOLDER if is_own else settings.address
 
@@ -53,9 +53,8 @@ def _words(settings: StoreSettings, kept: str, job: "Job", folder: "RunFolder") 
     written = f"write `url: {url}`{login} below `store` in {folder.job_file}"
     if job.store.url:
         return f"{begin}, and its job.yaml now names {now}: {written}"
-    variable = (
-        f"{URL_VARIABLE} (in vcdl/environment of the project)" if folder.submitted_file.exists() else URL_VARIABLE
-    )
+    where_set = folder.host.environment
+    variable = f"{URL_VARIABLE} (in {where_set})" if where_set else URL_VARIABLE
     alone = f"{written}, for this run alone"
     if not os.environ.get(URL_VARIABLE):
         return f"{begin}, and {variable} is not set now: set it to that address{login}, or {alone}"

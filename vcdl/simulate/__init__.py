@@ -1,1 +1,1 @@
-"""Runs in virtual time: the training is real, the clients' clocks are not, so that a large fleet can be studied on two cores."""
+"""Runs in virtual time: real training under simulated clocks, to study many clients on two cores."""

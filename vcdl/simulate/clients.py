@@ -1,7 +1,7 @@
-"""What becomes of a subtask that a client begins: when its upload comes, or when the server hears that it is lost.
+"""The outcome of a subtask on a simulated client: when its upload arrives, or when the server hears of its loss.
 
-All of it is known at the begin, and drawn from the fleet's seed, the client and the subtask alone: neither the order of the questions nor
-what other clients do can change it.
+The outcome is known when the subtask begins. It depends on the seed, the client and the subtask alone, so that neither
+the order of the questions nor other clients can change it.
 """
 
 from collections.abc import Iterator
@@ -9,34 +9,34 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vcdl.simulate.fleet import Fleet
-from vcdl.workunit import WorkunitName
+from vcdl.simulate.client_fleet import ClientFleet
+from vcdl.wire.workunit import WorkunitName
 
 _SPEED, _SUBTASK, _AWAY = range(3)
-"""Kinds of chance: each has draws of its own."""
+"""Streams of random numbers: each kind of draw has its own."""
 
 
 @dataclass(frozen=True)
-class Fate:
-    """Of a subtask, in virtual seconds of the clock."""
+class SubtaskOutcome:
+    """The outcome of a subtask; moments are virtual seconds of the clock."""
 
     slot_free_s: float
-    """When its slot can take another one."""
+    """The moment at which its slot can take another subtask."""
     heard_of_s: float
-    """When the server has its upload, or knows that there will be none."""
+    """The moment at which the server has the upload, or knows that there will be none."""
     train_s: float
-    """Of training that is in the upload."""
+    """Training time in the upload."""
     lost: str | None
-    """Why there will be none."""
+    """The reason why there will be no upload; None: there will be one."""
 
 
 class Clients:
-    """The clients of a fleet, numbered from 0."""
+    """The simulated clients, numbered from 0."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: ClientFleet) -> None:
         self._fleet = fleet
         self.speeds = _speeds(fleet)
-        """By client; 1 on average."""
+        """The speed of each client; 1 on average."""
         self._draws = [_away_times(fleet, client) for client in range(fleet.clients)]
         self._away: list[list[tuple[float, float]]] = [[] for _ in range(fleet.clients)]
 
@@ -45,34 +45,38 @@ class Clients:
         return f"client-{client:02d}"
 
     def here_from(self, client: int, time_s: float) -> float:
-        """The first moment from `time_s` on at which the client is there."""
+        """The first moment at or after `time_s` at which the client is there."""
         begin_s, end_s = self._next_away(client, time_s)
         return end_s if begin_s <= time_s else time_s
 
-    def fate(self, client: int, name: WorkunitName, now_s: float) -> Fate:
-        """Of a subtask that the client begins now."""
+    def outcome(self, client: int, name: WorkunitName, now_s: float) -> SubtaskOutcome:
+        """The outcome of a subtask that the client begins now."""
         fleet, host = self._fleet, self.host(client)
         rng = np.random.default_rng([fleet.seed, _SUBTASK, client, name.epoch, name.shard, name.attempt])
         training, download, upload = (1 + fleet.jitter * (2 * rng.random(3) - 1)).tolist()
         luck, part = rng.random(2).tolist()
         is_lost = luck < fleet.lost
         alone_s = fleet.subtask_s * training / self.speeds[client]
-        train_s = alone_s * (1 + fleet.sharing * (fleet.slots - 1))
+        train_s = alone_s * (1 + fleet.core_sharing * (fleet.slots - 1))
         timeout_s = now_s + fleet.patience_s
         begin_s = now_s + fleet.download_s * download
         end_s, is_preempted = self._train(client, begin_s, train_s * part if is_lost else train_s, timeout_s)
         slot_free_s = min(self.here_from(client, end_s), self.here_from(client, timeout_s))
         if is_lost or is_preempted:
-            heard_of_s = timeout_s if fleet.notice_s is None else min(timeout_s, end_s + fleet.notice_s)
-            return Fate(slot_free_s, heard_of_s, train_s, f"{host} went away" if is_preempted else f"{host} lost it")
+            heard_of_s = timeout_s if fleet.loss_report_s is None else min(timeout_s, end_s + fleet.loss_report_s)
+            return SubtaskOutcome(
+                slot_free_s, heard_of_s, train_s, f"{host} went away" if is_preempted else f"{host} lost it"
+            )
         arrives_s = end_s + fleet.upload_s * upload
         if arrives_s > timeout_s:
-            return Fate(slot_free_s, timeout_s, train_s, f"no result of {host} after {fleet.patience_s:g} s")
-        return Fate(slot_free_s, arrives_s, train_s, None)
+            return SubtaskOutcome(slot_free_s, timeout_s, train_s, f"no result of {host} after {fleet.patience_s:g} s")
+        return SubtaskOutcome(slot_free_s, arrives_s, train_s, None)
 
     def _train(self, client: int, begin_s: float, left_s: float, timeout_s: float) -> tuple[float, bool]:
-        """When training ends that needs `left_s`, or some moment after the timeout, and whether a preemption ended it."""
-        checkpoint_s = self._fleet.checkpoint_s
+        """The end of a training that needs `left_s` (or some moment after the timeout); whether a preemption
+        ended it.
+        """
+        checkpoint_s = self._fleet.checkpoint_every_s
         now_s = self.here_from(client, begin_s)
         while True:
             away_s, back_s = self._next_away(client, now_s)
@@ -92,15 +96,15 @@ class Clients:
         return next(absence for absence in known if absence[1] > time_s)
 
 
-def _speeds(fleet: Fleet) -> list[float]:
-    """At equal ratios, in an order that is drawn, so that a client's number says nothing of its speed."""
+def _speeds(fleet: ClientFleet) -> list[float]:
+    """Speeds at equal ratios, in a drawn order, so that a client's number does not tell its speed."""
     exponents = np.linspace(-0.5, 0.5, fleet.clients) if fleet.clients > 1 else np.zeros(1)
-    speeds = fleet.spread**exponents
+    speeds = fleet.speed_ratio**exponents
     order = np.random.default_rng([fleet.seed, _SPEED]).permutation(fleet.clients)
     return [float(speed) for speed in (speeds / speeds.mean())[order]]
 
 
-def _away_times(fleet: Fleet, client: int) -> Iterator[tuple[float, float]]:
+def _away_times(fleet: ClientFleet, client: int) -> Iterator[tuple[float, float]]:
     """Begin and end of a client's absences, in order."""
     if fleet.preempted_every_s is None:
         yield float("inf"), float("inf")

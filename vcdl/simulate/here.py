@@ -1,28 +1,28 @@
-"""The real training behind a simulated fleet in the simulation's own process: nothing is sent about, and one core is all it takes.
+"""The real training of a simulation, in the simulation's own process and on one core.
 
-Several runs side by side keep several cores as busy as worker processes do, and the processes and compiled models last for all of them.
+Several runs side by side keep several cores as busy as worker processes do, and share their compiled models.
 """
 
 import shutil
 from collections.abc import Collection
 from pathlib import Path
 
-from vcdl.client.describe import describe
 from vcdl.client.host import Request
+from vcdl.client.resources import error_text
 from vcdl.client.train import train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import VcdlError, folder_error
-from vcdl.grids.base import GaveUp, Outcome, Staged, Uploaded
-from vcdl.grids.upload_folder import conclude_upload
+from vcdl.loop.grid import GaveUp, Outcome, Staged, Uploaded
 from vcdl.run.folder import RunFolder
-from vcdl.workunit import INPUT_FILES, OUTPUT_FILE
+from vcdl.run.kept_uploads import conclude_upload
+from vcdl.wire.workunit import INPUT_FILES, OUTPUT_FILE
 
 
 class TrainingHere:
-    """Trains each subtask in this process when it is asked for."""
+    """Trains each subtask in this process, at the moment its outcome is asked for."""
 
     def __init__(self, folder: RunFolder, trainers: TrainerCache) -> None:
-        """`trainers` may outlive the run, and serve the next one."""
+        """Train with `trainers`, which may outlive the run and serve the next one."""
         self._folder = folder
         self._trainers = trainers
         self._staged: dict[str, Staged] = {}
@@ -45,7 +45,7 @@ class TrainingHere:
             (slot / OUTPUT_FILE).replace(upload)
             return Uploaded(workunit, upload, upload.stat().st_size)
         except VcdlError as error:
-            return GaveUp(workunit, describe(error))
+            return GaveUp(workunit, error_text(error))
         except OSError as error:
             raise folder_error(slot, error) from error
         finally:
@@ -64,7 +64,7 @@ class TrainingHere:
 
 
 class _NoHost:
-    """Nobody watches and nobody interrupts."""
+    """A host that neither watches nor interrupts."""
 
     def request(self) -> Request:
         return Request.GO

@@ -1,4 +1,4 @@
-"""What hostile clients upload instead of what they trained. B are the weights they started from, C the honest upload, s the attack's scale.
+"""The uploads of hostile clients. B are the weights they started from, C the honest upload, s the attack's scale.
 
 sign_flip    B − s·(C − B)                           the honest step, backwards and s times as long
 noise        B + s·‖C − B‖/√n · N(0, 1)              a step in a random direction, s times as long
@@ -6,16 +6,16 @@ noise        B + s·‖C − B‖/√n · N(0, 1)              a step in a rando
 
 import numpy as np
 
-from vcdl.simulate.fleet import Fleet, Hostile
-from vcdl.weights import Vector
-from vcdl.workunit import WorkunitName
+from vcdl.simulate.client_fleet import ClientFleet, Hostile
+from vcdl.wire.weights import Vector
+from vcdl.wire.workunit import WorkunitName
 
 _NOISE = 3
-"""A kind of chance, beside those of vcdl.simulate.clients."""
+"""A stream of random numbers, beside those of vcdl.simulate.clients."""
 
 
-def disguised(base: Vector, honest: Vector, hostile: Hostile, fleet: Fleet, name: WorkunitName) -> Vector:
-    """The upload of a hostile client; base and honest weights of shape (n,)."""
+def poisoned(base: Vector, honest: Vector, hostile: Hostile, fleet: ClientFleet, name: WorkunitName) -> Vector:
+    """The upload of a hostile client; `base`, `honest` and the result have shape (n,)."""
     step = honest - base
     if hostile.attack == "sign_flip":
         return base - np.float32(hostile.scale) * step

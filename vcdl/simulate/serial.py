@@ -1,25 +1,25 @@
-"""The control: serial training through the same data pipeline, so that nothing but the distribution differs.
+"""The serial control: serial training through the same data pipeline, so that only the distribution differs.
 
-One client trains all shards of every epoch in the coordinator's order. It starts each from the weights it has just made (a subtask at a
-time, and the shared weights are replaced by each upload) and carries its optimizer on: together that is ordinary training of one model.
+One client trains all shards of every epoch in the coordinator's order, one subtask at a time. Each upload replaces the
+shared weights, and the client keeps its optimizer's state: together that is ordinary training of one model.
 """
 
 from vcdl.client.trainer import Trainer, TrainerCache, TrainerState
 from vcdl.job import Job
-from vcdl.job.schema import ScheduleSettings
+from vcdl.job.schema import PacingSettings
 from vcdl.job.transport import TransportSettings
 from vcdl.job.update import VcAsgdSettings
 from vcdl.simulate.shard_trainer import ShardTrainer
-from vcdl.weights import Vector
-from vcdl.workunit import Training
+from vcdl.wire.weights import Vector
+from vcdl.wire.workunit import Training
 
 
 def serial_job(job: Job) -> Job:
     """The job as serial training: an upload replaces the shared weights, and the next subtask starts from them."""
     settings = {
-        "training": job.training.model_copy(update={"moments": "none"}),  # they never leave the client
+        "training": job.training.model_copy(update={"share_optimizer_state": "none"}),  # they never leave the client
         "update": VcAsgdSettings(alpha=0.0),
-        "schedule": ScheduleSettings(kind="rolling"),
+        "pacing": PacingSettings(kind="rolling"),
         "transport": TransportSettings(),
     }
     return job.model_copy(update=settings)
@@ -35,7 +35,7 @@ class OneTrainer(TrainerCache):
 
 
 class _CarryingTrainer(ShardTrainer):
-    """Takes over the optimizer of the subtask before."""
+    """A trainer that continues with the optimizer's state of the previous subtask."""
 
     _carried: TrainerState | None = None
 

@@ -1,7 +1,8 @@
-"""Trains a whole local epoch in one call, where the backend can: Python is left out of the loop over the batches.
+"""Trains a whole local epoch in one call where the backend can, without Python in the loop over the batches.
 
-The same model, the same step (Keras' own `train_step`) and the same numbers to the last bit as batch after batch through `Trainer.step`. What
-is lost is that somebody could pause it or look at it meanwhile, which nobody does in a simulation.
+Model, step (Keras' own `train_step`) and results are those of `Trainer.step`, to the last bit. Nothing can pause or
+watch the training meanwhile; a simulation does neither. `python -m vcdl.simulate.shard_trainer` is a worker like
+vcdl.client.worker that trains in this way.
 """
 
 from typing import Any
@@ -11,11 +12,12 @@ import numpy.typing as npt
 
 from vcdl.client.batches import Order
 from vcdl.client.trainer import Trainer, TrainerCache
-from vcdl.workunit import Training
+from vcdl.client.worker import main
+from vcdl.wire.workunit import Training
 
 
 class ShardTrainer(Trainer):
-    """A trainer for TensorFlow on a processor; on other backends one like any other."""
+    """A trainer that loops inside TensorFlow on a CPU; on other backends an ordinary trainer."""
 
     def __init__(self, model_json: str, training: Training) -> None:
         super().__init__(model_json, training)
@@ -47,7 +49,7 @@ def _loops_here(model: Any) -> bool:
 
 
 def _compiled_loop(model: Any) -> Any:
-    """(x, y, order, batch size) → the batches' mean losses before their steps, of shape (batches,)."""
+    """(x, y, order, batch size) → the mean loss of each batch before its step, of shape (batches,)."""
     import tensorflow as tf
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
@@ -63,3 +65,7 @@ def _compiled_loop(model: Any) -> Any:
         return losses.stack()
 
     return loop
+
+
+if __name__ == "__main__":
+    main(ShardTrainers())

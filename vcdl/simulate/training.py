@@ -1,7 +1,7 @@
-"""The real training behind a simulated fleet: worker processes of this machine, one thread each, as many as it has cores.
+"""The real training of a simulation: worker processes of this machine, one a core, one thread each.
 
-What comes out depends on the workunit's inputs alone, so it does not matter when and where it is trained; whichever the fleet needs
-first is trained first, which keeps all cores busy.
+The result depends on the workunit's inputs alone, not on when and where it is trained. The subtask that the simulated
+clients need first is trained first, which keeps all cores busy.
 """
 
 import heapq
@@ -10,56 +10,58 @@ from collections.abc import Collection
 from itertools import count
 from typing import Protocol
 
-from vcdl.grids.base import GaveUp, Outcome, Staged
-from vcdl.grids.local import LocalGrid, LocalSettings
+from vcdl.local.grid import LocalGrid, LocalSettings
+from vcdl.loop.grid import GaveUp, Outcome, Staged
 from vcdl.run.folder import RunFolder
 
 _HUNG_S = 6 * 3600.0
-"""Real time after which a worker is taken for dead."""
+"""Real time after which a worker counts as dead."""
 _TRIES = 3
-"""Of a subtask that fails here: what killed a worker once need not do so again, what the subtask does wrong it does each time."""
+"""Tries of a subtask that fails on this machine: a worker may die once by chance, but a faulty subtask fails
+each time.
+"""
 _WAIT_S = 1.0
 
 
 class Training(Protocol):
-    """Trains subtasks for real; one that was begun must be waited for, or cancelled."""
+    """Trains subtasks for real. A subtask that was begun must be waited for, or cancelled."""
 
     def start(self) -> None:
-        """Get ready. Raises GridError."""
+        """Start the workers. Raises GridError."""
         ...
 
     def begin(self, staged: Staged, due_s: float) -> None:
-        """Train this by and by: the sooner it is due (virtual seconds), the earlier."""
+        """Queue a subtask; the one that is due first (in virtual seconds) is trained first."""
         ...
 
     def look(self) -> None:
-        """Keep the workers at work; to be called now and then. Raises GridError, RunFolderError."""
+        """Give idle workers their next subtasks; the caller calls it regularly. Raises GridError, RunFolderError."""
         ...
 
     def outcome(self, workunit: str) -> Outcome:
-        """Wait for the upload, or for the reason why there is none. Raises GridError, RunFolderError."""
+        """Wait for the upload, or the reason why there is none. Raises GridError, RunFolderError."""
         ...
 
     def done(self, workunit: str, version: int | None) -> None:
-        """Forget a subtask and its files; `version`: that its upload made."""
+        """Forget a subtask and its files. `version`: the version that its upload made."""
         ...
 
     def cancel(self, workunits: Collection[str]) -> None:
-        """They need not be trained."""
+        """Drop subtasks that need not be trained."""
         ...
 
     def close(self) -> None:
-        """Leave no process behind."""
+        """End all processes."""
         ...
 
 
 class PooledTraining:
-    """Trains on the embedded local grid; its workers outlive nothing: they end with this process."""
+    """Trains on the embedded local grid, whose workers end with this process."""
 
     def __init__(self, folder: RunFolder, workers: int) -> None:
         self._workers = workers
         settings = LocalSettings(
-            workers=workers, threads=1, ahead=0, timeout_s=_HUNG_S, worker_module="vcdl.simulate.worker"
+            workers=workers, threads=1, queue_ahead=0, timeout_s=_HUNG_S, worker_module="vcdl.simulate.shard_trainer"
         )
         self._grid = LocalGrid(folder, settings)
         self._waiting: list[tuple[float, int, Staged]] = []

@@ -1,7 +1,7 @@
-"""A grid whose clients exist in virtual time: subtasks are trained for real, and come back when the simulated fleet would bring them.
+"""A grid whose clients exist in virtual time: subtasks are trained for real, and their uploads arrive by the clock.
 
-An upload is waited for only when the fleet's clock has come to its arrival. So the order of everything follows from the seed, and a
-run repeats bit for bit, whatever else the machine does.
+The grid waits for a training only when the clock has come to its upload. So the order of all events follows from the
+seed, and a run repeats bit for bit, whatever else the machine does.
 """
 
 import heapq
@@ -14,35 +14,39 @@ from pathlib import Path
 import numpy as np
 
 from vcdl.codecs.encoding import Encoding
-from vcdl.errors import folder_error
-from vcdl.events import WorkunitSent
-from vcdl.grids.base import GaveUp, Grid, Outcome, Results, Staged, Uploaded
-from vcdl.simulate.clients import Clients, Fate
-from vcdl.simulate.fleet import Fleet
-from vcdl.simulate.hostile import disguised
+from vcdl.errors import folder_errors
+from vcdl.journal.events import WorkunitSent
+from vcdl.loop.grid import GaveUp, Grid, Outcome, Results, Staged, Uploaded
+from vcdl.simulate.client_fleet import ClientFleet
+from vcdl.simulate.clients import Clients, SubtaskOutcome
+from vcdl.simulate.hostile import poisoned
 from vcdl.simulate.training import Training
 from vcdl.simulate.virtual_time import VirtualTime
-from vcdl.weights import Vector
-from vcdl.workunit import UpdateHeader, WorkunitName
+from vcdl.wire.weights import Vector
+from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
 
 class VirtualGrid(Grid, Results):
-    """The clients of a fleet and the parameter servers that its uploads wait for."""
+    """The simulated clients, and the parameter servers that their uploads wait for."""
 
     def __init__(
-        self, fleet: Fleet, time: VirtualTime, training: Training, down: Encoding, up: Encoding, ahead: int = 0
+        self,
+        fleet: ClientFleet,
+        time: VirtualTime,
+        training: Training,
+        encodings: tuple[Encoding, Encoding],
+        queue_ahead: int = 0,
     ) -> None:
-        """`down` and `up`: how weights travel. `ahead`: subtasks kept ready beyond those that run."""
+        """`encodings`: of downloads and of uploads. `queue_ahead`: subtasks kept ready beyond those in training."""
         self._fleet = fleet
         self._time = time
         self._training = training
-        self._up = up
-        self._down = down
-        self._ahead = ahead
+        self._down, self._up = encodings
+        self._queue_ahead = queue_ahead
         self._clients = Clients(fleet)
         self._hostile = {hostile.client: hostile for hostile in fleet.hostile}
         self._idle = deque(client for _ in range(fleet.slots) for client in range(fleet.clients))
-        """A client for each of its free slots; the one that has waited longest is first."""
+        """The client of each free slot; the slot that has waited longest is first."""
         self._servers_free_s = [0.0] * fleet.servers
         self._known: dict[str, Staged] = {}
         self._waiting: deque[str] = deque()
@@ -76,7 +80,7 @@ class VirtualGrid(Grid, Results):
         self._training.done(workunit, version)
 
     def cancel(self, workunits: Collection[str]) -> None:
-        """A client that trains one is not told, and stays busy with it until its end."""
+        """Drop the workunits. A client that trains one is not told, and stays busy until the end of its training."""
         self._training.cancel(workunits)
         for workunit in workunits:
             self._outcomes.pop(workunit, None)
@@ -84,10 +88,10 @@ class VirtualGrid(Grid, Results):
         self._waiting = deque(workunit for workunit in self._waiting if workunit in self._known)
 
     def open_wanted(self) -> int:
-        """What is out, lost ones that the server has not heard of among them, and one for each free slot."""
-        return len(self._known) - len(self._waiting) + len(self._idle) + self._ahead
+        """The open workunits (including lost ones that the server has not heard of), and one for each free slot."""
+        return len(self._known) - len(self._waiting) + len(self._idle) + self._queue_ahead
 
-    # -- what happens
+    # -- events of the clock
 
     def _hand_out(self) -> None:
         while self._waiting and self._idle:
@@ -95,14 +99,14 @@ class VirtualGrid(Grid, Results):
 
     def _begin(self, staged: Staged, client: int) -> None:
         workunit = staged.workunit.name
-        fate = self._clients.fate(client, WorkunitName.parse(workunit), self._time.now_s())
+        planned = self._clients.outcome(client, WorkunitName.parse(workunit), self._time.now_s())
         self._sent.append(WorkunitSent(workunit, self._clients.host(client), self._bytes_down(client, staged)))
-        self._time.at(fate.slot_free_s, partial(self._is_free, client))
-        if fate.lost is not None:
-            self._time.at(fate.heard_of_s, partial(self._is_lost, GaveUp(workunit, fate.lost)))
+        self._time.at(planned.slot_free_s, partial(self._is_free, client))
+        if planned.lost is not None:
+            self._time.at(planned.heard_of_s, partial(self._is_lost, GaveUp(workunit, planned.lost)))
             return
-        self._training.begin(staged, fate.heard_of_s)
-        self._time.at(fate.heard_of_s, partial(self._has_come, workunit, client, fate))
+        self._training.begin(staged, planned.heard_of_s)
+        self._time.at(planned.heard_of_s, partial(self._has_come, workunit, client, planned))
 
     def _is_free(self, client: int) -> None:
         self._idle.append(client)
@@ -112,43 +116,43 @@ class VirtualGrid(Grid, Results):
         if outcome.workunit in self._known:
             self._outcomes[outcome.workunit] = outcome
 
-    def _has_come(self, workunit: str, client: int, fate: Fate) -> None:
-        """It waits for a server, and is in the shared weights when that has done with it."""
+    def _has_come(self, workunit: str, client: int, planned: SubtaskOutcome) -> None:
+        """The upload waits for a server, and is folded in when the server has finished with it."""
         begin_s = max(self._time.now_s(), heapq.heappop(self._servers_free_s))
-        heapq.heappush(self._servers_free_s, begin_s + self._fleet.server_s)
-        self._time.at(begin_s + self._fleet.server_s, partial(self._is_served, workunit, client, fate))
+        heapq.heappush(self._servers_free_s, begin_s + self._fleet.update_s)
+        self._time.at(begin_s + self._fleet.update_s, partial(self._is_served, workunit, client, planned))
 
-    def _is_served(self, workunit: str, client: int, fate: Fate) -> None:
+    def _is_served(self, workunit: str, client: int, planned: SubtaskOutcome) -> None:
         staged = self._known.get(workunit)
         if staged is None:
             return
         outcome = self._training.outcome(workunit)
         self._outcomes[workunit] = (
-            self._as_uploaded(outcome, staged, client, fate) if isinstance(outcome, Uploaded) else outcome
+            self._as_uploaded(outcome, staged, client, planned) if isinstance(outcome, Uploaded) else outcome
         )
 
-    def _as_uploaded(self, trained: Uploaded, staged: Staged, client: int, fate: Fate) -> Uploaded:
-        """The upload as this client would send it: with its own training time, and by a hostile one with other weights."""
+    def _as_uploaded(self, trained: Uploaded, staged: Staged, client: int, planned: SubtaskOutcome) -> Uploaded:
+        """The upload as this client sends it: with its own training time, and from a hostile client with other
+        weights.
+        """
         name = WorkunitName.parse(trained.workunit)
         sent, text = self._up.read(trained.path)
-        header = replace(UpdateHeader.from_json(text), train_s=fate.train_s)
+        header = replace(UpdateHeader.from_json(text), train_s=planned.train_s)
         if client in self._hostile:
-            sent = self._disguised(sent, staged, client, name)
-        try:
+            sent = self._poisoned(sent, staged, client, name)
+        with folder_errors(trained.path.parent):
             self._up.write(trained.path, sent, header.to_json())
-        except OSError as error:
-            raise folder_error(trained.path.parent, error) from error
         return replace(trained, size_bytes=trained.path.stat().st_size)
 
-    def _disguised(self, sent: Vector, staged: Staged, client: int, name: WorkunitName) -> Vector:
-        """What a hostile client sends instead: weights, or the difference to those that it began with."""
+    def _poisoned(self, sent: Vector, staged: Staged, client: int, name: WorkunitName) -> Vector:
+        """A hostile client's upload: weights, or their difference from those that the client started from."""
         if self._up.is_difference:
-            return disguised(np.zeros_like(sent), sent, self._hostile[client], self._fleet, name)
+            return poisoned(np.zeros_like(sent), sent, self._hostile[client], self._fleet, name)
         base, _ = self._down.read(staged.params)
-        return disguised(base, sent, self._hostile[client], self._fleet, name)
+        return poisoned(base, sent, self._hostile[client], self._fleet, name)
 
     def _bytes_down(self, client: int, staged: Staged) -> int:
-        """What the client downloads: params and description, model and shard only where it has not got them (sticky)."""
+        """Bytes that the client downloads: weights and description, and model and shard unless it has them already."""
         have = self._delivered[client]
         new = {staged.model, staged.shard} - have
         have |= new

@@ -1,118 +1,108 @@
-"""A job in virtual time: the same coordinator, generator, assimilator and checks as everywhere, under the clock of a simulated fleet.
+"""A job in virtual time: the same loop and checks as everywhere, under the clock of simulated clients.
 
-The journal's times are seconds since the run's begin. What is computed here and now (evaluation, folding an update in) takes no virtual time
-beyond what the fleet's settings say. A run that is interrupted or killed is begun anew: it would come to the same.
+The journal's times are seconds since the run's begin. Evaluating takes no virtual time, and folding an update in takes
+`update_s`. A run that is interrupted or killed starts again, with the same result.
 """
 
-import contextlib
 import math
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
 from vcdl.codecs.choose import down_encoding, up_encoding
-from vcdl.coordinator import Coordinator, StopReason
-from vcdl.errors import GridError, StoreError
-from vcdl.events import RunStarted
+from vcdl.errors import GridError
 from vcdl.job import load_frozen_job
-from vcdl.journal import Journal
-from vcdl.parameter_server import ServerParts
-from vcdl.plan import Plan
-from vcdl.report.onlooker import Onlooker, Shielded
-from vcdl.run.downloads import Downloads
+from vcdl.journal.events import (
+    FINAL_SPLITS,
+    EpochClosed,
+    EvaluationWanted,
+    Recorded,
+    StopReason,
+    VersionEvaluated,
+)
+from vcdl.loop.evaluator import Evaluator
+from vcdl.loop.loop import Loop
+from vcdl.loop.plan import Plan
+from vcdl.report.observer import RunObserver, ShieldedObserver
 from vcdl.run.folder import RunFolder
-from vcdl.run.prepared import Prepared, prepare, store_settings
-from vcdl.simulate.fleet import Fleet
-from vcdl.simulate.instant_evaluator import InstantEvaluator
+from vcdl.run.preparation import prepare
+from vcdl.run.run import Run
+from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.training import Training
 from vcdl.simulate.virtual_grid import VirtualGrid
 from vcdl.simulate.virtual_time import VirtualTime
-from vcdl.stores import WeightStore
-from vcdl.stores.open import import_client_library
-from vcdl.work_generator import WorkGenerator
 
 _TRIES = 100
-"""Of a subtask where clients lose them or are hostile: that is not the subtask's fault, and must not end the job."""
+"""Tries of a subtask where clients lose them or are hostile: that is not the subtask's fault, and must not end
+the job.
+"""
+
+
+class InstantEvaluator(Evaluator):
+    """An evaluator that takes no virtual time: it works in the run's own process, while the clock stands."""
+
+    def measure(self, new: Sequence[Recorded]) -> int:
+        """Evaluate what is wanted now, and also the end of each epoch in `new` on the test set.
+
+        Returns how many versions were evaluated.
+        """
+        test = FINAL_SPLITS[1]
+        if test in self._data:
+            closed = [recorded.event for recorded in new if isinstance(recorded.event, EpochClosed)]
+            self._journal.append(*(EvaluationWanted(event.version, event.epoch, test) for event in closed))
+        return self.run_once()
+
+    def _evaluate(self, wanted: EvaluationWanted) -> VersionEvaluated:
+        return replace(super()._evaluate(wanted), evaluation_s=0.0)
 
 
 class VirtualRun:
-    """Runs the job of a new folder; whoever calls it holds the folder's RunLock."""
+    """Runs the job of a new folder; the caller holds the folder's RunLock."""
 
-    def __init__(self, folder: RunFolder, fleet: Fleet, training: Training, onlooker: Onlooker) -> None:
+    def __init__(self, folder: RunFolder, fleet: ClientFleet, training: Training, observer: RunObserver) -> None:
         self._folder = folder
         self._fleet = fleet
         self._training = training
-        self._onlooker = Shielded(onlooker)
-        self._job = load_frozen_job(folder.job_file)
+        self._observer = ShieldedObserver(observer)
         self._time = VirtualTime()
 
     def run(self) -> StopReason | None:
         """Run the job to its end and say why it ended; None: `vcdl stop` has asked to stop.
 
-        Raises a VcdlError when the run cannot go on.
+        Raises a VcdlError when the run cannot continue.
         """
-        job, folder = self._job, self._folder
-        import_client_library(store_settings(job, folder))
         with ExitStack() as closing:
             closing.callback(self._training.close)
             self._training.start()  # the workers import Keras while the data is cut
-            prepared = prepare(folder, job, self._onlooker)
-            plan = self._plan(prepared)
-            journal = Journal.at(folder.journal_file, self._time.now_s)
-            closing.callback(journal.close)
-            ahead = 0 if job.schedule.ahead == "auto" else job.schedule.ahead
-            transport, layout = job.transport.told, prepared.layout
-            down, up = down_encoding(transport, layout), up_encoding(transport, layout)
-            grid = VirtualGrid(self._fleet, self._time, self._training, down, up, ahead)
-            server = ServerParts.of(folder, job, prepared, journal, grid, job.validate_every)
-            closing.callback(server.store.close)
-            closing.callback(_drop, server.store)  # nobody goes on with them, however the run ends
-            evaluator = InstantEvaluator(folder, job, journal)
-            shards = tuple(folder.shard(number) for number in range(plan.shards))
-            coordinator = Coordinator(plan)
-            generator = WorkGenerator(
-                job.name,
-                job.seed,
-                prepared.training(job),
-                shards,
-                folder,
-                coordinator,
-                journal,
-                server.snapshots,
-                grid,
-                Downloads(folder, layout, transport),
-                job.keeps_uploads,
-            )
-            journal.append(RunStarted(resumed=False))
-            server.catch_up(0)
-            self._onlooker.phase("starting the workers")
+            run = prepare(self._folder, load_frozen_job(self._folder.job_file), self._observer)
+            grid, plan = self._grid(run), self._plan(run)
+            loop = Loop.of(run, grid, grid, plan=plan, observer=self._observer, clock=self._time.now_s)
+            closing.callback(loop.close)
+            closing.callback(loop.abandon_weights)
+            evaluator = InstantEvaluator(run, loop.journal)
+            loop.take_up()
+            self._observer.phase("starting the workers")
             limit_s = plan.wall_time_s or math.inf
             while True:
-                self._act(server, generator, evaluator)
-                if coordinator.finished or folder.stop_request.exists():
-                    break
+                self._act(loop, evaluator)
+                if loop.ended is not None or self._folder.stop_request.exists():
+                    return loop.ended
                 if not self._time.advance(limit_s):
-                    raise GridError(
-                        "no client has anything to do and the job is not finished: this is a mistake in vcdl"
-                    )
-            return StopReason(coordinator.stopped.reason) if coordinator.finished and coordinator.stopped else None
+                    raise GridError("no client has anything to do and the job is not finished: this is a bug in vcdl")
 
-    def _plan(self, prepared: Prepared) -> Plan:
-        plan = Plan.of(self._job, prepared.has_test, prepared.shard_samples)
+    def _grid(self, run: Run) -> VirtualGrid:
+        ahead = run.job.pacing.queue_ahead
+        encodings = down_encoding(run.transport, run.layout), up_encoding(run.transport, run.layout)
+        return VirtualGrid(self._fleet, self._time, self._training, encodings, 0 if ahead == "auto" else ahead)
+
+    def _plan(self, run: Run) -> Plan:
+        plan = Plan.of(run)
         return plan if self._fleet.is_reliable else replace(plan, tries=max(plan.tries, _TRIES))
 
-    def _act(self, server: ServerParts, generator: WorkGenerator, evaluator: InstantEvaluator) -> None:
+    def _act(self, loop: Loop, evaluator: InstantEvaluator) -> None:
         """Do all that is to be done at this moment, while the clock stands."""
         while True:
-            if generator.coordinator.stopped is None:
-                server.assimilator.run_once()
-            new = generator.run_once(self._time.now_s())
-            generator.record_sent()
+            new = loop.step()
             self._training.look()  # the workers go on while this process measures
-            self._onlooker.events(new)
             if not evaluator.measure(new) and not new:
                 return
-
-
-def _drop(store: WeightStore) -> None:
-    with contextlib.suppress(StoreError):  # of a server that is away now: that costs it room, and nobody a result
-        store.drop()

@@ -6,7 +6,7 @@ from itertools import count
 
 
 class VirtualTime:
-    """Seconds since the begin of the simulation; what is to happen is done in the order of its time, then of its announcement."""
+    """Seconds since the begin of the simulation, and events in the order of their times, then of their announcement."""
 
     def __init__(self) -> None:
         self._now_s = 0.0
@@ -17,13 +17,13 @@ class VirtualTime:
         return self._now_s
 
     def at(self, time_s: float, happen: Callable[[], None]) -> None:
-        """Let something happen; a time that is over means now."""
+        """Announce an event; a time in the past means now."""
         heapq.heappush(self._announced, (max(time_s, self._now_s), next(self._numbers), happen))
 
     def advance(self, limit_s: float) -> bool:
-        """Go on to the next event and do all that happens at its moment, or to `limit_s` when that comes first.
+        """Move to the next event and run all events of its moment; or only to `limit_s`, if that comes first.
 
-        False: nothing is announced, and the clock stands.
+        False: no event is announced, and the clock stands.
         """
         if not self._announced:
             return False

@@ -1,21 +1,22 @@
-"""A vector in chunks: values of Redis end at 512 MB, packets of MariaDB at 16 MB, and both are fastest well below.
+"""A vector in chunks: a value of Redis is limited to 512 MB, a packet of MariaDB to 16 MB, and both are fastest well
+below.
 
-A chunk is `chunk_bytes` of the vector's little-endian float32, the last one shorter; an empty vector has none.
+A chunk is `chunk_bytes` of the vector's little-endian float32; the last one is shorter, and an empty vector has none.
 """
 
 from collections.abc import Iterator
 
 import numpy as np
 
-from vcdl.weights import Vector
+from vcdl.wire.weights import Vector
 
 CHUNK_BYTES = 4 << 20
-"""Fits a 16 MiB packet of MariaDB even when every byte of it must be escaped (twice the size). Measured:
-1 to 4 MiB are equally fast in Redis, and 8 MiB are half as fast."""
+"""Fits a 16 MiB packet of MariaDB even when every byte must be escaped (twice the size). Measured in Redis: 1 to 4
+MiB are equally fast, 8 MiB half as fast."""
 
 
 def chunk_count(size: int, chunk_bytes: int) -> int:
-    """How many chunks a vector of `size` float32 has."""
+    """The number of chunks of a vector of `size` float32."""
     return -(-size * 4 // chunk_bytes)
 
 

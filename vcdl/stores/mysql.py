@@ -1,7 +1,8 @@
 """The weight store in MariaDB (10.6 or later) or MySQL (8 or later), InnoDB, with the server's default settings.
 
-A change is one transaction that locks the job's row of vcdl_head first: servers that are `strong` hold it while they fold, and so take
-turns; `eventual` ones hold it only while they write. Readers see a snapshot, and neither wait nor are waited for.
+A change is one transaction that locks the job's row of vcdl_head first. A `strong` server holds the row while it
+folds, so that servers take turns; an `eventual` one holds it only while it writes. Readers see a snapshot: they
+neither wait nor make others wait.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,23 +10,23 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from vcdl.errors import StoreError, StoreUnavailable
-from vcdl.state import STATELESS, State
+from vcdl.rules.state import STATELESS, RuleState
 from vcdl.stores.base import Applied, Conflict
 from vcdl.stores.chunks import CHUNK_BYTES, chunks
 from vcdl.stores.server_store import Head, ServerStore
 from vcdl.stores.settings import PASSWORD_VARIABLE, StoreSettings, Tls
-from vcdl.weights import Vector
+from vcdl.wire.weights import Vector
 
 try:
     import MySQLdb
     from MySQLdb.constants import CR, ER
 
-    from vcdl.mysql_errors import BUSY, FULL, LOGIN, code_of, is_away, words_of
+    from vcdl.stores.mysql_errors import BUSY, FULL, LOGIN, code_of, is_away, words_of
 except ImportError as error:
     raise StoreError("a mysql:// store needs the package mysqlclient: pip install mysqlclient") from error
 
 _TABLES = (
-    # What a job's weights are: see Head.
+    # One row for each job: see Head.
     """CREATE TABLE IF NOT EXISTS vcdl_head (
         job VARCHAR(128) NOT NULL PRIMARY KEY,
         era CHAR(16) NOT NULL,
@@ -42,7 +43,7 @@ _TABLES = (
         data LONGBLOB NOT NULL,
         PRIMARY KEY (job, number)
     ) ENGINE=InnoDB CHARACTER SET ascii COLLATE ascii_bin""",
-    # A row for each subtask folded in: see Applied.
+    # One row for each subtask folded in: see Applied.
     """CREATE TABLE IF NOT EXISTS vcdl_applied (
         job VARCHAR(128) NOT NULL,
         subtask VARCHAR(160) NOT NULL,
@@ -56,7 +57,8 @@ _TABLES = (
 
 _CONNECT_S = 10
 _ANSWER_S = 120
-"""Of one statement: longer than a turn is waited for (innodb_lock_wait_timeout, 50 s), and than a large COMMIT takes."""
+"""Limit for one statement: longer than the server's wait for a turn (innodb_lock_wait_timeout, 50 s), and than a
+large COMMIT takes."""
 
 
 class MysqlStore(ServerStore):
@@ -68,9 +70,9 @@ class MysqlStore(ServerStore):
         job: str,
         size: int,
         chunk_bytes: int = CHUNK_BYTES,
-        state: State = STATELESS,
+        state: RuleState = STATELESS,
     ) -> None:
-        """`size`: number of weights n. Nothing is connected yet."""
+        """`size`: the number of weights n. Nothing is connected yet."""
         super().__init__(settings, job, size, chunk_bytes, state)
         self._connection: Any = None
         self._holds_turn = False
@@ -135,7 +137,7 @@ class MysqlStore(ServerStore):
 
     def _make_tables(self) -> None:
         with self._transaction_of_server():
-            # Looked for first: the user may be one without the right to make tables, and they may be there.
+            # The user may lack the right to make tables, and they may be there already.
             if len(self._execute("SHOW TABLES LIKE 'vcdl\\_%'")) < len(_TABLES):
                 for table in _TABLES:
                     self._execute(table)
@@ -165,13 +167,15 @@ class MysqlStore(ServerStore):
         for record in applied:
             moved = record.version + version - new.version
             self._execute(
-                "INSERT INTO vcdl_applied (job, subtask, workunit, version, staleness, weight) VALUES (%s, %s, %s, %s, %s, %s)",
+                "INSERT INTO vcdl_applied (job, subtask, workunit, version, staleness, weight) "
+                "VALUES (%s, %s, %s, %s, %s, %s)",
                 self._job, record.subtask, record.workunit, moved, record.staleness, record.weight,
             )  # fmt: skip
         for number, chunk in enumerate(chunks(vector, new.chunk_bytes)):
             self._execute(statement, bytes(chunk), self._job, number)
         self._execute(
-            "REPLACE INTO vcdl_head (job, era, generation, version, kept, size, chunk_bytes) VALUES (%s, %s, %s, %s, %s, %s, %s)",
+            "REPLACE INTO vcdl_head (job, era, generation, version, kept, size, chunk_bytes) "
+            "VALUES (%s, %s, %s, %s, %s, %s, %s)",
             self._job, new.era, new.generation, version, new.kept, new.size, new.chunk_bytes,
         )  # fmt: skip
         with self._translated():
@@ -190,7 +194,7 @@ class MysqlStore(ServerStore):
 
     @contextmanager
     def _transaction_of_server(self) -> Iterator[None]:
-        """Begin; whatever is not committed when it is left is rolled back."""
+        """Begin a transaction; what is not committed when it is left is rolled back."""
         self._roll_back()
         with self._translated():
             if self._connection is None:
@@ -205,7 +209,7 @@ class MysqlStore(ServerStore):
         if self._connection is not None:
             try:
                 self._connection.rollback()
-            except MySQLdb.Error:  # cut off: the server rolls back by itself, and the next transaction connects anew
+            except MySQLdb.Error:  # cut off: the server rolls back by itself, and the next transaction connects again
                 self.close()
 
     def _execute(self, statement: str, *arguments: object) -> Sequence[Any]:
@@ -216,7 +220,7 @@ class MysqlStore(ServerStore):
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Every exception of MySQLdb becomes a StoreError that says what to do."""
+        """Turn every exception of MySQLdb into a StoreError that says what to do."""
         try:
             yield
         except MySQLdb.Error as error:
@@ -235,7 +239,8 @@ class MysqlStore(ServerStore):
             )
         if code == CR.SSL_CONNECTION_ERROR:
             return StoreError(
-                f"{self._settings}: no TLS ({words}): name its authority in the URL with ca=PATH, and its host by a name of the certificate"
+                f"{self._settings}: no TLS ({words}): "
+                "name its authority in the URL with ca=PATH, and its host by a name of the certificate"
             )
         if code == ER.BAD_DB_ERROR:
             return StoreError(f"{self._settings}: {words}: make it with CREATE DATABASE, or name another in the URL")
@@ -245,14 +250,14 @@ class MysqlStore(ServerStore):
             )
         if code in FULL:
             return StoreUnavailable(f"{self._settings} cannot write ({words}): is the disk of the server full?")
-        if code in BUSY or is_away(error):  # busy: its turn did not come
+        if code in BUSY or is_away(error):  # busy: the turn never came
             self.close()
             return StoreUnavailable(f"{self._settings} cannot be reached ({words}): is the server running?")
         return StoreError(f"{self._settings} refused a statement ({code}: {words}): MariaDB 10.6 or MySQL 8 is needed")
 
 
 class _NoTable(StoreError):
-    """Nothing was ever stored in this database."""
+    """The database has no tables of VCDL: nothing was ever stored in it."""
 
 
 def _connect(settings: StoreSettings) -> Any:
@@ -261,7 +266,7 @@ def _connect(settings: StoreSettings) -> Any:
         protection = {"ssl_mode": "REQUIRED" if settings.tls == Tls.REQUIRE else "VERIFY_IDENTITY"}
         if settings.ca:
             protection["ssl"] = {"ca": settings.ca}
-    # To this library, localhost means a socket at a place of its own choice.
+    # For this library, localhost means a socket in a place of its own choice.
     host = "127.0.0.1" if settings.host == "localhost" else settings.host
     address: dict[str, Any] = (
         {"unix_socket": settings.socket} if settings.socket else {"host": host, "port": settings.port}
@@ -270,7 +275,8 @@ def _connect(settings: StoreSettings) -> Any:
         user=settings.user,
         password=settings.password,
         database=settings.database,
-        # A character set of one byte: with another, client and server walk through a BLOB's literal letter by letter, at 1/3 of the pace.
+        # A character set of one byte: with another one, client and server scan a BLOB's literal letter by letter,
+        # three times as slowly.
         charset="latin1",
         binary_prefix=True,
         connect_timeout=_CONNECT_S,
@@ -279,6 +285,6 @@ def _connect(settings: StoreSettings) -> Any:
         **address,
         **protection,
     )
-    # A snapshot is what keeps a reader's chunks of one generation, whatever the server's default.
+    # Whatever the server's default: a reader's chunks must be of one generation.
     connection.query("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     return connection

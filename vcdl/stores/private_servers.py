@@ -1,6 +1,6 @@
-"""A Redis and a MariaDB of one's own, with default settings, for the time of a benchmark or a test.
+"""A private Redis and MariaDB with default settings, for the duration of a benchmark or a test.
 
-They listen on a Unix socket in a folder that the caller gives, and are killed when the block is left.
+They listen on a Unix socket in the caller's folder and are killed when the block is left.
 """
 
 import os
@@ -54,7 +54,7 @@ class PrivateServer:
             time.sleep(0.02)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Send SIGKILL and wait until it is gone."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -69,14 +69,14 @@ def private_redis(folder: Path, *options: str) -> PrivateServer:
 
 
 def private_mariadb(folder: Path, *options: str) -> PrivateServer:
-    """A MariaDB with a new data folder, the database `vcdl` and a user for it. Raises StoreError."""
+    """A MariaDB with a new data folder, the database `vcdl` and a user with rights on it. Raises StoreError."""
     data, path, initial = folder / "mariadb", folder / "mariadb.sock", folder / "mariadb.sql"
     initial.write_text(
         f"CREATE DATABASE IF NOT EXISTS {_DATABASE};\n"
         f"CREATE USER IF NOT EXISTS {_USER}@localhost;\n"
         f"GRANT ALL ON {_DATABASE}.* TO {_USER}@localhost;\n"
     )
-    # A MariaDB that starts sweeps the temporary tables out of its folder for them, so none may share it with another.
+    # A starting MariaDB clears the folder of temporary tables, so two servers must not share one.
     temporary = folder / "mariadb.tmp"
     temporary.mkdir(exist_ok=True)
     own = ["--no-defaults", f"--datadir={data}", f"--tmpdir={temporary}", *_as_root()]
@@ -91,7 +91,7 @@ def private_mariadb(folder: Path, *options: str) -> PrivateServer:
 
 
 def _as_root() -> list[str]:
-    """MariaDB refuses to run as root unless it is told to, which is how a container runs."""
+    """The option for a process of root, as in a container: without it MariaDB refuses to start."""
     return ["--user=root"] if os.geteuid() == 0 else []
 
 

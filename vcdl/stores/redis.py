@@ -1,15 +1,16 @@
 """The weight store on a Redis server (7 or later).
 
-Keys; the braces keep a job's keys on one node of a cluster:
+The keys (the braces keep a job's keys on one node of a cluster):
 
     vcdl:{JOB}:head           hash: era, generation, version, kept, size (weights), chunk_bytes, chunks (their number)
     vcdl:{JOB}:applied        hash: a subtask's name → "VERSION STALENESS WEIGHT WORKUNIT", for each subtask folded in
     vcdl:{JOB}:GENERATION:I   string: chunk I, from 0, of the weights of that generation, little-endian float32
-    vcdl:{JOB}:turn           string: who folds now; with an expiry, so that a dead server gives its turn away
+    vcdl:{JOB}:turn           string: the server that folds now; it expires, so that a dead server loses its turn
 
-A write puts new chunks beside the old ones, with an expiry; then one script looks at the head, records the subtasks, makes the
-new chunks permanent and deletes the old. Killed before the script, nothing has changed and the new chunks vanish by themselves.
-The turn only saves work: two servers that both believe to have it are told apart by the script.
+A write puts new chunks beside the old ones, with an expiry. Then one script compares the head, records the subtasks,
+makes the new chunks permanent and deletes the old ones. A server killed before the script has changed nothing, and
+its new chunks expire. The turn only saves work: when two servers believe that they have it, the script refuses one of
+them.
 """
 
 import time
@@ -18,12 +19,12 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from vcdl.errors import StoreError, StoreUnavailable
-from vcdl.state import STATELESS, State
+from vcdl.rules.state import STATELESS, RuleState
 from vcdl.stores.base import Applied, Conflict
 from vcdl.stores.chunks import CHUNK_BYTES, chunk_count, chunks
 from vcdl.stores.server_store import Head, ServerStore, fresh_name
 from vcdl.stores.settings import PASSWORD_VARIABLE, StoreSettings, Tls
-from vcdl.weights import Vector
+from vcdl.wire.weights import Vector
 
 try:
     import redis
@@ -35,19 +36,21 @@ except ImportError as error:
 
 _CONNECT_S = 10.0
 _ANSWER_S = 20.0
-"""Of one command and its answer; the longest is one chunk on a slow network. A fold that finds the network silent ends after one of these:
-a BOINC server waits for its rows for 50 s only (docs/decisions/009)."""
+"""Limit for one command and its answer; the longest is one chunk on a slow network. A fold that meets a silent network
+ends after one such wait: a BOINC server waits only 50 s for its rows (docs/decisions/009)."""
 _UNCOMMITTED_S = 3600
-"""How long chunks live that no script has made permanent; longer than any write takes."""
+"""The life of chunks that no script has made permanent; longer than any write takes."""
 _POLL_S = 0.002
 
-# How Redis begins its errors; redis-py has no class for most of them, and puts words of its own before them in a pipeline.
+# The first words of Redis' errors. redis-py has no class for most of them, and in a pipeline puts words of its own
+# before them.
 _NOT_NOW = ("MISCONF", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN")
 _LOGIN = ("NOAUTH", "WRONGPASS", "NOPERM")
 
-# KEYS: head, applied, turn. ARGV: 1 old generation ("" none, "*" any), 2 new generation, 3 era, 4 version, 5 kept, 6 size, 7 chunk_bytes,
-# 8 chunks, 9 prefix of chunk keys, 10 who writes, and leaves its turn, then three a record: subtask, version, the rest.
-# Returns the version made, or −1: the head is another, or a subtask is recorded; −2: a new chunk is gone.
+# KEYS: head, applied, turn. ARGV: 1 old generation ("" none, "*" any), 2 new generation, 3 era, 4 version, 5
+# kept, 6 size, 7 chunk_bytes, 8 chunks, 9 prefix of chunk keys, 10 the writer, whose turn ends; then three for
+# each record: subtask, version, the rest. Returns the version made, or −1: the head is another one, or a
+# subtask has a record; −2: a new chunk is gone.
 _REPLACE = """
 local head = redis.call('HMGET', KEYS[1], 'generation', 'version', 'chunks', 'era')
 local generation = head[1] or ''
@@ -74,15 +77,15 @@ for i = 11, #ARGV, 3 do
   local record = string.format('%d %s', tonumber(ARGV[i + 1]) + shift, ARGV[i + 2])
   redis.call('HSET', KEYS[2], ARGV[i], record)
 end
-redis.call('HSET', KEYS[1], 'generation', ARGV[2], 'era', ARGV[3], 'version', string.format('%d', version), 'kept', ARGV[5],
-  'size', ARGV[6], 'chunk_bytes', ARGV[7], 'chunks', ARGV[8])
+redis.call('HSET', KEYS[1], 'generation', ARGV[2], 'era', ARGV[3], 'version', string.format('%d', version),
+  'kept', ARGV[5], 'size', ARGV[6], 'chunk_bytes', ARGV[7], 'chunks', ARGV[8])
 for i = 0, tonumber(head[3] or '0') - 1 do redis.call('UNLINK', ARGV[9] .. generation .. ':' .. i) end
 if redis.call('GET', KEYS[3]) == ARGV[10] then redis.call('DEL', KEYS[3]) end
 return version
 """
 
-# KEYS: turn, head. ARGV: who wants it, for how many ms. Returns the head, or nothing while it is another's.
-# A turn of one's own that a break of the connection left there is taken up again.
+# KEYS: turn, head. ARGV: the server that wants it, for how many ms. Returns the head, or nothing while another server
+# has the turn. A server that lost its connection during its turn takes the same turn again.
 _TAKE_TURN = """
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then return false end
@@ -90,10 +93,10 @@ redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return redis.call('HGETALL', KEYS[2])
 """
 
-# KEYS: turn. ARGV: whose it is.
+# KEYS: turn. ARGV: the server that has it.
 _LEAVE_TURN = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
 
-# KEYS: head, applied, turn. ARGV: prefix of chunk keys. What a writer has not committed expires by itself.
+# KEYS: head, applied, turn. ARGV: prefix of chunk keys. Chunks that are not committed expire by themselves.
 _DROP = """
 local head = redis.call('HMGET', KEYS[1], 'generation', 'chunks')
 for i = 0, tonumber(head[2] or '0') - 1 do redis.call('UNLINK', ARGV[1] .. head[1] .. ':' .. i) end
@@ -110,15 +113,15 @@ class RedisStore(ServerStore):
         job: str,
         size: int,
         chunk_bytes: int = CHUNK_BYTES,
-        state: State = STATELESS,
+        state: RuleState = STATELESS,
     ) -> None:
-        """`size`: number of weights n. Nothing is connected yet."""
+        """`size`: the number of weights n. Nothing is connected yet."""
         super().__init__(settings, job, size, chunk_bytes, state)
         self._prefix = f"vcdl:{{{job}}}:"
         self._name = fresh_name()
         self._has_turn = False
         self._turn_s = 2.0 + self._size * 4 / 50e6
-        """A fold of several uploads at the pace of a slow disk; who is slower is overtaken and folds again."""
+        """Enough for a fold of several uploads from a slow disk. A slower server is overtaken and folds again."""
         self._redis = _client(settings)
         self._replace_script = self._redis.register_script(_REPLACE)
         self._take_turn_script = self._redis.register_script(_TAKE_TURN)
@@ -146,7 +149,7 @@ class RedisStore(ServerStore):
         try:
             yield head
         except _Silent:
-            self._has_turn = False  # nor could it be given back now: it expires
+            self._has_turn = False  # it cannot be given back either: it expires
             raise
         finally:
             if self._has_turn:
@@ -164,7 +167,7 @@ class RedisStore(ServerStore):
                     self._has_turn = True
                     return _head_of(dict(zip(fields[::2], fields[1::2], strict=True)))
                 time.sleep(_POLL_S)
-        return self._head()  # overtaken again and again: the script decides
+        return self._head()  # others are always first: the script decides
 
     def _load(self, head: Head, out: Vector) -> None:
         for number, chunk in enumerate(chunks(out, head.chunk_bytes)):
@@ -217,9 +220,9 @@ class RedisStore(ServerStore):
                     pipeline.set(self._chunk_key(head.generation, number), chunk, ex=_UNCOMMITTED_S)
                 pipeline.execute()
         except _Silent:
-            raise  # what is there already expires
+            raise  # the chunks that are there expire
         except StoreError:
-            self._discard(head)  # at once: what failed may be the memory, and an hour is long then
+            self._discard(head)  # at once: Redis may be out of memory, and their expiry is an hour away
             raise
 
     def _discard(self, head: Head) -> None:
@@ -235,21 +238,21 @@ class RedisStore(ServerStore):
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Every exception of redis-py becomes a StoreError that says what to do."""
+        """Turn every exception of redis-py into a StoreError that says what to do."""
         try:
             yield
         except (exceptions.AuthenticationError, exceptions.NoPermissionError) as error:
             raise StoreError(
-                f"{self._settings} refused the login ({_words(error)}): check the user and the password in the URL or in "
-                f"{PASSWORD_VARIABLE}"
+                f"{self._settings} refused the login ({_words(error)}): "
+                f"check the user and the password in the URL or in {PASSWORD_VARIABLE}"
             ) from None
         except exceptions.TimeoutError as error:
             raise _Silent(f"{self._settings} does not answer ({_words(error)}): is the network up?") from None
         except exceptions.ConnectionError as error:
             if "CERTIFICATE" in str(error).upper():
                 raise StoreError(
-                    f"{self._settings}: no TLS ({_words(error)}): name its authority in the URL with ca=PATH, and its host by a "
-                    "name of the certificate"
+                    f"{self._settings}: no TLS ({_words(error)}): "
+                    "name its authority in the URL with ca=PATH, and its host by a name of the certificate"
                 ) from None
             raise StoreUnavailable(f"{self._settings} cannot be reached ({_words(error)}): is Redis running?") from None
         except (exceptions.OutOfMemoryError, exceptions.ReadOnlyError) as error:
@@ -262,17 +265,18 @@ class RedisStore(ServerStore):
                 ) from None
             if any(code in words for code in _LOGIN):
                 raise StoreError(
-                    f"{self._settings} wants a login ({words}): put it in the URL or the password in {PASSWORD_VARIABLE}"
+                    f"{self._settings} wants a login ({words}): "
+                    f"put it in the URL or the password in {PASSWORD_VARIABLE}"
                 ) from None
             raise StoreError(f"{self._settings} refused a command ({words}): Redis 7 or later is needed") from None
 
 
 class _Silent(StoreUnavailable):
-    """Nothing comes back, as when packets are dropped: every further command would wait as long for nothing."""
+    """The server does not answer, as when packets are dropped: every further command would wait as long in vain."""
 
 
 def _client(settings: StoreSettings) -> Any:
-    """Any: what redis-py returns depends on its options, and its types know only some of them."""
+    """A connection, typed Any: what redis-py returns depends on its options, and its types know only some of them."""
     return redis.Redis(
         host=settings.host,
         port=settings.port,
@@ -283,7 +287,8 @@ def _client(settings: StoreSettings) -> Any:
         socket_timeout=_ANSWER_S,
         socket_connect_timeout=_CONNECT_S,
         protocol=2,
-        # A caller that waits with backoff wants to know at once, and a command that redis-py sends twice would hide the break.
+        # The caller retries with backoff and must learn of a break at once; redis-py would hide it by sending the
+        # command again.
         retry=Retry(NoBackoff(), 0),
         ssl=settings.tls != Tls.OFF,
         ssl_cert_reqs="required" if settings.tls == Tls.VERIFY else "none",

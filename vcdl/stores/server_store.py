@@ -1,8 +1,9 @@
-"""What the stores on a server have in common: a small head that names the newest generation of chunks, and one working copy.
+"""The common part of the stores on a server: a small head that names the newest generation of chunks, and one working
+copy.
 
-The head is compared and set; a generation is a random name, so that equal names mean equal weights even after a server has lost its
-memory and versions are counted again. The process keeps the weights it has written last and changes them in place: while nobody
-else has written, a fold reads nothing, and memory holds one vector and one chunk.
+The head is compared and set. A generation is a random name: equal names mean equal weights, even after a server has
+lost its data and counts versions again. The process keeps the vector that it wrote last and changes it in place.
+While no other server writes, a fold reads nothing; memory holds one vector and one chunk.
 """
 
 import secrets
@@ -10,36 +11,38 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
 
 from vcdl.errors import StoreError, StoreLost, StoreUnavailable
-from vcdl.state import STATELESS, State
+from vcdl.rules.state import STATELESS, RuleState
 from vcdl.stores.base import Applied, Conflict, Transaction, WeightStore
+from vcdl.stores.change import InMemory
 from vcdl.stores.chunks import CHUNK_BYTES
 from vcdl.stores.settings import Consistency, StoreSettings
-from vcdl.weights import Vector
+from vcdl.wire.weights import Vector
 
 _TRIES = 20
-"""Of what others keep interrupting, each by a change of their own."""
+"""Attempts at a call that changes of other servers keep interrupting."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Head:
-    """What a store knows of a job, beside chunks and records."""
+    """The small part of a job's data, which says where the weights are."""
 
     era: str
-    """Drawn when the weights were put there or restored: versions are comparable only within one."""
+    """Drawn when weights are created or restored; versions can be compared within one era only."""
     generation: str
     """Drawn at every write."""
     version: int
     kept: int
-    """Updates that are in these weights; `version − kept` were overwritten (eventual only)."""
+    """The number of updates in these weights; `version − kept` were overwritten (eventual stores only)."""
     size: int
-    """Of the whole vector, in numbers."""
+    """Numbers of the whole vector."""
     chunk_bytes: int
 
 
@@ -49,7 +52,7 @@ def fresh_name() -> str:
 
 
 class ServerStore(WeightStore):
-    """Versioned weights on a server that other processes use, too; one object belongs to one thread."""
+    """Versioned weights on a server that other processes use as well; one object belongs to one thread."""
 
     def __init__(
         self,
@@ -57,9 +60,9 @@ class ServerStore(WeightStore):
         job: str,
         size: int,
         chunk_bytes: int = CHUNK_BYTES,
-        state: State = STATELESS,
+        state: RuleState = STATELESS,
     ) -> None:
-        """`size`: number of weights n. Nothing is connected yet."""
+        """`size`: the number of weights n. Nothing is connected yet."""
         self.state = state
         self.overwrites = settings.consistency == Consistency.EVENTUAL
         self._settings = settings
@@ -69,43 +72,44 @@ class ServerStore(WeightStore):
         self._chunk_bytes = chunk_bytes
         self._copy: Vector | None = None
         self._copy_generation = ""
-        """Whose weights `_copy` holds; "" while they are being changed, and after a failure."""
+        """The generation that `_copy` holds; "" while it is being changed and after a failure."""
         self._seen: Head | None = None
 
-    # What a backend supplies. Each may raise StoreUnavailable and StoreError.
+    # A backend supplies the following. Each may raise StoreUnavailable and StoreError.
 
     @abstractmethod
     def _head(self) -> Head | None:
-        """The head as it is now; None when the server has nothing of this job."""
+        """The current head; None when the server has nothing of this job."""
 
     @abstractmethod
     def _snapshot(self) -> AbstractContextManager[Head | None]:
-        """The head, for reading: `_load` inside it gives that head's weights or raises Conflict, StoreLost."""
+        """The head, for reading: inside, `_load` gives that head's weights or raises Conflict, StoreLost."""
 
     @abstractmethod
     def _turn(self) -> AbstractContextManager[Head | None]:
-        """The head, for changing it: other servers that are `strong` wait until it is left."""
+        """The head, for changing it: other `strong` servers wait until this is left."""
 
     @abstractmethod
     def _load(self, head: Head, out: Vector) -> None:
-        """Read a head's chunks into `out`, the first of them or all.
+        """Read a head's chunks, the first ones or all, into `out`.
 
-        Raises Conflict when another server has replaced them, StoreLost when one is gone or damaged and nobody has.
+        Raises Conflict when another server has replaced them, StoreLost when one is gone or damaged otherwise.
         """
 
     @abstractmethod
     def _find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
-        """Records by subtask."""
+        """The records of those subtasks that have one."""
 
     @abstractmethod
     def _replace(self, old: Head | None, new: Head, vector: Vector, applied: Sequence[Applied], *, anyway: bool) -> int:
-        """Put head, chunks and records there, all or nothing; returns the version that was made.
+        """Write head, chunks and records, all or nothing; returns the version that was made.
 
-        Raises Conflict when the head is no longer `old`, or a subtask has a record. With `anyway` another head does no harm: the
-        new version is counted from that head's, and the records move with it. `old.era` ≠ `new.era`: older records are dropped.
+        Raises Conflict when the head is no longer `old`, or a subtask has a record. With `anyway` another head is
+        overwritten: the new version is counted from that head's, and the records move with it. A new era drops all
+        older records.
         """
 
-    # What is the same for all of them.
+    # The rest is the same for all backends.
 
     def create(self, vector: Vector) -> None:
         self._check_size(self.state.size(vector.size))
@@ -138,7 +142,8 @@ class ServerStore(WeightStore):
             yield _ServerTransaction(self, self._known(head))
 
     def working_copy(self, head: Head) -> Vector:
-        """The weights of a head, to be changed in place; they are read only when this process does not have them."""
+        """The weights of a head, to be changed in place; read from the server only when this process does not have
+        them."""
         if self._copy is None:
             self._copy = np.empty(self._size, np.float32)
         if self._copy_generation != head.generation:
@@ -148,9 +153,10 @@ class ServerStore(WeightStore):
         return self._copy
 
     def commit(self, head: Head, version: int, applied: Sequence[Applied]) -> int:
-        """Write the working copy, made from `head`; returns the version that was made. Raises Conflict, StoreError."""
+        """Write the working copy, which was made from `head`; returns the version that was made. Raises Conflict,
+        StoreError."""
         if self._copy is None:
-            raise StoreError("nothing to commit: this is a mistake in vcdl")
+            raise StoreError("nothing to commit: this is a bug in vcdl")
         kept = head.kept + version - head.version
         new = replace(head, generation=fresh_name(), version=version, kept=kept)
         made = self._replace(head, new, self._copy, applied, anyway=self.overwrites)
@@ -159,24 +165,32 @@ class ServerStore(WeightStore):
         return made
 
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
-        """Records by subtask."""
+        """The records of those subtasks that have one."""
         return self._find(subtasks)
 
     def _put(self, old: Head | None, version: int, vector: Vector, applied: Sequence[Applied], lost: int) -> bool:
-        """False when another server has put a vector there instead of `old`."""
-        new = Head(fresh_name(), fresh_name(), version, version - lost, self._size, self._chunk_bytes)
+        """Whether this vector is in the store; False when another server put one there instead of `old`."""
+        new = Head(
+            era=fresh_name(),
+            generation=fresh_name(),
+            version=version,
+            kept=version - lost,
+            size=self._size,
+            chunk_bytes=self._chunk_bytes,
+        )
         for _ in range(_TRIES):
             try:
                 self._replace(old, new, np.ascontiguousarray(vector, np.float32), applied, anyway=False)
                 self._seen = new
                 return True
-            except Conflict:  # or a deadlock with one that puts another job's vector there
+            except Conflict:  # or a deadlock with a server that creates another job
                 if self._undisturbed(self._head) != old:
                     return False
         raise StoreUnavailable(f"{self._settings} is busy with others: job {self._job} could not be put there")
 
     def _undisturbed(self, call: Callable[[], T]) -> T:
-        """What a call returns when no other server comes in between. Raises StoreUnavailable when they always do."""
+        """Repeat a call until no other server interferes, and return its result. Raises StoreUnavailable when they
+        always do."""
         for _ in range(_TRIES):
             try:
                 return call()
@@ -196,10 +210,10 @@ class ServerStore(WeightStore):
             with self._turn() as head:
                 return self._copied(head, size)
 
-        return self._undisturbed(alone)  # written faster than it is read: let nobody write meanwhile
+        return self._undisturbed(alone)  # others write faster than this one reads: hold them off
 
     def _copied(self, head: Head | None, size: int) -> tuple[int, Vector]:
-        """A head's version and the first `size` numbers of its vector; no chunk behind them is read."""
+        """A head's version and the first `size` numbers of its vector; later chunks are not read."""
         head = self._known(head)
         chunk = head.chunk_bytes // 4
         out = np.empty(min(self._size, -(-size // chunk) * chunk), np.float32)
@@ -210,13 +224,13 @@ class ServerStore(WeightStore):
         return head.version, out[:size]
 
     def _lost_chunk(self, number: int) -> StoreLost:
-        """Evicted, removed by hand, or shortened: nothing of ours does that."""
+        """The error for a chunk that was evicted, removed by hand or shortened; VCDL never does that."""
         return StoreLost(
             f"chunk {number} of job {self._job} in {self._settings} is gone or damaged: restore the newest snapshot"
         )
 
     def _known(self, head: Head | None) -> Head:
-        """The head, when it is there and not older than what this process has seen."""
+        """The head, once it is there and not older than the last one seen. Raises StoreLost, StoreError."""
         if head is None:
             raise StoreLost(
                 f"{self._settings} has no weights of job {self._job}: it has lost its memory, or never had them; "
@@ -225,8 +239,8 @@ class ServerStore(WeightStore):
         self._check_size(head.size)
         if self._seen is not None and head.era == self._seen.era and head.version < self._seen.version:
             raise StoreLost(
-                f"{self._settings} went back from version {self._seen.version} to {head.version} of job {self._job}: it was "
-                "restarted from an older state; restore the newest snapshot"
+                f"{self._settings} went back from version {self._seen.version} to {head.version} of job {self._job}: "
+                "it was restarted from an older state; restore the newest snapshot"
             )
         self._seen = head
         return head
@@ -244,16 +258,17 @@ class _ServerTransaction(Transaction):
         self.version = head.version
         self._store = store
         self._head = head
-        self._vector: Vector | None = None
 
-    @property
-    def vector(self) -> Vector:
-        if self._vector is None:
-            self._vector = self._store.working_copy(self._head)
-        return self._vector
+    @cached_property
+    def working(self) -> InMemory:
+        return InMemory(self._copy, self._store.state)
 
-    def buffers(self, version: int) -> tuple[Vector, Vector]:
-        return self.vector, self.vector
+    def weights(self) -> Vector:
+        return self._store.state.weights(self._copy)
+
+    @cached_property
+    def _copy(self) -> Vector:
+        return self._store.working_copy(self._head)
 
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
         return self._store.find(subtasks)

@@ -1,12 +1,12 @@
-"""Where the weights of a job are kept, and what is promised about them: the job file's `store`, and two environment variables.
+"""The address and consistency of a job's store: the job file's `store`, and two environment variables.
 
     file:FOLDER                                       a folder of this machine
     redis://[USER[:PASSWORD]@]HOST[:PORT][/NUMBER]    rediss:// for TLS
     mysql://USER[:PASSWORD]@HOST[:PORT]/DATABASE      MariaDB or MySQL
 
-After the address: `?socket=PATH` (a Unix socket instead of a host), `?tls=verify|require|off` (verify is what rediss:// means) and
-`?ca=PATH` (whose certificates are trusted; the system's when it is not given). `VCDL_STORE_URL` is used where the job file names no
-store, and `VCDL_STORE_PASSWORD` where the URL has no password.
+After the address: `?socket=PATH` (a Unix socket instead of a host), `?tls=verify|require|off` (rediss:// means
+verify) and `?ca=PATH` (the trusted authority; the system's by default). `VCDL_STORE_URL` is used when the job file
+names no store, `VCDL_STORE_PASSWORD` when the URL has no password.
 """
 
 from collections.abc import Mapping
@@ -24,16 +24,16 @@ PASSWORD_VARIABLE = "VCDL_STORE_PASSWORD"
 
 
 class Consistency(StrEnum):
-    """What happens to updates that two parameter servers make at the same time."""
+    """How updates combine that two parameter servers make at the same time."""
 
     STRONG = "strong"
     """Each result counts exactly once, whatever dies."""
     EVENTUAL = "eventual"
-    """The paper's read-modify-write without a lock: an update may be overwritten, and is counted then."""
+    """The paper's read-modify-write without a lock: an update may be overwritten, and the loss is counted."""
 
 
 class Service(StrEnum):
-    """What keeps the weights."""
+    """The kind of store."""
 
     FILE = "file"
     REDIS = "redis"
@@ -45,9 +45,9 @@ class Tls(StrEnum):
 
     OFF = "off"
     REQUIRE = "require"
-    """Encrypted, but the server may be anybody: for a certificate that nobody has signed."""
+    """Encrypted, but the server's identity is not checked: for a self-signed certificate."""
     VERIFY = "verify"
-    """Encrypted, and the certificate must be signed by `ca` and be the host's."""
+    """Encrypted; the certificate must be signed by `ca` and name the host."""
 
 
 _SCHEMES = {
@@ -70,7 +70,7 @@ class StoreSettings:
     user: str = ""
     password: str = field(default="", repr=False)
     database: str = ""
-    """Of Redis a number, 0 when it is empty; of MariaDB a name."""
+    """A number for Redis, 0 when empty; a name for MariaDB."""
     socket: str = ""
     tls: Tls = Tls.OFF
     ca: str = ""
@@ -78,7 +78,8 @@ class StoreSettings:
 
     @classmethod
     def parse(cls, url: str, consistency: str = "strong", environment: Mapping[str, str] | None = None) -> Self:
-        """From the URL of a job file ("" when it has none) and from `environment`. Raises StoreError, without the password."""
+        """The settings of a job file's URL ("" when it has none) and of `environment`. Raises StoreError, without the
+        password."""
         environment = environment or {}
         url = url or environment.get(URL_VARIABLE, "")
         if not url:
@@ -131,7 +132,7 @@ class StoreSettings:
 
     @property
     def address(self) -> str:
-        """What tells this store from others, whoever logs in and however the connection is protected; a folder is absolute."""
+        """The store's identity, without login and protection of the connection; a folder is absolute."""
         if self.service == Service.FILE:
             return f"file:{self.folder.absolute()}"
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -1,5 +1,5 @@
 @echo off
-rem What BOINC's wrapper runs on Windows (untested): finds a Python that can train and runs the client with it.
+rem The program below BOINC's wrapper on Windows (never run yet): finds a Python that can train, and runs the client with it.
 rem Messages go to stderr.txt, which the BOINC client sends to the project. 206 is BOINC's EXIT_INIT_FAILURE.
 setlocal
 set "client=%~dpn0.pyz"

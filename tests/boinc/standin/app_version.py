@@ -1,4 +1,6 @@
-"""An app version's description for the client, from its folder and version.xml; its files signed and put into download/."""
+"""An app version's description for the client, from its folder and version.xml; its files signed and put into
+download/.
+"""
 
 import shutil
 import xml.etree.ElementTree as ElementTree

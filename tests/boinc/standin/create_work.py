@@ -1,4 +1,6 @@
-"""PROJECT/bin/create_work: a workunit's row from its template and its files, with the real program's checks, order and mistakes."""
+"""PROJECT/bin/create_work: a workunit's row from its template and its files, with the real program's checks,
+order and mistakes.
+"""
 
 import hashlib
 import shlex

@@ -13,10 +13,11 @@ from tests.boinc.standin.config import Database, ProjectConfig
 from tests.boinc.standin.schema import Connection, create_tables, insert, rows
 from tests.boinc.standin.signing import SigningKey
 from tests.boinc.standin.tools import PROGRAMS, update_versions
+from tests.places import ROOT
 
 APP = "vcdl"
 PLATFORM = "x86_64-pc-linux-gnu"
-_REPOSITORY = Path(__file__).parents[3]
+_REPOSITORY = ROOT
 _ACCOUNT_KEY = "0123456789abcdef0123456789abcdef"
 
 

@@ -126,7 +126,8 @@ class Conversation:
                 continue
             state, status = int(reported.findtext("state", "0")), int(reported.findtext("exit_status", "0"))
             good = state == FILES_UPLOADED and status == 0
-            stderr = "".join(reported.find("stderr_out").itertext()) if reported.find("stderr_out") is not None else ""  # type: ignore[union-attr]
+            told = reported.find("stderr_out")
+            stderr = "" if told is None else "".join(told.itertext())
             self._change(
                 "result",
                 rows[0]["id"],
@@ -172,7 +173,8 @@ class Conversation:
         instances = float(self._text("cpu_req_instances") or 0)
         unsent = self._rows(
             "SELECT r.*, w.xml_doc, w.rsc_fpops_est FROM result r JOIN workunit w ON w.id=r.workunitid"
-            " WHERE r.server_state=%s AND w.error_mask=0 ORDER BY r.priority DESC, r.id LIMIT %s FOR UPDATE SKIP LOCKED",
+            " WHERE r.server_state=%s AND w.error_mask=0"
+            " ORDER BY r.priority DESC, r.id LIMIT %s FOR UPDATE SKIP LOCKED",
             Server.UNSENT,
             _LOOKED_AT,
         )
@@ -209,8 +211,9 @@ class Conversation:
         )
         self._change("workunit", workunit["id"], transition_time=min(workunit["transition_time"], deadline))
         self._reply.app = (
-            f"<app>\n    <name>{app['name']}</name>\n    <user_friendly_name>{escape(app['user_friendly_name'])}"
-            f"</user_friendly_name>\n    <fraction_done_exact>{app['fraction_done_exact']}</fraction_done_exact>\n</app>\n"
+            f"<app>\n    <name>{app['name']}</name>\n"
+            f"    <user_friendly_name>{escape(app['user_friendly_name'])}</user_friendly_name>\n"
+            f"    <fraction_done_exact>{app['fraction_done_exact']}</fraction_done_exact>\n</app>\n"
         )
         cpus = version["processors"]
         usage = f"    <avg_ncpus>{cpus:f}</avg_ncpus>\n    <flops>{cpus * host['p_fpops']:f}</flops>\n"

@@ -134,7 +134,8 @@ TABLES = (
             "VARCHAR(191)": "name",
             "BLOB": "xml_doc",
             "DOUBLE": (
-                "rsc_fpops_est rsc_fpops_bound rsc_memory_bound rsc_disk_bound rsc_bandwidth_bound canonical_credit opaque"
+                "rsc_fpops_est rsc_fpops_bound rsc_memory_bound rsc_disk_bound rsc_bandwidth_bound"
+                " canonical_credit opaque"
             ),
             "SMALLINT": "need_validate size_class",
             "VARCHAR(63)": "result_template_file",

@@ -1,7 +1,8 @@
-"""BOINC's signatures: PKCS #1 v1.5 padding around an MD5 in hexadecimal, with RSA of 1024 bits, all of it printed in hexadecimal.
+"""BOINC's signatures: PKCS #1 v1.5 padding around an MD5 in hexadecimal, with RSA of 1024 bits, all of it
+printed in hexadecimal.
 
-The client checks each file of an app version, the upload handler the certificate of each upload. Keys are made for a test
-and thrown away with it.
+The client checks each file of an app version, the upload handler the certificate of each upload. Keys are made
+for a test and thrown away with it.
 """
 
 import hashlib

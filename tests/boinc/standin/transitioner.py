@@ -112,7 +112,9 @@ class _Transition:
                         self._set(other, server_state=Server.OVER, outcome=Outcome.DIDNT_NEED)
 
     def _run_script(self, result: Row) -> int:
-        """Exit status of our check, called as `script_validator --init_script vcdl_validate` does; 0 where there is none."""
+        """Exit status of our check, called as `script_validator --init_script vcdl_validate` does; 0 where
+        there is none.
+        """
         if not (self._project.path / "bin" / "vcdl_validate").exists():
             return 0
         paths = [str(path) for path in _outputs(self._config, result)]

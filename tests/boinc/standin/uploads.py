@@ -1,4 +1,6 @@
-"""The file upload handler: how much of a file is there already, and the rest of it, with a certificate that the server signed."""
+"""The file upload handler: how much of a file is there already, and the rest of it, with a certificate that the
+server signed.
+"""
 
 import re
 from io import BufferedIOBase

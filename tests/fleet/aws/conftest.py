@@ -1,4 +1,4 @@
-"""AWS for these tests: one moto server for a file; each test has a fleet of its own name, so that none sees another's."""
+"""AWS for these tests: one moto server for a file; each test has a fleet with a name of its own."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -8,10 +8,10 @@ import pytest
 
 from tests.fleet.aws.moto_cloud import MotoCloud, moto_cloud
 from tests.fleet.fleet_files import settings_of
-from vcdl.fleet.aws.provider import AwsProvider, Pace
+from vcdl.fleet.aws.provider import AwsProvider, SweepPace
 
 _NUMBERS = itertools.count(1)
-QUICK = Pace(look_every_s=0.01, at_most_s=20.0)
+QUICK = SweepPace(every_s=0.01, at_most_s=20.0)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
-"""Moto's server as AWS, in this process, for real boto3 clients; and what moto does not do: preemptions and pools without capacity.
+"""Moto's server in this process as AWS, for real boto3 clients, with preemptions and pools without capacity.
 
-Known to be unfaithful: `create_fleet` launches in the first override only; units that are no multiple of its weight are rounded in
-moto's own way (10 at 8 give one instance); spot requests stay active after their instance.
+Known to be unfaithful: `create_fleet` launches in the first override only; units that are no multiple of its weight
+are rounded in moto's own way (10 at 8 give one instance); spot requests stay active after their instance.
 """
 
 import base64
@@ -22,7 +22,7 @@ import pytest
 ACCOUNT = "123456789012"
 REGIONS = ("us-east-1", "us-west-2", "eu-west-1")
 _IMAGES = Path(__file__).with_name("images.json")
-os.environ.setdefault("MOTO_AMIS_PATH", str(_IMAGES))  # read when moto is imported; its own list is long
+os.environ.setdefault("MOTO_AMIS_PATH", str(_IMAGES))  # read when moto is imported, whose own list is long
 
 Place = tuple[str, str]
 """A type and a zone."""
@@ -41,7 +41,7 @@ class MotoCloud:
         return self.session.client("ec2", region_name=region)
 
     def preempt(self, instance_id: str, region: str = "us-east-1") -> None:
-        """What AWS does to a spot instance that somebody else needs."""
+        """Take a spot instance back, as AWS does."""
         from moto.ec2.models.instances import StateReason
 
         instance = self._backend(region).get_instance(instance_id)
@@ -51,13 +51,13 @@ class MotoCloud:
         instance._reason = f"{code}: Spot instance termination"
 
     def untag(self, instance_id: str, region: str = "us-east-1") -> None:
-        """What AWS does to a terminated instance after a while."""
+        """Remove a terminated instance's tags, as AWS does after a while."""
         client = self.client(region)
         tags = client.describe_tags(Filters=[{"Name": "resource-id", "Values": [instance_id]}])["Tags"]
         client.delete_tags(Resources=[instance_id], Tags=[{"Key": tag["Key"]} for tag in tags])
 
     def forget(self, instance_id: str, region: str = "us-east-1") -> None:
-        """What AWS does to a terminated instance after an hour."""
+        """Remove a terminated instance, as AWS does after an hour."""
         for reservation in self._backend(region).reservations.values():
             reservation.instances = [one for one in reservation.instances if one.id != instance_id]
 
@@ -66,7 +66,7 @@ class MotoCloud:
         return gzip.decompress(base64.b64decode(answer["UserData"]["Value"])).decode()
 
     def withhold_capacity(self) -> None:
-        """Let `empty` have its effect on all clients that the session makes from now on."""
+        """Make `empty` effective for all clients that the session makes from now on."""
         withheld: list[Mapping[str, Any]] = []
         asked: list[Mapping[str, Any]] = []
 
@@ -116,7 +116,7 @@ class MotoCloud:
 
 
 def few_regions(session: Any) -> Any:
-    """The session of an account that has only some regions switched on: moto makes each with all that is in it when it is asked."""
+    """The session of an account with few enabled regions: moto fills each region when it is asked."""
 
     def keep_some(parsed: dict[str, Any], **_: Any) -> None:
         parsed["Regions"] = [region for region in parsed["Regions"] if region["RegionName"] in REGIONS]
@@ -127,7 +127,7 @@ def few_regions(session: Any) -> Any:
 
 @contextlib.contextmanager
 def moto_cloud() -> Iterator[MotoCloud]:
-    """The server, and an environment in which boto3 can reach nothing else."""
+    """The server, in an environment in which boto3 can reach nothing else."""
     import boto3
     from moto.server import ThreadedMotoServer
 
@@ -135,7 +135,7 @@ def moto_cloud() -> Iterator[MotoCloud]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    # Servers of one process share all they have: what an earlier file's tests left.
+    # Servers in one process share their content: remove what an earlier file's tests left.
     urllib.request.urlopen(f"http://{host}:{port}/moto-api/reset", data=b"").close()
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("AWS_")]:

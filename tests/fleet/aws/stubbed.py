@@ -1,9 +1,9 @@
-"""A provider on one client that botocore's Stubber answers for: what moto never says."""
+"""A provider on one client with botocore's Stubber, for answers that moto never gives."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from vcdl.fleet.aws.provider import AwsProvider, Pace
+from vcdl.fleet.aws.provider import AwsProvider, SweepPace
 from vcdl.fleet.settings import FleetSettings
 
 SETTINGS = FleetSettings.model_validate(
@@ -20,7 +20,7 @@ SETTINGS = FleetSettings.model_validate(
 
 @dataclass
 class OneClient:
-    """A session that has this client only."""
+    """A session with one client."""
 
     made: Any
 
@@ -29,4 +29,4 @@ class OneClient:
 
 
 def provider_on(client: Any) -> AwsProvider:
-    return AwsProvider(SETTINGS, OneClient(client), Pace(0.0, 5.0))
+    return AwsProvider(SETTINGS, OneClient(client), SweepPace(0.0, 5.0))

@@ -1,4 +1,4 @@
-"""docs/fleet-aws.md says what is so: its fleet file, its policy, its codes."""
+"""docs/fleet-aws.md agrees with the code: its fleet file, its policy, its error codes."""
 
 import ast
 import json
@@ -13,16 +13,17 @@ import pytest
 import vcdl.fleet.aws
 from tests.fleet.aws.moto_cloud import MotoCloud
 from tests.fleet.fleet_files import fleet_file
-from vcdl.fleet.aws.image import UBUNTU
+from tests.places import DOCS
+from vcdl.fleet.aws.catalogue import UBUNTU
 from vcdl.fleet.aws.provider import AwsProvider
 from vcdl.fleet.aws.refusal import kind_of
 from vcdl.fleet.provider import ProblemKind
 from vcdl.fleet.settings import load_fleet_settings
 
-DOCUMENT = (Path(__file__).parents[3] / "docs" / "fleet-aws.md").read_text(encoding="utf-8")
+DOCUMENT = (DOCS / "fleet-aws.md").read_text(encoding="utf-8")
 SOURCES = Path(vcdl.fleet.aws.__file__).parent
 ASKED_BY_AWS_ITSELF = {"ec2:RunInstances", "iam:CreateServiceLinkedRole"}
-"""By `create_fleet`, in the caller's name."""
+"""Actions that `create_fleet` performs in the caller's name."""
 
 
 def block(kind: str) -> str:
@@ -46,7 +47,7 @@ def actions(statement: dict[str, Any]) -> list[str]:
 
 
 def calls() -> Iterator[str]:
-    """The actions of all calls that the sources name: each is a literal, as AwsRegion takes it."""
+    """The actions of all calls in the sources, where each is a literal, as AwsRegion takes it."""
     words = {
         node.value
         for path in SOURCES.glob("*.py")
@@ -63,7 +64,7 @@ def test_the_policy_allows_each_call_that_is_made_and_no_other() -> None:
     assert allowed == {*calls(), *ASKED_BY_AWS_ITSELF}
 
 
-def test_the_policy_ends_nothing_that_is_not_a_fleets() -> None:
+def test_the_policy_ends_only_what_is_a_fleets() -> None:
     for statement in statements():
         if any(re.match("ec2:(Terminate|Delete|Cancel)", action) for action in actions(statement)):
             assert statement["Condition"] == {"StringLike": {"aws:ResourceTag/vcdl-fleet": "*"}}

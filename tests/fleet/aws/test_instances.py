@@ -1,4 +1,4 @@
-"""Instances as moto shows them: alive, draining, ended by us, ended by AWS, gone without a tag."""
+"""Instances as moto shows them: live, draining, ended by us, ended by AWS, gone without a tag."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ from botocore.stub import Stubber
 from tests.fleet.aws.moto_cloud import MotoCloud
 from tests.fleet.aws.stubbed import provider_on
 from vcdl.fleet.aws.provider import AwsProvider
-from vcdl.fleet.instance import Ending, Instance, State
+from vcdl.fleet.instance import Ending, Instance, InstanceState
 
 Providers = Callable[..., AwsProvider]
 NOBODY = "i-0123456789abcdef0"
@@ -29,12 +29,12 @@ def test_an_instance_is_found_with_its_pool_size_and_the_clouds_time_of_its_laun
     provider = provider_of()
     (made,) = launched(provider, 8)
     (found,) = provider_of().find()
-    assert (found.state, found.ended_s, found.ending, found.draining_s) == (State.RUNNING, None, None, None)
+    assert (found.state, found.ended_s, found.ending, found.draining_s) == (InstanceState.RUNNING, None, None, None)
     assert (found.pool, found.vcpus, found.gpus) == (made.pool, 8, 0)
     assert abs(found.launched_s - made.launched_s) <= 2
 
 
-def test_one_fleet_never_sees_or_ends_what_is_anothers(cloud: MotoCloud, provider_of: Providers) -> None:
+def test_one_fleet_never_finds_or_ends_anothers_instances(cloud: MotoCloud, provider_of: Providers) -> None:
     provider = provider_of()
     other = AwsProvider(provider.settings.model_copy(update={"name": "neighbour"}), cloud.session)
     (foreign,) = launched(other, 8)
@@ -43,48 +43,50 @@ def test_one_fleet_never_sees_or_ends_what_is_anothers(cloud: MotoCloud, provide
     provider.terminate([foreign.id])
     provider.mark_draining([foreign.id], 1.0)
     (untouched,) = other.find()
-    assert (untouched.state, untouched.draining_s) == (State.RUNNING, None)
+    assert (untouched.state, untouched.draining_s) == (InstanceState.RUNNING, None)
 
 
-def test_what_runs_in_a_region_that_the_fleet_file_no_longer_names_is_found_and_ended_too(
+def test_instances_in_a_region_that_the_fleet_file_no_longer_names_are_found_and_ended(
     provider_of: Providers,
 ) -> None:
     (old,) = launched(provider_of("places=[{region: us-west-2}]"), 8)
     provider = provider_of("places=[{region: us-east-1}]")
     assert by_id(provider)[old.id].pool.region == "us-west-2"
     provider.terminate([old.id])
-    assert by_id(provider)[old.id].state is State.GONE
+    assert by_id(provider)[old.id].state is InstanceState.GONE
 
 
-def test_terminating_is_idempotent_and_what_is_not_found_is_gone(provider_of: Providers) -> None:
+def test_terminating_is_idempotent_and_a_missing_instance_is_no_error(provider_of: Providers) -> None:
     provider = provider_of()
     first, second = launched(provider)
     provider.terminate([first.id, NOBODY])
     provider.terminate([first.id])
     found = by_id(provider_of())
-    assert (found[first.id].state, found[first.id].ending) == (State.GONE, Ending.OURS)
-    assert found[second.id].state is State.RUNNING
+    assert (found[first.id].state, found[first.id].ending) == (InstanceState.GONE, Ending.OURS)
+    assert found[second.id].state is InstanceState.RUNNING
     ended_s = found[first.id].ended_s
     assert ended_s is not None
     assert abs(ended_s - datetime.now(UTC).timestamp()) < 60
 
 
-def test_one_that_vanished_meanwhile_does_not_keep_the_others_alive(cloud: MotoCloud, provider_of: Providers) -> None:
+def test_a_vanished_instance_does_not_keep_the_others_from_being_terminated(
+    cloud: MotoCloud, provider_of: Providers
+) -> None:
     provider = provider_of()
     first, second = launched(provider)
     provider.find()
     cloud.forget(first.id)
     provider.terminate([first.id, second.id])
-    assert by_id(provider)[second.id].state is State.GONE
+    assert by_id(provider)[second.id].state is InstanceState.GONE
 
 
-def test_a_preempted_instance_is_told_from_one_that_we_ended(cloud: MotoCloud, provider_of: Providers) -> None:
+def test_a_preempted_instance_differs_from_one_that_we_ended(cloud: MotoCloud, provider_of: Providers) -> None:
     provider = provider_of()
     lost, ended = launched(provider)
     cloud.preempt(lost.id)
     provider.terminate([ended.id])
     found = by_id(provider)
-    assert (found[lost.id].state, found[lost.id].ending) == (State.GONE, Ending.PREEMPTED)
+    assert (found[lost.id].state, found[lost.id].ending) == (InstanceState.GONE, Ending.PREEMPTED)
     assert found[ended.id].ending is Ending.OURS
 
 
@@ -112,7 +114,7 @@ def test_a_drain_mark_is_a_tag_that_the_instance_can_read_and_keeps_its_first_ti
     assert ("vcdl-drain", "1000000") in [(tag["Key"], tag["Value"]) for tag in answer["Tags"]]
 
 
-def test_a_drain_mark_of_another_hand_counts_as_old(cloud: MotoCloud, provider_of: Providers) -> None:
+def test_a_drain_mark_in_another_form_counts_as_old(cloud: MotoCloud, provider_of: Providers) -> None:
     provider = provider_of()
     (made,) = launched(provider, 8)
     cloud.client().create_tags(Resources=[made.id], Tags=[{"Key": "vcdl-drain", "Value": "please"}])
@@ -146,26 +148,26 @@ TYPES = {
 @pytest.mark.parametrize(
     ("state", "code", "reason", "expected"),
     [
-        ("terminated", "Server.SpotInstanceTermination", "", (State.GONE, Ending.PREEMPTED)),
-        ("shutting-down", "Server.SpotInstanceTermination", "", (State.STOPPING, Ending.PREEMPTED)),
+        ("terminated", "Server.SpotInstanceTermination", "", (InstanceState.GONE, Ending.PREEMPTED)),
+        ("shutting-down", "Server.SpotInstanceTermination", "", (InstanceState.STOPPING, Ending.PREEMPTED)),
         (
             "terminated",
             "Client.InstanceInitiatedShutdown",
             "User initiated (2026-11-21 09:30:00 GMT)",
-            (State.GONE, Ending.OURS),
+            (InstanceState.GONE, Ending.OURS),
         ),
         (
             "terminated",
             "Client.UserInitiatedShutdown",
             "User initiated (2026-11-21 09:30:00 GMT)",
-            (State.GONE, Ending.OURS),
+            (InstanceState.GONE, Ending.OURS),
         ),
-        ("terminated", "Server.InternalError", "", (State.GONE, Ending.UNKNOWN)),
-        ("stopped", "", "", (State.STOPPED, Ending.UNKNOWN)),
+        ("terminated", "Server.InternalError", "", (InstanceState.GONE, Ending.UNKNOWN)),
+        ("stopped", "", "", (InstanceState.STOPPED, Ending.UNKNOWN)),
     ],
 )
-def test_aws_says_who_ended_an_instance_and_the_spot_request_when(
-    state: str, code: str, reason: str, expected: tuple[State, Ending]
+def test_the_instance_tells_who_ended_it_and_the_spot_request_when(
+    state: str, code: str, reason: str, expected: tuple[InstanceState, Ending]
 ) -> None:
     client = boto3.client("ec2", region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x")
     with Stubber(client) as stub:

@@ -1,4 +1,4 @@
-"""Launches against moto, through real boto3: what is asked of AWS, and what comes of it."""
+"""Launches in moto through real boto3: the requests and their results."""
 
 import random
 from collections.abc import Callable
@@ -10,30 +10,32 @@ import pytest
 from tests.fleet.aws.moto_cloud import MotoCloud
 from vcdl.errors import FleetError
 from vcdl.fleet.aws.provider import AwsProvider
-from vcdl.fleet.instance import Pool, State
-from vcdl.fleet.provider import Launched, ProblemKind
+from vcdl.fleet.instance import InstanceState, Pool
+from vcdl.fleet.provider import LaunchResult, ProblemKind
 
 USER_DATA = "#cloud-config\nhostname: trainer\n"
 Providers = Callable[..., AwsProvider]
 
 
-def launch(provider: AwsProvider, units: int, token: str = "token-1") -> Launched:
+def launch(provider: AwsProvider, units: int, token: str = "token-1") -> LaunchResult:
     return provider.launch(list(provider.pools()), units, token, USER_DATA)
 
 
-def described(cloud: MotoCloud, launched: Launched) -> list[dict[str, Any]]:
+def described(cloud: MotoCloud, launched: LaunchResult) -> list[dict[str, Any]]:
     ids = [instance.id for instance in launched.instances]
     answer = cloud.client().describe_instances(InstanceIds=ids)
     return [item for reservation in answer["Reservations"] for item in reservation["Instances"]]
 
 
-def test_forty_vcpus_of_eight_each_are_five_spot_instances_with_the_fleets_tags_and_user_data(
+def test_forty_vcpus_are_five_spot_instances_of_eight_with_tags_and_user_data(
     cloud: MotoCloud, provider_of: Providers
 ) -> None:
     provider = provider_of("tags={team: vision}")
     launched = launch(provider, 40)
     assert launched.problems == ()
-    assert [(i.vcpus, i.pool.type, i.state) for i in launched.instances] == [(8, "t3.2xlarge", State.PENDING)] * 5
+    assert [(i.vcpus, i.pool.type, i.state) for i in launched.instances] == [
+        (8, "t3.2xlarge", InstanceState.PENDING)
+    ] * 5
     for item in described(cloud, launched):
         assert item["InstanceLifecycle"] == "spot"
         tags = {tag["Key"]: tag["Value"] for tag in item["Tags"]}
@@ -53,9 +55,7 @@ def template(cloud: MotoCloud, fleet: str) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_template_demands_imdsv2_shows_tags_ends_with_the_machine_and_bids_nothing(
-    cloud: MotoCloud, provider_of: Providers
-) -> None:
+def test_a_template_requires_imdsv2_shows_tags_and_has_no_bid(cloud: MotoCloud, provider_of: Providers) -> None:
     provider = provider_of("disk_gb=30")
     launch(provider, 8)
     (data,) = template(cloud, provider.settings.name)
@@ -79,7 +79,7 @@ def test_only_t_types_get_cpu_credits_and_those_of_the_fleet_file(
     )
 
 
-def test_the_same_content_is_the_same_template_and_other_user_data_another(
+def test_the_same_content_gives_the_same_template_and_other_user_data_another(
     cloud: MotoCloud, provider_of: Providers
 ) -> None:
     provider = provider_of()
@@ -101,7 +101,7 @@ def test_a_token_launches_once_also_from_another_process_and_after_a_crash(provi
 def test_a_token_whose_instances_are_gone_is_spent(provider_of: Providers) -> None:
     provider = provider_of()
     provider.terminate([i.id for i in launch(provider, 16).instances])
-    assert launch(provider_of(), 16) == Launched()
+    assert launch(provider_of(), 16) == LaunchResult()
 
 
 def test_a_pool_without_capacity_is_named_and_the_others_are_used(cloud: MotoCloud, provider_of: Providers) -> None:
@@ -116,7 +116,7 @@ def test_a_pool_without_capacity_is_named_and_the_others_are_used(cloud: MotoClo
     }
 
 
-def test_what_a_region_cannot_give_the_next_one_of_the_file_is_asked_for(provider_of: Providers) -> None:
+def test_the_next_region_of_the_file_is_asked_for_what_the_last_one_lacked(provider_of: Providers) -> None:
     places = "places=[{region: us-west-2}, {region: us-east-1}]"
     short = MotoCloud(boto3.Session())
     short.withhold_capacity()
@@ -133,12 +133,12 @@ def test_a_gpu_fleet_counts_gpus(provider_of: Providers) -> None:
     assert [(i.pool.type, i.gpus) for i in launched.instances] == [("g4dn.xlarge", 1)] * 2
 
 
-def test_of_more_pools_than_a_fleet_may_name_each_token_tries_others_and_the_same_token_the_same() -> None:
-    from vcdl.fleet.aws.launch import LaunchRequest, chosen_pools
+def test_a_token_chooses_among_more_pools_than_a_fleet_may_name() -> None:
+    from vcdl.fleet.aws.launch import RegionalLaunch, chosen_pools
     from vcdl.fleet.instance import InstanceType
 
     pools = {Pool("aws", f"m{n}.large", "r", "ra", "s"): InstanceType(f"m{n}.large", 2, 8.0) for n in range(400)}
-    one, same, other = (chosen_pools(LaunchRequest(pools, 8, token, ""), "vcpu") for token in ("a", "a", "b"))
+    one, same, other = (chosen_pools(RegionalLaunch(pools, 8, token, ""), "vcpu") for token in ("a", "a", "b"))
     assert len(one) == 300
     assert one == same
     assert one != other

@@ -1,4 +1,4 @@
-"""Where a fleet may launch: subnets, zones that offer a type, images, requirements; asked of moto."""
+"""The pools of a fleet in moto: subnets, zones that offer a type, images, requirements."""
 
 from collections.abc import Callable
 
@@ -29,9 +29,7 @@ def test_without_subnets_each_zone_of_the_default_vpc_that_offers_the_type_is_a_
     assert {(kind.vcpus, kind.memory_gb, kind.gpus) for kind in pools.values()} == {(8, 32.0, 0)}
 
 
-def test_of_two_subnets_in_one_zone_only_the_first_is_used_as_aws_refuses_the_same_pool_twice(
-    cloud: MotoCloud, provider_of: Providers
-) -> None:
+def test_only_the_first_of_two_subnets_in_one_zone_is_used(cloud: MotoCloud, provider_of: Providers) -> None:
     client = cloud.client()
     vpc = client.describe_vpcs()["Vpcs"][0]["VpcId"]
     extra = client.create_subnet(VpcId=vpc, CidrBlock="172.31.200.0/24", AvailabilityZone="us-east-1a")["Subnet"][
@@ -83,23 +81,21 @@ def test_gpu_requirements_choose_only_gpus_that_cuda_runs_on(provider_of: Provid
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["instances.types=[t3.2xlarge, t9.huge]"], "t9.huge: offered in none of the places"),
-        (["instances.types=[t4g.2xlarge]"], "t4g.2xlarge: offered in none .* that can boot the image"),
+        (["instances.types=[t3.2xlarge, t9.huge]"], "no place of this fleet offers t9.huge as"),
+        (["instances.types=[t4g.2xlarge]"], "offers t4g.2xlarge as .* that can boot the image"),
         (["places=[{region: us-east-1, subnets: [subnet-nowhere]}]"], "us-east-1 has no subnet subnet-nowhere"),
-        (["image=ami-00000000000000000"], "there is no image ami-0+ in us-east-1: an id is of one region"),
+        (["image=ami-00000000000000000"], "there is no image ami-0+ in us-east-1: an id belongs to one region"),
         (["image=somebody/something"], "there is no image somebody/something in us-east-1"),
         (["image=something"], "neither an AMI's id .* nor OWNER/NAME"),
     ],
 )
-def test_what_the_cloud_does_not_have_is_named_with_what_to_change(
-    provider_of: Providers, changes: list[str], message: str
-) -> None:
+def test_unknown_things_are_named_with_what_to_change(provider_of: Providers, changes: list[str], message: str) -> None:
     with pytest.raises(FleetError, match=message):
         provider_of(*changes).pools()
 
 
-def test_a_region_that_the_account_has_not_switched_on_is_named(provider_of: Providers) -> None:
-    with pytest.raises(FleetError, match="af-south-1: no region that this account has switched on"):
+def test_a_region_that_the_account_has_not_enabled_is_named(provider_of: Providers) -> None:
+    with pytest.raises(FleetError, match="af-south-1: this account has not enabled such a region"):
         provider_of("places=[{region: us-east-1}, {region: af-south-1}]").find()
 
 

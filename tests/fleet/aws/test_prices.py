@@ -1,4 +1,4 @@
-"""AWS's prices, by real boto3 clients: moto's spot market, and botocore's Stubber for the price list, which moto lacks."""
+"""AWS's prices, by real boto3 clients: moto's spot market, and a stubbed price list, which moto lacks."""
 
 import json
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ C6 = InstanceType("c6i.2xlarge", 8, 16.0)
 
 
 class Stubbed:
-    """A session whose two clients answer as they are told, and fail the test when asked for something else."""
+    """A session whose two clients give prepared answers, and fail the test for any other call."""
 
     def __init__(self) -> None:
         import boto3
@@ -36,11 +36,11 @@ class Stubbed:
         self.prices = AwsPrices(self)
 
     def client(self, service: str, region_name: str, config: object) -> Any:
-        """As a session does."""
+        """The client of a service, like a session's."""
         return self.clients[service, region_name]
 
     def market(self, *prices: tuple[str, str, str, int]) -> None:
-        """Type, zone, price, and the hour from which it holds."""
+        """Prepare an answer with the type, zone and price of each entry, and the hour since when it holds."""
         history = [
             {
                 "InstanceType": type,
@@ -71,7 +71,7 @@ class Stubbed:
 
 
 def product(usd: str, unit: str = "Hrs", currency: str = "USD") -> dict[str, Any]:
-    """As the price list has it, without what is not read."""
+    """A product of the price list, with the fields that are read."""
     dimension = {"unit": unit, "pricePerUnit": {currency: usd}, "description": "…"}
     return {"product": {"sku": "X"}, "terms": {"OnDemand": {"X.J": {"priceDimensions": {"X.J.6": dimension}}}}}
 
@@ -98,7 +98,7 @@ def test_each_zone_has_the_latest_spot_price_and_the_regions_list_price(aws: Stu
     ]
 
 
-def test_products_that_are_sold_in_another_way_are_passed_over(aws: Stubbed) -> None:
+def test_products_that_are_sold_in_another_way_are_skipped(aws: Stubbed) -> None:
     aws.market(("t3.2xlarge", "eu-west-1a", "0.1104", 3))
     by_the_month, in_china = product("7", unit="Quantity"), product("9", currency="CNY")
     aws.listed("t3.2xlarge", product("0.0000000000"), by_the_month, in_china, {"product": {}}, product("0.3648"))
@@ -111,15 +111,15 @@ def test_a_type_without_a_market_or_a_list_price_is_not_quoted(aws: Stubbed) -> 
     assert aws.prices.quotes([T3, C6], "eu-west-1") == []
 
 
-def test_a_right_that_is_lacking_is_said_by_its_call(aws: Stubbed) -> None:
+def test_a_missing_right_is_reported_with_its_call(aws: Stubbed) -> None:
     aws.market(("t3.2xlarge", "eu-west-1a", "0.1104", 3))
     aws.pricing.add_client_error("get_products", "AccessDeniedException", "not allowed", 400)
     with pytest.raises(FleetNotAuthorised, match="get_products in us-east-1"):
         aws.prices.quotes([T3], "eu-west-1")
 
 
-def test_motos_prices_are_too_low_to_be_true_and_are_refused(cloud: MotoCloud, tmp_path: Path, aws: Stubbed) -> None:
-    """The whole way: moto's spot market, a stubbed list, and no table in the end."""
+def test_motos_prices_are_implausible_and_refused(cloud: MotoCloud, tmp_path: Path, aws: Stubbed) -> None:
+    """The whole way from moto's spot market and a stubbed list; no table is written."""
     aws.listed("t3.2xlarge", product("0.3648"))
     aws.clients["ec2", "eu-west-1"] = cloud.client("eu-west-1")
     with pytest.raises(FleetError, match=r"a price of 0\.00001 \$/h is no price"):
@@ -127,7 +127,7 @@ def test_motos_prices_are_too_low_to_be_true_and_are_refused(cloud: MotoCloud, t
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_fetched_prices_land_in_the_table(aws: Stubbed, tmp_path: Path) -> None:
+def test_the_fetched_prices_are_in_the_table(aws: Stubbed, tmp_path: Path) -> None:
     aws.market(("t3.2xlarge", "eu-west-1a", "0.1104", 3))
     aws.listed("t3.2xlarge", product("0.3648"))
     refresh_prices(aws.prices, [T3], ["eu-west-1"], tmp_path / "prices.csv", date(2026, 11, 21))

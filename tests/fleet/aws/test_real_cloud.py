@@ -10,7 +10,7 @@ import pytest
 
 from tests.fleet.fleet_files import settings_of
 from vcdl.fleet.aws.provider import AwsProvider
-from vcdl.fleet.instance import Ending, State
+from vcdl.fleet.instance import Ending, InstanceState
 
 REGION = os.environ.get("VCDL_AWS_SMOKE_REGION")
 
@@ -49,4 +49,4 @@ def test_one_instance_is_launched_once_found_marked_and_swept(fleet: AwsProvider
     assert [instance.draining_s for instance in fleet.find()] == [1_000_000.0]
     assert fleet.sweep() == ()
     (gone,) = fleet.find()
-    assert (gone.state, gone.ending) == (State.GONE, Ending.OURS)
+    assert (gone.state, gone.ending) == (InstanceState.GONE, Ending.OURS)

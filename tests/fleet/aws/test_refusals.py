@@ -1,4 +1,4 @@
-"""What AWS refuses, by exception and within the answer of a launch, told apart; and that botocore repeats what deserves it."""
+"""AWS's refusals, as exceptions and within the answer of a launch, with their kinds; and botocore's repetitions."""
 
 import threading
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from botocore.stub import ANY, Stubber
 
 from tests.fleet.aws.stubbed import SETTINGS, OneClient, provider_on
 from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
-from vcdl.fleet.aws.image import Image
-from vcdl.fleet.aws.launch import LaunchRequest, launch_in
+from vcdl.fleet.aws.catalogue import Image
+from vcdl.fleet.aws.launch import RegionalLaunch, launch_in
 from vcdl.fleet.aws.provider import AwsProvider
 from vcdl.fleet.aws.refusal import kind_of
 from vcdl.fleet.aws.region import AwsRegion
 from vcdl.fleet.instance import InstanceType, Pool
-from vcdl.fleet.provider import Launched, ProblemKind
+from vcdl.fleet.provider import LaunchResult, ProblemKind
 
 POOL = Pool("aws", "t3.2xlarge", "us-east-1", "us-east-1a", "subnet-1")
 OTHER = Pool("aws", "c5.2xlarge", "us-east-1", "us-east-1b", "subnet-2")
@@ -56,9 +56,9 @@ def test_every_code_has_its_kind(code: str, status: int, kind: ProblemKind) -> N
     assert kind_of(code, status) is kind
 
 
-def launch(client: Any) -> Launched:
+def launch(client: Any) -> LaunchResult:
     image = Image("ami-1", "x86_64", "/dev/sda1", 8)
-    request = LaunchRequest(POOLS, 16, "token", "#cloud-config\n")
+    request = RegionalLaunch(POOLS, 16, "token", "#cloud-config\n")
     return launch_in(AwsRegion(OneClient(client), "us-east-1"), SETTINGS, image, request)
 
 
@@ -68,7 +68,7 @@ def template_made(stub: Stubber) -> None:
 
 
 @pytest.mark.parametrize(("code", "status", "kind"), KINDS)
-def test_a_launch_that_is_refused_as_a_whole_is_a_problem_and_no_exception(
+def test_a_refusal_of_a_whole_launch_is_a_problem_and_no_exception(
     client: Any, code: str, status: int, kind: ProblemKind
 ) -> None:
     with Stubber(client) as stub:
@@ -79,11 +79,12 @@ def test_a_launch_that_is_refused_as_a_whole_is_a_problem_and_no_exception(
     assert {problem.kind for problem in launched.problems} == {kind}
     assert all(f"{code}: No, really not" in problem.message for problem in launched.problems), "on one line"
     expected = {POOL, OTHER} if kind is ProblemKind.NO_CAPACITY else {None}
-    assert {problem.pool for problem in launched.problems} == expected, "pools that are to rest are named"
+    assert {problem.pool for problem in launched.problems} == expected, "exhausted pools are named"
 
 
-def test_a_type_that_refuses_the_whole_launch_is_the_one_to_rest(client: Any) -> None:
-    said = "Unsupported instancetypes specified in the batch request[ResourcePoolType(instanceType=c5.2xlarge, os=generic)]"
+def test_a_type_that_has_the_whole_launch_refused_is_blamed_for_it(client: Any) -> None:
+    pool = "ResourcePoolType(instanceType=c5.2xlarge, os=generic)"
+    said = f"Unsupported instancetypes specified in the batch request[{pool}]"
     with Stubber(client) as stub:
         template_made(stub)
         stub.add_client_error("create_fleet", "InvalidFleetConfig", said)
@@ -120,7 +121,7 @@ def test_an_image_that_its_owner_withdrew_is_looked_for_again(client: Any) -> No
 
 
 class OfImage:
-    """Equal to the data of a launch template with this image."""
+    """Equals the data of a launch template with this image."""
 
     def __init__(self, image: str) -> None:
         self._image = image
@@ -139,7 +140,7 @@ def refused(code: str, pool: Pool) -> dict[str, Any]:
     }
 
 
-def test_errors_within_an_answer_are_told_apart_by_pool_beside_the_instances_that_came(client: Any) -> None:
+def test_errors_within_an_answer_are_assigned_to_pools_beside_the_instances(client: Any) -> None:
     errors = [
         refused("InsufficientInstanceCapacity", POOL),
         refused("InsufficientInstanceCapacity", POOL),
@@ -208,7 +209,7 @@ _REGION = "<regionName>us-east-1</regionName>"
 
 @contextmanager
 def an_ec2_that_refuses(first: list[tuple[int, str]]) -> Iterator[tuple[str, list[str]]]:
-    """Answers each of these once, and then with one region and no instances; yields its address and what it answered."""
+    """A server that gives these answers, then one region without instances; yields its address and its answers."""
     answered: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -245,14 +246,14 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_what_is_throttled_or_at_fault_is_repeated_and_succeeds(credentials: pytest.MonkeyPatch) -> None:
+def test_throttled_and_faulty_calls_are_repeated(credentials: pytest.MonkeyPatch) -> None:
     with an_ec2_that_refuses([(503, "RequestLimitExceeded"), (500, "InternalError")]) as (address, answered):
         credentials.setenv("AWS_ENDPOINT_URL", address)
         assert AwsProvider(SETTINGS).find() == ()
     assert answered == ["RequestLimitExceeded", "InternalError", "", ""], "regions, and then instances"
 
 
-def test_what_is_not_allowed_is_not_repeated(credentials: pytest.MonkeyPatch) -> None:
+def test_a_forbidden_call_is_not_repeated(credentials: pytest.MonkeyPatch) -> None:
     with an_ec2_that_refuses([(403, "UnauthorizedOperation")]) as (address, answered):
         credentials.setenv("AWS_ENDPOINT_URL", address)
         with pytest.raises(FleetNotAuthorised):
@@ -260,7 +261,7 @@ def test_what_is_not_allowed_is_not_repeated(credentials: pytest.MonkeyPatch) ->
     assert answered == ["UnauthorizedOperation"]
 
 
-def test_an_address_where_nobody_answers_is_unavailable(credentials: pytest.MonkeyPatch) -> None:
+def test_an_address_without_a_server_is_unavailable(credentials: pytest.MonkeyPatch) -> None:
     with an_ec2_that_refuses([]) as (address, _):
         pass
     credentials.setenv("AWS_ENDPOINT_URL", address)

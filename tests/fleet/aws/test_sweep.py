@@ -1,4 +1,4 @@
-"""After `down` nothing is left: whatever was made, in whichever region, by whoever died over it."""
+"""After `down` nothing is left, whatever was made, in any region, also by a killed process."""
 
 import contextlib
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from collections.abc import Callable
 import boto3
 
 from tests.fleet.aws.moto_cloud import MotoCloud, few_regions
-from vcdl.fleet.aws.provider import AwsProvider, Pace
+from vcdl.fleet.aws.provider import AwsProvider, SweepPace
 
 Providers = Callable[..., AwsProvider]
 
@@ -15,9 +15,7 @@ def launch(provider: AwsProvider, token: str = "t") -> None:
     provider.launch(list(provider.pools()), 16, token, "#cloud-config\n")
 
 
-def test_a_sweep_ends_and_deletes_all_that_carries_the_tag_and_proves_it(
-    cloud: MotoCloud, provider_of: Providers
-) -> None:
+def test_a_sweep_deletes_everything_with_the_tag_and_checks_it(cloud: MotoCloud, provider_of: Providers) -> None:
     provider = provider_of("instances.types=[t3.2xlarge, c5.2xlarge]")
     launch(provider)
     tags = [{"Key": "vcdl-fleet", "Value": provider.settings.name}]
@@ -37,7 +35,7 @@ def test_a_sweep_ends_and_deletes_all_that_carries_the_tag_and_proves_it(
     assert provider.sweep() == (), "twice is as good as once"
 
 
-def test_what_lies_in_a_region_that_the_fleet_file_no_longer_names_is_found_too(provider_of: Providers) -> None:
+def test_leftovers_in_a_region_that_the_fleet_file_no_longer_names_are_found(provider_of: Providers) -> None:
     launch(provider_of("places=[{region: us-west-2}]"))
     later = provider_of("places=[{region: us-east-1}]")
     assert any(line.endswith(" in us-west-2") for line in later.leftovers())
@@ -54,11 +52,9 @@ def test_another_fleet_is_left_alone(provider_of: Providers, cloud: MotoCloud) -
     assert neighbour.leftovers() == before != ()
 
 
-def test_a_crash_between_the_template_and_the_fleet_leaves_a_template_that_is_swept(
-    cloud: MotoCloud, provider_of: Providers
-) -> None:
+def test_a_template_that_a_crash_left_before_its_fleet_is_swept(cloud: MotoCloud, provider_of: Providers) -> None:
     class Killed(BaseException):
-        """As kill -9 would."""
+        """Ends the process like kill -9."""
 
     def kill(**_: object) -> None:
         raise Killed
@@ -73,12 +69,12 @@ def test_a_crash_between_the_template_and_the_fleet_leaves_a_template_that_is_sw
     assert provider_of().sweep() == ()
 
 
-def test_an_instance_that_shows_up_late_is_still_caught(cloud: MotoCloud, provider_of: Providers) -> None:
-    """EC2 may hide for seconds what it has made: one empty look proves nothing."""
+def test_an_instance_that_is_shown_late_is_swept(cloud: MotoCloud, provider_of: Providers) -> None:
+    """EC2 may hide new instances for seconds: one empty look proves nothing."""
     provider = provider_of()
     provider.pools()
     late = AwsProvider(
-        provider.settings, session := few_regions(boto3.Session()), Pace(look_every_s=0.01, at_most_s=30.0)
+        provider.settings, session := few_regions(boto3.Session()), SweepPace(every_s=0.01, at_most_s=30.0)
     )
     looks = iter([True])
 
@@ -86,20 +82,18 @@ def test_an_instance_that_shows_up_late_is_still_caught(cloud: MotoCloud, provid
         if next(looks, False):
             launch(provider)
 
-    # Launch templates are what a look ends with.
+    # A look ends with launch templates.
     session.events.register("after-call.ec2.DescribeLaunchTemplates", launched_after_the_first_look)
     assert late.sweep() == ()
     assert provider.leftovers() == ()
 
 
-def test_a_sweep_that_cannot_end_something_says_what_is_left_in_the_end(
-    cloud: MotoCloud, provider_of: Providers
-) -> None:
+def test_a_sweep_that_cannot_end_something_names_it(cloud: MotoCloud, provider_of: Providers) -> None:
     provider = provider_of()
     launch(provider)
     (first, _) = sorted(instance.id for instance in provider.find())
     cloud.client().modify_instance_attribute(InstanceId=first, DisableApiTermination={"Value": True})
-    stuck = AwsProvider(provider.settings, cloud.session, Pace(look_every_s=0.01, at_most_s=0.5))
+    stuck = AwsProvider(provider.settings, cloud.session, SweepPace(every_s=0.01, at_most_s=0.5))
     assert stuck.sweep() == (f"instance {first} in us-east-1",)
     cloud.client().modify_instance_attribute(InstanceId=first, DisableApiTermination={"Value": False})
     assert provider.sweep() == ()

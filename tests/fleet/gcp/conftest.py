@@ -1,4 +1,4 @@
-"""A fake Compute Engine for each test, and providers that speak to it through the real client library."""
+"""A fake Compute Engine for each test, and providers that call it through the real client library."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,8 +8,8 @@ import pytest
 from tests.fleet.fake_cloud import Clock
 from tests.fleet.fleet_files import settings_of
 from tests.fleet.gcp.fake_gce import FakeGce
-from vcdl.fleet.gcp import GcpProvider
 from vcdl.fleet.gcp.connection import ENDPOINT_VARIABLE
+from vcdl.fleet.gcp.provider import GcpProvider
 
 GCP = """\
 name: night_1
@@ -24,7 +24,7 @@ tags: {team: vision}
 """
 
 OpenFleet = Callable[..., GcpProvider]
-"""`open_fleet("capacity.unit=gpu")`: a provider of its own, as another process would have."""
+"""`open_fleet("capacity.unit=gpu")`: a new provider, as in another process."""
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def open_fleet(gce: FakeGce, clock: Clock, tmp_path: Path) -> Iterator[OpenFleet
     opened = []
 
     def open_one(*overrides: str) -> GcpProvider:
-        opened.append(GcpProvider(settings_of(tmp_path, *overrides, text=GCP), now=clock, look_every_s=0.02))
+        opened.append(GcpProvider(settings_of(tmp_path, *overrides, text=GCP), clock=clock, sweep_every_s=0.02))
         return opened[-1]
 
     yield open_one

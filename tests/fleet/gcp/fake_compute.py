@@ -1,4 +1,4 @@
-"""Compute Engine's state, as far as the fleet sees it: machines, disks and operations, with shortages and preemptions on demand."""
+"""The state of the fake Compute Engine: machines, disks and operations, with shortages and preemptions on demand."""
 
 import itertools
 import re
@@ -17,7 +17,7 @@ LINK = "https://www.googleapis.com/compute/v1/projects"
 
 
 class Refuse(Exception):
-    """An answer that is an error: HTTP status, the reason that Compute Engine gives, and its words."""
+    """An error as the answer: HTTP status, Compute Engine's reason, and its words."""
 
     def __init__(self, status: int, reason: str, words: str) -> None:
         super().__init__(words)
@@ -26,7 +26,7 @@ class Refuse(Exception):
 
 @dataclass
 class Life:
-    """One machine's, for the sums of a test."""
+    """The life of one machine, for the sums of a test."""
 
     id: str
     """ZONE/NAME."""
@@ -35,7 +35,7 @@ class Life:
     launched_s: float
     ended_s: float | None = None
     ending: str = ""
-    """delete, or compute.instances.preempted: the type of the operation that ended it."""
+    """The type of the operation that ended it: delete, or compute.instances.preempted."""
 
 
 @dataclass
@@ -43,19 +43,19 @@ class _Operation:
     json: Json
     at: str
     """Its zone or region."""
-    begun_s: float
-    """By the cloud's clock, which does not go on while it takes its time."""
+    began_s: float
+    """By the cloud's clock, which stands still during the operation."""
     due_s: float
     """time.monotonic() at which it is done."""
     finish: Callable[["_Operation"], None]
-    """What it then does; may write its error into its JSON."""
+    """Called when it is done; may write an error into the JSON."""
 
 
 class FakeCompute:
-    """All calls may come from several threads. `clock` gives the Unix time that is stamped on everything; it may be virtual.
+    """Calls may come from several threads. `clock`: the Unix time of everything; it may be virtual.
 
-    An operation takes `operation_s` of real time and none of the clock's; what it does is there when it is done. A machine is billed
-    from the clock's time at which its insertion was asked for, to that of its deletion or preemption.
+    An operation takes `operation_s` of real time and none of the clock's, and takes effect at its end. A machine is
+    billed from the clock's time of the request for its insertion to that for its deletion or its preemption.
     """
 
     def __init__(self, project: str, clock: Callable[[], float] = time.time, operation_s: float = 0.01) -> None:
@@ -65,40 +65,40 @@ class FakeCompute:
         self.machines: dict[str, Json] = {}
         """By ZONE/NAME."""
         self.disks: dict[str, Json] = {}
-        """Those that a test added, by ZONE/NAME."""
+        """Disks that a test added, by ZONE/NAME."""
         self.lives: list[Life] = []
-        """Of all machines that ever were, in order."""
+        """All machines that ever existed, in order."""
         self.left: dict[tuple[str, str], int] = {}
-        """By (zone, type): how many more that pool has; a pool that is not named has no end."""
+        """Remaining machines of a pool, by (zone, type); a pool that is not named is unlimited."""
         self.quota_vcpus: dict[str, int] = {}
-        """By region: vCPUs that may be in use; a region that is not named has no limit."""
+        """vCPUs that may be in use, by region; a region that is not named has no limit."""
         self.tries_one_pool = False
-        """Whether a bulk insert contents itself with the first pool that it may use."""
+        """Whether a bulk insert tries only the first pool that it may use."""
         self.says_why = True
-        """Whether it has an operation for what it could not make."""
+        """Whether a failed single insert has an operation of its own."""
         self.page_size = 500
         """Resources in one page of a list."""
         self.unreachable_zones: set[str] = set()
-        """Zones that an aggregated list can say nothing about."""
+        """Zones that an aggregated list cannot reach."""
         self._lock = threading.RLock()
         self._operations: dict[str, _Operation] = {}
         self._requests: dict[str, str] = {}
         self._numbers = itertools.count(4_000_000_000_000_000_001)
 
-    # What a test does to the cloud.
+    # Operations of a test.
 
     def exhaust(self, zone: str, type: str, left: int = 0) -> None:
-        """From now on the pool has so many more, and no others."""
+        """Limit a pool to so many more machines."""
         with self._lock:
             self.left[zone, type] = left
 
     def restock(self, zone: str, type: str) -> None:
-        """The pool has no end again."""
+        """Make a pool unlimited again."""
         with self._lock:
             self.left.pop((zone, type), None)
 
     def preempt(self, id: str) -> None:
-        """Compute Engine takes a machine back: instanceTerminationAction DELETE, so that it is gone at once."""
+        """Preempt a machine, which is gone at once (instanceTerminationAction DELETE)."""
         with self._lock:
             self._settle()
             preemption = self._begin(self._machine(id), "compute.instances.preempted", lambda o: self._remove(id, o))
@@ -106,33 +106,33 @@ class FakeCompute:
             self._settle()
 
     def stop(self, id: str) -> None:
-        """The machine powers itself off: it stays, stopped, with its disk."""
+        """Let a machine power itself off: it stays, stopped, with its disk."""
         with self._lock:
             self._machine(id).update(status="TERMINATED", lastStopTimestamp=_stamp(self.clock()))
 
     def settle(self) -> None:
-        """All that is under way is done now."""
+        """Finish all operations now."""
         with self._lock:
             for operation in self._operations.values():
                 operation.due_s = 0.0
             self._settle()
 
     def ids(self) -> tuple[str, ...]:
-        """ZONE/NAME of the machines that are there, oldest first."""
+        """ZONE/NAME of the existing machines, oldest first."""
         with self._lock:
             self._settle()
             return tuple(self.machines)
 
     def add_disk(self, zone: str, name: str, labels: dict[str, str], users: tuple[str, ...] = ()) -> None:
-        """A disk of its own. `users`: machines that it hangs on."""
+        """Add a disk. `users`: machines that it is attached to."""
         with self._lock:
             disk = {"id": self._number(), "name": name, "zone": self._url(zone), "labels": labels, "users": list(users)}
             self.disks[f"{zone}/{name}"] = disk
 
-    # What the routes do. Each begins with what time has done meanwhile.
+    # Operations of the routes. Each first finishes the operations whose time has come.
 
     def bulk_insert(self, region: str, body: Json, request_id: str) -> Json:
-        """Insert machines in the zones and of the types that are allowed, as far as pools and quota go."""
+        """Insert machines of the allowed types in the allowed zones, within pools and quota."""
         with self._lock:
             self._settle()
             if request_id in self._requests:
@@ -147,7 +147,7 @@ class FakeCompute:
             return operation.json
 
     def delete(self, id: str) -> Json:
-        """Begin to delete a machine."""
+        """Start to delete a machine."""
         with self._lock:
             self._settle()
             machine = self._machine(id)
@@ -155,7 +155,7 @@ class FakeCompute:
             return self._begin(machine, "delete", lambda operation: self._remove(id, operation)).json
 
     def delete_disk(self, id: str) -> Json:
-        """Begin to delete a disk."""
+        """Start to delete a disk."""
         with self._lock:
             self._settle()
             if id not in self.disks:
@@ -170,7 +170,7 @@ class FakeCompute:
             return self._machine(id)
 
     def set_metadata(self, id: str, body: Json) -> Json:
-        """Replace a machine's metadata; refused when the fingerprint is not the present one."""
+        """Replace a machine's metadata; refuse an outdated fingerprint."""
         with self._lock:
             self._settle()
             machine = self._machine(id)
@@ -182,7 +182,7 @@ class FakeCompute:
             return self._begin(machine, "setMetadata").json
 
     def operation(self, name: str) -> Json:
-        """One operation, as it is."""
+        """One operation in its present state."""
         with self._lock:
             self._settle()
             if name not in self._operations:
@@ -190,20 +190,20 @@ class FakeCompute:
             return self._operations[name].json
 
     def operations(self, place: str, wanted: str) -> list[Json]:
-        """The operations of a zone or region that the filter names."""
+        """The operations of a zone or region that the filter selects."""
         with self._lock:
             self._settle()
             return [o.json for o in self._operations.values() if o.at == place and _passes(o.json, wanted)]
 
     def in_zone(self, kind: str, zone: str, wanted: str) -> list[Json]:
-        """The machines (`instances`) or `disks` of a zone that the filter names."""
+        """The machines (`instances`) or `disks` of a zone that the filter selects."""
         with self._lock:
             self._settle()
             all_of = self.machines if kind == "instances" else self.disks
             return [dict(it) for id, it in all_of.items() if id.startswith(f"{zone}/") and _passes(it, wanted)]
 
     def _insert(self, region: str, body: Json, operation: _Operation) -> None:
-        """The end of a bulk insert: what could be made is there, what could not is an operation of its own that failed."""
+        """The end of a bulk insert: make what can be made, and a failed operation for the rest."""
         denied = body.get("locationPolicy", {}).get("locations", {})
         zones = [z for z in REGIONS[region] if denied.get(f"zones/{z}", {}).get("preference") != "DENY"]
         pools = [(zone, type) for type in known_types(body) for zone in zones if is_offered(type, zone)]
@@ -230,7 +230,7 @@ class FakeCompute:
             granted = []
         for number, pool in enumerate(granted):
             name = f"{body['namePattern'].rstrip('#')}{number + 1:04d}"
-            self._make(pool, name, body["instanceProperties"], operation.begun_s)
+            self._make(pool, name, body["instanceProperties"], operation.began_s)
         if refused is not None and self.says_why:
             self._report(pools, *refused, str(operation.json["operationGroupId"]))
 
@@ -256,9 +256,9 @@ class FakeCompute:
     def _report(self, pools: list[tuple[str, str]], code: str, words: str, group: str) -> None:
         for zone, type in pools:
             failed = self._begin({"name": "vm", "zone": zone, "id": "0"}, "insert").json
-            told = {"errorInfo": {"reason": "resource_availability", "metadatas": {"vmType": type, "zone": zone}}}
+            detail = {"errorInfo": {"reason": "resource_availability", "metadatas": {"vmType": type, "zone": zone}}}
             failed["operationGroupId"] = group
-            failed["error"] = {"errors": [{"code": code, "message": f"{zone}: {words}", "errorDetails": [told]}]}
+            failed["error"] = {"errors": [{"code": code, "message": f"{zone}: {words}", "errorDetails": [detail]}]}
 
     def _is_over_quota(self, region: str, granted: list[tuple[str, str]]) -> bool:
         in_use = [m["machineType"].rsplit("/", 1)[-1] for id, m in self.machines.items() if id.startswith(f"{region}-")]
@@ -268,7 +268,7 @@ class FakeCompute:
     def _remove(self, id: str, operation: _Operation) -> None:
         if self.machines.pop(id, None) is not None:
             life = next(life for life in reversed(self.lives) if life.id == id)
-            life.ended_s, life.ending = operation.begun_s, operation.json["operationType"]
+            life.ended_s, life.ending = operation.began_s, operation.json["operationType"]
 
     def _machine(self, id: str) -> Json:
         if id not in self.machines:

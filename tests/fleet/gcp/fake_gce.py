@@ -1,4 +1,4 @@
-"""A local HTTP server that answers the routes of Compute Engine which the fleet uses; the real client library speaks to it.
+"""A local HTTP server with the routes of Compute Engine that a fleet uses, for the real client library.
 
 with FakeGce(clock=lambda: now_s) as gce:
     monkeypatch.setenv(ENDPOINT_VARIABLE, gce.url)
@@ -24,7 +24,7 @@ PROJECT = "vcdl-test"
 
 
 class FakeGce:
-    """The server, and faults on its way. `calls` are the routes' names in the order they were asked for."""
+    """The server, with faults on demand. `calls`: the names of the requested routes in order."""
 
     def __init__(
         self, project: str = PROJECT, clock: Callable[[], float] = time.time, operation_s: float = 0.01
@@ -41,11 +41,11 @@ class FakeGce:
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def fail_next(self, route: str, status: int, reason: str, words: str = "no", times: int = 1) -> None:
-        """Refuse the next calls of a route: its name is that of the function below."""
+        """Refuse the next calls of a route, which has the name of the function below."""
         self._faults.setdefault(route, []).extend([Refuse(status, reason, words)] * times)
 
     def lose_answer(self, route: str) -> None:
-        """Carry the next call of a route out, and cut the connection instead of answering."""
+        """Perform the next call of a route, and cut the connection instead of answering."""
         self._faults.setdefault(route, []).append(None)
 
     def __enter__(self) -> "FakeGce":
@@ -57,7 +57,7 @@ class FakeGce:
         self._server.server_close()
 
     def answer(self, method: str, path: str, query: dict[str, str], body: Json) -> Json | None:
-        """What a request is answered with; None: nothing at all. Raises Refuse."""
+        """The answer to a request; None: no answer. Raises Refuse."""
         for pattern, route in _ROUTES:
             if found := re.fullmatch(pattern, f"{method} {path}"):
                 self.calls.append(route.__name__)
@@ -98,7 +98,7 @@ def set_metadata(compute: FakeCompute, query: dict[str, str], body: Json, zone: 
 
 
 def wait(compute: FakeCompute, query: dict[str, str], body: Json, place: str, name: str) -> Json:
-    """When the operation is done, or, as `wait` is best effort, a little earlier."""
+    """Answer when the operation is done, or a little earlier, as `wait` is best effort."""
     deadline_s = time.monotonic() + 0.5
     while (operation := compute.operation(name))["status"] != "DONE" and time.monotonic() < deadline_s:
         time.sleep(0.002)
@@ -150,7 +150,7 @@ def _page(compute: FakeCompute, all_of: list[Json], query: dict[str, str]) -> Js
 
 
 def _aggregated(compute: FakeCompute, kind: str, query: dict[str, str]) -> Json:
-    """A page of resources, cut across zones; zones without any say so, as the real one does."""
+    """A page of resources, cut across zones; zones without any have a warning, as in the real one."""
     zones = [zone for zones in REGIONS.values() for zone in zones]
     wanted = query.get("filter", "")
     flat = [{"zone": zone, "it": it} for zone in zones for it in compute.in_zone(kind, zone, wanted)]
@@ -210,4 +210,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: tests say what went wrong."""
+        """Log nothing: the tests report failures."""

@@ -1,4 +1,4 @@
-"""The regions and machine types of the fake: a few of the real ones."""
+"""The regions and machine types of the fake: some of the real ones."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ REGIONS = {
     "us-central1": ("us-central1-a", "us-central1-b", "us-central1-c", "us-central1-f"),
     "europe-west4": ("europe-west4-a", "europe-west4-b", "europe-west4-c"),
 }
-"""The regions that there are, and their zones."""
+"""The regions and their zones."""
 
 
 @dataclass(frozen=True)
 class MachineType:
-    """What machineTypes says of one."""
+    """A machine type as machineTypes describes it."""
 
     vcpus: int
     memory_mb: int
@@ -41,7 +41,7 @@ MACHINE_TYPES = {
 
 
 def known_types(body: Mapping[str, Any]) -> list[str]:
-    """The machine types that a bulk insert allows, without those that there are not."""
+    """The machine types that a bulk insert allows, without unknown ones."""
     selections = body.get("instanceFlexibilityPolicy", {}).get("instanceSelections", {})
     asked = [type for selection in selections.values() for type in selection["machineTypes"]]
     return [type for type in asked or [body["instanceProperties"]["machineType"]] if type in MACHINE_TYPES]

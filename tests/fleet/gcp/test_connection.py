@@ -1,4 +1,4 @@
-"""The way to Compute Engine: the library, the credentials, the network."""
+"""The connection to Compute Engine: the library, the credentials, the network."""
 
 import socket
 import subprocess
@@ -14,18 +14,20 @@ import pytest
 from tests.fleet.fleet_files import settings_of
 from tests.fleet.gcp.conftest import GCP
 from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
-from vcdl.fleet.gcp import GcpProvider
 from vcdl.fleet.gcp.connection import ENDPOINT_VARIABLE, Connection
+from vcdl.fleet.gcp.provider import GcpProvider
 
 
-def test_without_the_library_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(google.cloud, "compute_v1", raising=False)
     monkeypatch.setitem(sys.modules, "google.cloud.compute_v1", None)
-    with pytest.raises(FleetError, match=r"run: pip install 'vcdl\[gcp\]'"):
+    with pytest.raises(FleetError, match=r"run: pip install google-cloud-compute"):
         Connection("vcdl-test")
 
 
-def test_without_credentials_it_is_said_where_they_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_credentials_the_error_says_where_they_come_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(ENDPOINT_VARIABLE, raising=False)
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
@@ -34,7 +36,7 @@ def test_without_credentials_it_is_said_where_they_come_from(tmp_path: Path, mon
         GcpProvider(settings_of(tmp_path, text=GCP))
 
 
-def test_a_credentials_file_that_is_none_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_malformed_credentials_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key = tmp_path / "key.json"
     key.write_text("{}")
     monkeypatch.delenv(ENDPOINT_VARIABLE, raising=False)
@@ -43,7 +45,7 @@ def test_a_credentials_file_that_is_none_is_said(tmp_path: Path, monkeypatch: py
         GcpProvider(settings_of(tmp_path, text=GCP))
 
 
-def test_a_cloud_that_is_out_of_reach_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_cloud_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setenv(ENDPOINT_VARIABLE, f"http://127.0.0.1:{taken.getsockname()[1]}")
     with pytest.raises(FleetUnavailable, match="cannot be reached"):
@@ -62,7 +64,7 @@ def test_a_sign_in_page_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyP
         server.shutdown()
 
 
-def test_the_library_is_imported_only_when_a_fleet_is_there() -> None:
+def test_the_library_is_imported_only_for_a_provider() -> None:
     program = (
         "import sys, vcdl.fleet.gcp; print([m for m in sys.modules if m.startswith(('google', 'grpc', 'requests'))])"
     )

@@ -1,4 +1,4 @@
-"""docs/fleet-gcp.md says what is so."""
+"""docs/fleet-gcp.md agrees with the code."""
 
 import re
 from pathlib import Path
@@ -7,12 +7,13 @@ import pytest
 
 from tests.fleet.fleet_files import fleet_file
 from tests.fleet.gcp.fake_gce import FakeGce
-from vcdl.fleet.gcp import GcpProvider
+from tests.places import DOCS
+from vcdl.fleet.gcp.provider import GcpProvider
 from vcdl.fleet.gcp.refusal import kind_of
 from vcdl.fleet.provider import ProblemKind
 from vcdl.fleet.settings import load_fleet_settings
 
-DOCUMENT = (Path(__file__).parents[3] / "docs" / "fleet-gcp.md").read_text(encoding="utf-8")
+DOCUMENT = (DOCS / "fleet-gcp.md").read_text(encoding="utf-8")
 
 
 def test_the_fleet_file_of_the_documentation_has_pools(gce: FakeGce, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a fleet on Compute Engine finds, and how its machines are drained and ended."""
+"""How a fleet finds, drains and ends its machines on Compute Engine."""
 
 import pytest
 
@@ -7,15 +7,15 @@ from tests.fleet.gcp.conftest import OpenFleet
 from tests.fleet.gcp.fake_gce import FakeGce
 from tests.fleet.gcp.test_launch import launch
 from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
-from vcdl.fleet.gcp import GcpProvider
 from vcdl.fleet.gcp.bulk_insert import metadata_items
-from vcdl.fleet.instance import Ending, State
+from vcdl.fleet.gcp.provider import GcpProvider
+from vcdl.fleet.instance import Ending, InstanceState
 
 
-def test_all_pages_and_all_regions_are_found(open_fleet: OpenFleet) -> None:
+def test_machines_on_all_pages_and_in_all_regions_are_found(open_fleet: OpenFleet) -> None:
     launch(open_fleet("capacity.max=200", "places=[{region: europe-west4}]"), units=160)
     launch(open_fleet(), units=80)
-    # Also where the fleet file has no place any more.
+    # Also in a region that the fleet file no longer names.
     assert len(open_fleet().find()) == 30
 
 
@@ -27,17 +27,17 @@ def test_machines_of_another_fleet_are_not_found(fleet: GcpProvider, open_fleet:
 @pytest.mark.parametrize(
     ("status", "state"),
     [
-        ("PROVISIONING", State.PENDING),
-        ("STAGING", State.PENDING),
-        ("RUNNING", State.RUNNING),
-        ("STOPPING", State.STOPPING),
-        ("PENDING_STOP", State.STOPPING),
-        ("REPAIRING", State.STOPPED),
-        ("SUSPENDED", State.STOPPED),
-        ("TERMINATED", State.STOPPED),
+        ("PROVISIONING", InstanceState.PENDING),
+        ("STAGING", InstanceState.PENDING),
+        ("RUNNING", InstanceState.RUNNING),
+        ("STOPPING", InstanceState.STOPPING),
+        ("PENDING_STOP", InstanceState.STOPPING),
+        ("REPAIRING", InstanceState.STOPPED),
+        ("SUSPENDED", InstanceState.STOPPED),
+        ("TERMINATED", InstanceState.STOPPED),
     ],
 )
-def test_the_states_of_a_machine(fleet: GcpProvider, gce: FakeGce, status: str, state: State) -> None:
+def test_the_states_of_a_machine(fleet: GcpProvider, gce: FakeGce, status: str, state: InstanceState) -> None:
     (launched,) = launch(fleet, units=1).instances
     gce.compute.machines[launched.id]["status"] = status
     (found,) = fleet.find()
@@ -51,7 +51,7 @@ def test_a_preempted_machine_is_gone_and_its_ending_known(fleet: GcpProvider, gc
     clock.sleep(30.0)
     found = {instance.id: instance for instance in fleet.find()}
     gone = found.pop(first.id)
-    assert (gone.state, gone.ending, gone.ended_s) == (State.GONE, Ending.PREEMPTED, first.launched_s + 5400.0)
+    assert (gone.state, gone.ending, gone.ended_s) == (InstanceState.GONE, Ending.PREEMPTED, first.launched_s + 5400.0)
     assert gone.pool == first.pool
     assert list(found) == [instance.id for instance in others]
 
@@ -62,18 +62,18 @@ def test_a_machine_that_we_ended_is_told_from_a_preempted_one(fleet: GcpProvider
     gce.compute.operation_s = 60.0
     fleet.terminate([launched.id])
     (found,) = fleet.find()
-    assert (found.state, found.ending) == (State.STOPPING, Ending.OURS)
+    assert (found.state, found.ending) == (InstanceState.STOPPING, Ending.OURS)
     gce.compute.settle()
     (found,) = fleet.find()
-    assert (found.state, found.ending, found.ended_s) == (State.GONE, Ending.OURS, launched.launched_s + 60.0)
+    assert (found.state, found.ending, found.ended_s) == (InstanceState.GONE, Ending.OURS, launched.launched_s + 60.0)
 
 
 def test_a_machine_that_is_gone_is_shown_for_an_hour(fleet: GcpProvider, gce: FakeGce, clock: Clock) -> None:
     (launched,) = launch(fleet, units=1).instances
     gce.compute.preempt(launched.id)
-    assert [instance.state for instance in fleet.find()] == [State.GONE]
+    assert [instance.state for instance in fleet.find()] == [InstanceState.GONE]
     clock.sleep(3599.0)
-    assert [instance.state for instance in fleet.find()] == [State.GONE]
+    assert [instance.state for instance in fleet.find()] == [InstanceState.GONE]
     clock.sleep(1.0)
     assert fleet.find() == ()
 
@@ -91,16 +91,22 @@ def test_a_machine_that_switched_itself_off_is_stopped(fleet: GcpProvider, gce: 
     clock.sleep(600.0)
     gce.compute.stop(launched.id)
     (found,) = fleet.find()
-    assert (found.state, found.ending, found.ended_s) == (State.STOPPED, Ending.UNKNOWN, launched.launched_s + 600.0)
+    assert (found.state, found.ending, found.ended_s) == (
+        InstanceState.STOPPED,
+        Ending.UNKNOWN,
+        launched.launched_s + 600.0,
+    )
     fleet.terminate([launched.id])
     gce.compute.settle()
     assert gce.compute.ids() == ()
 
 
-def test_a_zone_that_cannot_be_asked_is_no_zone_without_machines(fleet: GcpProvider, gce: FakeGce) -> None:
+def test_an_unreachable_zone_is_an_error(fleet: GcpProvider, gce: FakeGce) -> None:
     launch(fleet)
     gce.compute.unreachable_zones.add("us-central1-a")
-    with pytest.raises(FleetUnavailable, match="zones/us-central1-a: zone us-central1-a is unreachable; wait"):
+    with pytest.raises(
+        FleetUnavailable, match="zones/us-central1-a: zone us-central1-a is unreachable; try again later"
+    ):
         fleet.find()
 
 
@@ -114,7 +120,7 @@ def test_a_zone_that_cannot_be_asked_is_no_zone_without_machines(fleet: GcpProvi
         (400, "invalid", FleetError),
     ],
 )
-def test_refusals_are_told_apart(
+def test_refusals_have_their_kinds(
     fleet: GcpProvider, gce: FakeGce, status: int, reason: str, error: type[FleetError]
 ) -> None:
     gce.fail_next("list_instances", status, reason, "the words of the cloud")
@@ -124,7 +130,7 @@ def test_refusals_are_told_apart(
     assert isinstance(caught.value, FleetUnavailable) == (error is FleetUnavailable)
 
 
-def test_credentials_that_have_expired_are_said(fleet: GcpProvider, gce: FakeGce) -> None:
+def test_expired_credentials_are_an_error(fleet: GcpProvider, gce: FakeGce) -> None:
     gce.fail_next("list_instances", 401, "authError")
     with pytest.raises(FleetNotAuthorised, match="check which account is used"):
         fleet.find()
@@ -138,14 +144,20 @@ def test_the_drain_mark_is_in_the_machines_own_metadata(fleet: GcpProvider, gce:
     assert items == [*metadata_items("#cloud-config\n"), {"key": "vcdl-drain", "value": "1000060"}]
 
 
-def test_a_machine_that_is_marked_keeps_its_time(fleet: GcpProvider) -> None:
+def test_a_marked_machine_keeps_its_time(fleet: GcpProvider) -> None:
     (launched,) = launch(fleet, units=1).instances
     fleet.mark_draining([launched.id], 1_000_060.0)
     fleet.mark_draining([launched.id], 1_000_090.0)
     assert [instance.draining_s for instance in fleet.find()] == [1_000_060.0]
 
 
-def test_a_mark_is_written_although_others_write_too(fleet: GcpProvider, gce: FakeGce) -> None:
+def test_a_drain_mark_in_another_form_counts_as_old(fleet: GcpProvider, gce: FakeGce) -> None:
+    (launched,) = launch(fleet, units=1).instances
+    gce.compute.machines[launched.id]["metadata"]["items"].append({"key": "vcdl-drain", "value": "please"})
+    assert [instance.draining_s for instance in fleet.find()] == [0.0]
+
+
+def test_a_mark_is_written_while_others_write_too(fleet: GcpProvider, gce: FakeGce) -> None:
     (launched,) = launch(fleet, units=1).instances
     gce.fail_next("set_metadata", 412, "conditionNotMet", times=2)
     fleet.mark_draining([launched.id], 1_000_060.0)
@@ -159,9 +171,7 @@ def test_a_mark_that_cannot_be_written_is_an_error(fleet: GcpProvider, gce: Fake
         fleet.mark_draining([launched.id], 1_000_060.0)
 
 
-def test_machines_that_are_gone_are_neither_marked_nor_ended_and_that_is_no_error(
-    fleet: GcpProvider, gce: FakeGce
-) -> None:
+def test_marking_and_ending_gone_machines_is_no_error(fleet: GcpProvider, gce: FakeGce) -> None:
     first, second = launch(fleet, units=16).instances
     gce.compute.preempt(first.id)
     fleet.mark_draining([first.id, second.id], 1_000_060.0)
@@ -171,7 +181,7 @@ def test_machines_that_are_gone_are_neither_marked_nor_ended_and_that_is_no_erro
     assert gce.compute.ids() == ()
 
 
-def test_one_machine_that_cannot_be_ended_does_not_keep_the_others(fleet: GcpProvider, gce: FakeGce) -> None:
+def test_a_machine_that_cannot_be_ended_does_not_stop_the_others(fleet: GcpProvider, gce: FakeGce) -> None:
     ids = [instance.id for instance in launch(fleet).instances]
     gce.fail_next("delete_instance", 503, "backendError")
     with pytest.raises(FleetUnavailable):

@@ -1,4 +1,4 @@
-"""Launches on Compute Engine: what is asked for, what comes of it, and what is said when it falls short."""
+"""Launches on Compute Engine: the requests, their results, and the problems of a launch that falls short."""
 
 import base64
 import gzip
@@ -11,14 +11,14 @@ import pytest
 from tests.fleet.fake_cloud import Clock
 from tests.fleet.gcp.conftest import OpenFleet
 from tests.fleet.gcp.fake_gce import FakeGce
-from vcdl.fleet.gcp import GcpProvider
-from vcdl.fleet.instance import Pool, State
-from vcdl.fleet.provider import Launched, ProblemKind
+from vcdl.fleet.gcp.provider import GcpProvider
+from vcdl.fleet.instance import InstanceState, Pool
+from vcdl.fleet.provider import LaunchResult, ProblemKind
 
 TOKEN = "6f1c7a52-93b1-4a57-9d0e-2b8a8f5f0c11"
 
 
-def launch(fleet: GcpProvider, units: int = 40, token: str = TOKEN) -> Launched:
+def launch(fleet: GcpProvider, units: int = 40, token: str = TOKEN) -> LaunchResult:
     return fleet.launch(sorted(fleet.pools()), units, token, "#cloud-config\n")
 
 
@@ -33,7 +33,7 @@ def test_machines_are_launched_and_found(fleet: GcpProvider, clock: Clock) -> No
     assert sum(instance.vcpus for instance in launched.instances) == 40
     assert fleet.find() == launched.instances
     one = launched.instances[0]
-    assert (one.state, one.launched_s, one.gpus, one.ending) == (State.RUNNING, clock.now_s, 0, None)
+    assert (one.state, one.launched_s, one.gpus, one.ending) == (InstanceState.RUNNING, clock.now_s, 0, None)
     assert one.pool == Pool("gcp", "e2-standard-8", "us-central1", "us-central1-a")
 
 
@@ -82,16 +82,16 @@ def test_the_gpus_that_a_type_comes_with_are_counted(open_fleet: OpenFleet) -> N
     assert [(one.pool.type, one.gpus) for one in launched.instances] == [("g2-standard-8", 1)] * 3
 
 
-def test_a_series_that_starts_from_hyperdisks_only_gets_one(open_fleet: OpenFleet, gce: FakeGce) -> None:
+def test_a_series_that_boots_from_hyperdisks_only_gets_one(open_fleet: OpenFleet, gce: FakeGce) -> None:
     launch(open_fleet("instances.types=[n4-standard-8]"), units=1)
     assert only_machine(gce)["disks"][0]["initializeParams"]["diskType"] == "hyperdisk-balanced"
 
 
-def test_machines_exceed_what_is_wanted_by_less_than_one(fleet: GcpProvider) -> None:
+def test_the_surplus_is_smaller_than_one_machine(fleet: GcpProvider) -> None:
     assert len(launch(fleet, units=41).instances) == 6
 
 
-def test_only_the_pools_that_are_given_are_used(fleet: GcpProvider) -> None:
+def test_only_the_given_pools_are_used(fleet: GcpProvider) -> None:
     pools = [pool for pool in fleet.pools() if pool.zone == "us-central1-b" and pool.type == "n2-standard-8"]
     launched = fleet.launch(pools, 16, TOKEN, "")
     assert {instance.pool for instance in launched.instances} == set(pools)
@@ -108,8 +108,10 @@ def test_types_that_count_alike_are_asked_for_together(open_fleet: OpenFleet, gc
     assert launched.problems == ()
 
 
-def test_an_empty_group_is_made_up_for_by_the_next(open_fleet: OpenFleet, gce: FakeGce) -> None:
-    fleet = open_fleet("instances.types=[e2-standard-8, n2-standard-16]", "places=[{region: us-central1, zones: [us-central1-a]}]")  # fmt: skip
+def test_the_next_group_makes_up_for_an_empty_one(open_fleet: OpenFleet, gce: FakeGce) -> None:
+    fleet = open_fleet(
+        "instances.types=[e2-standard-8, n2-standard-16]", "places=[{region: us-central1, zones: [us-central1-a]}]"
+    )
     gce.compute.exhaust("us-central1-a", "e2-standard-8", left=2)
     launched = launch(fleet)
     assert [instance.vcpus for instance in launched.instances] == [8, 8, 16, 16]
@@ -120,7 +122,8 @@ def test_an_empty_group_is_made_up_for_by_the_next(open_fleet: OpenFleet, gce: F
 
 
 def test_regions_make_up_for_one_another(open_fleet: OpenFleet, gce: FakeGce) -> None:
-    fleet = open_fleet("instances.types=[e2-standard-8]", "places=[{region: us-central1, zones: [us-central1-a]}, {region: europe-west4, zones: [europe-west4-c]}]")  # fmt: skip
+    places = "{region: us-central1, zones: [us-central1-a]}, {region: europe-west4, zones: [europe-west4-c]}"
+    fleet = open_fleet("instances.types=[e2-standard-8]", f"places=[{places}]")
     for zone in ("us-central1-a", "europe-west4-c"):
         gce.compute.exhaust(zone, "e2-standard-8", left=3)
     assert {instance.pool.zone for instance in launch(fleet).instances} == {"us-central1-a", "europe-west4-c"}
@@ -146,10 +149,8 @@ def test_pools_that_were_not_tried_are_not_blamed(fleet: GcpProvider, gce: FakeG
 
 
 @pytest.mark.parametrize(("left", "words"), [(0, "VM_MIN_COUNT_NOT_REACHED"), (2, "it made 2 of 5 machines")])
-def test_a_shortage_that_is_not_explained_is_one_of_all_pools(
-    fleet: GcpProvider, gce: FakeGce, left: int, words: str
-) -> None:
-    """Else the next pass would ask for the same again, and again."""
+def test_an_unexplained_shortage_is_one_of_all_pools(fleet: GcpProvider, gce: FakeGce, left: int, words: str) -> None:
+    """Otherwise every pass would ask for the same again."""
     gce.compute.exhaust("us-central1-a", "e2-standard-8", left)
     gce.compute.tries_one_pool = True
     gce.compute.says_why = False
@@ -182,7 +183,7 @@ def test_a_quota_is_no_shortage(fleet: GcpProvider, gce: FakeGce) -> None:
         (500, "internalError", ProblemKind.UNAVAILABLE, False),
     ],
 )
-def test_refusals_are_told_apart(
+def test_refusals_have_their_kinds(
     fleet: GcpProvider, gce: FakeGce, status: int, reason: str, kind: ProblemKind, is_of_pools: bool
 ) -> None:
     gce.fail_next("bulk_insert", status, reason, "the words of the cloud")
@@ -193,7 +194,7 @@ def test_refusals_are_told_apart(
     assert "the words of the cloud" in launched.problems[0].message
 
 
-def test_credentials_that_have_expired_launch_nothing(fleet: GcpProvider, gce: FakeGce) -> None:
+def test_expired_credentials_launch_nothing(fleet: GcpProvider, gce: FakeGce) -> None:
     gce.fail_next("bulk_insert", 401, "authError")
     launched = launch(fleet)
     assert (launched.instances, [problem.kind for problem in launched.problems]) == ((), [ProblemKind.NOT_AUTHORISED])
@@ -205,39 +206,39 @@ def test_when_the_cloud_is_at_fault_the_other_groups_are_not_tried(open_fleet: O
     assert gce.calls.count("bulk_insert") == 1
 
 
-def test_a_launch_that_is_made_twice_happens_once(fleet: GcpProvider, open_fleet: OpenFleet, gce: FakeGce) -> None:
+def test_a_repeated_launch_is_performed_once(fleet: GcpProvider, open_fleet: OpenFleet, gce: FakeGce) -> None:
     first = launch(fleet)
     assert launch(open_fleet()).instances == first.instances
     assert len(gce.compute.ids()) == 5
 
 
-def test_launches_with_other_tokens_are_others(fleet: GcpProvider, gce: FakeGce) -> None:
+def test_another_token_is_another_launch(fleet: GcpProvider, gce: FakeGce) -> None:
     launch(fleet)
     second = launch(fleet, token=str(uuid.UUID(int=7)))
     assert len(second.instances) == 5
     assert len(gce.compute.ids()) == 10
 
 
-def test_an_answer_that_is_lost_launches_nothing_twice(fleet: GcpProvider, gce: FakeGce) -> None:
+def test_a_lost_answer_launches_nothing_twice(fleet: GcpProvider, gce: FakeGce) -> None:
     gce.lose_answer("bulk_insert")
     assert len(launch(fleet).instances) == 5
     assert len(gce.compute.ids()) == 5
 
 
-def test_a_bulk_insert_that_takes_its_time_is_waited_for(fleet: GcpProvider, gce: FakeGce) -> None:
+def test_a_slow_bulk_insert_is_waited_for(fleet: GcpProvider, gce: FakeGce) -> None:
     gce.compute.operation_s = 0.8
     assert len(launch(fleet).instances) == 5
     assert gce.calls.count("wait") > 1
 
 
-def test_machines_that_are_there_but_cannot_be_listed_yet_are_found_later(fleet: GcpProvider, gce: FakeGce) -> None:
+def test_machines_that_cannot_be_listed_yet_are_found_later(fleet: GcpProvider, gce: FakeGce) -> None:
     gce.fail_next("list_instances", 503, "backendError")
     launched = launch(fleet)
     assert [problem.kind for problem in launched.problems] == [ProblemKind.UNAVAILABLE]
     assert len(fleet.find()) == 5
 
 
-def test_the_operations_end_is_waited_for_at_our_endpoint(fleet: GcpProvider, gce: FakeGce) -> None:
+def test_the_end_of_an_operation_is_waited_for_at_our_endpoint(fleet: GcpProvider, gce: FakeGce) -> None:
     """The library's operation.result() would poll compute.googleapis.com for minutes."""
     began_s = time.monotonic()
     launch(fleet)

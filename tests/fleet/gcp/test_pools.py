@@ -1,11 +1,11 @@
-"""Which pools a fleet on Compute Engine has."""
+"""The pools of a fleet on Compute Engine."""
 
 import pytest
 
 from tests.fleet.gcp.conftest import OpenFleet
 from tests.fleet.gcp.fake_gce import FakeGce
 from vcdl.errors import FleetError
-from vcdl.fleet.gcp import GcpProvider
+from vcdl.fleet.gcp.provider import GcpProvider
 from vcdl.fleet.instance import InstanceType, Pool
 
 
@@ -50,14 +50,29 @@ def test_the_cloud_is_asked_once(fleet: GcpProvider, gce: FakeGce) -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("instances.types=[e2-standard-8, n9-standard-8]", "no place of this fleet offers n9-standard-8; correct or remove it"),
-        ("instances.types=[t3_2xlarge]", "'t3_2xlarge' is no machine type of Compute Engine; expected one such as n2-standard-8"),
-        ("instances={requirements: {vcpus: {min: 999}}}", "no place of this fleet offers a type that meets them; widen them"),
-        ("places=[{region: us-centrall}]", "Compute Engine has no region us-centrall; expected one such as us-central1"),
-        ("places=[{region: us-central1, zones: [us-central1-x]}]", "us-central1 has no zone us-central1-x; it has us-central1-a"),
+        (
+            "instances.types=[e2-standard-8, n9-standard-8]",
+            "no place of this fleet offers n9-standard-8 as preemptible",
+        ),
+        (
+            "instances.types=[t3_2xlarge]",
+            "'t3_2xlarge' is no machine type of Compute Engine; expected one such as n2-standard-8",
+        ),
+        (
+            "instances={requirements: {vcpus: {min: 999}}}",
+            "no place of this fleet offers a type that meets `instances > requirements`",
+        ),
+        (
+            "places=[{region: us-centrall}]",
+            "Compute Engine has no region us-centrall; expected one such as us-central1",
+        ),
+        (
+            "places=[{region: us-central1, zones: [us-central1-x]}]",
+            "us-central1 has no zone us-central1-x; it has us-central1-a",
+        ),
     ],
-)  # fmt: skip
-def test_what_compute_engine_does_not_have_is_said(open_fleet: OpenFleet, override: str, words: str) -> None:
+)
+def test_unknown_things_are_named(open_fleet: OpenFleet, override: str, words: str) -> None:
     with pytest.raises(FleetError) as caught:
         open_fleet(override).pools()
     assert words in str(caught.value)

@@ -1,4 +1,4 @@
-"""Google's prices, over real HTTP from a local server that answers as the Cloud Billing catalogue does."""
+"""Google's prices, over real HTTP from a local server that answers like the Cloud Billing catalogue."""
 
 import json
 import threading
@@ -26,7 +26,7 @@ KEY = "the-secret-key"
 
 
 def sku(description: str, usd: str, usage: str = "OnDemand", *regions: str) -> dict[str, Any]:
-    """An entry as the catalogue has it, without what is not read."""
+    """An entry of the catalogue, with the fields that are read."""
     whole, _, digits = usd.partition(".")
     price = {"currencyCode": "USD", "units": whole, "nanos": int(digits.ljust(9, "0"))}
     return {
@@ -113,7 +113,7 @@ def test_gpus_come_on_top(catalogue: Catalogue) -> None:
     assert quote.spot_usd_per_h == 8 * Decimal("0.006655") + 30 * Decimal("0.000892") + Decimal("0.11")
 
 
-def test_machines_of_which_a_part_has_no_price_are_not_quoted(catalogue: Catalogue) -> None:
+def test_machines_with_an_unpriced_part_are_not_quoted(catalogue: Catalogue) -> None:
     unknown = InstanceType("z3-highmem-8", 8, 64.0)
     assert quotes(catalogue, L4, unknown) == []
     assert quotes(catalogue, N2, region="europe-west3") == []
@@ -127,7 +127,7 @@ def test_the_catalogue_is_read_once_page_by_page_and_the_key_is_in_no_address(ca
     assert all("/v1/services/6F81-5844-456A/skus?" in path and KEY not in path for path in catalogue.asked)
 
 
-def test_the_fetched_prices_land_in_the_table(catalogue: Catalogue, tmp_path: Path) -> None:
+def test_the_fetched_prices_are_in_the_table(catalogue: Catalogue, tmp_path: Path) -> None:
     source = GcpPrices(KEY, catalogue.url)
     came = refresh_prices(source, [N2, L4], ["us-central1", "us-east1"], tmp_path / "prices.csv", date(2026, 11, 21))
     assert came.missing == ("g2-standard-8 in us-central1", "g2-standard-8 in us-east1")
@@ -156,16 +156,16 @@ def test_a_price_of_zero_in_the_catalogue_is_refused(catalogue: Catalogue, tmp_p
         (200, b"[]", FleetUnavailable),
     ],
 )
-def test_what_goes_wrong_is_told_apart_without_the_key(
+def test_errors_have_their_classes_and_never_show_the_key(
     catalogue: Catalogue, status: int, says: bytes | None, error: type[FleetError]
 ) -> None:
     catalogue.status, catalogue.says = status, says
-    with pytest.raises(error) as told:
+    with pytest.raises(error) as caught:
         quotes(catalogue, N2)
-    assert type(told.value) is error
-    assert KEY not in str(told.value)
+    assert type(caught.value) is error
+    assert KEY not in str(caught.value)
 
 
-def test_a_catalogue_out_of_reach_can_be_asked_again_later() -> None:
+def test_an_unreachable_catalogue_is_unavailable() -> None:
     with pytest.raises(FleetUnavailable, match="try again later"):
         list(GcpPrices(KEY, "http://127.0.0.1:9").quotes([N2], "us-central1"))

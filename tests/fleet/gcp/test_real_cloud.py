@@ -1,4 +1,4 @@
-"""One Spot machine on the real Compute Engine, for about a cent. Skipped without VCDL_GCP_SMOKE_PROJECT; see docs/fleet-gcp.md."""
+"""One Spot machine on the real Compute Engine, for about a cent. Skipped without VCDL_GCP_SMOKE_PROJECT."""
 
 import os
 import uuid
@@ -9,8 +9,8 @@ import pytest
 
 from tests.fleet.fleet_files import settings_of
 from tests.fleet.gcp.conftest import GCP
-from vcdl.fleet.gcp import GcpProvider
 from vcdl.fleet.gcp.connection import ENDPOINT_VARIABLE
+from vcdl.fleet.gcp.provider import GcpProvider
 
 PROJECT = os.environ.get("VCDL_GCP_SMOKE_PROJECT")
 REGION = os.environ.get("VCDL_GCP_SMOKE_REGION", "us-central1")

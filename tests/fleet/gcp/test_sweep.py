@@ -1,4 +1,4 @@
-"""Nothing of a fleet on Compute Engine is left over."""
+"""After a sweep nothing of a fleet on Compute Engine is left."""
 
 import pytest
 
@@ -6,12 +6,13 @@ from tests.fleet.gcp.conftest import OpenFleet
 from tests.fleet.gcp.fake_gce import FakeGce
 from tests.fleet.gcp.test_launch import TOKEN, launch
 from vcdl.errors import FleetNotAuthorised, FleetUnavailable
-from vcdl.fleet.gcp import GcpProvider, provider
+from vcdl.fleet.gcp import provider
+from vcdl.fleet.gcp.provider import GcpProvider
 
 OURS = {"vcdl-fleet": "night_1"}
 
 
-def test_machines_and_stray_disks_are_left_over_until_they_are_swept(fleet: GcpProvider, gce: FakeGce) -> None:
+def test_machines_and_disks_without_one_are_left_over_until_they_are_swept(fleet: GcpProvider, gce: FakeGce) -> None:
     assert fleet.leftovers() == ()
     (launched,) = launch(fleet, units=1).instances
     gce.compute.add_disk("us-central1-b", "stray", OURS)
@@ -22,7 +23,7 @@ def test_machines_and_stray_disks_are_left_over_until_they_are_swept(fleet: GcpP
     assert gce.compute.disks == {}
 
 
-def test_what_is_not_the_fleets_is_left_alone(fleet: GcpProvider, open_fleet: OpenFleet, gce: FakeGce) -> None:
+def test_another_fleet_is_left_alone(fleet: GcpProvider, open_fleet: OpenFleet, gce: FakeGce) -> None:
     other = open_fleet("name=other")
     launch(other, units=8)
     gce.compute.add_disk("us-central1-b", "theirs", {"vcdl-fleet": "other"})
@@ -32,14 +33,14 @@ def test_what_is_not_the_fleets_is_left_alone(fleet: GcpProvider, open_fleet: Op
     assert list(gce.compute.disks) == ["us-central1-b/theirs"]
 
 
-def test_a_disk_goes_with_the_machine_that_it_hangs_on(fleet: GcpProvider, gce: FakeGce) -> None:
+def test_a_disk_goes_with_its_machine(fleet: GcpProvider, gce: FakeGce) -> None:
     gce.compute.add_disk("us-central1-b", "boot", OURS, users=("zones/us-central1-b/instances/vcdl-1",))
     assert fleet.leftovers() == ()
     assert fleet.sweep() == ()
     assert "delete_disk" not in gce.calls
 
 
-def test_stopped_machines_are_swept_too(fleet: GcpProvider, gce: FakeGce) -> None:
+def test_stopped_machines_are_swept(fleet: GcpProvider, gce: FakeGce) -> None:
     for instance in launch(fleet).instances:
         gce.compute.stop(instance.id)
     assert fleet.sweep() == ()
@@ -51,7 +52,7 @@ def test_a_sweep_of_nothing_does_nothing(fleet: GcpProvider, gce: FakeGce) -> No
     assert "delete_instance" not in gce.calls
 
 
-def test_a_sweep_goes_on_through_faults(fleet: GcpProvider, gce: FakeGce) -> None:
+def test_a_sweep_continues_after_faults(fleet: GcpProvider, gce: FakeGce) -> None:
     launch(fleet)
     gce.fail_next("delete_instance", 503, "backendError", times=3)
     gce.fail_next("list_disks", 429, "rateLimitExceeded")
@@ -59,14 +60,16 @@ def test_a_sweep_goes_on_through_faults(fleet: GcpProvider, gce: FakeGce) -> Non
     assert gce.compute.ids() == ()
 
 
-def test_a_sweep_without_rights_says_so(fleet: GcpProvider, gce: FakeGce) -> None:
+def test_a_sweep_without_rights_is_an_error(fleet: GcpProvider, gce: FakeGce) -> None:
     launch(fleet)
     gce.fail_next("delete_instance", 403, "forbidden", times=5)
     with pytest.raises(FleetNotAuthorised):
         fleet.sweep()
 
 
-def test_what_does_not_go_in_time_is_said(fleet: GcpProvider, gce: FakeGce, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_names_what_is_not_gone_in_time(
+    fleet: GcpProvider, gce: FakeGce, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (launched,) = launch(fleet, units=1).instances
     monkeypatch.setattr(provider, "_SWEEP_S", 0.3)
     gce.compute.operation_s = 600.0
@@ -74,15 +77,17 @@ def test_what_does_not_go_in_time_is_said(fleet: GcpProvider, gce: FakeGce, monk
     assert gce.calls.count("delete_instance") == 1
 
 
-def test_a_cloud_that_stays_away_is_said(fleet: GcpProvider, gce: FakeGce, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_of_an_unavailable_cloud_is_an_error(
+    fleet: GcpProvider, gce: FakeGce, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(provider, "_SWEEP_S", 0.3)
     gce.fail_next("list_instances", 503, "backendError", times=10_000)
     with pytest.raises(FleetUnavailable):
         fleet.sweep()
 
 
-def test_a_sweep_after_a_launch_was_cut_off_leaves_nothing(fleet: GcpProvider, gce: FakeGce) -> None:
-    """As after a crash in the middle of `up`: its bulk insert goes on, and makes machines once the sweep has begun."""
+def test_a_sweep_after_an_interrupted_launch_leaves_nothing(fleet: GcpProvider, gce: FakeGce) -> None:
+    """As after a crash in the middle of `up`: its bulk insert makes machines after the sweep has begun."""
     gce.compute.operation_s = 0.5
     gce.lose_answer("bulk_insert")
     gce.lose_answer("bulk_insert")
@@ -93,7 +98,7 @@ def test_a_sweep_after_a_launch_was_cut_off_leaves_nothing(fleet: GcpProvider, g
     assert gce.compute.ids() == ()
 
 
-def test_two_sweeps_at_once_do_not_mind_each_other(fleet: GcpProvider, open_fleet: OpenFleet, gce: FakeGce) -> None:
+def test_two_sweeps_at_once_do_not_disturb_each_other(fleet: GcpProvider, open_fleet: OpenFleet, gce: FakeGce) -> None:
     ids = [instance.id for instance in launch(fleet, token=TOKEN).instances]
     open_fleet().terminate(ids[:3])
     assert fleet.sweep() == ()

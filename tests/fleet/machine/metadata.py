@@ -1,4 +1,4 @@
-"""The metadata services of both clouds, as strict as the real ones about their headers."""
+"""The metadata services of both clouds, as strict about headers as the real ones."""
 
 import contextlib
 import json
@@ -14,22 +14,24 @@ from urllib.parse import parse_qs, urlsplit
 
 
 class Metadata(ABC):
-    """What a machine's metadata says; changed by the test while the agent asks."""
+    """A machine's metadata, which the test changes while the agent asks."""
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
-        """By path below the service's root; a path that is not here is 404."""
+        """By path below the service's root; any other path is 404."""
         self.broken = False
-        """Answer everything with a page of a proxy that is out of order."""
+        """Answer every request with the page of a broken proxy."""
         self.failing = ""
         """Paths with this in them are answered with 500."""
+        self.holds_back = True
+        """Whether an answer waits for a change when it is asked to; a virtual clock cannot."""
         self.asked: list[str] = []
         self.tokens: set[str] = set()
         self.url = ""
         self.changed = threading.Condition()
 
     def set(self, path: str, value: str | None) -> None:
-        """None: it is there no more."""
+        """Set a value; None removes it."""
         with self.changed:
             if value is None:
                 self.values.pop(path, None)
@@ -39,23 +41,23 @@ class Metadata(ABC):
 
     @abstractmethod
     def notify(self) -> None:
-        """The cloud wants the machine back."""
+        """Announce that the cloud takes the machine."""
 
     @abstractmethod
     def withdraw(self) -> None:
-        """It has changed its mind."""
+        """Take the notice back."""
 
     @abstractmethod
     def mark(self, since_s: float) -> None:
-        """The fleet's mark: drain."""
+        """Set the fleet's drain mark."""
 
     @abstractmethod
     def answer(self, method: str, path: str, headers: dict[str, str]) -> tuple[int, str]:
-        """Status and body."""
+        """The status and body for a request."""
 
 
 class AwsMetadata(Metadata):
-    """IMDSv2: nothing without a token of its own making."""
+    """IMDSv2: it answers only with one of its own tokens."""
 
     cloud = "aws"
 
@@ -83,7 +85,7 @@ class AwsMetadata(Metadata):
 
 
 class GcpMetadata(Metadata):
-    """Compute Engine's: a header against forged requests, and answers that wait for a change."""
+    """Compute Engine's service: a header against forged requests, and answers that wait for a change."""
 
     cloud = "gcp"
 
@@ -108,7 +110,8 @@ class GcpMetadata(Metadata):
         until_s = time.monotonic() + float(query.get("timeout_sec", "inf"))
         with self.changed:
             while (
-                query.get("wait_for_change") == "true"
+                self.holds_back
+                and query.get("wait_for_change") == "true"
                 and query.get("last_etag") == self.etag(url.path)
                 and (left_s := until_s - time.monotonic()) > 0
             ):
@@ -124,7 +127,7 @@ M = TypeVar("M", bound=Metadata)
 
 @contextmanager
 def served(metadata: M) -> Iterator[M]:
-    """At a URL of its own until the end of the block."""
+    """Serve the metadata at a URL of their own until the end of the block."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -148,7 +151,7 @@ def served(metadata: M) -> Iterator[M]:
             self.do_GET()
 
         def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

@@ -1,9 +1,8 @@
-"""The agent as a real process, against the metadata services of both clouds; the BOINC client is not installed on these machines."""
+"""The agent against the metadata services of both clouds, mostly under a virtual clock, without a BOINC client."""
 
 import ast
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.fleet.machine.machine import AGENT, Machine
+from tests.fleet.machine.machine import AGENT, Machine, VirtualMachine
 from tests.fleet.machine.metadata import AwsMetadata, GcpMetadata, served
 
 NOWHERE = "http://127.0.0.1:9/"
@@ -38,7 +37,7 @@ def web_page(text: str) -> Iterator[str]:
             self.wfile.write(text.encode())
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = Thread(target=server.serve_forever, args=(0.05,), daemon=True)
@@ -48,200 +47,235 @@ def web_page(text: str) -> Iterator[str]:
         thread.join()
 
 
-def test_a_notice_is_heard_and_the_machine_is_left_running(metadata: AwsMetadata | GcpMetadata, tmp_path: Path) -> None:
+def test_on_notice_work_stops_and_the_machine_is_left_running(
+    metadata: AwsMetadata | GcpMetadata, tmp_path: Path
+) -> None:
+    """The agent must not end it: an hour that the cloud interrupts is free."""
+    with VirtualMachine(tmp_path, metadata, NOWHERE) as machine:
+        machine.run(10)
+        assert "no more work is taken" not in machine.log
+        metadata.notify()
+        machine.run(60)
+        assert "no more work is taken" in machine.log
+        assert "all is reported" in machine.log
+        assert machine.finish_now.exists()
+        assert not machine.is_powered_off
+
+
+def test_a_real_agent_follows_a_notice_and_ends_at_sigterm(metadata: AwsMetadata | GcpMetadata, tmp_path: Path) -> None:
+    if metadata.cloud == "aws":  # which is asked every 5 s
+        metadata.notify()
     with Machine(tmp_path, metadata, NOWHERE) as machine:
-        machine.wait_until(lambda: len(metadata.asked) > 2, "it has looked")
+        machine.wait_until(lambda: len(metadata.asked) > 1, "it has looked")
         metadata.notify()
         machine.wait_for("no more work is taken")
         machine.wait_for("all is reported")
-        time.sleep(7)  # longer than a drained machine would stay
-        assert not machine.is_powered_off, "an hour that the cloud interrupts is free, one that we end is not"
         if metadata.cloud == "gcp":
             assert any("wait_for_change=true" in line for line in metadata.asked), "30 s are too few to poll"
+        assert machine.kill(signal.SIGTERM) == 0
+        assert "asked to end" in machine.log
+        assert not machine.is_powered_off
 
 
 def test_a_drained_machine_with_nothing_to_upload_is_powered_off(
     metadata: AwsMetadata | GcpMetadata, tmp_path: Path
 ) -> None:
-    metadata.mark(time.time())
-    with Machine(tmp_path, metadata, NOWHERE) as machine:
-        machine.wait_until(lambda: machine.is_powered_off, "it is powered off")
+    metadata.mark(VirtualMachine.BEGAN_S)
+    with VirtualMachine(tmp_path, metadata, NOWHERE) as machine:
+        machine.run(4)
+        assert not machine.is_powered_off, "a scheduler's reply may be under way"
+        machine.run(6)
+        assert machine.is_powered_off
 
 
-def test_a_dry_run_only_says_that_it_would_power_off(tmp_path: Path) -> None:
+def test_a_dry_run_only_logs_that_it_would_power_off(tmp_path: Path) -> None:
     with served(AwsMetadata()) as metadata:
-        metadata.mark(time.time())
-        with Machine(tmp_path, metadata, NOWHERE, "--dry-run") as machine:
-            machine.wait_for("not really")
+        metadata.mark(VirtualMachine.BEGAN_S)
+        with VirtualMachine(tmp_path, metadata, NOWHERE, dry_run=True) as machine:
+            machine.run(20)
+            assert "not really" in machine.log
             assert not machine.is_powered_off
 
 
 def test_a_drained_machine_with_a_notice_is_left_to_the_cloud(tmp_path: Path) -> None:
     with served(GcpMetadata()) as metadata:
-        metadata.mark(time.time())
-        with Machine(tmp_path, metadata, NOWHERE) as machine:
-            machine.wait_for("drain: since")
+        metadata.mark(VirtualMachine.BEGAN_S)
+        with VirtualMachine(tmp_path, metadata, NOWHERE) as machine:
+            machine.run(2)
+            assert "drain: since" in machine.log
             metadata.notify()
-            machine.wait_for("notice: preempted")
-            time.sleep(7)
+            machine.run(60)
+            assert "notice: preempted" in machine.log
             assert not machine.is_powered_off
 
 
-def test_metadata_that_is_out_of_order_is_outlived(metadata: AwsMetadata | GcpMetadata, tmp_path: Path) -> None:
+def test_a_mark_in_another_form_drains_too(metadata: AwsMetadata | GcpMetadata, tmp_path: Path) -> None:
+    for path in ("/latest/meta-data/tags/instance/vcdl-drain", "/computeMetadata/v1/instance/attributes/vcdl-drain"):
+        metadata.set(path, "please")
+    with VirtualMachine(tmp_path, metadata, NOWHERE, drain_s=60, boinccmd=["false"]) as machine:
+        machine.run(20)
+        assert not machine.finish_now.exists(), "subtasks have their time"
+        machine.run(20)
+        assert machine.finish_now.exists(), "which is over in the end"
+
+
+def test_the_agent_survives_metadata_that_are_out_of_order(metadata: AwsMetadata | GcpMetadata, tmp_path: Path) -> None:
     metadata.broken = True
-    with Machine(tmp_path, metadata, NOWHERE) as machine:
-        machine.wait_for("metadata: ")
+    with VirtualMachine(tmp_path, metadata, NOWHERE) as machine:
+        machine.run(20)
+        assert machine.log.count("metadata: ") == 1, "what lasts is said once"
         metadata.notify()
         metadata.broken = False
-        machine.wait_for("no more work is taken")
+        machine.run(6)
+        assert "no more work is taken" in machine.log
         assert "metadata: all right again" in machine.log
 
 
-def test_metadata_that_fails_while_the_machine_is_leaving_does_not_call_it_back(tmp_path: Path) -> None:
+def test_failing_metadata_do_not_end_the_leaving(tmp_path: Path) -> None:
     with served(AwsMetadata()) as metadata:
         metadata.notify()
-        with Machine(tmp_path, metadata, NOWHERE) as machine:
-            (tmp_path / "projects" / "example.org").mkdir(parents=True)
-            file = tmp_path / "projects" / "example.org" / "vcdl_finish_now"
-            machine.wait_until(file.exists, "subtasks are told to finish")
+        with VirtualMachine(tmp_path, metadata, NOWHERE) as machine:
+            machine.run(6)
+            assert machine.finish_now.exists()
             metadata.broken = True
-            machine.wait_for("metadata: ")
-            assert file.exists()
+            machine.run(60)
+            assert "metadata: " in machine.log
+            assert machine.finish_now.exists()
 
 
-def test_a_mark_that_cannot_be_read_hides_no_notice(metadata: AwsMetadata | GcpMetadata, tmp_path: Path) -> None:
+def test_an_unreadable_mark_hides_no_notice(metadata: AwsMetadata | GcpMetadata, tmp_path: Path) -> None:
     metadata.failing = "vcdl-drain"
-    with Machine(tmp_path, metadata, NOWHERE) as machine:
-        machine.wait_for("metadata: ")
+    with VirtualMachine(tmp_path, metadata, NOWHERE) as machine:
+        machine.run(6)
+        assert "metadata: " in machine.log
         metadata.notify()
-        machine.wait_for("no more work is taken")
+        machine.run(6)
+        assert "no more work is taken" in machine.log
 
 
-def test_nothing_is_taken_back_before_the_cloud_has_spoken(tmp_path: Path) -> None:
-    file = tmp_path / "projects" / "example.org" / "vcdl_finish_now"
-    file.parent.mkdir(parents=True)
-    file.touch()
+def test_nothing_is_taken_back_before_the_cloud_has_answered(tmp_path: Path) -> None:
     with served(AwsMetadata()) as metadata:
         metadata.broken = True
-        with Machine(tmp_path, metadata, NOWHERE) as machine:
-            machine.wait_for("metadata: ")
-            time.sleep(6)  # longer than it takes to look at the client again
-            assert file.exists()
+        with VirtualMachine(tmp_path, metadata, NOWHERE) as machine:
+            machine.finish_now.touch()
+            machine.run(60)
+            assert machine.finish_now.exists()
             metadata.broken = False
-            machine.wait_until(lambda: not file.exists(), "the machine may stay")
+            machine.run(10)
+            assert not machine.finish_now.exists(), "the machine may stay"
 
 
-def test_a_token_that_has_expired_is_replaced(tmp_path: Path) -> None:
-    with served(AwsMetadata()) as metadata, Machine(tmp_path, metadata, NOWHERE) as machine:
-        machine.wait_until(lambda: any("vcdl-drain" in line for line in metadata.asked), "it has looked")
+def test_an_expired_token_is_replaced(tmp_path: Path) -> None:
+    with served(AwsMetadata()) as metadata, VirtualMachine(tmp_path, metadata, NOWHERE) as machine:
+        machine.run(6)
+        assert any("vcdl-drain" in line for line in metadata.asked)
         metadata.tokens.clear()
         metadata.notify()
-        machine.wait_for("no more work is taken")
+        machine.run(6)
+        assert "no more work is taken" in machine.log
 
 
-def test_a_notice_that_is_withdrawn_lets_subtasks_go_on(metadata: AwsMetadata | GcpMetadata, tmp_path: Path) -> None:
-    file = tmp_path / "projects" / "example.org" / "vcdl_finish_now"
-    file.parent.mkdir(parents=True)
+def test_a_withdrawn_notice_lets_subtasks_continue(metadata: AwsMetadata | GcpMetadata, tmp_path: Path) -> None:
     metadata.notify()
-    with Machine(tmp_path, metadata, NOWHERE) as machine:
-        machine.wait_until(file.exists, "subtasks are told to finish")
+    with VirtualMachine(tmp_path, metadata, NOWHERE) as machine:
+        machine.run(6)
+        assert machine.finish_now.exists()
         metadata.withdraw()
-        machine.wait_until(lambda: not file.exists(), "the file is removed by who made it")
+        machine.run(10)
+        assert not machine.finish_now.exists(), "the agent removes its own file"
 
 
-def test_what_an_agent_left_behind_before_the_machine_was_started_again_is_removed(
+def test_a_file_of_an_agent_before_the_machines_restart_is_removed(
     metadata: AwsMetadata | GcpMetadata, tmp_path: Path
 ) -> None:
-    file = tmp_path / "projects" / "example.org" / "vcdl_finish_now"
-    file.parent.mkdir(parents=True)
-    file.touch()
-    with Machine(tmp_path, metadata, NOWHERE) as machine:
-        machine.wait_until(lambda: not file.exists(), "the file is gone")
+    with VirtualMachine(tmp_path, metadata, NOWHERE) as machine:
+        machine.finish_now.touch()
+        machine.run(10)
+        assert not machine.finish_now.exists()
 
 
 def test_subtasks_of_a_drained_machine_are_told_to_finish_when_its_time_is_nearly_over(
     metadata: AwsMetadata | GcpMetadata, tmp_path: Path
 ) -> None:
-    file = tmp_path / "projects" / "example.org" / "vcdl_finish_now"
-    file.parent.mkdir(parents=True)
-    metadata.mark(time.time())
-    with Machine(tmp_path, metadata, NOWHERE, drain_s=900) as machine:
-        machine.wait_for("all is reported")
-        assert not file.exists(), "they have their time"
-        machine.kill()
-        metadata.mark(time.time() - 800)
-        machine.start()
-        machine.wait_until(file.exists, "they are told")
+    metadata.mark(VirtualMachine.BEGAN_S)
+    with VirtualMachine(tmp_path, metadata, NOWHERE, drain_s=900, boinccmd=["false"]) as machine:
+        machine.run(100)
+        assert not machine.finish_now.exists(), "they have their time"
+        machine.elapsed_s = 774.0
+        machine.start()  # an agent that was killed and started again
+        machine.run(4)
+        assert not machine.finish_now.exists()
+        machine.run(4)
+        assert machine.finish_now.exists()
 
 
 def test_a_machine_whose_project_is_away_too_long_is_powered_off(
     metadata: AwsMetadata | GcpMetadata, tmp_path: Path
 ) -> None:
-    with Machine(tmp_path, metadata, NOWHERE, unreachable_s=4) as machine:
-        machine.wait_until(lambda: machine.is_powered_off, "it is powered off")
-        assert "of no use" in machine.log
+    with VirtualMachine(tmp_path, metadata, NOWHERE, unreachable_s=120) as machine:
+        machine.run(110)
+        assert not machine.is_powered_off
+        machine.run(20)
+        assert machine.is_powered_off
+        assert "idle for" in machine.log
 
 
 def test_the_page_of_a_lapsed_domain_is_no_project(tmp_path: Path) -> None:
     with ExitStack() as stack:
         metadata = stack.enter_context(served(AwsMetadata()))
         url = stack.enter_context(web_page("<html>This domain is for sale.</html>"))
-        machine = stack.enter_context(Machine(tmp_path, metadata, url, unreachable_s=4))
-        machine.wait_until(lambda: machine.is_powered_off, "it is powered off")
+        machine = stack.enter_context(VirtualMachine(tmp_path, metadata, url, unreachable_s=60))
+        machine.run(70)
+        assert machine.is_powered_off
 
 
-def test_a_project_that_is_there_gives_the_set_up_its_time(tmp_path: Path) -> None:
+def test_a_reachable_project_gives_the_set_up_its_time(tmp_path: Path) -> None:
     with ExitStack() as stack:
         metadata = stack.enter_context(served(AwsMetadata()))
         url = stack.enter_context(web_page(PROJECT_PAGE))
-        machine = stack.enter_context(Machine(tmp_path, metadata, url, unreachable_s=2))
-        time.sleep(9)
+        machine = stack.enter_context(VirtualMachine(tmp_path, metadata, url, unreachable_s=60))
+        machine.run(120)
         assert not machine.is_powered_off
-        machine.kill()
-        (tmp_path / "state" / "no_use_s").write_text("1799")
+        machine.idle_file.write_text("1790")
         machine.start()
-        machine.wait_until(lambda: machine.is_powered_off, "it never had a client")
+        machine.run(20)
+        assert machine.is_powered_off, "it never had a client"
 
 
-def test_a_machine_whose_client_no_longer_answers_is_of_no_use(tmp_path: Path) -> None:
+def test_a_machine_whose_client_no_longer_answers_is_idle(tmp_path: Path) -> None:
     with ExitStack() as stack:
         metadata = stack.enter_context(served(AwsMetadata()))
         url = stack.enter_context(web_page(PROJECT_PAGE))
-        machine = Machine(tmp_path, metadata, url, unreachable_s=2, boinccmd=["false"])
-        (tmp_path / "state" / "no_use_s").write_text("1799")
+        machine = VirtualMachine(tmp_path, metadata, url, unreachable_s=60, boinccmd=["false"])
+        machine.idle_file.write_text("1790")
         stack.enter_context(machine)
-        machine.wait_until(lambda: machine.is_powered_off, "it is powered off")
+        machine.run(20)
+        assert machine.is_powered_off
 
 
-def test_time_without_the_project_adds_up_over_agents_that_are_killed(tmp_path: Path) -> None:
-    with served(AwsMetadata()) as metadata, Machine(tmp_path, metadata, NOWHERE, unreachable_s=3600) as machine:
-        kept = tmp_path / "state" / "no_use_s"
-        machine.wait_for("project: ")
-        machine.kill()
-        kept.write_text("3598\n")
-        machine.start()
-        machine.wait_until(lambda: machine.is_powered_off, "it has been away for an hour, all in all")
+def test_time_without_the_project_adds_up_over_killed_agents(tmp_path: Path) -> None:
+    with served(AwsMetadata()) as metadata, VirtualMachine(tmp_path, metadata, NOWHERE, unreachable_s=200) as machine:
+        for _ in range(3):
+            machine.run(65)
+            assert not machine.is_powered_off
+            machine.start()
+        machine.run(65)
+        assert machine.is_powered_off, "it has been away for more than 200 s, all in all"
 
 
 @pytest.mark.parametrize("left", ["", "not a number", "nan"])
-def test_a_damaged_count_begins_anew(left: str, tmp_path: Path) -> None:
+def test_a_damaged_count_starts_over(left: str, tmp_path: Path) -> None:
     with served(AwsMetadata()) as metadata:
-        machine = Machine(tmp_path, metadata, NOWHERE, unreachable_s=4)
-        (tmp_path / "state" / "no_use_s").write_text(left)
+        machine = VirtualMachine(tmp_path, metadata, NOWHERE, unreachable_s=60)
+        machine.idle_file.write_text(left)
         with machine:
-            machine.wait_until(lambda: machine.is_powered_off, "it is powered off")
+            machine.run(50)
+            assert not machine.is_powered_off
+            machine.run(20)
+            assert machine.is_powered_off
 
 
-def test_sigterm_ends_the_agent_at_once_unless_the_machine_shuts_down(
-    metadata: AwsMetadata | GcpMetadata, tmp_path: Path
-) -> None:
-    with Machine(tmp_path, metadata, NOWHERE) as machine:
-        machine.wait_until(lambda: metadata.asked, "it has looked")
-        assert machine.kill(signal.SIGTERM) == 0
-        assert "asked to end" in machine.log
-
-
-def test_a_configuration_that_cannot_be_read_is_said_in_a_line(tmp_path: Path) -> None:
+def test_an_unreadable_configuration_is_one_line(tmp_path: Path) -> None:
     with served(AwsMetadata()) as metadata:
         machine = Machine(tmp_path, metadata, NOWHERE)
         machine.config.write_text('{"cloud": "aws", "colour": 1}')

@@ -1,4 +1,4 @@
-"""The agent beside Debian's real BOINC client with real training subtasks: what was trained comes home before the machine goes."""
+"""The agent beside a real BOINC client with real training subtasks: updates are uploaded before the machine goes."""
 
 import os
 import re
@@ -28,8 +28,8 @@ from tests.client.workunit_folder import with_training, write_workunit
 from tests.fleet.machine.machine import Machine
 from tests.fleet.machine.metadata import AwsMetadata, GcpMetadata, served
 from tests.store_servers import start_mariadb
-from vcdl.project.app_version import ClientFiles
-from vcdl.workunit import Workunit
+from vcdl.boinc.project.app_version import ClientFiles
+from vcdl.wire.workunit import Workunit
 
 ENDLESS = replace(with_training(local_epochs=50_000), job="mnist", epoch=2, base_version=1)
 WAITING = replace(ENDLESS, shard=16)
@@ -45,16 +45,16 @@ class World:
     machine: Machine
 
     def trained_beside_one_that_waits(self) -> tuple[Workunit, Workunit]:
-        """Of the two workunits the one that is trained here, once it has come some way, and the one that waits for it."""
+        """The workunit that is trained here, once it has a checkpoint, and the one that waits."""
         names = {f"{each.name}_0": each for each in (ENDLESS, WAITING)}
         self.client.wait_until(lambda: names.keys() <= self.client.tasks().keys(), "both are here", asking=True)
         self.client.wait_until(lambda: samples_in_checkpoint(self.client), "one is trained")
-        begun = next(name for name, task in self.client.tasks().items() if task.executing)
-        (waits,) = names.keys() - {begun}
-        return names[begun], names[waits]
+        started = next(name for name, task in self.client.tasks().items() if task.executing)
+        (waits,) = names.keys() - {started}
+        return names[started], names[waits]
 
     def reported_after_s(self) -> float:
-        """How long after it began to leave, by the agent's own account."""
+        """Seconds from the beginning of the leaving to the last report, from the agent's log."""
         self.machine.wait_for("all is reported, after ")
         (seconds,) = re.findall(r"all is reported, after ([\d.]+) s", self.machine.log)[-1:]
         return float(seconds)
@@ -95,7 +95,8 @@ def test_on_notice_a_partial_update_is_written_uploaded_and_reported_and_what_wa
         took_s = time.monotonic() - began_s
         check_upload(here.project, tmp_path, trained, fraction=None)
         print(
-            f"{metadata.cloud}: reported {here.reported_after_s():.1f} s after the agent heard; with the project, {took_s:.1f} s after the notice"
+            f"{metadata.cloud}: reported {here.reported_after_s():.1f} s after the agent knew; "
+            f"with the project {took_s:.1f} s after the notice"
         )
         here.client.wait_until(lambda: len(here.tries_of(waited)) == 2, "there is another try of what waited")
         assert not here.client.tasks(), "and it does not come back to this machine"
@@ -108,12 +109,12 @@ def test_on_notice_a_partial_update_is_written_uploaded_and_reported_and_what_wa
         here.client.wait_until(lambda: here.client.tasks(), "it has work again", asking=True)
 
 
-def test_an_agent_that_is_killed_while_the_machine_leaves_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_an_agent_that_is_killed_while_leaving_continues_where_it_was(tmp_path: Path) -> None:
     with world(tmp_path, AwsMetadata()) as here:
         trained, _ = here.trained_beside_one_that_waits()
         finish_now = here.client.project_folder / "vcdl_finish_now"
         here.metadata.notify()
-        here.machine.wait_until(finish_now.exists, "the subtask is told to finish")
+        here.machine.wait_until(finish_now.exists, "the subtask must finish")
         here.machine.kill()
         here.machine.start()
         here.client.wait_until(lambda: is_ready(here.project, trained), "the update is with the project")
@@ -150,7 +151,7 @@ def test_a_subtask_that_cannot_be_uploaded_in_time_is_given_back(tmp_path: Path)
     with world(tmp_path, GcpMetadata()) as here:
         trained, _ = here.trained_beside_one_that_waits()
         for pid in here.client.task_pids():
-            os.kill(pid, signal.SIGSTOP)  # as good as a batch that takes minutes
+            os.kill(pid, signal.SIGSTOP)  # like a batch that takes minutes
         here.metadata.notify()
         here.reported_after_s()
         here.client.wait_until(

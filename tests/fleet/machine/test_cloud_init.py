@@ -1,4 +1,4 @@
-"""What an instance is told at its first boot: cloud-init's own opinion of it, what is in it, and how large it is."""
+"""The user data of an instance: cloud-init's own check, the content, and the size."""
 
 import json
 import random
@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.places import ROOT
 from tests.store_servers import needs
 from vcdl.errors import FleetError
 from vcdl.fleet.gcp.bulk_insert import metadata_items
-from vcdl.fleet.machine import MOST_BYTES, compressed, user_data
+from vcdl.fleet.machine import MAX_BYTES, compressed, user_data
 from vcdl.fleet.settings import FleetSettings, load_fleet_settings
 
-REPOSITORY = Path(__file__).parents[3]
+REPOSITORY = ROOT
 MACHINE = REPOSITORY / "vcdl" / "fleet" / "machine"
 KEY = "17_0123456789abcdef0123456789abcdef"
 FLEET = """
@@ -45,7 +46,7 @@ def on_gcp(folder: Path) -> FleetSettings:
 
 
 def written(text: str) -> dict[str, tuple[str, str]]:
-    """By path: permissions and content, as cloud-init writes it."""
+    """Permissions and content of each file that cloud-init writes, by path."""
     return {file["path"]: (file["permissions"], file["content"]) for file in yaml.safe_load(text)["write_files"]}
 
 
@@ -54,7 +55,7 @@ def incompressible(length: int) -> str:
 
 
 def options(text: str, name: str) -> dict[str, str | None]:
-    """Of one of the BOINC client's XML files."""
+    """The options in one of the BOINC client's XML files."""
     root = ET.fromstring(written(text)[f"/etc/vcdl/{name}"][1])
     return {element.tag: element.text for element in root.iter() if len(element) == 0}
 
@@ -83,7 +84,7 @@ def test_cloud_init_unpacks_what_aws_gets(tmp_path: Path) -> None:
 
 
 def test_cloud_init_reads_what_the_metadata_of_gcp_hold(tmp_path: Path) -> None:
-    """By its own reader of them."""
+    """Read by cloud-init's own code."""
     needs("cloud-init")
     text = user_data(on_gcp(tmp_path), KEY)
     instance = tmp_path / "instance"
@@ -108,10 +109,10 @@ def test_cloud_init_reads_what_the_metadata_of_gcp_hold(tmp_path: Path) -> None:
 
 def test_it_fits_into_what_aws_takes_with_the_longest_url(tmp_path: Path) -> None:
     text = user_data(fleet(tmp_path, f"project.url=https://{incompressible(250)}"), KEY)
-    assert len(compressed(text)) <= MOST_BYTES
+    assert len(compressed(text)) <= MAX_BYTES
 
 
-def test_whoever_looks_at_it_can_read_it(tmp_path: Path) -> None:
+def test_it_is_readable(tmp_path: Path) -> None:
     text = user_data(fleet(tmp_path), KEY)
     assert text.isascii()
     assert "\n    # A drop-in for the BOINC client's unit" in text, "a file's lines are lines"
@@ -139,7 +140,7 @@ def test_the_key_is_in_one_file_that_only_root_can_read(tmp_path: Path) -> None:
     assert text.count(KEY) == 1
 
 
-def test_the_programs_arrive_as_they_are(tmp_path: Path) -> None:
+def test_the_programs_arrive_unchanged(tmp_path: Path) -> None:
     files = written(user_data(fleet(tmp_path), KEY))
     agent = {
         path: content for path, (_, content) in files.items() if path.startswith("/usr/local/lib/vcdl/vcdl_agent/")
@@ -152,7 +153,7 @@ def test_the_programs_arrive_as_they_are(tmp_path: Path) -> None:
         assert files[f"/etc/systemd/system/{name}"][1] == (MACHINE / name).read_text()
 
 
-def test_the_agent_is_whole_and_starts_as_its_unit_says(tmp_path: Path) -> None:
+def test_the_agent_is_complete_and_starts_as_its_unit_says(tmp_path: Path) -> None:
     files = written(user_data(fleet(tmp_path), KEY))
     unit = ConfigParser(interpolation=None)
     unit.read_string(files["/etc/systemd/system/vcdl-agent.service"][1])
@@ -179,7 +180,7 @@ def test_the_agents_settings_are_those_of_the_fleet_file(tmp_path: Path) -> None
     }
 
 
-def test_the_boinc_client_reports_at_once_and_is_not_stopped_by_foreign_load(tmp_path: Path) -> None:
+def test_the_boinc_client_reports_at_once_and_is_not_paused_by_other_load(tmp_path: Path) -> None:
     text = user_data(fleet(tmp_path), KEY)
     assert options(text, "cc_config.xml")["report_results_immediately"] == "1"
     assert options(text, "global_prefs_override.xml")["suspend_cpu_usage"] == "0"
@@ -214,7 +215,7 @@ def test_systemd_finds_no_fault_with_the_units(tmp_path: Path) -> None:
     needs("systemd-analyze")
     for path, (_, content) in written(user_data(fleet(tmp_path), KEY)).items():
         if path.endswith(".service"):
-            content = content.replace("/usr/local/lib/vcdl/setup.sh", "/bin/true")  # which is not on this machine
+            content = content.replace("/usr/local/lib/vcdl/setup.sh", "/bin/true")  # missing on this machine
             (tmp_path / Path(path).name).write_text(content)
     units = [str(path) for path in sorted(tmp_path.glob("*.service"))]
     done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True)

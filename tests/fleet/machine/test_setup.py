@@ -1,4 +1,4 @@
-"""The set-up script with a real BOINC client and a real project; systemctl, apt-get and Python's venv only write down what they were asked."""
+"""The set-up script with a real BOINC client and project; systemctl, apt-get and venv only write down their calls."""
 
 import os
 import shutil
@@ -14,10 +14,11 @@ import pytest
 from tests.boinc.boinc_client import BoincClient
 from tests.boinc.standin import Database, StandinProject, StandinServer
 from tests.fleet.machine.test_cloud_init import fleet, written
+from tests.places import ROOT
 from tests.store_servers import needs, start_mariadb
 from vcdl.fleet.machine import user_data
 
-SETUP = Path(__file__).parents[3] / "vcdl" / "fleet" / "machine" / "setup.sh"
+SETUP = ROOT / "vcdl" / "fleet" / "machine" / "setup.sh"
 LOGGED = '#!/bin/sh\necho "$(basename "$0") $*" >>"{log}"\n'
 
 
@@ -51,7 +52,7 @@ class Bare:
 
     @property
     def asked(self) -> list[str]:
-        """What was asked of the programs so far."""
+        """The calls of the programs so far."""
         log = self.folder / "asked"
         return log.read_text().splitlines() if log.exists() else []
 
@@ -87,7 +88,7 @@ def test_the_client_gets_its_settings_and_is_attached_once_however_often_the_mac
         assert done.returncode == 0, done.stdout + done.stderr
         assert project.account_key not in done.stdout + done.stderr
         assert "report_results_immediately" in (client.folder / "cc_config.xml").read_text()
-        assert "systemctl restart boinc-client.service" in bare.asked, "it reads its settings anew"
+        assert "systemctl restart boinc-client.service" in bare.asked, "it reads its new settings"
         client.wait_until(lambda: server.requests, "it asks the project for work")
         assert project.account_key in server.requests[0]
 
@@ -98,7 +99,7 @@ def test_the_client_gets_its_settings_and_is_attached_once_however_often_the_mac
         assert sum("--project_attach" in line for line in bare.asked) == 1
 
 
-def test_a_registry_that_is_away_fails_the_set_up_and_the_next_try_begins_the_runtime_anew(tmp_path: Path) -> None:
+def test_without_a_package_server_the_set_up_fails_and_the_next_try_starts_the_runtime_over(tmp_path: Path) -> None:
     needs("boinc")
     bare = Bare(tmp_path / "machine")
     bare.write(user_data(fleet(tmp_path), "1_a"))
@@ -114,7 +115,7 @@ case "$*" in *"-m pip"*) [ -e "{bare.folder}/registry" ] || exit 1; touch "$(dir
     bare.program("sleep", "")
     first = bare.set_up()
     assert first.returncode != 0
-    assert not (bare.folder / "opt").exists(), "a runtime has its name when it is whole"
+    assert not (bare.folder / "opt").exists(), "a runtime has its name only when it is complete"
     (bare.folder / "registry").touch()
     second = bare.set_up()
     assert (bare.folder / "opt" / "bin" / "python").exists()
@@ -126,7 +127,7 @@ case "$*" in *"-m pip"*) [ -e "{bare.folder}/registry" ] || exit 1; touch "$(dir
     assert len([line for line in bare.asked if "-m pip install" in line]) == 2, "it is not installed again"
 
 
-def test_what_the_image_lacks_is_installed(tmp_path: Path) -> None:
+def test_packages_that_the_image_lacks_are_installed(tmp_path: Path) -> None:
     bare = Bare(tmp_path / "machine")
     bare.image_with_a_runtime()
     bare.write(user_data(fleet(tmp_path), "1_a"))

@@ -1,1 +1,1 @@
-"""Fleets on AWS: spot instances of EC2, through boto3. What a user must have there is in docs/fleet-aws.md."""
+"""Fleets on AWS: spot instances of EC2, through boto3. docs/fleet-aws.md says what a user needs there."""

@@ -1,20 +1,33 @@
-"""What a region offers a fleet: its subnets, the types that may be launched in them, and what AWS says of those."""
+"""A region's machine image, its subnets, and the types that may be launched in them."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from vcdl.errors import FleetError
-from vcdl.fleet.aws.image import Image, find_image
-from vcdl.fleet.aws.region import Answer, AwsRegion, batches, named
+from vcdl.fleet.aws.region import Answer, AwsRegion, batches, filter_by
 from vcdl.fleet.instance import InstanceType, Pool
 from vcdl.fleet.settings import FleetSettings
 
+UBUNTU = "099720109477/ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-amd64-server-"
+"""Canonical's account and the prefix of its names for Ubuntu 24.04."""
 _MIB_PER_GB = 1024
 
 
+@dataclass(frozen=True)
+class Image:
+    """The facts of an image that a launch needs."""
+
+    id: str
+    architecture: str
+    """`x86_64` or `arm64`: types of another architecture cannot boot it."""
+    root_device: str
+    root_gb: int
+
+
 class Catalogue:
-    """Asks once and remembers."""
+    """A region's image and pools; AWS is asked once."""
 
     def __init__(self, region: AwsRegion, settings: FleetSettings) -> None:
         self._region = region
@@ -24,19 +37,19 @@ class Catalogue:
     @cached_property
     def image(self) -> Image:
         """The image of the region's instances. Raises FleetError."""
-        return find_image(self._region, self._settings.image_in(self._region.name))
+        return _find_image(self._region, self._settings.image_in(self._region.name))
 
     def forget_image(self) -> None:
-        """Its owner may have withdrawn it since it was found: look for the newest once more."""
+        """Look for the newest image again at the next launch: the owner may have withdrawn this one."""
         self.__dict__.pop("image", None)
 
     @cached_property
     def pools(self) -> Mapping[Pool, InstanceType]:
         """The allowed types in each subnet whose zone offers them. Raises FleetError."""
         subnets = self._subnet_of_zone()
-        filters = [named("location", *subnets)]
+        filters = [filter_by("location", *subnets)]
         if listed := self._settings.instances.types:
-            filters.append(named("instance-type", *listed))
+            filters.append(filter_by("instance-type", *listed))
         places = {
             (offer["InstanceType"], offer["Location"])
             for offer in self._region.all_of(
@@ -54,24 +67,24 @@ class Catalogue:
         }
 
     def types(self, names: Iterable[str]) -> Mapping[str, InstanceType]:
-        """What AWS says of these types, whether or not the settings allow them. Raises FleetError."""
+        """These types, whether or not the settings allow them. Raises FleetError."""
         for some in batches(sorted(set(names) - self._known.keys())):
             self._known.update((item["InstanceType"], _type_of(item)) for item in self._described(InstanceTypes=some))
         return self._known
 
     def _allowed(self, offered: Iterable[str]) -> list[InstanceType]:
-        """Spot types that can boot the image: those that are listed and offered, or all that meet the requirements."""
+        """Spot types that can boot the image: the listed ones that are offered, or all that meet the requirements."""
         filters = [
-            named("supported-usage-class", "spot"),
-            named("processor-info.supported-architecture", self.image.architecture),
+            filter_by("supported-usage-class", "spot"),
+            filter_by("processor-info.supported-architecture", self.image.architecture),
         ]
         requirements = self._settings.instances.requirements
         if requirements is None:
-            # By name, which AWS refuses for one that it does not have; what it offers, it has.
+            # By offered names only: AWS refuses the call for an unknown one.
             lists = batches(sorted(offered))
             return [_type_of(item) for some in lists for item in self._described(InstanceTypes=some, Filters=filters)]
-        # Nitro rather than "current": to AWS m5 and c5 are of a previous generation, and their spot pools are large.
-        filters += [named("bare-metal", "false"), named("hypervisor", "nitro")]
+        # Nitro rather than "current": AWS counts m5 and c5, whose spot pools are large, as a previous generation.
+        filters += [filter_by("bare-metal", "false"), filter_by("hypervisor", "nitro")]
         kinds = [_type_of(item) for item in self._described(Filters=filters) if _runs_cuda(item)]
         return [kind for kind in kinds if requirements.met_by(kind.vcpus, kind.memory_gb, kind.gpus)]
 
@@ -79,9 +92,9 @@ class Catalogue:
         return self._region.all_of("describe_instance_types", "InstanceTypes", **which)
 
     def _subnet_of_zone(self) -> Mapping[str, str]:
-        """One subnet of each zone, the first that is listed: EC2 refuses a fleet with the same pool twice. Raises FleetError."""
+        """The first subnet of each zone: EC2 refuses a fleet that has a pool twice. Raises FleetError."""
         listed = [s for place in self._settings.places if place.region == self._region.name for s in place.subnets]
-        filters = [named("subnet-id", *listed)] if listed else [named("default-for-az", "true")]
+        filters = [filter_by("subnet-id", *listed)] if listed else [filter_by("default-for-az", "true")]
         found = {item["SubnetId"]: item for item in self._region.all_of("describe_subnets", "Subnets", Filters=filters)}
         if lacking := [subnet for subnet in listed if subnet not in found]:
             raise FleetError(
@@ -90,7 +103,7 @@ class Catalogue:
         if not found:
             raise FleetError(
                 f"{self._region.name} has no default subnets: list some under `places > subnets` in the fleet file, "
-                "or make the default VPC with `aws ec2 create-default-vpc`"
+                "or create the default VPC with `aws ec2 create-default-vpc`"
             )
         ordered = listed or sorted(found)
         return {found[subnet]["AvailabilityZone"]: subnet for subnet in reversed(ordered)}
@@ -104,5 +117,37 @@ def _type_of(item: Answer) -> InstanceType:
 
 
 def _runs_cuda(item: Answer) -> bool:
-    """Whether all GPUs of a type, if it has any, are of the maker whose GPUs the client's runtime uses."""
+    """Whether all GPUs of a type, if it has any, are of the make that the client's runtime uses."""
     return all(gpu.get("Manufacturer") == "NVIDIA" for gpu in item.get("GpuInfo", {}).get("Gpus", ()))
+
+
+def _find_image(region: AwsRegion, wanted: str | None) -> Image:
+    """The image with this id (ami-…), or for OWNER/NAME the owner's newest whose name begins with NAME; None: Ubuntu.
+
+    Raises CloudRefusal, and FleetError if there is none.
+    """
+    wanted = wanted or UBUNTU
+    if wanted.startswith("ami-"):
+        # By filter: a missing id then gives an empty answer, also when it is another region's.
+        found = list(region.all_of("describe_images", "Images", Filters=[filter_by("image-id", wanted)]))
+    else:
+        owner, _, name = wanted.partition("/")
+        if not name:
+            raise FleetError(
+                f"image: {wanted} is neither an AMI's id (ami-…) nor OWNER/NAME; change it in the fleet file"
+            )
+        filters = [filter_by("name", f"{name}*"), filter_by("state", "available")]
+        found = list(region.all_of("describe_images", "Images", Owners=[owner], Filters=filters))
+    if not found:
+        raise FleetError(
+            f"there is no image {wanted} in {region.name}: an id belongs to one region, so give each place "
+            "its own `image`, or name it as OWNER/NAME"
+        )
+    newest = max(found, key=lambda image: (image.get("CreationDate", ""), image["ImageId"]))
+    root = newest.get("RootDeviceName", "/dev/sda1")
+    sizes = [
+        d["Ebs"].get("VolumeSize", 0)
+        for d in newest.get("BlockDeviceMappings", ())
+        if d.get("DeviceName") == root and "Ebs" in d
+    ]
+    return Image(newest["ImageId"], newest.get("Architecture", "x86_64"), root, max(sizes, default=0))

@@ -1,4 +1,4 @@
-"""One launch in one region: an EC2 Fleet of type `instant`, which answers at once with instances and refusals and then owns nothing."""
+"""A launch in one region by an EC2 Fleet of type `instant`: it answers at once, and then owns nothing."""
 
 import random
 import re
@@ -8,25 +8,23 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from vcdl.fleet.aws.image import Image
+from vcdl.fleet.aws.catalogue import Image
 from vcdl.fleet.aws.launch_template import ensure_template, is_burstable, template_data
-from vcdl.fleet.aws.refusal import AwsRefusal, kind_of, one_line
-from vcdl.fleet.aws.region import Answer, AwsRegion
-from vcdl.fleet.aws.tags import LAUNCH_TAG, tagged
-from vcdl.fleet.instance import Instance, InstanceType, Pool, State
-from vcdl.fleet.provider import Launched, Problem, ProblemKind
+from vcdl.fleet.aws.refusal import kind_of
+from vcdl.fleet.aws.region import Answer, AwsRegion, tag_specifications
+from vcdl.fleet.instance import Instance, InstanceState, InstanceType, Pool
+from vcdl.fleet.provider import LAUNCH_TAG, LaunchResult, ProblemKind, ProviderProblem
+from vcdl.fleet.refusal import CloudRefusal, one_line
 from vcdl.fleet.settings import FleetSettings, Unit
 
-_OVERRIDES = 300
-"""Of one fleet, by AWS's limits."""
-_OF_A_POOL = (ProblemKind.NO_CAPACITY, ProblemKind.QUOTA, ProblemKind.BAD_REQUEST)
-"""Kinds that say something about the pool; the others would be the same for all of them."""
+_MAX_POOLS = 300
+"""AWS's limit for one fleet."""
 _NAMED_TYPE = re.compile(r"instanceType=([\w.-]+)")
 
 
 @dataclass(frozen=True)
-class LaunchRequest:
-    """What is asked of a region."""
+class RegionalLaunch:
+    """One region's part of a launch."""
 
     pools: Mapping[Pool, InstanceType]
     units: int
@@ -34,28 +32,29 @@ class LaunchRequest:
     user_data: str
 
 
-def launch_in(region: AwsRegion, settings: FleetSettings, image: Image, request: LaunchRequest) -> Launched:
-    """Raises FleetError for user data that is too long; what AWS refuses is among the problems."""
+def launch_in(region: AwsRegion, settings: FleetSettings, image: Image, request: RegionalLaunch) -> LaunchResult:
+    """Launch in a region; AWS's refusals are among the problems. Raises FleetError for user data that is too long."""
     pools = chosen_pools(request, settings.capacity.unit)
     if not pools:
-        return Launched()
+        return LaunchResult()
     try:
         answer = region.call("create_fleet", **_fleet(region, settings, image, request, pools))
-    except AwsRefusal as refused:
-        return Launched((), tuple(Problem(pool, refused.kind, str(refused)) for pool in _blamed(refused, pools)))
+    except CloudRefusal as refused:
+        problems = (ProviderProblem(pool, refused.kind, str(refused)) for pool in _blamed(refused, pools))
+        return LaunchResult((), tuple(problems))
     by_place = {(pool.type, place): pool for pool in pools for place in (pool.subnet, pool.zone) if place}
-    problems = dict.fromkeys(_problem(error, by_place) for error in answer.get("Errors", ()))
-    return Launched(_instances(answer, request, by_place), tuple(problems))
+    distinct = dict.fromkeys(_problem(error, by_place) for error in answer.get("Errors", ()))
+    return LaunchResult(_instances(answer, request, by_place), tuple(distinct))
 
 
-def chosen_pools(request: LaunchRequest, unit: Unit) -> Sequence[Pool]:
-    """Pools that count for something; of too many a choice that depends on the token alone, so that a repeated call is the same."""
+def chosen_pools(request: RegionalLaunch, unit: Unit) -> Sequence[Pool]:
+    """The pools with such units; at most _MAX_POOLS, chosen by the token, so that a repeated call is the same."""
     pools = sorted(pool for pool, kind in request.pools.items() if kind.units(unit) > 0)
-    return pools if len(pools) <= _OVERRIDES else sorted(random.Random(request.token).sample(pools, _OVERRIDES))
+    return pools if len(pools) <= _MAX_POOLS else sorted(random.Random(request.token).sample(pools, _MAX_POOLS))
 
 
 def _fleet(
-    region: AwsRegion, settings: FleetSettings, image: Image, request: LaunchRequest, pools: Sequence[Pool]
+    region: AwsRegion, settings: FleetSettings, image: Image, request: RegionalLaunch, pools: Sequence[Pool]
 ) -> Mapping[str, Any]:
     """The arguments of `create_fleet`."""
     configs = []
@@ -73,7 +72,7 @@ def _fleet(
             )
     return {
         "Type": "instant",
-        # AWS launches once for a token; one that comes back with other arguments is refused, which is as good.
+        # AWS launches once for a token; it refuses one that comes back with other arguments, which is as good.
         "ClientToken": f"{request.token}-{region.name}",
         "SpotOptions": {
             "AllocationStrategy": "price-capacity-optimized",
@@ -82,8 +81,8 @@ def _fleet(
         "TargetCapacitySpecification": {"TotalTargetCapacity": request.units, "DefaultTargetCapacityType": "spot"},
         "LaunchTemplateConfigs": configs,
         "TagSpecifications": [
-            *tagged(settings, ("fleet", "volume")),
-            *tagged(settings, ("instance",), {LAUNCH_TAG: request.token}),
+            *tag_specifications(settings, ("fleet", "volume")),
+            *tag_specifications(settings, ("instance",), {LAUNCH_TAG: request.token}),
         ],
     }
 
@@ -93,11 +92,11 @@ def _override(pool: Pool, weight: int) -> Mapping[str, Any]:
     return {"InstanceType": pool.type, "WeightedCapacity": weight, **place}
 
 
-def _blamed(refused: AwsRefusal, pools: Sequence[Pool]) -> Sequence[Pool | None]:
-    """Of a launch that is refused as a whole: those that are to rest, or None."""
+def _blamed(refused: CloudRefusal, pools: Sequence[Pool]) -> Sequence[Pool | None]:
+    """The pools that caused the refusal of a whole launch; [None] if it is not theirs."""
     if refused.kind is ProblemKind.NO_CAPACITY:
         return pools
-    # One type that is not sold as a spot instance after all refuses all of them: without it, the next launch will do.
+    # One type that is not sold as a spot instance has the whole launch refused; without it the next launch works.
     named = _NAMED_TYPE.findall(str(refused)) if refused.kind is ProblemKind.BAD_REQUEST else ()
     return [pool for pool in pools if pool.type in named] or [None]
 
@@ -108,29 +107,34 @@ def _pool_of(item: Answer, by_place: Mapping[tuple[str, str], Pool]) -> Pool | N
     return by_place.get((override.get("InstanceType", ""), place))
 
 
-def _problem(error: Answer, by_place: Mapping[tuple[str, str], Pool]) -> Problem:
+def _problem(error: Answer, by_place: Mapping[tuple[str, str], Pool]) -> ProviderProblem:
     code = error.get("ErrorCode", "Unknown")
     kind = kind_of(code)
-    pool = _pool_of(error, by_place) if kind in _OF_A_POOL else None
-    return Problem(pool, kind, one_line(code, error.get("ErrorMessage", "")))
+    pool = _pool_of(error, by_place) if kind.may_spare_other_pools else None
+    return ProviderProblem(pool, kind, f"{code}: {one_line(error.get('ErrorMessage', ''))}")
 
 
 def _instances(
-    answer: Answer, request: LaunchRequest, by_place: Mapping[tuple[str, str], Pool]
+    answer: Answer, request: RegionalLaunch, by_place: Mapping[tuple[str, str], Pool]
 ) -> tuple[Instance, ...]:
-    """From the answer alone: EC2 may not describe for some seconds what it has just made."""
+    """The launched instances, from the answer alone: for some seconds EC2 may not describe them."""
     launched_s = _moment_s(answer)
     made = []
     for item in answer.get("Instances", ()):
         pool = _pool_of(item, by_place)
-        if pool is None:  # an answer without overrides; the next look shows the zone
+        if pool is None:  # an answer without overrides; the next pass shows the zone
             pool = next(pool for pool in request.pools if pool.type == item["InstanceType"])
         kind = request.pools[pool]
-        made += [Instance(id, pool, kind.vcpus, kind.gpus, State.PENDING, launched_s) for id in item["InstanceIds"]]
+        made += [
+            Instance(
+                id=id, pool=pool, vcpus=kind.vcpus, gpus=kind.gpus, state=InstanceState.PENDING, launched_s=launched_s
+            )
+            for id in item["InstanceIds"]
+        ]
     return tuple(made)
 
 
 def _moment_s(answer: Answer) -> float:
-    """When AWS answered, by its own clock."""
+    """The time of the answer by AWS's clock."""
     date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     return (parsedate_to_datetime(date) if date else datetime.now(UTC)).timestamp()

@@ -1,6 +1,6 @@
-"""Launch templates: what all instances of a launch have in common. Named by their content, so that none is ever changed.
+"""Launch templates hold what all instances of a launch have in common. Their names are hashes of their content.
 
-Two reconcilers that need the same template make one; a template with other user data is another. They are deleted by the sweep.
+So no template is ever changed, and two reconcilers that need the same one make it once. The sweep deletes them.
 """
 
 import base64
@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from vcdl.errors import FleetError
-from vcdl.fleet.aws.image import Image
-from vcdl.fleet.aws.refusal import ALREADY_EXISTS, AwsRefusal
-from vcdl.fleet.aws.region import AwsRegion
-from vcdl.fleet.aws.tags import tagged
-from vcdl.fleet.machine import MOST_BYTES, compressed
+from vcdl.fleet.aws.catalogue import Image
+from vcdl.fleet.aws.refusal import ALREADY_EXISTS
+from vcdl.fleet.aws.region import AwsRegion, tag_specifications
+from vcdl.fleet.machine import MAX_BYTES, compressed
+from vcdl.fleet.refusal import CloudRefusal
 from vcdl.fleet.settings import FleetSettings
 
 _T_TYPE = re.compile(r"t\d")
 _VERSION = "1"
-"""Of a template that is never changed."""
+"""The only version of a template that is never changed."""
 
 
 def is_burstable(type: str) -> bool:
@@ -31,12 +31,12 @@ def is_burstable(type: str) -> bool:
 def template_data(settings: FleetSettings, image: Image, user_data: str, burstable: bool) -> Mapping[str, Any]:
     """`LaunchTemplateData`. Raises FleetError for user data that AWS would refuse.
 
-    Only T types take a credit specification, so they have a template of their own. Instances and volumes get their tags from the
-    launch, which knows its token; what AWS makes beside them gets its tags here. No MaxPrice: it only adds interruptions.
+    Only T types take a credit specification, so they have a template of their own. Instances and volumes get their tags
+    from the launch, which knows its token; other resources get theirs here. No MaxPrice: it only adds interruptions.
     """
     raw = compressed(user_data)
-    if len(raw) > MOST_BYTES:
-        raise FleetError(f"the user data has {len(raw)} bytes, and AWS takes {MOST_BYTES}: shorten it")
+    if len(raw) > MAX_BYTES:
+        raise FleetError(f"the user data has {len(raw)} bytes, and AWS takes {MAX_BYTES}: shorten it")
     disk = {"VolumeSize": max(settings.disk_gb, image.root_gb), "VolumeType": "gp3", "DeleteOnTermination": True}
     data = {
         "ImageId": image.id,
@@ -50,13 +50,13 @@ def template_data(settings: FleetSettings, image: Image, user_data: str, burstab
             "InstanceMetadataTags": "enabled",
         },
         "InstanceInitiatedShutdownBehavior": "terminate",
-        "TagSpecifications": tagged(settings, ("network-interface", "spot-instances-request")),
+        "TagSpecifications": tag_specifications(settings, ("network-interface", "spot-instances-request")),
     }
     return {**data, "CreditSpecification": {"CpuCredits": settings.cpu_credits}} if burstable else data
 
 
 def ensure_template(region: AwsRegion, settings: FleetSettings, data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The `LaunchTemplateSpecification` of a template with this content, made unless it is there. Raises AwsRefusal."""
+    """The `LaunchTemplateSpecification` of a template with this content, created if missing. Raises CloudRefusal."""
     content = json.dumps(data, sort_keys=True).encode()
     name = f"vcdl-{settings.name}-{hashlib.sha256(content).hexdigest()[:16]}"
     try:
@@ -64,9 +64,9 @@ def ensure_template(region: AwsRegion, settings: FleetSettings, data: Mapping[st
             "create_launch_template",
             LaunchTemplateName=name,
             LaunchTemplateData=data,
-            TagSpecifications=tagged(settings, ("launch-template",)),
+            TagSpecifications=tag_specifications(settings, ("launch-template",)),
         )
-    except AwsRefusal as refused:
+    except CloudRefusal as refused:
         if refused.code != ALREADY_EXISTS:
             raise
     return {"LaunchTemplateName": name, "Version": _VERSION}

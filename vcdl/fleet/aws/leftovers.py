@@ -1,6 +1,6 @@
-"""Everything of a fleet that a region still holds, and its removal: by tag alone, so that no lost file can hide anything.
+"""Find and remove everything of a fleet in a region, by tag alone, so that no lost file can hide anything.
 
-Fleets themselves are no leftovers: an `instant` one owns nothing once it has answered, costs nothing, and AWS forgets it.
+EC2 Fleets are no leftovers: one of type `instant` owns nothing once it has answered, costs nothing, and expires.
 """
 
 from collections.abc import Iterable, Mapping
@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from vcdl.fleet.aws.refusal import AwsRefusal
-from vcdl.fleet.aws.region import AwsRegion, batches, named
-from vcdl.fleet.aws.tags import fleet_filter
+from vcdl.fleet.aws.region import AwsRegion, batches, filter_by, fleet_filter
 from vcdl.fleet.provider import ProblemKind
+from vcdl.fleet.refusal import CloudRefusal
 
 
 @dataclass(frozen=True)
@@ -21,16 +20,16 @@ class _Kind:
     noun: str
     describe: str
     ids: str
-    """Where their ids are in the answer, in JMESPath."""
+    """The place of the ids in the answer, in JMESPath."""
     remove: str
     argument: str
     is_list: bool = False
     states: Mapping[str, Any] | None = None
-    """Of those that count; None: all."""
+    """The states that count; None: all."""
 
 
 _KINDS = (
-    # Requests before instances: an open one could still make another.
+    # Requests before instances: an open one could still launch another.
     _Kind(
         "spot request",
         "describe_spot_instance_requests",
@@ -38,7 +37,7 @@ _KINDS = (
         "cancel_spot_instance_requests",
         "SpotInstanceRequestIds",
         is_list=True,
-        states=named("state", "open", "active"),
+        states=filter_by("state", "open", "active"),
     ),
     _Kind(
         "instance",
@@ -47,7 +46,7 @@ _KINDS = (
         "terminate_instances",
         "InstanceIds",
         is_list=True,
-        states=named("instance-state-name", "pending", "running", "shutting-down", "stopping", "stopped"),
+        states=filter_by("instance-state-name", "pending", "running", "shutting-down", "stopping", "stopped"),
     ),
     _Kind("volume", "describe_volumes", "Volumes[].VolumeId", "delete_volume", "VolumeId"),
     _Kind(
@@ -69,7 +68,7 @@ _KINDS = (
 
 @dataclass(frozen=True)
 class Leftover:
-    """A resource that is still there."""
+    """A resource that still exists."""
 
     kind: _Kind
     id: str
@@ -81,7 +80,7 @@ class Leftover:
 
 
 def find_leftovers(region: AwsRegion, fleet: str) -> tuple[Leftover, ...]:
-    """In the order in which they should be removed. Raises AwsRefusal."""
+    """The leftovers, in the order in which they should be removed. Raises CloudRefusal."""
     return tuple(
         Leftover(kind, id, region)
         for kind in _KINDS
@@ -92,7 +91,7 @@ def find_leftovers(region: AwsRegion, fleet: str) -> tuple[Leftover, ...]:
 
 
 def remove(leftovers: Iterable[Leftover]) -> None:
-    """Ask AWS to; what is still in use, or gone by now, shows at the next look. Raises AwsRefusal for a lack of rights."""
+    """Ask AWS to remove them. Raises CloudRefusal for missing rights only; the next look shows what is still there."""
     for (region, kind), group in groupby(leftovers, key=lambda one: (one.region, one.kind)):
         ids = [one.id for one in group]
         if kind.is_list and all(_is_accepted(region, kind, some) for some in batches(ids)):
@@ -104,7 +103,7 @@ def remove(leftovers: Iterable[Leftover]) -> None:
 def _is_accepted(region: AwsRegion, kind: _Kind, value: str | list[str]) -> bool:
     try:
         region.call(kind.remove, **{kind.argument: value})
-    except AwsRefusal as refused:
+    except CloudRefusal as refused:
         if refused.kind is ProblemKind.NOT_AUTHORISED:
             raise
         return False

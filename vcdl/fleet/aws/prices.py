@@ -1,4 +1,4 @@
-"""AWS's prices: the spot market's of this moment in each zone, and the list's."""
+"""AWS's prices: the current spot price in each zone, and the list price."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from vcdl.fleet.refresh_prices import Quote
 from vcdl.fleet.settings import Cloud
 
 _LIST_REGION = "us-east-1"
-"""The price list has an endpoint in few regions, and lists them all."""
+"""One of the few regions with an endpoint for the price list, which covers all regions."""
 _LINUX_ON_SHARED_MACHINES = {
     "operatingSystem": "Linux",
     "tenancy": "Shared",
@@ -32,14 +32,14 @@ class AwsPrices:
     name = "AWS: spot price history and price list"
 
     def __init__(self, session: Any = None) -> None:
-        """`session`: a boto3.Session; None: credentials as boto3 finds them. Calls nothing yet; raises FleetNotAuthorised."""
+        """`session`: a boto3.Session; None: with the credentials that boto3 finds. Raises FleetNotAuthorised."""
         try:
             self._session = session or boto3.Session()
-        except BotoCoreError as error:  # AWS_PROFILE names a profile that is not there
+        except BotoCoreError as error:  # AWS_PROFILE names a missing profile
             raise refusal(error, _LIST_REGION, "Session") from error
 
     def quotes(self, types: Sequence[InstanceType], region: str) -> Iterable[Quote]:
-        """One of each type and zone. Raises AwsRefusal."""
+        """A quote for each type and zone. Raises CloudRefusal."""
         names = [kind.name for kind in types]
         spot = self._spot(names, region)
         on_demand = self._on_demand(sorted({name for name, _ in spot}), region)
@@ -59,7 +59,7 @@ class AwsPrices:
                     "SpotPriceHistory",
                     InstanceTypes=chosen,
                     ProductDescriptions=["Linux/UNIX"],
-                    StartTime=datetime.now(UTC),  # the prices that hold now
+                    StartTime=datetime.now(UTC),  # the current prices
                 ):
                     key, priced = (
                         (item["InstanceType"], item["AvailabilityZone"]),
@@ -81,12 +81,12 @@ class AwsPrices:
                 listed[name] = [price for product in products for price in _usd_per_h(json.loads(str(product)))]
         finally:
             pricing.close()
-        # Several products may match; one that is paid for in another way lists its hours at 0.
+        # Several products may match; one that is sold in another way lists its hours at 0.
         return {name: max(prices) for name, prices in listed.items() if prices}
 
 
 def _usd_per_h(product: Mapping[str, Any]) -> list[Decimal]:
-    """The prices per hour of a product of the price list."""
+    """The hourly prices of a product in the price list."""
     return [
         Decimal(dimension["pricePerUnit"]["USD"])
         for term in product.get("terms", {}).get("OnDemand", {}).values()

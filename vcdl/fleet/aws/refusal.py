@@ -1,29 +1,26 @@
-"""What AWS refuses, and what botocore cannot do, as errors of ours that keep the code and say what kind it is.
+"""AWS's refusals and botocore's errors as CloudRefusal.
 
-The kinds tell a reconciler what helps; the codes are those of https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
+The codes are those of https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
 """
 
 from botocore import exceptions as boto
 from botocore.exceptions import BotoCoreError, ClientError
 
-from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
 from vcdl.fleet.provider import ProblemKind
+from vcdl.fleet.refusal import CloudRefusal, cloud_refusal, one_line
 
 ALREADY_EXISTS = "InvalidLaunchTemplateName.AlreadyExistsException"
 NOT_FOUND = ("InvalidInstanceID.NotFound", "InvalidID")
-"""Of instances."""
-
-_LONGEST = 400
-"""Characters of AWS's message: an UnauthorizedOperation comes with an encoded one of thousands."""
+"""The codes for a missing instance."""
 
 _NO_CAPACITY = (
     "InsufficientInstanceCapacity",
     "InsufficientCapacity",
     "InsufficientHostCapacity",
     "UnfulfillableCapacity",
-    "SpotMaxPriceTooLow",  # spot costs more than on demand there, which is the ceiling of those who set none
+    "SpotMaxPriceTooLow",  # spot costs more than on demand there, which is the limit without a bid
     "InsufficientFreeAddressesInSubnet",
-    "Unsupported",  # the zone does not offer the type, whatever was said of it before
+    "Unsupported",  # the zone does not offer the type, although AWS listed it
 )
 _THROTTLED = (
     "RequestLimitExceeded",
@@ -67,7 +64,7 @@ _UNAVAILABLE = (
     "Unavailable",
     "ServiceUnavailable",
     "RequestTimeout",
-    # EC2 is eventually consistent: what was made a moment ago may not be seen yet.
+    # EC2 is eventually consistent: a new template may not be visible yet.
     "InvalidLaunchTemplateName.NotFoundException",
     "InvalidLaunchTemplateId.NotFound",
 )
@@ -90,35 +87,18 @@ _NO_CREDENTIALS = (
 _CUT_OFF = (boto.HTTPClientError, boto.ConnectionError)
 
 
-class AwsRefusal(FleetError):
-    """A call that AWS refused, or that could not be made; `code` is AWS's, or the name of botocore's exception."""
-
-    def __init__(self, message: str, code: str, kind: ProblemKind) -> None:
-        super().__init__(message)
-        self.code = code
-        self.kind = kind
-
-
-class AwsUnavailable(AwsRefusal, FleetUnavailable):
-    """Throttled, AWS's fault, or cut off."""
-
-
-class AwsNotAuthorised(AwsRefusal, FleetNotAuthorised):
-    """Credentials are missing or expired, or lack a right."""
-
-
-_ERRORS: dict[ProblemKind, tuple[type[AwsRefusal], str]] = {
-    ProblemKind.NO_CAPACITY: (AwsUnavailable, "try again later, or allow more types and places"),
-    ProblemKind.THROTTLED: (AwsUnavailable, "try again later"),
-    ProblemKind.UNAVAILABLE: (AwsUnavailable, "try again later"),
-    ProblemKind.QUOTA: (AwsRefusal, "ask for more in AWS's console under Service Quotas, or lower the target"),
-    ProblemKind.NOT_AUTHORISED: (AwsNotAuthorised, "check the credentials and the policy in docs/fleet-aws.md"),
-    ProblemKind.BAD_REQUEST: (AwsRefusal, "change what it names in the fleet file"),
+_ADVICE = {
+    ProblemKind.NO_CAPACITY: "try again later, or allow more types and places",
+    ProblemKind.THROTTLED: "try again later",
+    ProblemKind.UNAVAILABLE: "try again later",
+    ProblemKind.QUOTA: "request more in AWS's console under Service Quotas, or lower the target",
+    ProblemKind.NOT_AUTHORISED: "check the credentials and the policy in docs/fleet-aws.md",
+    ProblemKind.BAD_REQUEST: "change what it names in the fleet file",
 }
 
 
 def kind_of(code: str, status: int = 400) -> ProblemKind:
-    """What kind of refusal a code of AWS's is; `status`: that of its HTTP answer."""
+    """The kind of a code of AWS's. `status`: that of the HTTP answer."""
     if kind := _KINDS.get(code) or _KINDS.get(code.split(".")[0]):
         return kind
     if code.endswith("LimitExceeded"):
@@ -126,25 +106,19 @@ def kind_of(code: str, status: int = 400) -> ProblemKind:
     return ProblemKind.UNAVAILABLE if status >= 500 else ProblemKind.BAD_REQUEST
 
 
-def one_line(code: str, message: str) -> str:
-    """AWS's code and words, on one line that is not too long."""
-    words = " ".join(message.split())
-    return f"{code}: {words if len(words) <= _LONGEST else words[:_LONGEST] + '…'}"
-
-
-def refusal(error: ClientError | BotoCoreError, region: str, operation: str) -> AwsRefusal:
-    """Our error for one of botocore's."""
+def refusal(error: ClientError | BotoCoreError, region: str, operation: str) -> CloudRefusal:
+    """The CloudRefusal for one of botocore's errors."""
     if isinstance(error, ClientError):
-        said = error.response.get("Error", {})
-        code, message = said.get("Code", "Unknown"), said.get("Message", "")
+        answer = error.response.get("Error", {})
+        code, message = answer.get("Code", "Unknown"), answer.get("Message", "")
         kind = kind_of(code, error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400))
     else:
         code, message = type(error).__name__, str(error)
         kind = _kind_without_answer(error)
-    made, advice = _ERRORS[kind]
+    advice = _ADVICE[kind]
     if code == "EndpointConnectionError":
         advice = "check the network, and the region's name in the fleet file"
-    return made(f"AWS refused {operation} in {region}: {one_line(code, message)}; {advice}", code, kind)
+    return cloud_refusal(kind, f"AWS refused {operation} in {region}: {code}: {one_line(message)}; {advice}", code)
 
 
 def _kind_without_answer(error: BotoCoreError) -> ProblemKind:

@@ -1,4 +1,4 @@
-"""One service of AWS in one region: the only place that calls boto3, and where its exceptions end."""
+"""One service of AWS in one region: the only place that calls boto3 and handles its exceptions; filters and tags."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -8,31 +8,33 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from vcdl.fleet.aws.refusal import refusal
+from vcdl.fleet.provider import FLEET_TAG
+from vcdl.fleet.settings import FleetSettings
 
 Answer = Mapping[str, Any]
 
 _CONFIG = Config(
-    # Adaptive: slows the client down when AWS throttles, beside repeating what throttling and faults ended.
+    # Adaptive: repeats calls after throttling and faults, and slows the client down while AWS throttles.
     retries={"mode": "adaptive", "total_max_attempts": 6},
     connect_timeout=10,
     read_timeout=60,
     user_agent_extra="vcdl-fleet",
 )
-_VALUES = 100
-"""Of one list; AWS takes no more types at once, and 200 values in a filter."""
+_BATCH = 100
+"""Values in one list: AWS takes 100 types at once, and 200 values in a filter."""
 
 
 class AwsRegion:
-    """Calls by their name in boto3; each may be repeated, and raises AwsRefusal."""
+    """Calls by their name in boto3. Each may be repeated, and raises CloudRefusal."""
 
     def __init__(self, session: Any, name: str, service: str = "ec2") -> None:
-        """`session`: a boto3.Session; nothing is called until it is needed."""
+        """`session`: a boto3.Session. Calls nothing yet."""
         self._session = session
         self._service = service
         self.name = name
 
     def call(self, operation: str, **arguments: Any) -> Answer:
-        """What AWS answers. Raises AwsRefusal."""
+        """AWS's answer. Raises CloudRefusal."""
         try:
             answer: Answer = getattr(self._client, operation)(**arguments)
         except (ClientError, BotoCoreError) as error:
@@ -40,7 +42,7 @@ class AwsRegion:
         return answer
 
     def all_of(self, operation: str, items: str, **arguments: Any) -> Iterator[Any]:
-        """The items of all pages; `items`: where they are in the answer, in JMESPath. Raises AwsRefusal."""
+        """The items of all pages. `items`: their place in the answer, in JMESPath. Raises CloudRefusal."""
         try:
             for item in self._client.get_paginator(operation).paginate(**arguments).search(items):
                 if item is not None:
@@ -49,7 +51,7 @@ class AwsRegion:
             raise refusal(error, self.name, operation) from error
 
     def connect(self) -> None:
-        """Make the client, which a session does in one thread only. Raises AwsRefusal."""
+        """Make the client, for which a session must be used by one thread only. Raises CloudRefusal."""
         try:
             _ = self._client
         except BotoCoreError as error:
@@ -60,19 +62,38 @@ class AwsRegion:
         return self._session.client(self._service, region_name=self.name, config=_CONFIG)
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         if "_client" in self.__dict__:
             self._client.close()
 
 
 def batches(values: Iterable[str]) -> Iterator[list[str]]:
-    """As many as AWS takes at once, again and again."""
+    """The values in lists that AWS takes."""
     rest = list(values)
     while rest:
-        yield rest[:_VALUES]
-        rest = rest[_VALUES:]
+        yield rest[:_BATCH]
+        rest = rest[_BATCH:]
 
 
-def named(name: str, *values: str) -> Mapping[str, Any]:
-    """One of AWS's filters."""
+def filter_by(name: str, *values: str) -> Mapping[str, Any]:
+    """A filter of a `describe_…` call: one of these values."""
     return {"Name": name, "Values": list(values)}
+
+
+def fleet_filter(fleet: str) -> Mapping[str, Any]:
+    """A filter for everything with the fleet's tag."""
+    return filter_by(f"tag:{FLEET_TAG}", fleet)
+
+
+def tag_specifications(
+    settings: FleetSettings, kinds: Iterable[str], more: Mapping[str, str] | None = None
+) -> list[Mapping[str, Any]]:
+    """`TagSpecifications` with the fleet's tags, and more, for each kind of resource."""
+    tags = {**settings.tags, FLEET_TAG: settings.name, **(more or {})}
+    listed = [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
+    return [{"ResourceType": kind, "Tags": listed} for kind in kinds]
+
+
+def tags_of(item: Answer) -> dict[str, str]:
+    """The tags of a resource."""
+    return {tag["Key"]: tag["Value"] for tag in item.get("Tags", ())}

@@ -1,5 +1,1 @@
-"""Fleets on Google's Compute Engine, through its own client library, which is imported only when a fleet is there."""
-
-from vcdl.fleet.gcp.provider import GcpProvider
-
-__all__ = ["GcpProvider"]
+"""Fleets on Google's Compute Engine, through its own client library. docs/fleet-gcp.md says what a user needs there."""

@@ -1,7 +1,7 @@
-"""Regional bulk inserts: which pools can be asked for together, and what is asked. No template is kept in the cloud.
+"""The requests of regional bulk inserts, and the groups of pools that one request can cover.
 
-One bulk insert counts machines, not vCPUs, and starts them all from one kind of disk: pools are asked together when their types
-count the same, and when every type of the group is wanted in every zone of the group. Compute Engine then chooses among them.
+A bulk insert counts machines, not vCPUs, and starts them all from one kind of disk. So a group's types all count the
+same, and each of them is wanted in each zone of the group. Compute Engine chooses among them.
 """
 
 import base64
@@ -10,22 +10,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vcdl.fleet.gcp.machines import MachineName
+from vcdl.fleet.gcp.catalogue import MachineName
 from vcdl.fleet.instance import InstanceType, Pool
 from vcdl.fleet.machine import compressed
-from vcdl.fleet.provider import FLEET_TAG
+from vcdl.fleet.provider import FLEET_TAG, LAUNCH_TAG
 from vcdl.fleet.settings import FleetSettings, Unit
 
-LAUNCH_LABEL = "vcdl-launch"
-"""Its value is the token of the launch."""
-MOST_MACHINES = 1000
-"""Of one bulk insert."""
+MAX_MACHINES = 1000
+"""Compute Engine's limit for one bulk insert."""
 
 _IMAGE = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-amd64"
-"""Ubuntu 24.04, which reads cloud-init's `user-data` from the machine's metadata."""
+"""Ubuntu 24.04, whose cloud-init reads `user-data` from the machine's metadata."""
 _NAMESPACE = uuid.UUID("0d3f1f5e-5a0e-4c2b-9b6c-6d2f6a3f7f10")
-_LONGEST_NAME = 40
-"""Of the fleet's, in a machine's: the whole has at most 63 characters."""
+_MAX_NAME = 40
+"""Characters of the fleet's name in a machine's, which has at most 63."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class Group:
     zones: tuple[str, ...]
     types: tuple[str, ...]
     units_each: int
-    """What one machine of it counts for."""
+    """Units of one machine."""
     boot_disk_type: str
     gpu: str = ""
     """A GPU that is added to the machine type."""
@@ -44,14 +42,14 @@ class Group:
 
     @property
     def pools(self) -> tuple[Pool, ...]:
-        """All of them."""
+        """The pools of the group."""
         return tuple(Pool("gcp", type, self.region, zone) for type in self.types for zone in self.zones)
 
 
 def groups(pools: Sequence[Pool], types: Mapping[Pool, InstanceType], unit: Unit) -> tuple[Group, ...]:
-    """The pools in as few groups as can be, those with most pools first: the more to choose from, the fewer preemptions.
+    """The pools with such units, in as few groups as possible.
 
-    Without the pools that count for nothing.
+    The groups with most pools come first: the more Compute Engine can choose from, the fewer preemptions.
     """
     zones: dict[tuple[str, str], list[str]] = {}
     for pool in pools:
@@ -61,21 +59,29 @@ def groups(pools: Sequence[Pool], types: Mapping[Pool, InstanceType], unit: Unit
         name = MachineName.parse(type)
         units_each = types[Pool("gcp", type, region, in_zones[0])].units(unit)
         if units_each:
-            # Flexible machine types are not for machines with added GPUs: such a type is a group of its own.
+            # Compute Engine chooses among types only for machines without added GPUs: others are groups of their own.
             alone = (type,) if name.gpu else ()
-            alike = Group(region, tuple(sorted(in_zones)), alone, units_each, name.boot_disk_type, name.gpu, name.gpus)
+            alike = Group(
+                region=region,
+                zones=tuple(sorted(in_zones)),
+                types=alone,
+                units_each=units_each,
+                boot_disk_type=name.boot_disk_type,
+                gpu=name.gpu,
+                gpus=name.gpus,
+            )
             together.setdefault(alike, []).append(type)
     found = [replace(alike, types=tuple(names)) for alike, names in together.items()]
     return tuple(sorted(found, key=lambda group: len(group.pools), reverse=True))
 
 
 def request_id(group: Group, count: int, token: str) -> str:
-    """The same for the same launch, so that one which is asked for twice happens once."""
+    """An id that is the same for the same launch, so that a repeated request is performed once."""
     return str(uuid.uuid5(_NAMESPACE, f"{token} {group.region} {group.zones} {group.types} {count}"))
 
 
 def metadata_items(user_data: str) -> list[dict[str, str]]:
-    """User data as cloud-init reads it from the metadata: the very bytes that AWS gets, as text."""
+    """User data as cloud-init reads it from the metadata: the bytes that AWS gets, as base64."""
     text = base64.b64encode(compressed(user_data)).decode("ascii")
     return [{"key": "user-data", "value": text}, {"key": "user-data-encoding", "value": "base64"}]
 
@@ -85,10 +91,10 @@ def body(
 ) -> dict[str, Any]:
     """The BulkInsertInstanceResource for up to `count` machines. `denied`: the region's zones that are not the group's.
 
-    At least one machine (`min_count`): what can be had is kept. Machines are deleted, not stopped, when they are preempted.
-    They have no service account, so nothing that runs on them can speak to the cloud.
+    With `min_count` 1 a part of the machines is kept. A preempted machine is deleted, not stopped. Without a service
+    account nothing that runs on a machine has rights in the cloud.
     """
-    labels = {**settings.tags, FLEET_TAG: settings.name, LAUNCH_LABEL: token}
+    labels = {**settings.tags, FLEET_TAG: settings.name, LAUNCH_TAG: token}
     short = uuid.uuid5(_NAMESPACE, request_id(group, count, token)).hex[:8]
     properties: dict[str, Any] = {
         "labels": labels,
@@ -115,8 +121,8 @@ def body(
     return {
         "count": count,
         "min_count": 1,
-        "name_pattern": f"vcdl-{settings.name[:_LONGEST_NAME].replace('_', '-')}-{short}-####",
-        # A zone that is not mentioned is allowed; ANY takes whatever has capacity, where the default is one zone for all.
+        "name_pattern": f"vcdl-{settings.name[:_MAX_NAME].replace('_', '-')}-{short}-####",
+        # A zone that is not mentioned is allowed. ANY takes any zone with capacity; the default is one zone for all.
         "location_policy": {
             "target_shape": "ANY",
             "locations": {

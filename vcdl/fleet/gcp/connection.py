@@ -1,4 +1,4 @@
-"""The way to Compute Engine: the clients of google-cloud-compute, with whose rights, and how one call is made."""
+"""The connection to Compute Engine: the clients of google-cloud-compute, their credentials, and how a call is made."""
 
 import os
 import time
@@ -6,21 +6,21 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vcdl.errors import FleetError
-from vcdl.fleet.gcp.refusal import mapped, refused
+from vcdl.fleet.gcp.refusal import mapped, refusal
 from vcdl.fleet.provider import ProblemKind
 
 ENDPOINT_VARIABLE = "VCDL_GCE_ENDPOINT"
-"""Of a stand-in for Compute Engine, http://HOST:PORT: it is spoken to without credentials."""
+"""The address of a stand-in for Compute Engine, http://HOST:PORT, which is called without credentials."""
 
 _SCOPE = "https://www.googleapis.com/auth/compute"
 _CALL_S = 60.0
-"""A call that has said nothing for so long is given up."""
+"""Time-out of a call."""
 _WAIT_S = 150.0
-"""The same for operations.wait, which answers after two minutes at the latest."""
+"""Time-out of operations.wait, which answers after two minutes at the latest."""
 
 
 class Connection:
-    """One project, spoken to in plain dicts: a request as the library's documentation names its fields, answers as its messages.
+    """One project. Requests are plain dicts with the fields of the library's documentation, answers are its messages.
 
     Raises FleetError without the library, FleetNotAuthorised without credentials.
     """
@@ -30,7 +30,7 @@ class Connection:
             from google.cloud import compute_v1
         except ImportError as error:
             raise FleetError(
-                "fleets on GCP need google-cloud-compute, which is not installed; run: pip install 'vcdl[gcp]'"
+                "fleets on GCP need google-cloud-compute, which is not installed; run: pip install google-cloud-compute"
             ) from error
         self.project = project
         options = _options(environment.get(ENDPOINT_VARIABLE))
@@ -43,34 +43,34 @@ class Connection:
         self.zone_operations = compute_v1.ZoneOperationsClient(**options)
 
     def call(self, method: Callable[..., Any], timeout_s: float = _CALL_S, **request: Any) -> Any:
-        """Make a call of one of the clients. Raises Refused.
+        """Make a call of one of the clients. Raises CloudRefusal.
 
-        Not tried again here: the library would do so for ten minutes, and whoever reconciles looks again soon in any case.
+        Without the library's own retries, which take up to ten minutes: the next pass tries again soon anyway.
         """
         with mapped():
             return method({"project": self.project, **request}, retry=None, timeout=timeout_s)
 
     def listed(self, method: Callable[..., Any], **request: Any) -> list[Any]:
-        """All pages of a list. Raises Refused."""
+        """All pages of a list. Raises CloudRefusal."""
         with mapped():
             return list(method({"project": self.project, **request}, retry=None, timeout=_CALL_S))
 
     def listed_by_zone(self, method: Callable[..., Any], kind: str, **request: Any) -> list[tuple[str, Any]]:
-        """(zone, resource) of an aggregated list, with all its pages. Raises Refused.
+        """(zone, resource) of an aggregated list, with all its pages. Raises CloudRefusal.
 
-        A zone that cannot be asked makes it fail: machines of ours that are not shown would be taken for gone, and replaced.
+        An unreachable zone is an error: its machines would count as gone, and be replaced.
         """
         found = []
         for scope, resources in self.listed(method, **request):
             if resources.warning.code == "UNREACHABLE":
-                raise refused(ProblemKind.UNAVAILABLE, f"{scope}: {resources.warning.message or 'unreachable'}")
+                raise refusal(ProblemKind.UNAVAILABLE, f"{scope}: {resources.warning.message or 'unreachable'}")
             found += [(scope.removeprefix("zones/"), resource) for resource in getattr(resources, kind)]
         return found
 
     def wait_in_region(self, region: str, operation: str, limit_s: float) -> Any:
-        """A regional operation once it is done. Raises Refused; FleetUnavailable when it is not done after `limit_s`.
+        """Wait for a regional operation; returns it. Raises CloudRefusal, also if it is not done after `limit_s`.
 
-        The library's own waiting polls the public host whatever the endpoint; that of operations.wait is best effort, so ask again.
+        The library's own waiting polls the public host. operations.wait is best effort, so it is repeated.
         """
         deadline_s = time.monotonic() + limit_s
         while True:
@@ -79,7 +79,7 @@ class Connection:
             if found.status.name == "DONE":
                 return found
             if time.monotonic() >= deadline_s:
-                raise refused(ProblemKind.UNAVAILABLE, f"{operation} in {region} is not done after {limit_s:.0f} s")
+                raise refusal(ProblemKind.UNAVAILABLE, f"{operation} in {region} is not done after {limit_s:.0f} s")
 
     def close(self) -> None:
         """Close the connections."""

@@ -1,63 +1,71 @@
-"""A launch: group by group of its pools, until there are enough machines or nothing is left to ask."""
+"""A launch by bulk inserts: one group of pools after the other, until there are enough machines."""
 
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from vcdl.fleet.gcp.bulk_insert import LAUNCH_LABEL, MOST_MACHINES, Group, body, groups, request_id
+from vcdl.fleet.gcp.bulk_insert import MAX_MACHINES, Group, body, groups, request_id
+from vcdl.fleet.gcp.catalogue import MachineCatalogue
 from vcdl.fleet.gcp.connection import Connection
-from vcdl.fleet.gcp.found import Found
-from vcdl.fleet.gcp.machines import Machines
-from vcdl.fleet.gcp.refusal import Refused, kind_of
+from vcdl.fleet.gcp.instances import GcpInstances
+from vcdl.fleet.gcp.refusal import kind_of
 from vcdl.fleet.instance import Instance, InstanceType, Pool
-from vcdl.fleet.provider import Launched, Problem, ProblemKind
+from vcdl.fleet.provider import LAUNCH_TAG, LaunchResult, ProblemKind, ProviderProblem, missing_units
+from vcdl.fleet.refusal import CloudRefusal
 from vcdl.fleet.settings import FleetSettings
 
 _LIMIT_S = 300.0
-"""A bulk insert that takes longer goes on without us: its machines are found later."""
-_OF_THE_WHOLE_LAUNCH = (ProblemKind.THROTTLED, ProblemKind.NOT_AUTHORISED, ProblemKind.UNAVAILABLE)
-"""Refusals that the next group would meet as well."""
+"""A bulk insert that takes longer is no longer waited for: a later pass finds its machines."""
 
 
-class Launch:
+class BulkLaunch:
     """One launch with its token; see Provider.launch."""
 
     def __init__(
-        self, connection: Connection, machines: Machines, found: Found, settings: FleetSettings, token: str
+        self,
+        connection: Connection,
+        catalogue: MachineCatalogue,
+        instances: GcpInstances,
+        settings: FleetSettings,
+        token: str,
     ) -> None:
         self._connection = connection
-        self._machines = machines
-        self._found = found
+        self._catalogue = catalogue
+        self._instances = instances
         self._settings = settings
         self._token = token
 
-    def run(self, pools: Sequence[Pool], types: Mapping[Pool, InstanceType], units: int, user_data: str) -> Launched:
-        """Ask for machines until those that carry this launch's token count for `units`; no refusal comes out as an exception."""
+    def run(
+        self, pools: Sequence[Pool], types: Mapping[Pool, InstanceType], units: int, user_data: str
+    ) -> LaunchResult:
+        """Insert machines until those with this launch's token count for `units`; refusals are among the problems."""
         unit = self._settings.capacity.unit
         launched: tuple[Instance, ...] = ()
-        problems: dict[tuple[Pool | None, ProblemKind], Problem] = {}
+        problems: dict[tuple[Pool | None, ProblemKind], ProviderProblem] = {}
         for group in groups(pools, types, unit):
-            missing = units - sum(instance.units(unit) for instance in launched)
+            missing = missing_units(units, launched, unit)
             if missing <= 0:
                 break
-            count = min(math.ceil(missing / group.units_each), MOST_MACHINES)
+            count = min(math.ceil(missing / group.units_each), MAX_MACHINES)
             try:
                 operation = self._insert(group, count, user_data)
                 before, launched = launched, self._launched()
                 made = len(launched) - len(before)
                 met = self._shortages(group, operation, f"{made} of {count} machines") if made < count else ()
-            except Refused as error:
-                met = _problems(group, error.kind, error.words)
+            except CloudRefusal as refused:
+                met = _problems(group, refused.kind, str(refused))
             problems |= {(problem.pool, problem.kind): problem for problem in met}
             if any(problem.pool is None for problem in met):
                 break
-        return Launched(launched, tuple(problems.values()))
+        return LaunchResult(launched, tuple(problems.values()))
 
     def _insert(self, group: Group, count: int, user_data: str) -> Any:
-        """The bulk insert's operation once it is done. Raises Refused."""
-        denied = [zone for zone in self._machines.zones(group.region) if zone not in group.zones]
-        resource = body(group, count, self._token, user_data, self._settings, denied)
+        """Make a bulk insert and wait for it; returns its operation. Raises CloudRefusal."""
+        denied = [zone for zone in self._catalogue.zones(group.region) if zone not in group.zones]
+        resource = body(
+            group=group, count=count, token=self._token, user_data=user_data, settings=self._settings, denied=denied
+        )
         insert = partial(
             self._connection.call,
             self._connection.region_instances.bulk_insert_unary,
@@ -67,18 +75,18 @@ class Launch:
         )
         try:
             operation = insert()
-        except Refused as error:
-            if error.status or error.kind != ProblemKind.UNAVAILABLE:
+        except CloudRefusal as refused:
+            if refused.code or refused.kind is not ProblemKind.UNAVAILABLE:
                 raise
-            operation = insert()  # the answer was lost: with its request id the same insert is not done twice
+            operation = insert()  # the answer was lost; the request id keeps the insert from being done twice
         return self._connection.wait_in_region(group.region, operation.name, _LIMIT_S)
 
     def _launched(self) -> tuple[Instance, ...]:
-        return self._found.listed(f'labels.{LAUNCH_LABEL} = "{self._token}"')
+        return self._instances.list(f'labels.{LAUNCH_TAG} = "{self._token}"')
 
-    def _shortages(self, group: Group, operation: Any, made: str) -> tuple[Problem, ...]:
-        """Why there are too few: the single inserts of the bulk insert say it better than the bulk insert does."""
-        problems: list[Problem] = []
+    def _shortages(self, group: Group, operation: Any, made: str) -> tuple[ProviderProblem, ...]:
+        """The reasons for too few machines, from the single inserts, which are more precise than the bulk insert."""
+        problems: list[ProviderProblem] = []
         list_all = self._connection.zone_operations.list
         wanted = f'operationGroupId = "{operation.operation_group_id}"'
         for zone in group.zones:
@@ -95,7 +103,9 @@ class Launch:
         return tuple(problems) or _problems(group, ProblemKind.NO_CAPACITY, f"it made {made}, and does not say why")
 
 
-def _problems(group: Group, kind: ProblemKind, words: str, blamed: Sequence[Pool] | None = None) -> tuple[Problem, ...]:
-    if kind in _OF_THE_WHOLE_LAUNCH:
-        return (Problem(None, kind, words),)
-    return tuple(Problem(pool, kind, words) for pool in (group.pools if blamed is None else blamed))
+def _problems(
+    group: Group, kind: ProblemKind, words: str, blamed: Sequence[Pool] | None = None
+) -> tuple[ProviderProblem, ...]:
+    if not kind.may_spare_other_pools:
+        return (ProviderProblem(None, kind, words),)
+    return tuple(ProviderProblem(pool, kind, words) for pool in (group.pools if blamed is None else blamed))

@@ -1,6 +1,6 @@
-"""Google's prices, from the catalogue of Cloud Billing: a machine costs what its vCPUs, its memory and its GPUs cost.
+"""Google's prices, from the catalogue of Cloud Billing: the sum of a machine's vCPUs, memory and GPUs.
 
-https://cloud.google.com/billing/docs/reference/rest/v1/services.skus/list; any API key with the Cloud Billing API may read it.
+https://cloud.google.com/billing/docs/reference/rest/v1/services.skus/list
 """
 
 import json
@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
-from vcdl.fleet.gcp.machines import MachineName
+from vcdl.fleet.gcp.catalogue import MachineName
 from vcdl.fleet.instance import InstanceType
 from vcdl.fleet.refresh_prices import Quote
 from vcdl.fleet.settings import Cloud
@@ -23,7 +23,7 @@ from vcdl.fleet.settings import Cloud
 _CATALOGUE_URL = "https://cloudbilling.googleapis.com"
 _COMPUTE_ENGINE = "6F81-5844-456A"
 _PAGE = 5000
-"""Of some 30 000 entries; the most that is given at once."""
+"""The largest page; there are some 30 000 entries."""
 _TIMEOUT_S = 60
 
 _SERIES = {
@@ -48,29 +48,29 @@ _GPUS = {
     "nvidia-tesla-v100": "Nvidia Tesla V100",
 }
 _COMES_WITH = {"g2": "nvidia-l4"}
-"""Series whose machines have GPUs of their own."""
+"""Series whose types come with GPUs."""
 
 _PART = re.compile(r"(Spot )?(Preemptible )?(?P<series>.+) (?P<part>Core|Ram) running in .*")
 _GPU = re.compile(r"(?P<gpu>.+) GPU (attached to (Spot )?Preemptible VMs )?running in .*")
 
 Part = tuple[str, str]
-"""Words of a series and Core or Ram; words of a GPU and GPU."""
+"""The catalogue's name of a series, with `Core` or `Ram`; or that of a GPU, with `GPU`."""
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """What one part of a machine costs."""
+    """The price of one part of a machine."""
 
     part: Part
     usage: str
     """OnDemand or Preemptible, among others."""
     regions: tuple[str, ...]
     usd_per_h: Decimal
-    """Of a vCPU, a GB or a GPU."""
+    """The price of a vCPU, a GB or a GPU."""
 
 
 class GcpPrices:
-    """Needs an API key; the catalogue is public, and the same for all."""
+    """Needs an API key; the catalogue is public and the same for all users."""
 
     cloud: Cloud = "gcp"
     name = "Google: Cloud Billing catalogue"
@@ -81,7 +81,7 @@ class GcpPrices:
         self._entries: list[_Entry] | None = None
 
     def quotes(self, types: Sequence[InstanceType], region: str) -> Iterable[Quote]:
-        """One of each type, for all zones: Google's spot prices are the same in a region. Raises FleetError."""
+        """A quote for each type: Google's spot prices are the same in all zones of a region. Raises FleetError."""
         if self._entries is None:
             self._entries = [entry for raw in self._catalogue() if (entry := _entry(raw)) is not None]
         on_demand, spot = (_prices(self._entries, usage, region) for usage in ("OnDemand", "Preemptible"))
@@ -100,7 +100,7 @@ class GcpPrices:
                 return
 
     def _get(self, query: Mapping[str, str]) -> Mapping[str, Any]:
-        # The key goes into a header: an address ends up in messages and logs.
+        # The key is in a header: an address ends up in messages and logs.
         request = Request(
             f"{self._url}/v1/services/{_COMPUTE_ENGINE}/skus?{urlencode(query)}",
             headers={"X-Goog-Api-Key": self._api_key},
@@ -113,7 +113,7 @@ class GcpPrices:
         except (OSError, HTTPException, ValueError) as error:
             raise FleetUnavailable(f"Google's price catalogue cannot be read ({error}): try again later") from error
         if not isinstance(page, dict):
-            raise FleetUnavailable("Google's price catalogue answers with something else: try again later")
+            raise FleetUnavailable("Google's price catalogue gives a malformed answer: try again later")
         return page
 
 
@@ -125,7 +125,7 @@ def _refused(error: HTTPError) -> FleetError:
 
 
 def _entry(raw: Any) -> _Entry | None:
-    """None for what is no part of a machine, as most of the catalogue."""
+    """None for an entry that is no part of a machine, like most of the catalogue."""
     try:
         part = _part(raw["description"])
         if part is None:
@@ -147,7 +147,7 @@ def _part(described: str) -> Part | None:
 
 
 def _prices(entries: Iterable[_Entry], usage: str, region: str) -> Mapping[Part, Decimal]:
-    """By part; the highest where there are several."""
+    """The price of each part; the highest of several."""
     prices: dict[Part, Decimal] = {}
     for entry in entries:
         if entry.usage == usage and region in entry.regions:
@@ -156,7 +156,7 @@ def _prices(entries: Iterable[_Entry], usage: str, region: str) -> Mapping[Part,
 
 
 def _usd_per_h(kind: InstanceType, prices: Mapping[Part, Decimal]) -> Decimal | None:
-    """What a machine costs; None when the price of a part of it is not known."""
+    """The price of a machine; None if the price of a part is unknown."""
     name = MachineName.parse(kind.name)
     series = name.machine.split("-")[0]
     words = _SERIES.get(series, "")

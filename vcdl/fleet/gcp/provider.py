@@ -1,30 +1,29 @@
-"""The fleet's machines on Compute Engine. What there is carries the label `vcdl-fleet`; nothing else is kept in the cloud."""
+"""The Provider for Compute Engine. The cloud keeps nothing but machines and disks with the label `vcdl-fleet`."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+from vcdl.fleet.gcp.catalogue import MachineCatalogue
 from vcdl.fleet.gcp.connection import Connection
-from vcdl.fleet.gcp.found import Found
-from vcdl.fleet.gcp.launch import Launch
-from vcdl.fleet.gcp.machines import Machines
-from vcdl.fleet.gcp.refusal import Refused, RefusedForNow
+from vcdl.fleet.gcp.instances import GcpInstances
+from vcdl.fleet.gcp.launch import BulkLaunch
+from vcdl.fleet.gcp.refusal import CONFLICT, NOT_FOUND
 from vcdl.fleet.instance import Instance, InstanceType, Pool
-from vcdl.fleet.provider import DRAIN_TAG, FLEET_TAG, Launched, Provider
+from vcdl.fleet.provider import DRAIN_TAG, FLEET_TAG, LaunchResult, Provider
+from vcdl.fleet.refusal import CloudRefusal, CloudUnavailable
 from vcdl.fleet.settings import FleetSettings
 
-_AT_ONCE = 8
-"""Calls under way at the same time; below the connections that the library keeps."""
+_THREADS = 8
+"""Calls at the same time; fewer than the connections that the library keeps."""
 _WRITE_ATTEMPTS = 5
 """Somebody else may write a machine's metadata between our reading and our writing."""
 _SWEEP_S = 300.0
-_NOT_FOUND = 404
-_WRITTEN_MEANWHILE = 412
 
 
 class GcpProvider(Provider):
-    """A fleet on Compute Engine; `now` is Unix time. See Provider.
+    """A fleet of Spot machines.
 
     Raises FleetError without google-cloud-compute, FleetNotAuthorised without credentials.
     """
@@ -33,73 +32,68 @@ class GcpProvider(Provider):
         self,
         settings: FleetSettings,
         connection: Connection | None = None,
-        now: Callable[[], float] = time.time,
-        look_every_s: float = 2.0,
+        clock: Callable[[], float] = time.time,
+        sweep_every_s: float = 2.0,
     ) -> None:
+        """`clock`: Unix time."""
         self._settings = settings
         self._connection = connection or Connection(settings.gcp_project or "")
-        self._machines = Machines(self._connection)
-        self._found = Found(self._connection, self._machines, now)
-        self._look_every_s = look_every_s
+        self._catalogue = MachineCatalogue(self._connection)
+        self._instances = GcpInstances(self._connection, self._catalogue, clock)
+        self._sweep_every_s = sweep_every_s
         self._pools: Mapping[Pool, InstanceType] = {}
         self._ours = f'labels.{FLEET_TAG} = "{settings.name}"'
 
     def pools(self) -> Mapping[Pool, InstanceType]:
-        """Each type in each zone."""
         if not self._pools:
-            self._pools = self._machines.pools(self._settings)
+            self._pools = self._catalogue.pools(self._settings)
         return self._pools
 
     def find(self) -> tuple[Instance, ...]:
-        """In all regions, also those that are no places of the fleet any more; with the endings that vcdl/fleet/gcp/found.py tells of."""
-        return self._found.with_the_gone(self._ours)
+        """Also finds machines in regions of the project that the fleet file no longer names."""
+        return self._instances.list_with_gone(self._ours)
 
-    def launch(self, pools: Sequence[Pool], units: int, token: str, user_data: str) -> Launched:
-        """By regional bulk inserts, the pools that can be asked together together, in the order in which they are given."""
-        launch = Launch(self._connection, self._machines, self._found, self._settings, token)
+    def launch(self, pools: Sequence[Pool], units: int, token: str, user_data: str) -> LaunchResult:
+        launch = BulkLaunch(self._connection, self._catalogue, self._instances, self._settings, token)
         return launch.run(pools, self.pools(), units, user_data)
 
     def mark_draining(self, ids: Sequence[str], since_s: float) -> None:
-        """An item of each machine's metadata."""
+        """Add an item to each machine's metadata."""
         _each(ids, lambda id: self._mark(id, str(int(since_s))))
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Delete the machines, with their disks. One that cannot be does not keep the others: the first refusal is raised at the end."""
+        """Delete machines with their disks. A refusal does not stop the others; the first one is raised at the end."""
         _each(ids, self._delete)
 
     def leftovers(self) -> tuple[str, ...]:
-        """Machines in whatever state, and disks that hang on none."""
-        instances = sorted(instance.id for instance in self._found.listed(self._ours))
+        """Machines in any state, and disks without a machine."""
+        instances = sorted(instance.id for instance in self._instances.list(self._ours))
         return (*(_line("instance", id) for id in instances), *(_line("disk", id) for id in self._disks()))
 
     def sweep(self) -> tuple[str, ...]:
-        """Also waits for bulk inserts under way: one that a killed process began makes machines after it."""
+        """Also waits for bulk inserts under way: one that a killed process has started makes machines after it."""
         deadline_s = time.monotonic() + _SWEEP_S
         inserts = self._inserts_under_way()
-        asked: set[str] = set()
+        deleted: set[str] = set()
         while True:
             try:
                 inserts &= self._inserts_under_way()
-                new = [id for id in self._ids() if id not in asked]
+                new = [it.id for it in self._instances.list(self._ours) if it.id not in deleted]
                 self.terminate(new)
-                asked.update(new)
+                deleted.update(new)
                 for id in self._disks():
                     self._delete_disk(id)
                 left = (*self.leftovers(), *(_line("bulk insert", id) for id in sorted(inserts)))
-            except RefusedForNow:
+            except CloudUnavailable:
                 if time.monotonic() >= deadline_s:
                     raise
             else:
                 if not left or time.monotonic() >= deadline_s:
                     return left
-            time.sleep(self._look_every_s)
+            time.sleep(self._sweep_every_s)
 
     def close(self) -> None:
-        """Close the connections."""
         self._connection.close()
-
-    def _ids(self) -> tuple[str, ...]:
-        return tuple(instance.id for instance in self._found.listed(self._ours))
 
     def _disks(self) -> list[str]:
         list_all = self._connection.disks.aggregated_list
@@ -107,7 +101,7 @@ class GcpProvider(Provider):
         return sorted(f"{zone}/{disk.name}" for zone, disk in shown if not disk.users)
 
     def _inserts_under_way(self) -> set[str]:
-        """REGION/OPERATION of those in the fleet's regions; they do not say whose they are."""
+        """REGION/OPERATION of the bulk inserts in the fleet's regions; they do not tell whose they are."""
         list_all = self._connection.region_operations.list
         wanted = '(operationType = "bulkInsert") (status != "DONE")'
         return {
@@ -132,14 +126,14 @@ class GcpProvider(Provider):
             for attempt in range(1, _WRITE_ATTEMPTS + 1):
                 try:
                     self._write_mark(zone, name, mark)
-                except Refused as error:
-                    if error.status != _WRITTEN_MEANWHILE or attempt == _WRITE_ATTEMPTS:
+                except CloudRefusal as refused:
+                    if refused.code != CONFLICT or attempt == _WRITE_ATTEMPTS:
                         raise
                 else:
                     return
 
     def _write_mark(self, zone: str, name: str, mark: str) -> None:
-        """Read and write back all of the metadata: it is refused when somebody else wrote it in between."""
+        """Read all of the metadata and write it back; Compute Engine refuses if somebody else wrote it in between."""
         clients = self._connection
         metadata = clients.call(clients.instances.get, zone=zone, instance=name).metadata
         items = [{"key": item.key, "value": item.value} for item in metadata.items]
@@ -150,17 +144,17 @@ class GcpProvider(Provider):
 
 
 def _each(ids: Sequence[str], act: Callable[[str], None]) -> None:
-    """Do it for all of them, some at a time; then raise the first refusal, if there was one."""
+    """Call it for all ids, in threads; then raise the first refusal."""
 
-    def attempt(id: str) -> Refused | None:
+    def attempt(id: str) -> CloudRefusal | None:
         try:
             act(id)
-        except Refused as error:
-            return error
+        except CloudRefusal as refused:
+            return refused
         return None
 
-    with ThreadPoolExecutor(_AT_ONCE) as workers:
-        refusals = [error for error in workers.map(attempt, ids) if error is not None]
+    with ThreadPoolExecutor(_THREADS) as threads:
+        refusals = [refused for refused in threads.map(attempt, ids) if refused is not None]
     if refusals:
         raise refusals[0]
 
@@ -169,8 +163,8 @@ def _each(ids: Sequence[str], act: Callable[[str], None]) -> None:
 def _unless_gone() -> Iterator[None]:
     try:
         yield
-    except Refused as error:
-        if error.status != _NOT_FOUND:
+    except CloudRefusal as refused:
+        if refused.code != NOT_FOUND:
             raise
 
 

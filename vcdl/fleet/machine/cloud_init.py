@@ -1,10 +1,11 @@
-"""What an instance is told at its first boot: a cloud-init file, the same for both clouds.
+"""The cloud-init file that an instance gets at its first boot, the same for both clouds.
 
-It holds the agent, the set-up script and their settings, and the project's account key, which a BOINC client cannot do without:
-whoever may read the instance's user data, or is root on it, can read the key. Use the weak one, which can fetch work and nothing else.
+It contains the agent, the set-up script, their settings, and the project's account key, which a BOINC client needs.
+Root on the instance, and everyone who can read its user data, can read the key: use the weak one, which only fetches
+and reports work.
 
-The programs are in it as they are, for whoever reads it. To AWS, which takes 16 KB, it goes compressed as a whole (cloud-init unpacks it):
-each file compressed by itself and in base64 would be twice as much, and too much.
+The programs are in it as readable text. AWS takes 16 KB, so it is sent compressed as a whole, which cloud-init unpacks;
+files that are compressed one by one and in base64 would be twice as large.
 """
 
 import gzip
@@ -19,9 +20,9 @@ from vcdl.errors import FleetError
 from vcdl.fleet.settings import FleetSettings
 
 AGENT = "vcdl_agent"
-"""The agent's package, here and on the instance."""
-MOST_BYTES = 16_384
-"""AWS takes no more, and counts what is compressed."""
+"""The name of the agent's package, here and on the instance."""
+MAX_BYTES = 16_384
+"""AWS's limit, for the compressed file."""
 _ETC = "/etc/vcdl"
 _LIB = "/usr/local/lib/vcdl"
 _PRIVATE, _PLAIN, _PROGRAM = "0600", "0644", "0755"
@@ -35,21 +36,21 @@ _OPTIONS = {
     "fetch_on_update": 1,  # the agent's updates then also ask for work
     "skip_cpu_benchmarks": 1,
     "no_info_fetch": 1,
-    "max_file_xfers": 16,  # on notice all subtasks upload at once
+    "max_file_xfers": 16,  # on notice all subtasks upload at the same time
     "max_file_xfers_per_project": 16,
 }
 _PREFERENCES = {
     "run_on_batteries": 1,
     "run_if_user_active": 1,
     "run_gpu_if_user_active": 1,
-    "suspend_cpu_usage": 0,  # Debian's client stops above a quarter of foreign load
+    "suspend_cpu_usage": 0,  # Debian's client pauses above a quarter of other load
     "max_ncpus_pct": 100,
     "cpu_usage_limit": 100,
-    "work_buf_min_days": 0,  # what waits has stale weights
+    "work_buf_min_days": 0,  # waiting subtasks get stale weights
     "work_buf_additional_days": 0,
     "leave_apps_in_memory": 1,
     "disk_interval": 60,
-    "disk_max_used_gb": 0,  # no limit but the next two
+    "disk_max_used_gb": 0,  # only the next two limits apply
     "disk_max_used_pct": 95,
     "disk_min_free_gb": 0.5,
     "ram_max_used_busy_pct": 95,
@@ -58,9 +59,9 @@ _PREFERENCES = {
 
 
 def user_data(settings: FleetSettings, account_key: str) -> str:
-    """The cloud-init file of a fleet's instances, the same text each time for the same arguments. It holds the key: never log it.
+    """The cloud-init file of a fleet's instances, the same for the same arguments. It contains the key: never log it.
 
-    Raises FleetError when it is larger than AWS allows, compressed.
+    Raises FleetError when it is larger, compressed, than AWS allows.
     """
     gpus = _uses_gpus(settings)
     agent = {
@@ -85,23 +86,23 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
         ],
         "runcmd": [
             ["systemctl", "daemon-reload"],
-            # Not waited for: the set-up takes minutes, and the agent is there from the beginning.
+            # Without waiting: the set-up takes minutes, and the agent runs from the beginning.
             ["systemctl", "enable", "--now", "--no-block", *_SERVICES],
         ],
     }
-    text = "#cloud-config\n" + yaml.dump(document, Dumper=_Readable, sort_keys=False, width=MOST_BYTES)
-    if (size := len(compressed(text))) > MOST_BYTES:
-        raise FleetError(f"the instances' user data has {size} bytes, and AWS takes {MOST_BYTES}: shorten project.url")
+    text = "#cloud-config\n" + yaml.dump(document, Dumper=_Readable, sort_keys=False, width=MAX_BYTES)
+    if (size := len(compressed(text))) > MAX_BYTES:
+        raise FleetError(f"the instances' user data has {size} bytes, and AWS takes {MAX_BYTES}: shorten project.url")
     return text
 
 
 def compressed(user_data: str) -> bytes:
-    """As it is sent: the same bytes each time."""
+    """The user data as they are sent, the same bytes each time."""
     return gzip.compress(user_data.encode(), 9, mtime=0)
 
 
 class _Readable(yaml.SafeDumper):
-    """Writes a file's lines as lines."""
+    """Writes text of several lines as such."""
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
         return self.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
@@ -120,7 +121,7 @@ def _written(path: str, content: str, mode: str = _PLAIN) -> dict[str, str]:
 
 
 def _shipped(path: str, name: str, mode: str = _PLAIN) -> dict[str, str]:
-    """A file of this package, as it is."""
+    """A file of this package."""
     return {"path": path, "permissions": mode, "content": files(__package__).joinpath(name).read_text("utf-8")}
 
 
@@ -129,7 +130,7 @@ def _agent_files() -> list[str]:
 
 
 def _xml(content: Mapping[str, Any]) -> str:
-    """Elements of whole words and numbers: nothing to escape."""
+    """XML of words and numbers, which need no escaping."""
     return "\n".join(
         f"<{name}>\n{_xml(value)}\n</{name}>" if isinstance(value, Mapping) else f"<{name}>{value}</{name}>"
         for name, value in content.items()

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Makes this machine a client of the project. vcdl-setup.service runs it at every boot and, when it fails, again and again:
-# a step that is done is found done, and what is half done is done anew.
+# Makes this machine a client of the project. vcdl-setup.service runs it at every boot, and again after a failure:
+# a finished step is skipped, an unfinished one repeated.
 set -eu
 umask 022
-etc=${VCDL_ETC:-/etc/vcdl}         # what cloud-init wrote: project_url, account_key, requirements.txt and the BOINC client's settings
+etc=${VCDL_ETC:-/etc/vcdl}         # cloud-init's files: project_url, account_key, requirements.txt, the BOINC client's settings
 runtime=${VCDL_RUNTIME:-/opt/vcdl} # where vcdl_client looks for its Python
 export DEBIAN_FRONTEND=noninteractive
-export TMPDIR="${TMPDIR:-/var/tmp}" # TensorFlow does not fit a /tmp in memory
+export TMPDIR="${TMPDIR:-/var/tmp}" # TensorFlow does not fit into a /tmp in memory
 
 say() { echo "vcdl-setup: $*"; }
 
@@ -28,9 +28,9 @@ if ! can_train "$runtime/bin/python"; then
     rm -rf "$runtime.new"
     python3 -m venv "$runtime.new"
     "$runtime.new/bin/python" -m pip install --quiet --cache-dir "$runtime.cache" --retries 10 --requirement "$etc/requirements.txt"
-    can_train "$runtime.new/bin/python" || { say "what pip installed cannot train"; exit 1; }
+    can_train "$runtime.new/bin/python" || { say "the installed Python cannot train"; exit 1; }
     rm -rf "$runtime"
-    mv "$runtime.new" "$runtime" # in one step: it has its name when it is whole
+    mv "$runtime.new" "$runtime" # in one step: it has its name only when it is complete
     rm -rf "$runtime.cache"
 fi
 
@@ -39,14 +39,14 @@ folder=$(systemctl show --property=WorkingDirectory --value boinc-client.service
 changed=no
 for name in cc_config.xml global_prefs_override.xml; do
     cmp -s "$etc/$name" "$folder/$name" && continue
-    cat "$etc/$name" >"$folder/$name" # through the link that Debian makes of it
+    cat "$etc/$name" >"$folder/$name" # through Debian's link
     changed=yes
 done
 systemctl daemon-reload
 systemctl enable --quiet boinc-client.service
 if [ $changed = yes ]; then systemctl restart boinc-client.service; else systemctl start boinc-client.service; fi
 
-cd "$folder" # boinccmd finds its password there
+cd "$folder" # boinccmd reads its password there
 tries=0
 until boinccmd --get_cc_status >/dev/null 2>&1; do
     tries=$((tries + 1))

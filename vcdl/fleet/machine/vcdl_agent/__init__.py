@@ -1,13 +1,14 @@
-"""VCDL's agent on an instance of a fleet: it sees to it that what was trained is uploaded before the machine goes.
+"""VCDL's agent on an instance of a fleet: it has the machine's results uploaded before the machine goes.
 
     python3 -m vcdl_agent --config /etc/vcdl/agent.json [--dry-run]
 
-The standard library only, and relative imports: cloud-init writes it, and the system's own Python (3.9 or newer) runs it, as root.
+The system's own Python (3.9 or newer) runs it as root: standard library and relative imports only.
 
-The cloud takes the machine (notice), or it shuts down for another reason: no new work, running subtasks finish now, all is uploaded
-and reported. The agent does not end the machine then: an hour that AWS interrupts is free, and one that we end is not.
-The fleet no longer wants the machine (drain, see vcdl/fleet/drain.py): no new work, running subtasks have their time; power off.
-The machine has been of no use for too long, without its project or a BOINC client: power off, or it would cost for ever.
+- Notice (the cloud takes the machine) or shutdown: no new work, running subtasks finish now, all results are uploaded
+  and reported. The agent does not end the machine: AWS charges nothing for an hour that it interrupts itself.
+- Drain (the fleet no longer wants the machine): no new work, running subtasks keep their time; then power off.
+- Idle (no reachable project, or no attached BOINC client, for too long): power off, to stop the cost.
 
-It keeps nothing but a number in a file: each pass compares what is wanted with what the BOINC client says. It may be killed anywhere.
+The agent stores one number on disk. Each step compares the wanted state with the BOINC client's, so it may be killed at
+any point.
 """

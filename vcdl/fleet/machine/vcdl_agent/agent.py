@@ -1,4 +1,4 @@
-"""The agent's loop: what is wanted, what the BOINC client says, and what is to be done about it."""
+"""The agent's loop: compare what the cloud and the fleet want with what the BOINC client does, and act."""
 
 from __future__ import annotations
 
@@ -6,181 +6,246 @@ import queue
 import signal
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from .boinc import Boinc, BoincError
-from .config import Config
-from .log import Log, logger
-from .metadata import CLOUDS, Said
-from .no_use import NoUse
-from .systemctl import systemctl
-from .watches import Project, listen
+from .boinc import Boinc, BoincError, systemctl
+from .watches import CLOUDS, Clock, CloudWatch, Log, ProjectWatch, Signals, logger
 
-_STAYING_S, _LEAVING_S = 5.0, 0.5
-"""Between two looks at the BOINC client."""
-_POKE_EVERY_S = 30.0
-_SET_UP_WITHIN_S = 1800.0
-"""A machine whose project is there has so long to install what it needs."""
-_AGAIN_S = 3.0
-"""Between two demands of the same kind while leaving: to report, to try an upload again."""
-_EMPTY_FOR_S = 5.0
-"""A reply of the scheduler that is under way may still bring tasks."""
+_WORKING_S, _LEAVING_S = 5.0, 0.5
+"""Time between two steps."""
+_REPEAT_S = 30.0
+"""Time before the same request to the client is made again while working, and before powering off is tried again."""
+_REPEAT_LEAVING_S = 3.0
+"""The same while leaving."""
+_SET_UP_S = 1800.0
+"""Time that a machine with a reachable project has to install what it needs."""
+_EMPTY_S = 5.0
+"""Time that the client must be without tasks: a scheduler's reply under way may bring more."""
 _LAST_CALL_S = 120.0
-"""So long before its time is over a drained machine's subtasks finish now."""
+"""Before the end of its drain time a drained machine's subtasks finish now."""
+_SAVE_S = 30.0
+
+
+@dataclass(frozen=True)
+class Config:
+    """The agent's configuration, /etc/vcdl/agent.json."""
+
+    cloud: str
+    """`aws` or `gcp`."""
+    project_url: str
+    unreachable_s: float
+    """Time after which an idle machine is powered off."""
+    drain_s: float
+    """Time for which a drained machine may finish its subtasks."""
+    boinc_folder: str = "/var/lib/boinc"
+    state_folder: str = "/var/lib/vcdl"
+    boinccmd: tuple[str, ...] = ("boinccmd",)
+    metadata_url: str = ""
+    """Empty: the cloud's own."""
+
+    @classmethod
+    def parse(cls, values: Any) -> Config:
+        """Raises ValueError and TypeError."""
+        config = cls(**values)
+        if config.cloud not in CLOUDS:
+            raise ValueError(f"there is no cloud {config.cloud!r}")
+        return config
+
+
+class IdleTime:
+    """Running time without a reachable project or an attached client; it adds up over restarts of agent and machine."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path, self._clock = path, clock
+        self._counted_s = clock.monotonic()
+        try:
+            self.seconds = float(max(0, int(path.read_text())))
+        except (OSError, ValueError):
+            self.seconds = 0.0
+        self._saved_s = self.seconds
+
+    def count(self, is_idle: bool) -> None:
+        """Add the time since the last call, or start over at 0. Raises OSError."""
+        now_s = self._clock.monotonic()
+        self.seconds, self._counted_s = self.seconds + now_s - self._counted_s if is_idle else 0.0, now_s
+        if self.seconds < self._saved_s or self.seconds >= self._saved_s + _SAVE_S:
+            growing = self._path.with_suffix(".new")
+            growing.write_text(f"{self.seconds:.0f}\n")
+            growing.replace(self._path)
+            self._saved_s = self.seconds
 
 
 class Agent:
-    """What one machine's agent knows, and its loop. Two threads listen to the cloud and look for the project; all else is done here."""
+    """One machine's agent. Two threads watch the cloud and the project; all else happens in `step` and `receive`."""
 
-    def __init__(self, config: Config, dry_run: bool) -> None:
-        self._config, self._dry_run, self._log = config, dry_run, Log()
+    def __init__(self, config: Config, dry_run: bool, clock: Clock | None = None) -> None:
+        self._config, self._dry_run, self._clock, self._log = config, dry_run, clock or Clock(), Log()
         self._cloud = CLOUDS[config.cloud](config.metadata_url)
-        self._project = Project(config.project_url, config.unreachable_s / 4, self._log)
+        self._inbox: queue.SimpleQueue[Signals | None] = queue.SimpleQueue()
+        """None: SIGTERM. A signal handler may call this kind of queue's put."""
+        self._project = ProjectWatch(config.project_url, config.unreachable_s, self._log)
+        self.watches = (CloudWatch(self._cloud, self._inbox.put, self._log).step, self._project.step)
+        """Each is to be called again after the seconds that it returns."""
         self._boinc = Boinc(config.boinccmd, Path(config.boinc_folder))
-        self._no_use = NoUse(Path(config.state_folder) / "no_use_s")
-        self._inbox: queue.SimpleQueue[Said | None] = queue.SimpleQueue()
-        """None: SIGTERM. Its put may be called by a signal's handler, unlike that of others."""
-        self._said = Said()
-        self._has_heard = False
-        """Whether the cloud has said anything yet: until then nothing is taken back that an earlier life of the agent did."""
-        self._machine_stops = self._asked_for_power_off = self._is_over = False
-        self._is_attached = False
-        self._is_held: bool | None = None
-        """Whether the client was told to take no more work; None: perhaps, by an earlier life of the agent."""
-        self._since_s = self._could_stay_s = time.monotonic()
-        """When leaving began, and until when there was no hurry."""
+        self._idle = IdleTime(Path(config.state_folder) / "idle_s", self._clock)
+        self.is_over = False
+        self._notice = ""
+        self._drain_since_s: float | None = None
+        self._has_signals = False
+        """Until the cloud has answered, nothing is taken back that an earlier agent on this machine did."""
+        self._machine_stops = self._powers_off = self._is_attached = False
+        self._is_leaving: bool | None = None
+        """Whether the client takes no more work; None: unknown, as after an earlier agent."""
+        self._leaving_since_s = self._no_hurry_s = self._clock.monotonic()
+        """The beginning of the leaving; the last time at which nothing demanded a quick end."""
         self._empty_since_s: float | None = None
         self._done_s: dict[str, float] = {}
-        """When what may not be done too often was done last."""
+        """The last time of each request that must not be repeated too often."""
 
     def run(self) -> None:
-        """Until SIGTERM; when the whole machine shuts down, until all is reported."""
+        """Run until SIGTERM; while the whole machine shuts down, until all results are reported."""
         signal.signal(signal.SIGTERM, lambda _number, _frame: self._inbox.put(None))
-        threading.Thread(target=listen, args=(self._cloud, self._inbox.put, self._log), daemon=True).start()
-        threading.Thread(target=self._project.look_for, daemon=True).start()
+        for watch in self.watches:
+            threading.Thread(target=_repeat, args=(watch,), daemon=True).start()
         logger.info("on %s, for %s", self._config.cloud, self._config.project_url)
-        while not self._is_over:
-            try:
-                self._leave() if self._must_go or self._is_drained else self._stay()
-                self._log.good("client")
-            except (BoincError, OSError) as error:
-                self._is_attached = False
-                self._log.bad("client", error)
-            self._end_when_of_no_use()
-            self._hear(_LEAVING_S if self._must_go or self._is_drained else _STAYING_S)
+        while not self.is_over:
+            self.receive(self.step())
 
-    @property
-    def _must_go(self) -> bool:
-        return bool(self._said.notice) or self._machine_stops
-
-    @property
-    def _is_drained(self) -> bool:
-        return self._said.drain_since_s is not None
-
-    def _hear(self, wait_s: float) -> None:
+    def step(self) -> float:
+        """Act once; returns the seconds until the next time, unless something is received before."""
+        must_leave = bool(self._notice) or self._machine_stops
+        leaves = must_leave or self._drain_since_s is not None
         try:
-            said = self._inbox.get(timeout=wait_s)
-        except queue.Empty:
-            return
-        if said is None:
-            # Units stop in the reverse of their order: the BOINC client and the network stay until the agent has ended.
-            self._machine_stops = systemctl("is-system-running") == "stopping"
-            self._is_over = not self._machine_stops or self._asked_for_power_off
-            logger.info("the machine shuts down" if self._machine_stops else "asked to end")
-            return
-        mark = said.drain_since_s if said.drain_since_s is not None else self._said.drain_since_s  # a mark is for good
-        self._said, self._has_heard = Said(said.notice, mark), True
-        logger.info("notice: %s; drain: %s", said.notice or "none", "no" if mark is None else f"since {mark:.0f}")
+            self._leave(must_leave) if leaves else self._work()
+            self._log.solved("client")
+        except (BoincError, OSError) as error:
+            self._is_attached = False
+            self._log.problem("client", error)
+        self._power_off_when_idle()
+        return _LEAVING_S if leaves else _WORKING_S
 
-    def _stay(self) -> None:
+    def receive(self, wait_s: float) -> bool:
+        """Take in what a watch or a signal handler has sent; False if nothing came within `wait_s`."""
+        try:
+            signals = self._inbox.get(timeout=wait_s)
+        except queue.Empty:
+            return False
+        if signals is None:
+            # systemd stops units in reverse order: the BOINC client and the network stay until the agent ends.
+            self._machine_stops = systemctl("is-system-running") == "stopping"
+            self.is_over = not self._machine_stops or self._powers_off
+            logger.info("the machine shuts down" if self._machine_stops else "asked to end")
+            return True
+        self._has_signals, self._notice = True, signals.notice
+        if signals.drain_mark is not None:  # never taken back
+            self._drain_since_s = self._time_of(signals.drain_mark)
+        drain = "no" if self._drain_since_s is None else f"since {self._drain_since_s:.0f}"
+        logger.info("notice: %s; drain: %s", self._notice or "none", drain)
+        return True
+
+    def _time_of(self, mark: str) -> float:
+        try:
+            return float(mark)
+        except ValueError:
+            return self._clock.now()  # somebody else's mark is one, too
+
+    def _work(self) -> None:
         projects = self._boinc.projects()
         self._is_attached = bool(projects)
-        self._could_stay_s = time.monotonic()
-        if self._is_held is not False and self._has_heard:
-            self._boinc.let_go_on()
+        self._no_hurry_s = self._clock.monotonic()
+        if self._is_leaving is not False and self._has_signals:
+            self._boinc.resume_tasks()
             for url, may_fetch in projects.items():
                 if not may_fetch:
-                    self._boinc.tell("--project", url, "allowmorework")
-            self._is_held = False
+                    self._boinc.command("--project", url, "allowmorework")
+            self._is_leaving = False
         tasks = self._boinc.tasks()
-        if any(task.state == "uploading" for task in tasks) and self._is_due("uploads", _POKE_EVERY_S):
-            self._boinc.tell("--network_available")
-        if not any(task.is_waiting for task in tasks) and self._is_due("update", _POKE_EVERY_S):
-            self._boinc.update(projects)  # or an empty answer would keep the client from asking for minutes, then hours
+        if any(task.state == "uploading" for task in tasks) and self._is_due("upload", _REPEAT_S):
+            self._boinc.command("--network_available")
+        if not any(task.is_waiting for task in tasks) and self._is_due("update", _REPEAT_S):
+            self._boinc.update(
+                projects
+            )  # after an empty reply the client itself would wait for minutes, then for hours
 
-    def _leave(self) -> None:
-        """Hold what is held already, and see how far it is: safe to be done again at any time."""
-        if not self._is_held:
-            self._is_held, self._since_s, self._empty_since_s = True, time.monotonic(), None
+    def _leave(self, must_leave: bool) -> None:
+        """Stop taking work and have what there is reported; may be repeated at any time."""
+        now_s = self._clock.monotonic()
+        if not self._is_leaving:
+            self._is_leaving, self._leaving_since_s, self._empty_since_s = True, now_s, None
             logger.info("no more work is taken")
-        if not self._must_go:
-            self._could_stay_s = time.monotonic()
-        if self._must_go or self._is_last_call:
-            self._boinc.ask_to_finish()  # first, as it needs nobody's help
+        if not must_leave:
+            self._no_hurry_s = now_s
+        if must_leave or self._is_last_call():
+            self._boinc.finish_tasks()  # first, as it needs no answer from the client
         projects = self._boinc.projects()
         self._is_attached = bool(projects)
         for url, may_fetch in projects.items():
             if may_fetch:
-                self._boinc.tell("--project", url, "nomorework")
+                self._boinc.command("--project", url, "nomorework")
         tasks = self._boinc.tasks()
-        gives_up = time.monotonic() >= self._could_stay_s + self._cloud.give_up_s
+        gives_up = now_s >= self._no_hurry_s + self._cloud.give_up_s
         for task in tasks:
-            # What waits would begin as others end. What is aborted and reported is another machine's at once, not after its deadline.
+            # Waiting tasks would start as others end. Aborted ones go to another machine now, not after their deadline.
             if task.is_waiting or (gives_up and task.is_running):
-                self._boinc.tell("--task", task.project, task.name, "abort")
-        if any(task.state == "uploading" for task in tasks) and self._is_due("uploads", _AGAIN_S):
-            self._boinc.tell("--network_available")
-        if any(task.ready == "yes" for task in tasks) and self._is_due("update", _AGAIN_S):
+                self._boinc.command("--task", task.project, task.name, "abort")
+        if any(task.state == "uploading" for task in tasks) and self._is_due("upload", _REPEAT_LEAVING_S):
+            self._boinc.command("--network_available")
+        if any(task.ready == "yes" for task in tasks) and self._is_due("update", _REPEAT_LEAVING_S):
             self._boinc.update(projects)
         self._end_when_empty(not tasks)
 
-    @property
     def _is_last_call(self) -> bool:
-        """Whether the time of a drained machine is nearly over."""
-        since_s, drain_s = self._said.drain_since_s, self._config.drain_s
-        return since_s is not None and time.time() >= since_s + max(drain_s - _LAST_CALL_S, drain_s / 2)
+        """Whether a drained machine's time is nearly over."""
+        since_s, drain_s = self._drain_since_s, self._config.drain_s
+        return since_s is not None and self._clock.now() >= since_s + max(drain_s - _LAST_CALL_S, drain_s / 2)
 
     def _end_when_empty(self, is_empty: bool) -> None:
-        now_s = time.monotonic()
+        now_s = self._clock.monotonic()
         if not is_empty:
             self._empty_since_s = None
         elif self._empty_since_s is None:
             self._empty_since_s = now_s
-            logger.info("all is reported, after %.1f s", now_s - self._since_s)
-        elif now_s >= self._empty_since_s + _EMPTY_FOR_S:
+            logger.info("all is reported, after %.1f s", now_s - self._leaving_since_s)
+        elif now_s >= self._empty_since_s + _EMPTY_S:
             if self._machine_stops:
-                self._is_over = True
-            elif self._is_drained and not self._said.notice:
+                self.is_over = True
+            elif self._drain_since_s is not None and not self._notice:
                 self._power_off("drained")
 
-    def _end_when_of_no_use(self) -> None:
+    def _power_off_when_idle(self) -> None:
         if self._project.is_reachable is not None:
             try:
-                self._no_use.count(self._project.is_reachable and self._is_attached)
-                self._log.good("state")
+                self._idle.count(not (self._project.is_reachable and self._is_attached))
+                self._log.solved("state")
             except OSError as error:
-                self._log.bad("state", error)
+                self._log.problem("state", error)
         if self._machine_stops and self._project.is_reachable is False:
-            self._is_over = True  # nothing can be uploaded
+            self.is_over = True  # nothing can be uploaded
             return
         limit_s = self._config.unreachable_s
         if self._project.is_reachable:  # the set-up may be under way
-            limit_s = max(limit_s, _SET_UP_WITHIN_S)
-        if self._no_use.seconds >= limit_s and not self._said.notice:
-            self._power_off(
-                f"of no use for {self._no_use.seconds:.0f} s: no project, or no BOINC client attached to it"
-            )
+            limit_s = max(limit_s, _SET_UP_S)
+        if self._idle.seconds >= limit_s and not self._notice:
+            self._power_off(f"idle for {self._idle.seconds:.0f} s: no project, or no BOINC client attached to it")
 
     def _power_off(self, why: str) -> None:
-        if self._is_due("power off", _POKE_EVERY_S):
+        if self._is_due("power off", _REPEAT_S):
             logger.warning("%s: the machine is powered off%s", why, " (not really: --dry-run)" if self._dry_run else "")
             if not self._dry_run:
-                self._asked_for_power_off = True
+                self._powers_off = True
                 systemctl("poweroff")
 
     def _is_due(self, what: str, every_s: float) -> bool:
-        now_s = time.monotonic()
+        now_s = self._clock.monotonic()
         if now_s < self._done_s.get(what, -every_s) + every_s:
             return False
         self._done_s[what] = now_s
         return True
+
+
+def _repeat(watch: Callable[[], float]) -> None:
+    while True:
+        time.sleep(watch())

@@ -1,4 +1,4 @@
-"""The BOINC client on this machine, asked and told through its own boinccmd."""
+"""The programs that the agent controls: the BOINC client through boinccmd, and systemd through systemctl."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from .watches import logger
+
 FINISH_NOW = "vcdl_finish_now"
-"""In the project's folder: every running subtask writes what it has and ends (docs/boinc-client.md)."""
+"""File in the project's folder that makes every running subtask write its update and end (docs/boinc-client.md)."""
 _TIMEOUT_S = 10.0
 
 
 class BoincError(Exception):
-    """The BOINC client does not answer, or not as it should."""
+    """The BOINC client does not answer, or reports an error."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A task of the BOINC client."""
+    """A task of the BOINC client, with the states as boinccmd prints them."""
 
     project: str
     name: str
     state: str
-    """`downloading`, `downloaded`, `uploading`, `uploaded`, `aborted` and others"""
+    """`downloading`, `downloaded`, `uploading`, `uploaded`, `aborted`, …"""
     schedule: str
     """`uninitialized`: it was never started."""
     ready: str
@@ -41,51 +43,29 @@ class Task:
 
 
 class Boinc:
-    """The BOINC client on this machine, through boinccmd in its folder, where the password is."""
+    """The BOINC client on this machine. boinccmd runs in the client's folder, which holds its password."""
 
-    def __init__(self, command: tuple[str, ...], folder: Path) -> None:
-        self._command, self._folder = command, folder
+    def __init__(self, boinccmd: tuple[str, ...], folder: Path) -> None:
+        self._boinccmd, self._folder = boinccmd, folder
 
     def projects(self) -> dict[str, bool]:
-        """The URL of each project, and whether it may ask for work."""
+        """The URL of each attached project, with whether the client may ask it for work."""
         rows = self._list("get_project_status")
         return {row["master URL"]: row["don't request more work"] != "yes" for row in rows}
 
     def tasks(self) -> list[Task]:
-        """All that it has not yet reported."""
+        """All tasks that are not yet reported."""
         rows = self._list("get_tasks")
         return [
             Task(row["project URL"], row["name"], row["state"], row["scheduler state"], row["ready to report"])
             for row in rows
         ]
 
-    def tell(self, *arguments: str) -> None:
-        """Such as `--network_available`."""
-        self._run(*arguments)
-
-    def update(self, projects: Iterable[str]) -> None:
-        """Have it speak with them now: report, and ask for work."""
-        for url in projects:
-            self._run("--project", url, "update")
-
-    def ask_to_finish(self) -> None:
-        """Leave the file that running subtasks look for. Raises OSError."""
-        for folder in self._folder.glob("projects/*/"):
-            (folder / FINISH_NOW).touch()
-
-    def let_go_on(self) -> None:
-        """Remove it. Raises OSError."""
-        for path in self._folder.glob(f"projects/*/{FINISH_NOW}"):
-            path.unlink()
-
-    def _list(self, what: str) -> list[defaultdict[str, str]]:
-        blocks = re.split(r"^\d+\) -+$", self._run(f"--{what}"), flags=re.MULTILINE)[1:]
-        return [defaultdict(str, re.findall(r"^ +([^:]+): (.*)$", block, re.MULTILINE)) for block in blocks]
-
-    def _run(self, *arguments: str) -> str:
+    def command(self, *arguments: str) -> str:
+        """Run boinccmd, for example with `--network_available`. Raises BoincError."""
         try:
             done = subprocess.run(
-                [*self._command, *arguments], cwd=self._folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                [*self._boinccmd, *arguments], cwd=self._folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, timeout=_TIMEOUT_S, text=True, errors="replace",
             )  # fmt: skip
         except FileNotFoundError:
@@ -95,3 +75,32 @@ class Boinc:
         if done.returncode:
             raise BoincError(f"boinccmd {arguments[0]}: {done.stdout.strip()[-200:]}")
         return done.stdout
+
+    def update(self, projects: Iterable[str]) -> None:
+        """Have the client contact these projects now, to report and to ask for work."""
+        for url in projects:
+            self.command("--project", url, "update")
+
+    def finish_tasks(self) -> None:
+        """Write the file that makes running subtasks finish. Raises OSError."""
+        for folder in self._folder.glob("projects/*/"):
+            (folder / FINISH_NOW).touch()
+
+    def resume_tasks(self) -> None:
+        """Remove that file. Raises OSError."""
+        for path in self._folder.glob(f"projects/*/{FINISH_NOW}"):
+            path.unlink()
+
+    def _list(self, what: str) -> list[defaultdict[str, str]]:
+        blocks = re.split(r"^\d+\) -+$", self.command(f"--{what}"), flags=re.MULTILINE)[1:]
+        return [defaultdict(str, re.findall(r"^ +([^:]+): (.*)$", block, re.MULTILINE)) for block in blocks]
+
+
+def systemctl(command: str) -> str:
+    """The answer of `systemctl COMMAND`; empty, with a line in the log, when it fails."""
+    try:
+        done = subprocess.run(["systemctl", command], stdout=subprocess.PIPE, timeout=_TIMEOUT_S, text=True)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        logger.error("systemctl %s: %s", command, error)
+        return ""
+    return done.stdout.strip()

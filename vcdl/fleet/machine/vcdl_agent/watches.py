@@ -1,60 +1,185 @@
-"""The agent's two threads, which watch what is outside the machine: the cloud, and the project."""
+"""The agent's watches outside its machine: on the cloud's metadata service and on the project's web page."""
 
 from __future__ import annotations
 
 import http.client
+import json
+import logging
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
-from .fetch import fetch
-from .log import Log
-from .metadata import Aws, Gcp, Said
+logger = logging.getLogger("vcdl-agent")
 
-_LISTEN_EVERY_S = 5.0
-_BREATH_S = 0.1
-"""At least, should a service answer at once that was asked to wait."""
-_PROBE_EVERY_S = 60.0
-
-
-def listen(cloud: Aws | Gcp, tell: Callable[[Said], None], log: Log) -> None:
-    """Ask the cloud for ever, and tell what is news."""
-    said: Said | None = None
-    wait_s = 0.0
-    while True:
-        try:
-            newest = cloud.look(wait_s)
-        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
-            log.bad("metadata", error)
-            time.sleep(_LISTEN_EVERY_S)
-            continue
-        log.good("metadata")
-        wait_s = _LISTEN_EVERY_S
-        time.sleep(_BREATH_S)
-        if newest != said:
-            said = newest
-            tell(said)
+DRAIN_MARK = "vcdl-drain"
+AWS_METADATA = "http://169.254.169.254"
+GCP_METADATA = "http://metadata.google.internal"
+_POLL_S = 5.0
+"""Time between two questions to AWS, and the time for which Compute Engine may hold back an answer."""
+_PROBE_S = 60.0
+_TIMEOUT_S = 10.0
+_MAX_BYTES = 1_000_000
+_TOKEN_TTL_S = 21_600
+_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Metadata is on the machine itself: never through a proxy."""
 
 
-class Project:
-    """Whether the project is there."""
+@dataclass(frozen=True)
+class Clock:
+    """The machine's time in seconds; tests pass their own."""
 
-    def __init__(self, url: str, every_s: float, log: Log) -> None:
-        self._url, self._every_s, self._log = url, min(_PROBE_EVERY_S, every_s), log
-        self.is_reachable: bool | None = None
-        """When last looked for; None: it was not yet."""
+    now: Callable[[], float] = time.time
+    """Unix time."""
+    monotonic: Callable[[], float] = time.monotonic
 
-    def look_for(self) -> None:
-        """For ever, at least every `every_s`."""
-        opener = urllib.request.build_opener()
-        while True:
+
+class Log:
+    """Logs a problem when it begins or changes, and once more when it is over."""
+
+    def __init__(self) -> None:
+        self._problems: dict[str, str] = {}
+
+    def problem(self, subject: str, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        if self._problems.get(subject) != text:
+            logger.warning("%s: %s", subject, text)
+        self._problems[subject] = text
+
+    def solved(self, subject: str) -> None:
+        if self._problems.pop(subject, ""):
+            logger.info("%s: all right again", subject)
+
+
+@dataclass(frozen=True)
+class Signals:
+    """The cloud's and the fleet's plans for this machine, from its metadata."""
+
+    notice: str = ""
+    """The cloud's announcement that it takes the machine; empty: none."""
+    drain_mark: str | None = None
+    """The fleet's mark: a Unix time; None: none."""
+
+
+class Aws:
+    """EC2's metadata service, version 2."""
+
+    pause_s = _POLL_S
+    give_up_s = 100.0
+    """So long after a notice of 120 s running tasks are aborted, which takes up to 10 s: their upload would be late."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url or AWS_METADATA
+        self._token = ""
+
+    def read(self) -> Signals:
+        """Raises OSError, HTTPException, ValueError, KeyError, TypeError."""
+        if (text := self._get("spot/instance-action")) is not None:
+            action = json.loads(text)
+            return Signals(f"{action['action']} at {action.get('time', '?')}")
+        # The mark is read only without a notice: an error there must not hide one.
+        return Signals("", self._get(f"tags/instance/{DRAIN_MARK}"))
+
+    def _get(self, path: str) -> str | None:
+        for _ in range(2):
+            if not self._token:
+                ttl = {"X-aws-ec2-metadata-token-ttl-seconds": str(_TOKEN_TTL_S)}
+                self._token = _fetch(f"{self._url}/latest/api/token", ttl, "PUT")[0]
             try:
-                page = fetch(self._url, {}, opener=opener)[0]
-                if "scheduler" not in page:  # a project's page names it; the page of a lapsed domain does not
-                    raise ValueError("what answers there is no BOINC project")
-                self.is_reachable = True
-                self._log.good("project")
-            except (OSError, http.client.HTTPException, ValueError) as error:
-                self.is_reachable = False
-                self._log.bad("project", error)
-            time.sleep(self._every_s)
+                return _fetch(f"{self._url}/latest/meta-data/{path}", {"X-aws-ec2-metadata-token": self._token})[0]
+            except urllib.error.HTTPError as error:
+                if error.code == 404:
+                    return None
+                if error.code != 401:
+                    raise
+                self._token = ""  # it has expired
+        raise ValueError("the metadata service refuses its own new token")
+
+
+class Gcp:
+    """Compute Engine's metadata service; it holds its answer back until a notice comes, which is only 30 s long."""
+
+    pause_s = 0.1
+    """Kept even so, in case the service answers at once."""
+    give_up_s = 15.0
+    """As for Aws, of 30 s."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url or GCP_METADATA
+        self._etag = ""
+
+    def read(self) -> Signals:
+        """Wait for a change, at most _POLL_S. Raises OSError, HTTPException, ValueError."""
+        wait = f"?wait_for_change=true&timeout_sec={_POLL_S:.0f}&last_etag={self._etag}" if self._etag else ""
+        preempted, self._etag = self._get(f"preempted{wait}")
+        if preempted not in ("TRUE", "FALSE"):
+            raise ValueError(f"instance/preempted says {preempted[:80]!r}")
+        if preempted == "TRUE":
+            return Signals("preempted")
+        try:
+            return Signals("", self._get(f"attributes/{DRAIN_MARK}")[0])
+        except urllib.error.HTTPError as error:
+            if error.code != 404:
+                raise
+            return Signals()
+
+    def _get(self, path: str) -> tuple[str, str]:
+        url = f"{self._url}/computeMetadata/v1/instance/{path}"
+        return _fetch(url, {"Metadata-Flavor": "Google"}, timeout_s=_POLL_S + _TIMEOUT_S)
+
+
+CLOUDS: dict[str, type[Aws | Gcp]] = {"aws": Aws, "gcp": Gcp}
+
+
+class CloudWatch:
+    """Passes on what the cloud signals, whenever it changes."""
+
+    def __init__(self, cloud: Aws | Gcp, send: Callable[[Signals], None], log: Log) -> None:
+        self._cloud, self._send, self._log = cloud, send, log
+        self._last: Signals | None = None
+
+    def step(self) -> float:
+        """Read the metadata once; returns the seconds until the next time."""
+        try:
+            signals = self._cloud.read()
+        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
+            self._log.problem("metadata", error)
+            return _POLL_S
+        self._log.solved("metadata")
+        if signals != self._last:
+            self._last = signals
+            self._send(signals)
+        return self._cloud.pause_s
+
+
+class ProjectWatch:
+    """Knows whether the project is reachable."""
+
+    def __init__(self, url: str, unreachable_s: float, log: Log) -> None:
+        self._url, self._every_s, self._log = url, min(_PROBE_S, unreachable_s / 4), log
+        self._opener = urllib.request.build_opener()
+        self.is_reachable: bool | None = None
+        """By the last probe; None: there was none yet."""
+
+    def step(self) -> float:
+        """Fetch the project's page once; returns the seconds until the next time."""
+        try:
+            if "scheduler" not in _fetch(self._url, {}, opener=self._opener)[0]:
+                # A project's page names its scheduler; the page of a lapsed domain does not.
+                raise ValueError("what answers there is no BOINC project")
+            self.is_reachable = True
+            self._log.solved("project")
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self.is_reachable = False
+            self._log.problem("project", error)
+        return self._every_s
+
+
+def _fetch(
+    url: str, headers: dict[str, str], method: str = "GET", timeout_s: float = _TIMEOUT_S, opener: Any = _direct
+) -> tuple[str, str]:
+    """The body of a page and its ETag."""
+    with opener.open(urllib.request.Request(url, headers=headers, method=method), timeout=timeout_s) as reply:
+        return reply.read(_MAX_BYTES).decode("utf-8", "replace").strip(), reply.headers.get("ETag", "")

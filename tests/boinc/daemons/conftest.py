@@ -1,0 +1,65 @@
+"""A project with a submitted job, and its daemons as objects whose rounds a test counts."""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.boinc.daemons.fabricated_client import FabricatedClient
+from tests.boinc.standin import Database, StandinProject
+from tests.places import ROOT
+from tests.store_servers import start_mariadb
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.commands.submit import submit
+from vcdl.report.measures import Report
+from vcdl.run.finding import read_report
+from vcdl.run.folder import RunFolder
+
+JOB = """
+name: tiny
+model: {builtin: {name: mlp, units: [8]}}
+data: {dataset: digits, shards: 3}
+validate: {every: epoch}
+stop: {epochs: 1}
+grid: {tries: 2}
+"""
+
+
+@dataclass
+class Server:
+    """A stand-in project with the parts of VCDL that run in it."""
+
+    standin: StandinProject
+    project: BoincProject
+    client: FabricatedClient
+    folder: RunFolder
+
+    @property
+    def report(self) -> Report:
+        return read_report(self.folder)
+
+    def staged(self) -> list[str]:
+        """Names of the files in download/."""
+        return sorted(path.name for path in self.project.download_dir.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A project with JOB, and the lines that a test adds to it."""
+    with tempfile.TemporaryDirectory(prefix="vcdl-") as short, start_mariadb(Path(short)) as mariadb:
+        standin = StandinProject.make(tmp_path / "project", Database.of(mariadb))
+        for name, value in standin.environment.items():
+            monkeypatch.setenv(name, value)
+        validator = standin.path / "bin" / "vcdl_validate"
+        validator.write_text(
+            f"#!/bin/sh\nPYTHONPATH='{ROOT}' exec '{sys.executable}' -m vcdl.boinc.daemons.validate \"$@\"\n"
+        )
+        validator.chmod(0o755)
+        job_file = tmp_path / "job.yaml"
+        job_file.write_text(JOB + getattr(request, "param", ""))
+        submit(job_file, standin.path)
+        project = BoincProject.at(standin.path)
+        yield Server(standin, project, FabricatedClient(standin, project), project.run_folder("tiny"))

@@ -1,0 +1,103 @@
+"""A client without training: answers for everything that is unsent, with weights near those that it was given."""
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from tests.boinc.standin import StandinProject, transition
+from tests.boinc.standin.schema import Connection
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.grid.results import output_file
+from vcdl.codecs.choose import down_encoding, up_encoding
+from vcdl.job import load_frozen_job
+from vcdl.run.prepared import Prepared
+from vcdl.wire.workunit import UpdateHeader, WorkunitName
+
+UNSENT, IN_PROGRESS, OVER, SUCCESS, CLIENT_ERROR = 2, 4, 5, 1, 3
+
+
+@dataclass
+class FabricatedClient:
+    """Fetches, "trains" and reports; whatever is not set to go wrong goes well."""
+
+    standin: StandinProject
+    project: BoincProject
+    hostile: set[str] = field(default_factory=set)
+    """Subtasks of which the first result is rubbish."""
+    done: list[str] = field(default_factory=list)
+    """Workunits answered, in order."""
+
+    def run_once(self, at_most: int = 100) -> int:
+        """Answer for what is unsent; returns how many that were."""
+        transition(self.standin)
+        connection = self.standin.connect()
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT r.id, r.xml_doc_in, w.name FROM result r JOIN workunit w ON w.id = r.workunitid"
+                " WHERE r.server_state = %s ORDER BY r.id LIMIT %s",
+                (UNSENT, at_most),
+            )
+            rows = cursor.fetchall()
+        for number, document, workunit in rows:
+            self._send(connection, number)
+            self._answer(self.project.upload_path(output_file(document)), workunit)
+            self._report(connection, number)
+            self.done.append(workunit)
+        connection.close()
+        transition(self.standin)
+        return len(rows)
+
+    def _answer(self, path: Path, workunit: str) -> None:
+        name = WorkunitName.parse(workunit)
+        folder = self.project.run_folder(name.job)
+        prepared = Prepared.read(folder)
+        transport = load_frozen_job(folder.job_file).transport.to_wire()
+        down, up = down_encoding(transport, prepared.layout), up_encoding(transport, prepared.layout)
+        base, _ = down.read(folder.snapshot(name.base_version) if down.is_plain else folder.download(name.base_version))
+        vector = base + np.float32(0.001) * np.random.default_rng(len(self.done)).standard_normal(
+            len(base), dtype=np.float32
+        )
+        samples = prepared.shard_samples[name.shard]
+        header = UpdateHeader(
+            job=name.job,
+            workunit=workunit,
+            base_version=name.base_version,
+            layout=prepared.layout.fingerprint,
+            samples=samples,
+            fraction=1.0,
+            train_s=0.5,
+            loss=0.7,
+            codec=up.label,
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name.subtask in self.hostile:
+            self.hostile.discard(name.subtask)
+            path.write_bytes(b"rubbish")
+        else:
+            up.write_upload(path, vector, base, header.to_json())
+
+    @staticmethod
+    def _send(connection: Connection, result: int) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "UPDATE result SET server_state = %s, hostid = 1, userid = 1, sent_time = %s, report_deadline = %s "
+                "WHERE id = %s",
+                (IN_PROGRESS, int(time.time()), int(time.time()) + 3600, result),
+            )
+        connection.commit()
+
+    @staticmethod
+    def _report(connection: Connection, result: int) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "UPDATE result SET server_state = %s, outcome = %s, received_time = %s WHERE id = %s",
+                (OVER, SUCCESS, int(time.time()), result),
+            )
+            cursor.execute(
+                "UPDATE workunit w JOIN result r ON r.workunitid = w.id "
+                "SET w.transition_time = %s, w.need_validate = 1 WHERE r.id = %s",
+                (int(time.time()), result),
+            )
+        connection.commit()

@@ -1,0 +1,359 @@
+"""The daemons on the real tables of a project, with clients that answer without training."""
+
+import errno
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.boinc.daemons.conftest import JOB, Server
+from tests.boinc.standin import transition
+from tests.boinc.standin.schema import change
+from tests.leftovers import leave_half
+from vcdl.boinc.daemons.assimilator import Assimilator
+from vcdl.boinc.daemons.evaluator import Evaluations
+from vcdl.boinc.daemons.validate import REFUSED, VALID, validate
+from vcdl.boinc.daemons.work_generator import WorkGenerators
+from vcdl.boinc.grid.manifest import Manifests
+from vcdl.boinc.grid.results import output_file
+from vcdl.boinc.grid.workunit_rows import CANCELLED, INIT, READY
+from vcdl.checks import UploadCheck
+from vcdl.commands.resume import resume
+from vcdl.commands.submit import submit
+from vcdl.errors import FileUnavailable, GridError, GridUnavailable, JournalUnavailable
+from vcdl.journal.events import Event, RunStarted, StopDecided, UpdateApplied, WorkunitFailed
+from vcdl.journal.journal import Journal
+from vcdl.run.prepared import Prepared
+from vcdl.stores.settings import URL_VARIABLE
+
+ROUNDS = 40
+
+
+def go_on(server: Server, until: Callable[[], bool], evaluates: bool = False) -> None:
+    """Rounds of generator, client, assimilator and, because it is slow to load, perhaps the evaluator."""
+    with (
+        closing(WorkGenerators(server.project)) as generators,
+        closing(Assimilator(server.project)) as assimilator,
+        closing(Evaluations(server.project)) as evaluations,
+    ):
+        for _ in range(ROUNDS):
+            generators.run_once()
+            server.client.run_once()
+            assimilator.run_once()
+            if evaluates:
+                evaluations.run_once()
+            if until():
+                return
+    raise AssertionError(f"not reached in {ROUNDS} rounds: {server.report}")
+
+
+def applied(server: Server) -> list[UpdateApplied]:
+    return [timed.event for timed in server.report.updates]
+
+
+def test_a_submitted_job_is_trained_to_its_end_and_leaves_results_and_an_empty_download_folder(server: Server) -> None:
+    go_on(server, server.folder.summary_file.exists, evaluates=True)
+    assert server.report.stop is not None
+    assert server.report.stop.reason == "epochs"
+    subtasks = sorted(event.workunit.split("_a")[0] for event in applied(server))
+    assert subtasks == sorted({*subtasks})
+    assert len([s for s in subtasks if "_e0001_" in s]) == 3
+    assert server.folder.keras_file.is_file()
+    with closing(Assimilator(server.project)) as assimilator, closing(WorkGenerators(server.project)) as generators:
+        generators.run_once()
+        assimilator.run_once()  # what was cancelled at the end belongs to no open job: concluded, so that its files go
+        server.client.run_once()
+    assert [name for name in server.staged() if name.startswith(("vcdl_", "tiny_"))] == []
+
+
+@pytest.mark.parametrize(
+    "server",
+    ["training: {share_optimizer_state: none}\ntransport: {down: bfloat16, up: int8, compress: true}\n"],
+    indirect=True,
+)
+def test_weights_that_travel_encoded_are_staged_validated_and_folded(server: Server) -> None:
+    with closing(WorkGenerators(server.project)) as generators:
+        generators.run_once()
+    size = Prepared.read(server.folder).layout.size
+    (download,) = server.folder.downloads.iterdir()
+    assert download.stat().st_size < 2 * size + 500
+    (template,) = server.project.templates.glob("vcdl_out_*.xml")
+    assert int(template.stem.removeprefix("vcdl_out_")) < 2 * size + (2 << 20)
+    server.client.hostile.add("e0001_s001")
+    go_on(server, lambda: len(applied(server)) >= 3)
+    assert server.report.refused == 1
+    assert all(update.bytes_up < 2 * size for update in applied(server))
+
+
+def test_a_refused_result_has_its_name_in_the_journal_and_its_workunit_goes_to_another_client(server: Server) -> None:
+    server.client.hostile.add("e0001_s002")
+    go_on(server, lambda: len(applied(server)) >= 3)
+    assert server.report.refused == 1
+    assert server.report.failed == 0
+    refused = server.report.last_setback
+    assert refused is not None
+    assert refused.workunit.startswith("tiny_e0001_s002_a0")
+    assert len([e for e in applied(server) if "_e0001_s002_a0" in e.workunit]) == 1
+
+
+def test_a_stopped_job_takes_its_work_back_and_a_resumed_one_makes_it_again_without_counting_it_as_a_try(
+    server: Server,
+) -> None:
+    with closing(WorkGenerators(server.project)) as generators:
+        for _ in range(3):  # more often than `grid > tries`
+            generators.run_once()
+            server.folder.stop_request.touch()
+            generators.run_once()
+            assert server.report.paused is not None
+            assert server.folder.running_pid is None
+            assert not [name for name in server.staged() if name.startswith("vcdl_")]
+            resume(server.folder.path)
+    go_on(server, lambda: len(applied(server)) >= 3)
+    assert server.report.failed == 0
+    assert server.report.stop is None or server.report.stop.reason == "epochs"
+
+
+def test_the_uploads_of_a_job_that_was_given_up_and_is_tried_again_are_assimilated(server: Server) -> None:
+    with closing(WorkGenerators(server.project)) as generators:
+        generators.run_once()
+    with closing(Journal.at(server.folder.journal_file)) as journal:
+        journal.append(StopDecided("subtask_failed", 0))
+    resume(server.folder.path)
+    assert server.report.stop is None
+    go_on(server, lambda: len(applied(server)) >= 3)
+
+
+def test_what_a_finished_job_left_in_the_project_is_cleared_away(server: Server) -> None:
+    """The work generator failed, or was killed, between the end of the run and the last of its files."""
+    with closing(WorkGenerators(server.project)) as generators:
+        generators.run_once()
+        assert [name for name in server.staged() if name.startswith(("vcdl_", "tiny_"))]
+        server.folder.summary_file.write_text("{}")
+        generators.run_once()
+        assert not [name for name in server.staged() if name.startswith(("vcdl_", "tiny_"))]
+        assert Manifests(server.project).jobs() == set()
+        transition(server.standin)
+        assert {row["error_mask"] for row in server.standin.rows("SELECT error_mask FROM workunit")} == {CANCELLED}
+
+
+def test_nothing_is_sent_while_a_job_is_stopped(server: Server) -> None:
+    left = leave_half(server.folder.snapshot(7))
+    with closing(WorkGenerators(server.project)) as generators, closing(Assimilator(server.project)) as assimilator:
+        generators.run_once()
+        assert not left.exists(), "the leftovers of killed processes are swept when the job is taken up"
+        server.folder.stop_request.touch()
+        for _ in range(3):
+            generators.run_once()
+            server.client.run_once()
+            assimilator.run_once()
+        assert server.client.done == []
+
+
+def test_a_result_that_cannot_be_assimilated_is_set_aside_and_the_others_are_folded(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = UploadCheck._check_header
+
+    def fails_for_one(self: UploadCheck, header: object, name: object, workunit: str) -> None:
+        if "_e0001_s001_a0" in workunit:
+            raise ZeroDivisionError("a bug that only this one shows")
+        begin(self, header, name, workunit)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(UploadCheck, "_check_header", fails_for_one)
+    go_on(server, lambda: len(applied(server)) >= 3)
+    failures = [r.event for r in Journal.at(server.folder.journal_file).read() if isinstance(r.event, WorkunitFailed)]
+    assert ["_e0001_s001_a0" in event.workunit and "ZeroDivisionError" in event.reason for event in failures] == [True]
+    assert any("_e0001_s001_a1" in event.workunit for event in applied(server))
+
+
+def trained_once(server: Server) -> None:
+    """The first workunits are made, and their results wait to be assimilated."""
+    with closing(WorkGenerators(server.project)) as generators:
+        generators.run_once()
+    server.client.run_once()
+
+
+def test_what_became_ready_before_the_one_that_failed_is_not_set_aside_in_its_place(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained_once(server)
+    older, poisoned, *_ = server.standin.rows("SELECT id, name FROM workunit ORDER BY id")
+
+    def set_older(state: int) -> None:
+        connection = server.standin.connect()
+        change(connection, "workunit", older["id"], assimilate_state=state)
+        connection.commit()
+        connection.close()
+
+    check_header = UploadCheck._check_header
+
+    def fails_for_one(self: UploadCheck, header: object, name: object, workunit: str) -> None:
+        if workunit == poisoned["name"]:
+            set_older(READY)
+            raise ZeroDivisionError
+        check_header(self, header, name, workunit)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(UploadCheck, "_check_header", fails_for_one)
+    set_older(INIT)
+    with closing(Assimilator(server.project)) as assimilator:
+        for _ in range(2):
+            assimilator.run_once()
+    failures = [r.event for r in Journal.at(server.folder.journal_file).read() if isinstance(r.event, WorkunitFailed)]
+    assert [event.workunit for event in failures] == [poisoned["name"]]
+    assert older["name"] in [event.workunit for event in applied(server)]
+
+
+def test_a_full_disk_sets_nothing_aside(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained_once(server)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with closing(Assimilator(server.project)) as assimilator:
+        with monkeypatch.context() as patch:
+            patch.setattr("vcdl.boinc.grid.results.BoincResults.done", full)
+            assimilator.run_once()
+        assert server.report.failed == 0
+    with closing(Assimilator(server.project)) as assimilator:
+        assimilator.run_once()
+    assert len(applied(server)) >= 3
+
+
+def test_a_session_that_the_journal_could_not_take_in_is_begun_by_a_later_round(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = Journal.append
+
+    def first_fails(self: Journal, *events: Event, time_s: float | None = None) -> None:
+        if any(isinstance(event, RunStarted) for event in events) and not failed:
+            failed.append(events)
+            raise JournalUnavailable("database or disk is full")
+        append(self, *events, time_s=time_s)
+
+    failed: list[object] = []
+    monkeypatch.setattr(Journal, "append", first_fails)
+    with closing(WorkGenerators(server.project)) as generators:
+        for _ in range(ROUNDS):
+            generators.run_once()
+            if server.report.created:
+                break
+            time.sleep(0.05)
+    started = [r.event for r in Journal.at(server.folder.journal_file).read() if isinstance(r.event, RunStarted)]
+    assert (len(failed), len(started)) == (1, 1)
+
+
+def test_a_machine_that_is_out_of_memory_sets_nothing_aside(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained_once(server)
+    errors = [ZeroDivisionError(), MemoryError()]  # of the batch, and of the first row alone
+
+    def fails(*_: object) -> None:
+        raise errors.pop(0)
+
+    with closing(Assimilator(server.project)) as assimilator:
+        with monkeypatch.context() as patch:
+            patch.setattr(UploadCheck, "_check_header", fails)
+            assimilator.run_once()
+        assert errors == []
+        assert server.report.failed == 0
+    with closing(Assimilator(server.project)) as assimilator:
+        assimilator.run_once()
+    assert len(applied(server)) >= 3
+
+
+def test_an_assimilator_killed_after_the_fold_and_before_the_commit_counts_nothing_twice(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained_once(server)
+    with monkeypatch.context() as patch, closing(Assimilator(server.project)) as dying:
+
+        def cut(*_: object) -> None:
+            raise GridUnavailable("cut here")
+
+        patch.setattr("vcdl.boinc.grid.results.BoincResults.done", cut)
+        with pytest.raises(GridUnavailable):
+            dying.run_once()
+    go_on(server, lambda: len(applied(server)) >= 3)
+    versions = [event.version for event in applied(server)]
+    assert versions == sorted({*versions})
+    assert versions[-1] == len(versions)
+
+
+def states(server: Server) -> list[int]:
+    return [row["assimilate_state"] for row in server.standin.rows("SELECT assimilate_state FROM workunit")]
+
+
+def test_while_the_jobs_cannot_be_seen_no_result_is_taken_for_a_stray(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(WorkGenerators(server.project)) as generators, closing(Assimilator(server.project)) as assimilator:
+        generators.run_once()
+        server.client.run_once()
+        before = states(server)
+        assert READY in before
+        away = server.project.runs_folder.rename(tmp_path / "away")
+        for _ in range(3):
+            assimilator.run_once()
+        server.project.runs_folder.mkdir()  # of a disk that is not mounted, the folder may be there
+        assimilator.run_once()
+        assert states(server) == before
+        assert [record.message for record in caplog.records if "not mounted" in record.message] == [
+            f"there are no jobs in {server.project.runs_folder}: none was submitted yet, or its disk is not mounted; "
+            "results are left as they are"
+        ]
+        server.project.runs_folder.rmdir()
+        away.rename(server.project.runs_folder)
+        assimilator.run_once()
+    assert len(applied(server)) >= 3
+
+
+def test_the_validator_refuses_nobody_for_trouble_of_this_machine(server: Server, tmp_path: Path) -> None:
+    with closing(WorkGenerators(server.project)) as generators:
+        generators.run_once()
+    server.client.run_once(at_most=1)
+    (row,) = server.standin.rows("SELECT xml_doc_in FROM result WHERE validate_state = 1")
+    file = server.project.upload_path(output_file(row["xml_doc_in"]))
+    assert validate(server.project, file) == VALID
+    for lost in (server.project.runs_folder, server.project.upload_dir):
+        away = lost.rename(tmp_path / "away")
+        with pytest.raises(GridError):
+            validate(server.project, file)
+        away.rename(lost)
+    file.unlink()
+    file.symlink_to("/proc/self/mem")  # nothing is at address 0: reading there is EIO
+    with pytest.raises(FileUnavailable):
+        validate(server.project, file)
+    assert server.report.refused == 0
+    file.unlink()
+    assert validate(server.project, file) == REFUSED
+
+
+def test_a_job_whose_folder_is_broken_holds_up_none_of_the_others(server: Server) -> None:
+    broken = server.project.run_folder("aaa")
+    shutil.copytree(server.folder.path, broken.path)
+    broken.prepared_file.write_text("{")
+    go_on(server, lambda: len(applied(server)) >= 3)
+
+
+def test_a_job_whose_weights_are_not_in_the_store_that_is_named_now_waits_and_the_others_go_on(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(URL_VARIABLE, f"file:{tmp_path}/weights")
+    job_file = tmp_path / "other.yaml"
+    job_file.write_text(JOB.replace("name: tiny", "name: other"))
+    submit(job_file, server.standin.path)
+    other = replace(server, folder=server.project.run_folder("other"))
+    go_on(server, lambda: len(applied(other)) >= 3)
+    assert applied(server) == []
+    refusals = [record.getMessage() for record in caplog.records if "keeps its weights in" in record.getMessage()]
+    assert {record.name for record in caplog.records if record.getMessage() in refusals} == {"vcdl.jobs"}
+    assert all(words.startswith("tiny: ") for words in refusals)
+    assert (
+        f"VCDL_STORE_URL (in vcdl/environment of the project) now names file:{tmp_path}/weights: unset" in refusals[0]
+    )
+    monkeypatch.delenv(URL_VARIABLE)
+    go_on(server, lambda: len(applied(server)) >= 3)
+    assert server.report.failed == 0

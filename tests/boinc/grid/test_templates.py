@@ -1,0 +1,61 @@
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from tests.boinc.grid.world import UPLOAD_BYTES, World
+from vcdl.files.shipped import shipped
+from vcdl.wire.workunit import INPUT_FILES, OUTPUT_FILE
+
+TEMPLATES = shipped("templates")
+
+
+@pytest.mark.parametrize("name", ["vcdl_in.xml", "vcdl_out.xml"])
+def test_a_template_has_one_tag_a_line(name: str) -> None:
+    """BOINC's scheduler looks for `<result>` and a newline; without it nothing is ever sent."""
+    for line in (TEMPLATES / name).read_text().splitlines():
+        assert re.fullmatch(r"\s*(<[^<>]+/?>|<(\w+)>(<\w+/>|[^<>]+)</\2>)", line), line
+
+
+def test_inputs_have_the_names_that_clients_know_and_are_real_files() -> None:
+    root = ElementTree.parse(TEMPLATES / "vcdl_in.xml").getroot()
+    references = root.findall("workunit/file_ref")
+    assert tuple(each.findtext("open_name") for each in references) == INPUT_FILES
+    assert all(each.find("copy_file") is not None for each in references)
+
+
+def test_clients_keep_what_is_shared_and_boinc_deletes_the_description_only() -> None:
+    infos = ElementTree.parse(TEMPLATES / "vcdl_in.xml").getroot().findall("file_info")
+    flags = {name: {tag.tag for tag in info} for name, info in zip(INPUT_FILES, infos, strict=True)}
+    assert flags == {
+        "workunit.json": set(),
+        "model.json": {"sticky", "no_delete", "gzip"},
+        "params.h5": {"no_delete"},
+        "shard.npz": {"sticky", "no_delete"},
+    }
+
+
+def test_one_result_is_enough_and_boinc_tries_again_by_itself() -> None:
+    workunit = ElementTree.parse(TEMPLATES / "vcdl_in.xml").getroot().find("workunit")
+    assert workunit is not None
+    numbers = {tag.tag: int(tag.text or "") for tag in workunit if tag.tag != "file_ref"}
+    assert numbers["min_quorum"] == numbers["target_nresults"] == 1
+    assert numbers["target_nresults"] <= numbers["max_success_results"] <= numbers["max_total_results"]
+    assert 1 < numbers["max_error_results"] <= numbers["max_total_results"]
+
+
+def test_the_result_template_of_a_job_limits_its_uploads(world: World) -> None:
+    (name,) = world.submitted()
+    row = world.row(name)
+    text = (world.project.path / row["result_template_file"]).read_text()
+    assert f"<max_nbytes>{UPLOAD_BYTES}</max_nbytes>" in text
+    assert "@" not in text
+    assert "<result>\n" in text
+    assert f"<open_name>{OUTPUT_FILE}</open_name>" in text
+    assert "<report_immediately/>" in text
+
+
+def test_its_name_fits_into_boincs_column_whatever_the_job_is_called(world: World) -> None:
+    job = "j" * 63
+    world.grid(job).submit([world.staged(job=job)])
+    assert len(world.row(world.staged(job=job).workunit.name)["result_template_file"]) <= 63

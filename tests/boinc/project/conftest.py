@@ -1,0 +1,35 @@
+"""A made project in a real MariaDB, new for each test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.boinc.project.made_project import MadeProject
+from tests.boinc.standin.config import Database
+from tests.store_servers import start_mariadb
+from vcdl.boinc.project.app_version import ClientFiles
+from vcdl.stores.private_servers import PrivateServer
+
+
+@pytest.fixture(scope="session")
+def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateServer]:
+    with start_mariadb(tmp_path_factory.mktemp("project"), "--innodb-flush-log-at-trx-commit=2") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def client() -> ClientFiles:
+    """As install builds it."""
+    return ClientFiles.build()
+
+
+@pytest.fixture
+def made(
+    mariadb: PrivateServer, client: ClientFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[MadeProject]:
+    monkeypatch.setattr(ClientFiles, "build", classmethod(lambda _: client))  # once is enough
+    monkeypatch.setenv("MYSQL_UNIX_PORT", str(mariadb.socket))
+    project = MadeProject.make(tmp_path / "project", Database.of(mariadb))
+    yield project
+    project.database.close()

@@ -1,0 +1,292 @@
+"""The doctor sees each fault and names its cure."""
+
+import ctypes
+import json
+import os
+import pwd
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.boinc.project.made_project import MadeProject
+from tests.boinc.standin.server import StandinServer
+from vcdl.boinc.doctor import app, daemons, database, examine, folders, installation, machine, runtime, web
+from vcdl.boinc.doctor.finding import Finding, Level
+from vcdl.boinc.doctor.patient import Patient
+from vcdl.boinc.grid.environment import read_environment
+from vcdl.boinc.project.app_version import ClientFiles
+from vcdl.boinc.project.server_config import ServerConfig
+from vcdl.cli import exit_code_of
+from vcdl.errors import ExitCode
+
+_IPC_CREAT, _IPC_RMID = 0o1000, 0
+
+
+def found(made: MadeProject, check: Callable[[Patient], Iterator[Finding]]) -> list[Finding]:
+    config, environment = ServerConfig.at(made.path), read_environment(made.path)
+    return list(check(Patient(made.project, config, made.database, environment)))
+
+
+def failure(made: MadeProject, check: Callable[[Patient], Iterator[Finding]]) -> Finding:
+    """The one that failed; it must name a cure."""
+    (failed,) = (finding for finding in found(made, check) if finding.level == Level.FAILED)
+    assert failed.cure
+    return failed
+
+
+def is_well(made: MadeProject, check: Callable[[Patient], Iterator[Finding]]) -> bool:
+    findings = found(made, check)
+    return bool(findings) and all(finding.level == Level.OK for finding in findings)
+
+
+def test_another_host_name_is_seen(made: MadeProject) -> None:
+    assert is_well(made, machine.host_name)
+    here = made.project.host
+    made.edit("config.xml", f"<host>{here}</host>", "<host>elsewhere</host>")
+    assert f"write <host>{here}</host> in config.xml" in failure(made, machine.host_name).cure
+
+
+def test_another_user_is_seen(made: MadeProject) -> None:
+    assert is_well(made, machine.user)
+    made.edit("config.xml", "<long_name>", "<project_user_name>nobody-else</project_user_name><long_name>")
+    assert "config.xml wants nobody-else" in failure(made, machine.user).what
+
+
+def test_a_full_disk_is_seen(made: MadeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_TOO_LITTLE_BYTES", 1 << 60)
+    assert "free some space" in failure(made, machine.disk_space).cure
+
+
+def test_folders_closed_to_the_web_server_are_seen(made: MadeProject) -> None:
+    made.edit("config.xml", "<long_name>", "<httpd_user>nobody</httpd_user><long_name>")
+    both = (made.path / "upload", made.path / f"log_{made.project.host}")
+    for folder in both:
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o777)
+    assert is_well(made, folders.folder_rights)
+    both[0].chmod(0o755)
+    seen = failure(made, folders.folder_rights)
+    assert seen.what == "the web server (nobody) may not write in upload/"
+    assert seen.cure.startswith("usermod -a -G ")
+    assert " nobody; chgrp -R " in seen.cure
+    assert f"chmod 2770 {both[0]}" in seen.cure
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder away")
+def test_an_upload_folder_that_file_deleter_cannot_empty_is_seen(made: MadeProject) -> None:
+    """Files of the project's user in a folder of the web server's group, as `chgrp www-data upload` leaves it."""
+    owner, web = pwd.getpwnam("nobody"), pwd.getpwnam("daemon")
+    made.edit("config.xml", "<long_name>", f"<httpd_user>{web.pw_name}</httpd_user><long_name>")
+    os.chown(made.path / "config.xml", owner.pw_uid, owner.pw_gid)
+    upload = made.path / "upload"
+    for folder in (upload, made.path / f"log_{made.project.host}"):
+        folder.mkdir(exist_ok=True)
+        os.chown(folder, owner.pw_uid, web.pw_gid)
+        folder.chmod(0o2770)
+    findings = found(made, folders.folder_rights)
+    assert [finding.level for finding in findings] == [Level.FAILED, Level.FAILED]
+    assert "upload/ has the group daemon" in findings[0].what
+    os.chown(upload, owner.pw_uid, owner.pw_gid)
+    upload.chmod(0o2777)  # as if the web server's user were a member of the project's group
+    assert found(made, folders.folder_rights)[0].level == Level.OK
+
+
+def test_a_folder_that_the_web_server_cannot_enter_is_seen(made: MadeProject) -> None:
+    made.edit("config.xml", "<long_name>", "<httpd_user>nobody</httpd_user><long_name>")
+    seen = failure(made, folders.downloads_readable)  # pytest's own folder is private
+    assert seen.cure.startswith("chmod o+x /")
+    made.edit("config.xml", "<httpd_user>nobody<", f"<httpd_user>{pwd.getpwuid(os.geteuid()).pw_name}<")
+    assert is_well(made, folders.downloads_readable)
+
+
+@pytest.mark.parametrize("name", ["stop_daemons", "stop_sched"])
+def test_stop_files_are_seen(made: MadeProject, name: str) -> None:
+    assert is_well(made, folders.stop_files)
+    (made.path / name).touch()
+    assert failure(made, folders.stop_files).what.startswith(name)
+
+
+def test_an_installation_that_was_changed_is_seen(made: MadeProject) -> None:
+    assert "not installed" in failure(made, installation.installed_files).what
+    made.install()
+    assert is_well(made, installation.installed_files)
+    made.edit("config.xml", "<cmd>vcdl_evaluator -d 3</cmd>", "<cmd>vcdl_evaluator -d 1</cmd>")
+    (made.path / "bin" / "vcdl_validate").chmod(0o644)
+    seen = failure(made, installation.installed_files)
+    assert seen.what == "not as install left them: config.xml, bin/vcdl_validate"
+    assert seen.cure.startswith("vcdl project install --project-dir")
+
+
+def test_upload_certificates_that_are_off_or_have_no_key_are_seen(made: MadeProject) -> None:
+    assert "anybody may upload anything" in failure(made, installation.upload_certificates).what
+    made.install()
+    assert is_well(made, installation.upload_certificates)
+    (made.path / "keys" / "upload_private").unlink()
+    assert "upload_private missing" in failure(made, installation.upload_certificates).what
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("<output_template><result><a/>\n</result></output_template>", "no line break after <result>"),
+        ("<output_template>", "not well-formed"),
+    ],
+)
+def test_a_template_that_boinc_misreads_is_seen(made: MadeProject, template: str, reason: str) -> None:
+    assert is_well(made, installation.templates)
+    (made.path / "templates" / "vcdl_out_1.xml").write_text(template)
+    assert failure(made, installation.templates).what == f"vcdl_out_1.xml: {reason}"
+
+
+def test_a_database_in_order_is_reported_so(made: MadeProject) -> None:
+    assert is_well(made, database.database)
+    assert is_well(made, database.columns)
+    assert is_well(made, database.clock)
+
+
+def test_an_old_database_is_seen(made: MadeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(database._OLDEST, "MariaDB", (99, 0))
+    assert "SKIP LOCKED" in failure(made, database.database).what
+    made.database.execute("ALTER TABLE msg_to_host RENAME COLUMN handled TO treated")
+    try:
+        assert failure(made, database.columns).what == "missing: msg_to_host.handled"
+    finally:
+        made.database.execute("ALTER TABLE msg_to_host RENAME COLUMN treated TO handled")
+
+
+def test_a_clock_that_is_wrong_is_seen(made: MadeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1e9)
+    assert "NTP" in failure(made, database.clock).cure
+
+
+def test_a_database_that_does_not_answer_is_one_failure(made: MadeProject) -> None:
+    made.install()
+    made.edit("vcdl/environment", f"VCDL_PYTHON={sys.executable}", "VCDL_PYTHON=/no/python")
+    made.edit("config.xml", "<db_name>vcdl</db_name>", "<db_name>nowhere</db_name>")
+    findings = {finding.check: finding for finding in examine(made.path)}
+    assert findings["database"].level == Level.FAILED
+    for check in ("columns", "clock", "app", "app version"):
+        assert findings[check].what == "not checked, as the database did not answer"
+
+
+def test_an_app_that_is_missing_or_set_otherwise_is_seen(made: MadeProject) -> None:
+    assert "no app vcdl" in failure(made, app.app).what
+    assert "none is offered" in failure(made, app.app_version).what
+    made.install()
+    assert is_well(made, app.app)
+    made.database.execute("UPDATE app SET locality_scheduling = 1")
+    assert failure(made, app.app).what == "vcdl: locality_scheduling is 1"
+
+
+def test_a_client_file_that_was_changed_or_lost_is_seen(made: MadeProject, client: ClientFiles) -> None:
+    made.install()
+    assert is_well(made, app.app_version)
+    path = made.path / "download" / client.name
+    path.write_bytes(client.launcher.replace(b"exec", b"EXEC"))
+    first, second = (finding.what for finding in found(made, app.app_version))
+    assert first.startswith("1.00 x86_64-pc-linux-gnu: ")
+    assert "was changed, or was not signed" in first
+    assert "(vcdl_cuda)" in second
+    path.unlink()
+    assert "is missing" in found(made, app.app_version)[0].what
+
+
+def test_a_python_without_our_libraries_is_seen(made: MadeProject, tmp_path: Path) -> None:
+    assert "names no VCDL_PYTHON" in failure(made, runtime.python).what
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho \"ModuleNotFoundError: No module named 'keras'\" >&2\nexit 1\n")
+    python.chmod(0o755)
+    (made.path / "vcdl").mkdir()
+    (made.path / "vcdl" / "environment").write_text(f"VCDL_PYTHON={python}\n")
+    seen = failure(made, runtime.python)
+    assert seen.what == f"{python}: ModuleNotFoundError: No module named 'keras'"
+    python.unlink()
+    assert "cannot be run" in failure(made, runtime.python).what
+
+
+def test_a_store_that_is_away_is_seen_and_its_password_is_not_shown(made: MadeProject) -> None:
+    assert is_well(made, runtime.weight_store)
+    (made.path / "vcdl").mkdir()
+    (made.path / "vcdl" / "environment").write_text(f"VCDL_STORE_URL=redis://:hush@127.0.0.1:{_free_port()}\n")
+    seen = failure(made, runtime.weight_store)
+    assert "cannot be reached" in seen.what
+    assert "hush" not in f"{seen}"
+
+
+def test_a_store_that_answers_is_well(made: MadeProject) -> None:
+    (made.path / "vcdl").mkdir()
+    server = made.standin.database
+    url = f"mysql://{server.user}@/{server.name}?socket={server.socket}"
+    (made.path / "vcdl" / "environment").write_text(f"VCDL_STORE_URL='{url}'\n")
+    assert is_well(made, runtime.weight_store)
+
+
+def test_daemons_that_are_down_or_disabled_are_seen(made: MadeProject) -> None:
+    made.install()
+    assert "feeder, transitioner" in failure(made, daemons.daemons).what
+    for daemon in ServerConfig.at(made.path).daemons[1:]:
+        made.edit("config.xml", f"<cmd>{daemon.command}</cmd>", f"<disabled>1</disabled><cmd>{daemon.command}</cmd>")
+    folder = made.path / f"pid_{made.project.host}"
+    folder.mkdir()
+    with subprocess.Popen(
+        ["sh", "-c", "echo; read line", "feeder"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as feeder:
+        assert feeder.stdout is not None
+        feeder.stdout.readline()
+        (folder / "feeder.pid").write_text(f"{feeder.pid}\n")
+        findings = found(made, daemons.daemons)
+        feeder.kill()
+    assert findings[-1].what == "1 run: feeder"
+    assert {finding.level for finding in findings[:-1]} == {Level.WARNING}
+
+
+def test_the_feeders_shared_memory_is_looked_for(made: MadeProject) -> None:
+    key = 0x7A110000 | os.getpid() & 0xFFFF
+    made.edit("config.xml", "0x1111beef", f"{key:#x}")
+    assert failure(made, daemons.shared_memory).cure.startswith("bin/start")
+    libc = ctypes.CDLL(None)
+    segment = libc.shmget(key, 4096, _IPC_CREAT | 0o600)
+    try:
+        assert is_well(made, daemons.shared_memory)
+    finally:
+        libc.shmctl(segment, _IPC_RMID, None)
+
+
+def test_a_web_server_that_serves_us_is_well_and_one_that_is_down_is_seen(made: MadeProject) -> None:
+    made.install()
+    checks = (web.scheduler, web.upload_handler, web.downloads)
+    with StandinServer(made.standin):
+        for check in checks:
+            assert is_well(made, check), found(made, check)
+        made.edit("html/user/schedulers.txt", "/cgi", "/file_upload_handler")
+        assert "let the web server run cgi-bin/cgi there" in failure(made, web.scheduler).cure
+        made.edit("config.xml", "download</download_url>", "elsewhere</download_url>")
+        assert "HTTP 404" in failure(made, web.downloads).what
+    for check in checks:
+        assert "refused" in failure(made, check).what
+
+
+def test_a_master_page_without_a_scheduler_is_seen(made: MadeProject) -> None:
+    (made.path / "html" / "user" / "schedulers.txt").write_text("")
+    assert "clients cannot attach" in failure(made, web.scheduler).what
+
+
+def test_the_command_ends_with_7_when_something_failed(made: MadeProject, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code_of(["project", "doctor", "--project-dir", str(made.path), "--json"]) == ExitCode.SERVICE
+    findings = json.loads(capsys.readouterr().out)
+    assert {"check": "stop files", "level": "ok", "what": "none", "cure": ""} in findings
+    assert exit_code_of(["project", "doctor", "--project-dir", str(made.path / "bin")]) == ExitCode.SERVICE
+    said = capsys.readouterr().out
+    assert said.startswith("failed   project: ")
+    assert "\n         → " in said
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

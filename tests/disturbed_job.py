@@ -1,0 +1,179 @@
+"""A whole job in which everything happens that may; dice say what comes next, and the journal is a list.
+
+Clients fail, come late or not at all, servers write their rows out of order, and the process is paused or killed
+between any two actions.
+"""
+
+import random
+from typing import Any, Self
+
+from hypothesis import strategies as st
+
+from tests.job_events import applied, created, evaluated, failed, refused, wanted
+from vcdl.job.schema import EVERY_EPOCH
+from vcdl.journal.events import (
+    EpochClosed,
+    EvaluationWanted,
+    Event,
+    Recorded,
+    RunFinished,
+    RunPaused,
+    RunStarted,
+    StopDecided,
+    UpdateApplied,
+    WorkunitFailed,
+    WorkunitSent,
+)
+from vcdl.loop.coordinator import Action, CloseEpoch, Coordinator, Create, Evaluate, Finish, Stop
+from vcdl.loop.plan import Plan
+from vcdl.wire.workunit import WorkunitName
+
+PLANS = st.builds(
+    Plan,
+    job=st.just("j"),
+    seed=st.integers(0, 5),
+    shards=st.integers(1, 6),
+    rolling=st.booleans(),
+    validate_every=st.sampled_from([EVERY_EPOCH, 1, 2, 5]),
+    has_test=st.booleans(),
+    epochs=st.integers(1, 3),
+    target_accuracy=st.sampled_from([None, 0.9]),
+    wall_time_s=st.sampled_from([None, 40.0]),
+    patience_epochs=st.sampled_from([None, 1]),
+    tries=st.integers(1, 4),
+)
+
+_PAUSE_S = 500.0
+
+
+class DisturbedJob:
+    """Carries the actions out like the work generator, and lets clients, servers and evaluator do what the dice say."""
+
+    def __init__(self, plan: Plan, seed: int) -> None:
+        self.plan, self.dice, self.workers = plan, random.Random(seed), 3
+        self.now_s = 0.0
+        self.journal: list[Recorded] = []
+        self.keys: set[str] = set()
+        self.coordinator = Coordinator(plan)
+        self.version = 0
+        """The store's."""
+        self.unwritten: list[UpdateApplied] = []
+        """Updates that the store has, and the journal not yet."""
+        self.states: list[dict[str, Any]] = [state(self.coordinator)]
+        """The coordinator's, after each length of the journal."""
+        self.stores: list[tuple[int, list[UpdateApplied]]] = [(0, [])]
+        """The store's version and what was unwritten, likewise."""
+
+    @classmethod
+    def run_to_its_end(cls, plan: Plan, seed: int) -> Self:
+        job = cls(plan, seed)
+        job.tell(RunStarted(resumed=False))
+        job.run()
+        return job
+
+    def taken_up_from(self, length: int, seed: int) -> Self:
+        """A job with the first rows of this one's journal, and other luck."""
+        again = type(self)(self.plan, seed)
+        again.tell(*(recorded.event for recorded in self.journal[:length]))
+        again.version, again.unwritten = self.stores[length][0], list(self.stores[length][1])
+        return again
+
+    def tell(self, *events: Event) -> None:
+        for event in events:
+            if event.key is not None and event.key in self.keys:
+                continue
+            self.keys |= {event.key} if event.key else set()
+            if isinstance(event, UpdateApplied):
+                self.version = max(self.version, event.version)
+            self.journal.append(Recorded(len(self.journal) + 1, self.now_s, event))
+            self.coordinator.follow(self.journal[-1])
+            self.states.append(state(self.coordinator))
+            self.stores.append((self.version, list(self.unwritten)))
+            self.now_s += 1.0
+
+    def run(self) -> None:
+        for _ in range(2000):
+            while todo := self.coordinator.actions(self.now_s, self.workers):
+                assert len(self.coordinator.open) + sum(isinstance(action, Create) for action in todo) <= self.workers
+                if self.dice.randrange(20) == 0:
+                    self.tell(*(self.event_of(action) for action in todo[: self.dice.randrange(len(todo))]))
+                    self.restart(paused=False)
+                else:
+                    self.tell(*(self.event_of(action) for action in todo))
+            if self.coordinator.finished:
+                return
+            self.something_happens()
+        raise AssertionError("the job does not come to an end")
+
+    def event_of(self, action: Action) -> Event:
+        match action:
+            case Create(epoch, shard, attempt, base):
+                return created(epoch, shard, attempt, self.version if base is None else base)
+            case CloseEpoch(epoch):
+                return EpochClosed(epoch, self.version)
+            case Evaluate(version, epoch, split):
+                return wanted(version, epoch, split)
+            case Stop(reason):
+                return StopDecided(reason.value, self.version)
+            case Finish():
+                return RunFinished()
+
+    def restart(self, *, paused: bool) -> None:
+        """The process ends, with a word or without one, and another one takes the job up later."""
+        if paused:
+            self.tell(RunPaused("interrupted"))
+        self.now_s += _PAUSE_S
+        self.tell(RunStarted(resumed=True))
+
+    def something_happens(self) -> None:
+        waiting = [
+            row.event
+            for row in self.journal
+            if isinstance(row.event, EvaluationWanted)
+            and f"evaluated:{row.event.split}:{row.event.version}" not in self.keys
+        ]
+        at_stake = [workunit for workunit in sorted(self.coordinator.open) if not self.is_unwritten(workunit)]
+        if waiting and (self.dice.randrange(3) == 0 or not (at_stake or self.unwritten)):
+            event = self.dice.choice(waiting)
+            self.tell(evaluated(event.version, event.epoch, self.dice.random(), event.split))
+        elif self.unwritten and (self.dice.randrange(3) == 0 or not at_stake):
+            self.tell(self.unwritten.pop(self.dice.randrange(len(self.unwritten))))
+        else:
+            self.something_happens_to(self.dice.choice(at_stake))
+
+    def something_happens_to(self, workunit: str) -> None:
+        name = WorkunitName.parse(workunit)
+        at = (name.epoch, name.shard, name.attempt, name.base_version)
+        luck = self.dice.randrange(12)
+        if luck == 11:
+            self.version += 1
+            self.unwritten.append(applied(self.version, *at))
+        elif luck == 10:
+            self.tell(WorkunitSent(workunit, "host", 5))
+        elif luck == 9:
+            self.tell(failed(*at))
+        elif luck == 8:
+            self.tell(refused(*at))
+        elif luck == 7:
+            self.restart(paused=self.dice.random() < 0.5)
+        elif luck == 6 and self.lost:
+            late = WorkunitName.parse(self.dice.choice(self.lost))
+            self.tell(applied(self.version + 1, late.epoch, late.shard, late.attempt, late.base_version))
+        else:
+            self.tell(applied(self.version + 1, *at))
+
+    @property
+    def lost(self) -> list[str]:
+        """Workunits that were given up; a client may bring one all the same."""
+        failures = (row.event.workunit for row in self.journal if isinstance(row.event, WorkunitFailed))
+        return [workunit for workunit in failures if not self.is_unwritten(workunit)]
+
+    def is_unwritten(self, workunit: str) -> bool:
+        """Whether the store has an update of this subtask whose row is not written yet."""
+        subtask = WorkunitName.parse(workunit).subtask
+        return any(WorkunitName.parse(update.workunit).subtask == subtask for update in self.unwritten)
+
+
+def state(coordinator: Coordinator) -> dict[str, Any]:
+    """All that a coordinator knows, to be compared."""
+    return {name: repr(value) for name, value in vars(coordinator).items()}

@@ -1,0 +1,344 @@
+"""Passes over a fleet: what they do in the cloud, store on disk, and leave after a crash."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.fleet.fake_fleet import POOLS, FakeFleet
+from vcdl.errors import FleetError, FleetUnavailable, GridError, RunFolderError
+from vcdl.fleet.controller import RECENT_LAUNCH_S, Controller
+from vcdl.fleet.instance import Ending, Instance, InstanceType, Pool
+from vcdl.fleet.provider import LaunchResult, ProblemKind, ProviderProblem
+from vcdl.fleet.queue import Queue
+from vcdl.fleet.run import drained, reach_target, scaled, up
+from vcdl.fleet.state import FleetGoal
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> FakeFleet:
+    made = FakeFleet.make(tmp_path)
+    made.controller.change(up)
+    return made
+
+
+def test_a_pass_launches_the_target_and_the_next_one_does_nothing(fleet: FakeFleet) -> None:
+    assert len(fleet.controller.reconcile_once().launched.instances) == 5
+    assert fleet.controller.reconcile_once().actions.is_empty
+    assert len(fleet.cloud.live) == 5
+
+
+def test_only_what_was_preempted_is_replaced(fleet: FakeFleet) -> None:
+    fleet.controller.reconcile_once()
+    fleet.later(600)
+    before = {instance.id for instance in fleet.cloud.live}
+    fleet.cloud.end("i-0002")
+    fleet.cloud.end("i-0003")
+    fleet.controller.reconcile_once()
+    assert fleet.cloud.asked == [40, 16]
+    assert {i.id for i in fleet.cloud.live} > before - {"i-0002", "i-0003"}
+
+
+def test_instances_that_the_cloud_does_not_show_yet_are_not_launched_again_even_by_another_process(
+    fleet: FakeFleet,
+) -> None:
+    fleet.cloud.hides_s = 45.0
+    fleet.controller.reconcile_once()
+    fleet.later(30)
+    assert fleet.another_process().reconcile_once().actions.is_empty
+    assert fleet.cloud.asked == [40]
+
+
+def test_an_instance_that_never_shows_is_replaced_after_a_while(fleet: FakeFleet) -> None:
+    fleet.controller.reconcile_once()
+    fleet.cloud.instances.clear()
+    fleet.later(RECENT_LAUNCH_S - 1)
+    assert fleet.controller.reconcile_once().actions.is_empty
+    fleet.later(1)
+    assert fleet.controller.reconcile_once().observed.have == 0
+    assert len(fleet.cloud.live) == 5
+
+
+def test_pools_without_capacity_get_a_cooldown_and_the_others_give_all(fleet: FakeFleet) -> None:
+    fleet.cloud.empty = {POOLS[0]}
+    observed = reach_target(fleet.controller, lambda line: None)
+    assert (observed.have, {i.pool for i in observed.instances}) == (40, {POOLS[1]})
+    assert list(observed.state.cooldowns) == [POOLS[0]]
+
+
+def test_a_pool_without_capacity_is_not_asked_again_before_its_cooldown_is_over(fleet: FakeFleet) -> None:
+    fleet.cloud.empty = set(POOLS)
+    observed = reach_target(fleet.controller, lambda line: None)
+    assert observed.have == 0
+    assert len(fleet.cloud.asked) == 1
+    for _ in range(10):
+        fleet.later(60)
+        fleet.controller.reconcile_once()
+    assert len(fleet.cloud.asked) == 1
+    fleet.cloud.empty.clear()
+    fleet.later(301)
+    fleet.controller.reconcile_once()
+    assert len(fleet.cloud.live) == 5
+
+
+def test_a_region_without_capacity_gives_all_its_pools_a_cooldown(fleet: FakeFleet) -> None:
+    fleet.cloud.refuses = ProviderProblem(None, ProblemKind.NO_CAPACITY, "ZONE_RESOURCE_POOL_EXHAUSTED")
+    observed = reach_target(fleet.controller, lambda line: None)
+    assert set(observed.state.cooldowns) == set(POOLS)
+    assert len(fleet.cloud.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "hold_s"),
+    [
+        (ProblemKind.QUOTA, 600),
+        (ProblemKind.NOT_AUTHORISED, 300),
+        (ProblemKind.BAD_REQUEST, 600),
+        (ProblemKind.THROTTLED, 60),
+        (ProblemKind.UNAVAILABLE, 60),
+    ],
+)
+def test_a_launch_that_is_refused_as_a_whole_suspends_launches_for_a_time_by_kind(
+    fleet: FakeFleet, kind: ProblemKind, hold_s: float
+) -> None:
+    fleet.cloud.refuses = ProviderProblem(None, kind, "no")
+    assert not fleet.controller.reconcile_once().may_get_more
+    fleet.later(hold_s - 1)
+    held = fleet.another_process().reconcile_once()
+    assert held.actions.launch is None
+    assert kind.value in held.actions.warnings[0]
+    assert len(fleet.cloud.asked) == 1
+    fleet.later(1)
+    fleet.cloud.refuses = None
+    fleet.controller.reconcile_once()
+    assert len(fleet.cloud.live) == 5
+
+
+def test_up_ends_the_suspension_of_launches(fleet: FakeFleet) -> None:
+    fleet.cloud.refuses = ProviderProblem(None, ProblemKind.QUOTA, "MaxSpotInstanceCountExceeded")
+    fleet.controller.reconcile_once()
+    fleet.cloud.refuses = None
+    fleet.controller.change(up)
+    fleet.controller.reconcile_once()
+    assert len(fleet.cloud.live) == 5
+
+
+def test_scaling_down_drains_and_terminates_after_drain_s(fleet: FakeFleet) -> None:
+    fleet.controller.reconcile_once()
+    fleet.later(100)
+    fleet.controller.change(scaled(16))
+    assert len(fleet.controller.reconcile_once().actions.drain) == 3
+    fleet.later(899)
+    assert fleet.controller.reconcile_once().actions.terminate == ()
+    fleet.later(1)
+    assert len(fleet.controller.reconcile_once().actions.terminate) == 3
+    assert len(fleet.cloud.live) == 2
+
+
+def test_a_drained_fleet_is_over_without_live_instances(fleet: FakeFleet) -> None:
+    fleet.controller.reconcile_once()
+    fleet.later(100)
+    fleet.controller.change(drained)
+    assert not fleet.controller.reconcile_once().is_over
+    fleet.later(900)
+    fleet.controller.reconcile_once()
+    assert fleet.controller.reconcile_once().is_over
+
+
+@pytest.mark.parametrize("step", ["launched", "ledger written"])
+def test_after_a_kill_around_a_launch_the_next_pass_finds_its_instances_and_their_cost(
+    fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    class KilledError(BaseException):
+        pass
+
+    launch = fleet.cloud.launch
+
+    def launch_and_die(pools: Sequence[Pool], units: int, token: str, user_data: str) -> LaunchResult:
+        launch(pools, units, token, user_data)
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        if step == "launched":
+            patch.setattr(fleet.cloud, "launch", launch_and_die)
+        else:
+            written: list[object] = []
+
+            def write_once(_folder: object, state: object) -> None:
+                if written:
+                    raise KilledError
+                written.append(state)
+
+            patch.setattr("vcdl.fleet.folder.FleetFolder.write", write_once)
+        with pytest.raises(KilledError):
+            fleet.controller.reconcile_once()
+    fleet.later(3600)
+    observed = fleet.another_process().reconcile_once().observed
+    assert fleet.cloud.asked == [40]
+    assert observed.have == 40
+    assert observed.spent_usd == pytest.approx(5 * 0.0998, abs=0.01)
+
+
+def test_down_after_a_crash_in_the_middle_of_up_leaves_nothing(
+    fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet.folder.__class__, "write", _full_disk)
+    with pytest.raises(RunFolderError):
+        fleet.controller.reconcile_once()  # the first write, before anything is launched
+    assert fleet.cloud.asked == []
+    monkeypatch.undo()
+    fleet.controller.reconcile_once()
+    taken = fleet.another_process().take_down()
+    assert (taken.leftovers, taken.errors, fleet.cloud.live) == ((), (), [])
+    assert fleet.folder.read().goal is FleetGoal.DOWN
+
+
+def _full_disk(*_: object) -> None:
+    raise RunFolderError("fleet/cifar: No space left on device")
+
+
+def test_down_ends_all_with_a_damaged_state_and_a_full_disk(fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet.controller.reconcile_once()
+    fleet.folder.state_file.write_text("{")
+    monkeypatch.setattr(fleet.folder.__class__, "write", _full_disk)
+    taken = fleet.another_process().take_down()
+    assert fleet.cloud.live == []
+    assert taken.errors == ("fleet/cifar: No space left on device",)
+
+
+def test_a_damaged_state_says_what_to_do(fleet: FakeFleet) -> None:
+    fleet.folder.state_file.write_text("{}")
+    with pytest.raises(FleetError, match=r"state\.json is damaged .*: delete it"):
+        fleet.controller.reconcile_once()
+
+
+def test_the_budget_drains_the_fleet_while_it_still_pays_for_the_draining(tmp_path: Path) -> None:
+    # 0.499 $/h; draining takes 15 min, 0.125 $: so the goal changes at 0.375 $, after 45 min.
+    fleet = FakeFleet.make(tmp_path, "budget_usd=0.5")
+    fleet.controller.change(up)
+    minutes = 0
+    while (made := fleet.controller.reconcile_once()).observed.state.goal is FleetGoal.UP:
+        fleet.later(60)
+        minutes += 1
+    assert 43 <= minutes <= 45
+    assert "the budget of 0.5 $ is spent" in made.observed.warnings[0]
+    for _ in range(20):
+        fleet.later(60)
+        made = fleet.controller.reconcile_once()
+    assert made.is_over
+    assert made.observed.spent_usd <= 0.5
+
+
+def test_live_instances_are_terminated_at_once_when_the_budget_is_exceeded(tmp_path: Path) -> None:
+    fleet = FakeFleet.make(tmp_path, "budget_usd=0.5")
+    fleet.controller.change(up)
+    fleet.controller.reconcile_once()
+    fleet.later(7200)  # two hours without a pass
+    assert len(fleet.controller.reconcile_once().actions.terminate) == 5
+    assert fleet.cloud.live == []
+
+
+def test_up_with_a_spent_budget_launches_nothing(tmp_path: Path) -> None:
+    fleet = FakeFleet.make(tmp_path, "budget_usd=0.5")
+    fleet.controller.change(up)
+    fleet.controller.reconcile_once()
+    fleet.later(7200)
+    fleet.controller.take_down()
+    fleet.controller.change(up)
+    made = fleet.controller.reconcile_once()
+    assert "the budget of 0.5 $ is spent" in made.observed.warnings[0]
+    assert fleet.cloud.asked == [40]
+
+
+def test_a_price_above_the_limit_is_a_warning_and_nothing_else(tmp_path: Path) -> None:
+    fleet = FakeFleet.make(tmp_path, "price_limit_usd_per_h=0.4")
+    fleet.controller.change(up)
+    fleet.controller.reconcile_once()
+    made = fleet.controller.reconcile_once()
+    assert made.actions.is_empty
+    assert made.observed.warnings == ("the fleet costs 0.50 $/h, above price_limit_usd_per_h (0.4)",)
+
+
+def test_an_unreadable_queue_leaves_the_target_as_it_was(tmp_path: Path) -> None:
+    fleet = FakeFleet.make(tmp_path, "capacity.follow=queue", f"capacity.project_dir={tmp_path}", "capacity.max=80")
+    answers: list[Queue | GridError] = [
+        Queue(1, 30, 30, 500, 60.0),
+        GridError("MariaDB is away"),
+        Queue(0, 0, 0, 0, None),
+    ]
+
+    def queue() -> Queue:
+        answer = answers.pop(0)
+        if isinstance(answer, GridError):
+            raise answer
+        return answer
+
+    controller = Controller(
+        settings=fleet.settings,
+        provider=fleet.cloud,
+        folder=fleet.folder,
+        user_data=str,
+        clock=fleet.cloud.clock,
+        queue=queue,
+    )
+    controller.change(up)
+    assert controller.reconcile_once().observed.wanted == 60
+    made = controller.reconcile_once()
+    assert made.observed.wanted == 60
+    assert "the target stays 60: MariaDB is away" in made.observed.warnings[0]
+    fleet.later(1)
+    assert len(controller.reconcile_once().actions.drain) == 8
+
+
+def test_observing_and_previewing_change_nothing(fleet: FakeFleet) -> None:
+    before = fleet.folder.state_file.read_text()
+    fleet.controller.observe()
+    assert fleet.controller.preview(scaled(8)).actions.launch is not None
+    assert fleet.folder.state_file.read_text() == before
+    assert not fleet.folder.ledger_file.exists()
+    assert fleet.cloud.asked == []
+
+
+def test_an_unknown_price_is_a_warning(fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    strange = Pool("aws", "x9.mega", "us-east-1", "us-east-1a")
+    monkeypatch.setattr(fleet.cloud, "find", lambda: (replace(_machine(), pool=strange),))
+    assert "no price of x9.mega in us-east-1a is known" in fleet.controller.observe().warnings[0]
+
+
+def _machine() -> Instance:
+    from vcdl.fleet.instance import InstanceState
+
+    return Instance(id="i-1", pool=POOLS[0], vcpus=8, gpus=0, state=InstanceState.RUNNING, launched_s=999_000.0)
+
+
+def test_a_cloud_that_is_away_changes_nothing(fleet: FakeFleet) -> None:
+    fleet.controller.reconcile_once()
+    before = fleet.folder.state_file.read_text()
+    fleet.cloud.away = FleetUnavailable("AWS throttles")
+    with pytest.raises(FleetUnavailable):
+        fleet.controller.reconcile_once()
+    assert fleet.folder.state_file.read_text() == before
+
+
+def test_the_ledger_ends_instances_that_we_terminated_by_us_although_they_vanish(fleet: FakeFleet) -> None:
+    fleet.controller.reconcile_once()
+    fleet.later(3600)
+    fleet.controller.change(scaled(0))
+    fleet.controller.reconcile_once()
+    fleet.later(900)
+    fleet.controller.reconcile_once()
+    fleet.cloud.instances.clear()  # as on GCP
+    fleet.later(3600)
+    from vcdl.fleet.ledger import Ledger
+
+    fleet.controller.reconcile_once()
+    lives = Ledger(fleet.folder.ledger_file).history().until(fleet.cloud.clock.now_s)
+    assert [(life.ending, life.end_s - life.launch.launched_s) for life in lives] == [(Ending.OURS, 4500.0)] * 5
+
+
+def test_types_without_the_unit_are_a_warning_and_not_launched(
+    fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet.cloud, "pools", lambda: {POOLS[0]: InstanceType("t3.2xlarge", 0, 1.0)})
+    assert "none of the allowed types has a vcpu" in fleet.controller.reconcile_once().actions.warnings[0]

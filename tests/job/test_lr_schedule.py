@@ -1,0 +1,75 @@
+"""Learning rates and ramps over a job, and how parallel clients raise the rate."""
+
+import pytest
+
+from vcdl.job.lr_schedule import LONG_STEPS, STEADY, UNSCALED, LrScaling, LrSchedule
+from vcdl.rules.ramp import Ramp, Shape, between
+
+
+@pytest.mark.parametrize("shape", ["linear", "cosine"])
+def test_a_ramp_begins_and_ends_where_it_says(shape: Shape) -> None:
+    ramp = Ramp(0.3, 0.98, shape, 200)
+    assert (ramp.at(1), ramp.at(200)) == (0.3, 0.98)
+    values = [ramp.at(number) for number in range(1, 201)]
+    assert values == sorted(values)
+    assert ramp.at(500) == 0.98, "whatever comes later"
+    assert Ramp(0.98, 0.3, shape, 200).at(1) == 0.98
+
+
+def test_a_job_of_one_update_has_the_first_value() -> None:
+    assert Ramp(0.3, 0.98, "linear", 1).at(1) == 0.3
+
+
+def test_cosine_is_slow_at_both_ends() -> None:
+    assert between(0.0, 1.0, 0.5, "cosine") == pytest.approx(0.5)
+    assert between(0.0, 1.0, 0.1, "cosine") == pytest.approx(0.0245, abs=1e-4)
+    assert between(0.0, 1.0, 0.1, "linear") == pytest.approx(0.1)
+
+
+def test_a_steady_rate_is_the_peak_to_the_last_bit() -> None:
+    assert {STEADY.at(place, 7) for place in range(7)} == {1.0}
+
+
+def test_the_rate_rises_evenly_and_falls_to_its_end_factor() -> None:
+    schedule = LrSchedule("linear", warmup=0.25, end_factor=0.5)
+    assert [schedule.at(place, 8) for place in range(8)] == pytest.approx(
+        [1 / 2, 1, 1, 11 / 12, 10 / 12, 9 / 12, 8 / 12, 7 / 12]
+    )
+
+
+@pytest.mark.parametrize("schedule", [LrSchedule("cosine"), LrSchedule("linear", 0.1), LrSchedule("constant", 0.99)])
+@pytest.mark.parametrize("subtasks", [1, 2, 3, 1000])
+def test_no_subtask_trains_with_a_rate_of_zero_or_above_the_peak(schedule: LrSchedule, subtasks: int) -> None:
+    assert all(0 < schedule.at(place, subtasks) <= 1 for place in range(subtasks))
+
+
+def test_the_pilots_best_setting() -> None:
+    schedule = LrSchedule("cosine", warmup=0.05, end_factor=0.02)
+    assert schedule.at(0, 400) == pytest.approx(1 / 20)
+    assert schedule.at(20, 400) == 1.0
+    assert schedule.at(399, 400) == pytest.approx(0.02, abs=1e-4)
+
+
+def test_without_scaling_the_rate_stays_what_it_is() -> None:
+    assert {UNSCALED.at(clients, clients) for clients in (0, 1, 1000)} == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("steps", "open_workunits", "factor"),
+    [
+        (LONG_STEPS, 1, 1.0),
+        (LONG_STEPS, 2, 2.0),
+        (LONG_STEPS, 10, 3.0),
+        (2 * LONG_STEPS, 1, 1.0),
+        (4 * LONG_STEPS, 6, 1.5),
+        (LONG_STEPS // 2, 1, 2.0),
+        (25_000, 10, 3.0),  # docs/experiments/accuracy.md: 8 epochs of 50 shards in 62.5 steps each, ten slots
+        (62_500, 10, 1.2),  # and 20
+    ],
+)
+def test_a_short_job_takes_longer_steps(steps: int, open_workunits: int, factor: float) -> None:
+    assert LrScaling(short_job_boost=3, steps=steps).at(1, open_workunits) == pytest.approx(factor)
+
+
+def test_both_scalings_multiply() -> None:
+    assert LrScaling(scale_with_clients=4, short_job_boost=3, steps=LONG_STEPS).at(8, 2) == 8.0

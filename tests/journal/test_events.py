@@ -1,0 +1,111 @@
+"""What happened to a job: encoded, decoded, and each fact known by its key."""
+
+import json
+import math
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from vcdl.errors import JournalError
+from vcdl.journal.events import (
+    EpochClosed,
+    EvaluationWanted,
+    Event,
+    ResultRefused,
+    RunFinished,
+    RunPaused,
+    RunReopened,
+    RunStarted,
+    StopDecided,
+    UpdateApplied,
+    UpdateRefused,
+    UpdateSuperseded,
+    VersionEvaluated,
+    WorkunitCancelled,
+    WorkunitCreated,
+    WorkunitFailed,
+    WorkunitSent,
+    decode,
+    encode,
+)
+
+W = "digits_e0003_s017_a0_v000142"
+W2 = "digits_e0003_s017_a1_v000150"
+
+
+def applied(workunit: str = W, version: int = 143) -> UpdateApplied:
+    return UpdateApplied(
+        workunit=workunit,
+        version=version,
+        base_version=142,
+        staleness=0,
+        weight=0.05,
+        samples=100,
+        fraction=1.0,
+        train_s=2.5,
+        loss=0.3,
+        bytes_up=4096,
+    )
+
+
+def evaluated(version: int = 150, split: str = "validation", **changed: Any) -> VersionEvaluated:
+    numbers = {"samples": 2000, "loss": 0.4, "accuracy": 0.9, "evaluation_s": 0.2, **changed}
+    return VersionEvaluated(version, 3, split, **numbers)
+
+
+ONE_OF_EACH: list[tuple[Event, str | None]] = [
+    (RunStarted(resumed=False), None),
+    (RunPaused("interrupted"), None),
+    (WorkunitCreated(W), f"created:{W}"),
+    (WorkunitSent(W, "worker-1", 12345), None),
+    (WorkunitFailed(W, "its worker died"), f"failed:{W}"),
+    (WorkunitCancelled(W), f"cancelled:{W}"),
+    (ResultRefused(W, 7, "not_finite", "NaN", 4096), f"result_refused:7:{W}"),
+    (applied(), "applied:e0003_s017"),
+    (UpdateRefused(W, "not_finite", "NaN", 4096), f"refused:{W}"),
+    (UpdateSuperseded(W, 4096), f"superseded:{W}"),
+    (EvaluationWanted(150, 3, "validation"), "wanted:validation:150"),
+    (evaluated(), "evaluated:validation:150"),
+    (EpochClosed(3, 150), "epoch:3"),
+    (StopDecided("epochs", 1000), None),
+    (RunFinished(), None),
+    (RunReopened(), None),
+]
+
+
+def test_the_table_has_every_kind_of_event() -> None:
+    kinds = Event.__subclasses__()
+    assert {type(event) for event, _ in ONE_OF_EACH} == set(kinds)
+    assert len({event.kind for event, _ in ONE_OF_EACH}) == len(kinds)
+
+
+@pytest.mark.parametrize(("event", "key"), ONE_OF_EACH, ids=lambda value: getattr(value, "kind", None))
+def test_an_event_survives_its_json_and_has_its_key(event: Event, key: str | None) -> None:
+    assert decode(event.kind, json.loads(json.dumps(encode(event)))) == event
+    assert event.key == key
+    assert set(encode(event)) == {field.name for field in fields(event)}
+
+
+def test_two_attempts_at_a_subtask_share_the_key_of_being_applied_and_no_other() -> None:
+    assert applied(W).key == applied(W2, 151).key
+    assert WorkunitFailed(W, "x").key != WorkunitFailed(W2, "x").key
+    assert UpdateRefused(W, "x", "y", 1).key != UpdateRefused(W2, "x", "y", 1).key
+
+
+@pytest.mark.parametrize(("kind", "fields"), [("martian_landed", {}), ("epoch_closed", {"epoch": 1, "moon": 2})])
+def test_an_event_of_another_version_is_named(kind: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(JournalError, match=f"{kind}.*the version of vcdl that began the run"):
+        decode(kind, fields)
+
+
+def test_a_version_is_judged_by_its_accuracy_or_the_loss_of_a_regression() -> None:
+    assert evaluated(accuracy=0.9, loss=0.2).value == 0.9
+    assert evaluated(accuracy=None, loss=0.2).value == 0.2
+
+
+def test_a_model_that_diverged_survives_its_json() -> None:
+    diverged = evaluated(accuracy=None, loss=math.nan)
+    again = decode(diverged.kind, json.loads(json.dumps(encode(diverged))))
+    assert isinstance(again, VersionEvaluated)
+    assert math.isnan(again.value)

@@ -1,0 +1,290 @@
+"""The append-only event log, in real SQLite files."""
+
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from vcdl.errors import JournalError, JournalUnavailable
+from vcdl.journal.events import EpochClosed, Event, RunPaused, RunStarted, StopDecided, UpdateApplied, WorkunitCreated
+from vcdl.journal.journal import _PAGE, Journal
+
+APPEND_FOR_EVER = """
+import itertools, sys
+from pathlib import Path
+from vcdl.journal.events import WorkunitCreated
+from vcdl.journal.journal import _PAGE, Journal
+journal, who = Journal.at(Path(sys.argv[1])), int(sys.argv[2])
+for number in itertools.count():
+    pair = [WorkunitCreated(f"j_e{who:04d}_s{number:03d}_a{side}_v000000") for side in (0, 1)]
+    journal.append(*pair)
+    print(number, flush=True)
+"""
+
+FILL_THE_DISK = """
+import resource, sys
+from pathlib import Path
+from vcdl.errors import JournalUnavailable
+from vcdl.journal.events import RunPaused
+from vcdl.journal.journal import _PAGE, Journal
+journal = Journal.at(Path(sys.argv[1]))
+journal.append(RunPaused("first"))
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
+try:
+    for _ in range(1000):
+        journal.append(RunPaused("x" * 2000))
+except JournalUnavailable as error:
+    print(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+journal.append(RunPaused("last"))
+"""
+
+
+def appender(path: Path, who: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", APPEND_FOR_EVER, str(path), str(who)], stdout=subprocess.PIPE)
+
+
+def test_events_come_back_in_order_with_their_time(tmp_path: Path) -> None:
+    journal = Journal.at(tmp_path / "journal.db")
+    before_s = time.time()
+    journal.append(RunStarted(resumed=False), EpochClosed(1, 50))
+    journal.append(RunPaused("interrupted"), time_s=123.5)
+    rows = journal.read()
+    assert [row.event for row in rows] == [RunStarted(resumed=False), EpochClosed(1, 50), RunPaused("interrupted")]
+    assert [row.id for row in rows] == [1, 2, 3]
+    assert before_s <= rows[0].time_s <= time.time()
+    assert rows[2].time_s == 123.5
+
+
+def test_a_reader_gets_only_what_is_new_to_it(tmp_path: Path) -> None:
+    writer, reader = (Journal.at(tmp_path / "journal.db") for _ in range(2))
+    writer.append(EpochClosed(1, 50))
+    (first,) = reader.read()
+    assert reader.read(first.id) == []
+    writer.append(EpochClosed(2, 100))
+    assert [row.event for row in reader.read(first.id)] == [EpochClosed(2, 100)]
+
+
+def test_a_long_journal_streams_in_pages_and_tells_the_same(tmp_path: Path) -> None:
+    journal = Journal.at(tmp_path / "journal.db")
+    assert list(journal.stream()) == []
+    journal.append(*(EpochClosed(epoch, epoch) for epoch in range(2 * _PAGE + 3)))
+    stream = journal.stream(after_id=1)
+    first = next(stream)
+    journal.append(EpochClosed(2 * _PAGE + 3, 0))
+    assert [first, *stream] == journal.read(after_id=1), "with what was appended meanwhile"
+
+
+def test_a_fact_is_kept_once_and_the_first_telling_of_it_stands(tmp_path: Path) -> None:
+    journal = Journal.at(tmp_path / "journal.db")
+    first = UpdateApplied(
+        workunit="j_e0001_s000_a0_v000000",
+        version=1,
+        base_version=0,
+        staleness=0,
+        weight=0.05,
+        samples=10,
+        fraction=1.0,
+        train_s=1.0,
+        loss=0.5,
+        bytes_up=100,
+    )
+    again = UpdateApplied(
+        workunit="j_e0001_s000_a1_v000007",
+        version=9,
+        base_version=7,
+        staleness=1,
+        weight=0.05,
+        samples=10,
+        fraction=1.0,
+        train_s=1.0,
+        loss=0.5,
+        bytes_up=100,
+    )
+    journal.append(first)
+    journal.append(again, EpochClosed(1, 1))
+    assert [row.event for row in journal.read()] == [first, EpochClosed(1, 1)]
+
+
+def test_an_event_without_a_key_is_kept_every_time(tmp_path: Path) -> None:
+    journal = Journal.at(tmp_path / "journal.db")
+    journal.append(RunStarted(resumed=True), RunStarted(resumed=True))
+    journal.append()
+    assert len(journal.read()) == 2
+
+
+def test_it_is_all_there_when_the_file_is_opened_again(tmp_path: Path) -> None:
+    journal = Journal.at(tmp_path / "journal.db")
+    journal.append(StopDecided("epochs", 7))
+    journal.close()
+    assert [row.event for row in Journal.at(tmp_path / "journal.db").read()] == [StopDecided("epochs", 7)]
+
+
+def test_processes_that_append_at_once_lose_nothing_and_a_follower_misses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = Journal.at(path)
+    processes = [appender(path, who) for who in (1, 2)]
+    try:
+        followed: list[str] = []
+        last_id = 0
+        deadline_s = time.monotonic() + 60
+        while len(followed) < 300 and time.monotonic() < deadline_s:
+            for row in journal.read(last_id):
+                last_id = row.id
+                assert isinstance(row.event, WorkunitCreated)
+                followed.append(row.event.workunit)
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    followed += [row.event.workunit for row in journal.read(last_id) if isinstance(row.event, WorkunitCreated)]
+    everything = [row.event.workunit for row in journal.read() if isinstance(row.event, WorkunitCreated)]
+    assert len(followed) >= 300
+    assert followed == everything
+    assert len(set(everything)) == len(everything)
+
+
+def test_kill_9_leaves_whole_transactions_and_all_that_were_reported(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    for who in range(3):
+        process = appender(path, who)
+        assert process.stdout is not None
+        for _ in range(20 + 7 * who):
+            process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+        reported = 20 + 7 * who + len(process.communicate()[0].splitlines())
+        mine = [row for row in Journal.at(path).read() if f"_e{who:04d}_" in str(row.event)]
+        assert len(mine) % 2 == 0, "both events of a pair or none"
+        assert len(mine) >= 2 * reported
+
+
+def test_on_a_full_disk_the_journal_says_what_to_do_keeps_what_was_there_and_goes_on_when_there_is_room(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-c", FILL_THE_DISK, str(tmp_path / "journal.db")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "the journal cannot be written now (disk I/O error): free some space" in done.stdout, done.stderr
+    assert "vcdl resume" in done.stdout
+    assert done.stdout.count("\n") == 1
+    rows = Journal.at(tmp_path / "journal.db").read()
+    assert rows[0].event == RunPaused("first")
+    assert len(rows) > 2
+    assert rows[-1].event == RunPaused("last")
+
+
+def append_all(journal: Journal, events: Iterable[Event]) -> None:
+    for event in events:
+        journal.append(event)
+
+
+def test_on_a_small_disk_that_is_really_full_it_is_the_same(small_disk: Path) -> None:
+    journal = Journal.at(small_disk / "journal.db")
+    journal.append(RunPaused("first"))
+    other = small_disk / "other"
+    other.write_bytes(b"x" * 100_000)
+    rows = iter(range(1000))
+    with pytest.raises(JournalUnavailable, match="database or disk is full"):
+        append_all(journal, (RunPaused("x" * 2000) for _ in rows))
+    assert next(rows) > 3
+    before = journal.read()
+    assert Journal.read_only(small_disk / "journal.db").read() == before
+    other.unlink()
+    journal.append(RunPaused("last"))
+    assert [row.event for row in journal.read()] == [*(row.event for row in before), RunPaused("last")]
+    journal.close()
+
+
+@pytest.mark.parametrize("made", ["", "PRAGMA journal_mode=WAL"])
+def test_a_reader_that_comes_between_the_file_and_its_table_finds_nothing_yet(tmp_path: Path, made: str) -> None:
+    path = tmp_path / "journal.db"
+    path.touch()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(made)
+    reader = Journal.read_only(path)
+    assert reader.read() == []
+    Journal.at(path).append(RunPaused("interrupted"))
+    assert [row.event for row in reader.read()] == [RunPaused("interrupted")]
+
+
+@pytest.mark.parametrize("contents", [b"this is no database" * 100, b"\x00" * 5000])
+def test_a_file_that_is_no_journal_is_refused(tmp_path: Path, contents: bytes) -> None:
+    (tmp_path / "journal.db").write_bytes(contents)
+    for open_journal in (Journal.at, Journal.read_only):
+        with pytest.raises(JournalError, match=r"journal\.db is damaged, or is no journal .*begin the run again"):
+            open_journal(tmp_path / "journal.db").read()
+
+
+def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as connection:
+        connection.execute("CREATE TABLE events (number INTEGER, what TEXT)")
+    journal = Journal.at(tmp_path / "journal.db")
+    with pytest.raises(JournalError, match=r"journal\.db is damaged, or is no journal \(no such column"):
+        journal.read()
+    with pytest.raises(JournalError, match=r"journal\.db is damaged, or is no journal"):
+        journal.append(RunPaused("interrupted"))
+
+
+def test_a_journal_with_a_damaged_page_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = Journal.at(path)
+    journal.append(*(RunPaused("x" * 2000) for _ in range(100)))
+    journal.close()
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        file.write(b"\xff" * 20_000)
+    with pytest.raises(JournalError, match=r"journal\.db is damaged, or is no journal .*put a copy of it back"):
+        Journal.read_only(path).read()
+
+
+def test_a_row_with_damaged_fields_is_refused(tmp_path: Path) -> None:
+    journal = Journal.at(tmp_path / "journal.db")
+    journal.append(RunPaused("interrupted"))
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as connection, connection:
+        connection.execute("UPDATE events SET fields = '{\"reason\": '")
+    with pytest.raises(JournalError, match=r"journal\.db is damaged, or is no journal"):
+        journal.read()
+
+
+def test_a_read_only_journal_makes_and_writes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "100% of #1, what? ü" / "journal.db"
+    with pytest.raises(JournalError, match="unable to open database file"):
+        Journal.read_only(path)
+    path.parent.mkdir()
+    with pytest.raises(JournalError, match="unable to open database file"):
+        Journal.read_only(path)
+    assert not list(path.parent.iterdir())
+    Journal.at(path).append(RunPaused("interrupted"))
+    reader = Journal.read_only(path)
+    with pytest.raises(JournalError, match="attempt to write a readonly database"):
+        reader.append(RunPaused("interrupted"))
+    assert [row.event for row in reader.read()] == [RunPaused("interrupted")]
+
+
+def test_a_new_journal_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
+    together = threading.Barrier(8)
+
+    def open_and_append(number: int) -> None:
+        together.wait()
+        journal = Journal.at(tmp_path / "journal.db")
+        journal.append(EpochClosed(number, number), RunPaused("interrupted"))
+        journal.close()
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(open_and_append, range(8)))
+    rows = Journal.at(tmp_path / "journal.db").read()
+    assert {row.event.epoch for row in rows if isinstance(row.event, EpochClosed)} == set(range(8))
+    assert len(rows) == 16
+
+
+def test_a_journal_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="unable to open database file"):
+        Journal.at(tmp_path / "none" / "journal.db")

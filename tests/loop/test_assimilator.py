@@ -1,0 +1,295 @@
+"""The parameter server's loop, killed between any two of its steps."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.examples import some
+from tests.memory_grid import Killed
+from tests.server import RULE, SIZE, Disk, Server
+from vcdl.checks import Refusal
+from vcdl.errors import FileUnavailable
+from vcdl.job.schema import EVERY_EPOCH
+from vcdl.journal.events import Event, UpdateApplied, UpdateRefused, UpdateSuperseded, WorkunitFailed
+from vcdl.loop.plan import Plan
+from vcdl.rules.base import Rule
+from vcdl.rules.downpour import Downpour
+from vcdl.wire.weights import read_weights
+from vcdl.wire.workunit import subtask_name
+
+PLAN = Plan(
+    job="j",
+    seed=1,
+    shards=12,
+    rolling=True,
+    validate_every=3,
+    has_test=False,
+    epochs=1,
+    target_accuracy=None,
+    wall_time_s=None,
+    patience_epochs=None,
+    tries=3,
+)
+
+
+def w(shard: int, attempt: int = 0, base: int = 0) -> str:
+    return f"j_{subtask_name(1, shard)}_a{attempt}_v{base:06d}"
+
+
+def disk_of(path: Path, validate_every: int = 3) -> Disk:
+    return Disk.new(path, replace(PLAN, validate_every=validate_every))
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return disk_of(tmp_path)
+
+
+@pytest.fixture
+def server(disk: Disk) -> Iterator[Server]:
+    server = Server(disk)
+    yield server
+    server.close()
+
+
+def events(server: Server) -> list[Event]:
+    return [recorded.event for recorded in server.journal.read()]
+
+
+def test_an_upload_becomes_a_version_a_row_and_nothing_that_waits(server: Server) -> None:
+    server.grid.bring(w(0))
+    assert server.assimilator.run_once() == 1
+    size_bytes = (server.disk.folder.uploads / f"{w(0)}.h5").stat().st_size
+    (row,) = events(server)
+    assert isinstance(row, UpdateApplied)
+    assert (row.workunit, row.version, row.base_version, row.staleness) == (w(0), 1, 0, 0)
+    assert (row.samples, row.fraction, row.train_s, row.loss) == (10, 1.0, 1.5, 0.5)
+    assert row.weight == pytest.approx(0.1)
+    assert row.bytes_up == size_bytes
+    assert server.grid.outcomes == {}
+    server.check_store_and_journal_agree()
+
+
+def test_nothing_waits_nothing_happens(server: Server) -> None:
+    assert server.assimilator.run_once() == 0
+    assert events(server) == []
+
+
+def test_uploads_are_folded_in_the_order_they_came(server: Server) -> None:
+    for shard in (5, 2, 9):
+        server.grid.bring(w(shard))
+    server.assimilator.run_once()
+    assert [(row.workunit, row.version, row.staleness) for row in events(server) if isinstance(row, UpdateApplied)] == [
+        (w(5), 1, 0),
+        (w(2), 2, 1),
+        (w(9), 3, 2),
+    ]
+    server.check_store_and_journal_agree()
+
+
+def test_a_refused_upload_is_a_row_and_leaves_the_weights_alone(server: Server) -> None:
+    server.grid.bring(w(0), np.full(SIZE, np.nan, np.float32))
+    server.grid.bring(w(1))
+    assert server.assimilator.run_once() == 2
+    refused, applied = events(server)
+    assert isinstance(refused, UpdateRefused)
+    assert (refused.workunit, refused.refusal) == (w(0), Refusal.NOT_FINITE.value)
+    assert refused.bytes_up > 0
+    assert isinstance(applied, UpdateApplied)
+    assert applied.version == 1
+    assert server.grid.outcomes == {}
+    server.check_store_and_journal_agree()
+
+
+@pytest.mark.parametrize("file", ["upload", "base"])
+def test_an_upload_that_this_machine_cannot_read_is_waited_for(tmp_path: Path, file: str) -> None:
+    """Nobody is refused for our disk, rights or limits."""
+    server = Server(Disk.new(tmp_path, replace(PLAN, validate_every=EVERY_EPOCH), Downpour(0.5)))
+    folder = server.disk.folder
+    server.grid.bring(w(0))
+    path = folder.uploads / f"{w(0)}.h5" if file == "upload" else folder.snapshot(0)
+    whole = path.rename(tmp_path / "elsewhere")
+    path.symlink_to("/proc/self/mem")  # nothing is at address 0: reading there is EIO
+    for _ in range(2):
+        with pytest.raises(FileUnavailable, match="this machine cannot read it"):
+            server.assimilator.run_once()
+    assert events(server) == []
+    whole.rename(path)
+    server.assimilator.run_once()
+    assert [type(event) for event in events(server)] == [UpdateApplied]
+    server.close()
+
+
+def test_a_workunit_that_the_grid_gave_up_is_a_row(server: Server) -> None:
+    server.grid.give_up(w(0))
+    assert server.assimilator.run_once() == 1
+    assert events(server) == [WorkunitFailed(w(0), "its worker died")]
+    assert server.grid.outcomes == {}
+
+
+def test_a_second_attempt_at_a_subtask_is_superseded(server: Server) -> None:
+    server.grid.bring(w(0, attempt=1))
+    server.assimilator.run_once()
+    server.grid.bring(w(0, attempt=0))
+    size_bytes = (server.disk.folder.uploads / f"{w(0)}.h5").stat().st_size
+    server.assimilator.run_once()
+    assert events(server)[1:] == [UpdateSuperseded(w(0), size_bytes)]
+    assert server.store.version() == 1
+    server.check_store_and_journal_agree()
+
+
+def test_two_attempts_that_come_together_count_once(server: Server) -> None:
+    server.grid.bring(w(0, attempt=0))
+    server.grid.bring(w(0, attempt=1))
+    server.assimilator.run_once()
+    assert [type(event) for event in events(server)] == [UpdateApplied, UpdateSuperseded]
+    server.check_store_and_journal_agree()
+
+
+def test_many_uploads_at_once_are_folded_in_batches_that_end_where_a_version_is_to_be_evaluated(tmp_path: Path) -> None:
+    for every, batches in ((EVERY_EPOCH, [8, 4]), (3, [3, 3, 2, 1, 3]), (1, [1] * 12), (10, [8, 2, 2])):
+        disk = disk_of(tmp_path / str(every), every)
+        for shard in range(12):
+            disk.grid.bring(w(shard))
+        server = Server(disk)
+        assert server.assimilator.run_once() == 12
+        server.check_store_and_journal_agree()
+        log = (disk.folder.store / "commits.log").read_text().splitlines()[1:]
+        assert [line.count("subtask") for line in log] == batches
+        kept = sorted(path.name for path in disk.folder.snapshots.iterdir())
+        versions = [] if every == EVERY_EPOCH else range(every, 13, every)
+        assert kept == [disk.folder.snapshot(version).name for version in (0, *versions)]
+        for version in versions:
+            vector, _ = read_weights(disk.folder.snapshot(version), SIZE)
+            assert vector.tobytes() == server.history()[version].tobytes()
+        server.close()
+
+
+def test_refused_uploads_do_not_move_the_version_that_is_kept(server: Server) -> None:
+    for shard in range(7):
+        server.grid.bring(w(shard), np.full(SIZE, np.inf, np.float32) if shard in (1, 2) else None)
+    server.assimilator.run_once()
+    assert server.store.version() == 5
+    vector, _ = read_weights(server.disk.folder.snapshot(3), SIZE)
+    assert vector.tobytes() == server.history()[3].tobytes()
+
+
+# -- killed
+
+
+def load(disk: Disk) -> None:
+    """Eleven subtasks come back, one of them in two attempts; one is refused, one given up."""
+    for shard in range(8):
+        disk.grid.bring(w(shard))
+    disk.grid.bring(w(3, attempt=1))
+    disk.grid.bring(w(8), np.full(SIZE, np.nan, np.float32))
+    disk.grid.give_up(w(9))
+    disk.grid.bring(w(10))
+
+
+def check_all_came_to_its_end(disk: Disk) -> None:
+    server = Server(disk)
+    assert disk.grid.outcomes == {}
+    server.check_store_and_journal_agree()
+    server.snapshots.ensure(9)  # the newest one: the work generator asks for it when it is to be evaluated
+    happened = events(server)
+    applied = [event.workunit for event in happened if isinstance(event, UpdateApplied)]
+    assert sorted(applied) == sorted(w(shard) for shard in (*range(8), 10))
+    assert [event.workunit for event in happened if isinstance(event, UpdateRefused)] == [w(8)]
+    assert [event.workunit for event in happened if isinstance(event, UpdateSuperseded)] == [w(3, attempt=1)]
+    assert [event.workunit for event in happened if isinstance(event, WorkunitFailed)] == [w(9)]
+    for version in (3, 6, 9):
+        vector, _ = read_weights(disk.folder.snapshot(version), SIZE)
+        assert vector.tobytes() == server.history()[version].tobytes()
+    server.close()
+
+
+def live(disk: Disk, kill_at: int | None) -> int | None:
+    """One life of the server; returns its steps, None when it was killed."""
+    server = Server(disk, kill_at)
+    try:
+        server.start()
+        server.assimilator.run_once()
+        return server.fuse.steps
+    except Killed:
+        return None
+    finally:
+        server.close()
+
+
+def test_undisturbed_everything_comes_to_its_end(disk: Disk) -> None:
+    load(disk)
+    assert live(disk, None)
+    check_all_came_to_its_end(disk)
+
+
+def test_killed_once_between_any_two_steps_each_subtask_still_counts_once(tmp_path: Path) -> None:
+    undisturbed = disk_of(tmp_path / "undisturbed")
+    load(undisturbed)
+    steps = live(undisturbed, None)
+    assert steps is not None
+    assert steps > 50
+    for kill_at in some(range(steps)):
+        disk = disk_of(tmp_path / str(kill_at))
+        load(disk)
+        assert live(disk, kill_at) is None
+        assert live(disk, None)
+        check_all_came_to_its_end(disk)
+
+
+@pytest.mark.parametrize("lifetime", [14, 17, 20])
+def test_killed_again_and_again_it_gets_on(disk: Disk, lifetime: int) -> None:
+    """A life that is long enough for one result, from claim to done, brings the job further."""
+    load(disk)
+    lives = 0
+    while live(disk, lifetime) is None:
+        lives += 1
+        assert lives < 100
+    assert lives > 2
+    check_all_came_to_its_end(disk)
+
+
+def test_a_result_that_was_folded_before_the_kill_gets_its_row_from_the_store(disk: Disk) -> None:
+    disk.grid.bring(w(0))
+    first = Server(disk)
+    kill_at = 0
+    while first.store.version() == 0:
+        live(disk, kill_at)
+        kill_at += 1
+    assert not [event for event in events(first) if isinstance(event, UpdateApplied)]
+    disk.grid.bring(w(1))
+    live(disk, None)
+    rows = [event for event in events(first) if isinstance(event, UpdateApplied)]
+    assert [(row.workunit, row.version, row.staleness) for row in rows] == [(w(0), 1, 0), (w(1), 2, 1)]
+    first.check_store_and_journal_agree()
+
+
+def test_an_upload_whose_base_is_not_kept_any_more_is_refused_when_the_rule_needs_it(tmp_path: Path) -> None:
+    """It came after its subtask was given up: another attempt is out, and begins from weights that are kept."""
+    rules: list[tuple[Rule, bool]] = [(Downpour(0.5), True), (RULE, False)]
+    for rule, refused in rules:
+        server = Server(Disk.new(tmp_path / type(rule).__name__, replace(PLAN, validate_every=EVERY_EPOCH), rule))
+        server.disk.folder.snapshot(0).unlink()
+        server.grid.bring(w(0))
+        server.assimilator.run_once()
+        (row,) = events(server)
+        if refused:
+            assert isinstance(row, UpdateRefused)
+            assert row.refusal == Refusal.WRONG_BASE
+            assert row.detail.startswith("the weights that it started from are not kept any more: params_v000000.h5")
+        assert server.store.version() == (0 if refused else 1)
+        assert server.grid.outcomes == {}
+        server.close()
+
+
+def test_a_rule_that_needs_the_base_is_given_the_one_that_each_client_started_from(tmp_path: Path) -> None:
+    server = Server(Disk.new(tmp_path, replace(PLAN, validate_every=1), Downpour(0.5)))
+    for shard, base in ((5, 0), (2, 0), (9, 1), (3, 0), (1, 2)):
+        server.grid.bring(w(shard, base=base))
+        server.assimilator.run_once()
+    assert server.store.version() == 5
+    server.check_store_and_journal_agree()
+    server.close()

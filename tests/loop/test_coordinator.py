@@ -1,0 +1,608 @@
+"""The coordinator as a table: these events happened, so this is what should be done."""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.disturbed_job import PLANS, DisturbedJob, state
+from tests.examples import examples
+from tests.job_events import an_epoch, applied, cancelled, created, evaluated, failed, refused, w, wanted
+from tests.recorded_run import numbered
+from vcdl.job.lr_schedule import LONG_STEPS, STEADY, LrScaling, LrSchedule
+from vcdl.job.schema import EVERY_EPOCH
+from vcdl.journal.events import (
+    EpochClosed,
+    EvaluationWanted,
+    Event,
+    Recorded,
+    RunFinished,
+    RunPaused,
+    RunReopened,
+    RunStarted,
+    StopDecided,
+    StopReason,
+    UpdateApplied,
+    UpdateSuperseded,
+    VersionEvaluated,
+    WorkunitCreated,
+    WorkunitFailed,
+    WorkunitSent,
+)
+from vcdl.journal.history import CreationContext, EpochDetail
+from vcdl.loop.coordinator import (
+    Action,
+    CloseEpoch,
+    Coordinator,
+    Create,
+    Evaluate,
+    Finish,
+    Stop,
+)
+from vcdl.loop.plan import Plan, is_validated
+from vcdl.report.measures import Report
+from vcdl.wire.workunit import WorkunitName
+
+ROLLING = Plan(
+    job="j",
+    seed=1,
+    shards=1,
+    rolling=True,
+    validate_every=EVERY_EPOCH,
+    has_test=True,
+    epochs=3,
+    target_accuracy=None,
+    wall_time_s=None,
+    patience_epochs=None,
+    tries=3,
+)
+EPOCH = replace(ROLLING, rolling=False)
+TWO = replace(ROLLING, shards=2)
+
+
+def coordinator_after(plan: Plan, events: list[Event]) -> Coordinator:
+    coordinator = Coordinator(plan)
+    for recorded in numbered(events):
+        coordinator.follow(recorded)
+    return coordinator
+
+
+def actions(plan: Plan, events: list[Event], open_wanted: int = 1, now_s: float = 0.0) -> list[Action]:
+    return coordinator_after(plan, events).actions(now_s, open_wanted)
+
+
+CASES: dict[str, tuple[Plan, list[Event], int, list[Action]]] = {
+    "at the begin the first subtask is made from the newest weights": (
+        ROLLING,
+        [RunStarted(resumed=False)],
+        1,
+        [Create(1, 0, 0, None)],
+    ),
+    "in the epoch schedule from the weights at the epoch's begin": (EPOCH, [], 1, [Create(1, 0, 0, 0)]),
+    "a grid that wants nothing gets nothing": (ROLLING, [], 0, []),
+    "a subtask that is out fills its place": (ROLLING, [created(1, 0)], 1, []),
+    "being sent to a client changes nothing": (
+        ROLLING,
+        [created(1, 0), WorkunitSent(w(1, 0), "worker-1", 5)],
+        1,
+        [],
+    ),
+    "rolling goes on into the next epoch": (ROLLING, [created(1, 0)], 2, [Create(2, 0, 0, None)]),
+    "rolling goes one epoch ahead and no further": (ROLLING, [], 9, [Create(1, 0, 0, None), Create(2, 0, 0, None)]),
+    "an epoch waits for the last shard of the one before": (EPOCH, [created(1, 0)], 9, []),
+    "a grid that shrinks is not given more": (ROLLING, [created(1, 0), created(2, 0)], 1, []),
+    "an epoch is closed when its last shard is applied": (
+        ROLLING,
+        [created(1, 0), applied(1, 1, 0)],
+        1,
+        [CloseEpoch(1), Create(2, 0, 0, None)],
+    ),
+    "and is begun in the epoch schedule once the one before is closed": (
+        EPOCH,
+        [created(1, 0), applied(1, 1, 0)],
+        1,
+        [CloseEpoch(1)],
+    ),
+    "from the version that was kept of its end": (
+        EPOCH,
+        [created(1, 0), applied(1, 1, 0), EpochClosed(1, 1)],
+        1,
+        [Evaluate(1, 1, "validation"), Create(2, 0, 0, 1)],
+    ),
+    "an epoch that lacks a shard stays open": (TWO, [created(1, 0), created(1, 1), applied(1, 1, 1)], 1, []),
+    "epochs are closed in order: the second waits for a straggler of the first": (
+        TWO,
+        [
+            created(1, 0),
+            created(1, 1),
+            created(2, 0),
+            created(2, 1),
+            applied(1, 1, 0),
+            applied(2, 2, 0),
+            applied(3, 2, 1),
+        ],
+        9,
+        [],
+    ),
+    "and both are closed one after the other when it comes": (
+        TWO,
+        [
+            created(1, 0),
+            created(1, 1),
+            created(2, 0),
+            created(2, 1),
+            applied(1, 1, 0),
+            applied(2, 2, 0),
+            applied(3, 2, 1),
+            applied(4, 1, 1),
+            EpochClosed(1, 4),
+        ],
+        0,
+        [Evaluate(4, 1, "validation"), CloseEpoch(2)],
+    ),
+    "an evaluation that was announced is not asked for again": (
+        ROLLING,
+        [created(1, 0), applied(1, 1, 0), EpochClosed(1, 1), wanted(1, 1)],
+        0,
+        [],
+    ),
+    "each Nth version is evaluated, for the epoch of the update that made it": (
+        replace(TWO, validate_every=2),
+        [created(1, 0), created(1, 1), created(2, 0), applied(1, 1, 0), applied(2, 2, 0)],
+        0,
+        [Evaluate(2, 2, "validation")],
+    ),
+    "after each update, when each is to be validated": (
+        replace(TWO, validate_every=1),
+        [created(1, 0), created(1, 1), applied(1, 1, 1)],
+        0,
+        [Evaluate(1, 1, "validation")],
+    ),
+    "a version that an epoch ends with is asked for once": (
+        replace(ROLLING, validate_every=1),
+        [created(1, 0), applied(1, 1, 0), EpochClosed(1, 1)],
+        0,
+        [Evaluate(1, 1, "validation")],
+    ),
+    "a subtask that failed is made again": (ROLLING, [created(1, 0), failed(1, 0)], 1, [Create(1, 0, 1, None)]),
+    "a refused upload is a failure as well": (ROLLING, [created(1, 0), refused(1, 0)], 1, [Create(1, 0, 1, None)]),
+    "in the epoch schedule from the same weights again": (
+        EPOCH,
+        [*an_epoch(1), created(2, 0, 0, 1), failed(2, 0, 0, 1)],
+        1,
+        [Create(2, 0, 1, 1)],
+    ),
+    "what is made again goes before what is new": (
+        TWO,
+        [created(1, 0), failed(1, 0)],
+        1,
+        [Create(1, 0, 1, None)],
+    ),
+    "a retry waits for a free place": (TWO, [created(1, 0), created(1, 1), failed(1, 0)], 1, []),
+    "a retry that was made is not made again": (ROLLING, [created(1, 0), failed(1, 0), created(1, 0, 1)], 1, []),
+    "attempts are counted": (
+        ROLLING,
+        [created(1, 0), failed(1, 0), created(1, 0, 1), refused(1, 0, 1)],
+        1,
+        [Create(1, 0, 2, None)],
+    ),
+    "the last try ends the job": (
+        ROLLING,
+        [created(1, 0), failed(1, 0), created(1, 0, 1), refused(1, 0, 1), created(1, 0, 2), failed(1, 0, 2)],
+        1,
+        [Stop(StopReason.SUBTASK_FAILED)],
+    ),
+    "what was taken back is made again, and was no try": (
+        ROLLING,
+        [e for attempt in range(4) for e in (created(1, 0, attempt), cancelled(1, 0, attempt))],
+        1,
+        [Create(1, 0, 4, None)],
+    ),
+    "a failure of something that was never out changes nothing": (ROLLING, [failed(1, 0)], 1, [Create(1, 0, 0, None)]),
+    "a late upload of a lost attempt spares the retry": (
+        TWO,
+        [created(1, 0), created(1, 1), failed(1, 0), applied(1, 1, 0)],
+        1,
+        [],
+    ),
+    "and one whose retry is out already takes its place": (
+        EPOCH,
+        [created(1, 0), failed(1, 0), created(1, 0, 1), applied(1, 1, 0)],
+        1,
+        [CloseEpoch(1)],
+    ),
+    "the retry that failed afterwards is of no interest": (
+        EPOCH,
+        [created(1, 0), failed(1, 0), created(1, 0, 1), applied(1, 1, 0), failed(1, 0, 1)],
+        1,
+        [CloseEpoch(1)],
+    ),
+    "nor is it when it came too late": (
+        EPOCH,
+        [created(1, 0), failed(1, 0), created(1, 0, 1), applied(1, 1, 0), UpdateSuperseded(w(1, 0, 1), 5)],
+        1,
+        [CloseEpoch(1)],
+    ),
+    "no epoch beyond the last is begun": (ROLLING, [*an_epoch(1), *an_epoch(2), created(3, 0, 0, 2)], 9, []),
+    "when the last one is evaluated the job ends": (
+        ROLLING,
+        [*an_epoch(1), *an_epoch(2), *an_epoch(3)],
+        9,
+        [Stop(StopReason.EPOCHS)],
+    ),
+    "but not before it is evaluated": (ROLLING, [*an_epoch(1), *an_epoch(2), *an_epoch(3)[:-1]], 9, []),
+    "after the stop the whole of validation and test sets are evaluated": (
+        ROLLING,
+        [*an_epoch(1), StopDecided("epochs", 1)],
+        9,
+        [Evaluate(1, 0, "final_validation"), Evaluate(1, 0, "test")],
+    ),
+    "or of the validation set, when there is no other": (
+        replace(ROLLING, has_test=False),
+        [*an_epoch(1), StopDecided("epochs", 1)],
+        9,
+        [Evaluate(1, 0, "final_validation")],
+    ),
+    "the end waits for every evaluation": (
+        ROLLING,
+        [
+            *an_epoch(1),
+            StopDecided("epochs", 1),
+            wanted(1, 0, "final_validation"),
+            wanted(1, 0, "test"),
+            evaluated(1, 0, split="test"),
+        ],
+        9,
+        [],
+    ),
+    "for one of an epoch that was under way too": (
+        replace(ROLLING, validate_every=1, has_test=False),
+        [
+            created(1, 0),
+            applied(1, 1, 0),
+            StopDecided("wall_time", 1),
+            wanted(1, 0, "final_validation"),
+            evaluated(1, 0, split="final_validation"),
+        ],
+        9,
+        [Evaluate(1, 1, "validation")],
+    ),
+    "then the run is finished": (
+        replace(ROLLING, has_test=False),
+        [StopDecided("wall_time", 0), wanted(0, 0, "final_validation"), evaluated(0, 0, split="final_validation")],
+        9,
+        [Finish()],
+    ),
+    "and nothing is left to do": (
+        replace(ROLLING, has_test=False),
+        [StopDecided("wall_time", 0), evaluated(0, 0, split="final_validation"), RunFinished()],
+        9,
+        [],
+    ),
+    "a failure after the stop is not made again": (
+        replace(ROLLING, has_test=False),
+        [created(1, 0), StopDecided("wall_time", 0), failed(1, 0), wanted(0, 0, "final_validation")],
+        9,
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(("plan", "events", "open_wanted", "expected"), CASES.values(), ids=CASES.keys())
+def test_these_events_lead_to_these_actions(
+    plan: Plan, events: list[Event], open_wanted: int, expected: list[Action]
+) -> None:
+    assert actions(plan, events, open_wanted) == expected
+
+
+# -- the order of the shards
+
+
+def test_the_shards_of_an_epoch_come_in_an_order_of_their_own_that_the_seed_decides() -> None:
+    def orders(seed: int) -> list[list[int]]:
+        created = actions(replace(ROLLING, shards=8, seed=seed), [], open_wanted=16)
+        shards = [action.shard for action in created if isinstance(action, Create)]
+        return [shards[:8], shards[8:]]
+
+    first, second = orders(seed=1)
+    assert sorted(first) == sorted(second) == list(range(8))
+    assert first != second
+    assert orders(seed=1) == [first, second]
+    assert orders(seed=2) != [first, second]
+
+
+# -- why a job stops
+
+
+@pytest.mark.parametrize(
+    ("changed", "accuracies", "reason"),
+    [
+        ({"target_accuracy": 0.9}, [0.5, 0.89], None),
+        ({"target_accuracy": 0.9}, [0.5, 0.9], StopReason.TARGET_ACCURACY),
+        ({"target_accuracy": 0.9, "epochs": 2}, [0.5, 0.9], StopReason.TARGET_ACCURACY),
+        ({"target_accuracy": 0.9, "epochs": 2}, [0.5, 0.8], StopReason.EPOCHS),
+        ({"patience_epochs": 2}, [0.5, 0.6, 0.6], None),
+        ({"patience_epochs": 2}, [0.5, 0.6, 0.6, 0.55], StopReason.NO_IMPROVEMENT),
+        ({"patience_epochs": 2}, [0.5, 0.6, 0.55, 0.61], None),
+        ({"patience_epochs": 1, "epochs": 2}, [0.5, 0.4], StopReason.EPOCHS),
+    ],
+)
+def test_a_job_stops_at_its_target_its_last_epoch_or_when_it_no_longer_improves(
+    changed: dict[str, Any], accuracies: list[float], reason: StopReason | None
+) -> None:
+    plan = replace(ROLLING, **{"epochs": 10, **changed})
+    events = [event for number, accuracy in enumerate(accuracies, start=1) for event in an_epoch(number, accuracy)]
+    expected = [Create(len(accuracies) + 1, 0, 0, None)] if reason is None else [Stop(reason)]
+    assert actions(plan, events) == expected
+
+
+def test_the_target_is_of_the_mean_over_an_epoch_as_in_the_paper() -> None:
+    plan = replace(TWO, validate_every=1, target_accuracy=0.8)
+    events: list[Event] = [created(1, 0), created(1, 1), applied(1, 1, 0), applied(2, 1, 1), EpochClosed(1, 2)]
+    events += [wanted(1, 1), wanted(2, 1), evaluated(1, 1, 0.6)]
+    assert actions(plan, [*events, evaluated(2, 1, 0.9)], open_wanted=0) == [], "0.75 on the average"
+    assert actions(plan, [*events, evaluated(2, 1, 1.0)], open_wanted=0) == [Stop(StopReason.TARGET_ACCURACY)]
+
+
+def test_a_regression_that_diverged_at_first_is_seen_to_improve() -> None:
+    plan = replace(ROLLING, patience_epochs=2, epochs=10)
+    events: list[Event] = []
+    for number, loss in enumerate([float("nan"), 3.0, 2.0], start=1):
+        events += [
+            *an_epoch(number)[:-1],
+            VersionEvaluated(
+                version=number, epoch=number, split="validation", samples=9, loss=loss, accuracy=None, evaluation_s=0.1
+            ),
+        ]
+    assert coordinator_after(plan, events).history.best_epoch == EpochDetail(3, 2.0, 2.0, 2.0, wall_s=0.0)
+    assert actions(plan, events) == [Create(4, 0, 0, None)]
+
+
+def test_wall_time_counts_the_sessions_and_not_the_pauses_between_them() -> None:
+    plan = replace(ROLLING, wall_time_s=100.0)
+    coordinator = Coordinator(plan)
+    coordinator.follow(Recorded(1, 1000.0, RunStarted(resumed=False)))
+    assert coordinator.history.wall_s_at(1060.0) == 60.0
+    coordinator.follow(Recorded(2, 1060.0, RunPaused("interrupted")))
+    coordinator.follow(Recorded(3, 9000.0, RunStarted(resumed=True)))
+    assert coordinator.history.wall_s_at(9000.0) == 60.0
+    assert coordinator.actions(9039.9, 1) == [Create(1, 0, 0, None)]
+    assert coordinator.actions(9040.0, 1) == [Stop(StopReason.WALL_TIME)]
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+@pytest.mark.parametrize("is_started", [True, False])
+def test_of_a_job_that_is_tried_again_the_time_between_does_not_count(is_finished: bool, is_started: bool) -> None:
+    """On the embedded grid a session follows, under BOINC none; there the daemons may also be ended before the
+    last evaluation.
+    """
+    history: list[tuple[float, Event]] = [(0, RunStarted(resumed=False)), (3600, StopDecided("subtask_failed", 0))]
+    history += [(3610, RunFinished())] if is_finished else []
+    ended_s, reopened_s = history[-1][0], 90_000.0
+    history += [(reopened_s, RunReopened())]
+    history += [(reopened_s + 5, RunStarted(resumed=True))] if is_started else []
+    coordinator, report = Coordinator(replace(ROLLING, wall_time_s=7200.0)), Report()
+    for number, (time_s, event) in enumerate(history, 1):
+        coordinator.follow(Recorded(number, 1000 + time_s, event))
+        report.follow(Recorded(number, 1000 + time_s, event))
+        if event == RunFinished():
+            assert coordinator.history.wall_s_at(1000 + reopened_s) == report.wall_s_at(1000 + reopened_s) == ended_s
+    now_s = 1000 + reopened_s + 65
+    assert coordinator.history.wall_s_at(now_s) == report.wall_s_at(now_s) == ended_s + (60 if is_started else 65)
+    assert not any(isinstance(action, Stop) for action in coordinator.actions(now_s, 1))
+
+
+# -- tried again after its end
+
+
+def exhausted() -> list[Event]:
+    """All tries of the only subtask in vain, to the end of the run."""
+    events: list[Event] = []
+    for attempt in range(ROLLING.tries):
+        events += [created(1, 0, attempt), failed(1, 0, attempt)]
+    events += [StopDecided("subtask_failed", 0), wanted(0, 0, "final_validation"), wanted(0, 0, "test")]
+    return [*events, evaluated(0, 0, split="final_validation"), evaluated(0, 0, split="test"), RunFinished()]
+
+
+def test_a_reopened_job_gives_its_subtasks_as_many_tries_again() -> None:
+    events: list[Event] = [*exhausted(), RunReopened()]
+    for attempt in (3, 4, 5):
+        assert actions(ROLLING, events) == [Create(1, 0, attempt, None)]
+        events += [created(1, 0, attempt), failed(1, 0, attempt)]
+    assert actions(ROLLING, events) == [Stop(StopReason.SUBTASK_FAILED)]
+
+
+def test_a_reopened_job_takes_up_every_subtask_that_was_out_and_none_that_was_applied() -> None:
+    plan = replace(ROLLING, shards=3, tries=1, has_test=False)
+    events: list[Event] = [created(1, shard) for shard in range(3)]
+    events += [applied(1, 1, 1), failed(1, 0), StopDecided("subtask_failed", 1), wanted(1, 0, "final_validation")]
+    events += [evaluated(1, 0, split="final_validation"), RunFinished(), RunReopened()]
+    assert actions(plan, events, open_wanted=2) == [Create(1, 0, 1, None), Create(1, 2, 1, None)]
+
+
+def test_a_reopened_job_that_ends_the_same_way_needs_no_second_evaluation_of_the_same_weights() -> None:
+    assert actions(ROLLING, [*exhausted(), RunReopened(), StopDecided("subtask_failed", 0)]) == [Finish()]
+
+
+# -- versions that are validated or kept
+
+
+@pytest.mark.parametrize(
+    ("every", "versions"), [(EVERY_EPOCH, []), (1, [0, 1, 2, 3, 4, 5, 6]), (3, [0, 3, 6]), (10, [0])]
+)
+def test_which_versions_are_validated(every: int, versions: list[int]) -> None:
+    assert [version for version in range(7) if is_validated(every, version)] == versions
+
+
+def test_the_snapshots_that_are_kept() -> None:
+    assert coordinator_after(ROLLING, []).versions_in_use == {0}, "the weights at the begin"
+    assert coordinator_after(ROLLING, [*an_epoch(1), created(2, 0, 0, 1)]).versions_in_use == {1}
+    going_on: list[Event] = [*an_epoch(1, 0.9), *an_epoch(2, 0.5), created(3, 0, 0, 2), created(4, 0, 0, 2)]
+    assert coordinator_after(replace(ROLLING, epochs=9), going_on).versions_in_use == {1, 2}, (
+        "the best epoch and the last one"
+    )
+    behind: list[Event] = [created(1, 0, 0, 0), created(1, 1, 0, 0), created(2, 0, 0, 1), applied(1, 1, 0)]
+    assert coordinator_after(TWO, behind).versions_in_use == {0, 1}, (
+        "what workunits that are out began from, and the newest"
+    )
+    waiting = [*an_epoch(1), *an_epoch(2)[:-1], *an_epoch(3)[:-1]]
+    assert coordinator_after(ROLLING, waiting).versions_in_use == {1, 2, 3}, "what waits to be evaluated"
+    stopped = [*an_epoch(1, 0.9), *an_epoch(2, 0.5), created(3, 0, 0, 2), StopDecided("wall_time", 2)]
+    assert coordinator_after(ROLLING, stopped).versions_in_use == {1, 2}
+
+
+def test_what_an_open_workunit_began_from_is_kept_until_it_comes_back() -> None:
+    events: list[Event] = [created(1, 0, 0, 0), created(1, 1, 0, 0), applied(1, 1, 0), created(2, 0, 0, 1)]
+    events += [applied(2, 2, 0, 0, 1), created(2, 1, 0, 2)]
+    assert coordinator_after(TWO, events).versions_in_use == {0, 2}
+    assert coordinator_after(TWO, [*events, applied(3, 1, 1), EpochClosed(1, 3)]).versions_in_use == {2, 3}
+
+
+def test_updates_that_may_be_folded_again_keep_the_weights_they_need_until_an_epoch_covers_it() -> None:
+    plan = replace(TWO, needs_bases=True)
+    events: list[Event] = [created(1, 0, 0, 0), created(1, 1, 0, 0), applied(1, 1, 0), created(2, 0, 0, 1)]
+    events += [applied(2, 2, 0, 0, 1), created(2, 1, 0, 2), applied(3, 1, 1)]
+    assert coordinator_after(plan, events).versions_to_fold_again_with == {0, 1}
+    assert coordinator_after(TWO, events).versions_to_fold_again_with == set(), (
+        "other rules need no weights but the upload's"
+    )
+    closed: list[Event] = [*events, EpochClosed(1, 3), applied(4, 2, 1, 0, 2)]
+    assert coordinator_after(plan, closed).versions_to_fold_again_with == {2}
+    failed_job = [*closed, StopDecided("subtask_failed", 4)]
+    assert coordinator_after(plan, failed_job).versions_to_fold_again_with == {2}, "it may be tried again"
+    assert coordinator_after(plan, [*closed, StopDecided("epochs", 4)]).versions_to_fold_again_with == set()
+
+
+# -- the learning rate
+
+
+def test_the_learning_rate_follows_the_order_that_subtasks_are_made_in() -> None:
+    plan = replace(ROLLING, shards=5, epochs=2, rate=LrSchedule("linear", warmup=0.2, end_factor=0.0))
+    coordinator = Coordinator(plan)
+    made = [action for action in coordinator.actions(0.0, 10) if isinstance(action, Create)]
+    rates = [coordinator.rate(action.epoch, action.shard, coordinator.history.creation_context()) for action in made]
+    assert len(made) == 10
+    assert rates == pytest.approx([1 / 2, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8])
+    assert Coordinator(replace(plan, rate=STEADY)).rate(2, 4, CreationContext(0, 1, 0)) == 1.0
+
+
+def test_a_subtask_that_is_made_again_gets_the_rate_of_the_one_that_was_made_last() -> None:
+    plan = replace(ROLLING, shards=4, epochs=2, rate=LrSchedule("linear"))
+    coordinator = Coordinator(plan)
+    first, *others = (action for action in coordinator.actions(0.0, 6) if isinstance(action, Create))
+    events = [created(action.epoch, action.shard, 0, 0) for action in (first, *others)]
+    for number, event in enumerate(events, start=1):
+        coordinator.follow(Recorded(number, 0.0, event))
+        making = coordinator.history.creations[event.workunit]
+        name = WorkunitName.parse(event.workunit)
+        assert coordinator.rate(name.epoch, name.shard, making) == pytest.approx(1 - (number - 1) / 8)
+    coordinator.follow(Recorded(10, 0.0, WorkunitFailed(events[0].workunit, "lost")))
+    again, later = (action for action in coordinator.actions(0.0, 7) if isinstance(action, Create))
+    assert (again.epoch, again.shard, again.attempt) == (first.epoch, first.shard, 1)
+    making = coordinator.history.creation_context()
+    assert coordinator.rate(again.epoch, again.shard, making) == pytest.approx(1 - 5 / 8)
+    assert coordinator.rate(later.epoch, later.shard, making) == pytest.approx(1 - 6 / 8)
+    # The same after a restart, when the generator was killed before it had handed them over.
+    remade = [created(action.epoch, action.shard, action.attempt, 0) for action in (again, later)]
+    for number, event in enumerate(remade, start=11):
+        coordinator.follow(Recorded(number, 0.0, event))
+    makings = [coordinator.history.creations[event.workunit] for event in remade]
+    assert coordinator.rate(again.epoch, again.shard, makings[0]) == pytest.approx(1 - 5 / 8)
+    assert coordinator.rate(later.epoch, later.shard, makings[1]) == pytest.approx(1 - 6 / 8)
+
+
+def test_the_learning_rate_may_grow_with_the_clients_at_work() -> None:
+    coordinator = Coordinator(replace(ROLLING, shards=5, scaling=LrScaling(scale_with_clients=3)))
+    assert coordinator.rate(1, 0, coordinator.history.creation_context()) == 1.0, "nobody is at work yet"
+    names = [WorkunitName("j", 1, shard, 0, 0) for shard in range(5)]
+    workunits = [f"j_{n.subtask}_a0_v000000" for n in names]
+    for number, workunit in enumerate(workunits, start=1):
+        coordinator.follow(Recorded(2 * number, 0.0, WorkunitCreated(workunit)))
+        coordinator.follow(Recorded(2 * number + 1, 0.0, WorkunitSent(workunit, "host", 1)))
+    assert [coordinator.history.creations[workunit].active_clients for workunit in workunits] == [0, 1, 2, 3, 4]
+    assert [coordinator.rate(1, 0, coordinator.history.creations[workunit]) for workunit in workunits] == [
+        1,
+        1,
+        2,
+        3,
+        3,
+    ]
+    coordinator.follow(Recorded(20, 0.0, WorkunitFailed(workunits[0], "lost")))
+    assert coordinator.history.creation_context().active_clients == 4
+    assert Coordinator(ROLLING).rate(1, 0, CreationContext(4, 5, 0)) == 1.0
+
+
+def test_the_learning_rate_grows_with_the_workunits_that_are_open() -> None:
+    coordinator = Coordinator(replace(ROLLING, shards=5, scaling=LrScaling(short_job_boost=3, steps=LONG_STEPS)))
+    assert [coordinator.rate(1, 0, coordinator.history.creation_context(together)) for together in (1, 2, 3, 4)] == [
+        1,
+        2,
+        3,
+        3,
+    ]
+    made = [action for action in coordinator.actions(0.0, 2) if isinstance(action, Create)]
+    making = coordinator.history.creation_context(len(made))
+    workunits = [replace(created(action.epoch, action.shard, 0, 0), open=making.open) for action in made]
+    for number, event in enumerate(workunits, start=1):
+        coordinator.follow(Recorded(number, 0.0, event))
+    # The same after a restart, when the generator was killed before it had handed them over.
+    assert [coordinator.rate(1, 0, coordinator.history.creations[event.workunit]) for event in workunits] == [2.0, 2.0]
+    assert coordinator.rate(1, 0, coordinator.history.creation_context()) == 3.0
+    coordinator.follow(Recorded(10, 0.0, WorkunitFailed(workunits[1].workunit, "lost")))
+    assert coordinator.rate(1, 0, coordinator.history.creation_context()) == 2.0, "it and the one that is still open"
+
+
+# -- a whole job, disturbed at random, and taken up again from any moment of it
+
+
+def check_a_finished_job(job: DisturbedJob) -> None:
+    events = [row.event for row in job.journal]
+    applied_to = [WorkunitName.parse(event.workunit) for event in events if isinstance(event, UpdateApplied)]
+    subtasks = Counter((name.epoch, name.shard) for name in applied_to)
+    assert set(subtasks.values()) <= {1}
+    asked = Counter((event.version, event.split) for event in events if isinstance(event, EvaluationWanted))
+    assert set(asked.values()) <= {1}
+    evaluations = {(event.version, event.split) for event in events if isinstance(event, VersionEvaluated)}
+    assert set(asked) == evaluations
+    (stop,) = [event for event in events if isinstance(event, StopDecided)]
+    assert {(stop.version, "final_validation")} <= evaluations
+    if stop.reason == StopReason.EPOCHS:
+        whole = {(epoch, shard) for epoch in range(1, job.plan.epochs + 1) for shard in range(job.plan.shards)}
+        assert set(subtasks) == whole
+        epochs = [detail.epoch for detail in job.coordinator.history.epochs]
+        assert epochs == list(range(1, job.plan.epochs + 1))
+
+
+@examples(200)
+@given(PLANS, st.integers(0, 2**32))
+def test_a_disturbed_job_comes_to_its_end_with_everything_done_once(plan: Plan, seed: int) -> None:
+    check_a_finished_job(DisturbedJob.run_to_its_end(plan, seed))
+
+
+@examples(25)
+@given(PLANS, st.integers(0, 2**32))
+def test_following_any_prefix_of_a_journal_gives_the_state_that_was_then(plan: Plan, seed: int) -> None:
+    job = DisturbedJob.run_to_its_end(plan, seed)
+    for length, expected in enumerate(job.states):
+        again = Coordinator(plan)
+        for recorded in job.journal[:length]:
+            again.follow(recorded)
+        assert state(again) == expected
+        todo = again.actions(float(length), 3)
+        assert again.actions(float(length), 3) == todo, "asking twice changes nothing"
+        assert state(again) == expected, "nor does asking at all"
+
+
+@examples(10)
+@given(PLANS, st.integers(0, 2**32))
+def test_a_job_taken_up_from_any_prefix_comes_to_its_end(plan: Plan, seed: int) -> None:
+    job = DisturbedJob.run_to_its_end(plan, seed)
+    for length in range(1, len(job.journal) + 1):
+        again = job.taken_up_from(length, seed + length)
+        if not again.coordinator.finished:
+            again.tell(RunStarted(resumed=True))
+        again.run()
+        check_a_finished_job(again)

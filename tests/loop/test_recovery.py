@@ -1,0 +1,178 @@
+"""The end of a store's weights: put back when the server has lost them, dropped when the job is over."""
+
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.served_run import ServedRun, noise
+from tests.store_servers import start_redis
+from tests.stores.conftest import redis_client
+from vcdl.errors import StoreError, StoreLost
+from vcdl.journal.events import EpochClosed, StopDecided, StopReason
+from vcdl.journal.journal import Journal
+from vcdl.local.upload_folder import UploadFolder
+from vcdl.loop.grid import Outcome, Results
+from vcdl.loop.parameter_server import ParameterServer
+from vcdl.loop.recovery import drop_weights
+from vcdl.run.restore_lock import RestoreLock
+
+WEIGHTS = 1000
+
+
+@pytest.fixture(scope="module")
+def redis_url() -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="vcdl-") as folder, start_redis(Path(folder)) as redis:
+        yield redis.url
+
+
+@pytest.fixture
+def run(redis_url: str, tmp_path: Path) -> ServedRun:
+    """Three updates were folded in, and the server has forgotten them."""
+    run = ServedRun.new(tmp_path / tmp_path.name, noise(0, WEIGHTS), redis_url)
+    for number in range(3):
+        run.bring(number, noise(number + 1, WEIGHTS))
+    served(run).run_once()
+    redis_client(redis_url).flushall()
+    return run
+
+
+def served(run: ServedRun) -> ParameterServer:
+    return ParameterServer.of(run.run, run.run.journal(), UploadFolder(run.folder))
+
+
+def test_the_snapshot_and_the_kept_uploads_make_the_same_weights_to_the_last_bit(run: ServedRun) -> None:
+    server = served(run)
+    assert server.restore() == 3
+    version, weights = server.store.read()
+    assert (version, weights.tobytes()) == (3, run.replayed().tobytes())
+    assert server.catch_up(3) == 0, "there is nothing left to do"
+
+
+def test_a_store_that_lost_one_chunk_only_is_restored_as_well(run: ServedRun, redis_url: str) -> None:
+    server = served(run)
+    server.restore()
+    (chunk,) = redis_client(redis_url).keys(f"vcdl:{{{run.prepared.store_key}}}:*:0")
+    redis_client(redis_url).delete(chunk)
+    started_anew = served(run)
+    assert started_anew.store.version() == 3, "its head says nothing of it"
+    assert started_anew.catch_up(0) == 3
+    assert server.store.read()[1].tobytes() == run.replayed().tobytes()
+
+
+def test_a_newer_snapshot_saves_folding_unless_it_is_damaged(run: ServedRun) -> None:
+    server = served(run)
+    server.restore()
+    version = run.run.snapshots(server.store).keep_newest()
+    assert version == 3
+    server.store.drop()
+    assert server.restore() == 0
+    server.store.drop()
+    with run.folder.snapshot(3).open("r+b") as file:
+        file.truncate(100)
+    assert server.restore() == 3
+    assert server.store.read()[1].tobytes() == run.replayed().tobytes()
+
+
+def test_an_upload_whose_server_was_killed_after_its_row_is_kept_already(run: ServedRun) -> None:
+    server = served(run)
+    server.restore()
+    run.bring(3, noise(4, WEIGHTS))
+    killed = ParameterServer.of(run.run, run.run.journal(), _NeverDone(UploadFolder(run.folder)))
+    with pytest.raises(KeyboardInterrupt):
+        killed.run_once()
+    server.store.drop()
+    assert server.restore() == 4
+    assert server.store.read()[1].tobytes() == run.replayed().tobytes()
+
+
+@dataclass
+class _NeverDone(Results):
+    """The results of a server that is killed before it has concluded the first of them."""
+
+    results: Results
+
+    def claim(self) -> Sequence[Outcome]:
+        return self.results.claim()
+
+    def done(self, workunit: str, version: int | None = None) -> None:
+        raise KeyboardInterrupt
+
+
+def test_an_upload_that_is_needed_and_gone_is_named(run: ServedRun) -> None:
+    (kept,) = run.folder.kept_uploads.glob("v000002_*.h5")
+    kept.unlink()
+    with pytest.raises(StoreError, match=r"version 2 cannot be made again from .*: start the run again"):
+        served(run).restore()
+
+
+@pytest.mark.parametrize("reason", StopReason)
+def test_the_weights_of_a_job_that_is_over_are_dropped_unless_it_may_be_tried_again(
+    run: ServedRun, redis_url: str, reason: StopReason
+) -> None:
+    server = served(run)
+    server.restore()
+    drop_weights(server.store, run.run.snapshots(server.store), StopDecided(reason, 3))
+    assert server.store.version() == 3, "its last version is not on disk yet"
+    run.run.snapshots(server.store).keep_newest(durable=True)
+    drop_weights(server.store, run.run.snapshots(server.store), StopDecided(reason, 3))
+    if reason == StopReason.SUBTASK_FAILED:
+        assert server.store.version() == 3
+    else:
+        assert not redis_client(redis_url).keys(f"vcdl:{{{run.prepared.store_key}}}*")
+        with pytest.raises(StoreLost):
+            server.store.version()
+
+
+def test_a_snapshot_with_an_update_that_has_no_row_is_passed_over(run: ServedRun) -> None:
+    """Its server was killed before it wrote the row: it will be brought again, and must not count twice."""
+    server = served(run)
+    server.restore()
+    run.run.snapshots(server.store).keep(4, noise(99, WEIGHTS))
+    server.store.drop()
+    assert server.restore() == 3
+    assert server.store.read()[1].tobytes() == run.replayed().tobytes()
+
+
+def test_what_an_eventual_store_had_overwritten_at_the_end_of_the_epoch_stays_counted(
+    redis_url: str, tmp_path: Path
+) -> None:
+    """What was overwritten since then is folded in again; a snapshot amid the epoch does not say what is
+    missing in it.
+    """
+    run = ServedRun.new(tmp_path / tmp_path.name, noise(0, WEIGHTS), redis_url, "eventual")
+    server = served(run)
+    for number in range(4):
+        run.bring(number, noise(number + 1, WEIGHTS))
+        if number == 2:
+            version = run.run.snapshots(server.store).keep_newest(durable=True)
+            Journal.at(run.folder.journal_file).append(EpochClosed(1, version, 1))
+        server.run_once()
+    run.run.snapshots(server.store).keep_newest()
+    server.store.drop()
+    assert served(run).restore() == 2, "from the epoch's end, not from the newest snapshot"
+    assert server.store.version() == 4
+    assert server.store.lost_updates() == 1
+    assert server.store.read()[1].tobytes() == run.replayed().tobytes()
+
+
+def test_when_another_server_has_restored_there_is_nothing_to_do(run: ServedRun) -> None:
+    first, second = served(run), served(run)
+    assert first.restore() == 3
+    assert second.restore() == 0
+    assert second.store.version() == 3
+
+
+def test_nobody_restores_while_a_fold_has_no_row_yet(run: ServedRun) -> None:
+    """What the journal says of a version must be in it."""
+    lock = RestoreLock(run.folder)
+    restored = threading.Thread(target=lambda: served(run).restore())
+    with lock.folding(), lock.folding():
+        restored.start()
+        restored.join(0.3)
+        assert restored.is_alive()
+    restored.join(10)
+    assert served(run).store.version() == 3

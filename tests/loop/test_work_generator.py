@@ -1,0 +1,355 @@
+"""The coordinator's actions carried out on real files, and a whole job killed between any two steps of its server."""
+
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.examples import some
+from tests.memory_grid import FillingDisk, Fuse, Killed
+from tests.server import SIZE, TRAINING, Disk, Server
+from vcdl.checks import Refusal
+from vcdl.errors import RunFolderFull, Unavailable
+from vcdl.job.lr_schedule import LrSchedule
+from vcdl.job.schema import EVERY_EPOCH
+from vcdl.journal.events import (
+    EpochClosed,
+    EvaluationWanted,
+    Event,
+    RunFinished,
+    StopDecided,
+    UpdateApplied,
+    UpdateRefused,
+    WorkunitCreated,
+    WorkunitSent,
+)
+from vcdl.journal.journal import Journal
+from vcdl.loop.plan import Plan
+from vcdl.rules.dc_asgd import DcAsgd
+from vcdl.wire.weights import ParamsHeader, read_weights
+from vcdl.wire.workunit import Named, Transport, WorkunitName, subtask_name
+
+PLAN = Plan(
+    job="j",
+    seed=1,
+    shards=3,
+    rolling=True,
+    validate_every=2,
+    has_test=True,
+    epochs=2,
+    target_accuracy=None,
+    wall_time_s=None,
+    patience_epochs=None,
+    tries=3,
+)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    server = Server(Disk.new(tmp_path, PLAN))
+    yield server
+    server.close()
+
+
+def events(server: Server) -> list[Event]:
+    return [recorded.event for recorded in server.journal.read()]
+
+
+def test_a_workunit_is_announced_and_handed_over_with_its_files(server: Server) -> None:
+    server.grid.wanted = 2
+    server.generator.run_once(0.0)
+    created = [event.workunit for event in events(server) if isinstance(event, WorkunitCreated)]
+    assert created == server.grid.ever_submitted
+    assert len(created) == 2
+    staged = server.grid.submitted[created[0]]
+    workunit = staged.workunit
+    assert (workunit.job, workunit.epoch, workunit.attempt, workunit.base_version) == ("j", 1, 0, 0)
+    assert workunit.training == TRAINING
+    assert staged.shard == server.disk.folder.shard(workunit.shard)
+    assert staged.model == server.disk.folder.model_file
+    vector, header = read_weights(staged.params, SIZE)
+    assert vector.tolist() == [1.0] * SIZE
+    assert ParamsHeader.from_json(header) == ParamsHeader("j", 0, server.grid.layout)
+
+
+def test_asked_again_with_nothing_new_it_does_nothing(server: Server) -> None:
+    assert server.generator.run_once(0.0) != []
+    before = events(server)
+    assert server.generator.run_once(1.0) == []
+    assert events(server) == before
+
+
+def test_every_subtask_and_attempt_trains_with_a_seed_of_its_own_and_always_the_same(tmp_path: Path) -> None:
+    seeds: dict[str, set[int]] = {}
+    for again in ("one", "two"):
+        server = Server(Disk.new(tmp_path / again, PLAN))
+        server.grid.wanted = 3
+        server.generator.run_once(0.0)
+        server.grid.give_up(server.grid.ever_submitted[0])
+        server.run_once()
+        for name, staged in server.grid.submitted.items():
+            seeds.setdefault(name, set()).add(staged.workunit.seed)
+        server.close()
+    assert len(seeds) == 3
+    assert all(len(of_one) == 1 for of_one in seeds.values())
+    assert len(set.union(*seeds.values())) == 3
+
+
+def test_every_subtask_trains_with_the_rate_of_its_place_in_the_job_and_its_next_attempt_with_that_of_the_moment(
+    tmp_path: Path,
+) -> None:
+    server = Server(Disk.new(tmp_path, replace(PLAN, epochs=1, rate=LrSchedule("linear", end_factor=0.1))))
+    server.grid.wanted = 3
+    server.generator.run_once(0.0)
+    rates = {name: staged.workunit.training.learning_rate for name, staged in server.grid.submitted.items()}
+    assert list(rates.values()) == pytest.approx([0.1, 0.1 * 0.7, 0.1 * 0.4]), "the peak is 0.1"
+    first = server.grid.ever_submitted[1]
+    server.grid.give_up(first)
+    server.run_once()
+    again = server.grid.submitted[server.grid.ever_submitted[-1]].workunit
+    assert (again.subtask, again.attempt) == (WorkunitName.parse(first).subtask, 1)
+    assert again.training.learning_rate == [*rates.values()][-1] < rates[first]
+    server.close()
+
+
+def test_what_was_announced_and_not_handed_over_is_handed_over_by_the_next_server(server: Server) -> None:
+    server.generator.run_once(0.0)
+    before = dict(server.grid.submitted)
+    server.disk.grid.forget()
+    again = Server(server.disk)
+    again.start()
+    again.generator.run_once(0.0)
+    assert again.grid.submitted == before, "to the last field, the seed included"
+    again.close()
+
+
+def test_a_retry_starts_from_the_newest_weights_in_the_rolling_schedule_and_from_the_same_in_the_other(
+    tmp_path: Path,
+) -> None:
+    for rolling, base in ((True, 1), (False, 0)):
+        server = Server(Disk.new(tmp_path / str(rolling), replace(PLAN, rolling=rolling)))
+        server.grid.wanted = 2
+        server.generator.run_once(0.0)
+        first, second = server.grid.ever_submitted
+        server.grid.bring(first)
+        server.grid.give_up(second)
+        server.run_once()
+        subtask = WorkunitName.parse(second).subtask
+        assert f"j_{subtask}_a1_v{base:06d}" in server.grid.submitted
+        server.close()
+
+
+def test_in_the_epoch_schedule_all_subtasks_of_an_epoch_start_from_the_weights_at_its_begin(tmp_path: Path) -> None:
+    server = Server(Disk.new(tmp_path, replace(PLAN, rolling=False, validate_every=EVERY_EPOCH)))
+    play(server, random.Random(1))
+    bases = {(name.epoch, name.base_version) for name in map(WorkunitName.parse, server.grid.ever_submitted)}
+    assert bases == {(1, 0), (2, 3)}
+    server.close()
+
+
+def test_snapshots_that_nothing_refers_to_are_removed(server: Server) -> None:
+    play(server, random.Random(1))
+    kept = {int(path.stem[-6:]) for path in server.disk.folder.snapshots.glob("params_v*.h5")}
+    assert kept == server.coordinator.versions_in_use
+    (stop,) = [event for event in events(server) if isinstance(event, StopDecided)]
+    assert stop.version in kept
+    assert len(kept) <= 3
+
+
+def test_a_file_that_is_no_snapshot_is_left_alone(server: Server) -> None:
+    (server.disk.folder.snapshots / "notes.txt").write_text("mine")
+    play(server, random.Random(1))
+    assert (server.disk.folder.snapshots / "notes.txt").read_text() == "mine"
+
+
+def test_a_stop_cancels_what_is_out(server: Server) -> None:
+    server.coordinator._plan = replace(PLAN, wall_time_s=10.0)
+    server.start()
+    server.generator.run_once(0.0)
+    assert server.grid.submitted
+    server.generator.run_once(1e12)
+    assert server.grid.submitted == {}
+    assert [event.reason for event in events(server) if isinstance(event, StopDecided)] == ["wall_time"]
+
+
+# -- a whole job
+
+
+def play(server: Server, dice: random.Random, rounds: int = 400) -> None:
+    """Run the server, its clients and its evaluator until the job is finished."""
+    server.start()
+    for _ in range(rounds):
+        with suppress(Unavailable):  # the next round does what this one could not
+            server.run_once()
+        if server.coordinator.finished:
+            return
+        server.evaluate()
+        for workunit in server.grid.running:
+            luck = dice.randrange(8)
+            assert server.grid.submitted[workunit].params.exists(), "a client can download what it needs"
+            if luck == 0:
+                server.grid.give_up(workunit)
+            elif luck == 1:
+                server.grid.bring(workunit, np.full(SIZE, np.nan, np.float32))
+            elif luck < 6:
+                server.grid.bring(workunit)
+    raise AssertionError("the job does not come to its end")
+
+
+def check_finished(disk: Disk) -> None:
+    """Whatever happened: each subtask was applied once, everything asked for was evaluated, and it all adds up."""
+    server = Server(disk)
+    server.generator.follow()
+    assert server.coordinator.finished
+    server.check_store_and_journal_agree()
+    happened = events(server)
+    applied = [WorkunitName.parse(event.workunit) for event in happened if isinstance(event, UpdateApplied)]
+    counts = Counter(name.subtask for name in applied)
+    assert set(counts.values()) <= {1}
+    created = {event.workunit for event in happened if isinstance(event, WorkunitCreated)}
+    assert created == set(disk.grid.ever_submitted)
+    assert len({(name.subtask, name.attempt) for name in map(WorkunitName.parse, created)}) == len(created)
+    asked = {(event.version, event.split) for event in happened if isinstance(event, EvaluationWanted)}
+    assert asked == disk.evaluated
+    (stop,) = [event for event in happened if isinstance(event, StopDecided)]
+    assert sum(isinstance(event, RunFinished) for event in happened) == 1
+    if stop.reason == "epochs":
+        every = {subtask_name(epoch, shard) for epoch in (1, 2) for shard in range(disk.plan.shards)}
+        assert set(counts) >= every
+        assert [event.epoch for event in happened if isinstance(event, EpochClosed)][:2] == [1, 2]
+    assert disk.folder.snapshot(stop.version).exists(), "what the job made"
+    server.close()
+
+
+def life(disk: Disk, kill_at: int | None, dice: random.Random) -> int | None:
+    """One life of the server; returns its steps, None when it was killed."""
+    server = Server(disk, kill_at)
+    try:
+        play(server, dice)
+        return server.fuse.steps
+    except Killed:
+        disk.grid.forget()
+        return None
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("rolling", [True, False])
+@pytest.mark.parametrize("validate_every", [EVERY_EPOCH, 1, 2, 5])
+def test_a_job_comes_to_its_end(tmp_path: Path, rolling: bool, validate_every: int) -> None:
+    for seed in range(3):
+        disk = Disk.new(tmp_path / str(seed), replace(PLAN, rolling=rolling, validate_every=validate_every))
+        assert life(disk, None, random.Random(seed))
+        check_finished(disk)
+
+
+@pytest.mark.parametrize("rolling", [True, False])
+def test_a_job_killed_between_any_two_steps_of_its_server_goes_on(tmp_path: Path, rolling: bool) -> None:
+    plan = replace(PLAN, rolling=rolling)
+    steps = life(Disk.new(tmp_path / "undisturbed", plan), None, random.Random(1))
+    assert steps is not None
+    for kill_at in some(range(0, steps, 3)):
+        disk = Disk.new(tmp_path / str(kill_at), plan)
+        life(disk, kill_at, random.Random(1))
+        if life(disk, None, random.Random(kill_at)) is None:
+            raise AssertionError("only the first life is killed")
+        check_finished(disk)
+
+
+@pytest.mark.parametrize("rolling", [True, False])
+def test_a_rule_that_needs_the_base_always_finds_it(tmp_path: Path, rolling: bool) -> None:
+    plan, rule = replace(PLAN, rolling=rolling, needs_bases=True), DcAsgd(0.3, 0.5)
+    steps = life(Disk.new(tmp_path / "undisturbed", plan, rule), None, random.Random(1))
+    assert steps is not None
+    for kill_at in some(range(1, steps, 7)):
+        disk = Disk.new(tmp_path / str(kill_at), plan, rule)
+        life(disk, kill_at, random.Random(1))
+        life(disk, None, random.Random(kill_at))
+        check_finished(disk)
+        refused = [row.event for row in Journal.at(disk.folder.journal_file).read()]
+        reasons = {event.refusal for event in refused if isinstance(event, UpdateRefused)}
+        assert reasons <= {Refusal.NOT_FINITE}, "only what was made to be refused"
+
+
+TRANSPORTS = [
+    Transport(Named("bfloat16"), Named("int8"), compress=True),
+    Transport(Named("int8", {"levels": 31}), Named("top_k", {"share": 0.5})),
+    Transport(Named("float16"), Named("float32"), compress=True),
+]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS, ids=lambda transport: f"{transport.down.name}-{transport.up.name}")
+def test_a_job_with_a_codec_that_is_killed_makes_the_same_weights_and_leaves_no_download(
+    tmp_path: Path, transport: Transport
+) -> None:
+    plan = replace(PLAN, needs_bases=True)
+    steps = life(Disk.new(tmp_path / "undisturbed", plan, transport=transport), None, random.Random(1))
+    assert steps is not None
+    for kill_at in some(range(2, steps, 23)):
+        disk = Disk.new(tmp_path / str(kill_at), plan, transport=transport)
+        life(disk, kill_at, random.Random(1))
+        if kill_at % 2:  # they are made again, from the snapshots
+            shutil.rmtree(disk.folder.downloads, ignore_errors=True)
+        life(disk, None, random.Random(kill_at))
+        check_finished(disk)
+        left = {path.name for path in disk.folder.downloads.glob("*")}
+        assert left <= {path.name for path in disk.folder.snapshots.iterdir()}
+        refused = [row.event for row in Journal.at(disk.folder.journal_file).read()]
+        reasons = {event.refusal for event in refused if isinstance(event, UpdateRefused)}
+        assert reasons <= {Refusal.NOT_FINITE}, "only what was made to be refused"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_job_whose_server_is_killed_all_the_time_goes_on(tmp_path: Path, seed: int) -> None:
+    disk = Disk.new(tmp_path, replace(PLAN, tries=50))
+    dice = random.Random(seed)
+    lives = 0
+    while life(disk, dice.randrange(14, 30), dice) is None:
+        lives += 1
+        assert lives < 200
+    assert lives > 3
+    check_finished(disk)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("share", [0.05, 0.2])
+def test_a_job_whose_disk_is_full_now_and_then_goes_on_in_the_same_process(
+    tmp_path: Path, share: float, seed: int
+) -> None:
+    disk = Disk.new(tmp_path, replace(PLAN, rolling=seed % 2 == 0))
+    server = Server(disk)
+    server.fuse = disk_that_fills = FillingDisk(random.Random(seed), share)
+    play(server, random.Random(seed), rounds=2000)
+    server.close()
+    assert disk_that_fills.was_full > 0
+    check_finished(disk)
+
+
+def test_events_are_told_once_also_when_a_step_failed_after_them(server: Server) -> None:
+    server.journal.fuse = Fuse(kill_at=1, error=RunFolderFull("No space left on device"))
+    with pytest.raises(RunFolderFull):
+        server.generator.run_once(0.0)  # they are announced, and the journal says that it is full
+    told = server.generator.run_once(0.0)
+    announced = [recorded.event.workunit for recorded in told if isinstance(recorded.event, WorkunitCreated)]
+    assert len(announced) == len(told) == 3
+    assert set(server.grid.submitted) == set(announced)
+    assert server.generator.run_once(0.0) == []
+
+
+def test_what_clients_began_with_reaches_the_journal_when_there_is_room_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = [[WorkunitSent("a", "worker-1", 1)], [WorkunitSent("b", "worker-2", 1)], []]
+    monkeypatch.setattr(server.grid, "sent", lambda: sent.pop(0))
+    server.journal.fuse = Fuse(kill_at=0, error=RunFolderFull("No space left on device"))
+    with pytest.raises(RunFolderFull):
+        server.generator.record_sent()
+    server.generator.record_sent()
+    server.generator.record_sent()
+    assert [event.workunit for event in events(server) if isinstance(event, WorkunitSent)] == ["a", "b"]

@@ -1,0 +1,114 @@
+"""The clients file: what it may say, and how mistakes in it are refused."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.places import DOCS, ROOT
+from vcdl.errors import JobError
+from vcdl.fleet.settings import load_fleet_settings
+from vcdl.run.folder import RunFolder
+from vcdl.simulate.client_fleet import CLIENTS_FILE, ClientFleet, Hostile, load_clients, save_clients
+
+DOCUMENT = (DOCS / "simulate.md").read_text(encoding="utf-8")
+
+
+def test_without_a_file_the_defaults_are_taken_and_settings_replace_them() -> None:
+    assert load_clients(None) == ClientFleet()
+    fleet = load_clients(None, ["clients=3", "lost=0.25", "hostile=[{client: 2, attack: noise}]"])
+    assert (fleet.clients, fleet.lost, fleet.slots) == (3, 0.25, ClientFleet().slots)
+    assert fleet.hostile == (Hostile(client=2, attack="noise", scale=10.0),)
+
+
+def test_a_timeout_that_is_not_given_follows_the_length_of_a_subtask() -> None:
+    assert load_clients(None, ["subtask_s=7"]).patience_s == 70
+    assert load_clients(None, ["subtask_s=7", "timeout_s=20"]).patience_s == 20
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("client: 3\n", "clients.yaml:1: client: unknown key; did you mean clients?"),
+        ("clients: 3\nlost: 1\n", "clients.yaml:2: lost: expected a number between 0 and 1 (1 excluded), got 1"),
+        ("speed_ratio: 0.5\n", "clients.yaml:1: speed_ratio: expected a number ≥ 1, got 0.5"),
+        ("upload_s: -1\n", "clients.yaml:1: upload_s: expected a number ≥ 0, got -1"),
+        ("hostile: [{client: 9, attack: joke}]\n", "attack: expected one of: sign_flip, noise"),
+        ("clients: 2\nhostile: [{client: 2, attack: noise}]\n", "there are 2 clients, numbered from 0; got 2"),
+        ("hostile: [{client: 1, attack: noise}, {client: 1, attack: sign_flip}]\n", "a client is listed twice"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_its_place(tmp_path: Path, text: str, complaint: str) -> None:
+    path = tmp_path / "clients.yaml"
+    path.write_text(text)
+    with pytest.raises(JobError) as refused:
+        load_clients(path)
+    assert complaint in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("former", "now"),
+    [
+        ("server_s", "update_s"),
+        ("spread", "speed_ratio"),
+        ("sharing", "core_sharing"),
+        ("notice_s", "loss_report_s"),
+        ("checkpoint_s", "checkpoint_every_s"),
+    ],
+)
+def test_a_former_key_is_refused_with_its_name_of_today(tmp_path: Path, former: str, now: str) -> None:
+    assert ClientFleet.former_keys[former] == now
+    path = tmp_path / "clients.yaml"
+    path.write_text(f"clients: 3\n{former}: 1\n")
+    with pytest.raises(JobError) as refused:
+        load_clients(path)
+    assert str(refused.value) == f"{path}:2: {former}: is called {now} now"
+    with pytest.raises(JobError) as refused:
+        load_clients(None, [f"{former}=1"])
+    assert str(refused.value) == f'--with "{former}=1": {former}: is called {now} now'
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples" / "fleets").glob("*.yaml")), ids=lambda path: path.name)
+def test_a_real_fleet_file_is_told_apart(example: Path) -> None:
+    with pytest.raises(JobError) as refused:
+        load_clients(example)
+    assert str(refused.value) == (
+        f"{example}: this is a fleet file (docs/fleet.md); give a file of simulated clients (docs/simulate.md)"
+    )
+
+
+def test_the_clients_file_of_a_run_is_no_fleet_file(tmp_path: Path) -> None:
+    save_clients(ClientFleet(), RunFolder(tmp_path))
+    with pytest.raises(JobError) as refused:
+        load_fleet_settings(tmp_path / CLIENTS_FILE)
+    assert str(refused.value) == (
+        f"{tmp_path / CLIENTS_FILE}: this is a file of simulated clients (docs/simulate.md); "
+        "give a fleet file (docs/fleet.md)"
+    )
+
+
+def test_the_document_s_example_is_read(tmp_path: Path) -> None:
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)
+    path = tmp_path / "clients.yaml"
+    path.write_text(block)
+    assert load_clients(path) == ClientFleet(speed_ratio=4.0, lost=0.3, loss_report_s=20.0)
+
+
+def test_a_wrong_setting_of_the_command_line_is_refused_as_it_was_given() -> None:
+    with pytest.raises(JobError, match=r'^--with "slots=none": slots: expected a whole number ≥ 1, got "none"$'):
+        load_clients(None, ["slots=none"])
+
+
+def test_a_frozen_fleet_is_read_back_as_it_was(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    fleet = ClientFleet(
+        clients=4, checkpoint_every_s=None, speed_ratio=4.0, hostile=(Hostile(client=0, attack="sign_flip"),)
+    )
+    save_clients(fleet, folder)
+    assert load_clients(tmp_path / CLIENTS_FILE) == fleet
+
+
+def test_every_key_is_documented_with_its_default() -> None:
+    for key, field in ClientFleet.model_fields.items():
+        default = "[]" if field.default == () else "none" if field.default is None else f"{field.default:g}"
+        assert f"| `{key}` | {default} |" in DOCUMENT

@@ -1,0 +1,140 @@
+"""A finished run's uploads under another rule: the run's own gives its own weights, and nothing else passes for
+them.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from tests.places import EXAMPLES
+from vcdl.cli import vcdl
+from vcdl.errors import RunFolderError
+from vcdl.job import load_frozen_job, load_job
+from vcdl.report.observer import RunObserver
+from vcdl.run.finding import read_report
+from vcdl.run.folder import RunFolder
+from vcdl.run.prepared import Prepared
+from vcdl.run.run import Run
+from vcdl.simulate.client_fleet import load_clients
+from vcdl.simulate.replay import Replayed, replay
+from vcdl.simulate.shard_trainer import ShardTrainers
+from vcdl.simulate.simulation import simulate
+from vcdl.wire.weights import flatten, read_weights
+
+DIGITS = EXAMPLES / "digits.yaml"
+TRAINERS = ShardTrainers()
+EPOCHS, SHARDS = 3, 4
+
+
+def simulated(path: Path, *overrides: str) -> RunFolder:
+    """A run on clients that lose subtasks."""
+    job = load_job(DIGITS, [f"stop.epochs={EPOCHS}", "stop.target_accuracy=null", *overrides])
+    fleet = load_clients(None, ["clients=3", "slots=1", "lost=0.2", "loss_report_s=5"])
+    folder = RunFolder(path)
+    simulate(folder, job, fleet, RunObserver(), trainers=TRAINERS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return simulated(tmp_path_factory.mktemp("replay") / "kept", "retention.uploads=all")
+
+
+def replayed(folder: RunFolder, *overrides: str) -> Replayed:
+    return replay(Run(folder, load_frozen_job(folder.job_file, overrides), Prepared.read(folder)))
+
+
+def test_all_uploads_and_the_weights_they_started_from_are_kept(kept: RunFolder) -> None:
+    applied = [timed.event for timed in read_report(kept).updates]
+    assert len(applied) == EPOCHS * SHARDS
+    assert all(kept.kept_upload(update.version, update.workunit).exists() for update in applied)
+    assert all(kept.snapshot(update.base_version).exists() for update in applied)
+
+
+def test_the_run_s_own_rule_gives_its_own_weights_to_the_last_bit(kept: RunFolder) -> None:
+    result = replayed(kept)
+    own, _ = read_weights(kept.snapshot(EPOCHS * SHARDS), result.weights.size)
+    assert result.weights.tobytes() == own.tobytes()
+    assert result.is_the_runs_own
+    assert [one.epoch for one in result.epochs] == [1, 2, 3]
+    assert [one.split for one in result.final] == ["final_validation", "test"]
+    assert all(one.run == one.replay for one in (*result.epochs, *result.final))
+
+
+def test_so_does_a_rule_that_needs_the_weights_that_clients_started_from(tmp_path: Path) -> None:
+    folder = simulated(tmp_path / "run", "retention.uploads=all", "update={rule: downpour, server_learning_rate: 0.4}")
+    assert replayed(folder).is_the_runs_own
+
+
+def test_moments_travel_and_are_folded_again_but_are_no_part_of_the_model(tmp_path: Path) -> None:
+    import keras
+
+    folder = simulated(
+        tmp_path / "run",
+        "retention.uploads=all",
+        "update={rule: forecast}",
+        "training.share_optimizer_state=second_moment",
+        "transport={down: bfloat16, up: int8, compress: true}",
+    )
+    result = replayed(folder)
+    assert result.is_the_runs_own
+    layout = Prepared.read(folder).layout
+    assert result.weights.size == layout.size > 1.9 * layout.model.size
+    assert result.weights[layout.model.size] > 0, "steps were counted"
+    model = keras.models.load_model(folder.keras_file)
+    assert np.array_equal(flatten(model), result.weights[: layout.model.size])
+
+
+def test_another_rule_folds_the_same_uploads_from_the_same_beginning(kept: RunFolder) -> None:
+    result = replayed(kept, "update={rule: vc_asgd, alpha: 0.0}")
+    (last,) = kept.kept_uploads.glob(f"v{EPOCHS * SHARDS:06d}_*.h5")
+    upload, _ = read_weights(last, result.weights.size)
+    assert np.array_equal(result.weights, upload)  # α = 0: the last upload replaces all before it
+    assert not result.is_the_runs_own
+    assert [one.run for one in result.epochs] == [one.run for one in replayed(kept).epochs]
+    assert [one.replay for one in result.epochs] != [one.run for one in result.epochs]
+
+
+def test_a_run_that_kept_nothing_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    folder = simulated(tmp_path / "run")
+    with pytest.raises(RunFolderError, match=r"Run the job again with --set retention\.uploads=all"):
+        replayed(folder)
+
+
+def test_a_run_under_way_is_refused(kept: RunFolder, tmp_path: Path) -> None:
+    for name in ("job.yaml", "prepared.json"):
+        (tmp_path / name).write_text((kept.path / name).read_text())
+    with pytest.raises(RunFolderError, match="is not finished"):
+        replayed(RunFolder(tmp_path))
+
+
+def test_the_command_leaves_a_summary_beside_the_run_and_the_same_again_replaces_it(kept: RunFolder) -> None:
+    for _ in range(2):
+        done = CliRunner().invoke(vcdl, ["replay", str(kept.path), "--rule", "downpour", "--json"])
+        assert done.exit_code == 0, done.output
+    summary = json.loads((kept.path.parent / "kept-replay-downpour" / "summary.json").read_text())
+    assert summary == json.loads(done.stdout)
+    assert summary["update"] == {"rule": "downpour", "server_learning_rate": 0.1}
+    assert not summary["is_the_runs_own"]
+    assert [one["epoch"] for one in summary["epochs"]] == [1, 2, 3]
+    assert summary["final"].keys() == {"validation", "test"}
+    assert not (kept.path.parent / "kept-replay-downpour-2").exists()
+    CliRunner().invoke(
+        vcdl, ["replay", str(kept.path), "--rule", "downpour", "--set", "update.server_learning_rate=0.3"]
+    )
+    assert (kept.path.parent / "kept-replay-downpour-2").exists()
+
+
+def test_a_rule_that_does_not_exist_is_said_with_those_that_do(kept: RunFolder) -> None:
+    done = CliRunner().invoke(vcdl, ["replay", str(kept.path), "--rule", "nosuch"])
+    assert done.exit_code == 2
+    assert "there is no rule 'nosuch'; the rules are vc_asgd, easgd," in done.output
+
+
+def test_only_the_rule_can_be_set(kept: RunFolder) -> None:
+    done = CliRunner().invoke(vcdl, ["replay", str(kept.path), "--set", "training.batch_size=8"])
+    assert done.exit_code == 2
+    assert "only keys of `update`" in done.output

@@ -1,0 +1,58 @@
+"""The picture of the folders in docs/architecture.md against the imports."""
+
+import ast
+import pkgutil
+import re
+
+import pytest
+
+from tests.places import DOCS, ROOT
+from vcdl.run.host import HOSTS
+
+COLUMN = re.search(r"```column\n(.*?)```", (DOCS / "architecture.md").read_text(encoding="utf-8"), re.DOTALL)
+ROWS = [re.split(r"\s{2,}", line)[0].split() for line in (COLUMN[1] if COLUMN else "").splitlines()]
+FLOOR = {name: floor for floor, names in enumerate(reversed(ROWS)) for name in names}
+ABOVE_ALL = {"__init__", "__main__"}
+LOOSE_AT_MOST = 6
+
+
+def folder_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def imports() -> set[tuple[str, str, str]]:
+    """(file, its folder, a folder that it imports from), wherever in the file the import stands."""
+    found = set()
+    for file in sorted((ROOT / "vcdl").rglob("*.py")):
+        path = file.relative_to(ROOT).with_suffix("")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "vcdl":
+                found.add((str(path), folder_of(".".join(path.parts)), folder_of(node.module)))
+    return found
+
+
+def test_the_picture_has_every_folder_once() -> None:
+    folders = {path.stem for path in (ROOT / "vcdl").iterdir() if not path.name.startswith(("__pycache__", "_shipped"))}
+    assert sorted(FLOOR) == sorted(folders - ABOVE_ALL - {"py"})
+    assert sum(map(len, ROWS)) == len(FLOOR)
+
+
+def test_every_import_goes_down_the_column() -> None:
+    up = [
+        f"{file} imports {imported}"
+        for file, folder, imported in sorted(imports())
+        if folder != imported and not {folder, imported} & ABOVE_ALL and FLOOR[imported] >= FLOOR[folder]
+    ]
+    assert up == []
+
+
+def test_few_modules_lie_loose() -> None:
+    loose = {path.name for path in (ROOT / "vcdl").glob("*.py")} - {f"{name}.py" for name in ABOVE_ALL}
+    assert len(loose) <= LOOSE_AT_MOST, sorted(loose)
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_every_kind_of_run_has_the_driver_that_it_names(name: str) -> None:
+    driver = HOSTS[name].driver
+    if driver is not None:
+        assert callable(pkgutil.resolve_name(driver))

@@ -1,0 +1,113 @@
+"""Waiting for what is away."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from vcdl.backoff import Attempts, Backoff, retry
+from vcdl.errors import RunFolderFull, StoreError, StoreUnavailable, Unavailable
+
+
+@dataclass
+class Clock:
+    now_s: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@dataclass
+class Step:
+    """Counts its calls, and raises what it is told to."""
+
+    error: Exception | None = None
+    calls: int = 0
+
+    def __call__(self) -> int:
+        self.calls += 1
+        if self.error is not None:
+            raise self.error
+        return self.calls
+
+
+def test_each_wait_is_twice_as_long_up_to_the_longest_until_it_has_answered() -> None:
+    patience = Backoff(first_s=1.0, longest_s=5.0)
+    assert [patience.next_wait_s() for _ in range(5)] == [1.0, 2.0, 4.0, 5.0, 5.0]
+    patience.reset()
+    assert patience.next_wait_s() == 1.0
+
+
+def test_what_is_away_is_called_again_and_every_wait_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept_s: list[float] = []
+    monkeypatch.setattr("time.sleep", slept_s.append)
+    answers: list[int | Exception] = [StoreUnavailable("it is away"), StoreUnavailable("it starts"), 7]
+
+    def act() -> int:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    told: list[str] = []
+    assert retry(act, told.append) == 7
+    assert told == ["it is away; trying again in 0.2 s", "it starts; trying again in 0.4 s"]
+    assert slept_s == [0.2, 0.4]
+
+
+def test_an_error_that_does_not_pass_is_not_waited_for() -> None:
+    def act() -> None:
+        raise StoreError("a stranger's certificate")
+
+    with pytest.raises(StoreError, match="certificate"):
+        retry(act, pytest.fail)
+
+
+def test_a_step_that_failed_is_not_attempted_before_its_time_and_says_why() -> None:
+    clock = Clock()
+    step, attempts = Step(RunFolderFull("the disk is full")), Attempts(Backoff(2.0, 5.0), clock)
+    assert attempts.is_due
+    waits_s = []
+    for calls in range(1, 5):
+        assert attempts.attempt(step) is None
+        assert (attempts.why, step.calls) == ("the disk is full", calls)
+        waits_s.append(attempts.wait_s)
+        clock.now_s += attempts.wait_s - 0.001
+        assert not attempts.is_due
+        assert attempts.attempt(step) is None
+        assert step.calls == calls, "called before its time"
+        clock.now_s += 0.001
+        assert attempts.is_due
+    assert waits_s == [2.0, 4.0, 5.0, 5.0]
+
+
+def test_a_step_that_succeeds_waits_for_nothing_and_briefly_after_the_next_failure() -> None:
+    clock = Clock()
+    step, attempts = Step(Unavailable("away")), Attempts(Backoff(2.0, 60.0), clock)
+    for _ in range(3):
+        attempts.attempt(step)
+        clock.now_s += attempts.wait_s
+    step.error = None
+    assert attempts.attempt(step) == 4
+    assert (attempts.why, attempts.wait_s, attempts.is_due) == (None, 0.0, True)
+    assert attempts.attempt(step) == 5, "at once"
+    step.error = Unavailable("away")
+    attempts.attempt(step)
+    assert attempts.wait_s == 2.0
+
+
+def test_an_error_that_does_not_pass_goes_through_an_attempt_and_changes_nothing() -> None:
+    attempts = Attempts(Backoff(2.0))
+    with pytest.raises(StoreError):
+        attempts.attempt(Step(StoreError("the wrong model")))
+    assert (attempts.why, attempts.is_due, attempts.backoff.next_wait_s()) == (None, True, 2.0)
+
+
+def test_a_loop_that_sees_an_error_itself_may_say_how_long_to_wait() -> None:
+    clock = Clock()
+    attempts = Attempts(Backoff(2.0), clock)
+    assert attempts.failed("a bug in vcdl", 30.0) == "a bug in vcdl; trying again in 30 s"
+    clock.now_s += 29
+    assert not attempts.is_due
+    clock.now_s += 1
+    assert attempts.is_due
+    assert attempts.failed(Unavailable("away")) == "away; trying again in 2 s", "the backoff is as it was"

@@ -1,0 +1,155 @@
+"""Weights as one flat vector, and the file they travel in."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from tests.full_disk import files_limited_to
+from vcdl.errors import FileUnavailable, StoreError, WeightsFileError
+from vcdl.wire.weights import Layout, ParamsHeader, Variable, assign, flatten, read_header, read_weights, write_weights
+
+HEADER = ParamsHeader("digits", 142, "0123456789abcdef").to_json()
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    import keras
+
+    layers = [keras.layers.Dense(3), keras.layers.BatchNormalization(), keras.layers.Dense(2)]
+    return keras.Sequential([keras.Input((4,)), *layers])
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 100_000])
+def test_what_is_written_is_read_back_bit_by_bit(tmp_path: Path, size: int) -> None:
+    vector = np.random.default_rng(size).normal(size=size).astype(np.float32)
+    write_weights(tmp_path / "params.h5", vector, HEADER)
+    read, header = read_weights(tmp_path / "params.h5", size)
+    assert read.tobytes() == vector.tobytes()
+    assert header == HEADER == read_header(tmp_path / "params.h5", size)
+    assert ParamsHeader.from_json(header) == ParamsHeader("digits", 142, "0123456789abcdef")
+
+
+def test_not_a_number_and_infinity_survive_the_file_since_refusing_them_is_a_check_of_its_own(tmp_path: Path) -> None:
+    vector = np.array([np.nan, np.inf, -np.inf, -0.0], np.float32)
+    write_weights(tmp_path / "update.h5", vector, HEADER)
+    assert read_weights(tmp_path / "update.h5", 4)[0].tobytes() == vector.tobytes()
+
+
+def test_a_vector_is_read_into_memory_that_is_there(tmp_path: Path) -> None:
+    write_weights(tmp_path / "params.h5", np.arange(5, dtype=np.float32), HEADER, durable=True)
+    out = np.empty(5, np.float32)
+    assert read_weights(tmp_path / "params.h5", 5, out)[0] is out
+    assert list(out) == [0, 1, 2, 3, 4]
+
+
+def test_the_file_is_plain_hdf5_that_any_reader_opens(tmp_path: Path) -> None:
+    write_weights(tmp_path / "params.h5", np.ones(3, np.float32), HEADER)
+    with h5py.File(tmp_path / "params.h5") as file:
+        assert file["weights"].dtype == np.dtype("<f4")
+        assert list(file["weights"]) == [1, 1, 1]
+        assert file.attrs["header"].decode() == HEADER
+        assert list(file) == ["weights"]
+
+
+def test_a_strided_vector_is_written_in_its_own_order(tmp_path: Path) -> None:
+    write_weights(tmp_path / "params.h5", np.arange(10, dtype=np.float32)[::-2], HEADER)
+    assert list(read_weights(tmp_path / "params.h5", 5)[0]) == [9, 7, 5, 3, 1]
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_half_written(tmp_path: Path) -> None:
+    write_weights(tmp_path / "params.h5", np.ones(4, np.float32), HEADER)
+    with files_limited_to(8192), pytest.raises(OSError, match=r"."):
+        write_weights(tmp_path / "params.h5", np.zeros(100_000, np.float32), HEADER)
+    assert [path.name for path in tmp_path.iterdir()] == ["params.h5"]
+    assert list(read_weights(tmp_path / "params.h5", 4)[0]) == [1, 1, 1, 1]
+
+
+def test_a_folder_that_is_not_there_is_an_oserror(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"."):
+        write_weights(tmp_path / "none" / "params.h5", np.ones(4, np.float32), HEADER)
+
+
+def test_a_header_that_is_too_long_is_a_mistake_of_the_caller(tmp_path: Path) -> None:
+    write_weights(tmp_path / "params.h5", np.ones(1, np.float32), "x" * 60_000)
+    assert len(read_header(tmp_path / "params.h5", 1)) == 60_000
+    with pytest.raises(ValueError, match="60 000 bytes"):
+        write_weights(tmp_path / "params.h5", np.ones(1, np.float32), "x" * 60_001)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "damaged"),
+        ("[]", "damaged"),
+        ("[" * 50_000, "damaged"),
+        ('{"format": 1, "job": "a"}', "damaged"),
+        ('{"format": 1, "job": "a", "version": "x", "layout": "y"}', "damaged"),
+        ('{"format": 2, "job": "a", "version": 1, "layout": "y"}', "format 2, this version reads 1"),
+    ],
+)
+def test_a_damaged_header_is_named(text: str, message: str) -> None:
+    with pytest.raises(WeightsFileError, match=message):
+        ParamsHeader.from_json(text)
+
+
+def test_a_missing_file_and_a_model_of_another_size_are_named(tmp_path: Path) -> None:
+    with pytest.raises(WeightsFileError, match="No such file"):
+        read_weights(tmp_path / "params.h5", 3)
+    write_weights(tmp_path / "params.h5", np.ones(3, np.float32), HEADER)
+    with pytest.raises(WeightsFileError, match="not a plain weights file of 4 float32 numbers"):
+        read_weights(tmp_path / "params.h5", 4)
+
+
+def test_a_file_that_this_machine_cannot_read_is_no_damaged_file(tmp_path: Path) -> None:
+    path = tmp_path / "params.h5"
+    path.symlink_to("/proc/self/mem")  # nothing is at address 0: reading there is EIO
+    for read in (read_header, read_weights):
+        with pytest.raises(FileUnavailable) as caught:
+            read(path, 3)
+        assert str(caught.value).startswith(f"{path} is there, but this machine cannot read it (Input/output error): ")
+        assert not isinstance(caught.value, StoreError), "nobody reads that the store is away"
+
+
+def test_of_a_file_that_is_too_large_only_the_begin_is_looked_at(tmp_path: Path) -> None:
+    with (tmp_path / "params.h5").open("wb") as file:
+        os.truncate(file.fileno(), 1 << 40)  # a terabyte of nothing
+    for read in (read_header, read_weights):
+        with pytest.raises(WeightsFileError, match=r"\(1099511627776 bytes\) is not a plain weights file"):
+            read(tmp_path / "params.h5", 3)
+
+
+def test_the_layout_names_every_variable_in_the_order_of_the_vector(model: Any) -> None:
+    layout = Layout.of(model)
+    shapes = [variable.shape for variable in layout.variables]
+    assert shapes == [(4, 3), (3,), (3,), (3,), (3,), (3,), (3, 2), (2,)], "the moving averages count as well"
+    assert [variable.offset for variable in layout.variables] == [0, 12, 15, 18, 21, 24, 27, 33]
+    assert layout.size == 35 == flatten(model).size
+
+
+def test_two_models_share_a_fingerprint_only_when_paths_and_shapes_agree() -> None:
+    def of(path: str, *shape: int) -> str:
+        return Layout((Variable(path, shape, 0),)).fingerprint
+
+    assert of("a/kernel", 2, 3) == of("a/kernel", 2, 3)
+    assert len({of("a/kernel", 2, 3), of("a/kernel", 3, 2), of("b/kernel", 2, 3), of("a/kernel", 6)}) == 4
+    assert len(of("a/kernel", 2, 3)) == 16
+    assert Layout(()).size == 0
+
+
+def test_a_model_gets_back_what_was_taken_from_it(model: Any) -> None:
+    vector = np.arange(35, dtype=np.float32)
+    assign(model, vector)
+    assert np.array_equal(flatten(model), vector)
+    assert np.array_equal(model.get_weights()[0], np.arange(12).reshape(4, 3))
+    out = np.empty(35, np.float32)
+    assert flatten(model, out) is out
+    assert np.array_equal(out, vector)
+
+
+def test_a_vector_of_another_model_is_refused(model: Any) -> None:
+    with pytest.raises(WeightsFileError, match="34 weights for a model of 35"):
+        assign(model, np.zeros(34, np.float32))

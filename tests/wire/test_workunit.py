@@ -1,0 +1,179 @@
+"""What crosses a process: encoded, decoded strictly, and named."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vcdl.errors import WorkunitError
+from vcdl.wire.workunit import (
+    Named,
+    Normalisation,
+    Training,
+    Transport,
+    UpdateHeader,
+    Workunit,
+    WorkunitName,
+    subtask_name,
+)
+
+TRAINING = Training(
+    optimizer=Named("adam", {"beta_1": 0.9}),
+    learning_rate=0.001,
+    batch_size=32,
+    local_epochs=2,
+    loss=Named("sparse_categorical_crossentropy"),
+    metrics=(Named("accuracy"), Named("top_k", {"k": 3})),
+    normalisation=Normalisation((0.5, 1.0), (-1.0, 0.0)),
+)
+WORKUNIT = Workunit(job="digits", epoch=3, shard=17, attempt=0, base_version=142, seed=7, training=TRAINING)
+HEADER = UpdateHeader(
+    job="digits",
+    workunit=WORKUNIT.name,
+    base_version=142,
+    layout="0123456789abcdef",
+    samples=32,
+    fraction=0.5,
+    train_s=1.25,
+    loss=0.7,
+)
+
+jsons = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def test_a_workunit_survives_its_json() -> None:
+    assert Workunit.from_json(WORKUNIT.to_json()) == WORKUNIT
+    bare = replace(WORKUNIT, training=Training(Named("sgd"), 0.1, 1, 1, Named("mse")))
+    assert Workunit.from_json(bare.to_json()) == bare
+
+
+def test_how_weights_travel_survives_as_well() -> None:
+    workunit = replace(
+        WORKUNIT, transport=Transport(Named("int8", {"levels": 31}), Named("top_k", {"share": 0.1}), True)
+    )
+    assert Workunit.from_json(workunit.to_json()) == workunit
+
+
+def test_another_version_is_named_before_its_keys_are() -> None:
+    before = {key: value for key, value in json.loads(WORKUNIT.to_json()).items() if key != "transport"} | {"format": 1}
+    with pytest.raises(WorkunitError, match="another format than 2: client and server differ in version"):
+        Workunit.from_json(json.dumps(before))
+
+
+def test_a_header_survives_its_json() -> None:
+    assert UpdateHeader.from_json(HEADER.to_json()) == HEADER
+
+
+def test_the_name_says_all_of_it() -> None:
+    assert WORKUNIT.name == "digits_e0003_s017_a0_v000142"
+    assert WORKUNIT.subtask == "e0003_s017"
+    assert replace(WORKUNIT, attempt=4, base_version=900).subtask == WORKUNIT.subtask
+
+
+@given(
+    job=st.from_regex(r"[a-z0-9][a-z0-9_-]{0,62}", fullmatch=True),
+    epoch=st.integers(0, 10**6),
+    shard=st.integers(0, 10**5),
+    attempt=st.integers(0, 1000),
+    version=st.integers(0, 10**9),
+)
+def test_every_name_can_be_taken_apart(job: str, epoch: int, shard: int, attempt: int, version: int) -> None:
+    workunit = Workunit(
+        job=job, epoch=epoch, shard=shard, attempt=attempt, base_version=version, seed=0, training=TRAINING
+    )
+    assert WorkunitName.parse(workunit.name) == WorkunitName(job, epoch, shard, attempt, version)
+    assert WorkunitName.parse(workunit.name).subtask == workunit.subtask == subtask_name(epoch, shard)
+
+
+def test_a_job_may_be_named_like_a_workunit() -> None:
+    assert WorkunitName.parse("a_e0001_s000_a0_v000000_e0002_s003_a1_v000009").job == "a_e0001_s000_a0_v000000"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "digits",
+        "digits_e3_s17_a0_v142",
+        "Digits_e0003_s017_a0_v000142",
+        "digits_e0003_s017_a0_v000142.h5",
+        "../x_e0003_s017_a0_v000142",
+        "digits_e0003_s017_a0_v000142\n",
+        "digits_e٠٠٠٣_s017_a0_v000142",
+        "x" * 10000,
+    ],
+)
+def test_another_name_is_not_taken_apart(name: str) -> None:
+    with pytest.raises(WorkunitError, match="is not the name of a workunit"):
+        WorkunitName.parse(name)
+
+
+@pytest.mark.parametrize("text", ["", "{", "nonsense", "[" * 50_000, WORKUNIT.to_json()[:-20]])
+def test_a_file_that_was_cut_is_not_json(text: str) -> None:
+    with pytest.raises(WorkunitError, match="is not JSON"):
+        Workunit.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (["format"], 1, "another format than 2"),
+        (["epoch"], "3", "epoch: expected a whole number"),
+        (["epoch"], True, "epoch: expected a whole number"),
+        (["epoch"], -1, "epoch: expected a whole number"),
+        (["epoch"], 2**63, "epoch: expected a whole number"),
+        (["seed"], 1.5, "seed: expected a whole number"),
+        (["job"], "", "job: expected a short text"),
+        (["job"], "x" * 301, "job: expected a short text"),
+        (["training"], [], "training: expected the keys"),
+        (["training", "batch_size"], 0, "batch_size: expected a whole number ≥ 1"),
+        (["training", "learning_rate"], float("nan"), "learning_rate: expected a finite number"),
+        (["training", "learning_rate"], 10**400, "learning_rate: expected a finite number"),
+        (["training", "optimizer"], "adam", "a named part: expected the keys"),
+        (["training", "optimizer", "arguments"], [], "arguments: expected an object"),
+        (["training", "metrics"], 5, "workunit.json"),
+        (["training", "normalisation", "scale"], "123", "scale: expected a list"),
+        (["training", "normalisation", "offset"], [1, float("inf")], "offset: expected a finite number"),
+    ],
+)
+def test_a_wrong_value_is_named(path: list[str], value: Any, message: str) -> None:
+    raw = json.loads(WORKUNIT.to_json())
+    inner = raw
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    with pytest.raises(WorkunitError, match=message):
+        Workunit.from_json(json.dumps(raw))
+
+
+def test_a_missing_and_an_unknown_key_are_refused() -> None:
+    raw = json.loads(HEADER.to_json())
+    with pytest.raises(WorkunitError, match="expected the keys"):
+        UpdateHeader.from_json(json.dumps({**raw, "command": "rm"}))
+    del raw["loss"]
+    with pytest.raises(WorkunitError, match="expected the keys"):
+        UpdateHeader.from_json(json.dumps(raw))
+
+
+@given(st.sampled_from(sorted(json.loads(HEADER.to_json()))), jsons)
+def test_a_header_is_decoded_or_refused_and_nothing_else(key: str, value: Any) -> None:
+    raw = {**json.loads(HEADER.to_json()), key: value}
+    try:
+        header = UpdateHeader.from_json(json.dumps(raw))
+    except WorkunitError:
+        return
+    got = json.loads(header.to_json())[key]
+    assert got == value or got == float(value)  # a large whole number may be rounded
+
+
+@given(jsons)
+def test_any_json_is_decoded_or_refused_and_nothing_else(value: Any) -> None:
+    with pytest.raises(WorkunitError):
+        Workunit.from_json(json.dumps(value))

@@ -1,0 +1,90 @@
+"""Waiting for a store, a database, a disk or a cloud: longer each time, and short again after an answer."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from vcdl.errors import Unavailable
+
+Result = TypeVar("Result")
+
+
+@dataclass
+class Backoff:
+    """How long to wait between tries: twice as long each time, up to `longest_s`."""
+
+    first_s: float = 0.2
+    longest_s: float = 15.0
+    _wait_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reset()
+
+    def next_wait_s(self) -> float:
+        """Seconds to wait now; twice as long the next time."""
+        wait_s, self._wait_s = self._wait_s, min(self.longest_s, self._wait_s * 2)
+        return wait_s
+
+    def reset(self) -> None:
+        self._wait_s = self.first_s
+
+
+@dataclass
+class Attempts:
+    """The attempts of one step in a loop that does other things, too: after a failure, none before its time.
+
+    Nothing here sleeps: the loop asks `is_due`, and may tell `why` the step waits.
+    """
+
+    backoff: Backoff = field(default_factory=Backoff)
+    clock: Callable[[], float] = time.monotonic
+    why: str | None = field(default=None, init=False)
+    """Why the step waits; None: its last attempt succeeded, or there was none."""
+    wait_s: float = field(default=0.0, init=False)
+    """From the last failure to the next attempt."""
+    _not_before_s: float = field(default=-math.inf, init=False)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the step may be attempted now."""
+        return self.clock() >= self._not_before_s
+
+    def attempt(self, step: Callable[[], Result]) -> Result | None:
+        """Call `step` if it is due; returns its result, or None when it waits, as it does after it raised Unavailable.
+
+        Any other error passes through, and changes nothing.
+        """
+        if not self.is_due:
+            return None
+        try:
+            result = step()
+        except Unavailable as away:
+            self.failed(away)
+            return None
+        self.succeeded()
+        return result
+
+    def failed(self, why: object, wait_s: float | None = None) -> str:
+        """Wait, for `wait_s` where the backoff is not to decide; returns a line for a log: why, and for how long."""
+        self.why = str(why)
+        self.wait_s = self.backoff.next_wait_s() if wait_s is None else wait_s
+        self._not_before_s = self.clock() + self.wait_s
+        return f"{self.why}; trying again in {self.wait_s:g} s"
+
+    def succeeded(self) -> None:
+        """Wait no longer, and briefly after the next failure."""
+        self.why, self.wait_s, self._not_before_s = None, 0.0, -math.inf
+        self.backoff.reset()
+
+
+def retry(act: Callable[[], Result], tell: Callable[[str], None]) -> Result:
+    """Call `act` again and again until what it needs is there; returns its result. `tell` is told why each time."""
+    attempts = Attempts()
+    while True:
+        try:
+            return act()
+        except Unavailable as away:
+            tell(attempts.failed(away))
+            time.sleep(attempts.wait_s)

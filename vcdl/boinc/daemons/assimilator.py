@@ -1,0 +1,165 @@
+"""`vcdl_assimilator`: the parameter server of a BOINC project's jobs. Any number may run; they claim rows.
+
+BOINC delivers at least once, and the store takes exactly once: a claim is a transaction on BOINC's database that ends
+with the row marked as done. A server killed inside it leaves the row to the next one, and the store knows its folds.
+"""
+
+import logging
+import sys
+from collections.abc import Collection
+
+from vcdl.boinc.daemons.daemon import run_daemon
+from vcdl.boinc.daemons.open_jobs import OpenJobs, open_runs
+from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.grid.results import BoincResults, conclude_orphans
+from vcdl.errors import ExitCode, StoreLost, VcdlError, folder_errors
+from vcdl.journal.events import Event, UpdateApplied, UpdateRefused, WorkunitFailed
+from vcdl.journal.history import JobHistory
+from vcdl.loop.grid import Uploaded
+from vcdl.loop.parameter_server import ParameterServer
+from vcdl.run.folder import RunFolder
+from vcdl.run.run import Run
+
+_IDLE_S = 0.5
+_AT_MOST = 8
+"""Rows of one claim: they are folded between one read and one write of the shared weights."""
+_log = logging.getLogger("vcdl.loop.assimilator")
+
+
+class Assimilation:
+    """Serves the weights of one job."""
+
+    def __init__(self, project: BoincProject, database: BoincDatabase, folder: RunFolder) -> None:
+        """Raises VcdlError."""
+        run = Run.open(folder)
+        self._name, self._folder = run.name, folder
+        self._journal = run.journal()
+        self._results = BoincResults(project, database, folder, _AT_MOST)
+        self._server = ParameterServer.of(run, self._journal, self._results)
+        self._server.catch_up()
+        self._history = JobHistory()
+        self._last_id = 0
+
+    def run_once(self) -> bool:
+        """Fold what waits. Raises VcdlError."""
+        self._follow()
+        if self._history.stop is not None:
+            return False  # what still comes is nobody's any more; it is concluded with the orphans
+        try:
+            return self._fold()
+        except StoreLost as lost:
+            _log.warning("%s: %s", self._name, lost)
+            _log.warning("%s: restored; %d updates were folded in again", self._name, self._server.restore())
+            return True
+        except (VcdlError, MemoryError):
+            raise
+        except Exception:
+            _log.exception(
+                "%s: one of the results that wait cannot be assimilated; they are taken one by one", self._name
+            )
+            return self._one_by_one()
+
+    def close(self) -> None:
+        self._journal.close()
+        self._server.close()
+
+    def _fold(self) -> bool:
+        # An OSError is this machine's: no result is quarantined for it.
+        with folder_errors(self._folder.path), self._results.turn():
+            return self._server.run_once() > 0
+
+    def _one_by_one(self) -> bool:
+        """A row that fails alone is put into quarantine with its reason, so that it never blocks the queue."""
+        self._results.at_most = 1
+        try:
+            for _ in range(_AT_MOST):
+                if not self._fold_one():
+                    break
+        finally:
+            self._results.at_most = _AT_MOST
+        return True
+
+    def _fold_one(self) -> bool:
+        try:
+            return self._fold()
+        except (VcdlError, MemoryError):
+            raise
+        except Exception as error:
+            if not self._results.claimed:  # no row is at fault
+                raise
+            self._quarantine(self._results.claimed, error)
+            return True
+
+    def _quarantine(self, failed: Collection[str], error: Exception) -> None:
+        """Quarantine only what had failed: meanwhile another server may have it, or an older row be ready."""
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        with self._results.turn():
+            for outcome in self._results.claim_again(failed):
+                size = outcome.size_bytes if isinstance(outcome, Uploaded) else 0
+                _log.error("%s is quarantined: %s", outcome.workunit, reason)
+                self._journal.append(
+                    WorkunitFailed(outcome.workunit, f"quarantined by the assimilator ({size} bytes): {reason}")
+                )
+                self._results.done(outcome.workunit)
+
+    def _follow(self) -> None:
+        for recorded in self._journal.read(self._last_id):
+            self._history.follow(recorded)
+            self._last_id = recorded.id
+            self._tell(recorded.event)
+
+    def _tell(self, event: Event) -> None:
+        match event:
+            case UpdateApplied():
+                _log.debug("%s: version %d, staleness %d", event.workunit, event.version, event.staleness)
+            case UpdateRefused():
+                _log.info("%s: refused, %s: %s", event.workunit, event.refusal, event.detail)
+            case WorkunitFailed():
+                _log.info("%s: %s", event.workunit, event.reason)
+            case _:
+                pass
+
+
+class Assimilator:
+    """Goes round the open jobs."""
+
+    def __init__(self, project: BoincProject) -> None:
+        self._project = project
+        self._database = BoincDatabase(project)
+        self._jobs = OpenJobs(project, lambda folder: Assimilation(project, self._database, folder))
+        self._saw_runs = True
+
+    def run_once(self) -> bool:
+        """A round over the open jobs, then the results that belong to none. Raises GridError."""
+        worked = self._jobs.run_once()
+        return self._conclude_orphans() > 0 or worked
+
+    def _conclude_orphans(self) -> int:
+        """Conclude results of no open job and count them; none while no job can be seen, as all would be orphans."""
+        sees_runs = self._project.has_runs
+        if self._saw_runs and not sees_runs:
+            _log.warning(
+                "there are no jobs in %s: none was submitted yet, or its disk is not mounted; "
+                "results are left as they are",
+                self._project.runs_folder,
+            )
+        self._saw_runs = sees_runs
+        if not sees_runs:
+            return 0
+        return conclude_orphans(
+            self._project, self._database, [folder.path.name for folder in open_runs(self._project)]
+        )
+
+    def close(self) -> None:
+        self._jobs.close()
+        self._database.close()
+
+
+def main() -> ExitCode:
+    """Assimilate until told to end."""
+    return run_daemon("vcdl_assimilator", __doc__.partition("\n")[0], Assimilator, _IDLE_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

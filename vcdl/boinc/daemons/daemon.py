@@ -1,0 +1,137 @@
+"""A daemon of ours behaves as BOINC's own do: its flags, its log, and when it ends.
+
+    -d N, --debug_level N   1 errors only, 2 what happens, 3 and 4 each step
+    --one_pass              one round over all open jobs, then end
+    --project-dir DIR       default: the parent of the current folder, as bin/start runs daemons in bin/
+
+The log goes to stderr, which bin/start leads to log_HOST/NAME.log. SIGHUP (bin/stop), SIGTERM, Ctrl-C and the
+file stop_daemons end a daemon after the running round; a kill at any moment loses nothing.
+"""
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Protocol
+
+from vcdl.backoff import Attempts
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.errors import ExitCode, VcdlError
+
+_LEVELS = {1: logging.ERROR, 2: logging.INFO, 3: logging.DEBUG, 4: logging.DEBUG}
+_LOOK_S = 1.0
+"""How late stop_daemons is seen."""
+
+
+class Rounds(Protocol):
+    """The work of a daemon."""
+
+    def run_once(self) -> bool:
+        """One round over everything; whether there was anything to do."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def run_daemon(
+    name: str,
+    what: str,
+    begin: Callable[[BoincProject], Rounds],
+    idle_s: float,
+    arguments: Sequence[str] | None = None,
+) -> ExitCode:
+    """Run a daemon until it is told to end; `idle_s`: how long it waits after a round in which there was
+    nothing to do.
+    """
+    options = _parser(name, what).parse_args(arguments)
+    log = _open_log(name, options.debug_level)
+    ending = _ending()
+    try:
+        project = BoincProject.at(options.project_dir)
+        rounds = begin(project)
+    except VcdlError as error:
+        log.error("%s", error)
+        return error.exit_code
+    attempts = Attempts()
+    log.info("started on %s", project.path.name)
+    try:
+        if options.one_pass:
+            return _one_pass(rounds, log)
+        while not ending.is_set() and not project.stop_daemons.exists():
+            _wait(ending, project, _round(rounds, attempts, idle_s, log))
+    finally:
+        rounds.close()
+    log.info("ended")
+    return ExitCode.OK
+
+
+def _one_pass(rounds: Rounds, log: logging.Logger) -> ExitCode:
+    try:
+        rounds.run_once()
+    except VcdlError as error:
+        log.error("%s", error)
+        return error.exit_code
+    return ExitCode.OK
+
+
+def _round(rounds: Rounds, attempts: Attempts, idle_s: float, log: logging.Logger) -> float:
+    """Make a round; returns the seconds to wait after it. Trouble of all jobs may pass, too: an upgrade of
+    BOINC, a lost password.
+    """
+    try:
+        worked = rounds.run_once()
+    except VcdlError as error:
+        log.error("%s", attempts.failed(error))
+        return attempts.wait_s
+    attempts.succeeded()
+    return 0.0 if worked else idle_s
+
+
+def _wait(ending: threading.Event, project: BoincProject, idle_s: float) -> None:
+    left_s = idle_s
+    while left_s > 0 and not ending.wait(min(left_s, _LOOK_S)) and not project.stop_daemons.exists():
+        left_s -= _LOOK_S
+
+
+def _ending() -> threading.Event:
+    ending = threading.Event()
+
+    def note(_number: int, _frame: FrameType | None) -> None:
+        ending.set()
+
+    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, note)
+    return ending
+
+
+def _open_log(name: str, level: int) -> logging.Logger:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s [%(levelname)s] %(message)s", "%Y-%m-%d %H:%M:%S"))
+    log = logging.getLogger("vcdl")
+    log.handlers[:] = [handler]
+    log.propagate = False
+    log.setLevel(_LEVELS[level])
+    return log.getChild(name)
+
+
+def _parser(name: str, what: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=name, description=what, allow_abbrev=False)
+    parser.add_argument("-d", "--debug_level", type=int, choices=sorted(_LEVELS), default=2, metavar="N")
+    parser.add_argument("--one_pass", action="store_true", help="one round over all open jobs, then end")
+    add_project_option(parser)
+    return parser
+
+
+def add_project_option(parser: argparse.ArgumentParser) -> None:
+    """`--project-dir DIR`, as every program of ours in a project's bin/ has it."""
+    parser.add_argument(
+        "--project-dir",
+        type=Path,
+        default=Path(".."),
+        metavar="DIR",
+        help="the BOINC project (default: the parent of the current folder)",
+    )

@@ -1,0 +1,76 @@
+"""`vcdl_evaluator`: measures versions of the open jobs on held-out data, and writes the results of a job that ended.
+
+It is a process of its own, as Keras lives in it: no assimilator or work generator ever waits for it.
+"""
+
+import logging
+import sys
+from contextlib import closing
+
+from vcdl.boinc.daemons.daemon import run_daemon
+from vcdl.boinc.daemons.open_jobs import OpenJobs
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.errors import ExitCode
+from vcdl.journal.events import StopDecided
+from vcdl.loop.evaluator import Evaluator
+from vcdl.loop.recovery import drop_weights
+from vcdl.report.observer import RunObserver
+from vcdl.run.folder import RunFolder
+from vcdl.run.results import leave_results
+from vcdl.run.run import Run
+
+_IDLE_S = 1.0
+_log = logging.getLogger("vcdl.loop.evaluator")
+
+
+class Evaluation:
+    """Evaluates one job."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        """Raises VcdlError."""
+        self._run = Run.open(folder)
+        self._journal = self._run.journal()
+        self._evaluator = Evaluator(self._run, self._journal)
+
+    def run_once(self) -> bool:
+        """Evaluate what is wanted. Raises VcdlError."""
+        count, run = self._evaluator.run_once(), self._run
+        if count:
+            _log.debug("%s: %d versions evaluated", run.name, count)
+        if self._evaluator.run_has_finished:
+            report = leave_results(run.folder, run.name, RunObserver())
+            if report.stop is not None:
+                self._drop_weights(report.stop)
+            _log.info("%s: finished; its results are in %s", run.name, run.folder.path)
+            return True
+        return count > 0
+
+    def close(self) -> None:
+        self._journal.close()
+
+    def _drop_weights(self, stopped: StopDecided) -> None:
+        """Now that the results are there, no daemon looks into the store any more."""
+        with closing(self._run.store()) as store:
+            drop_weights(store, self._run.snapshots(store), stopped)
+
+
+class Evaluations:
+    """Goes round the open jobs."""
+
+    def __init__(self, project: BoincProject) -> None:
+        self._jobs = OpenJobs(project, Evaluation)
+
+    def run_once(self) -> bool:
+        return self._jobs.run_once()
+
+    def close(self) -> None:
+        self._jobs.close()
+
+
+def main() -> ExitCode:
+    """Evaluate until told to end."""
+    return run_daemon("vcdl_evaluator", __doc__.partition("\n")[0], Evaluations, _IDLE_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""The open jobs of a project, each with a part of its own that a daemon works with: one job's trouble holds up
+none of the others.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from vcdl.backoff import Attempts
+from vcdl.boinc.grid.project_folder import BoincProject, not_readable
+from vcdl.errors import GridUnavailable, Unavailable, VcdlError
+from vcdl.run.finding import is_finished
+from vcdl.run.folder import RunFolder
+
+_AFTER_A_BUG_S = 30.0
+"""Until a part that failed in a way nobody expected is put together again."""
+_log = logging.getLogger("vcdl.jobs")
+
+
+class Part(Protocol):
+    """A daemon's work for one job."""
+
+    def run_once(self) -> bool:
+        """Make one round; returns whether there was anything to do."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def open_runs(project: BoincProject) -> list[RunFolder]:
+    """The folders of the submitted jobs that have no results yet, sorted by name. Raises GridError."""
+    try:
+        if not project.runs_folder.is_dir():
+            return []
+        folders = (RunFolder(path) for path in sorted(project.runs_folder.iterdir()))
+        return [folder for folder in folders if folder.prepared_file.exists() and not is_finished(folder)]
+    except OSError as error:
+        raise not_readable(project.runs_folder, error) from error
+
+
+@dataclass
+class _Job:
+    part: Part | None = None
+    attempts: Attempts = field(default_factory=Attempts)
+
+
+class OpenJobs:
+    """The rounds over the open jobs: a part is put together for each new job, and closed when its job is over."""
+
+    def __init__(
+        self,
+        project: BoincProject,
+        put_together: Callable[[RunFolder], Part],
+        runs: Callable[[BoincProject], list[RunFolder]] = open_runs,
+    ) -> None:
+        """`runs`: the folders to serve, those of the open jobs or others."""
+        self._project = project
+        self._runs = runs
+        self._put_together = put_together
+        self._jobs: dict[RunFolder, _Job] = {}
+
+    def run_once(self) -> bool:
+        """Serve each job once; returns whether any had anything to do. Raises GridUnavailable: no job can go on."""
+        folders = self._runs(self._project)
+        for ended in self._jobs.keys() - set(folders):
+            self._drop(self._jobs.pop(ended))
+        worked = [self._serve(folder) for folder in folders]  # each of them, also after one that worked
+        return any(worked)
+
+    def close(self) -> None:
+        for job in self._jobs.values():
+            self._drop(job)
+        self._jobs.clear()
+
+    def _serve(self, folder: RunFolder) -> bool:
+        job = self._jobs.setdefault(folder, _Job())
+        if not job.attempts.is_due:
+            return False
+        try:
+            if job.part is None:
+                job.part = self._put_together(folder)
+            worked = job.part.run_once()
+        except GridUnavailable:
+            raise
+        except VcdlError as error:
+            if not isinstance(error, Unavailable):
+                self._drop(job)
+            _log.error("%s: %s", folder.path.name, job.attempts.failed(error))
+        except Exception:
+            _log.exception("%s: a bug in vcdl; its part is put together again", folder.path.name)
+            self._drop(job)
+            _log.error("%s: %s", folder.path.name, job.attempts.failed("it rests", _AFTER_A_BUG_S))
+        else:
+            job.attempts.succeeded()
+            return worked
+        return False
+
+    def _drop(self, job: _Job) -> None:
+        if job.part is not None:
+            job.part.close()
+            job.part = None

@@ -1,0 +1,197 @@
+"""`vcdl_work_generator`: follows the journal of each open job and acts on it; one runs in a project, and
+bin/start sees to that.
+
+Everything is read off the journal, BOINC's database and the file stop.request, so it may be killed and started
+again at any moment.
+"""
+
+import logging
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+
+from vcdl.boinc.daemons.daemon import run_daemon
+from vcdl.boinc.daemons.open_jobs import OpenJobs
+from vcdl.boinc.grid.create_work import WorkSettings
+from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.grid import BoincGrid, clear_job
+from vcdl.boinc.grid.manifest import Manifests
+from vcdl.boinc.grid.project_folder import BoincProject, not_readable
+from vcdl.codecs.choose import up_encoding
+from vcdl.errors import ExitCode
+from vcdl.files.atomic import sweep
+from vcdl.journal.events import EpochClosed, Recorded, RunPaused, RunStarted, StopDecided, WorkunitCreated
+from vcdl.journal.history import JobHistory
+from vcdl.loop.loop import Loop
+from vcdl.report.observer import RunObserver
+from vcdl.run.finding import is_finished
+from vcdl.run.folder import RunFolder, RunLock
+from vcdl.run.run import Run
+
+_IDLE_S = 1.0
+_SHARD_EXPANDS = 8
+"""Compressed bytes of a shard → float32 in memory, at most: integer images compress to half and become four
+times as long.
+"""
+_DISK_VECTORS = 8
+"""Weights as they come, update, and checkpoints with an optimizer's moments, of which two exist while one is
+replaced.
+"""
+_SCRATCH_BYTES = 256 << 20
+_HEADER_BYTES = 1 << 20
+"""More than an update has beside its weights."""
+_log = logging.getLogger("vcdl.loop.work_generator")
+
+
+class Generation:
+    """Makes the workunits of one job, and holds the run's lock while the job is not paused."""
+
+    def __init__(self, project: BoincProject, database: BoincDatabase, folder: RunFolder) -> None:
+        """Raises VcdlError."""
+        run = Run.open(folder)
+        journal = run.journal()
+        with closing(journal):
+            sent_until_s = JobHistory.of(journal.stream()).last_sent_s
+        self._folder = folder
+        self._grid = BoincGrid(project, database, work_settings(run), sent_until_s)
+        self._loop = Loop.of(run, self._grid, observer=_Log(run.name))
+        self._lock: RunLock | None = None
+        self._is_cleared = False
+
+    def run_once(self) -> bool:
+        """Bring the job one step further. Raises VcdlError."""
+        self._loop.follow()
+        if self._loop.ended is not None:
+            self._clear()
+            return False  # the evaluator leaves the results
+        if self._folder.stop_request.exists():
+            return self._pause()
+        self._begin()
+        new = self._loop.step()
+        self._clear()
+        return bool(new)
+
+    def close(self) -> None:
+        self._release()
+        self._loop.close()
+
+    def _begin(self) -> None:
+        """Begin the first session, or one after a pause. A daemon that was started again continues the one that
+        it finds.
+        """
+        if self._lock is None:
+            lock = RunLock(self._folder)
+            lock.__enter__()
+            self._lock = lock
+            sweep(self._folder.path, below=True)
+        history = self._loop.coordinator.history
+        if history.paused is not None or history.sessions == 0:
+            self._loop.begin_session(resumed=history.paused is not None)
+
+    def _pause(self) -> bool:
+        """Take back all that is out; it is made again when the job is resumed."""
+        is_new = self._loop.coordinator.history.paused is None
+        if is_new:
+            self._loop.pause("stop was requested")
+        self._release()
+        return is_new
+
+    def _clear(self) -> None:
+        """Once the job has stopped, until it has succeeded: also in the rounds after the one that ended the run."""
+        if self._loop.coordinator.stopped is not None and not self._is_cleared:
+            self._grid.clear(forget_on_clients=False)
+            self._is_cleared = True
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.__exit__(None, None, None)
+            self._lock = None
+
+
+class _Log(RunObserver):
+    """Logs what happened."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def events(self, events: Sequence[Recorded]) -> None:
+        for event in (recorded.event for recorded in events):
+            match event:
+                case RunStarted() | RunPaused() | EpochClosed() | StopDecided():
+                    _log.info("%s: %s", self._name, event)
+                case WorkunitCreated():
+                    _log.debug("%s: created", event.workunit)
+                case _:
+                    pass
+
+
+def work_settings(run: Run) -> WorkSettings:
+    """BOINC's settings for a run's subtasks. Raises OSError when a shard is gone."""
+    job, prepared = run.job, run.prepared
+    samples = sum(prepared.shard_samples) / len(prepared.shard_samples) * job.training.local_epochs
+    shard_bytes = max(file.stat().st_size for file in run.shard_files)
+    weights_bytes = 4 * prepared.layout.size
+    return WorkSettings(
+        job=job.name,
+        priority=job.boinc.priority,
+        deadline_s=job.boinc.deadline_s,
+        flops=prepared.footprint.flops_per_sample * samples,
+        memory_bytes=prepared.footprint.memory_bytes(job.training.batch_size, _SHARD_EXPANDS * shard_bytes),
+        disk_bytes=_DISK_VECTORS * weights_bytes + shard_bytes + _SCRATCH_BYTES,
+        upload_bytes=up_encoding(run.transport, run.layout).most_file_bytes + _HEADER_BYTES,
+        queue_ahead=None if job.pacing.queue_ahead == "auto" else job.pacing.queue_ahead,
+    )
+
+
+class Clearing:
+    """Takes away what a finished job has left in the project: its work generator was killed, or failed, before
+    it could.
+    """
+
+    def __init__(self, project: BoincProject, database: BoincDatabase, folder: RunFolder) -> None:
+        self._project, self._database, self._name = project, database, folder.path.name
+
+    def run_once(self) -> bool:
+        """Raises GridError."""
+        clear_job(self._project, self._database, self._name, forget_on_clients=False)
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+def left_staged(project: BoincProject) -> list[RunFolder]:
+    """The folders of finished jobs that still have something in download/. Raises GridError."""
+    try:
+        folders = (project.run_folder(job) for job in sorted(Manifests(project).jobs()))
+        return [folder for folder in folders if is_finished(folder)]
+    except OSError as error:
+        raise not_readable(project.runs_folder, error) from error
+
+
+class WorkGenerators:
+    """Goes round the open jobs, and those that were not cleared away."""
+
+    def __init__(self, project: BoincProject) -> None:
+        self._database = BoincDatabase(project)
+        self._jobs = OpenJobs(project, lambda folder: Generation(project, self._database, folder))
+        self._left = OpenJobs(project, lambda folder: Clearing(project, self._database, folder), left_staged)
+
+    def run_once(self) -> bool:
+        worked = self._jobs.run_once()
+        self._left.run_once()
+        return worked
+
+    def close(self) -> None:
+        self._jobs.close()
+        self._left.close()
+        self._database.close()
+
+
+def main() -> ExitCode:
+    """Generate work until told to end."""
+    return run_daemon("vcdl_work_generator", __doc__.partition("\n")[0], WorkGenerators, _IDLE_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""Checks of our app and its versions: in the database, in download/, and signed."""
+
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcdl.boinc.doctor.finding import Finding, failed, ok, warning
+from vcdl.boinc.doctor.patient import Patient
+from vcdl.boinc.grid.project_folder import APP
+from vcdl.boinc.project import files, rows
+from vcdl.boinc.project.app_version import Published
+from vcdl.boinc.project.tools import run_tool
+from vcdl.errors import GridError
+
+_VERIFIER = "crypt_prog"
+
+
+@dataclass(frozen=True)
+class _File:
+    name: str
+    size_bytes: int
+    signature: str
+
+
+def app(patient: Patient) -> Iterator[Finding]:
+    """The app's row, which the scheduler reads."""
+    row = rows.app_row(patient.database)
+    if row is None:
+        yield failed("app", f"the database has no app {APP}", patient.install_command)
+    elif row.settings != rows.APP_SETTINGS:
+        wrong = ", ".join(
+            f"{column} is {value}" for column, value in row.settings.items() if value != rows.APP_SETTINGS[column]
+        )
+        yield failed("app", f"{APP}: {wrong}", patient.install_command)
+    else:
+        yield ok("app", f"{APP} is in the database")
+
+
+def app_version(patient: Patient) -> Iterator[Finding]:
+    """The app versions offered to clients: their files unchanged, with valid signatures."""
+    row = rows.app_row(patient.database)
+    published = rows.published_versions(patient.database, row) if row else []
+    offered = [version for version in published if version.is_ours and not version.deprecated]
+    if not offered:
+        yield failed("app version", "none is offered to clients", patient.install_command)
+    for version in offered:
+        wrong = [reason for file in _files(version) if (reason := _wrong(patient, file))]
+        if wrong:
+            yield failed(
+                "app version",
+                f"{version.label}: {'; '.join(wrong)}",
+                f"copy the files again from apps/{APP}/ to {patient.shown(patient.project.download_dir)}/; "
+                "if it is the key that changed, restore it",
+            )
+        else:
+            yield ok("app version", f"{version.label}, its files are unchanged and signed")
+
+
+def _files(version: Published) -> list[_File]:
+    try:
+        root = ElementTree.fromstring(f"<versions>{version.xml}</versions>")  # a fragment with several roots
+        return [
+            _File(
+                info.findtext("name", "").strip(),
+                int(float(info.findtext("nbytes", "0"))),
+                info.findtext("file_signature", "").strip(),
+            )
+            for info in root.iterfind("file_info")
+        ]
+    except (ElementTree.ParseError, ValueError) as error:
+        raise GridError(f"app version {version.label} has an unreadable description ({error}): deprecate it") from None
+
+
+def _wrong(patient: Patient, file: _File) -> str:
+    path = patient.project.download_dir / file.name
+    content = files.read(path)
+    if content is None:
+        return f"{file.name} is missing"
+    if len(content) != file.size_bytes:
+        return f"{file.name} has {len(content)} bytes instead of {file.size_bytes}"
+    if not (patient.project.bin / _VERIFIER).is_file():
+        return f"{file.name} cannot be verified: bin/{_VERIFIER} is missing"
+    with tempfile.TemporaryDirectory(prefix="vcdl-doctor-") as folder:
+        signature = Path(folder) / "signature"
+        signature.write_text(f"{file.signature}\n")
+        try:
+            run_tool(
+                patient.path,
+                _VERIFIER,
+                "-verify",
+                str(path),
+                str(signature),
+                str(patient.config.key_dir / "code_sign_public"),
+            )
+        except GridError:
+            return f"{file.name} was changed, or was not signed with this project's key"
+    return ""
+
+
+def signing_key(patient: Patient) -> Iterator[Finding]:
+    """The private signing key, whose owner can run anything on the volunteers' computers."""
+    key = patient.config.key_dir / "code_sign_private"
+    if key.is_file():
+        yield warning(
+            "signing key",
+            f"{patient.shown(key)} is on this machine",
+            "for a public project keep it on a machine without network: install says then what to sign there",
+        )
+    else:
+        yield ok("signing key", "not on this machine")
+
+
+CHECKS = (app, app_version, signing_key)

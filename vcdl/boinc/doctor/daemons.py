@@ -1,0 +1,53 @@
+"""Checks of the daemons, and of the shared memory through which the feeder hands tasks to the scheduler."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from vcdl.boinc.doctor.finding import Finding, failed, ok, warning
+from vcdl.boinc.doctor.patient import Patient
+from vcdl.boinc.project.processes import is_running
+
+_SEGMENTS = Path("/proc/sysvipc/shm")
+
+
+def daemons(patient: Patient) -> Iterator[Finding]:
+    """The daemons of this machine, which must run."""
+    here = socket.gethostname().split(".")[0]
+    mine = [each for each in patient.config.daemons if (each.host or patient.project.host) == here and each.command]
+    down, running = [], []
+    for daemon in mine:
+        if daemon.disabled:
+            yield warning(
+                "daemons", f"{daemon.name} is disabled in config.xml", "remove <disabled> there, then bin/start"
+            )
+        elif not is_running(patient.project, daemon):
+            down.append(daemon.name)
+        else:
+            running.append(daemon.name)
+    if down:
+        yield failed(
+            "daemons",
+            f"{', '.join(down)} not running",
+            f"bin/start; if it ends again, read {patient.shown(patient.project.log_dir)}/{down[0]}.log; "
+            "cron must call bin/start --cron",
+        )
+    elif running:
+        yield ok("daemons", f"{len(running)} run: {', '.join(running)}")
+
+
+def shared_memory(patient: Patient) -> Iterator[Finding]:
+    """The feeder's shared memory, without which the scheduler reports that the project is down."""
+    key = patient.config.shmem_key
+    try:
+        lines = _SEGMENTS.read_text().splitlines()[1:]
+    except OSError:
+        yield warning("shared memory", "this system does not list its segments", "look at ipcs -m")
+        return
+    if any(int(line.split()[0]) & 0xFFFFFFFF == key & 0xFFFFFFFF for line in lines):
+        yield ok("shared memory", f"the feeder's segment {key:#x} is there")
+    else:
+        yield failed("shared memory", f"the feeder's segment {key:#x} is not there", "bin/start, and read feeder.log")
+
+
+CHECKS = (daemons, shared_memory)

@@ -1,0 +1,78 @@
+"""Checks of the project's database."""
+
+import re
+import time
+from collections.abc import Iterator
+
+from vcdl.boinc.doctor.finding import Finding, failed, ok
+from vcdl.boinc.doctor.patient import Patient
+
+COLUMNS = {
+    "app": "id name deprecated locality_scheduling fraction_done_exact",
+    "app_version": "id appid version_num platformid xml_doc deprecated plan_class",
+    "host": "id domain_name rpc_time",
+    "host_app_version": "app_version_id",
+    "msg_to_host": "create_time hostid variety handled xml",
+    "platform": "id name",
+    "result": (
+        "id workunitid appid server_state outcome exit_status hostid priority "
+        "create_time sent_time received_time xml_doc_in"
+    ),
+    "workunit": "id appid name xml_doc assimilate_state canonical_resultid error_mask transition_time",
+}
+"""The columns that VCDL reads or writes."""
+_OLDEST = {"MariaDB": (10, 6), "MySQL": (8, 0)}
+"""The first versions with FOR UPDATE SKIP LOCKED."""
+_SKEW_S = 5.0
+
+
+def database(patient: Patient) -> Iterator[Finding]:
+    """The database itself: reachable, and new enough."""
+    text = str(patient.database.execute("SELECT VERSION()")[0][0])
+    product = "MariaDB" if "mariadb" in text.lower() else "MySQL"
+    match = re.match(r"(\d+)\.(\d+)", text)
+    version = (int(match[1]), int(match[2])) if match else (0, 0)
+    if version < _OLDEST[product]:
+        yield failed(
+            "database",
+            f"{product} {text} cannot share rows among assimilators (SKIP LOCKED)",
+            "upgrade to MariaDB 10.6 or MySQL 8, or later",
+        )
+    else:
+        yield ok("database", f"{product} {text}, database {patient.project.db_name}")
+
+
+def columns(patient: Patient) -> Iterator[Finding]:
+    """The columns of a current BOINC server."""
+    rows = patient.database.execute(
+        "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = %s AND table_name IN %s",
+        patient.project.db_name,
+        tuple(COLUMNS),
+    )
+    there = {(str(table), str(column)) for table, column in rows}
+    wanted = {(table, column) for table, names in COLUMNS.items() for column in names.split()}
+    if missing := sorted(wanted - there):
+        yield failed(
+            "columns",
+            f"missing: {', '.join('.'.join(each) for each in missing)}",
+            "bring the database up to date: html/ops/upgrade_db.php, after BOINC's tools/upgrade",
+        )
+    else:
+        yield ok("columns", f"all {len(wanted)} that VCDL uses are there")
+
+
+def clock(patient: Patient) -> Iterator[Finding]:
+    """The two clocks: one writes deadlines, the other reads them."""
+    before = time.time()
+    database_s = float(patient.database.execute("SELECT UNIX_TIMESTAMP(SYSDATE(3))")[0][0])
+    after = time.time()
+    skew_s = max(before - database_s, database_s - after, 0.0)
+    if skew_s > _SKEW_S:
+        yield failed(
+            "clock", f"this machine and the database differ by {skew_s:.0f} s", "let NTP (chrony) set both clocks"
+        )
+    else:
+        yield ok("clock", f"this machine and the database differ by less than {_SKEW_S:g} s")
+
+
+CHECKS = (database, columns, clock)

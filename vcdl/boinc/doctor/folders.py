@@ -1,0 +1,132 @@
+"""Folders that two users share: the project's user and the web server's, which runs the scheduler and takes uploads.
+
+Both write there through the project's group, as make_project sets it up: the web server's user must be a member.
+"""
+
+import grp
+import os
+import pwd
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from vcdl.boinc.doctor.finding import Finding, failed, ok, warning
+from vcdl.boinc.doctor.patient import Patient
+
+_WEB_USERS = ("www-data", "apache", "http", "nginx")
+_GIVEN_BY_CONFIG = "httpd_user"
+
+
+def folder_rights(patient: Patient) -> Iterator[Finding]:
+    """Without write access the scheduler answers "can't open log file", and uploads fail on the clients."""
+    web_user = _web_user(patient)
+    for folder in (patient.project.upload_dir, patient.project.log_dir):
+        shown = f"{patient.shown(folder)}/"
+        if not folder.is_dir():
+            yield failed(
+                "folder rights", f"{shown} is missing", f"mkdir {folder}, with the rights that docs/operator.md names"
+            )
+        elif web_user is None:
+            yield warning(
+                "folder rights",
+                f"no user of a web server is known, {shown} was not checked",
+                "set <httpd_user> in config.xml",
+            )
+        elif not _may_write(folder, web_user):
+            yield failed(
+                "folder rights",
+                f"the web server ({web_user.pw_name}) may not write in {shown}",
+                _membership(patient, folder, web_user),
+            )
+        elif not _can_be_emptied(patient, folder):
+            yield failed(
+                "folder rights",
+                f"{shown} has the group {_group(folder)}, which the project's user is no member of: "
+                "file_deleter cannot empty the folders that the web server makes in it",
+                _membership(patient, folder, web_user),
+            )
+        else:
+            yield ok("folder rights", f"{web_user.pw_name} may write in {shown}")
+
+
+def downloads_readable(patient: Patient) -> Iterator[Finding]:
+    """The path to download/, every folder of which the web server must be able to enter."""
+    web_user = _web_user(patient)
+    if web_user is None:
+        return
+    for folder in (*reversed(patient.project.download_dir.parents), patient.project.download_dir):
+        if folder.is_dir() and not _has(folder, web_user, stat.S_IXUSR):
+            yield failed(
+                "downloads readable",
+                f"the web server ({web_user.pw_name}) may not enter {folder}",
+                f"chmod o+x {folder}",
+            )
+            return
+    yield ok("downloads readable", f"{web_user.pw_name} comes down to {patient.shown(patient.project.download_dir)}/")
+
+
+def stop_files(patient: Patient) -> Iterator[Finding]:
+    """The files by which bin/stop keeps daemons and scheduler from running; bin/start removes them."""
+    for name, meaning in (("stop_daemons", "daemons end as soon as they start"), ("stop_sched", "clients get no work")):
+        if (patient.path / name).exists():
+            yield failed("stop files", f"{name} is there: {meaning}", "bin/start")
+            return
+    yield ok("stop files", "none")
+
+
+def _web_user(patient: Patient) -> pwd.struct_passwd | None:
+    given = patient.config.settings.get(_GIVEN_BY_CONFIG)
+    for name in (given,) if given else _WEB_USERS:
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    return None
+
+
+def _may_write(folder: Path, user: pwd.struct_passwd) -> bool:
+    return _has(folder, user, stat.S_IWUSR) and _has(folder, user, stat.S_IXUSR)
+
+
+def _can_be_emptied(patient: Patient, folder: Path) -> bool:
+    """Whether the project's user may delete what others create there: a new folder inherits a set-group-ID
+    folder's group.
+    """
+    status, uid = folder.stat(), (patient.path / "config.xml").stat().st_uid
+    if uid == 0 or not status.st_mode & stat.S_ISGID:
+        return True
+    try:
+        owner = pwd.getpwuid(uid)
+    except KeyError:
+        return True
+    return status.st_gid in os.getgrouplist(owner.pw_name, owner.pw_gid)
+
+
+def _membership(patient: Patient, folder: Path, web_user: pwd.struct_passwd) -> str:
+    group = _group(patient.path / "config.xml")
+    return (
+        f"usermod -a -G {group} {web_user.pw_name}; chgrp -R {group} {folder}; chmod 2770 {folder}; "
+        "then restart the web server"
+    )
+
+
+def _group(path: Path) -> str:
+    gid = path.stat().st_gid
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
+def _has(folder: Path, user: pwd.struct_passwd, right: int) -> bool:
+    """Whether the user has a right, given as the owner's bit."""
+    status = folder.stat()
+    if status.st_uid == user.pw_uid:
+        return bool(status.st_mode & right)
+    groups = {user.pw_gid, *(group.gr_gid for group in grp.getgrall() if user.pw_name in group.gr_mem)}
+    if status.st_gid in groups:
+        return bool(status.st_mode & right >> 3)
+    return bool(status.st_mode & right >> 6)
+
+
+CHECKS = (folder_rights, downloads_readable, stop_files)

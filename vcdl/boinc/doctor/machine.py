@@ -1,0 +1,76 @@
+"""Checks of the machine and the user."""
+
+import os
+import pwd
+import shutil
+import socket
+from collections.abc import Iterator
+
+from vcdl.boinc.doctor.finding import Finding, failed, ok, warning
+from vcdl.boinc.doctor.patient import Patient
+
+_GIB = 1 << 30
+_LITTLE_BYTES = 5 * _GIB
+_TOO_LITTLE_BYTES = _GIB
+
+
+def user(patient: Patient) -> Iterator[Finding]:
+    """The user: BOINC's programs and ours must run as the same one, or they cannot read each other's files."""
+    me = os.geteuid()
+    owner = (patient.path / "config.xml").stat().st_uid
+    wanted = patient.config.settings.get("project_user_name", "")
+    if me != owner:
+        yield failed(
+            "user",
+            f"run as {_name(me)}, and the project is {_name(owner)}'s",
+            f"sudo -u {_name(owner)} vcdl project doctor …",
+        )
+    elif wanted and wanted != _name(me):
+        yield failed(
+            "user",
+            f"config.xml wants {wanted}, this is {_name(me)}",
+            "correct <project_user_name> or the owner of the files",
+        )
+    else:
+        yield ok("user", _name(me))
+
+
+def host_name(patient: Patient) -> Iterator[Finding]:
+    """The host name: bin/start starts no daemon, almost silently, unless <host> is this machine's short name."""
+    here, configured = socket.gethostname().split(".")[0], patient.project.host
+    if configured == here:
+        yield ok("host name", here)
+    else:
+        yield failed(
+            "host name",
+            f"config.xml has <host>{configured}</host>, and this machine is {here}: bin/start starts no daemon",
+            f"write <host>{here}</host> in config.xml, rename log_{configured} to log_{here}, "
+            "then bin/stop; sleep 10; bin/start",
+        )
+
+
+def disk_space(patient: Patient) -> Iterator[Finding]:
+    """Free space on the disks: a full disk stops everything at once."""
+    seen = set()
+    for folder in (patient.project.download_dir, patient.project.upload_dir, patient.path, patient.project.log_dir):
+        if not folder.is_dir() or (device := folder.stat().st_dev) in seen:
+            continue
+        seen.add(device)
+        free = shutil.disk_usage(folder).free
+        what = f"{free / _GIB:.1f} GiB free for {patient.shown(folder)}"
+        if free < _TOO_LITTLE_BYTES:
+            yield failed("disk space", what, "free some space: old jobs in vcdl/runs, logs in log_*/")
+        elif free < _LITTLE_BYTES:
+            yield warning("disk space", what, "free some space before it stops the jobs")
+        else:
+            yield ok("disk space", what)
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+CHECKS = (user, host_name, disk_space)

@@ -1,0 +1,31 @@
+"""The subject of the doctor's checks."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.project.server_config import ServerConfig
+
+
+@dataclass(frozen=True)
+class Patient:
+    """A BOINC project, as its config.xml describes it."""
+
+    project: BoincProject
+    config: ServerConfig
+    database: BoincDatabase
+    environment: dict[str, str]
+    """The variables of vcdl/environment."""
+
+    @property
+    def path(self) -> Path:
+        return self.project.path
+
+    @property
+    def install_command(self) -> str:
+        return f"vcdl project install --project-dir {self.path}"
+
+    def shown(self, path: Path) -> str:
+        """A path relative to the project's folder, if it lies below."""
+        return str(path.relative_to(self.path)) if path.is_relative_to(self.path) else str(path)

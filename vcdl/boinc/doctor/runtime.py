@@ -1,0 +1,61 @@
+"""Checks of the daemons' runtime: Python and the weight store."""
+
+import subprocess
+from collections.abc import Iterator
+
+from vcdl.boinc.doctor.finding import Finding, failed, ok
+from vcdl.boinc.doctor.patient import Patient
+from vcdl.boinc.grid.environment import PYTHON_VARIABLE
+from vcdl.errors import StoreError, StoreLost
+from vcdl.stores.open import open_store
+from vcdl.stores.settings import URL_VARIABLE, StoreSettings
+
+_IMPORTS = "import MySQLdb, keras, vcdl.boinc.daemons; print(keras.__version__)"
+_IMPORT_S = 120
+
+
+def python(patient: Patient) -> Iterator[Finding]:
+    """The daemons' Python, which needs Keras (for the evaluator) and VCDL itself."""
+    program = patient.environment.get(PYTHON_VARIABLE, "")
+    cure = f"install VCDL there (docs/operator.md), or {patient.install_command} --python OTHER"
+    if not program:
+        yield failed("python", f"vcdl/environment names no {PYTHON_VARIABLE}", patient.install_command)
+        return
+    try:
+        done = subprocess.run(
+            [program, "-c", _IMPORTS], cwd=patient.path, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=_IMPORT_S, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        yield failed("python", f"{program} cannot be run: {error}", cure)
+        return
+    if done.returncode != 0:
+        yield failed(
+            "python", f"{program}: {(done.stderr.strip().splitlines() or ['no reason given'])[-1][:200]}", cure
+        )
+    else:
+        yield ok("python", f"{program}, with Keras {done.stdout.strip().splitlines()[-1]}")
+
+
+def weight_store(patient: Patient) -> Iterator[Finding]:
+    """Redis or MariaDB, if install was given one."""
+    url = patient.environment.get(URL_VARIABLE, "")
+    if not url:
+        yield ok("weight store", "none given: each job keeps its weights in its own folder")
+        return
+    try:
+        settings = StoreSettings.parse(url, environment=patient.environment)
+        store = open_store(settings, "vcdl-doctor", 1)
+        try:
+            store.version()
+        except StoreLost:  # it answered, without weights for this job
+            pass
+        finally:
+            store.close()
+    except StoreError as error:
+        yield failed("weight store", f"{error}", f"start it, or {patient.install_command} --redis URL")
+        return
+    yield ok("weight store", f"{settings} answers")
+
+
+CHECKS = (python, weight_store)

@@ -1,0 +1,154 @@
+"""The clients in BOINC's tables: who was sent which workunit, how many are at work, which files they have."""
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.supply import Demand
+from vcdl.boinc.grid.workunit_rows import IN_PROGRESS, OVER, SUCCESS, of_job
+
+_ACTIVE_S = 900
+"""Seconds without contact after which a host counts as inactive."""
+_RECENT = 50
+"""Number of last results whose times are averaged."""
+_DELETE = "delete_file"
+
+
+@dataclass(frozen=True)
+class Sending:
+    """A result that was sent."""
+
+    result: int
+    workunit: str
+    host: int
+    time_s: int
+
+
+class ClientRows:
+    """Queries about clients; all calls may raise GridUnavailable or GridError."""
+
+    def __init__(self, database: BoincDatabase) -> None:
+        self._database = database
+
+    def first_unsent(self) -> int:
+        """The first result that may still be sent: none below this id will be."""
+        rows = self._database.execute(
+            "SELECT COALESCE("
+            "(SELECT MIN(id) FROM result WHERE appid = %s AND server_state < %s), (SELECT MAX(id) + 1 FROM result), 0)",
+            self._database.app_id, IN_PROGRESS,
+        )  # fmt: skip
+        return int(rows[0][0])
+
+    def sent(self, job: str, since_s: float, from_result: int) -> list[Sending]:
+        """Sent results of a job, in the order of sending."""
+        match, arguments = of_job(job)
+        rows = self._database.execute(
+            "SELECT r.id, w.name, r.hostid, r.sent_time FROM result r JOIN workunit w ON w.id = r.workunitid"
+            f" WHERE r.id >= %s AND r.appid = %s AND r.sent_time > %s AND {match} ORDER BY r.sent_time, r.id",
+            from_result, self._database.app_id, int(since_s), *arguments,
+        )  # fmt: skip
+        return [Sending(*row) for row in rows]
+
+    def had(self, sending: Sending, name: str, *, is_sticky: bool) -> bool:
+        """Whether the host already had a file, from an earlier result, when this one was sent.
+
+        A sticky file stays unless the host was asked to delete it since; any other stays while a task needs it.
+        """
+        rows = self._database.execute(
+            "SELECT 1 FROM result r JOIN workunit w ON w.id = r.workunitid"
+            " WHERE r.hostid = %s AND r.appid = %s AND (r.sent_time < %s OR (r.sent_time = %s AND r.id < %s))"
+            " AND (%s OR r.received_time = 0 OR r.received_time > %s) AND INSTR(w.xml_doc, %s) > 0 AND r.sent_time >="
+            " COALESCE((SELECT MAX(m.create_time) FROM msg_to_host m"
+            " WHERE m.hostid = %s AND m.variety = %s AND m.xml = %s), 0)"
+            " LIMIT 1",
+            sending.host, self._database.app_id, sending.time_s, sending.time_s, sending.result,
+            is_sticky, sending.time_s, f"<name>{name}</name>", sending.host, _DELETE, _deletion(name),
+        )  # fmt: skip
+        return bool(rows)
+
+    def demand(self) -> Demand:
+        """The demand of the clients, over all jobs."""
+        active = self._database.execute("SELECT COUNT(*) FROM host WHERE rpc_time > %s", int(time.time()) - _ACTIVE_S)
+        running = self._database.execute(
+            "SELECT COUNT(*), COUNT(DISTINCT hostid) FROM result WHERE appid = %s AND server_state = %s",
+            self._database.app_id, IN_PROGRESS,
+        )  # fmt: skip
+        recent = self._database.execute(
+            "SELECT AVG(took) FROM (SELECT received_time - sent_time AS took FROM result"
+            " WHERE appid = %s AND server_state = %s AND outcome = %s ORDER BY id DESC LIMIT %s) AS recent",
+            self._database.app_id, OVER, SUCCESS, _RECENT,
+        )  # fmt: skip
+        tasks, busy = running[0]
+        idle = max(0, int(active[0][0]) - int(busy))
+        return Demand(int(tasks), idle, None if recent[0][0] is None else float(recent[0][0]))
+
+    def sticky_hosts(self, job: str) -> set[tuple[int, str]]:
+        """Hosts that were sent workunits of the job, each with a workunit's name."""
+        match, arguments = of_job(job)
+        rows = self._database.execute(
+            "SELECT DISTINCT r.hostid, w.name FROM workunit w JOIN result r ON r.workunitid = w.id"
+            f" WHERE {match} AND r.hostid > 0",
+            *arguments,
+        )
+        return {(int(host), name) for host, name in rows}
+
+    def keep(self, job: str, name: str) -> bool:
+        """Whether some host that got work of the job still keeps this sticky file, not having been asked to
+        delete it.
+        """
+        match, arguments = of_job(job)
+        rows = self._database.execute(
+            "SELECT 1 FROM workunit w JOIN result r ON r.workunitid = w.id"
+            f" WHERE {match} AND r.hostid > 0 AND r.sent_time >"
+            " COALESCE((SELECT MAX(m.create_time) FROM msg_to_host m"
+            " WHERE m.hostid = r.hostid AND m.variety = %s AND m.xml = %s), 0)"
+            " LIMIT 1",
+            *arguments, _DELETE, _deletion(name),
+        )  # fmt: skip
+        return bool(rows)
+
+    def not_told(self) -> int:
+        """Count the hosts that are still to be told to delete files of ours."""
+        rows = self._database.execute(
+            "SELECT COUNT(DISTINCT hostid) FROM msg_to_host WHERE variety = %s AND handled = 0 AND xml LIKE %s",
+            _DELETE, "<delete_file_info>vcdl\\_%",
+        )  # fmt: skip
+        return int(rows[0][0])
+
+    def ask_to_delete(self, files: Collection[tuple[int, str]]) -> None:
+        """Ask hosts to delete sticky files; the scheduler tells them at their next request (config.xml:
+        msg_to_host).
+        """
+        if not files:
+            return
+        texts = {_deletion(name) for _, name in files}
+        pending = set(
+            self._database.execute(
+                "SELECT hostid, xml FROM msg_to_host WHERE variety = %s AND handled = 0 AND xml IN %s",
+                _DELETE,
+                tuple(texts),
+            )
+        )
+        rows: Sequence[tuple[object, ...]] = [
+            (int(time.time()), host, _DELETE, _deletion(name))
+            for host, name in sorted(files)
+            if (host, _deletion(name)) not in pending
+        ]
+        if rows:
+            self._database.insert(
+                "INSERT INTO msg_to_host (create_time, hostid, variety, handled, xml) VALUES (%s, %s, %s, 0, %s)", rows
+            )
+
+    def wanted_again(self, names: Collection[str]) -> None:
+        """Withdraw requests to delete these files that no host has been told yet."""
+        if names:
+            self._database.execute(
+                "UPDATE msg_to_host SET handled = 1 WHERE variety = %s AND handled = 0 AND xml IN %s",
+                _DELETE, tuple(_deletion(name) for name in names),
+            )  # fmt: skip
+
+
+def _deletion(name: str) -> str:
+    """A deletion request, as BOINC's own delete_file writes it."""
+    return f"<delete_file_info>{name}</delete_file_info>\n"

@@ -1,0 +1,109 @@
+"""Create workunits with BOINC's own `bin/create_work`, which writes hundreds of rows in one INSERT."""
+
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.project_folder import APP, BoincProject
+from vcdl.errors import GridError, GridUnavailable
+
+_TIMEOUT_S = 300.0
+_UNSENT = 2
+"""result.server_state"""
+_LONG_S = 30
+"""Seconds after which an unsent result counts as passed over."""
+_FLOPS_BOUND = 1000
+"""Limit of a task's operations, in estimates: an unmeasured client may be off by as much, and the deadline ends
+a hung one.
+"""
+
+
+@dataclass(frozen=True)
+class WorkSettings:
+    """The settings of all workunits of a job, for create_work and the templates."""
+
+    job: str
+    """Name of the job within the project, with which its workunits' names begin."""
+    priority: int
+    """Share of the clients among the open jobs, at least 1. Not BOINC's priority, which would starve the others."""
+    deadline_s: float
+    """Seconds for one try on one client."""
+    flops: float
+    """Operations of one subtask: the basis of credit and of the client's time estimate."""
+    memory_bytes: float
+    disk_bytes: float
+    """Limit of a slot's content on a client: inputs, checkpoints and the update."""
+    upload_bytes: int
+    """Limit of an update: a larger one fails on the client."""
+    queue_ahead: int | None = None
+    """Workunits kept unsent; None: as many as the active hosts ask for."""
+
+
+@dataclass(frozen=True)
+class Creation:
+    """A workunit to create; its inputs are staged."""
+
+    name: str
+    inputs: tuple[str, ...]
+    """Physical names in the order of INPUT_FILES."""
+
+
+def create_work(
+    project: BoincProject,
+    settings: WorkSettings,
+    input_template: str,
+    result_template: str,
+    priority: int,
+    creations: Sequence[Creation],
+) -> str:
+    """Run create_work once for all; returns its output. Raises GridError when it cannot be run, GridUnavailable
+    when it does not end.
+
+    create_work may fail with exit status 0. It loses rows silently, and refuses a whole INSERT for one existing
+    name: the caller must look up in the database which rows exist.
+    """
+    command = [
+        str(project.bin / "create_work"), "--appname", APP,
+        "--wu_template", f"templates/{input_template}", "--result_template", f"templates/{result_template}",
+        "--rsc_fpops_est", f"{settings.flops:.0f}", "--rsc_fpops_bound", f"{settings.flops * _FLOPS_BOUND:.0f}",
+        "--rsc_memory_bound", f"{settings.memory_bytes:.0f}", "--rsc_disk_bound", f"{settings.disk_bytes:.0f}",
+        "--delay_bound", f"{settings.deadline_s:.0f}", "--priority", str(priority), "--stdin",
+    ]  # fmt: skip
+    lines = "".join(f"--wu_name {item.name} {' '.join(item.inputs)}\n" for item in creations)
+    try:
+        done = subprocess.run(
+            command, cwd=project.path, input=lines, capture_output=True, text=True, errors="replace",
+            timeout=_TIMEOUT_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise GridUnavailable(
+            f"create_work did not end within {_TIMEOUT_S:g} s: is the database overloaded?"
+        ) from error
+    except OSError as error:
+        raise GridError(
+            f"{command[0]} cannot be run: {error.strerror}; {project.path} must be a BOINC project, run as its user"
+        ) from error
+    return " ".join(f"{done.stdout} {done.stderr}".split())[-500:]
+
+
+def priority_of_new_work(database: BoincDatabase, now_s: float | None = None) -> int:
+    """BOINC's priority for new workunits, moved just enough that no older one is overtaken for ever. Raises GridError.
+
+    It is below all unsent ones of our app while one of them has waited for long, else it returns towards 0. The
+    scheduler searches the feeder's table from its begin, and sends the first among equals; a free place there is filled
+    with new work at once. So a result far back is passed over as long as work is created (on a real server for ten
+    minutes, with two clients' worth of work), and its epoch waits for it. A higher priority always wins. Near 0, the
+    priority of other apps, neither we nor they starve.
+    """
+    rows = database.execute(
+        "SELECT MIN(priority), MIN(create_time) FROM result WHERE appid = %s AND server_state = %s",
+        database.app_id,
+        _UNSENT,
+    )
+    lowest, oldest_s = rows[0]
+    if lowest is None:
+        return 0
+    waits_long = oldest_s < (time.time() if now_s is None else now_s) - _LONG_S
+    return int(lowest) - 1 if waits_long else min(0, int(lowest) + 1)

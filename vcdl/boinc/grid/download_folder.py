@@ -1,0 +1,169 @@
+"""The project's download/ folder: files by physical name, each whole or absent, readable by the web server.
+
+NAME        the file, in BOINC's fan-out
+NAME.gz     the same compressed, where it helps; clients fetch this one
+NAME.md5    `md5 size`, written last; only where create_work reads it (cache_md5_info)
+"""
+
+import gzip
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.errors import GridError
+from vcdl.files.atomic import atomic_write, final_name, is_leftover
+
+_FILE_MODE = 0o644
+_FOLDER_MODE = 0o771
+"""The mode that BOINC gives to folders."""
+_BLOCK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Content:
+    """A file, identified by its content."""
+
+    name: str
+    """Physical name: files of equal content are one file, for all jobs of the project and for the clients."""
+    size_bytes: int
+    md5: str
+
+    @classmethod
+    def of(cls, path: Path) -> "Content":
+        """Read a file. Raises GridError."""
+        sha256, md5, size_bytes = hashlib.sha256(), hashlib.md5(usedforsecurity=False), 0
+        with _explained(path), path.open("rb") as file:
+            while block := file.read(_BLOCK_BYTES):
+                sha256.update(block)
+                md5.update(block)
+                size_bytes += len(block)
+        return cls(f"vcdl_{sha256.hexdigest()[:32]}{path.suffix}", size_bytes, md5.hexdigest())
+
+
+class DownloadFolder:
+    """Adds and removes files of download/; repeating a call changes nothing. All calls may raise GridError."""
+
+    def __init__(self, project: BoincProject) -> None:
+        self._project = project
+
+    def stage(self, source: Path, content: Content, *, compress: bool = False) -> None:
+        """Put a file in place, unless it is there already."""
+        path = self._path(content.name)
+        if not self._is_whole(path, content.size_bytes):
+            with writing(path) as target:
+                _link_or_copy(source, target)
+        packed = path.with_name(f"{content.name}.gz")
+        if compress and not packed.exists():
+            with writing(packed) as target:
+                _compress(source, target)
+        self._write_md5(path, content.md5, content.size_bytes)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Put a small file in place, replacing any other."""
+        path = self._path(name)
+        with writing(path) as target:
+            target.write_bytes(content)
+        self._write_md5(path, hashlib.md5(content, usedforsecurity=False).hexdigest(), len(content))
+
+    def download_bytes(self, name: str) -> int:
+        """Bytes that a client downloads for the file; 0 when it is gone."""
+        path = self._project.download_path(name)
+        for each in (path.with_name(f"{name}.gz"), path):
+            try:
+                return each.stat().st_size
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise _explanation(each, error) from error
+        return 0
+
+    def remove(self, name: str) -> None:
+        path = self._project.download_path(name)
+        with _explained(path):  # keep the fan-out's folders: file_deleter takes a missing one for an error
+            for ending in (".md5", ".gz", ""):
+                path.with_name(f"{name}{ending}").unlink(missing_ok=True)
+
+    def remove_all(self, is_unwanted: Callable[[str], bool]) -> None:
+        """Search the whole folder; remove each file `is_unwanted` with the files beside it, and all leftovers."""
+        top = self._project.download_dir
+        with _explained(top):
+            folders = (
+                [top] if self._project.fanout == 0 else [entry.path for entry in os.scandir(top) if entry.is_dir()]
+            )
+            for folder in folders:
+                for entry in os.scandir(folder):
+                    if is_unwanted(_plain_name(entry.name)) or is_leftover(entry.name):
+                        Path(entry.path).unlink(missing_ok=True)
+
+    def _path(self, name: str) -> Path:
+        path = self._project.download_path(name)
+        with _explained(path):
+            try:
+                path.parent.mkdir()
+            except FileExistsError:
+                return path
+            path.parent.chmod(_FOLDER_MODE)
+        return path
+
+    def _is_whole(self, path: Path, size_bytes: int) -> bool:
+        with _explained(path):
+            try:
+                return path.stat().st_size == size_bytes
+            except FileNotFoundError:
+                return False
+
+    def _write_md5(self, path: Path, md5: str, size_bytes: int) -> None:
+        """Write NAME.md5, after the file: BOINC ignores an older one."""
+        if self._project.cache_md5_info:
+            with writing(path.with_name(f"{path.name}.md5")) as target:
+                target.write_text(f"{md5} {size_bytes}\n")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Path]:
+    """Give a temporary name for a file of the project, which appears whole and readable by all at the end.
+
+    Raises GridError.
+    """
+    with _explained(path), atomic_write(path) as temporary:
+        yield temporary
+        temporary.chmod(_FILE_MODE)
+
+
+def _plain_name(name: str) -> str:
+    """The name of the file that this one accompanies."""
+    name = final_name(name)
+    for ending in (".md5", ".gz"):
+        name = name.removesuffix(ending)
+    return name
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without hard links
+        shutil.copyfile(source, target)
+
+
+def _compress(source: Path, target: Path) -> None:
+    with source.open("rb") as plain, target.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed:
+        shutil.copyfileobj(plain, packed)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _explanation(path, error) from error
+
+
+def _explanation(path: Path, error: OSError) -> GridError:
+    return GridError(
+        f"{path}: {error.strerror or error}; free some space, or mend the rights: it must belong to the project's user"
+    )

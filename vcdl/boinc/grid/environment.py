@@ -1,0 +1,52 @@
+"""PROJECT/vcdl/environment: shell variables for our programs in bin/; only the project's user may read it.
+
+    VCDL_PYTHON     the Python that runs them
+    VCDL_STORE_URL  the weight store of jobs whose job file names none (it may contain a password)
+
+The daemons' launchers read the same file, so a job is prepared in the store that its daemons use. Other lines,
+which the operator wrote, stay.
+"""
+
+import os
+import shlex
+from pathlib import Path
+
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.errors import GridError
+from vcdl.stores.settings import URL_VARIABLE
+
+PYTHON_VARIABLE = "VCDL_PYTHON"
+
+
+def environment_file(project: Path) -> Path:
+    return project / "vcdl" / "environment"
+
+
+def read_environment(project: Path) -> dict[str, str]:
+    """The variables of the file; none when VCDL is not installed. Raises GridError."""
+    path = environment_file(project)
+    try:
+        lines = [shlex.split(line, comments=True) for line in path.read_text().splitlines()]
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise GridError(f"{path} cannot be read ({error.strerror}): run this as the project's user") from error
+    except ValueError as error:
+        raise GridError(f"{path} is not a list of NAME='VALUE' lines ({error}): mend it") from None
+    settings = (line[1:] if line[:1] == ["export"] else line for line in lines)
+    assigned = (line[0].partition("=") for line in settings if len(line) == 1)
+    return {name: value for name, sign, value in assigned if sign}
+
+
+def use_environment(project: BoincProject) -> None:
+    """Set the project's variables in this process, over its own, as the daemons' launchers do. Raises GridError."""
+    os.environ.update(read_environment(project.path))
+
+
+def environment_text(content: bytes | None, python: str, store_url: str | None) -> bytes:
+    """The file's content with these values; `store_url` None keeps the old one, "" removes it."""
+    wanted = {PYTHON_VARIABLE: python} | ({} if store_url is None else {URL_VARIABLE: store_url})
+    lines = [line for line in (content or b"").decode().splitlines() if line.partition("=")[0] not in wanted]
+    lines += [f"{name}={shlex.quote(value)}" for name, value in wanted.items() if value]
+    old = sorted((content or b"").decode().splitlines())
+    return content if content is not None and sorted(lines) == old else ("\n".join(lines) + "\n").encode()

@@ -1,0 +1,56 @@
+"""Files of a job that clients keep (model and shards are sticky), and requests to delete them."""
+
+from collections.abc import Collection
+
+from vcdl.boinc.grid.client_rows import ClientRows
+from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.download_folder import Content
+from vcdl.boinc.grid.manifest import Manifest, Manifests
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.run.finding import is_finished
+from vcdl.run.folder import RunFolder
+from vcdl.wire.workunit import WorkunitName
+
+
+def files_on_hosts(
+    sent: Collection[tuple[int, str]], manifest: Manifest, others: Collection[Manifest]
+) -> set[tuple[int, str]]:
+    """The sticky files of a job on hosts that were `sent` its workunits, without those that `others` use, too."""
+    kept = {name for other in others for name in other.sticky}
+    contents = (
+        (host, manifest.model, manifest.shards.get(WorkunitName.parse(workunit).shard)) for host, workunit in sent
+    )
+    return {
+        (host, content.name)
+        for host, *both in contents
+        for content in both
+        if content is not None and content.name not in kept
+    }
+
+
+def forget_finished(project: BoincProject, database: BoincDatabase, folder: RunFolder) -> int:
+    """Ask the clients to delete a finished job's files that no open job uses; returns how many are asked.
+    Raises GridError.
+
+    They are told at their next request, by a scheduler whose config.xml has msg_to_host.
+    """
+    clients, job = ClientRows(database), folder.path.name
+    sent = clients.sticky_hosts(job)
+    if not sent:
+        return 0
+    shards = sorted({WorkunitName.parse(workunit).shard for _, workunit in sent})
+    contents = {number: Content.of(folder.shard(number)) for number in shards}
+    manifest = Manifest(1, "", Content.of(folder.model_file), contents)
+    files = files_on_hosts(sent, manifest, Manifests(project).others(job).values())
+    clients.ask_to_delete(files)
+    return len({host for host, _ in files})
+
+
+def kept_on_clients(project: BoincProject, database: BoincDatabase) -> list[str]:
+    """Names of the finished jobs whose files some clients still keep. Raises GridError."""
+    clients = ClientRows(database)
+    folders = sorted(project.runs_folder.iterdir()) if project.runs_folder.is_dir() else []
+    finished = (folder for folder in map(RunFolder, folders) if is_finished(folder) and folder.model_file.exists())
+    return [
+        folder.path.name for folder in finished if clients.keep(folder.path.name, Content.of(folder.model_file).name)
+    ]

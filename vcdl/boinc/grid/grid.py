@@ -1,0 +1,170 @@
+"""A BOINC project as the grid of one job.
+
+All its state can be read again: workunits are in BOINC's database, staged files in the job's manifest.
+"""
+
+import math
+import time
+from collections.abc import Collection, Sequence
+
+from vcdl.boinc.grid.client_rows import ClientRows, Sending
+from vcdl.boinc.grid.create_work import Creation, WorkSettings, create_work, priority_of_new_work
+from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.forget import files_on_hosts
+from vcdl.boinc.grid.manifest import Manifest
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.grid.staging import INPUT_TEMPLATE, Staging
+from vcdl.boinc.grid.supply import JobStock, Marks, marks, missing_to_half, open_wanted
+from vcdl.boinc.grid.workunit_rows import WorkunitRows
+from vcdl.errors import GridError
+from vcdl.journal.events import WorkunitSent
+from vcdl.loop.grid import Grid, Staged
+from vcdl.wire.workunit import WorkunitName
+
+_BATCH = 1000
+"""Workunits that are staged and created at a time."""
+_TRIES = 3
+"""Attempts of create_work: one of a killed process may still be inserting, and wins."""
+_PASSED_S = 3.0
+"""Seconds in which every job of the project has had its turn to create work."""
+
+
+class BoincGrid(Grid):
+    """The grid for one thread of the work generator. Calls may raise GridError, or GridUnavailable while the
+    database is away.
+    """
+
+    def __init__(
+        self, project: BoincProject, database: BoincDatabase, settings: WorkSettings, sent_since_s: float = 0.0
+    ) -> None:
+        """`sent_since_s`: Unix time; `sent` reports what was sent after it."""
+        self._project = project
+        self._database = database
+        self._settings = settings
+        self._rows = WorkunitRows(database, settings.job)
+        self._clients = ClientRows(database)
+        self._staging = Staging(project, settings)
+        self._sent_since_s = sent_since_s
+        self._from_result = 0
+        self._told: set[int] = set()
+        """Results at or above `_from_result` that `sent` has reported."""
+        self._has: set[tuple[int, str]] = set()
+        """Hosts with sticky files that they are known to have."""
+        self._lean_since_s = math.inf
+        """Start of a shortage of unsent work over all jobs, on the monotonic clock."""
+
+    def submit(self, staged: Sequence[Staged]) -> None:
+        """Create workunits. A concluded one that the journal does not know is handed out again, as names are
+        used only once.
+        """
+        for begin in range(0, len(staged), _BATCH):
+            batch = staged[begin : begin + _BATCH]
+            existing = self._rows.existing([item.workunit.name for item in batch])
+            self._rows.hand_out_again(existing)
+            self._create([item for item in batch if item.workunit.name not in existing])
+
+    def has(self, workunit: str) -> bool:
+        return self._rows.is_open(workunit)
+
+    def sent(self) -> list[WorkunitSent]:
+        first_unsent = self._clients.first_unsent()
+        sendings = self._clients.sent(self._settings.job, self._sent_since_s, self._from_result)
+        new = [sending for sending in sendings if sending.result not in self._told]
+        events = [WorkunitSent(sending.workunit, f"host-{sending.host}", self._bytes_down(sending)) for sending in new]
+        self._from_result = first_unsent
+        self._told = {sending.result for sending in sendings if sending.result >= first_unsent}
+        return events
+
+    def cancel(self, workunits: Collection[str]) -> None:
+        self._rows.cancel(workunits)
+
+    def open_wanted(self) -> int:
+        job, mine = self._settings.job, JobStock(self._settings.priority, self._rows.stock())
+        self._rows.hurry_cancelled()
+        ahead = self._settings.queue_ahead
+        if ahead is not None:
+            return open_wanted(job, {job: mine}, Marks(ahead, ahead))
+        others = {
+            other: JobStock(manifest.priority, WorkunitRows(self._database, other).stock())
+            for other, manifest in self._staging.other_jobs().items()
+        }
+        jobs = {job: mine} | {other: it for other, it in others.items() if it.open}
+        whole = marks(self._clients.demand())
+        if missing_to_half(jobs, whole) <= 0:
+            self._lean_since_s = math.inf
+        now_s = time.monotonic()
+        self._lean_since_s = min(self._lean_since_s, now_s)
+        return open_wanted(job, jobs, whole, others_pass=now_s - self._lean_since_s > _PASSED_S)
+
+    def discard_params(self, keep: Collection[int]) -> None:
+        def still_needed(versions: Collection[int]) -> set[int]:
+            return {WorkunitName.parse(name).base_version for name in self._rows.unfinished()} & set(versions)
+
+        self._staging.discard_params(still_needed, keep)
+
+    def pause(self) -> None:
+        self.clear(forget_on_clients=True)
+
+    def clear(self, *, forget_on_clients: bool) -> None:
+        """Remove an ended or paused job here, and with `forget_on_clients` on the clients, too."""
+        self._rows.cancel_all()
+        if forget_on_clients:
+            self._forget_on_clients(self._staging.manifest)
+        self._staging.clear()
+        self._has.clear()
+
+    def _create(self, items: Sequence[Staged]) -> None:
+        if not items:
+            return
+        sticky = self._staging.manifest.sticky
+        inputs = self._staging.stage(items)
+        self._clients.wanted_again(self._staging.manifest.sticky - sticky)
+        missing = [Creation(item.workunit.name, names) for item, names in zip(items, inputs, strict=True)]
+        said, priority = "", priority_of_new_work(self._database)
+        for _ in range(_TRIES):
+            said = create_work(
+                project=self._project,
+                settings=self._settings,
+                input_template=INPUT_TEMPLATE,
+                result_template=self._staging.result_template,
+                priority=priority,
+                creations=missing,
+            )
+            existing = self._rows.existing([creation.name for creation in missing])
+            missing = [creation for creation in missing if creation.name not in existing]
+            if not missing:
+                return
+        raise GridError(
+            f"create_work did not make {len(missing)} workunits, the first {missing[0].name}; "
+            f"it said: {said or 'nothing'}; "
+            f"`vcdl project doctor --project-dir {self._project.path}` finds the cause"
+        )
+
+    def _bytes_down(self, sending: Sending) -> int:
+        manifest, name = self._staging.manifest, WorkunitName.parse(sending.workunit)
+        new = [f"{sending.workunit}.json"]
+        for content in (manifest.model, manifest.shards.get(name.shard)):
+            if content is not None and not self._had_sticky(sending, content.name):
+                new.append(content.name)
+        params = manifest.params.get(name.base_version)
+        if params is not None and not self._clients.had(sending, params.name, is_sticky=False):
+            new.append(params.name)
+        return sum(self._staging.download_bytes(file) for file in new)
+
+    def _had_sticky(self, sending: Sending, file: str) -> bool:
+        """Whether the host had the sticky file before; from now on it has it."""
+        key = sending.host, file
+        had = key in self._has or self._clients.had(sending, file, is_sticky=True)
+        self._has.add(key)
+        return had
+
+    def _forget_on_clients(self, manifest: Manifest) -> None:
+        sent = self._clients.sticky_hosts(self._settings.job)
+        files = files_on_hosts(sent, manifest, self._staging.other_jobs().values())
+        self._clients.ask_to_delete(files)
+
+
+def clear_job(project: BoincProject, database: BoincDatabase, job: str, *, forget_on_clients: bool) -> None:
+    """Remove the rest of a job that creates no more work, as BoincGrid.clear does. Raises GridError."""
+    settings = WorkSettings(job, priority=1, deadline_s=0, flops=0, memory_bytes=0, disk_bytes=0, upload_bytes=0)
+    BoincGrid(project, database, settings).clear(forget_on_clients=forget_on_clients)

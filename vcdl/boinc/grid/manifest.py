@@ -1,0 +1,116 @@
+"""The manifest of each open job: its staged files, in PROJECT/vcdl/staged/<job>.json, from the first workunit
+until the job is cleared.
+
+A manifest names a file before it is staged and until it is removed, so a killed process leaves nothing behind.
+A file that several jobs share is removed with the last manifest that names it. Staging and removal need the
+lock.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Self
+
+from vcdl.boinc.grid.download_folder import Content, writing
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.errors import GridError
+from vcdl.files.atomic import sweep
+from vcdl.files.lock import locked
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The staged files of one job. The maps go from a shard's number, or a version, to its file."""
+
+    priority: int
+    """Share of the clients among the open jobs."""
+    result_template: str
+    """Name in templates/."""
+    model: Content | None = None
+    shards: Mapping[int, Content] = field(default_factory=dict)
+    params: Mapping[int, Content] = field(default_factory=dict)
+
+    @property
+    def sticky(self) -> set[str]:
+        """Files that clients keep."""
+        return {content.name for content in (self.model, *self.shards.values()) if content is not None}
+
+    @property
+    def names(self) -> set[str]:
+        """All files in download/."""
+        return self.sticky | {content.name for content in self.params.values()}
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Decode a manifest. Raises ValueError, KeyError or TypeError when it is damaged."""
+        raw = json.loads(text)
+        return cls(
+            int(raw["priority"]),
+            str(raw["result_template"]),
+            Content(**raw["model"]) if raw["model"] else None,
+            {int(number): Content(**content) for number, content in raw["shards"].items()},
+            {int(version): Content(**content) for version, content in raw["params"].items()},
+        )
+
+    def without_params(self, versions: set[int]) -> Self:
+        return replace(self, params={v: content for v, content in self.params.items() if v not in versions})
+
+
+class Manifests:
+    """The manifests of all open jobs of a project. All calls may raise GridError."""
+
+    def __init__(self, project: BoincProject) -> None:
+        self._folder = project.manifests
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One process at a time stages or removes; its end frees the lock."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with locked(self._folder / "lock"):
+                yield
+        except OSError as error:
+            raise GridError(f"{self._folder}: {error.strerror or error}; run as the project's user") from error
+
+    def jobs(self) -> set[str]:
+        """Jobs that have staged something and were not cleared."""
+        return {path.stem for path in self._folder.glob("*.json") if not path.name.startswith(".")}
+
+    def read(self, job: str) -> Manifest | None:
+        path = self._path(job)
+        try:
+            return Manifest.from_json(path.read_text())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise GridError(f"{path}: {error.strerror or error}; run as the project's user") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise GridError(
+                f"{path} is damaged ({error}): remove it; vcdl_*.* files in download/ that no job needs may stay behind"
+            ) from error
+
+    def write(self, job: str, manifest: Manifest) -> None:
+        """The lock must be held."""
+        sweep(self._folder)
+        with writing(self._path(job)) as target:
+            target.write_text(manifest.to_json())
+
+    def remove(self, job: str) -> None:
+        path = self._path(job)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise GridError(f"{path}: {error.strerror or error}; run as the project's user") from error
+
+    def others(self, job: str) -> dict[str, Manifest]:
+        """The manifests of the other jobs."""
+        read = {other: self.read(other) for other in sorted(self.jobs() - {job})}
+        return {other: manifest for other, manifest in read.items() if manifest is not None}
+
+    def _path(self, job: str) -> Path:
+        return self._folder / f"{job}.json"

@@ -1,0 +1,177 @@
+"""The folder of a BOINC project: the settings of its config.xml, and the places of its files."""
+
+import hashlib
+import os
+import pwd
+import socket
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from vcdl.errors import GridError
+from vcdl.run.finding import SUBMITTED
+from vcdl.run.folder import RunFolder
+
+APP = "vcdl"
+"""Name of our app in every project."""
+
+
+@dataclass(frozen=True)
+class BoincProject:
+    """A BOINC project's settings for VCDL; read once, so only the next process sees an edit of config.xml."""
+
+    path: Path
+    master_url: str
+    host: str
+    """The machine whose daemons `bin/start` starts."""
+    db_name: str
+    db_host: str
+    """Host name; `localhost` means a socket, as in BOINC's own programs."""
+    db_port: int
+    db_socket: str
+    """Path of the socket, from $MYSQL_UNIX_PORT as BOINC has no such setting; empty: the client library's default."""
+    db_user: str
+    db_password: str = field(repr=False)
+    download_dir: Path
+    upload_dir: Path
+    log_dir: Path
+    fanout: int
+    """Number of folders below download/ and upload/; 0 for none."""
+    cache_md5_info: bool
+    """Whether create_work trusts the .md5 files; otherwise it reads every input of every workunit."""
+
+    @classmethod
+    def at(cls, path: Path) -> Self:
+        """Read the project in a folder. Raises GridError when there is none."""
+        path = path.resolve()
+        config = _read_config(path)
+        host = config.get("host", "")
+        db_host, _, port = config.get("db_host", "").partition(":")
+        try:
+            return cls(
+                path=path,
+                master_url=_needed(config, "master_url", path),
+                host=host,
+                db_name=_needed(config, "db_name", path),
+                # As in BOINC, its own machine is reached through the socket under any name.
+                db_host="localhost" if db_host in ("", socket.gethostname()) else db_host,
+                db_port=int(port or 3306),
+                db_socket=os.environ.get("MYSQL_UNIX_PORT", ""),
+                db_user=config.get("db_user", ""),
+                db_password=config.get("db_passwd", ""),
+                download_dir=path / config.get("download_dir", "download"),
+                upload_dir=path / config.get("upload_dir", "upload"),
+                log_dir=path / f"log_{host}",
+                fanout=int(config.get("uldl_dir_fanout") or 0),
+                cache_md5_info=config.get("cache_md5_info", "0") != "0",  # BOINC takes a lone tag for true
+            )
+        except ValueError as error:
+            raise GridError(f"{path / 'config.xml'}: a number was expected: {error}") from error
+
+    @property
+    def runs_folder(self) -> Path:
+        """The folder with a subfolder for each job ever submitted."""
+        return self.path / SUBMITTED
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether any job is visible. If not, none was submitted, or their disk is not mounted. Raises GridError."""
+        try:
+            return any(self.runs_folder.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise not_readable(self.runs_folder, error) from error
+
+    def check_uploads(self) -> None:
+        """Raises GridError when upload/ itself is missing: then a missing upload is not lost."""
+        if not self.upload_dir.is_dir():
+            raise GridError(f"there is no folder {self.upload_dir}: mount or make it; results wait until then")
+
+    def run_folder(self, job: str) -> RunFolder:
+        return RunFolder(self.runs_folder / job)
+
+    @property
+    def manifests(self) -> Path:
+        """The folder with the manifests of open jobs."""
+        return self.path / "vcdl" / "staged"
+
+    @property
+    def stop_daemons(self) -> Path:
+        """The file whose presence ends the daemons."""
+        return self.path / "stop_daemons"
+
+    @property
+    def templates(self) -> Path:
+        return self.path / "templates"
+
+    @property
+    def bin(self) -> Path:
+        return self.path / "bin"
+
+    def check_user(self) -> None:
+        """Raises GridError unless this process' files would belong to the project's user: its daemons could not
+        write others.
+        """
+        owner = self.path.stat().st_uid
+        if owner != os.geteuid():
+            name = pwd.getpwuid(owner).pw_name if _has_name(owner) else str(owner)
+            raise GridError(
+                f"{self.path} belongs to {name}: run this as {name}, for example with `sudo -u {name} vcdl …`"
+            )
+
+    def download_path(self, name: str) -> Path:
+        """Path of a physical file that clients download."""
+        return self._fanned_out(self.download_dir, name)
+
+    def upload_path(self, name: str) -> Path:
+        """Path of a physical file from the upload handler. Raises GridError when the name leads elsewhere."""
+        return self._fanned_out(self.upload_dir, name)
+
+    def _fanned_out(self, top: Path, name: str) -> Path:
+        if not name or name in (".", "..") or "/" in name or "\0" in name or len(name.encode()) > 255:
+            raise GridError(f"{name[:100]!r} is not the name of a file")
+        if self.fanout == 0:
+            return top / name
+        digest = hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()
+        return top / f"{int(digest[1:8], 16) % self.fanout:x}" / name
+
+
+def _read_config(path: Path) -> dict[str, str]:
+    file = path / "config.xml"
+    try:
+        config = ElementTree.fromstring(file.read_bytes()).find("config")
+    except FileNotFoundError:
+        raise GridError(
+            f"{path} is no BOINC project (it has no config.xml): give the folder that make_project made"
+        ) from None
+    except (OSError, ElementTree.ParseError) as error:
+        raise GridError(f"{file} cannot be read: {error}; mend it, or run as the project's user") from error
+    if config is None:
+        raise GridError(f"{file} has no <config>: it is not the config.xml of a BOINC project")
+    return {element.tag: (element.text or "").strip() for element in config}
+
+
+def not_readable(path: Path, error: OSError) -> GridError:
+    """The error for a file of others that this machine cannot read: nobody else is at fault, and the read is
+    repeated.
+    """
+    return GridError(
+        f"{path}: {error.strerror or error}; mend the disk, the rights or the mount: results wait until then"
+    )
+
+
+def _has_name(user: int) -> bool:
+    try:
+        pwd.getpwuid(user)
+    except KeyError:
+        return False
+    return True
+
+
+def _needed(config: dict[str, str], key: str, path: Path) -> str:
+    value = config.get(key, "")
+    if not value:
+        raise GridError(f"{path / 'config.xml'} has no <{key}>: it is not the config.xml of a BOINC project")
+    return value

@@ -1,0 +1,198 @@
+"""Results of one job, claimed from BOINC's database by any number of parameter servers.
+
+A server claims workunits by locking their rows for a turn, which is one transaction. When a server is killed,
+the database rolls back and frees its rows at once. Other servers skip locked rows, and never wait for them.
+"""
+
+import shutil
+import stat
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.project_folder import BoincProject, not_readable
+from vcdl.boinc.grid.workunit_rows import CANCELLED, DONE, READY, of_job
+from vcdl.errors import GridError, folder_errors
+from vcdl.files.atomic import atomic_write
+from vcdl.loop.grid import GaveUp, Outcome, Results, Uploaded
+from vcdl.run.folder import RunFolder
+from vcdl.wire.workunit import OUTPUT_FILE
+
+_CANDIDATES = 256
+"""Ready rows to consider: more than all servers hold at a time, so that each finds free ones."""
+_ORPHANS_AT_ONCE = 1000
+
+_ERRORS = (
+    (CANCELLED, "it was cancelled"),
+    (2, "too many clients failed"),
+    (8, "too many clients were tried"),
+    (4, "too many results and none was valid"),
+    (1, "it could not be sent to any client"),
+    (32, "none of its results is valid"),
+)
+"""Bits of workunit.error_mask, the most informative first."""
+_OUTCOMES = {
+    3: "client error",
+    4: "no reply before the deadline",
+    6: "the upload was refused",
+    7: "the client left the project",
+}
+"""result.outcome"""
+
+
+class BoincResults(Results):
+    """One server's view of a job's results; used inside `turn()`."""
+
+    def __init__(self, project: BoincProject, database: BoincDatabase, folder: RunFolder, at_most: int = 8) -> None:
+        self._project = project
+        self._database = database
+        self._folder = folder
+        self._job = folder.path.name
+        self.at_most = at_most
+        """Workunits of one claim."""
+        self._claimed: dict[str, Outcome] = {}
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """A transaction: claims inside belong to this server alone, and its acts take effect at the block's
+        end, or not at all.
+
+        BOINC's transitioner waits for locked rows: a turn must consist of work, without waiting for anything.
+        """
+        self._claimed.clear()
+        with self._database.transaction():
+            yield
+
+    def claim(self) -> Sequence[Outcome]:
+        """The oldest free workunits that have ended, and those of this turn that are not `done`.
+
+        Raises GridError, also when this machine cannot read an upload.
+        """
+        match, arguments = of_job(self._job)
+        candidates = self._database.execute(
+            f"SELECT w.id FROM workunit w WHERE w.appid = %s AND w.assimilate_state = %s AND {match}"
+            " ORDER BY w.id LIMIT %s",
+            self._database.app_id, READY, *arguments, _CANDIDATES,
+        )  # fmt: skip
+        return self._claimed_of(candidates)
+
+    def claim_again(self, workunits: Collection[str]) -> Sequence[Outcome]:
+        """Claim workunits of an earlier turn that failed, as far as they are still free and have ended.
+
+        Raises GridError.
+        """
+        if not workunits:
+            return []
+        return self._claimed_of(
+            self._database.execute(
+                "SELECT id FROM workunit WHERE name IN %s AND assimilate_state = %s", tuple(workunits), READY
+            )
+        )
+
+    @property
+    def claimed(self) -> tuple[str, ...]:
+        """The workunits claimed in this turn, or in the last one."""
+        return tuple(self._claimed)
+
+    def _claimed_of(self, candidates: Sequence[tuple[int]]) -> Sequence[Outcome]:
+        if not candidates:
+            return []
+        # By primary key, so that only claimed rows are locked.
+        rows = self._database.execute(
+            "SELECT id, name, error_mask, canonical_resultid FROM workunit WHERE id IN %s AND assimilate_state = %s"
+            " ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED",
+            tuple(row[0] for row in candidates), READY, self.at_most,
+        )  # fmt: skip
+        outcomes = [self._outcome(*row) for row in rows]
+        self._claimed.update((outcome.workunit, outcome) for outcome in outcomes)
+        return outcomes
+
+    def done(self, workunit: str, version: int | None = None) -> None:
+        """Conclude a workunit that is in store and journal; keep its upload if it made a `version` without a
+        snapshot yet.
+
+        BOINC deletes the files once the turn has ended. Raises GridError, RunFolderError.
+        """
+        outcome = self._claimed.get(workunit)
+        if version is not None and isinstance(outcome, Uploaded) and self._folder.kept_uploads.is_dir():
+            _keep(outcome.path, self._folder.kept_upload(version, workunit))
+        self._database.execute(
+            "UPDATE workunit SET assimilate_state = %s, transition_time = %s WHERE name = %s AND assimilate_state = %s",
+            DONE, int(time.time()), workunit, READY,
+        )  # fmt: skip
+
+    def _outcome(self, number: int, name: str, error_mask: int, canonical: int) -> Outcome:
+        if error_mask:
+            return self._gave_up(number, name, error_mask)
+        rows = self._database.execute("SELECT xml_doc_in FROM result WHERE id = %s", canonical)
+        if not rows:
+            return GaveUp(name, "its result is not in the database")
+        try:
+            path = self._project.upload_path(output_file(rows[0][0]))
+            found = path.lstat()
+        except GridError as error:
+            return GaveUp(name, f"its upload cannot be used: {error}")
+        except FileNotFoundError as error:
+            self._project.check_uploads()
+            return GaveUp(name, f"its upload cannot be used: {error}")
+        except OSError as error:
+            raise not_readable(path, error) from error
+        if not stat.S_ISREG(found.st_mode):
+            return GaveUp(name, f"its upload cannot be used: {path.name} is no file")
+        return Uploaded(name, path, found.st_size)
+
+    def _gave_up(self, number: int, name: str, error_mask: int) -> GaveUp:
+        reason = next((words for bit, words in _ERRORS if error_mask & bit), f"error mask {error_mask}")
+        last = self._database.execute(
+            "SELECT outcome, exit_status, hostid FROM result WHERE workunitid = %s AND outcome IN %s"
+            " ORDER BY id DESC LIMIT 1",
+            number, tuple(_OUTCOMES),
+        )  # fmt: skip
+        if last:
+            outcome, exit_status, host = last[0]
+            reason += f"; the last on host {host}: {_OUTCOMES[outcome]}"
+            reason += f" (exit status {exit_status})" if exit_status else ""
+        return GaveUp(name, reason, cancelled=bool(error_mask & CANCELLED))
+
+
+def output_file(xml_doc_in: bytes | str) -> str:
+    """Physical name of update.h5 in a result's description, a fragment with several roots. Raises GridError."""
+    text = xml_doc_in.decode(errors="replace") if isinstance(xml_doc_in, bytes) else xml_doc_in
+    if "<!" in text:  # no entity expansion; BOINC writes none
+        raise GridError("the description of its result is not BOINC's")
+    try:
+        fragment = ElementTree.fromstring(f"<fragment>{text}</fragment>")
+    except ElementTree.ParseError as error:
+        raise GridError(f"the description of its result is no XML: {error}") from error
+    for reference in fragment.iter("file_ref"):
+        if reference.findtext("open_name", "").strip() == OUTPUT_FILE:
+            return reference.findtext("file_name", "").strip()
+    raise GridError(f"the description of its result names no {OUTPUT_FILE}")
+
+
+def conclude_orphans(project: BoincProject, database: BoincDatabase, open_jobs: Collection[str]) -> int:
+    """Mark results of our app without an open job as done, so that BOINC deletes their files; returns how many.
+
+    A paused job is open: its cancelled workunits are created again only after the journal has recorded them.
+    """
+    matches = [of_job(job) for job in open_jobs]
+    condition = "".join(f" AND NOT {match}" for match, _ in matches)
+    rows = database.execute(
+        f"SELECT w.id FROM workunit w WHERE w.appid = %s AND w.assimilate_state = %s{condition} LIMIT %s",
+        database.app_id, READY, *(argument for _, arguments in matches for argument in arguments), _ORPHANS_AT_ONCE,
+    )  # fmt: skip
+    if rows:
+        database.execute(
+            "UPDATE workunit SET assimilate_state = %s, transition_time = %s WHERE id IN %s AND assimilate_state = %s",
+            DONE, int(time.time()), tuple(row[0] for row in rows), READY,
+        )  # fmt: skip
+    return len(rows)
+
+
+def _keep(upload: Path, kept: Path) -> None:
+    """Copy an upload: a link would change with it when a client sends it again, unchecked."""
+    with folder_errors(kept.parent), atomic_write(kept) as target:
+        shutil.copyfile(upload, target)

@@ -1,0 +1,159 @@
+"""Files of one job in download/ and templates/: model, shards and weights, and a description per workunit."""
+
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from vcdl.boinc.grid.create_work import WorkSettings
+from vcdl.boinc.grid.download_folder import Content, DownloadFolder, writing
+from vcdl.boinc.grid.manifest import Manifest, Manifests
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.errors import GridError, WorkunitError
+from vcdl.files.atomic import sweep
+from vcdl.files.shipped import shipped
+from vcdl.loop.grid import Staged
+from vcdl.wire.workunit import WorkunitName
+
+INPUT_TEMPLATE = "vcdl_in.xml"
+_OUTPUT_TEMPLATE = "vcdl_out.xml"
+_MAX_NBYTES = "@max_nbytes@"
+_DESCRIPTION = ".json"
+
+
+class Staging:
+    """Stages and removes the files of one job; all calls may raise GridError, and may be repeated."""
+
+    def __init__(self, project: BoincProject, settings: WorkSettings) -> None:
+        self._project = project
+        self._settings = settings
+        self._download = DownloadFolder(project)
+        self._manifests = Manifests(project)
+        self._in_place: set[str] = set()
+        """Shared files that this process has seen in place."""
+
+    @property
+    def result_template(self) -> str:
+        """Name of the template, which determines its content: jobs with equal upload sizes share it (BOINC
+        limit: 63 characters).
+        """
+        return f"vcdl_out_{self._settings.upload_bytes}.xml"
+
+    @property
+    def manifest(self) -> Manifest:
+        """The staged files; empty when nothing is staged."""
+        found = self._manifests.read(self._settings.job)
+        return found or Manifest(self._settings.priority, self.result_template)
+
+    def other_jobs(self) -> dict[str, Manifest]:
+        """Manifests of the other open jobs."""
+        return self._manifests.others(self._settings.job)
+
+    def stage(self, staged: Sequence[Staged]) -> list[tuple[str, str, str, str]]:
+        """Put all inputs of the workunits in place; returns their physical names, in the order of INPUT_FILES."""
+        manifest = self._stage_shared(staged)
+        inputs = []
+        for item in staged:
+            workunit = item.workunit
+            description = f"{workunit.name}{_DESCRIPTION}"
+            self._download.write(description, workunit.to_json().encode())
+            model = manifest.model.name if manifest.model else ""
+            params, shard = manifest.params[workunit.base_version].name, manifest.shards[workunit.shard].name
+            inputs.append((description, model, params, shard))
+        return inputs
+
+    def discard_params(self, is_needed: Callable[[Collection[int]], Collection[int]], keep: Collection[int]) -> None:
+        """Remove the weights of all versions except `keep` and those still needed."""
+        rest = self.manifest.params.keys() - set(keep)
+        if not rest:
+            return
+        unwanted = rest - set(is_needed(rest))
+        if unwanted:
+            with self._manifests.locked():
+                manifest = self.manifest
+                left = manifest.without_params(unwanted)
+                self._remove(manifest.names - left.names)
+                self._manifests.write(self._settings.job, left)
+
+    def clear(self) -> None:
+        """Remove everything of this job that no other open job uses."""
+        with self._manifests.locked():
+            manifest = self.manifest
+            self._remove(manifest.names)
+            self._download.remove_all(lambda name: self._is_description(name))
+            others = self.other_jobs().values()
+            if manifest.result_template not in {other.result_template for other in others}:
+                self._remove_template(manifest.result_template)
+            if not others:
+                self._remove_template(INPUT_TEMPLATE)
+            self._manifests.remove(self._settings.job)
+        self._in_place.clear()
+
+    def download_bytes(self, name: str) -> int:
+        return self._download.download_bytes(name)
+
+    # -- shared files
+
+    def _stage_shared(self, staged: Sequence[Staged]) -> Manifest:
+        model = staged[0].model
+        shards = {item.workunit.shard: item.shard for item in staged}
+        params = {item.workunit.base_version: item.params for item in staged}
+        with self._manifests.locked():
+            manifest = self.manifest
+            grown = replace(
+                manifest,
+                model=manifest.model or Content.of(model),
+                shards=_with_new(manifest.shards, shards),
+                params=_with_new(manifest.params, params),
+            )
+            if grown != manifest or not self._in_place:
+                self._manifests.write(self._settings.job, grown)
+                self._write_templates()
+            self._put(model, grown.model, compress=True)
+            for number, path in shards.items():
+                self._put(path, grown.shards[number])
+            for version, path in params.items():
+                self._put(path, grown.params[version])
+            return grown
+
+    def _put(self, source: Path, content: Content | None, *, compress: bool = False) -> None:
+        if content is not None and content.name not in self._in_place:
+            self._download.stage(source, content, compress=compress)
+            self._in_place.add(content.name)
+
+    def _remove(self, names: Collection[str]) -> None:
+        shared = {name for other in self.other_jobs().values() for name in other.names}
+        for name in set(names) - shared:
+            self._download.remove(name)
+            self._in_place.discard(name)
+
+    def _is_description(self, name: str) -> bool:
+        if not name.endswith(_DESCRIPTION):
+            return False
+        try:
+            return WorkunitName.parse(name.removesuffix(_DESCRIPTION)).job == self._settings.job
+        except WorkunitError:
+            return False
+
+    # -- templates
+
+    def _write_templates(self) -> None:
+        templates = shipped("templates")
+        try:
+            given = (templates / INPUT_TEMPLATE).read_text()
+            result = (templates / _OUTPUT_TEMPLATE).read_text()
+        except OSError as error:
+            raise GridError(f"{templates}: {error.strerror}; VCDL is not installed whole: install it again") from error
+        text = result.replace(_MAX_NBYTES, str(self._settings.upload_bytes))
+        sweep(self._project.templates)
+        for name, content in ((INPUT_TEMPLATE, given), (self.result_template, text)):
+            with writing(self._project.templates / name) as target:
+                target.write_text(content)
+
+    def _remove_template(self, name: str) -> None:
+        with contextlib.suppress(OSError):  # it is gone, or the folder belongs to the project
+            (self._project.templates / name).unlink()
+
+
+def _with_new(known: Mapping[int, Content], sources: Mapping[int, Path]) -> dict[int, Content]:
+    return {**known, **{number: Content.of(path) for number, path in sources.items() if number not in known}}

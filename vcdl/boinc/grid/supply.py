@@ -1,0 +1,98 @@
+"""The amount of unsent work: enough that no client leaves empty-handed, little enough that the weights are
+fresh.
+
+A client without work backs off for minutes, up to a day; a workunit that waits long trains from old weights. So
+unsent workunits are kept between two marks, which follow the number that clients fetch until more can be made.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+REFILL_S = 10.0
+"""Seconds from a low mark to results that can be sent: our loop, create_work, transitioner and feeder take one
+or two each.
+"""
+_LEAST_LOW = 2
+_FIRST_LOW = 8
+"""The least low mark while nothing runs: a fleet may come at once, and waiting would bring no newer weights."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """The activity of our app's clients."""
+
+    running: int
+    """Subtasks at work."""
+    idle_hosts: int
+    """Active hosts without a subtask."""
+    task_s: float | None
+    """Recent mean time from sending to reporting; None: no result came back yet."""
+
+
+@dataclass(frozen=True)
+class Stock:
+    """Open workunits of a job."""
+
+    unsent: int
+    running: int
+    """Sent, or returned and not assimilated."""
+
+
+@dataclass(frozen=True)
+class Marks:
+    """When fewer than `low` workunits are unsent, more are made, up to `high`."""
+
+    low: int
+    high: int
+
+
+def marks(demand: Demand) -> Marks:
+    """The marks over all jobs: the number fetched until more can be made, and one for each idle host.
+
+    Subtasks end independently at a rate of running / task_s: a Poisson variable with mean λ hardly ever exceeds
+    λ + 3·√λ. Before the first has come back, all are assumed to end at once.
+    """
+    fetched = float(demand.running)
+    if demand.task_s is not None:
+        mean = demand.running * REFILL_S / max(demand.task_s, 1.0)
+        fetched = mean + 3 * math.sqrt(mean)
+    least = _LEAST_LOW if demand.running else _FIRST_LOW
+    low = max(least, math.ceil(fetched) + demand.idle_hosts)
+    return Marks(low, low + math.ceil(low / 2))
+
+
+@dataclass(frozen=True)
+class JobStock:
+    """An open job's priority and stock."""
+
+    priority: int
+    stock: Stock
+
+    @property
+    def open(self) -> int:
+        return self.stock.unsent + self.stock.running
+
+
+def open_wanted(job: str, jobs: Mapping[str, JobStock], whole: Marks, others_pass: bool = False) -> int:
+    """The number of workunits of `job` that should be open: the running ones, and some unsent.
+
+    Jobs share the clients by priority: each gets its part of the running workunits and of both marks, and
+    creates work when it has fewer open than its part up to the low mark. A job that has more creates some only
+    when `others_pass`: nobody created any for a while, and less than half of the low mark is unsent. Clients
+    must not leave empty-handed because another job has nothing to give.
+    """
+    mine, running = jobs[job], sum(other.stock.running for other in jobs.values())
+    part = mine.priority / sum(other.priority for other in jobs.values())
+    if mine.open < part * (running + whole.low):
+        return math.ceil(part * (running + whole.high))
+    if others_pass and (missing := missing_to_half(jobs, whole)) > 0:
+        return mine.open + missing
+    # With enough work, return a mark, not the present number: the caller may not count some open ones
+    # (superseded), and would create as many new ones at each call, without end.
+    return mine.stock.running + min(mine.stock.unsent, math.ceil(part * whole.low))
+
+
+def missing_to_half(jobs: Mapping[str, JobStock], whole: Marks) -> int:
+    """Workunits missing to half of the low mark; 0 or less: none."""
+    return math.ceil(whole.low / 2) - sum(job.stock.unsent for job in jobs.values())

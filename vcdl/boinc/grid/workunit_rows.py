@@ -1,0 +1,144 @@
+"""The workunits of one job in BOINC's tables; a workunit's name begins with its job's."""
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+from typing import TypeVar
+
+from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.supply import Stock
+
+_T = TypeVar("_T")
+
+INIT, READY, DONE = 0, 1, 2
+"""workunit.assimilate_state"""
+IN_PROGRESS, OVER = 4, 5
+"""result.server_state"""
+SUCCESS, DIDNT_NEED = 1, 5
+"""result.outcome"""
+CANCELLED = 16
+"""workunit.error_mask"""
+_AT_ONCE = 1000
+"""Names or ids per statement."""
+
+
+def of_job(job: str) -> tuple[str, tuple[str, str]]:
+    """A condition on `workunit w` with its arguments: the first half finds rows by the index, the second tells
+    `a` from `a_e`.
+    """
+    prefix = job.replace("_", "|_") + "|_e%"
+    return (
+        "(w.name LIKE %s ESCAPE '|' AND w.name RLIKE %s)",
+        (prefix, f"^{job}_e[0-9]+_s[0-9]+_a[0-9]+_v[0-9]+$"),
+    )
+
+
+def was_submitted(database: BoincDatabase, job: str) -> bool:
+    """Whether workunits of a job of that name were ever created: names are never used again. Raises GridError."""
+    pattern = job.replace("\\", r"\\").replace("_", r"\_").replace("%", r"\%") + r"\_e%\_s%\_a%\_v%"
+    rows = database.execute(
+        "SELECT 1 FROM workunit WHERE appid = %s AND name LIKE %s LIMIT 1", database.app_id, pattern
+    )
+    return bool(rows)
+
+
+class WorkunitRows:
+    """Reads and changes the workunits of one job; all calls may raise GridUnavailable or GridError."""
+
+    def __init__(self, database: BoincDatabase, job: str) -> None:
+        self._database = database
+        self._job = job
+
+    def existing(self, names: Collection[str]) -> set[str]:
+        """The names that have rows, in any state."""
+        return {
+            row[0]
+            for some in _chunks(names)
+            for row in self._database.execute("SELECT name FROM workunit WHERE name IN %s", some)
+        }
+
+    def is_open(self, name: str) -> bool:
+        rows = self._database.execute("SELECT 1 FROM workunit WHERE name = %s AND assimilate_state <> %s", name, DONE)
+        return bool(rows)
+
+    def hand_out_again(self, names: Collection[str]) -> None:
+        """Let concluded workunits be claimed once more."""
+        for some in _chunks(names):
+            self._database.execute(
+                "UPDATE workunit SET assimilate_state = %s WHERE name IN %s AND assimilate_state = %s",
+                READY, some, DONE,
+            )  # fmt: skip
+
+    def unfinished(self) -> list[str]:
+        """Names of the workunits that a client may still train."""
+        return [name for _, name in self._unfinished()]
+
+    def stock(self) -> Stock:
+        """Count the unsent workunits (also without results yet), and those that run or wait to be assimilated."""
+        match, arguments = of_job(self._job)
+        rows = self._database.execute(
+            "SELECT COUNT(*), COALESCE(SUM(w.assimilate_state = %s AND w.error_mask = 0 AND NOT EXISTS"
+            " (SELECT 1 FROM result r WHERE r.workunitid = w.id AND (r.server_state = %s OR r.outcome = %s))), 0)"
+            f" FROM workunit w WHERE w.appid = %s AND w.assimilate_state IN %s AND {match}",
+            INIT, IN_PROGRESS, SUCCESS, self._database.app_id, (INIT, READY), *arguments,
+        )  # fmt: skip
+        total, unsent = (int(value) for value in rows[0])
+        return Stock(unsent, total - unsent)
+
+    def cancel(self, names: Collection[str]) -> None:
+        """Cancel workunits like BOINC's cancel_jobs: unsent ones are never sent, running ones abort at their
+        client's next report.
+        """
+        for some in _chunks(names):
+            rows = self._database.execute(
+                "SELECT id FROM workunit WHERE name IN %s AND assimilate_state = %s", some, INIT
+            )
+            self._cancel([row[0] for row in rows])
+
+    def cancel_all(self) -> None:
+        ids = [number for number, _ in self._unfinished()]
+        for some in _chunks(ids):
+            self._cancel(some)
+
+    def hurry_cancelled(self) -> None:
+        """Make the transitioner handle cancelled workunits again that it was working on during the
+        cancellation.
+
+        It has then overwritten our transition_time, and would return to them after ten days.
+        """
+        match, arguments = of_job(self._job)
+        rows = self._database.execute(
+            "SELECT w.id FROM workunit w WHERE w.appid = %s AND w.assimilate_state = %s AND w.error_mask & %s"
+            f" AND w.transition_time > %s AND {match}",
+            self._database.app_id, INIT, CANCELLED, int(time.time()), *arguments,
+        )  # fmt: skip
+        for some in _chunks([row[0] for row in rows]):
+            self._database.execute("UPDATE workunit SET transition_time = %s WHERE id IN %s", int(time.time()), some)
+
+    def _unfinished(self) -> list[tuple[int, str]]:
+        match, arguments = of_job(self._job)
+        rows = self._database.execute(
+            f"SELECT w.id, w.name FROM workunit w WHERE w.appid = %s AND w.assimilate_state = %s AND {match}",
+            self._database.app_id, INIT, *arguments,
+        )  # fmt: skip
+        return [(row[0], row[1]) for row in rows]
+
+    def _cancel(self, ids: Sequence[int]) -> None:
+        """Cancel results first: after the workunit, its results could be sent in between."""
+        if not ids:
+            return
+        self._database.execute(
+            "UPDATE result SET server_state = %s, outcome = %s WHERE workunitid IN %s AND server_state < %s",
+            OVER, DIDNT_NEED, tuple(ids), IN_PROGRESS,
+        )  # fmt: skip
+        self._database.execute(
+            "UPDATE workunit SET error_mask = error_mask | %s, transition_time = %s"
+            " WHERE id IN %s AND assimilate_state = %s",
+            CANCELLED, int(time.time()), tuple(ids), INIT,
+        )  # fmt: skip
+
+
+def _chunks(items: Collection[_T]) -> Iterator[tuple[_T, ...]]:
+    rest = iter(items)
+    while some := tuple(islice(rest, _AT_ONCE)):
+        yield some

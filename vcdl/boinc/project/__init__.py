@@ -1,0 +1,1 @@
+"""VCDL in a BOINC project: installing it and taking it out again."""

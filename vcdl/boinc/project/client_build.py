@@ -1,0 +1,71 @@
+"""Build the client as one file: a zipapp of exactly the modules it needs, with equal bytes on every machine."""
+
+import ast
+import hashlib
+import zipfile
+from pathlib import Path
+
+import vcdl
+from vcdl.errors import folder_errors
+from vcdl.files.atomic import atomic_write
+
+ENTRY = "vcdl.client.boinc"
+_ROOT = Path(vcdl.__file__).parent.parent
+_MAIN = f"from {ENTRY} import run\n\nrun()\n"
+_SHEBANG = b"#!/usr/bin/env python3\n"
+_TIME = (1980, 1, 1, 0, 0, 0)
+"""The earliest time that a zip file can store."""
+_MODE = 0o100644
+
+
+def build_client(path: Path) -> str:
+    """Write the zipapp; returns the hex sha256 of its bytes. Raises RunFolderError where it cannot be written."""
+    sources = {"__main__.py": _MAIN.encode()}
+    for module in client_modules():
+        source = _source(module)
+        sources[source.relative_to(_ROOT).as_posix()] = source.read_bytes()
+    with folder_errors(path.parent), atomic_write(path) as temporary:
+        with temporary.open("wb") as file:
+            file.write(_SHEBANG)
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:  # deflate differs between versions of zlib
+                for name in sorted(sources):
+                    archive.writestr(_entry(name), sources[name])
+        temporary.chmod(0o755)
+        return hashlib.sha256(temporary.read_bytes()).hexdigest()
+
+
+def client_modules() -> list[str]:
+    """All modules of vcdl that the client imports, directly or indirectly, at the top or inside functions; sorted."""
+    found: set[str] = set()
+    waiting = [ENTRY]
+    while waiting:
+        module = waiting.pop()
+        if module not in found:
+            found.add(module)
+            waiting.extend(_imported_by(module))
+    return sorted(found)
+
+
+def _imported_by(module: str) -> list[str]:
+    """The modules of vcdl that a module imports, with their packages."""
+    names = [module]
+    for node in ast.walk(ast.parse(_source(module).read_bytes())):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    parents = [name.rpartition(".")[0] for name in names]
+    return [name for name in names + parents if name.partition(".")[0] == "vcdl" and _source(name).is_file()]
+
+
+def _source(module: str) -> Path:
+    """The path of a module's source; no file for a name inside a module."""
+    path = _ROOT.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name, _TIME)
+    entry.create_system = 3  # Unix, on every machine
+    entry.external_attr = _MODE << 16
+    return entry

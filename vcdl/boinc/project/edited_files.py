@@ -1,0 +1,56 @@
+"""The four XML files of a project that install edits, each by a fragment of the same name in boinc_project/."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcdl.boinc.project.merge import add, take_out
+from vcdl.boinc.project.xml_document import XmlDocument
+from vcdl.files.shipped import shipped
+
+MT_CLASS = "vcdl_mt"
+
+EDITED = ("project.xml", "plan_class_spec.xml", "config_aux.xml", "config.xml")
+"""The files in the order of writing: what config.xml starts must exist before."""
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """The part that a project's file must contain."""
+
+    name: str
+    content: bytes
+
+    @classmethod
+    def shipped(cls, name: str, threads: int) -> "Fragment":
+        """Our fragment, with the number of threads for a multi-threaded task."""
+        file = shipped("boinc_project") / name
+        document = XmlDocument(file, file.read_bytes())
+        for plan_class in document.root.iterfind("plan_class"):
+            if plan_class.findtext("name") == MT_CLASS:
+                plan_class.find("max_threads").text = str(max(threads, 2))
+        return cls(name, document.content())
+
+    def added_to(self, path: Path, content: bytes | None) -> bytes:
+        """The file with the fragment; a missing file becomes the fragment. Raises GridError when it is not XML."""
+        if content is None:
+            return self.content
+        document = XmlDocument(path, content)
+        unedited = document.content()
+        add(document.root, self._document.root)
+        edited = document.content()
+        return content if edited == unedited else edited
+
+    def taken_out_of(self, path: Path, content: bytes | None, before: bytes | None) -> bytes | None:
+        """The file without the fragment, keeping later edits; None when nothing is left. Raises GridError."""
+        if content is None:
+            return None
+        document = XmlDocument(path, content)
+        original = None if before is None else XmlDocument(path, before).root
+        take_out(document.root, original, self._document.root)
+        if before is None and not len(document.root):
+            return None
+        return document.content()
+
+    @property
+    def _document(self) -> XmlDocument:
+        return XmlDocument(Path("boinc_project") / self.name, self.content)

@@ -1,0 +1,75 @@
+"""Write files of a project: whole or not at all, keeping group and mode."""
+
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from vcdl.errors import GridError
+from vcdl.files.atomic import atomic_write, sweep
+
+FILE_MODE = 0o644
+PROGRAM_MODE = 0o755
+SECRET_MODE = 0o600
+
+
+def read(path: Path) -> bytes | None:
+    """The file's content; None when there is none. Raises GridError."""
+    with mapped(path, "read"):
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+
+def write(path: Path, content: bytes, mode: int = FILE_MODE) -> None:
+    """Replace the file's content; an existing file keeps its group, and its mode unless it becomes secret.
+
+    Raises GridError.
+    """
+    with mapped(path, "written"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sweep(path.parent)
+        with atomic_write(path, durable=True) as temporary:
+            temporary.touch(SECRET_MODE, exist_ok=False)
+            temporary.write_bytes(content)
+            _take_after(path, temporary, mode)
+
+
+def _take_after(path: Path, temporary: Path, mode: int) -> None:
+    try:
+        old = path.stat()
+    except FileNotFoundError:
+        temporary.chmod(mode)
+        return
+    if old.st_gid != temporary.stat().st_gid:
+        os.chown(temporary, -1, old.st_gid)
+    temporary.chmod(mode if mode == SECRET_MODE else old.st_mode & 0o7777)
+
+
+def delete(path: Path) -> None:
+    """Remove a file, or a folder with its content, if it exists. Raises GridError."""
+    with mapped(path, "removed"), contextlib.suppress(FileNotFoundError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def digest(content: bytes | None) -> str:
+    """SHA-256 in hex; empty for a missing file."""
+    return "" if content is None else hashlib.sha256(content).hexdigest()
+
+
+@contextmanager
+def mapped(path: Path, done: str) -> Iterator[None]:
+    """Turn an OSError of the block into a GridError."""
+    try:
+        yield
+    except OSError as error:
+        raise GridError(
+            f"{path} cannot be {done}: {error.strerror}; run this as the project's user, with room on the disk"
+        ) from error

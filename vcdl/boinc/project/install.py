@@ -1,0 +1,102 @@
+"""Install VCDL in a BOINC project, or update an older installation, as planned (vcdl.boinc.project.plan).
+
+Each file is written whole or not at all, and config.xml last, so that everything it starts exists by then. If
+the process is killed on the way, the next run completes the rest; a run after a complete one changes nothing.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.project_folder import APP
+from vcdl.boinc.project import files, rows
+from vcdl.boinc.project.app_version import publish
+from vcdl.boinc.project.plan import InstallPlan
+from vcdl.boinc.project.processes import tell_feeder
+from vcdl.boinc.project.tools import last_words, run_tool
+from vcdl.errors import GridError
+
+_SECRET = re.compile(r"(<(\w*passw\w*)>).*(</\2>)")
+
+
+def install(plan: InstallPlan, database: BoincDatabase) -> Iterator[str]:
+    """Carry out the plan, yielding a line for each act. Raises GridError."""
+    if plan.changes_nothing:
+        return
+    plan.record.write(plan.threads, plan.edits)
+    for file in plan.new_files:
+        is_new = not file.path.exists()
+        files.write(file.path, file.content, file.mode)
+        yield f"{'wrote' if is_new else 'renewed'} {_shown(plan, file.path)}"
+    *first, config = plan.edits
+    for edit in first:
+        yield from _edit(plan, edit.path, edit.now, edit.after)
+    yield from _set_up_app(plan, database)
+    yield from _edit(plan, config.path, config.now, config.after)
+
+
+def _edit(plan: InstallPlan, path: Path, now: bytes | None, after: bytes) -> Iterator[str]:
+    if now != after:
+        files.write(path, after)
+        yield f"{'wrote' if now is None else 'edited'} {_shown(plan, path)}"
+
+
+def _set_up_app(plan: InstallPlan, database: BoincDatabase) -> Iterator[str]:
+    if plan.app is None:
+        said = run_tool(plan.project.path, "xadd")
+        yield f"added the app {APP} to the database"
+        if rows.app_row(database) is None:
+            raise GridError(f"bin/xadd did not add the app: {last_words(said)}; run it by hand in {plan.project.path}")
+    app = rows.app_row(database)
+    if app is None:
+        raise GridError(f"the app {APP} was removed from the database meanwhile: run this again")
+    if app.settings != rows.APP_SETTINGS:
+        rows.set_app(database, app)
+        yield f"set {', '.join(f'{column} = {value}' for column, value in rows.APP_SETTINGS.items())} of the app"
+    if plan.unpublished:
+        said = publish(plan.project.path, plan.config.key_dir, plan.unpublished, plan.client)
+        now = {(each.number, each.plan_class) for each in rows.published_versions(database, app) if each.is_ours}
+        for folder in plan.unpublished:
+            if (plan.number, folder.name.partition("__")[2]) not in now:
+                raise GridError(f"bin/update_versions did not publish {_shown(plan, folder)}: {last_words(said)}")
+            yield f"signed and published {_shown(plan, folder)}"
+    for versions, deprecated in ((plan.to_deprecate, True), (plan.to_offer, False)):
+        for version in versions:
+            rows.set_deprecated(database, version, deprecated)
+            yield f"app version {version.label} is {'no longer' if deprecated else 'again'} offered"
+    tell_feeder(plan.project)
+
+
+def preview(plan: InstallPlan) -> Iterator[str]:
+    """The changes of an install as lines, without passwords."""
+    for edit in plan.edited:
+        name = _shown(plan, edit.path)
+        old, new = ((content or b"").decode(errors="replace").splitlines() for content in (edit.now, edit.after))
+        yield from map(_masked, difflib.unified_diff(old, new, name if edit.now else "/dev/null", name, lineterm=""))
+    for file in plan.new_files:
+        state = "changed" if file.path.exists() else "new file"
+        yield f"{state}: {_shown(plan, file.path)}{' (not shown: it may hold a password)' if file.is_secret else ''}"
+    for folder in plan.unpublished:
+        yield (
+            f"new files: {_shown(plan, folder)}/ and, signed, in {_shown(plan, plan.project.download_dir)}/: "
+            + ", ".join(name for name in plan.client.contents if name != "version.xml")
+        )
+    if not plan.app_is_set:
+        settings = ", ".join(f"{column} = {value}" for column, value in rows.APP_SETTINGS.items())
+        yield f"{'new row' if plan.app is None else 'row'} in app: {APP}, {settings}"
+    for folder in plan.unpublished:
+        yield f"new row in app_version: {plan.number / 100:.2f} {folder.name}"
+    for versions, value in ((plan.to_deprecate, 1), (plan.to_offer, 0)):
+        for version in versions:
+            yield f"row in app_version: {version.label}, deprecated = {value}"
+
+
+def _masked(line: str) -> str:
+    return _SECRET.sub(r"\1***\3", line)
+
+
+def _shown(plan: InstallPlan, path: Path) -> str:
+    root = plan.project.path
+    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)

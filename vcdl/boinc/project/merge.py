@@ -1,0 +1,141 @@
+"""Merge a fragment from boinc_project/ into a project's XML file, and take it out again.
+
+A fragment has the shape of the file. Both trees are walked together: containers are entered, entries are found
+by their name, and the fragment's values are set; all else stays. Taking out compares three documents: the file
+as it is now, as it was before install, and the fragment. Values as install left them return to what they were.
+A value that somebody changed since stays, unless it belongs to an entry of ours.
+"""
+
+import copy
+import shlex
+from collections.abc import Iterator
+
+from vcdl.boinc.project.xml_document import Element, append, remove
+
+_CONTAINERS = frozenset({"boinc", "config", "daemons", "plan_classes", "max_jobs_in_progress"})
+_NAMES = {"app": ("name", "app_name"), "platform": ("name",), "plan_class": ("name",)}
+"""Repeated entries of a file, with the child that identifies each."""
+_AT_LEAST = frozenset({"daily_result_quota"})
+"""Limits: the operator's value stays if it is larger."""
+_OF_BOINC = frozenset({"feeder", "transitioner", "file_deleter"})
+"""BOINC's own daemons: we shorten their sleep and rewrite nothing else; an operator may run several, with options."""
+_SLEEP = "--sleep_interval"
+
+
+def add(target: Element, wanted: Element) -> None:
+    """Merge the fragment `wanted` into the element `target` of the same tag. Repeating it changes nothing."""
+    for child in wanted.iterchildren("*"):
+        if child.tag == "daemon" and program_of(child) in _OF_BOINC:
+            _hasten_all(target, child)
+            continue
+        existing = _counterpart(target, child)
+        if existing is None:
+            append(target, copy.deepcopy(child))
+        elif len(child):
+            if child.tag != "platform":  # the operator may name it freely
+                add(existing, child)
+        elif _text(existing) != (value := _value(_text(existing), child)):
+            existing.text = value
+
+
+def take_out(now: Element, before: Element | None, wanted: Element) -> None:
+    """Undo `add` in `now`; `before` is the same element before install, None where there was none."""
+    for child in wanted.iterchildren("*"):
+        if child.tag == "daemon" and program_of(child) in _OF_BOINC:
+            _slow_down_all(now, before, child)
+            continue
+        current = _counterpart(now, child)
+        former = None if before is None else _counterpart(before, child)
+        if current is None:
+            continue
+        if len(child) and (former is not None or child.tag in _CONTAINERS):
+            if child.tag != "platform":
+                take_out(current, former, child)
+            if former is None and not len(current):
+                remove(current)
+        elif former is not None:
+            if _text(current) == _value(_text(former), child):
+                current.text = former.text
+        elif len(child) or _text(current) == _text(child):
+            remove(current)
+
+
+def program_of(daemon: Element) -> str:
+    """Name of the program that a <daemon> runs; empty when its command cannot be parsed."""
+    words = _words(_text(daemon.find("cmd")))
+    return words[0].rpartition("/")[2] if words else ""
+
+
+def _counterpart(parent: Element, wanted: Element) -> Element | None:
+    """The child that corresponds to `wanted`; of a repeated setting the last, which is the one BOINC takes."""
+    found = None
+    for child in parent.iterchildren(wanted.tag):
+        if _name(child) == _name(wanted):
+            found = child
+    return found
+
+
+def _name(element: Element) -> str:
+    if element.tag == "daemon":
+        words = _words(_text(element.find("cmd")))
+        app = words[words.index("--app") + 1 : words.index("--app") + 2] if "--app" in words else []
+        return " ".join([program_of(element), *app])
+    for tag in _NAMES.get(element.tag, ()):
+        if element.find(tag) is not None:
+            return _text(element.find(tag))
+    return ""
+
+
+def _value(existing: str, wanted: Element) -> str:
+    if wanted.tag in _AT_LEAST and existing.isdecimal() and int(existing) > int(_text(wanted)):
+        return existing
+    return _text(wanted)
+
+
+def _text(element: Element | None) -> str:
+    return "" if element is None else (element.text or "").strip()
+
+
+# -- BOINC's own daemons
+
+
+def _hasten_all(daemons: Element, wanted: Element) -> None:
+    commands = list(_commands(daemons, program_of(wanted)))
+    for command in commands:
+        if _text(command) != (faster := hastened(_text(command))):
+            command.text = faster
+    if not commands:
+        append(daemons, copy.deepcopy(wanted))
+
+
+def _slow_down_all(daemons: Element, before: Element | None, wanted: Element) -> None:
+    program = program_of(wanted)
+    former = {} if before is None else {hastened(_text(each)): each.text for each in _commands(before, program)}
+    for command in list(_commands(daemons, program)):
+        if _text(command) in former:
+            command.text = former[_text(command)]
+        elif not former and _text(command) == _text(wanted.find("cmd")):
+            remove(command.getparent())
+
+
+def _commands(daemons: Element, program: str) -> Iterator[Element]:
+    for daemon in daemons.iterchildren("daemon"):
+        if program_of(daemon) == program:
+            yield daemon.find("cmd")
+
+
+def hastened(command: str) -> str:
+    """A daemon's command line with a sleep of one second between two queries of the database."""
+    words = command.split(" ")
+    for option in (_SLEEP, _SLEEP[1:]):  # BOINC accepts a single dash, too
+        if option in words:
+            at = words.index(option)
+            return " ".join([*words[:at], option, "1", *words[at + 2 :]])
+    return f"{command} {_SLEEP} 1"
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:  # an open quote: not a command of ours
+        return []

@@ -1,0 +1,166 @@
+"""The plan of an install: all changes to a project, determined before anything is changed."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.environment import environment_file, environment_text
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.project import files, rows
+from vcdl.boinc.project.app_version import (
+    ClientFiles,
+    Published,
+    number_for,
+    others_unpublished,
+    plan_classes,
+    version_folders,
+)
+from vcdl.boinc.project.edited_files import EDITED, Fragment
+from vcdl.boinc.project.record import Edit, Record
+from vcdl.boinc.project.server_config import ServerConfig
+from vcdl.errors import GridError
+from vcdl.files.shipped import shipped
+
+_PROGRAMS = ("create_work", "script_validator", "sign_executable", "xadd", "update_versions", "feeder", "transitioner")
+_KEYS = ("upload_private", "upload_public", "code_sign_public")
+_CERTIFICATES = (b"<dont_generate_upload_certificates>0<", b"<ignore_upload_certificates>0<")
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """The operator's choices; None keeps the choice of an earlier install."""
+
+    python: Path
+    store_url: str | None = None
+    threads: int | None = None
+    """Cores of a CPU task; at first 1."""
+    force: bool = False
+    """Whether to install although open tasks of other apps would lose their uploads."""
+
+
+@dataclass(frozen=True)
+class NewFile:
+    """A file of ours with its required content."""
+
+    path: Path
+    content: bytes
+    mode: int
+
+    @property
+    def is_secret(self) -> bool:
+        return self.mode == files.SECRET_MODE
+
+
+@dataclass(frozen=True)
+class InstallPlan:
+    """The changes of an install; `changes_nothing` when none is needed."""
+
+    project: BoincProject
+    config: ServerConfig
+    threads: int
+    record: Record
+    edits: tuple[Edit, ...]
+    new_files: tuple[NewFile, ...]
+    """The missing or different ones."""
+    client: ClientFiles
+    number: int
+    """Number of the app version."""
+    app: rows.AppRow | None
+    unpublished: tuple[Path, ...]
+    """Folders of app versions that are not in the database."""
+    to_deprecate: tuple[Published, ...]
+    to_offer: tuple[Published, ...]
+    """Published, but deprecated versions."""
+
+    @property
+    def edited(self) -> tuple[Edit, ...]:
+        return tuple(edit for edit in self.edits if edit.now != edit.after)
+
+    @property
+    def app_is_set(self) -> bool:
+        return self.app is not None and self.app.settings == rows.APP_SETTINGS
+
+    @property
+    def changes_nothing(self) -> bool:
+        work = (self.edited, self.new_files, self.unpublished, self.to_deprecate, self.to_offer)
+        return self.app_is_set and not any(work)
+
+
+def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes) -> InstallPlan:
+    """Plan an install. Raises GridError when the project is not fit for it."""
+    config = ServerConfig.at(project.path)
+    _check_project(project, config)
+    record = Record.of(project.path)
+    threads = wishes.threads or record.threads or 1
+    client = ClientFiles.build()
+    app = rows.app_row(database)
+    apps = project.path / "apps"
+    published = [version for version in rows.published_versions(database, app) if version.is_ours] if app else []
+    number = number_for(apps, client, published)
+    classes = plan_classes(threads)
+    offered = {version.plan_class for version in published if version.number == number}
+    plan = InstallPlan(
+        project=project,
+        config=config,
+        threads=threads,
+        record=record,
+        edits=tuple(record.plan(project.path / name, Fragment.shipped(name, threads)) for name in EDITED),
+        new_files=tuple(file for file in _our_files(project, wishes) if _differs(file)),
+        client=client,
+        number=number,
+        app=app,
+        unpublished=tuple(version_folders(apps, number, [name for name in classes if name not in offered])),
+        to_deprecate=tuple(
+            each
+            for each in published
+            if not each.deprecated and (each.number != number or each.plan_class not in classes)
+        ),
+        to_offer=tuple(
+            each for each in published if each.deprecated and each.number == number and each.plan_class in classes
+        ),
+    )
+    if not wishes.force:
+        _check_certificates(plan, database)
+    if plan.unpublished and (others := others_unpublished(apps, rows.published_by_anyone(database))):
+        raise GridError(
+            f"{', '.join(others)} would be published as well: run bin/update_versions for them first, "
+            "or move them out of apps/"
+        )
+    return plan
+
+
+def _check_project(project: BoincProject, config: ServerConfig) -> None:
+    owner = (project.path / "config.xml").stat().st_uid
+    if os.geteuid() != owner:
+        raise GridError(f"{project.path} belongs to user {owner}: run this as that user, as BOINC's own programs")
+    missing = [name for name in _PROGRAMS if not os.access(project.bin / name, os.X_OK)]
+    if missing:
+        raise GridError(f"bin/ lacks {', '.join(missing)}: bring the project up to date with BOINC's tools/upgrade")
+    for key in _KEYS:
+        if not (config.key_dir / key).is_file():
+            raise GridError(f"{config.key_dir / key} is missing: no upload or client file could be trusted; restore it")
+
+
+def _check_certificates(plan: InstallPlan, database: BoincDatabase) -> None:
+    config = next(edit for edit in plan.edits if edit.path.name == "config.xml")
+    if all(setting in (config.now or b"") for setting in _CERTIFICATES):
+        return
+    if count := rows.results_without_certificate(database):
+        raise GridError(
+            f"{count} tasks of other apps were made while upload certificates were off, and their uploads would be "
+            "refused: let them end first, or use --force to give them up"
+        )
+
+
+def _our_files(project: BoincProject, wishes: Wishes) -> Iterator[NewFile]:
+    for launcher in sorted((shipped("boinc_project") / "bin").iterdir()):
+        yield NewFile(project.bin / launcher.name, launcher.read_bytes(), files.PROGRAM_MODE)
+    path = environment_file(project.path)
+    text = environment_text(files.read(path), str(wishes.python), wishes.store_url)
+    yield NewFile(path, text, files.SECRET_MODE)
+
+
+def _differs(file: NewFile) -> bool:
+    return files.read(file.path) != file.content or (file.path.stat().st_mode ^ file.mode) & 0o111 != 0

@@ -1,0 +1,50 @@
+"""The running daemons of a project, by the pid files that bin/start writes."""
+
+import time
+from pathlib import Path
+
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.project import files
+from vcdl.boinc.project.server_config import Daemon, ServerConfig
+
+_OURS = "vcdl_"
+_ENDING_S = 30.0
+"""Seconds that a daemon of ours may take to end, as it completes its round first."""
+_REREAD = "reread_db"
+
+
+def is_running(project: BoincProject, daemon: Daemon) -> bool:
+    """Whether a process runs the daemon. Raises GridError."""
+    try:
+        pid = int(files.read(project.path / f"pid_{project.host}" / daemon.pid_file) or b"")
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (ValueError, OSError):
+        return False
+    # The number may belong to another program by now. Our launchers exec Python, whose arguments name the module.
+    names = {word.decode(errors="replace").rpartition("/")[2] for word in words}
+    return bool(names & {daemon.program, f"vcdl.boinc.daemons.{daemon.program.removeprefix(_OURS)}"})
+
+
+def wait_for_our_daemons(project: BoincProject) -> list[str]:
+    """Our running daemons, after a short wait for those that bin/stop has told to end. Raises GridError.
+
+    bin/stop returns before the daemons have ended.
+    """
+    daemons = [daemon for daemon in ServerConfig.at(project.path).daemons if daemon.name.startswith(_OURS)]
+    give_up = time.monotonic() + _ENDING_S
+    while running := [daemon.name for daemon in daemons if is_running(project, daemon)]:
+        if not project.stop_daemons.exists() or time.monotonic() > give_up:
+            return running
+        time.sleep(0.2)
+    return []
+
+
+def tell_feeder(project: BoincProject) -> None:
+    """Make the feeder read the tables again; a stopped one reads them when it starts. Raises GridError."""
+    path = project.path / _REREAD
+    feeders = [daemon for daemon in ServerConfig.at(project.path).daemons if daemon.program == "feeder"]
+    if any(is_running(project, feeder) for feeder in feeders):
+        with files.mapped(path, "written"):
+            path.touch()
+    else:
+        files.delete(path)  # update_versions always makes it

@@ -1,0 +1,129 @@
+"""The record of an install, with which uninstall undoes it: PROJECT/vcdl/install/.
+
+    record.json    for each edited file, digests of its content before, of the merged fragment, and of its content after
+    kept/DIGEST    the contents that the record names: each edited file without us, and the fragment
+
+The record is written before the files. A process killed between the two leaves a file unchanged, and both
+install and uninstall recognise it.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Self
+
+from vcdl.boinc.project import files
+from vcdl.boinc.project.edited_files import Fragment
+from vcdl.errors import GridError
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Edited:
+    """An edited file; digests are hex SHA-256, empty for no file."""
+
+    before: str
+    fragment: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A planned edit of a file; None: the file does not exist."""
+
+    path: Path
+    now: bytes | None
+    before: bytes | None
+    """The file without us."""
+    fragment: Fragment
+    after: bytes
+
+
+@dataclass(frozen=True)
+class Record:
+    """The record of one project."""
+
+    folder: Path
+    threads: int = 0
+    """Cores of a CPU task, as last installed; 0: never installed."""
+    edited: dict[str, Edited] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, project: Path) -> Self:
+        """Read the project's record; empty when VCDL is not installed there. Raises GridError when it is damaged."""
+        folder = project / "vcdl" / "install"
+        content = files.read(folder / "record.json")
+        if content is None:
+            return cls(folder)
+        try:
+            fields = json.loads(content)
+            if fields["format"] != _FORMAT:
+                raise ValueError(f"format {fields['format']}")
+            edited = {name: Edited(**digests) for name, digests in fields["edited"].items()}
+            return cls(folder, int(fields["threads"]), edited)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise GridError(
+                f"{folder / 'record.json'} is damaged or of another version ({error}): restore it from a backup"
+            ) from None
+
+    @property
+    def installed(self) -> bool:
+        return bool(self.edited)
+
+    def without_us(self, path: Path, now: bytes | None) -> bytes | None:
+        """The file as if VCDL had never been installed; None: no file. Raises GridError."""
+        edited = self.edited.get(path.name)
+        if edited is None or files.digest(now) == edited.before:
+            return now
+        before = self._kept(edited.before)
+        if files.digest(now) == edited.after:
+            return before
+        return self._fragment(path.name, edited).taken_out_of(path, now, before)
+
+    def plan(self, path: Path, fragment: Fragment) -> Edit:
+        """The edit after which the file holds the fragment. Raises GridError."""
+        now = files.read(path)
+        before = self.without_us(path, now)
+        edited = self.edited.get(path.name)
+        # A new version may have dropped something, so the old fragment is taken out first; otherwise others'
+        # additions to our entries stay.
+        same = edited is not None and self._fragment(path.name, edited).content == fragment.content
+        return Edit(path, now, before, fragment, fragment.added_to(path, now if same else before))
+
+    def write(self, threads: int, edits: Iterable[Edit]) -> None:
+        """Record all planned edits. Raises GridError."""
+        edited: dict[str, Edited] = {}
+        for edit in edits:
+            contents = (edit.before, edit.fragment.content, edit.after)
+            edited[edit.path.name] = Edited(*map(files.digest, contents))
+            for content in (edit.before, edit.fragment.content):
+                if content is not None and not self._file(files.digest(content)).exists():
+                    # Secret: config.xml has a password.
+                    files.write(self._file(files.digest(content)), content, files.SECRET_MODE)
+        if (threads, edited) != (self.threads, self.edited):
+            fields = {
+                "format": _FORMAT,
+                "threads": threads,
+                "edited": {name: asdict(digests) for name, digests in edited.items()},
+            }
+            files.write(self.folder / "record.json", json.dumps(fields, indent=2).encode() + b"\n")
+        needed = {name for digests in edited.values() for name in (digests.before, digests.fragment)}
+        for file in (self.folder / "kept").iterdir():
+            if file.name not in needed:
+                files.delete(file)
+
+    def _fragment(self, name: str, edited: Edited) -> Fragment:
+        return Fragment(name, self._kept(edited.fragment) or b"")
+
+    def _kept(self, digest: str) -> bytes | None:
+        if not digest:
+            return None
+        content = files.read(self._file(digest))
+        if files.digest(content) != digest:
+            raise GridError(f"{self._file(digest)} is missing or was changed: restore it from a backup")
+        return content
+
+    def _file(self, digest: str) -> Path:
+        return self.folder / "kept" / digest

@@ -1,0 +1,129 @@
+"""Our rows in a project's database: the app, its versions, and open work."""
+
+from dataclasses import dataclass
+
+from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.project_folder import APP
+from vcdl.boinc.project.app_version import Published
+
+APP_SETTINGS = {"deprecated": 0, "locality_scheduling": 0, "fraction_done_exact": 1}
+"""Required columns of the app's row.
+
+locality_scheduling stays off: BOINC 8.3 confuses files that a host has with ones it lacks (docs/decisions/009).
+fraction_done_exact: our progress is no guess.
+"""
+
+
+@dataclass(frozen=True)
+class AppRow:
+    """Our row of `app`: its id and the columns that we set."""
+
+    id: int
+    settings: dict[str, int]
+
+
+def app_row(database: BoincDatabase) -> AppRow | None:
+    """Our app's row; None when the project has none. Raises GridError."""
+    columns = ", ".join(APP_SETTINGS)
+    rows = database.execute(f"SELECT id, {columns} FROM app WHERE name = %s", APP)
+    if not rows:
+        return None
+    number, *values = rows[0]
+    return AppRow(int(number), dict(zip(APP_SETTINGS, map(int, values), strict=True)))
+
+
+def set_app(database: BoincDatabase, app: AppRow) -> None:
+    """Give our app its settings. Raises GridError."""
+    columns = ", ".join(f"{column} = %s" for column in APP_SETTINGS)
+    database.execute(f"UPDATE app SET {columns} WHERE id = %s", *APP_SETTINGS.values(), app.id)
+
+
+def published_versions(database: BoincDatabase, app: AppRow) -> list[Published]:
+    """Every version of our app. Raises GridError."""
+    rows = database.execute(
+        "SELECT v.id, v.version_num, p.name, v.plan_class, v.deprecated, v.xml_doc "
+        "FROM app_version v JOIN platform p ON p.id = v.platformid WHERE v.appid = %s",
+        app.id,
+    )
+    return [
+        Published(
+            id=int(number),
+            number=int(version),
+            platform=str(platform),
+            plan_class=str(plan_class),
+            deprecated=bool(deprecated),
+            xml=bytes(xml or b"").decode(),
+        )
+        for number, version, platform, plan_class, deprecated, xml in rows
+    ]
+
+
+def set_deprecated(database: BoincDatabase, version: Published, deprecated: bool) -> None:
+    """Stop or resume offering a version to clients. Raises GridError."""
+    database.execute("UPDATE app_version SET deprecated = %s WHERE id = %s", int(deprecated), version.id)
+
+
+def published_by_anyone(database: BoincDatabase) -> set[tuple[str, int, str, str]]:
+    """App, version number, platform and plan class of every published version. Raises GridError."""
+    rows = database.execute(
+        "SELECT a.name, v.version_num, p.name, v.plan_class FROM app_version v "
+        "JOIN app a ON a.id = v.appid JOIN platform p ON p.id = v.platformid"
+    )
+    return {(str(app), int(number), str(platform), str(plan_class)) for app, number, platform, plan_class in rows}
+
+
+def results_without_certificate(database: BoincDatabase) -> int:
+    """Count unfinished tasks of other apps whose upload would be refused once certificates are required.
+
+    Raises GridError.
+    """
+    rows = database.execute(
+        "SELECT COUNT(*) FROM result r JOIN app a ON a.id = r.appid WHERE r.server_state IN (2, 4) AND a.name <> %s "
+        "AND r.xml_doc_in LIKE %s AND r.xml_doc_in NOT LIKE %s",
+        APP,
+        "%<file_info>%",
+        "%<xml_signature>%",
+    )
+    return int(rows[0][0])
+
+
+def open_workunits(database: BoincDatabase, app: AppRow) -> int:
+    """Count open workunits of ours. Raises GridError."""
+    return int(
+        database.execute("SELECT COUNT(*) FROM workunit WHERE appid = %s AND assimilate_state <> 2", app.id)[0][0]
+    )
+
+
+def cancel_all(database: BoincDatabase, app: AppRow) -> None:
+    """End all open workunits, as BOINC's cancel_jobs does, and mark them as assimilated. Raises GridError."""
+    with database.transaction():
+        database.execute(
+            "UPDATE result SET server_state = 5, outcome = 5 WHERE server_state IN (1, 2) AND appid = %s", app.id
+        )
+        database.execute(
+            "UPDATE workunit "
+            "SET error_mask = error_mask | 16, assimilate_state = 2, transition_time = UNIX_TIMESTAMP() "
+            "WHERE appid = %s AND assimilate_state <> 2",
+            app.id,
+        )
+
+
+def remove_app(database: BoincDatabase, app: AppRow) -> bool:
+    """Remove the app's rows: delete them when no host ever got a task of it, else keep and deprecate them.
+
+    Workunits, results and host_app_version refer to these rows, and with them the credit and the statistics of
+    volunteers. Returns whether they were deleted. Raises GridError.
+    """
+    used = database.execute(
+        "SELECT EXISTS(SELECT 1 FROM workunit WHERE appid = %s) OR EXISTS(SELECT 1 FROM result WHERE appid = %s) "
+        "OR EXISTS(SELECT 1 FROM host_app_version h JOIN app_version v ON v.id = h.app_version_id WHERE v.appid = %s)",
+        app.id, app.id, app.id,
+    )[0][0]  # fmt: skip
+    with database.transaction():
+        if used:
+            database.execute("UPDATE app_version SET deprecated = 1 WHERE appid = %s", app.id)
+            database.execute("UPDATE app SET deprecated = 1 WHERE id = %s", app.id)
+        else:
+            database.execute("DELETE FROM app_version WHERE appid = %s", app.id)
+            database.execute("DELETE FROM app WHERE id = %s", app.id)
+    return not used

@@ -1,0 +1,84 @@
+"""The part of a project's config.xml that install and doctor read (the grid's part: BoincProject)."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from vcdl.boinc.project import files
+from vcdl.errors import GridError
+
+_SCHEDULER = re.compile(r"""boinc_scheduler["']\s+href=["']([^"']+)["']|<scheduler>([^<]+)</scheduler>""")
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """A project's server."""
+
+    key_dir: Path
+    shmem_key: int
+    """Key of the shared memory between feeder and scheduler."""
+    download_url: str
+    upload_url: str
+    scheduler_url: str
+    """The scheduler's address for clients in the master page; empty without one."""
+    settings: dict[str, str]
+    """Children of <config> as text; a lone tag is "1", as BOINC takes it. Of a repeated one the last."""
+    daemons: tuple["Daemon", ...]
+
+    @classmethod
+    def at(cls, project: Path) -> Self:
+        """Read config.xml. Raises GridError when it cannot be read."""
+        path = project / "config.xml"
+        try:
+            root = ElementTree.fromstring(files.read(path) or b"")
+        except ElementTree.ParseError as error:
+            raise GridError(f"{path} is not well-formed XML: {error}; mend it there and run this again") from None
+        settings = {each.tag: "1" if each.text is None else each.text.strip() for each in root.iterfind("config/*")}
+        master_page = (files.read(project / "html" / "user" / "schedulers.txt") or b"").decode(errors="replace")
+        found = _SCHEDULER.search(master_page)
+        try:
+            shmem_key = int(settings.get("shmem_key", "0") or "0", 0)
+        except ValueError:
+            raise GridError(f"{path}: shmem_key must be a number") from None
+        return cls(
+            key_dir=Path(settings.get("key_dir") or project / "keys"),
+            shmem_key=shmem_key,
+            download_url=settings.get("download_url", ""),
+            upload_url=settings.get("upload_url", ""),
+            scheduler_url=(found.group(1) or found.group(2)).strip() if found else "",
+            settings=settings,
+            daemons=tuple(Daemon.of(element) for element in root.iterfind("daemons/daemon")),
+        )
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """An entry of <daemons>."""
+
+    command: str
+    host: str
+    """Empty: the project's."""
+    disabled: bool
+    pid_file: str
+    """Name of its file in pid_HOST/."""
+
+    @property
+    def program(self) -> str:
+        return (self.command.split() or [""])[0].rpartition("/")[2]
+
+    @property
+    def name(self) -> str:
+        return self.pid_file.removesuffix(".pid")
+
+    @classmethod
+    def of(cls, element: ElementTree.Element) -> Self:
+        command = (element.findtext("cmd") or "").strip()
+        program = (command.split() or [""])[0].rpartition("/")[2]
+        return cls(
+            command=command,
+            host=(element.findtext("host") or "").strip(),
+            disabled=(element.findtext("disabled") or "0").strip() not in ("", "0"),
+            pid_file=(element.findtext("pid_file") or f"{program}.pid").strip(),
+        )

@@ -1,0 +1,40 @@
+"""Run the programs in a project's bin/."""
+
+import subprocess
+from pathlib import Path
+
+from vcdl.errors import GridError
+
+_PATIENCE_S = 120
+
+
+def run_tool(project: Path, program: str, *arguments: str) -> str:
+    """Run bin/PROGRAM in the project's folder; returns its output. Raises GridError when it fails.
+
+    BOINC's PHP scripts end with 0 when they die, so the caller must check for the intended effect.
+    """
+    command = [str(project / "bin" / program), *arguments]
+    try:
+        done = subprocess.run(
+            command, cwd=project, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors="replace", timeout=_PATIENCE_S, check=False,
+        )  # fmt: skip
+    except FileNotFoundError as error:
+        raise GridError(
+            f"bin/{program} cannot be run ({error.strerror}): is it there, and is its interpreter "
+            "(PHP for the command line: php-cli, php-mysql, php-xml) installed?"
+        ) from error
+    except OSError as error:
+        raise GridError(f"bin/{program} cannot be run: {error.strerror}; run this as the project's user") from error
+    except subprocess.TimeoutExpired:
+        raise GridError(f"bin/{program} did not end within {_PATIENCE_S} s: run it by hand in {project}") from None
+    if done.returncode != 0:
+        raise GridError(
+            f"bin/{program} failed ({done.returncode}): {last_words(done.stdout)}; run it by hand in {project}"
+        )
+    return done.stdout
+
+
+def last_words(output: str) -> str:
+    """The end of an output, in one line."""
+    return " ".join(output.split())[-300:] or "it said nothing"

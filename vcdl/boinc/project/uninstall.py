@@ -1,0 +1,178 @@
+"""Take VCDL out of a BOINC project: its files become what they were, byte for byte where nobody else edited
+them since.
+
+config.xml comes first, so that bin/start --cron starts nothing of ours any more, and the record last: an
+interrupted uninstall can be repeated. The jobs' folders with the trained models stay, unless they are to be
+deleted, too. Once a host has had a task of ours, the app's rows stay in the database, deprecated: the credit
+and the statistics of volunteers refer to them.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcdl.boinc.grid.client_rows import ClientRows
+from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.forget import kept_on_clients
+from vcdl.boinc.grid.grid import clear_job
+from vcdl.boinc.grid.manifest import Manifests
+from vcdl.boinc.grid.project_folder import APP, BoincProject
+from vcdl.boinc.project import files, rows
+from vcdl.boinc.project.app_version import our_version_folders
+from vcdl.boinc.project.edited_files import EDITED
+from vcdl.boinc.project.processes import tell_feeder, wait_for_our_daemons
+from vcdl.boinc.project.record import Record
+from vcdl.errors import GridError
+from vcdl.files.shipped import shipped
+
+
+@dataclass(frozen=True)
+class Restored:
+    """An edited file to restore; None: no file."""
+
+    path: Path
+    now: bytes | None
+    before: bytes | None
+
+
+@dataclass(frozen=True)
+class Removal:
+    """The changes of an uninstall."""
+
+    project: BoincProject
+    restored: tuple[Restored, ...]
+    files: tuple[Path, ...]
+    """Existing files and folders of ours."""
+    open_workunits: int
+    """Open workunits, which are cancelled."""
+    app: rows.AppRow | None
+    runs: int
+    """Jobs whose folders stay."""
+    not_told: int
+    """Clients not yet told to delete our files; nobody tells them once config.xml is restored."""
+    kept_on_clients: tuple[str, ...]
+    """Finished jobs whose files some clients still keep."""
+
+    def preview(self) -> Iterator[str]:
+        """The planned changes, as lines."""
+        if self.open_workunits:
+            yield f"cancel {self.open_workunits} open workunits"
+        for each in self.restored:
+            yield f"{'restore' if each.before is not None else 'remove'} {self._shown(each.path)}"
+        for path in self.files:
+            yield f"remove {self._shown(path)}"
+        if self.app is not None:
+            yield "delete the app's rows from the database, or deprecate them when hosts have had tasks of it"
+        if self.runs:
+            yield f"keep vcdl/runs with {self.runs} jobs"
+        if self.not_told:
+            yield (
+                f"leave files of ours on {self.not_told} clients that were not told yet to delete them: "
+                "while the project runs they ask twice a minute, so start it and wait to avoid that"
+            )
+        if self.kept_on_clients:
+            yield (
+                f"leave on clients what they keep of {', '.join(self.kept_on_clients)}: to avoid that, "
+                f"`vcdl stop JOB --project-dir {self.project.path} --forget` for each while the project runs, and wait"
+            )
+
+    def carry_out(self, database: BoincDatabase) -> Iterator[str]:
+        """Carry out the plan, yielding a line for each act. Raises GridError."""
+        for each in reversed(self.restored):
+            if each.before is None:
+                files.delete(each.path)
+            else:
+                files.write(each.path, each.before)
+            yield f"{'restored' if each.before is not None else 'removed'} {self._shown(each.path)}"
+        yield from self._give_up_jobs(database)
+        if self.app is not None:
+            if rows.remove_app(database, self.app):
+                yield f"deleted the rows of the app {APP} from the database"
+            else:
+                yield f"the app {APP} stays in the database, deprecated: the credit of volunteers refers to it"
+            tell_feeder(self.project)
+        for path in self.files:
+            files.delete(path)
+            yield f"removed {self._shown(path)}"
+        self._remove_empty_folders()
+        if self.runs:
+            yield f"kept vcdl/runs with {self.runs} jobs: they are yours to delete (--delete-runs)"
+        if self.kept_on_clients or ClientRows(database).not_told():
+            yield "left files of ours on clients: they stay there until these reset the project or leave it"
+
+    def _give_up_jobs(self, database: BoincDatabase) -> Iterator[str]:
+        if self.app is None:
+            return
+        for job in sorted(Manifests(self.project).jobs()):
+            clear_job(self.project, database, job, forget_on_clients=True)
+            yield f"took the job {job} back from the clients"
+        if self.open_workunits:
+            rows.cancel_all(database, self.app)
+            yield f"cancelled {self.open_workunits} open workunits"
+
+    def _remove_empty_folders(self) -> None:
+        app = self.project.path / "apps" / APP
+        versions = app.iterdir() if app.is_dir() else ()
+        for folder in (*versions, app, self.project.runs_folder, self.project.path / "vcdl"):
+            with suppress(OSError):  # it contains something that is not ours
+                folder.rmdir()
+
+    def _shown(self, path: Path) -> str:
+        root = self.project.path
+        return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+
+
+def plan_removal(project: BoincProject, database: BoincDatabase, force: bool, delete_runs: bool) -> Removal:
+    """Plan an uninstall. Raises GridError when VCDL is not installed, runs, or has open jobs (unless `force`)."""
+    record = Record.of(project.path)
+    if not record.installed:
+        raise GridError(
+            f"VCDL is not installed in {project.path} (there is no vcdl/install/record.json): nothing to do"
+        )
+    if os.geteuid() != (owner := (project.path / "config.xml").stat().st_uid):
+        raise GridError(f"{project.path} belongs to user {owner}: run this as that user, as BOINC's own programs")
+    if running := wait_for_our_daemons(project):
+        raise GridError(
+            f"{', '.join(running)} still run: bin/stop first (and bin/start afterwards, for the other apps)"
+        )
+    app = rows.app_row(database)
+    count = rows.open_workunits(database, app) if app else 0
+    if count and not force:
+        raise GridError(
+            f"{count} workunits are open: let the jobs end or `vcdl stop` them, "
+            "or use --force, which cancels them for good"
+        )
+    contents = {name: files.read(project.path / name) for name in EDITED}
+    restored = (
+        Restored(project.path / name, now, record.without_us(project.path / name, now))
+        for name, now in contents.items()
+    )
+    runs = len(list(project.runs_folder.iterdir())) if project.runs_folder.is_dir() else 0
+    return Removal(
+        project=project,
+        restored=tuple(each for each in restored if each.now != each.before),
+        files=tuple(path for path in _our_files(project, delete_runs) if os.path.lexists(path)),
+        open_workunits=count,
+        app=app,
+        runs=0 if delete_runs else runs,
+        not_told=ClientRows(database).not_told(),
+        kept_on_clients=tuple(kept_on_clients(project, database)),
+    )
+
+
+def _our_files(project: BoincProject, delete_runs: bool) -> Iterator[Path]:
+    for launcher in sorted((shipped("boinc_project") / "bin").iterdir()):
+        yield project.bin / launcher.name
+    folders = our_version_folders(project.path / "apps")
+    for name in sorted({file.name for folder in folders for file in folder.glob("vcdl_client_*")}):
+        yield project.download_dir / name
+    yield from folders
+    for folder in (project.log_dir, project.path / f"pid_{project.host}"):
+        yield from sorted(folder.glob("vcdl_*"))
+    yield project.manifests
+    yield project.path / "vcdl" / "environment"
+    if delete_runs:
+        yield project.runs_folder
+    yield project.path / "vcdl" / "install"  # last: until then this can be repeated

@@ -1,0 +1,78 @@
+"""Reads the weights of an upload: the one way, for the checks of BOINC's validator and for folding in."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from vcdl.checks.refusal import Refusal, Refused
+from vcdl.codecs.encoding import BlockSource, Encoding
+from vcdl.errors import WeightsFileError
+from vcdl.wire.weights import Vector, WeightsFile, opened_weights
+
+
+class UploadReader:
+    """An open upload. It gives the client's weights in blocks, whatever their encoding, and the weights that the client
+    started from beside them.
+    """
+
+    def __init__(self, upload: BlockSource, encoding: Encoding, base: WeightsFile | None) -> None:
+        self._upload = upload
+        self._encoding = encoding
+        self._base = base
+        self._room = np.empty(0, np.float32)
+
+    def read(self, begin: int, out: Vector) -> Vector | None:
+        """Read the client's weights from number `begin` on into `out`, shape (m,); blocks come in order, and may start
+        over.
+
+        Returns the base's weights, shape (m,), valid until the next call; None without a base. Raises Refused,
+        FileUnavailable.
+        """
+        try:
+            self._upload.read(begin, out)
+        except WeightsFileError as error:
+            raise _unreadable(error) from error
+        if self._base is None:
+            return None
+        if self._room.size < out.size:
+            self._room = np.empty(out.size, np.float32)
+        base = self._room[: out.size]
+        try:
+            self._base.read(begin, base)
+        except WeightsFileError as error:
+            raise _without_base(error) from error
+        self._encoding.add_base(base, out, begin)
+        return base
+
+
+@contextmanager
+def opened_upload(path: Path, encoding: Encoding, base: Path | None = None) -> Iterator[UploadReader]:
+    """Open an upload, once its size and all its bytes but the weights are found right.
+
+    `base`: the snapshot of the client's base version, for an upload that is a difference and for a rule that needs it.
+    Raises Refused, and FileUnavailable when this machine cannot read an existing file, which is not the client's fault.
+    """
+    if encoding.is_difference and base is None:
+        raise ValueError("a difference came without its base: this is a bug in vcdl")
+    with ExitStack() as opened:
+        try:
+            upload = opened.enter_context(encoding.opened(path))
+        except WeightsFileError as error:
+            raise _unreadable(error) from error
+        started_from: WeightsFile | None = None
+        if base is not None:
+            try:
+                started_from = opened.enter_context(opened_weights(base, encoding.layout.size))
+            except WeightsFileError as error:
+                raise _without_base(error) from error
+        yield UploadReader(upload, encoding, started_from)
+
+
+def _unreadable(error: WeightsFileError) -> Refused:
+    return Refused(Refusal.UNREADABLE, str(error))
+
+
+def _without_base(error: WeightsFileError) -> Refused:
+    return Refused(Refusal.WRONG_BASE, f"the weights that it started from are not kept any more: {error}")

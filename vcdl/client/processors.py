@@ -1,0 +1,61 @@
+"""The processors of a training: its number of cores, and the device that the BOINC client assigned to it, if any."""
+
+import logging
+
+from vcdl.client.init_data import InitData
+
+_log = logging.getLogger(__name__)
+
+
+def limit_threads(threads: int) -> dict[str, str]:
+    """Variables that limit any Keras backend to `threads` cores; the backend reads them when it is imported."""
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "OPENBLAS_NUM_THREADS": str(threads),
+        "TF_NUM_INTRAOP_THREADS": str(threads),
+        "TF_NUM_INTEROP_THREADS": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+
+
+def device_environment(init: InitData, visible: str | None) -> dict[str, str]:
+    """Environment variables that leave a Keras backend only this task's device; the backend reads them when it
+    is imported.
+
+    `visible`: CUDA_VISIBLE_DEVICES of the BOINC client, None if it is unset; the client numbers only devices
+    visible to it.
+    """
+    if not _has_nvidia_gpu(init):
+        return {"CUDA_VISIBLE_DEVICES": "-1"}
+    devices = visible.split(",") if visible else []
+    device = devices[init.gpu_device] if init.gpu_device < len(devices) else str(init.gpu_device)
+    return {
+        "CUDA_VISIBLE_DEVICES": device.strip(),
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # other processes may use the device too
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        "TF_CPP_MIN_LOG_LEVEL": "1",  # TensorFlow's warnings say why it cannot use a device
+    }
+
+
+def tell_unless_used(init: InitData) -> None:
+    """Warn when the task was assigned a GPU and Keras, which this imports, will train on the processor."""
+    if init.gpu_device < 0:
+        return
+    import keras
+
+    if not _has_nvidia_gpu(init):
+        _log.warning(
+            "GPU %d is of type %s, but VCDL uses only NVIDIA's: training on the processor",
+            init.gpu_device,
+            init.gpu_type,
+        )
+    elif keras.backend.backend() != "torch" and not keras.distribution.list_devices("gpu"):
+        _log.warning(
+            "Keras does not see GPU %d: training on the processor. Check nvidia-smi, and that Python has TensorFlow's "
+            "CUDA libraries (pip install 'tensorflow[and-cuda]')",
+            init.gpu_device,
+        )
+
+
+def _has_nvidia_gpu(init: InitData) -> bool:
+    return init.gpu_device >= 0 and init.gpu_type.upper() in ("NVIDIA", "CUDA")

@@ -1,0 +1,75 @@
+"""Shortages of the machine that may pass, so the task waits; and the one line about an error for which it fails."""
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+from vcdl.errors import DISK_FULL, VcdlError
+
+_LEAST_OF_BOUND = 0.5
+"""Least share of the server's generous bound that must be free; trainings were seen to take 0.6 of it or more."""
+_MIB = 1 << 20
+_OUT_OF_MEMORY = frozenset({"MemoryError", "_ArrayMemoryError", "ResourceExhaustedError", "OutOfMemoryError"})
+"""Errors of Python, NumPy, TensorFlow and PyTorch (JAX: RESOURCE_EXHAUSTED), by name: no backend is imported here."""
+_LIMIT_CHARACTERS = 500
+
+
+class Shortage(VcdlError):
+    """The machine lacks something that it may have later."""
+
+
+def shortage_of(error: BaseException) -> str | None:
+    """The shortage at the root of `error`, in one line; None for any other error."""
+    for cause in _causes(error):
+        if isinstance(cause, Shortage):
+            return str(cause)
+        if _is_disk_full(cause):
+            return "the disk is full"
+        if isinstance(cause, OSError) and cause.errno == errno.ENOMEM:
+            return "out of memory"
+        if isinstance(cause, Exception) and error_text(cause) == error_text(MemoryError()):
+            return "out of memory"
+    return None
+
+
+def error_text(error: Exception) -> str:
+    """The cause of an error and, where known, advice: one line, however long the library's own message."""
+    text = " ".join(str(error).split())[:_LIMIT_CHARACTERS]
+    if type(error).__name__ in _OUT_OF_MEMORY or text.startswith("RESOURCE_EXHAUSTED"):
+        return "out of memory: lower training.batch_size, or run fewer workers at a time"
+    return text if isinstance(error, VcdlError) else f"{type(error).__name__}: {text}"
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether a full disk is at the root of `error`."""
+    return any(_is_disk_full(cause) for cause in _causes(error))
+
+
+def check_memory(bound_bytes: float, available_bytes: int | None) -> None:
+    """Raise Shortage when too little memory is free for a task with this bound (None: unknown)."""
+    needed_bytes = bound_bytes * _LEAST_OF_BOUND
+    if available_bytes is not None and available_bytes < needed_bytes:
+        raise Shortage(
+            f"only {available_bytes // _MIB} MiB of memory are free, training needs {needed_bytes / _MIB:.0f} MiB"
+        )
+
+
+def available_memory_bytes() -> int | None:
+    """Memory that a new process can get without swapping; None where the system does not tell (only Linux does)."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError, IndexError):
+        return None
+
+
+def _is_disk_full(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in DISK_FULL
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and the chain of its causes."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__

@@ -1,0 +1,53 @@
+"""Arguments and options that several commands share."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from vcdl.fleet.open import Fleet
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+set_option = click.option(
+    "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Replace a key of the job file; repeatable."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="For programs.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+project_option = click.option(
+    "--project-dir",
+    metavar="PROJECT",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="A BOINC project: DIR is then the name of a job in it [default: the job that changed last].",
+)
+
+
+def in_project(path: Path | None, project_dir: Path | None) -> Path | None:
+    """The folder that DIR means, which is a job's name with --project-dir. Raises RunFolderError without such a job."""
+    from vcdl.run.finding import chosen_run
+
+    return path if project_dir is None else chosen_run(path, project_dir).path
+
+
+def fleet_file(function: F) -> F:
+    """The argument FILE of `vcdl fleet`, and the option --set."""
+    overrides = click.option(
+        "--set",
+        "overrides",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="Replace a key of the file, such as capacity.target=8.",
+    )
+    file = click.argument(
+        "file", metavar="[FILE]", default=Path("fleet.yaml"), type=click.Path(path_type=Path, dir_okay=False)
+    )
+    return file(overrides(function))
+
+
+def opened(file: Path, overrides: Sequence[str]) -> "Fleet":
+    """The fleet of a file. Raises JobError."""
+    from vcdl.fleet.open import Fleet
+
+    return Fleet.of_file(file, overrides)

@@ -1,1 +1,0 @@
-"""What runs on a BOINC server beside BOINC's own daemons: listed in config.xml, started, watched and ended by bin/start and bin/stop."""

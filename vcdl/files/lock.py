@@ -1,0 +1,98 @@
+"""Locks on files, between the processes of one machine: exclusive or shared, waited for or not."""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_POLL_S = 0.02
+_PID_BYTES = 20
+
+
+class FileLock:
+    """A lock on a file. The kernel frees it when its holder ends, however it ends.
+
+    All calls raise OSError: a missing folder, a full disk, a file system without locks.
+    """
+
+    def __init__(
+        self, path: Path, *, existing: bool = False, names_holder: bool = False, is_record: bool = False
+    ) -> None:
+        """Open the file, which is made unless it must be `existing`: then it is enough that it may be read.
+
+        `names_holder`: the file is there for the lock alone, and says which process holds it exclusively.
+        `is_record`: a record lock, which BOINC's own programs take, and which no other kind of lock keeps out.
+        """
+        flags = os.O_RDONLY if existing else os.O_RDWR | os.O_CREAT
+        self._descriptor = os.open(path, flags | os.O_CLOEXEC, 0o664)
+        self._names_holder = names_holder
+        self._lock = fcntl.lockf if is_record else fcntl.flock
+
+    def acquire(self, *, shared: bool = False, wait_s: float | None = None) -> bool:
+        """Take the lock; returns whether it could be had within `wait_s`. None: wait as long as it takes."""
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        if wait_s is None:
+            self._lock(self._descriptor, kind)
+        elif not self._acquired(kind | fcntl.LOCK_NB, wait_s):
+            return False
+        if self._names_holder and not shared:
+            os.pwrite(self._descriptor, f"{os.getpid():<{_PID_BYTES}}".encode(), 0)
+        return True
+
+    def _acquired(self, kind: int, wait_s: float) -> bool:
+        give_up_s = time.monotonic() + wait_s
+        while True:
+            try:
+                self._lock(self._descriptor, kind)
+            except (BlockingIOError, PermissionError):  # record locks may say either
+                if time.monotonic() >= give_up_s:
+                    return False
+                time.sleep(_POLL_S)
+            else:
+                return True
+
+    def release(self) -> None:
+        """Free the lock; it can be taken again."""
+        self._lock(self._descriptor, fcntl.LOCK_UN)
+
+    def holder(self) -> int:
+        """The process that took the lock last and exclusively, if the file names it; otherwise 0."""
+        pid = os.pread(self._descriptor, _PID_BYTES, 0).strip()
+        return int(pid) if pid.isdigit() else 0
+
+    def close(self) -> None:
+        """Free the lock for good."""
+        os.close(self._descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@contextmanager
+def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
+    """Hold the lock on a file, as soon as it can be had; the file is made if it is missing. Raises OSError."""
+    with FileLock(path) as lock:
+        lock.acquire(shared=shared)
+        yield
+
+
+def holder_of(path: Path) -> int | None:
+    """The process that holds the lock on a file exclusively, 0 if the file does not name it, None if nobody does.
+
+    The lock is held for some microseconds to find out. Raises OSError.
+    """
+    try:
+        lock = FileLock(path, existing=True)
+    except FileNotFoundError:
+        return None
+    with lock:
+        return None if lock.acquire(shared=True, wait_s=0) else lock.holder()

@@ -1,0 +1,139 @@
+"""The machine types that a fleet may use, as Compute Engine describes them.
+
+A type is a machine type of Compute Engine with the GPUs that it comes with (`n2-standard-8`, `g2-standard-8`). N1 types
+come with none; added GPUs follow the name: `n1-standard-8+nvidia-tesla-t4`, `n1-standard-8+2xnvidia-tesla-t4` for two.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vcdl.errors import FleetError
+from vcdl.fleet.gcp.connection import Connection
+from vcdl.fleet.gcp.refusal import NOT_FOUND
+from vcdl.fleet.instance import InstanceType, Pool
+from vcdl.fleet.provider import refuse_types_without_pool
+from vcdl.fleet.refusal import CloudRefusal
+from vcdl.fleet.settings import FleetSettings
+
+_NAME = re.compile(r"(?P<machine>[a-z0-9-]+)(\+((?P<count>[1-9])x)?(?P<gpu>[a-z][a-z0-9-]*))?")
+_ONLY_HYPERDISK = ("c4", "c4a", "c4d", "n4", "n4a", "n4d", "h4d", "m4", "x4", "a4", "a4x", "g4")
+"""Series that cannot boot from a persistent disk."""
+
+
+@dataclass(frozen=True)
+class MachineName:
+    """The parts of a type's name."""
+
+    machine: str
+    gpu: str = ""
+    """An added GPU; empty: none."""
+    gpus: int = 0
+
+    @classmethod
+    def parse(cls, name: str) -> "MachineName":
+        """Raises FleetError for a malformed name."""
+        found = _NAME.fullmatch(name)
+        if found is None:
+            raise FleetError(
+                f"instances > types: {name!r} is no machine type of Compute Engine; "
+                "expected one such as n2-standard-8 or n1-standard-8+nvidia-tesla-t4"
+            )
+        gpu = found["gpu"] or ""
+        return cls(found["machine"], gpu, int(found["count"] or 1) if gpu else 0)
+
+    @classmethod
+    def of(cls, instance: Any) -> "MachineName":
+        """The type of a machine, for which Compute Engine lists a type's own GPUs like added ones."""
+        machine = instance.machine_type.rsplit("/", 1)[-1]
+        added = list(instance.guest_accelerators) if machine.startswith("n1-") else []
+        if not added:
+            return cls(machine)
+        return cls(machine, added[0].accelerator_type.rsplit("/", 1)[-1], added[0].accelerator_count)
+
+    def __str__(self) -> str:
+        """The name as in a fleet file."""
+        if not self.gpu:
+            return self.machine
+        return f"{self.machine}+{self.gpu}" if self.gpus == 1 else f"{self.machine}+{self.gpus}x{self.gpu}"
+
+    @property
+    def boot_disk_type(self) -> str:
+        """The cheapest disk that is not slow and that its series can boot from."""
+        return "hyperdisk-balanced" if self.machine.split("-")[0] in _ONLY_HYPERDISK else "pd-balanced"
+
+
+class MachineCatalogue:
+    """The zones of a project's regions and the machine types in them; each is asked for once."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._zones: dict[str, tuple[str, ...]] = {}
+        self._types: dict[tuple[str, str], InstanceType | None] = {}
+
+    def zones(self, region: str) -> tuple[str, ...]:
+        """All zones of a region. Raises CloudRefusal; FleetError for an unknown region."""
+        if region not in self._zones:
+            try:
+                answer = self._connection.call(self._connection.regions.get, region=region)
+            except CloudRefusal as error:
+                if error.code != NOT_FOUND:
+                    raise
+                raise FleetError(
+                    f"places > region: Compute Engine has no region {region}; expected one such as us-central1"
+                ) from error
+            self._zones[region] = tuple(sorted(url.rsplit("/", 1)[-1] for url in answer.zones))
+        return self._zones[region]
+
+    def type(self, zone: str, name: str) -> InstanceType | None:
+        """A type as a zone offers it; None if it does not. Raises CloudRefusal."""
+        if (zone, name) not in self._types:
+            parsed = MachineName.parse(name)
+            get = self._connection.machine_types.get
+            try:
+                described = self._connection.call(get, zone=zone, machine_type=parsed.machine)
+            except CloudRefusal as error:
+                if error.code != NOT_FOUND:
+                    raise
+                self._types[zone, name] = None
+            else:
+                self._types[zone, name] = _instance_type(described, parsed)
+        return self._types[zone, name]
+
+    def pools(self, settings: FleetSettings) -> Mapping[Pool, InstanceType]:
+        """Each allowed type in each zone of the fleet's places that offers it. Raises CloudRefusal, FleetError."""
+        pools: dict[Pool, InstanceType] = {}
+        for place in settings.places:
+            known = self.zones(place.region)
+            if unknown := [zone for zone in place.zones if zone not in known]:
+                raise FleetError(
+                    f"places > zones: {place.region} has no zone {', '.join(unknown)}; it has {', '.join(known)}"
+                )
+            for zone in place.zones or known:
+                for type in self._allowed(zone, settings):
+                    pools[Pool("gcp", type.name, place.region, zone)] = type
+        refuse_types_without_pool(settings, pools)
+        if not pools:
+            raise FleetError("no place of this fleet offers a type that meets `instances > requirements`; relax them")
+        return pools
+
+    def _allowed(self, zone: str, settings: FleetSettings) -> list[InstanceType]:
+        requirements = settings.instances.requirements
+        if requirements is None:
+            asked = [self.type(zone, name) for name in settings.instances.types]
+            return [type for type in asked if type is not None]
+        allowed = []
+        for described in self._connection.listed(self._connection.machine_types.list, zone=zone):
+            type = _instance_type(described, MachineName(described.name))
+            # Shared cores are throttled; the image and the client's programs are for x86.
+            fits = not described.is_shared_cpu and described.architecture != "ARM64"
+            if fits and requirements.met_by(type.vcpus, type.memory_gb, type.gpus):
+                allowed.append(type)
+                self._types[zone, type.name] = type
+        return allowed
+
+
+def _instance_type(described: Any, name: MachineName) -> InstanceType:
+    own_gpus = sum(one.guest_accelerator_count for one in described.accelerators)
+    return InstanceType(str(name), described.guest_cpus, described.memory_mb / 1024, own_gpus + name.gpus)

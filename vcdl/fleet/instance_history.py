@@ -1,0 +1,141 @@
+"""The lives of a fleet's instances, computed from its ledger."""
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from vcdl.fleet.billing import Charge, HourlyRates, bill, surplus_per_h
+from vcdl.fleet.instance import Ending
+from vcdl.fleet.ledger_rows import EndedRow, LaunchedRow, LedgerRow, PricedRow, SeenRow
+
+PriceKey = tuple[str, str, str]
+"""Type, region and zone."""
+
+
+@dataclass(frozen=True)
+class InstanceHistory:
+    """One instance from its launch to its end, or to the moment of the question."""
+
+    launch: LaunchedRow
+    end_s: float
+    ending: Ending | None
+    """None: it is live."""
+    latest_end_s: float
+    """Later than `end_s` for an instance that vanished: last seen at `end_s`, first missed at this time."""
+    rates: tuple[HourlyRates, ...]
+    """By time; empty: no price is known."""
+
+    @property
+    def lifetime_s(self) -> float:
+        """From launch to end, billed or not."""
+        return self.end_s - self.launch.launched_s
+
+    @property
+    def surplus_usd_per_h(self) -> Decimal:
+        """The hourly cost of CPU credits at full load."""
+        return surplus_per_h(self.launch.type, self.launch.vcpus, self.launch.cpu_credits)
+
+    def charge(self) -> Charge:
+        """Its charge; 0 while no price is known."""
+        return self._charge_until(self.end_s, self.ending)
+
+    def charge_before(self, until_s: float) -> Charge:
+        """Its charge up to that time."""
+        return self._charge_until(min(until_s, self.end_s), None)
+
+    def charge_at_most(self) -> Charge:
+        """Its charge if it ended just before it was missed."""
+        return self._charge_until(self.latest_end_s, self.ending)
+
+    def _charge_until(self, end_s: float, ending: Ending | None) -> Charge:
+        if not self.rates:
+            return Charge()
+        launch = self.launch
+        return bill(
+            cloud=launch.cloud,
+            launched_s=launch.launched_s,
+            end_s=end_s,
+            ending=ending,
+            rates=self.rates,
+            surplus_usd_per_h=self.surplus_usd_per_h,
+        )
+
+
+@dataclass
+class FleetHistory:
+    """The content of a ledger so far: `apply` its rows in their order, then read."""
+
+    launched: dict[str, LaunchedRow] = field(default_factory=dict)
+    ended: dict[str, EndedRow] = field(default_factory=dict)
+    prices: dict[PriceKey, list[PricedRow]] = field(default_factory=dict)
+    live: frozenset[str] = frozenset()
+    """The instances that the cloud showed as live in its last answer."""
+    _answered_s: float = 0.0
+    """The time of that answer."""
+    _open: set[str] = field(default_factory=set)
+    """Instances that were launched and have not ended: few, however many there were."""
+    _seen_s: dict[str, float] = field(default_factory=dict)
+    """Last sight of instances that are no longer shown."""
+    _missed_s: dict[str, float] = field(default_factory=dict)
+    """First time at which open instances were missed."""
+
+    def apply(self, row: LedgerRow) -> None:
+        """Take in the next row."""
+        match row:
+            case LaunchedRow() if row.id not in self.launched:
+                self.launched[row.id] = row
+                self._open.add(row.id)
+            case EndedRow() if self.is_news(row):
+                self.ended[row.id] = row
+                self._open.discard(row.id)
+            case PricedRow():
+                self.prices.setdefault((row.type, row.region, row.zone), []).append(row)
+            case SeenRow():
+                self._see(row)
+
+    def is_news(self, row: EndedRow) -> bool:
+        """Whether an ending adds to what is known."""
+        known = self.ended.get(row.id)
+        return known is None or (known.ending is Ending.UNKNOWN and row.ending is not Ending.UNKNOWN)
+
+    def until(self, until_s: float) -> list[InstanceHistory]:
+        """All instances launched by then, as they stood; one that nobody has missed counts as live."""
+        rates = {key: _rates(rows) for key, rows in self.prices.items()}
+        return [
+            self._history(row, until_s, rates.get((row.type, row.region, row.zone), ()))
+            for row in self.launched.values()
+            if row.launched_s <= until_s
+        ]
+
+    def _see(self, row: SeenRow) -> None:
+        if row.ids is not None:
+            live = frozenset(row.ids)
+            self._seen_s.update(dict.fromkeys(self.live - live, self._answered_s))
+            self.live = live
+        self._answered_s = row.at_s
+        for id in self.live - self._open:
+            if (ended := self.ended.get(id)) is not None and ended.ended_s < row.at_s:
+                del self.ended[id]  # it was asked to end, and did not
+                self._open.add(id)
+        for id in self._missed_s.keys() & self.live:
+            del self._missed_s[id]
+        for id in self._open - self.live:
+            self._missed_s.setdefault(id, row.at_s)
+
+    def _history(self, launch: LaunchedRow, until_s: float, rates: tuple[HourlyRates, ...]) -> InstanceHistory:
+        end_s = latest_end_s = until_s
+        ending = None
+        if (ended := self.ended.get(launch.id)) is not None and ended.ended_s <= until_s:
+            end_s = latest_end_s = ended.ended_s
+            ending = ended.ending
+        elif ended is None and self._missed_s.get(launch.id, until_s) < until_s:
+            end_s = self._seen_s.get(launch.id, launch.launched_s)
+            latest_end_s = self._missed_s[launch.id]
+            ending = Ending.UNKNOWN
+        # Clocks differ: what we saw by ours may lie before a launch by the cloud's.
+        end_s = max(end_s, launch.launched_s)
+        return InstanceHistory(launch, end_s, ending, max(end_s, latest_end_s), rates)
+
+
+def _rates(rows: list[PricedRow]) -> tuple[HourlyRates, ...]:
+    by_time = sorted(rows, key=lambda row: row.since_s)
+    return tuple(HourlyRates(row.since_s, row.on_demand_usd_per_h, row.spot_usd_per_h) for row in by_time)

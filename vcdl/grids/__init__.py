@@ -1,1 +1,0 @@
-"""Grids: what carries workunits to clients and results back."""

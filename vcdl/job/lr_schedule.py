@@ -1,0 +1,62 @@
+"""The learning rate of a subtask, by its place in the job and the number of parallel clients. Pure arithmetic."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from vcdl.rules.ramp import between
+
+RateShape = Literal["constant", "linear", "cosine"]
+
+
+@dataclass(frozen=True)
+class LrSchedule:
+    """The learning rate as a fraction of its peak: an even warm-up, then the way to `end_factor`."""
+
+    shape: RateShape = "constant"
+    warmup: float = 0.0
+    """Fraction of the job's subtasks before the peak."""
+    end_factor: float = 0.0
+    """Fraction of the peak at the job's end; `constant` does not use it."""
+
+    def at(self, place: int, subtasks: int) -> float:
+        """The factor of the subtask at `place`, from 0, of `subtasks`: > 0 and ≤ 1."""
+        rising = self.warmup * subtasks
+        if place + 1 < rising:
+            return (place + 1) / rising
+        if self.shape == "constant":
+            return 1.0
+        fraction = (place - rising) / (subtasks - rising)
+        return between(1.0, self.end_factor, min(1.0, max(0.0, fraction)), self.shape)
+
+
+STEADY = LrSchedule()
+"""One rate for the whole job."""
+
+LONG_STEPS = 7500
+"""Sequential optimizer steps from which on a job counts as long and its rate is not raised (docs/decisions/019)."""
+
+
+@dataclass(frozen=True)
+class LrScaling:
+    """How far the learning rate is raised because clients train at the same time."""
+
+    scale_with_clients: int = 1
+    """The rate is multiplied by the number of active clients, up to this number: linear scaling (Goyal et al. 2017,
+    arXiv 1706.02677)."""
+    short_job_boost: float = 1.0
+    """The rate is multiplied by LONG_STEPS / the job's sequential steps, up to this factor. Ten clients in
+    parallel bring the weights about as far as a few sequential steps, so a job of few epochs on many clients
+    would end too early.
+    """
+    steps: int = 0
+    """Optimizer steps in all subtasks of the job."""
+
+    def at(self, active_clients: int, open_workunits: int) -> float:
+        """The factor for a workunit that is created now; ≥ 1."""
+        sequential = self.steps / max(1, open_workunits)
+        boost = LONG_STEPS / sequential if sequential > 0 else 1.0
+        return min(max(1, active_clients), self.scale_with_clients) * max(1.0, min(boost, self.short_job_boost))
+
+
+UNSCALED = LrScaling()
+"""The rate alone."""

@@ -1,0 +1,1 @@
+"""The event log of a run: its events, and the database file that holds them."""

@@ -1,0 +1,285 @@
+"""The events of a job, as frozen facts: the journal keeps them; coordinator and reports are computed from them.
+
+An event with a `key` is in the journal only once, however often the same fact is delivered.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from vcdl.errors import JournalError
+from vcdl.wire.workunit import WorkunitName
+
+VALIDATION = "validation"
+FINAL_SPLITS = ("final_validation", "test")
+
+
+class StopReason(StrEnum):
+    """Why a job ended; in summary.json as `stop_reason`."""
+
+    TARGET_ACCURACY = "target_accuracy"
+    EPOCHS = "epochs"
+    NO_IMPROVEMENT = "no_improvement"
+    WALL_TIME = "wall_time"
+    SUBTASK_FAILED = "subtask_failed"
+    """A shard was tried `tries` times in vain."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """A fact about a job; each kind of event is a subclass with its fields."""
+
+    kind: ClassVar[str]
+
+    @property
+    def key(self) -> str | None:
+        """The journal keeps one event of a key, the first; None: every such event is kept."""
+        return None
+
+
+@dataclass(frozen=True)
+class RunStarted(Event):
+    """A process took the job up, for the first time or again."""
+
+    kind: ClassVar[str] = "run_started"
+    resumed: bool
+
+
+@dataclass(frozen=True)
+class RunPaused(Event):
+    """The process that ran the job ended cleanly; the job is not finished."""
+
+    kind: ClassVar[str] = "run_paused"
+    reason: str
+
+
+@dataclass(frozen=True)
+class WorkunitCreated(Event):
+    """A workunit exists from now on, whether or not the grid has been told."""
+
+    kind: ClassVar[str] = "workunit_created"
+    workunit: str
+    open: int = 1
+    """Open workunits at that moment, with all that were created together."""
+
+    @property
+    def key(self) -> str:
+        return f"created:{self.workunit}"
+
+
+@dataclass(frozen=True)
+class WorkunitSent(Event):
+    """A client began with a workunit; it happens again when the grid lost the first client."""
+
+    kind: ClassVar[str] = "workunit_sent"
+    workunit: str
+    host: str
+    bytes_down: int
+    """Size of the input files that this host did not have yet."""
+
+
+@dataclass(frozen=True)
+class WorkunitFailed(Event):
+    """The grid gave a workunit up: its client died, refused or took too long."""
+
+    kind: ClassVar[str] = "workunit_failed"
+    workunit: str
+    reason: str
+
+    @property
+    def key(self) -> str:
+        return f"failed:{self.workunit}"
+
+
+@dataclass(frozen=True)
+class WorkunitCancelled(Event):
+    """The server took a workunit back before it came to an end; its subtask is made again, and this was not a try."""
+
+    kind: ClassVar[str] = "workunit_cancelled"
+    workunit: str
+
+    @property
+    def key(self) -> str:
+        return f"cancelled:{self.workunit}"
+
+
+@dataclass(frozen=True)
+class ResultRefused(Event):
+    """An upload did not pass the checks, and the grid gives its workunit to another client.
+
+    `refusal` is a name of vcdl.checks.Refusal.
+    """
+
+    kind: ClassVar[str] = "result_refused"
+    workunit: str
+    result: int
+    """The result's number among those of the workunit."""
+    refusal: str
+    detail: str
+    bytes_up: int
+
+    @property
+    def key(self) -> str:
+        return f"result_refused:{self.result}:{self.workunit}"
+
+
+@dataclass(frozen=True)
+class UpdateApplied(Event):
+    """An upload was folded into the shared weights, which made `version` of them."""
+
+    kind: ClassVar[str] = "update_applied"
+    workunit: str
+    version: int
+    base_version: int
+    staleness: int
+    """Versions between the base and the weights it was folded into."""
+    weight: float
+    """The share that the rule gave to the client's weights, 1 − α."""
+    samples: int
+    fraction: float
+    train_s: float
+    loss: float
+    bytes_up: int
+
+    @property
+    def key(self) -> str:
+        return f"applied:{WorkunitName.parse(self.workunit).subtask}"
+
+
+@dataclass(frozen=True)
+class UpdateRefused(Event):
+    """An upload did not pass the checks; `refusal` is a name of vcdl.checks.Refusal."""
+
+    kind: ClassVar[str] = "update_refused"
+    workunit: str
+    refusal: str
+    detail: str
+    bytes_up: int
+
+    @property
+    def key(self) -> str:
+        return f"refused:{self.workunit}"
+
+
+@dataclass(frozen=True)
+class UpdateSuperseded(Event):
+    """An upload came after another attempt at the same subtask had been applied; it was dropped."""
+
+    kind: ClassVar[str] = "update_superseded"
+    workunit: str
+    bytes_up: int
+
+    @property
+    def key(self) -> str:
+        return f"superseded:{self.workunit}"
+
+
+@dataclass(frozen=True)
+class EvaluationWanted(Event):
+    """A version of the weights, kept as a snapshot, waits to be evaluated."""
+
+    kind: ClassVar[str] = "evaluation_wanted"
+    version: int
+    epoch: int
+    split: str
+    """`validation`, or `final_validation` and `test` (both whole) once the job has ended."""
+
+    @property
+    def key(self) -> str:
+        return f"wanted:{self.split}:{self.version}"
+
+
+@dataclass(frozen=True)
+class VersionEvaluated(Event):
+    """A version of the weights was measured on a split."""
+
+    kind: ClassVar[str] = "version_evaluated"
+    version: int
+    epoch: int
+    split: str
+    samples: int
+    loss: float
+    accuracy: float | None
+    """None for a regression."""
+    evaluation_s: float
+
+    @property
+    def key(self) -> str:
+        return f"evaluated:{self.split}:{self.version}"
+
+    @property
+    def value(self) -> float:
+        """The score of the version: its accuracy, or the loss of a regression."""
+        return self.loss if self.accuracy is None else self.accuracy
+
+
+@dataclass(frozen=True)
+class EpochClosed(Event):
+    """Every shard of the epoch was applied; the snapshot of `version` is its end."""
+
+    kind: ClassVar[str] = "epoch_closed"
+    epoch: int
+    version: int
+    lost: int = 0
+    """Updates that other servers overwrote since the job began: in an `eventual` store only."""
+
+    @property
+    def key(self) -> str:
+        return f"epoch:{self.epoch}"
+
+
+@dataclass(frozen=True)
+class StopDecided(Event):
+    """The job ends: it takes no more updates, and `version` is its result."""
+
+    kind: ClassVar[str] = "stop_decided"
+    reason: str
+    version: int
+    lost: int = 0
+    """Updates that another server overwrote, as in EpochClosed."""
+
+
+@dataclass(frozen=True)
+class RunFinished(Event):
+    """Everything that was wanted has been evaluated."""
+
+    kind: ClassVar[str] = "run_finished"
+
+
+@dataclass(frozen=True)
+class RunReopened(Event):
+    """A job that ended because a subtask kept failing is tried again; the cause may have been mended."""
+
+    kind: ClassVar[str] = "run_reopened"
+
+
+_BY_KIND = {event.kind: event for event in Event.__subclasses__()}
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """An event with its place and time in the journal."""
+
+    id: int
+    time_s: float
+    """Unix time."""
+    event: Event
+
+
+def encode(event: Event) -> dict[str, Any]:
+    """The event's fields, for JSON."""
+    return dict(vars(event))
+
+
+def decode(kind: str, fields: dict[str, Any]) -> Event:
+    """The event of a kind, from its fields.
+
+    Raises JournalError when this version of vcdl does not know the kind or a field.
+    """
+    try:
+        return _BY_KIND[kind](**fields)
+    except (KeyError, TypeError) as error:
+        raise JournalError(
+            f"the journal holds an event {kind!r} that this version does not know ({error}): "
+            "go on with the version of vcdl that began the run"
+        ) from error

@@ -1,0 +1,276 @@
+"""How far a job is, computed from its journal's events: the coordinator decides from it, and the reports show it.
+
+A `JobHistory` follows the journal event by event and holds what the events say, nothing else: no plan, no I/O and no
+clock of its own. Each event takes the same time, however many workunits are open and however long the job has run.
+
+Active time is the time that the job was being run, over all its sessions; the pauses between them are cut out.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Generic, Self, TypeVar
+
+from vcdl.journal.events import (
+    VALIDATION,
+    EpochClosed,
+    EvaluationWanted,
+    Event,
+    Recorded,
+    RunFinished,
+    RunPaused,
+    RunReopened,
+    RunStarted,
+    StopDecided,
+    UpdateApplied,
+    UpdateRefused,
+    UpdateSuperseded,
+    VersionEvaluated,
+    WorkunitCancelled,
+    WorkunitCreated,
+    WorkunitFailed,
+    WorkunitSent,
+)
+from vcdl.wire.workunit import WorkunitName
+
+E = TypeVar("E", bound=Event)
+
+
+@dataclass(frozen=True)
+class Timed(Generic[E]):
+    """An event, when it happened, and the active time at that moment."""
+
+    time_s: float
+    """Unix time."""
+    wall_s: float
+    event: E
+
+
+@dataclass(frozen=True)
+class CreationContext:
+    """The state of the job when a workunit was created; its learning rate follows from it."""
+
+    active_clients: int
+    open: int
+    """Open workunits, with all that were created together."""
+    made: int
+    """Subtasks for which a workunit had been created, each counted once."""
+
+
+@dataclass(frozen=True)
+class EpochDetail:
+    """An epoch over the evaluations of the versions its updates made: accuracies, or the losses of a regression."""
+
+    epoch: int
+    mean: float
+    min: float
+    max: float
+    wall_s: float
+    """Active time at which the epoch was closed."""
+
+
+@dataclass
+class JobHistory:
+    """The state of a job as its journal tells it; `follow` each event in the order of the journal, then read."""
+
+    version: int = 0
+    """The newest version of the weights that an update has made."""
+    made: int = 0
+    """Subtasks for which a workunit was created, each counted once."""
+    open: dict[str, WorkunitName] = field(default_factory=dict)
+    """Workunits that were created and have not come to an end."""
+    creations: dict[str, CreationContext] = field(default_factory=dict)
+    """The context of each open workunit."""
+    at_work: set[str] = field(default_factory=set)
+    """Open workunits that a client has begun."""
+    last_sent_s: float = 0.0
+    """Unix time at which the last workunit was sent; 0 before the first one."""
+    bases: dict[int, int] = field(default_factory=dict)
+    """Version → how many open workunits start from it."""
+    applied_by_epoch: Counter[int] = field(default_factory=Counter)
+    """Updates that were applied, by the epoch of their subtask."""
+    closed: dict[int, Timed[EpochClosed]] = field(default_factory=dict)
+    epochs: list[EpochDetail] = field(default_factory=list)
+    """Epochs that are closed and measured, in order."""
+    best_epoch: EpochDetail | None = None
+    """The one of them with the best mean, the highest accuracy or the lowest loss; the first of equals."""
+    is_regression: bool = False
+    """Whether losses are measured instead of accuracies."""
+    wanted: dict[tuple[int, str], EvaluationWanted] = field(default_factory=dict)
+    """(version, split) → evaluations that were announced and are not measured."""
+    measured: dict[tuple[int, str], VersionEvaluated] = field(default_factory=dict)
+    """(version, split) → its evaluation."""
+    sessions: int = 0
+    """How often a process took the job up."""
+    paused: RunPaused | None = None
+    """Set while the last session is one that ended cleanly before the job's end."""
+    stop: StopDecided | None = None
+    finished: bool = False
+    _shards: dict[int, set[int]] = field(default_factory=dict)
+    """Epoch that is not closed → shards whose update was applied."""
+    _open_attempts: dict[tuple[int, int], list[str]] = field(default_factory=dict)
+    """Subtask → its open workunits; more than one when a lost client brings its update after all."""
+    _validations: dict[int, list[int]] = field(default_factory=dict)
+    """Epoch that is not scored → versions whose validation was announced for it."""
+    _missing: Counter[int] = field(default_factory=Counter)
+    """Epoch → how many of these are not measured."""
+    _earlier_s: float = 0.0
+    """Active time of the sessions before this one."""
+    _started_s: float | None = None
+    _last_s: float = 0.0
+
+    @classmethod
+    def of(cls, events: Iterable[Recorded]) -> Self:
+        """The history that a journal tells."""
+        history = cls()
+        for recorded in events:
+            history.follow(recorded)
+        return history
+
+    def follow(self, recorded: Recorded) -> None:
+        """Take in the journal's next event."""
+        time_s = recorded.time_s
+        match event := recorded.event:
+            case WorkunitCreated():
+                self._create(event)
+            case WorkunitSent():
+                self.last_sent_s = max(self.last_sent_s, time_s)
+                if event.workunit in self.open:
+                    self.at_work.add(event.workunit)
+            case UpdateApplied():
+                self._apply(event)
+            case UpdateRefused() | UpdateSuperseded() | WorkunitFailed() | WorkunitCancelled():
+                self._end(event.workunit)
+            case EvaluationWanted():
+                self._announce(event)
+            case VersionEvaluated():
+                self._measure(event)
+            case EpochClosed():
+                self.closed[event.epoch] = Timed(time_s, self.wall_s_at(time_s), event)
+                self._shards.pop(event.epoch, None)
+                self._score_epochs()
+            case RunStarted():
+                self._begin_session(time_s)
+                self.sessions += 1
+                self.paused = None
+            case RunPaused():
+                self._end_session(time_s)
+                self.paused = event
+            case StopDecided():
+                self.stop = event
+                for workunit in list(self.open):
+                    self._end(workunit)
+            case RunFinished():
+                self._end_session(time_s)
+                self.finished = True
+            case RunReopened():
+                self._begin_session(time_s)
+                self.stop, self.finished = None, False
+        self._last_s = time_s
+
+    # -- read
+
+    @property
+    def wall_s(self) -> float:
+        """Active time up to the last event."""
+        return self.wall_s_at(self._last_s)
+
+    def wall_s_at(self, now_s: float) -> float:
+        """Active time at a Unix time, if the last session has been going on until then."""
+        return self._earlier_s + (now_s - self._started_s if self._started_s is not None else 0.0)
+
+    def creation_context(self, together: int = 1) -> CreationContext:
+        """The context of each of so many workunits that are created now."""
+        return CreationContext(len(self.at_work), len(self.open) + together, self.made)
+
+    def is_applied(self, epoch: int, shard: int) -> bool:
+        """Whether an update of this subtask is in the weights."""
+        return epoch in self.closed or shard in self._shards.get(epoch, ())
+
+    def score(self, epoch: EpochDetail) -> float:
+        """An epoch's mean, turned so that larger is better; one that diverged (NaN) scores worst."""
+        score = -epoch.mean if self.is_regression else epoch.mean
+        return -math.inf if math.isnan(score) else score
+
+    # -- sessions
+
+    def _begin_session(self, now_s: float) -> None:
+        """A session that was killed, or a job that was given up before its end, lasted until its last event."""
+        self._end_session(self._last_s)
+        self._started_s = now_s
+
+    def _end_session(self, now_s: float) -> None:
+        self._earlier_s, self._started_s = self.wall_s_at(now_s), None
+
+    # -- workunits
+
+    def _create(self, event: WorkunitCreated) -> None:
+        name = WorkunitName.parse(event.workunit)
+        self.creations[event.workunit] = CreationContext(len(self.at_work), event.open, self.made)
+        self.open[event.workunit] = name
+        self.bases[name.base_version] = self.bases.get(name.base_version, 0) + 1
+        self._open_attempts.setdefault((name.epoch, name.shard), []).append(event.workunit)
+        self.made += name.attempt == 0
+
+    def _end(self, workunit: str) -> None:
+        """A workunit is no longer open; nothing when it was not."""
+        name = self.open.pop(workunit, None)
+        if name is None:
+            return
+        del self.creations[workunit]
+        self.at_work.discard(workunit)
+        self.bases[name.base_version] -= 1
+        if not self.bases[name.base_version]:
+            del self.bases[name.base_version]
+        subtask = name.epoch, name.shard
+        self._open_attempts[subtask].remove(workunit)
+        if not self._open_attempts[subtask]:
+            del self._open_attempts[subtask]
+
+    def _apply(self, event: UpdateApplied) -> None:
+        name = self.open.get(event.workunit) or WorkunitName.parse(event.workunit)
+        self.version = max(self.version, event.version)
+        self.applied_by_epoch[name.epoch] += 1
+        self._shards.setdefault(name.epoch, set()).add(name.shard)
+        for workunit in list(self._open_attempts.get((name.epoch, name.shard), ())):
+            self._end(workunit)  # what another attempt still brings will be superseded
+
+    # -- evaluations
+
+    def _announce(self, event: EvaluationWanted) -> None:
+        if (event.version, event.split) in self.measured:
+            return
+        self.wanted[event.version, event.split] = event
+        if event.split == VALIDATION:
+            self._validations.setdefault(event.epoch, []).append(event.version)
+            self._missing[event.epoch] += 1
+
+    def _measure(self, event: VersionEvaluated) -> None:
+        if not self.measured:
+            self.is_regression = event.accuracy is None
+        self.measured[event.version, event.split] = event
+        announced = self.wanted.pop((event.version, event.split), None)
+        if event.split == VALIDATION:
+            if announced is not None:
+                self._missing[announced.epoch] -= 1
+            self._score_epochs()
+
+    def _score_epochs(self) -> None:
+        """Score the epochs, in order, whose versions are all measured.
+
+        An epoch's versions are its end and those that were announced for it. All announcements come before the epoch
+        is closed: see Coordinator.actions.
+        """
+        while (closed := self.closed.get(epoch := len(self.epochs) + 1)) is not None:
+            end = closed.event.version
+            if self._missing[epoch] or (end, VALIDATION) not in self.measured:
+                return
+            versions = sorted({*self._validations.pop(epoch, ()), end})
+            self._missing.pop(epoch, None)
+            values = [self.measured[version, VALIDATION].value for version in versions]
+            mean = sum(values) / len(values)
+            detail = EpochDetail(epoch, mean, min(values), max(values), closed.wall_s)
+            self.epochs.append(detail)
+            if self.best_epoch is None or self.score(detail) > self.score(self.best_epoch):
+                self.best_epoch = detail

@@ -1,0 +1,144 @@
+"""The append-only event log of a job: one table in an SQLite file of the run's folder.
+
+SQLite's write lock serialises appends, so rows become visible in the order of their ids, and a reader that
+remembers the last id misses none. Any number of processes may append and read at once; a `Journal` belongs to
+the thread that opened it.
+"""
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+from vcdl.errors import JournalError, JournalUnavailable
+from vcdl.journal.events import Event, Recorded, decode, encode
+
+# Readers (status, evaluator) never block the writer in WAL mode. NORMAL loses nothing on kill -9, only the last
+# rows on a power cut. Several processes may open a new journal at once: whether there is a table must not be
+# asked first.
+_SETUP = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+CREATE TABLE IF NOT EXISTS events (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    time_s REAL NOT NULL,
+    kind TEXT NOT NULL,
+    key TEXT UNIQUE,
+    fields TEXT NOT NULL
+);
+"""
+_APPEND = "INSERT INTO events (time_s, kind, key, fields) VALUES (?, ?, ?, ?) ON CONFLICT (key) DO NOTHING"
+_READ = "SELECT id, time_s, kind, fields FROM events WHERE id > ? ORDER BY id LIMIT ?"
+_HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'events'"
+
+_PAGE = 5000
+_BUSY_TIMEOUT_S = 30
+"""A writer waits this long for another process's transaction; each takes milliseconds."""
+
+_PASSING = frozenset(
+    {
+        "SQLITE_FULL",
+        "SQLITE_IOERR_WRITE",
+        "SQLITE_IOERR_FSYNC",
+        "SQLITE_IOERR_SHMSIZE",
+        "SQLITE_IOERR_TRUNCATE",
+        "SQLITE_BUSY",
+        "SQLITE_BUSY_RECOVERY",
+    }
+)
+"""SQLite's codes for a full disk or quota; a full quota shows only as a failed write."""
+
+_NO_JOURNAL = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR"})
+"""SQLite's codes for a damaged file, or a database whose table `events` is not ours."""
+
+
+class Journal:
+    """Events of one job, appended once each and read in order. Opened by `at` or `read_only`."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, clock: Callable[[], float], has_table: bool) -> None:
+        self._path = path
+        self._connection = connection
+        self._clock = clock
+        self._has_table = has_table
+
+    @classmethod
+    def at(cls, path: Path, clock: Callable[[], float] = time.time) -> Self:
+        """The journal in a file, made when there is none; `clock` says the time of an append, in seconds.
+
+        Raises JournalError.
+        """
+        with _mapped_errors(path):
+            connection = sqlite3.connect(path, _BUSY_TIMEOUT_S, isolation_level="IMMEDIATE")
+            try:
+                connection.executescript(_SETUP)
+            except sqlite3.Error:
+                connection.close()
+                raise
+        return cls(path, connection, clock, has_table=True)
+
+    @classmethod
+    def read_only(cls, path: Path) -> Self:
+        """The journal in an existing file, to be read only; one whose table is not made yet has no events.
+
+        Raises JournalError.
+        """
+        with _mapped_errors(path):
+            connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", _BUSY_TIMEOUT_S, uri=True)
+        return cls(path, connection, time.time, has_table=False)
+
+    def append(self, *events: Event, time_s: float | None = None) -> None:
+        """Append events in one transaction; one whose key is there already is left out. Raises JournalError."""
+        now_s = self._clock() if time_s is None else time_s
+        rows = [(now_s, event.kind, event.key, json.dumps(encode(event))) for event in events]
+        if not rows:
+            return
+        with _mapped_errors(self._path), self._connection:
+            self._connection.executemany(_APPEND, rows)
+
+    def stream(self, after_id: int = 0) -> Iterator[Recorded]:
+        """The events of `read`, with only some thousand in memory at a time. Raises JournalError."""
+        while page := self._read(after_id, _PAGE):
+            yield from page
+            after_id = page[-1].id
+
+    def read(self, after_id: int = 0) -> list[Recorded]:
+        """Events with an id above `after_id`, in order. Raises JournalError."""
+        return self._read(after_id, limit=-1)
+
+    def _read(self, after_id: int, limit: int) -> list[Recorded]:
+        with _mapped_errors(self._path):
+            # A process that makes a journal makes the file first, and the table a moment later.
+            if not self._has_table and not self._connection.execute(_HAS_TABLE).fetchall():
+                return []
+            self._has_table = True
+            rows = self._connection.execute(_READ, (after_id, limit)).fetchall()
+            return [Recorded(id, time_s, decode(kind, json.loads(fields))) for id, time_s, kind, fields in rows]
+
+    def close(self) -> None:
+        """Close the file; doing it again is harmless."""
+        self._connection.close()
+
+
+@contextmanager
+def _mapped_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, json.JSONDecodeError) as error:
+        name = getattr(error, "sqlite_errorname", "")
+        if name in _PASSING:
+            raise JournalUnavailable(
+                f"the journal cannot be written now ({error}): free some space on its disk, or end what holds the file "
+                "(`vcdl resume` goes on with a run that has ended)"
+            ) from error
+        if name in _NO_JOURNAL or isinstance(error, json.JSONDecodeError):
+            raise JournalError(
+                f"{path} is damaged, or is no journal ({error}): "
+                "put a copy of it back, or begin the run again in another folder"
+            ) from error
+        raise JournalError(
+            f"the journal cannot be read or written ({error}): check the disk's free space and the folder's "
+            "rights, then `vcdl resume`"
+        ) from error

@@ -1,0 +1,1 @@
+"""The embedded local grid: the driver of a job on one machine, and its child processes."""

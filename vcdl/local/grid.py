@@ -1,0 +1,307 @@
+"""The embedded local grid: worker processes on this machine, a slot folder for each subtask that is out.
+
+The grid's memory lies in two folders, so that a killed run can be resumed: `slots/<workunit>/` with the logical files
+and the client's checkpoint, and `uploads/<workunit>.h5`, which stays until the result is in the store.
+
+On a full disk no subtask fails: it waits until there is room for an update again.
+"""
+
+import contextlib
+import errno
+import os
+import selectors
+import time
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcdl.backoff import Attempts
+from vcdl.errors import DISK_FULL, GridError, RunFolderError, RunFolderFull, folder_error
+from vcdl.journal.events import WorkunitSent
+from vcdl.local.slots import SlotFolders
+from vcdl.local.worker_process import WorkerProcess
+from vcdl.loop.grid import GaveUp, Grid, Outcome, Results, Staged, Uploaded
+from vcdl.report.observer import RunningTask
+from vcdl.run.folder import RunFolder
+from vcdl.run.kept_uploads import conclude_upload
+from vcdl.wire.workunit import OUTPUT_FILE
+
+_START_ATTEMPTS = 10
+"""Workers that may die one after the other before they are ready: after that none will ever be."""
+_QUIT_TIMEOUT_S = 20.0
+"""Time for a checkpoint of the largest models; a slower worker is killed and its subtask starts again."""
+
+
+@dataclass(frozen=True)
+class LocalSettings:
+    """The settings of the local grid."""
+
+    workers: int
+    threads: int
+    """Threads of each worker."""
+    queue_ahead: int
+    """Subtasks kept ready beyond those that run."""
+    timeout_s: float
+    """Time limit of a subtask, from its start on a worker."""
+    worker_module: str = "vcdl.client.worker"
+    hands_out_uploads: bool = True
+    """False: separate parameter servers take uploads from the folder, and `claim` returns failures only."""
+
+
+class LocalGrid(Grid, Results):
+    """Worker processes of this machine. Used by one thread; `close` leaves no process behind."""
+
+    def __init__(self, folder: RunFolder, settings: LocalSettings) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._slots = SlotFolders(folder)
+        self._selector = selectors.DefaultSelector()
+        self._workers: list[WorkerProcess] = []
+        self._deaths_at_start = 0
+        self._started = 0
+        self._known: dict[str, Staged | None] = {}
+        self._waiting: deque[str] = deque()
+        self._outcomes: dict[str, Outcome] = {}
+        self._sent: list[WorkunitSent] = []
+        self._delivered: dict[str, set[Path]] = {}
+        self.shortage: RunFolderError | None = None
+        """Why nothing is handed out now; None: it is."""
+        self._looks_for_room = Attempts()
+        self._log = folder.workers_log.open("ab")
+
+    def start(self) -> None:
+        """Take up what an earlier process left, and start the workers. Raises GridError."""
+        for upload in sorted(self._folder.waiting_uploads(), key=lambda path: path.stat().st_mtime_ns):
+            self._known[upload.stem] = None
+            self._has_come(Uploaded(upload.stem, upload, upload.stat().st_size))
+        while len(self._workers) < self._settings.workers:
+            self._start_worker()
+
+    # -- the contract of a grid
+
+    def submit(self, staged: Sequence[Staged]) -> None:
+        for item in staged:
+            name = item.workunit.name
+            if name not in self._known:
+                self._known[name] = item
+                self._waiting.append(name)
+        self._hand_out()
+
+    def has(self, workunit: str) -> bool:
+        return workunit in self._known
+
+    def claim(self) -> list[Outcome]:
+        self.wait(0)
+        return list(self._outcomes.values())
+
+    def sent(self) -> list[WorkunitSent]:
+        sent, self._sent = self._sent, []
+        return sent
+
+    def done(self, workunit: str, version: int | None = None) -> None:
+        conclude_upload(self._folder, workunit, version)
+        self._outcomes.pop(workunit, None)
+        self._known.pop(workunit, None)
+        if not any(worker.workunit == workunit for worker in self._workers):
+            self._slots.remove(workunit)
+
+    def cancel(self, workunits: Collection[str]) -> None:
+        for worker in self._workers:
+            if worker.workunit in workunits:
+                worker.send(do="quit")
+        for workunit in workunits:
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(workunit)
+            self.done(workunit)
+
+    def open_wanted(self) -> int:
+        return self._settings.workers + self._settings.queue_ahead
+
+    # -- running
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for messages of workers, at most `timeout_s`, and act on them. Raises GridError."""
+        for key, _ in self._selector.select(timeout_s):
+            self._listen_to(key.data)
+        now_s = time.time()
+        for worker in list(self._workers):
+            if worker.workunit is not None and now_s - worker.since_s > self._settings.timeout_s:
+                self._replace(worker, f"no result after {self._settings.timeout_s:g} s (grid > timeout_s)")
+        self._hand_out()
+
+    @property
+    def waiting(self) -> int:
+        """Workunits that no worker has begun with."""
+        return len(self._waiting)
+
+    def running(self) -> list[RunningTask]:
+        return [
+            RunningTask(worker.workunit, worker.name, worker.fraction, worker.since_s)
+            for worker in self._workers
+            if worker.workunit is not None
+        ]
+
+    def pause(self) -> None:
+        """Let every worker write a checkpoint and stop; the next session continues from there."""
+        self._waiting.clear()
+        for worker in self._workers:
+            worker.send(do="quit")
+        deadline_s = time.time() + _QUIT_TIMEOUT_S
+        while any(worker.workunit for worker in self._workers) and time.time() < deadline_s:
+            for key, _ in self._selector.select(0.1):
+                if self._take_in(key.data, *key.data.receive()):
+                    self._remove(key.data)
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in self._workers:
+            self._selector.unregister(worker)
+            worker.kill()
+        self._workers.clear()
+        self._selector.close()
+        self._log.close()
+
+    def _listen_to(self, worker: WorkerProcess) -> None:
+        dead = self._take_in(worker, *worker.receive())
+        if dead:
+            self._replace(worker, None)
+
+    def _take_in(self, worker: WorkerProcess, messages: list[dict[str, object]], dead: bool) -> bool:
+        for message in messages:
+            match message:
+                case {"event": "ready"}:
+                    worker.ready, self._deaths_at_start = True, 0
+                case {"event": "progress", "fraction": float() | int() as fraction}:
+                    worker.fraction = float(fraction)
+                case {"event": "done"}:
+                    self._uploaded(worker)
+                case {"event": "quit"}:
+                    self._forget_slot_unless_open(worker)
+                case {"event": "no_room"}:
+                    self._found_no_room(worker)
+                case {"event": "failed", "reason": str() as reason}:
+                    self._gave_up(worker, reason)
+        return dead
+
+    def _uploaded(self, worker: WorkerProcess) -> None:
+        workunit, worker.workunit = worker.workunit, None
+        if workunit is None:
+            return
+        if workunit in self._known:
+            try:
+                self._has_come(self._slots.take_over(workunit))
+            except OSError as error:
+                if error.errno in DISK_FULL:
+                    self._postpone(workunit, error)
+                    return
+                self._outcomes[workunit] = GaveUp(workunit, f"its {OUTPUT_FILE} cannot be taken over: {error}")
+            self._looks_for_room.succeeded()
+        self._slots.remove(workunit)
+
+    def _has_come(self, upload: Uploaded) -> None:
+        if self._settings.hands_out_uploads:
+            self._outcomes[upload.workunit] = upload
+
+    def _gave_up(self, worker: WorkerProcess, reason: str) -> None:
+        workunit, worker.workunit = worker.workunit, None
+        if workunit is not None:
+            self._slots.remove(workunit)
+            if workunit in self._known:
+                self._outcomes[workunit] = GaveUp(workunit, reason)
+
+    def _found_no_room(self, worker: WorkerProcess) -> None:
+        workunit, worker.workunit = worker.workunit, None
+        if workunit is not None and workunit in self._known:
+            self._postpone(workunit, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        elif workunit is not None:
+            self._slots.remove(workunit)
+
+    def _postpone(self, workunit: str, error: OSError) -> None:
+        """Hand a workunit out again, with its slot as it is, once there is room."""
+        self._waiting.appendleft(workunit)
+        self._hold_back(folder_error(self._folder.path, error))
+
+    def _forget_slot_unless_open(self, worker: WorkerProcess) -> None:
+        workunit, worker.workunit = worker.workunit, None
+        if workunit is not None and workunit not in self._known:
+            self._slots.remove(workunit)
+
+    # -- workers
+
+    def _start_worker(self) -> None:
+        self._started += 1
+        try:
+            worker = self._start_process()
+        except OSError as error:
+            raise GridError(
+                f"cannot start a worker process: {error}; free some memory or lower grid > workers"
+            ) from error
+        self._workers.append(worker)
+        self._selector.register(worker, selectors.EVENT_READ, worker)
+
+    def _start_process(self) -> WorkerProcess:
+        settings = self._settings
+        return WorkerProcess.start(f"worker-{self._started}", settings.worker_module, settings.threads, self._log)
+
+    def _replace(self, worker: WorkerProcess, reason: str | None) -> None:
+        status = self._remove(worker)
+        if not worker.ready:
+            self._deaths_at_start += 1
+            if self._deaths_at_start >= _START_ATTEMPTS:
+                raise GridError(
+                    f"{_START_ATTEMPTS} worker processes died before they were ready "
+                    f"(the last with {_how_it_died(status)}): {self._folder.workers_log} says why"
+                )
+        self._gave_up(worker, reason or f"its worker died ({_how_it_died(status)})")
+        self._start_worker()
+
+    def _remove(self, worker: WorkerProcess) -> int:
+        """End a worker; returns its exit status."""
+        self._selector.unregister(worker)
+        self._workers.remove(worker)
+        self._delivered.pop(worker.name, None)
+        return worker.kill()
+
+    def _hand_out(self) -> None:
+        if not self._looks_for_room.is_due:
+            return
+        for worker in self._workers:
+            if not self._waiting:
+                return
+            if worker.ready and worker.workunit is None:
+                workunit = self._waiting[0]
+                staged = self._known[workunit]
+                if staged is not None:
+                    try:
+                        slot = self._slot_for(staged)
+                    except RunFolderFull as full:
+                        self._hold_back(full)
+                        return
+                    worker.train(workunit, slot)
+                    self._sent.append(WorkunitSent(workunit, worker.name, self._bytes_down(worker.name, staged)))
+                self._waiting.popleft()
+
+    def _slot_for(self, staged: Staged) -> Path:
+        """Raises RunFolderFull: it can be had later; RunFolderError."""
+        if self.shortage is not None:
+            self._slots.check_room(staged)
+        slot = self._slots.prepare(staged)
+        self.shortage = None
+        return slot
+
+    def _hold_back(self, full: RunFolderError) -> None:
+        self.shortage = full
+        self._looks_for_room.failed(full)
+
+    def _bytes_down(self, worker: str, staged: Staged) -> int:
+        """Bytes of a client's download: params and description, model and shard only if it lacks them (sticky)."""
+        have = self._delivered.setdefault(worker, set())
+        new = {staged.model, staged.shard} - have
+        have |= new
+        fresh = sum(path.stat().st_size for path in (staged.params, *new))
+        return fresh + len(staged.workunit.to_json().encode())
+
+
+def _how_it_died(status: int) -> str:
+    return f"signal {-status}" if status < 0 else f"exit status {status}"

@@ -1,0 +1,130 @@
+"""The driver of a local run: this process drives the loop; workers, evaluator and further servers are its children."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+
+from vcdl.backoff import Attempts
+from vcdl.files.atomic import sweep
+from vcdl.job import Job, load_frozen_job
+from vcdl.journal.events import StopReason, VersionEvaluated
+from vcdl.local.child import ChildProcess
+from vcdl.local.grid import LocalGrid, LocalSettings
+from vcdl.local.server_pool import ServerPool
+from vcdl.local.upload_folder import quarantine_orphans
+from vcdl.loop.loop import Loop
+from vcdl.report.observer import RunObserver, ShieldedObserver
+from vcdl.run.folder import RunFolder
+from vcdl.run.preparation import prepare
+from vcdl.run.run import Run
+
+_WAIT_S = 0.1
+"""A worker's message ends the wait at once; evaluations, timeouts and stop requests are seen this late."""
+
+
+def run_locally(folder: RunFolder, observer: RunObserver) -> StopReason | None:
+    """Run the job of a folder to its end and say why it ended; None: it was interrupted and can be resumed.
+
+    The caller holds the folder's RunLock. Raises VcdlError when the run cannot continue; nothing that was
+    assimilated is lost then.
+    """
+    job = load_frozen_job(folder.job_file)
+    if folder.prepared_file.exists():
+        Run.open(folder).store_settings()  # another store than the run's is refused before anything starts
+    folder.create()
+    folder.stop_request.unlink(missing_ok=True)
+    sweep(folder.path, below=True)
+    quarantine_orphans(folder)
+    with ExitStack() as closing:
+        grid = LocalGrid(folder, _local_settings(job))
+        closing.callback(grid.close)
+        grid.start()  # the workers import Keras while the data is cut
+        run = prepare(folder, job, ShieldedObserver(observer))
+        loop = Loop.of(run, grid, grid, observer=observer)
+        closing.callback(loop.close)
+        return _LocalRun(loop, grid, observer, closing).drive()
+
+
+class _LocalRun:
+    """The loop over the local grid, with the children that share its work."""
+
+    def __init__(self, loop: Loop, grid: LocalGrid, observer: RunObserver, closing: ExitStack) -> None:
+        folder = loop.run.folder
+        self._loop = loop
+        self._grid = grid
+        self._observer = ShieldedObserver(observer)
+        self._stop_request = folder.stop_request
+        self._interrupted: str | None = None
+        self._evaluator = ChildProcess("vcdl.local.evaluator", folder)
+        closing.callback(self._evaluator.close)
+        self._servers = ServerPool.of(folder, loop.run.job.grid.servers)
+        closing.callback(self._servers.close)
+
+    def drive(self) -> StopReason | None:
+        """Step to the job's end and return its reason, or None when the run is interrupted."""
+        loop = self._loop
+        with self._signals_noted():
+            if loop.take_up():
+                self._observer.phase("starting the workers")
+                self._step_until_the_end()
+            if loop.ended is not None:
+                self._servers.close()
+                loop.drop_weights()
+            return loop.ended
+
+    def _step_until_the_end(self) -> None:
+        steps = Attempts()
+        while self._loop.ended is None:
+            if self._interrupted is None and self._stop_request.exists():
+                self._interrupted = "stop was requested"
+            if self._interrupted is not None:
+                self._pause(self._interrupted)
+                return
+            if steps.is_due:
+                steps.attempt(self._step)
+                self._observer.waiting_for(steps.why or (str(self._grid.shortage) if self._grid.shortage else None))
+            self._observer.tasks(self._grid.running(), self._grid.waiting)
+            if self._loop.ended is None:
+                self._grid.wait(_WAIT_S)
+
+    def _step(self) -> None:
+        new = self._loop.step()
+        self._evaluator.watch(any(isinstance(recorded.event, VersionEvaluated) for recorded in new))
+        if self._loop.coordinator.stopped is None:
+            self._servers.look(new)
+        else:
+            self._servers.close()
+
+    def _pause(self, why: str) -> None:
+        self._observer.phase("stopping: the workers write their checkpoints")
+        self._loop.pause(why)
+        self._stop_request.unlink(missing_ok=True)
+
+    @contextmanager
+    def _signals_noted(self) -> Iterator[None]:
+        """Ctrl-C, SIGTERM and SIGHUP end the run in good order; a second one ends it at once."""
+
+        def note(number: int, _frame: FrameType | None) -> None:
+            if self._interrupted is not None:
+                raise KeyboardInterrupt
+            self._interrupted = f"interrupted by {signal.Signals(number).name}"
+
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = {number: signal.signal(number, note) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _local_settings(job: Job) -> LocalSettings:
+    return LocalSettings(
+        workers=len(os.sched_getaffinity(0)) if job.grid.workers == "auto" else job.grid.workers,
+        threads=job.grid.threads,
+        queue_ahead=0 if job.pacing.queue_ahead == "auto" else job.pacing.queue_ahead,
+        timeout_s=job.grid.timeout_s,
+        hands_out_uploads=job.grid.servers == 1,
+    )

@@ -1,0 +1,64 @@
+"""The slots of the local grid: a folder with just the logical files for each subtask that is out."""
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcdl.errors import folder_errors
+from vcdl.files.atomic import atomic_write, temporary_name
+from vcdl.loop.grid import Staged, Uploaded
+from vcdl.run.folder import RunFolder
+from vcdl.wire.workunit import INPUT_FILES, OUTPUT_FILE
+
+
+@dataclass(frozen=True)
+class SlotFolders:
+    """The slots of one run."""
+
+    folder: RunFolder
+
+    def path(self, workunit: str) -> Path:
+        return self.folder.slots / workunit
+
+    def prepare(self, staged: Staged) -> Path:
+        """Make the slot of a workunit; an existing one may hold a checkpoint. Raises RunFolderError: call again."""
+        slot = self.path(staged.workunit.name)
+        description, *logical = (slot / name for name in INPUT_FILES)
+        with folder_errors(slot):
+            slot.mkdir(exist_ok=True)
+            for target, source in zip(logical, (staged.model, staged.params, staged.shard), strict=True):
+                if not target.exists():
+                    _link(source, target)
+            description.write_text(staged.workunit.to_json())
+        return slot
+
+    def check_room(self, staged: Staged) -> None:
+        """Check that an update of a workunit fits on the disk now.
+
+        Raises RunFolderFull when it does not, RunFolderError.
+        """
+        probe = temporary_name(self.folder.slots / "room")
+        try:
+            with folder_errors(self.folder.slots), probe.open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, staged.params.stat().st_size)
+        finally:
+            probe.unlink(missing_ok=True)
+
+    def take_over(self, workunit: str) -> Uploaded:
+        """Move the update to the uploads. Raises OSError."""
+        update, upload = self.path(workunit) / OUTPUT_FILE, self.folder.uploads / f"{workunit}.h5"
+        size_bytes = update.stat().st_size
+        update.replace(upload)
+        return Uploaded(workunit, upload, size_bytes)
+
+    def remove(self, workunit: str) -> None:
+        shutil.rmtree(self.path(workunit), ignore_errors=True)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without hard links
+        with atomic_write(target) as copy:
+            shutil.copyfile(source, copy)

@@ -1,0 +1,92 @@
+"""The folder of waiting uploads, shared by any number of parameter servers: a lock on its file claims an upload.
+
+The kernel releases the lock when its server dies, however it dies, and another server takes the upload. Nothing is
+numbered, moved or timed out.
+"""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from vcdl.errors import WorkunitError
+from vcdl.files.lock import FileLock
+from vcdl.loop.grid import Results, Uploaded
+from vcdl.run.folder import RunFolder
+from vcdl.run.kept_uploads import conclude_upload
+from vcdl.wire.workunit import WorkunitName
+
+_CLAIMED_AT_ONCE = 8
+
+
+class UploadFolder(Results):
+    """One server's view of the uploads of a run."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._claimed: dict[str, FileLock] = {}
+        """The locks held, by workunit."""
+
+    def claim(self) -> list[Uploaded]:
+        """The oldest uploads that no other server works on, and those claimed and not `done` yet."""
+        claimed: list[Uploaded] = []
+        for path in _by_age(self._folder.waiting_uploads()):
+            if len(claimed) == _CLAIMED_AT_ONCE:
+                break
+            if not _is_upload(path):
+                _quarantine(self._folder, path)
+            elif path.stem in self._claimed or self._lock(path):
+                claimed.append(Uploaded(path.stem, path, path.stat().st_size))
+        return claimed
+
+    def done(self, workunit: str, version: int | None = None) -> None:
+        """Conclude an upload in store and journal; keep it if it made a `version` without a snapshot yet."""
+        conclude_upload(self._folder, workunit, version)
+        lock = self._claimed.pop(workunit, None)
+        if lock is not None:
+            lock.close()
+
+    def _lock(self, path: Path) -> bool:
+        try:
+            lock = FileLock(path, existing=True)
+        except FileNotFoundError:
+            return False
+        if not lock.acquire(wait_s=0) or not path.exists():  # claimed by another server, or done by it since our look
+            lock.close()
+            return False
+        self._claimed[path.stem] = lock
+        return True
+
+
+def quarantine_orphans(folder: RunFolder) -> None:
+    """Move files that are no upload of a workunit out of the way, so that all uploads are assimilated."""
+    for path in folder.waiting_uploads():
+        if not _is_upload(path):
+            _quarantine(folder, path)
+
+
+def _quarantine(folder: RunFolder, path: Path) -> None:
+    aside = folder.path / "quarantine"
+    try:
+        aside.mkdir(exist_ok=True)
+        path.replace(aside / path.name)
+    except OSError:  # another server was faster, or the folder is not ours to change: it is passed over again and again
+        return
+    print(f"{path.name!a} is no upload of a workunit: it is in {aside} now", file=sys.stderr, flush=True)
+
+
+def _is_upload(path: Path) -> bool:
+    try:
+        WorkunitName.parse(path.stem)
+    except WorkunitError:
+        return False
+    return path.is_file() or not path.exists()  # taken by another server meanwhile
+
+
+def _by_age(uploads: Iterable[Path]) -> list[Path]:
+    aged = []
+    for path in uploads:
+        try:
+            aged.append((path.stat().st_mtime_ns, path))
+        except FileNotFoundError:
+            continue
+    return [path for _, path in sorted(aged)]

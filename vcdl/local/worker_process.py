@@ -1,0 +1,79 @@
+"""One worker of the local grid: a process that trains workunits, commanded over a pipe by one JSON object a line.
+
+The protocol stands in vcdl/client/worker.py. The worker exits when its standard input closes, so it cannot outlive this
+process.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from vcdl.client.processors import limit_threads
+
+
+@dataclass
+class WorkerProcess:
+    """A running client and its workunit."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    ready: bool = False
+    workunit: str | None = None
+    fraction: float = 0.0
+    since_s: float = 0.0
+    """Unix time at which it began with the workunit."""
+    _pending: bytes = b""
+
+    @classmethod
+    def start(cls, name: str, module: str, threads: int, log: IO[bytes]) -> "WorkerProcess":
+        """Start a worker, `python -m MODULE`; it says `ready` once Keras is imported. Raises OSError."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env={**os.environ, **limit_threads(threads)},
+            start_new_session=True,  # Ctrl-C is for the parent, which ends its workers in good order
+        )
+        os.set_blocking(process.stdout.fileno(), False)  # type: ignore[union-attr]
+        return cls(name, process)
+
+    def fileno(self) -> int:
+        """The descriptor of the worker's output, for a selector."""
+        return self.process.stdout.fileno()  # type: ignore[union-attr]
+
+    def send(self, **command: Any) -> None:
+        """Send a command; a worker that has just died gets none, and its death shows on its own."""
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps(command).encode() + b"\n")  # type: ignore[union-attr]
+            self.process.stdin.flush()  # type: ignore[union-attr]
+
+    def train(self, workunit: str, folder: Path) -> None:
+        """Begin with a workunit whose files lie in `folder`."""
+        self.workunit, self.fraction, self.since_s = workunit, 0.0, time.time()
+        self.send(do="train", folder=str(folder))
+
+    def receive(self) -> tuple[list[dict[str, Any]], bool]:
+        """Receive the worker's new messages, and whether it is dead."""
+        try:
+            data = os.read(self.fileno(), 1 << 16)
+        except BlockingIOError:
+            return [], False
+        *lines, self._pending = (self._pending + data).split(b"\n")
+        return [json.loads(line) for line in lines if line], not data
+
+    def kill(self) -> int:
+        """End the process at once; returns its exit status, negative for a signal."""
+        with contextlib.suppress(OSError):
+            self.process.kill()
+        status = self.process.wait()
+        with contextlib.suppress(BrokenPipeError):  # a command that it did not live to read
+            self.process.stdin.close()  # type: ignore[union-attr]
+        self.process.stdout.close()  # type: ignore[union-attr]
+        return status

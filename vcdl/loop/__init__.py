@@ -1,0 +1,1 @@
+"""The loop of a job: coordinator, work generator, grid contract, assimilator, evaluator."""

@@ -1,0 +1,160 @@
+"""The assimilator checks every upload that has come and folds it into the shared weights at once.
+
+A result walks grid → check → store → journal → done. A server that is killed between two of these leaves the result
+to be claimed again. The store then knows that it has the subtask, whatever the checks would say now, and the missing
+journal row is written from the store's record.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from vcdl.checks import Refused
+from vcdl.journal.events import Event, UpdateApplied, UpdateRefused, UpdateSuperseded, WorkunitCancelled, WorkunitFailed
+from vcdl.journal.journal import Journal
+from vcdl.loop.grid import GaveUp, Results, Uploaded
+from vcdl.loop.streamed_upload import StreamedUpload, UploadFacts
+from vcdl.run.kept_uploads import keep_upload
+from vcdl.run.restore_lock import RestoreLock
+from vcdl.run.run import Run
+from vcdl.run.snapshots import Snapshots
+from vcdl.stores import Applied, Fold, Unfit, WeightStore
+from vcdl.wire.workunit import UpdateHeader, WorkunitName
+
+_FOLDED_AT_ONCE = 8
+"""Uploads folded between one read and one write of the shared weights."""
+
+
+@dataclass
+class _Waiting:
+    """An upload with a valid header; its weights are checked while they are folded in."""
+
+    uploaded: Uploaded
+    name: WorkunitName
+    header: UpdateHeader
+    streamed: StreamedUpload | None = field(default=None, repr=False)
+    """The reader of its last fold; None: the store had the subtask already."""
+
+
+class Assimilator:
+    """Folds the uploads of one run; at a boundary the version is kept, to be evaluated as it is."""
+
+    def __init__(self, run: Run, journal: Journal, store: WeightStore, snapshots: Snapshots, results: Results) -> None:
+        self.check = run.upload_check()
+        self._run = run
+        self._journal = journal
+        self._store = store
+        self._results = results
+        self._boundary = run.boundary(snapshots)
+        self._restore_lock = RestoreLock(run.folder)
+
+    def run_once(self) -> int:
+        """Assimilate everything that waits; returns how many results came to an end.
+
+        Raises StoreUnavailable, FileUnavailable, StoreLost, StoreError, JournalError. Nothing is lost or done twice:
+        call again when the cause is mended.
+        """
+        outcomes = self._results.claim()
+        for lost in [outcome for outcome in outcomes if isinstance(outcome, GaveUp)]:
+            cancelled, failed = WorkunitCancelled(lost.workunit), WorkunitFailed(lost.workunit, lost.reason)
+            self._conclude(lost.workunit, cancelled if lost.cancelled else failed)
+        uploads = [outcome for outcome in outcomes if isinstance(outcome, Uploaded)]
+        for begin in range(0, len(uploads), _FOLDED_AT_ONCE):
+            batch = uploads[begin : begin + _FOLDED_AT_ONCE]
+            self._fold([waiting for upload in batch if (waiting := self._looked_at(upload)) is not None])
+        return len(outcomes)
+
+    def _looked_at(self, upload: Uploaded) -> _Waiting | None:
+        try:
+            header = self.check.read_header(upload.path, upload.workunit)
+        except Refused as refused:
+            self._refuse(upload, refused)
+            return None
+        return _Waiting(upload, WorkunitName.parse(upload.workunit), header)
+
+    def _fold(self, batch: list[_Waiting]) -> None:
+        while batch:
+            with self._restore_lock.folding():
+                done = self._fold_some(batch)
+            batch = [item for item in batch if item.uploaded.workunit not in done]
+
+    def _fold_some(self, batch: list[_Waiting]) -> Collection[str]:
+        """Fold a batch up to a boundary, or find out which of it are refused; returns what came to an end."""
+        try:
+            records = self._store.fold([self._as_fold(item) for item in batch], self._boundary)
+        except Unfit as unfit:
+            for item in batch:
+                if item.uploaded.workunit in unfit.refused:
+                    self._refuse(item.uploaded, unfit.refused[item.uploaded.workunit])
+            return unfit.refused
+        for item, record in zip(batch, records, strict=False):
+            if item.streamed is not None and record.workunit == item.uploaded.workunit:
+                self.check.accept(item.streamed.norm)
+            version = record.version if record.workunit == item.uploaded.workunit else None
+            if version is not None:  # kept before its row says that it can be folded again
+                keep_upload(self._run.folder, item.uploaded.path, item.uploaded.workunit, version)
+            self._conclude(item.uploaded.workunit, *_events(item, record), version=version)
+        return {item.uploaded.workunit for item in batch[: len(records)]}
+
+    def _as_fold(self, item: _Waiting) -> Fold:
+        item.streamed = None
+        return Fold(item.name.subtask, item.uploaded.workunit, item.name.base_version, partial(self._begin, item))
+
+    def _begin(self, item: _Waiting, staleness: int) -> StreamedUpload:
+        name, header = item.name, item.header
+        facts = UploadFacts(
+            epoch=name.epoch,
+            staleness=staleness,
+            samples=header.samples,
+            fraction=header.fraction,
+            base_version=name.base_version,
+            attempt=name.attempt,
+        )
+        folder = self._run.folder
+        item.streamed = StreamedUpload(
+            item.uploaded.path,
+            self._run.layout,
+            self._run.rule,
+            facts,
+            judge=self.check,
+            base=folder.snapshot(name.base_version),
+            reference=folder.reference_update_file,
+            transport=self._run.transport,
+        )
+        return item.streamed
+
+    def _refuse(self, upload: Uploaded, refused: Refused) -> None:
+        reason, detail = refused.refusal.value, refused.detail[:500]
+        self._conclude(upload.workunit, UpdateRefused(upload.workunit, reason, detail, upload.size_bytes))
+
+    def _conclude(self, workunit: str, *events: Event, version: int | None = None) -> None:
+        self._journal.append(*events)
+        self._results.done(workunit, version)
+
+
+def _events(item: _Waiting, record: Applied) -> Iterable[Event]:
+    """The journal rows of an upload, from the store's record."""
+    applied = _applied(item, record)
+    if record.workunit == item.uploaded.workunit:
+        yield applied
+        return
+    # Another attempt was first. Should its server have died before its row was written, this is as near as
+    # anybody comes to it; a row that is there stays as it is.
+    yield replace(applied, workunit=record.workunit, base_version=WorkunitName.parse(record.workunit).base_version)
+    yield UpdateSuperseded(item.uploaded.workunit, item.uploaded.size_bytes)
+
+
+def _applied(item: _Waiting, record: Applied) -> UpdateApplied:
+    header = item.header
+    return UpdateApplied(
+        workunit=item.uploaded.workunit,
+        version=record.version,
+        base_version=item.name.base_version,
+        staleness=record.staleness,
+        weight=record.weight,
+        samples=header.samples,
+        fraction=header.fraction,
+        train_s=header.train_s,
+        loss=header.loss,
+        bytes_up=item.uploaded.size_bytes,
+    )

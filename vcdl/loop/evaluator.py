@@ -1,0 +1,124 @@
+"""The evaluator measures versions of the weights on held-out data, beside assimilation and never in front of it.
+
+It follows the journal and measures every `evaluation_wanted` without a `version_evaluated` from its snapshot. It may be
+killed and started again at any moment.
+"""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from vcdl.journal.events import FINAL_SPLITS, VALIDATION, EvaluationWanted, VersionEvaluated
+from vcdl.journal.history import JobHistory
+from vcdl.journal.journal import Journal
+from vcdl.loop.reference_update import ReferenceUpdate
+from vcdl.run.run import Run
+from vcdl.wire.weights import ParamsHeader, Vector, assign, read_weights
+from vcdl.wire.workunit import Named, Normalisation, Training
+
+_BATCH_SIZE = 256
+
+
+class Evaluator:
+    """Evaluates the versions one job asks for."""
+
+    def __init__(self, run: Run, journal: Journal) -> None:
+        """The evaluator follows `journal` and writes into it."""
+        from vcdl.client.compile import compile_model
+        from vcdl.client.model import load_model
+        from vcdl.data.npz_file import read_split
+        from vcdl.wire.normalise import normalise
+
+        job, folder = run.job, run.folder
+        self._folder = folder
+        self._journal = journal
+        self._history = JobHistory()
+        self._last_id = 0
+        self._layout = run.layout
+        self._classifies = job.data.task == "classification"
+        self._model = load_model(folder.read_model_json())
+        compile_model(self._model, _metrics_only(run.training, self._classifies))
+        x, y = read_split(folder.validation_file)
+        x = normalise(x, run.prepared.normalisation)
+        sample = _sample(len(x), job.validate_.samples, job.seed)
+        self._data = {VALIDATION: (x[sample], y[sample]), "final_validation": (x, y)}
+        if run.prepared.has_test:
+            x_test, y_test = read_split(folder.test_file)
+            self._data["test"] = (normalise(x_test, run.prepared.normalisation), y_test)
+        self._reference: ReferenceUpdate | None = None
+        if ReferenceUpdate.is_asked_for(run):
+            self._reference = ReferenceUpdate(run, self._history, *self._data[VALIDATION])
+            self._follow()
+            self._leave_first_reference(self._reference)
+
+    def run_once(self) -> int:
+        """Evaluate what is wanted now; returns how many versions that were."""
+        self._follow()
+        wanted = list(self._history.wanted.values())
+        for evaluation in wanted:
+            self._journal.append(self._evaluate(evaluation))
+        return len(wanted)
+
+    @property
+    def run_has_finished(self) -> bool:
+        """Whether nothing more will be wanted."""
+        return self._history.finished
+
+    def _follow(self) -> None:
+        for recorded in self._journal.read(self._last_id):
+            self._history.follow(recorded)
+            self._last_id = recorded.id
+
+    @property
+    def final_splits(self) -> tuple[str, ...]:
+        """The splits on which the final weights are evaluated."""
+        return tuple(split for split in FINAL_SPLITS if split in self._data)
+
+    def _evaluate(self, wanted: EvaluationWanted) -> VersionEvaluated:
+        vector, _ = read_weights(self._folder.snapshot(wanted.version), self._layout.size)
+        if self._reference is not None and wanted.split == VALIDATION:
+            self._reference.leave(wanted.version, vector)
+        return self.evaluation(wanted, vector)
+
+    def evaluation(self, wanted: EvaluationWanted, vector: Vector) -> VersionEvaluated:
+        """Evaluate weights of shape (n,) as the version that `wanted` names."""
+        begin_s = time.perf_counter()
+        assign(self._model, vector[: self._layout.model.size])
+        x, y = self._data[wanted.split]
+        measured: dict[str, Any] = self._model.evaluate(x, y, batch_size=_BATCH_SIZE, verbose=0, return_dict=True)
+        return VersionEvaluated(
+            version=wanted.version,
+            epoch=wanted.epoch,
+            split=wanted.split,
+            samples=len(x),
+            loss=float(measured["loss"]),
+            accuracy=float(measured["accuracy"]) if self._classifies else None,
+            evaluation_s=time.perf_counter() - begin_s,
+        )
+
+    def _leave_first_reference(self, reference: ReferenceUpdate) -> None:
+        """Make the first reference update now: the servers wait for it before they assimilate anything."""
+        newest = max(self._folder.snapshots.glob("params_v*.h5"), default=self._folder.snapshot(0))
+        vector, text = read_weights(newest, self._layout.size)
+        reference.leave(ParamsHeader.from_json(text).version, vector)
+
+
+def _metrics_only(training: Training, classifies: bool) -> Training:
+    metrics = (Named("accuracy"),) if classifies else ()
+    return replace(
+        training,
+        batch_size=1,
+        local_epochs=1,
+        metrics=metrics,
+        normalisation=Normalisation(),
+        share_optimizer_state="none",
+    )
+
+
+def _sample(count: int, samples: int | str, seed: int) -> Any:
+    """The same random part of the validation set each time."""
+    if isinstance(samples, str) or samples >= count:
+        return slice(None)
+    return np.sort(np.random.default_rng([seed, count]).permutation(count)[:samples])

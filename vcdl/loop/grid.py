@@ -1,0 +1,96 @@
+"""The contract between the loop and what runs subtasks: `Grid` hands workunits out, `Results` brings outcomes back.
+
+Delivery is at least once: this process or the next one hands a result out again until `done` was called for it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcdl.journal.events import WorkunitSent
+from vcdl.wire.workunit import Workunit
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A workunit with the files it needs, lying on the server."""
+
+    workunit: Workunit
+    model: Path
+    params: Path
+    shard: Path
+
+
+@dataclass(frozen=True)
+class Uploaded:
+    """A client brought an update; it is not checked yet."""
+
+    workunit: str
+    path: Path
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class GaveUp:
+    """The grid will not bring an update of this workunit."""
+
+    workunit: str
+    reason: str
+    cancelled: bool = False
+    """The server took the workunit back: that is no failure of the subtask."""
+
+
+Outcome = Uploaded | GaveUp
+
+
+class Results(ABC):
+    """The source of results: a grid, a folder that several servers share, the database of a BOINC project."""
+
+    @abstractmethod
+    def claim(self) -> Sequence[Outcome]:
+        """Claim outcomes that are not `done` yet, for this caller alone, in the order they came. Raises GridError."""
+
+    @abstractmethod
+    def done(self, workunit: str, version: int | None = None) -> None:
+        """Forget an outcome and its files: store and journal have it. `version`: the one that the upload made,
+        if any.
+        """
+
+
+class Grid(ABC):
+    """Runs workunits on clients that nobody can rely on."""
+
+    @abstractmethod
+    def submit(self, staged: Sequence[Staged]) -> None:
+        """Hand workunits over; one the grid has already is left as it is. Raises GridError."""
+
+    @abstractmethod
+    def has(self, workunit: str) -> bool:
+        """Whether the workunit was submitted and is not done."""
+
+    @abstractmethod
+    def sent(self) -> list[WorkunitSent]:
+        """The workunits that clients began since the last call."""
+
+    @abstractmethod
+    def cancel(self, workunits: Collection[str]) -> None:
+        """Withdraw workunits whose results are no longer wanted; a result may still come."""
+
+    @abstractmethod
+    def open_wanted(self) -> int:
+        """The number of workunits to keep unsent or running, so that no client waits."""
+
+    def discard_params(self, keep: Collection[int]) -> None:
+        """Forget the weights handed over for versions that no open workunit starts from, all but `keep`.
+
+        Raises GridError.
+        """
+        return
+
+    def pause(self) -> None:
+        """Take back what is out, as the run is paused; the same workunits come again when it is resumed.
+
+        Raises GridError.
+        """
+        return

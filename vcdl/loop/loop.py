@@ -1,0 +1,155 @@
+"""The loop of one run, put together once. Drivers differ in the grid and in what they wait for.
+
+driver                          grid                     assimilates itself
+vcdl.local.run                  worker processes         yes, or servers of its own do
+vcdl.simulate.virtual_run       clients in virtual time  yes
+vcdl.boinc.daemons              BOINC's clients          no: vcdl_assimilator does
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Self
+
+from vcdl.errors import JournalUnavailable, StoreError, StoreLost
+from vcdl.journal.events import Recorded, RunPaused, RunReopened, RunStarted, StopReason
+from vcdl.journal.journal import Journal
+from vcdl.loop.coordinator import Coordinator
+from vcdl.loop.grid import Grid, Results
+from vcdl.loop.parameter_server import ParameterServer
+from vcdl.loop.plan import Plan
+from vcdl.loop.recovery import drop_weights
+from vcdl.loop.work_generator import WorkGenerator
+from vcdl.report.observer import RunObserver, ShieldedObserver
+from vcdl.run.run import Run
+from vcdl.stores import WeightStore
+
+
+class Loop:
+    """The coordinator, the work generator and, with `results`, a parameter server of one run. Used by one thread."""
+
+    def __init__(self, run: Run, plan: Plan, journal: Journal, store: WeightStore, grid: Grid) -> None:
+        self.run = run
+        self.journal = journal
+        self.coordinator = Coordinator(plan)
+        self._store = store
+        self._grid = grid
+        self.snapshots = run.snapshots(store)
+        self.generator = WorkGenerator(run, self.coordinator, journal, self.snapshots, grid)
+        self.server: ParameterServer | None = None
+        self._observer = ShieldedObserver(RunObserver())
+        self._clock: Callable[[], float] = time.time
+        self._is_lost = False
+
+    @classmethod
+    def of(
+        cls,
+        run: Run,
+        grid: Grid,
+        results: Results | None = None,
+        *,
+        plan: Plan | None = None,
+        observer: RunObserver | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> Self:
+        """The loop of a run over a grid.
+
+        `results`: what this process assimilates; None: parameter servers elsewhere do. `plan`: another one than
+        the job's own. `clock`: Unix time, or a simulation's. Raises StoreError, JournalError.
+        """
+        journal = run.journal(clock)
+        try:
+            loop = cls(run, Plan.of(run) if plan is None else plan, journal, run.store(), grid)
+        except StoreError:
+            journal.close()
+            raise
+        loop._clock = clock
+        if observer is not None:
+            loop._observer = ShieldedObserver(observer)
+        if results is not None:
+            loop.server = ParameterServer(run, journal, loop._store, results)
+        return loop
+
+    def take_up(self) -> bool:
+        """Read what the journal has, begin a session and repair the store; False: the job is over and nothing
+        is left to do.
+
+        A job that ended because a shard kept failing is tried again. Raises Unavailable, StoreError, JournalError.
+        """
+        earlier = self.follow()
+        stopped = self.coordinator.stopped
+        if self.coordinator.finished and stopped is not None:
+            if stopped.reason != StopReason.SUBTASK_FAILED:
+                return False
+            self.journal.append(RunReopened())
+        self.begin_session(resumed=bool(earlier))
+        if self.server is not None:
+            self.server.catch_up(self.coordinator.version)
+        return True
+
+    def begin_session(self, *, resumed: bool) -> None:
+        """Record that a process drives the run. Raises JournalError."""
+        self.journal.append(RunStarted(resumed))
+        self.follow()
+
+    def follow(self) -> Sequence[Recorded]:
+        """Read the new rows of the journal and return them. Raises JournalError."""
+        return self._observed(self.generator.follow())
+
+    def step(self) -> Sequence[Recorded]:
+        """Assimilate what has come and carry out what follows from it; returns the new events.
+
+        A store that lost its weights is restored by the next step. Raises Unavailable: the next step does what this one
+        could not; VcdlError.
+        """
+        try:
+            if self._is_lost and self.server is not None:
+                folded = self.server.restore()
+                self._is_lost = False
+                self._observer.phase(f"the weights are restored, {folded} updates were folded in again")
+            if self.server is not None and self.coordinator.stopped is None:
+                self.server.run_once()
+            new = self._observed(self.generator.run_once(self._clock()))
+            self.generator.record_sent()
+        except StoreLost as lost:
+            if self.server is None:
+                raise
+            self._is_lost = True
+            self._observer.phase(str(lost))
+            return ()
+        return new
+
+    def pause(self, why: str) -> Sequence[Recorded]:
+        """Take back what is out and end the session in good order; the run can be resumed.
+
+        Raises GridError, JournalError.
+        """
+        self._grid.pause()
+        with suppress(JournalUnavailable):  # without a word the run will look killed, and can be resumed as well
+            self.journal.append(RunPaused(why))
+        return self.follow()
+
+    @property
+    def ended(self) -> StopReason | None:
+        """Why the job ended; None while something is left to do."""
+        stopped = self.coordinator.stopped
+        return StopReason(stopped.reason) if self.coordinator.finished and stopped is not None else None
+
+    def drop_weights(self) -> None:
+        """Leave nothing in the store of a job that is over."""
+        if self.coordinator.stopped is not None:
+            drop_weights(self._store, self.snapshots, self.coordinator.stopped)
+
+    def abandon_weights(self) -> None:
+        """Leave nothing in the store of a run that nobody resumes, however it ended."""
+        with suppress(StoreError):  # of a server that is away now: that costs it room, and nobody a result
+            self._store.drop()
+
+    def close(self) -> None:
+        """Close journal and store."""
+        self.journal.close()
+        self._store.close()
+
+    def _observed(self, new: Sequence[Recorded]) -> Sequence[Recorded]:
+        self._observer.events(new)
+        return new

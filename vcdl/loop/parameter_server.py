@@ -1,0 +1,56 @@
+"""A parameter server: it folds the uploads of one run into the shared weights, and repairs a store that lost them."""
+
+from typing import Self
+
+from vcdl.journal.history import JobHistory
+from vcdl.journal.journal import Journal
+from vcdl.loop.assimilator import Assimilator
+from vcdl.loop.grid import Results
+from vcdl.loop.recovery import restore_store, whole_unless_behind
+from vcdl.run.run import Run
+from vcdl.stores import WeightStore
+
+
+class ParameterServer:
+    """Serves the weights of one run. Any number may serve a run, and each may be killed at any moment."""
+
+    def __init__(self, run: Run, journal: Journal, store: WeightStore, results: Results) -> None:
+        self.store = store
+        self._run = run
+        self._journal = journal
+        self._assimilator = Assimilator(run, journal, store, run.snapshots(store), results)
+        self.check = self._assimilator.check
+        """The check of uploads, which learns from those that it accepts."""
+
+    @classmethod
+    def of(cls, run: Run, journal: Journal, results: Results) -> Self:
+        """A server with a connection of its own to the run's store. Raises StoreError."""
+        return cls(run, journal, run.store(), results)
+
+    def catch_up(self, version: int = 0) -> int:
+        """Restore a store that is behind the journal, or behind `version`, or lost everything while nobody looked.
+
+        Called before the first `run_once`. Returns how many updates were folded again. Raises StoreError, JournalError.
+        """
+        newest = max(version, JobHistory.of(self._journal.stream()).version)
+        folded, whole = 0, whole_unless_behind(self.store, newest)
+        if whole is None:
+            folded = self.restore()
+            _, whole = self.store.read_whole()
+        self.check.expect(self.store.state.weights(whole))
+        return folded
+
+    def run_once(self) -> int:
+        """Assimilate what waits; returns how many results came to an end. Raises Unavailable, StoreLost, VcdlError."""
+        return self._assimilator.run_once()
+
+    def restore(self) -> int:
+        """After StoreLost: put the weights back, unless another server has.
+
+        Returns how many updates were folded again. Raises StoreError.
+        """
+        return restore_store(self._run, self.store, self._journal)
+
+    def close(self) -> None:
+        """Close the connection to the store."""
+        self.store.close()

@@ -1,0 +1,59 @@
+"""The plan of a job: the numbers that the coordinator decides by, and nothing of how they are carried out."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from vcdl.job.lr_schedule import STEADY, UNSCALED, LrScaling, LrSchedule
+from vcdl.job.schema import EVERY_EPOCH
+from vcdl.run.run import Run
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The numbers of a job that the coordinator decides by."""
+
+    job: str
+    seed: int
+    shards: int
+    rolling: bool
+    validate_every: int
+    """Versions between two evaluations; EVERY_EPOCH: only the end of each epoch is evaluated."""
+    has_test: bool
+    epochs: int
+    target_accuracy: float | None
+    wall_time_s: float | None
+    patience_epochs: int | None
+    tries: int
+    """Attempts allowed for a subtask."""
+    rate: LrSchedule = STEADY
+    """The schedule of the clients' learning rate over the job."""
+    scaling: LrScaling = UNSCALED
+    """The factor on that rate, by the clients at work."""
+    needs_bases: bool = False
+    """Whether a fold needs the weights that the client started from."""
+
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        """The plan of a run."""
+        job = run.job
+        return cls(
+            job=job.name,
+            seed=job.seed,
+            shards=job.data.shards,
+            rolling=job.pacing.kind == "rolling",
+            validate_every=job.validate_every,
+            has_test=run.prepared.has_test,
+            epochs=job.stop.epochs,
+            target_accuracy=job.stop.target_accuracy,
+            wall_time_s=job.stop.wall_time_s,
+            patience_epochs=job.stop.patience,
+            tries=job.grid.tries,
+            rate=job.training.lr_schedule,
+            scaling=job.training.rate_scaling(run.prepared.shard_samples, job.stop.epochs),
+            needs_bases=run.rule.needs_base or job.transport.needs_bases,
+        )
+
+
+def is_validated(validate_every: int, version: int) -> bool:
+    """Whether a version must be kept and evaluated, besides the ends of epochs."""
+    return validate_every != EVERY_EPOCH and version % validate_every == 0

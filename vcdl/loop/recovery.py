@@ -1,0 +1,133 @@
+"""The end of a store's weights: put back when its server has lost them, and dropped when the job is over.
+
+Put back are a snapshot, with what the rule keeps beside the weights, and the later updates, folded in again in
+their order. What each update was is in the journal, and its upload is kept until an epoch's snapshot covers it,
+with the weights that its client started from where the rule needs them. So nothing that was assimilated is
+lost, and the weights are the same to the last bit; what an eventual store had overwritten since the snapshot is
+in them again. They are put there in one step: nobody ever folds into weights that are half restored.
+"""
+
+from collections.abc import Collection, Sequence
+from contextlib import closing, suppress
+
+import numpy as np
+
+from vcdl.errors import StoreError, StoreLost, WeightsFileError
+from vcdl.journal.events import EpochClosed, StopDecided, StopReason, UpdateApplied
+from vcdl.journal.journal import Journal
+from vcdl.loop.streamed_upload import StreamedUpload, UploadFacts
+from vcdl.run.folder import RunFolder
+from vcdl.run.restore_lock import RestoreLock
+from vcdl.run.run import Run
+from vcdl.run.snapshots import Snapshots
+from vcdl.stores import Applied, WeightStore
+from vcdl.stores.change import InMemory, fold_changes
+from vcdl.wire.weights import Vector, read_weights
+from vcdl.wire.workunit import WorkunitName
+
+
+def restore_store(run: Run, store: WeightStore, journal: Journal) -> int:
+    """Restore a store that is behind its journal, or forgot everything. Returns how many updates were folded again.
+
+    Any number of servers may do it at once: the first one does, and the others find it done. Raises StoreError
+    when a kept upload that is needed is gone, StoreUnavailable when the server is away again, RunFolderError.
+    """
+    with RestoreLock(run.folder).restoring():
+        events = [row.event for row in journal.read()]
+        applied = sorted(
+            (event for event in events if isinstance(event, UpdateApplied)), key=lambda update: update.version
+        )
+        if whole_unless_behind(store, applied[-1].version if applied else 0) is not None:
+            return 0
+        lost = {0: 0} | {event.version: event.lost for event in events if isinstance(event, EpochClosed | StopDecided)}
+        version, whole = _snapshot(run, applied, lost if store.overwrites else None)
+        later = [update for update in applied if update.version > version]
+        for update in later:
+            fold_again(run, update, whole)
+        newest = max(version, applied[-1].version if applied else 0)
+        store.restore(
+            newest, whole, [_record(update) for update in applied], lost[max(v for v in lost if v <= version)]
+        )
+        return len(later)
+
+
+def whole_unless_behind(store: WeightStore, version: int) -> Vector | None:
+    """A store's whole vector; None when it has lost what the journal knows of, up to `version`.
+
+    Raises StoreUnavailable, StoreError.
+    """
+    try:
+        newest, whole = store.read_whole()  # all of it: a chunk may be gone while the version is there
+    except StoreLost:
+        return None
+    return whole if newest >= version else None
+
+
+def drop_weights(store: WeightStore, snapshots: Snapshots, stopped: StopDecided) -> None:
+    """Leave nothing in the store of a job that is over; its last version is a snapshot. A job that `vcdl
+    resume` tries again keeps it.
+    """
+    if stopped.reason != StopReason.SUBTASK_FAILED and snapshots.has(stopped.version):
+        with suppress(StoreError):  # of a server that is away now: that costs it room, and nobody a result
+            store.drop()
+
+
+def _snapshot(run: Run, applied: Sequence[UpdateApplied], counted: Collection[int] | None) -> tuple[int, Vector]:
+    """The newest readable snapshot from which the journal leads on; its version and the store's whole vector.
+
+    Of a store that overwrites, one that is `counted`: of others nobody knows how many updates are missing in them.
+    """
+    versions = [int(path.stem.removeprefix("params_v")) for path in run.folder.snapshots.glob("params_v*.h5")]
+    # One that holds an update whose row was never written is the last resort: that update will be brought again.
+    usable = [
+        version
+        for version in versions
+        if _leads_on(version, run.folder, applied) and (counted is None or version in counted)
+    ]
+    for version in [*sorted(usable, reverse=True), *sorted(versions, reverse=True)]:
+        try:
+            return version, _whole(version, run)
+        except WeightsFileError:  # half of it reached the disk before the power went
+            continue
+    raise StoreError("the store has lost its weights and no snapshot is left: start the run again")
+
+
+def _whole(version: int, run: Run) -> Vector:
+    """A snapshot as the store had it. Raises WeightsFileError, also when the state of that version was not kept."""
+    folder, layout, state = run.folder, run.layout, run.rule.state
+    whole = np.zeros(state.size(layout.size), np.float32)
+    read_weights(folder.snapshot(version), layout.size, state.weights(whole))
+    beside = state.beside(whole)
+    if version > 0 and beside.size:  # at the job's begin it is all zero
+        read_weights(folder.state_snapshot(version), beside.size, beside)
+    return whole
+
+
+def _leads_on(version: int, folder: RunFolder, applied: Sequence[UpdateApplied]) -> bool:
+    """Whether the journal has all that is in a snapshot of `version`, and the uploads of all that came later
+    are kept.
+    """
+    later = [update for update in applied if update.version > version]
+    return len(applied) - len(later) == version and all(
+        folder.kept_upload(update.version, update.workunit).exists() for update in later
+    )
+
+
+def _record(update: UpdateApplied) -> Applied:
+    subtask = WorkunitName.parse(update.workunit).subtask
+    return Applied(subtask, update.workunit, update.version, update.staleness, update.weight)
+
+
+def fold_again(run: Run, update: UpdateApplied, whole: Vector) -> None:
+    """Fold a kept upload into a store's whole vector, as it was folded in before. Raises StoreError."""
+    folder, epoch = run.folder, WorkunitName.parse(update.workunit).epoch
+    facts = UploadFacts(epoch, update.staleness, update.samples, update.fraction, update.base_version)
+    path, base = folder.kept_upload(update.version, update.workunit), folder.snapshot(update.base_version)
+    streamed = StreamedUpload(path, run.layout, run.rule, facts, judge=None, base=base, transport=run.transport)
+    with closing(streamed) as upload:
+        fold_changes([upload], InMemory(whole, run.rule.state), run.rule.state)
+        if upload.refused is not None:
+            raise StoreError(
+                f"the store has lost its weights, and version {update.version} cannot be made again from "
+                f"{folder.kept_uploads} ({upload.refused}): start the run again"
+            )

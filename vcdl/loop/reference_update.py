@@ -1,0 +1,65 @@
+"""The reference update: what a client would learn from the held-out data, starting from a version of the weights.
+
+Uploads that lead elsewhere can be refused (the server's validation update of Zeno++, Xie et al. 2020). The evaluator
+has the model and the data, so it makes the update and leaves it in one file of the run's folder. Parameter servers read
+the newest one, and wait only for the first.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vcdl.errors import folder_errors
+from vcdl.journal.history import JobHistory
+from vcdl.rules.measuring import MeasuringRule
+from vcdl.run.run import Run
+from vcdl.wire.weights import ParamsHeader, Vector, write_weights
+
+
+class ReferenceUpdate:
+    """Makes the reference updates of one run.
+
+    It trains as a client does: the same optimizer, batch size and learning rate, on as many samples as a shard has. A
+    few plain gradient steps would not do: late in training, and with a client's high learning rate, they have hardly
+    anything in common with what honest clients learn.
+    """
+
+    def __init__(self, run: Run, history: JobHistory, x: npt.NDArray[np.float32], y: npt.NDArray[Any]) -> None:
+        """`history`: the job's; the caller keeps it up to date. `x`, `y`: the held-out samples, normalised."""
+        from vcdl.client.trainer import Trainer
+
+        job = run.job
+        most = max(run.prepared.shard_samples)
+        self._folder = run.folder
+        self._job = job
+        self._training = run.training
+        self._scaling = job.training.rate_scaling(run.prepared.shard_samples, job.stop.epochs)
+        self._history = history
+        some = np.random.default_rng([job.seed, len(x)]).permutation(len(x))[:most]
+        self._data = x[some], y[some]
+        self._trainer = Trainer(run.folder.read_model_json(), self._training)
+
+    @staticmethod
+    def is_asked_for(run: Run) -> bool:
+        """Whether the run's rule compares uploads with it."""
+        return isinstance(run.rule, MeasuringRule) and run.rule.needs_reference
+
+    def leave(self, version: int, vector: Vector) -> None:
+        """Write the reference update of a version of the weights, of shape (n,).
+
+        It is one pass over the samples, with the rate of a workunit that is created now.
+
+        Raises RunFolderError.
+        """
+        context = self._history.creation_context()
+        job, trainer, (x, y) = self._job, self._trainer, self._data
+        part = job.training.lr_schedule.at(min(version, job.subtasks - 1), job.subtasks)
+        part *= self._scaling.at(context.active_clients, context.open)
+        trainer.begin(vector, job.seed, part * self._training.learning_rate)
+        for begin in range(0, len(x), self._training.batch_size):
+            batch = slice(begin, begin + self._training.batch_size)
+            trainer.step(x[batch], y[batch])
+        header = ParamsHeader(job.name, version, trainer.layout.fingerprint).to_json()
+        with folder_errors(self._folder.path):
+            write_weights(self._folder.reference_update_file, trainer.finish() - vector, header)

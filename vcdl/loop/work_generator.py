@@ -1,0 +1,160 @@
+"""The work generator carries the coordinator's actions out: workunits, snapshots, evaluations, the job's end.
+
+It writes the journal before it calls the grid. A killed process may leave a workunit announced and not handed over,
+never the other way round; the next process hands it over. So does the next step after one that failed, as on a full
+disk.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from vcdl.journal.events import (
+    EpochClosed,
+    EvaluationWanted,
+    Recorded,
+    RunFinished,
+    RunPaused,
+    StopDecided,
+    WorkunitCreated,
+    WorkunitSent,
+)
+from vcdl.journal.history import CreationContext
+from vcdl.journal.journal import Journal
+from vcdl.loop.coordinator import Action, CloseEpoch, Coordinator, Create, Evaluate, Finish, Stop
+from vcdl.loop.grid import Grid, Staged
+from vcdl.run.kept_uploads import discard_kept_uploads
+from vcdl.run.run import Run
+from vcdl.run.snapshots import Snapshots
+from vcdl.wire.workunit import Workunit
+
+
+class WorkGenerator:
+    """Follows the journal of one run and acts on it."""
+
+    def __init__(self, run: Run, coordinator: Coordinator, journal: Journal, snapshots: Snapshots, grid: Grid) -> None:
+        self._run = run
+        self._coordinator = coordinator
+        self._journal = journal
+        self._snapshots = snapshots
+        self._grid = grid
+        self._downloads = run.downloads()
+        self._training = run.training
+        self._last_id = 0
+        self._snapshots_in_use: frozenset[int] = frozenset()
+        self._is_handed_over = False
+        """Whether the grid is known to have all that the journal announces."""
+        self._unreported: list[Recorded] = []
+        """Events that the coordinator has and no caller got yet."""
+        self._unrecorded: list[WorkunitSent] = []
+        """Reports of the grid that are not in the journal yet."""
+
+    def follow(self) -> Sequence[Recorded]:
+        """Bring the coordinator up to the journal; returns the events that are new to the caller.
+
+        Raises JournalError.
+        """
+        self._follow_new()
+        return self._take_unreported()
+
+    def record_sent(self) -> None:
+        """Record which workunits clients began. Raises JournalError, GridError."""
+        self._unrecorded += self._grid.sent()
+        self._journal.append(*self._unrecorded)
+        self._unrecorded.clear()
+
+    def run_once(self, now_s: float) -> Sequence[Recorded]:
+        """Follow the journal and carry out what should be done now; returns the events that are new to the caller.
+
+        Raises Unavailable: call again, nothing was done by halves; VcdlError.
+        """
+        self._follow_new()
+        if not self._is_handed_over:
+            self._hand_over()
+        self._is_handed_over = False  # until this step has come to its end
+        while actions := self._coordinator.actions(now_s, self._grid.open_wanted()):
+            self._carry_out(actions)
+            self._follow_new()
+        self._is_handed_over = True
+        in_use = frozenset(self._coordinator.versions_in_use)
+        if in_use != self._snapshots_in_use:
+            self._grid.discard_params(in_use)
+            if not self._run.job.keeps_uploads:
+                self._snapshots.discard_all_but(in_use | self._to_fold_again_with())
+            self._snapshots_in_use = in_use
+        self._downloads.discard_all_but(self._coordinator.history.bases)
+        return self._take_unreported()
+
+    def _follow_new(self) -> None:
+        for recorded in self._journal.read(self._last_id):
+            self._coordinator.follow(recorded)
+            self._unreported.append(recorded)
+            self._last_id = recorded.id
+            if isinstance(recorded.event, RunPaused):
+                self._is_handed_over = False  # what was out was taken back
+
+    def _take_unreported(self) -> Sequence[Recorded]:
+        new, self._unreported = self._unreported, []
+        return new
+
+    def _to_fold_again_with(self) -> set[int]:
+        return self._coordinator.versions_to_fold_again_with if self._run.folder.kept_uploads.is_dir() else set()
+
+    def _hand_over(self) -> None:
+        """Hand over the open workunits that the grid does not know: their announcer was killed, or could not
+        continue.
+        """
+        missing = {workunit: n for workunit, n in self._coordinator.open.items() if not self._grid.has(workunit)}
+        contexts = self._coordinator.history.creations
+        self._grid.submit(
+            [self._stage(n.epoch, n.shard, n.attempt, n.base_version, contexts[wu]) for wu, n in missing.items()]
+        )
+
+    def _carry_out(self, actions: Sequence[Action]) -> None:
+        self._create([action for action in actions if isinstance(action, Create)])
+        for action in actions:
+            match action:
+                case CloseEpoch(epoch):
+                    version = self._snapshots.keep_newest(durable=True)
+                    self._journal.append(EpochClosed(epoch, version, self._snapshots.store.lost_updates()))
+                    if not self._run.job.keeps_uploads:
+                        discard_kept_uploads(self._run.folder, version)
+                case Evaluate(version, epoch, split):
+                    self._snapshots.ensure(version)
+                    self._journal.append(EvaluationWanted(version, epoch, split))
+                case Stop(reason):
+                    self._grid.cancel(set(self._coordinator.open))
+                    version = self._snapshots.keep_newest(durable=True)
+                    self._journal.append(StopDecided(reason.value, version, self._snapshots.store.lost_updates()))
+                case Finish():
+                    self._journal.append(RunFinished())
+
+    def _create(self, creations: Sequence[Create]) -> None:
+        if not creations:
+            return
+        newest, context = self._snapshots.keep_newest(), self._coordinator.history.creation_context(len(creations))
+        staged = [
+            self._stage(c.epoch, c.shard, c.attempt, newest if c.base_version is None else c.base_version, context)
+            for c in creations
+        ]
+        self._journal.append(*(WorkunitCreated(item.workunit.name, context.open) for item in staged))
+        self._grid.submit(staged)
+
+    def _stage(self, epoch: int, shard: int, attempt: int, base_version: int, context: CreationContext) -> Staged:
+        """A workunit and its files; the same numbers always give the same one."""
+        seed = int(np.random.default_rng([self._run.job.seed, epoch, shard, attempt]).integers(2**31))
+        rate = self._training.learning_rate * self._coordinator.rate(epoch, shard, context)
+        training = replace(self._training, learning_rate=rate)
+        params = self._downloads.path(base_version)
+        workunit = Workunit(
+            job=self._run.name,
+            epoch=epoch,
+            shard=shard,
+            attempt=attempt,
+            base_version=base_version,
+            seed=seed,
+            training=training,
+            transport=self._run.transport,
+        )
+        return Staged(workunit, self._run.folder.model_file, params, self._run.folder.shard(shard))

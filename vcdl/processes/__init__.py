@@ -1,1 +1,0 @@
-"""The processes of a job: children that are started again, parameter servers as many as are needed."""

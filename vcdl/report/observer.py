@@ -1,0 +1,62 @@
+"""Hooks of a run: what may be shown or counted while it goes on. They do nothing by default."""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vcdl.journal.events import Recorded
+
+
+@dataclass(frozen=True)
+class RunningTask:
+    """A subtask that a client works on now."""
+
+    workunit: str
+    host: str
+    fraction: float
+    since_s: float
+    """Unix time."""
+
+
+class RunObserver:
+    """Override what you want to see; what runs calls it through a Shielded."""
+
+    def phase(self, text: str) -> None:
+        """The run does something that the user waits for ("cutting the data into 50 shards")."""
+
+    def waiting_for(self, why: str | None) -> None:
+        """The run waits for something that is away, or for room on a disk, and tries again by itself; None: it
+        goes on. The same may be said many times.
+        """
+
+    def events(self, events: Sequence[Recorded]) -> None:
+        """New rows of the journal, in order; at the start of a resumed run, all earlier ones."""
+
+    def tasks(self, running: Sequence[RunningTask], waiting: int) -> None:
+        """Learn which tasks run and how many subtasks wait for a client; several times a second."""
+
+
+class ShieldedObserver(RunObserver):
+    """Passes every call to an observer, and none of its exceptions back: a display that fails, as on a full disk, never
+    loses an update.
+    """
+
+    def __init__(self, observer: RunObserver) -> None:
+        self._observer = observer
+
+    def phase(self, text: str) -> None:
+        with contextlib.suppress(Exception):
+            self._observer.phase(text)
+
+    def waiting_for(self, why: str | None) -> None:
+        with contextlib.suppress(Exception):
+            self._observer.waiting_for(why)
+
+    def events(self, events: Sequence[Recorded]) -> None:
+        if events:
+            with contextlib.suppress(Exception):
+                self._observer.events(events)
+
+    def tasks(self, running: Sequence[RunningTask], waiting: int) -> None:
+        with contextlib.suppress(Exception):
+            self._observer.tasks(running, waiting)

@@ -1,0 +1,36 @@
+"""Uploads that are kept after they were applied: for a store that may lose its memory, and for replays."""
+
+import os
+import shutil
+from pathlib import Path
+
+from vcdl.errors import folder_errors
+from vcdl.files.atomic import atomic_write
+from vcdl.run.folder import RunFolder
+
+
+def conclude_upload(folder: RunFolder, workunit: str, version: int | None) -> None:
+    """Remove an upload; it is kept under the version it made when the run keeps uploads. Raises RunFolderError."""
+    upload = folder.uploads / f"{workunit}.h5"
+    if version is not None and upload.exists():
+        keep_upload(folder, upload, workunit, version)
+    upload.unlink(missing_ok=True)
+
+
+def keep_upload(folder: RunFolder, upload: Path, workunit: str, version: int) -> None:
+    """Keep an upload for a store that may lose its memory; nothing in a run that keeps none. Raises RunFolderError."""
+    kept = folder.kept_upload(version, workunit)
+    if folder.kept_uploads.is_dir() and not kept.exists():
+        with folder_errors(kept.parent), atomic_write(kept) as target:
+            try:
+                os.link(upload, target)
+            except OSError:  # of another user, or on another disk
+                shutil.copyfile(upload, target)
+
+
+def discard_kept_uploads(folder: RunFolder, up_to_version: int) -> None:
+    """Remove the kept uploads that a snapshot of `up_to_version` on the disk has in it."""
+    if folder.kept_uploads.is_dir():
+        for path in folder.kept_uploads.glob("v*.h5"):
+            if int(path.name.partition("_")[0].removeprefix("v")) <= up_to_version:
+                path.unlink(missing_ok=True)

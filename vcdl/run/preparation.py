@@ -1,0 +1,77 @@
+"""Preparation makes what a job needs before its first subtask: shards, held-out data, the model, version 0 of
+its weights.
+
+`prepared.json` is written last: a run that was killed before it is prepared again, and finds the shards it had made.
+"""
+
+import secrets
+
+from vcdl.errors import folder_error
+from vcdl.job import Job
+from vcdl.models.footprint import footprint_of
+from vcdl.report.observer import RunObserver
+from vcdl.run.folder import RunFolder
+from vcdl.run.prepared import Prepared
+from vcdl.run.run import Run
+from vcdl.run.snapshots import Snapshots
+from vcdl.run.store_address import asked_settings, store_address
+from vcdl.stores.open import load_client_libraries, open_store, see_that_it_answers
+from vcdl.stores.settings import Service
+
+
+def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
+    """Make everything a job needs before its first subtask, unless it is there.
+
+    Raises DataError, ModelError, JobError, RunFolderError, StoreError.
+    """
+    if folder.prepared_file.exists():
+        return Run.open(folder)
+    load_client_libraries()
+    import numpy as np
+
+    from vcdl.checks import trained_norm
+    from vcdl.client.trainer import Trainer
+    from vcdl.data import ensure_shards, load_dataset, normalisation_of, write_split
+    from vcdl.job.rule import rule_of
+    from vcdl.models import build_model_json, check_model, initial_weights
+
+    see_that_it_answers(asked_settings(job, folder))
+    observer.phase(f"reading the data set {job.data.dataset or job.data.npz}")
+    dataset = load_dataset(job.data, job.seed)
+    normalisation = normalisation_of(dataset, job.data)
+    observer.phase("building the model")
+    model_json = build_model_json(job.model, dataset.input_shape, dataset.outputs, job.data.task)
+    labels = [y for y in (dataset.y_train, dataset.y_val, dataset.y_test) if y is not None]
+    training = job.training.to_wire(normalisation)
+    check_model(model_json, training, dataset.input_shape, np.concatenate(labels))
+    trainer = Trainer(model_json, training)
+    layout = trainer.layout
+    vector = trainer.with_moments(initial_weights(model_json, job.seed))
+    observer.phase(f"cutting {len(dataset.x_train)} samples into {job.data.shards} shards")
+    try:
+        shards = ensure_shards(folder.shards, dataset, job.data, job.seed)
+        write_split(folder.validation_file, dataset.x_val, dataset.y_val)
+        if dataset.x_test is not None and dataset.y_test is not None:
+            write_split(folder.test_file, dataset.x_test, dataset.y_test)
+        folder.model_file.write_text(model_json)
+        settings, store_key = asked_settings(job, folder), f"{job.name}-{secrets.token_hex(4)}"
+        if settings.service != Service.FILE or job.keeps_uploads:
+            folder.kept_uploads.mkdir(exist_ok=True)
+        store = open_store(settings, store_key, layout.size, rule_of(job).state)
+        store.create(vector)
+        store.close()
+        Snapshots(folder, store, job.name, layout.fingerprint).keep(0, vector, durable=True)
+        prepared = Prepared(
+            shard_samples=tuple(shard.samples for shard in shards),
+            has_test=dataset.x_test is not None,
+            normalisation=normalisation,
+            layout=layout,
+            initial_norm=trained_norm(vector, layout),
+            store_key=store_key,
+            footprint=footprint_of(trainer.model),
+            store=store_address(settings, folder),
+        )
+        prepared.write(folder)
+    except OSError as error:
+        raise folder_error(folder.path, error) from error
+    return Run(folder, job, prepared)

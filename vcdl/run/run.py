@@ -1,0 +1,112 @@
+"""A run: a prepared job in its folder, and every part that follows from the two."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+from vcdl.checks import UploadCheck
+from vcdl.job import Job, load_frozen_job
+from vcdl.job.rule import rule_of
+from vcdl.job.schema import EVERY_EPOCH
+from vcdl.journal.journal import Journal
+from vcdl.rules.base import Rule
+from vcdl.run.downloads import Downloads
+from vcdl.run.folder import RunFolder
+from vcdl.run.host import Host
+from vcdl.run.prepared import Prepared
+from vcdl.run.snapshots import Snapshots
+from vcdl.run.store_address import asked_settings, held_to
+from vcdl.stores import Boundary, WeightStore
+from vcdl.stores.open import load_client_libraries, open_store
+from vcdl.stores.settings import StoreSettings
+from vcdl.wire.weights import Layout
+from vcdl.wire.workunit import Training, Transport
+
+
+@dataclass(frozen=True)
+class Run:
+    """A job that is prepared to be trained."""
+
+    folder: RunFolder
+    job: Job
+    prepared: Prepared
+
+    @classmethod
+    def open(cls, folder: RunFolder) -> Self:
+        """The run in a folder. Raises RunFolderError when it is not prepared, JobError."""
+        load_client_libraries()
+        return cls(folder, load_frozen_job(folder.job_file), Prepared.read(folder))
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.job.name
+
+    @property
+    def host(self) -> Host:
+        """The kind of the run. Raises RunFolderError."""
+        return self.folder.host
+
+    @cached_property
+    def rule(self) -> Rule:
+        """The rule by which an upload counts."""
+        return rule_of(self.job)
+
+    @property
+    def layout(self) -> Layout:
+        """The place of each variable of the model in the weights."""
+        return self.prepared.layout
+
+    @property
+    def transport(self) -> Transport:
+        """The codecs by which weights travel."""
+        return self.job.transport.to_wire()
+
+    @property
+    def training(self) -> Training:
+        """The training settings that clients get; the learning rate at its peak."""
+        return self.job.training.to_wire(self.prepared.normalisation)
+
+    @property
+    def shard_files(self) -> tuple[Path, ...]:
+        """The files of the shards, by number."""
+        return tuple(self.folder.shard(number) for number in range(self.job.data.shards))
+
+    def store_settings(self) -> StoreSettings:
+        """The store that the run was prepared with. Raises StoreError when another one is named now."""
+        return held_to(asked_settings(self.job, self.folder), self.prepared.store, self.job, self.folder)
+
+    def store(self) -> WeightStore:
+        """A connection to the run's weights; nothing is connected yet. Raises StoreError."""
+        return open_store(self.store_settings(), self.prepared.store_key, self.layout.size, self.rule.state)
+
+    def journal(self, clock: Callable[[], float] = time.time) -> Journal:
+        """The run's event log, for writing. Raises JournalError."""
+        return Journal.at(self.folder.journal_file, clock)
+
+    def snapshots(self, store: WeightStore) -> Snapshots:
+        """The weights by version on disk, of a store of this run."""
+        return Snapshots(self.folder, store, self.name, self.layout.fingerprint)
+
+    def downloads(self) -> Downloads:
+        """The weights by version as clients get them."""
+        return Downloads(self.folder, self.layout, self.transport)
+
+    def upload_check(self) -> UploadCheck:
+        """The check that an upload must pass."""
+        return UploadCheck(
+            job=self.name,
+            layout=self.layout,
+            shard_samples=self.prepared.shard_samples,
+            local_epochs=self.job.training.local_epochs,
+            initial_norm=self.prepared.initial_norm,
+            transport=self.transport,
+        )
+
+    def boundary(self, snapshots: Snapshots) -> Boundary | None:
+        """The versions at which a fold stops to keep them; None: only the end of each epoch is evaluated."""
+        every = self.job.validate_every
+        return None if every == EVERY_EPOCH else Boundary(every, snapshots.keep, snapshots.has)

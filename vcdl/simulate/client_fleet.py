@@ -1,0 +1,139 @@
+"""The simulated clients of a run: how many, how fast, how reliable, how honest. Frozen, and read like a job file.
+
+docs/simulate.md explains every key.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import Field, ValidationInfo, field_validator
+
+from vcdl.errors import folder_errors
+from vcdl.files.atomic import atomic_write
+from vcdl.run.folder import RunFolder
+from vcdl.yaml_schema import values as kinds
+from vcdl.yaml_schema.file_kind import CLIENTS
+from vcdl.yaml_schema.reading import YamlDumper
+from vcdl.yaml_schema.section import Section, load_section
+
+Attack = Literal["sign_flip", "noise"]
+
+CLIENTS_FILE = "clients.yaml"
+"""The file in a run's folder that holds its simulated clients. A folder with this file holds a simulated run."""
+_TIMEOUT_SUBTASKS = 10.0
+
+_Count = Annotated[int, kinds.whole(1)]
+_Seconds = Annotated[float, kinds.at_least(0)]
+_AboveZero = Annotated[float, kinds.above_zero()]
+_Part = Annotated[float, kinds.fraction(zero=True, one=False)]
+
+
+class Hostile(Section):
+    """A client that uploads something else than the weights it trained."""
+
+    client: Annotated[int, kinds.whole(0)]
+    """Its number, from 0."""
+    attack: Annotated[Attack, kinds.one_of(Attack)]
+    scale: _AboveZero = 10.0
+    """Length of its step, as a multiple of the honest step C − B; see vcdl.simulate.hostile."""
+
+
+class ClientFleet(Section):
+    """Settings of the simulated clients and their network; every random number comes from `seed`.
+
+    Times are virtual seconds.
+    """
+
+    former_keys = MappingProxyType(
+        {
+            "server_s": "update_s",
+            "spread": "speed_ratio",
+            "sharing": "core_sharing",
+            "notice_s": "loss_report_s",
+            "checkpoint_s": "checkpoint_every_s",
+        }
+    )
+
+    seed: Annotated[int, kinds.whole(0, 2**32 - 1)] = 1
+    clients: _Count = 10
+    """The paper's C."""
+    slots: _Count = 2
+    """Subtasks that a client runs at a time: the paper's T."""
+    servers: _Count = 1
+    """Parameter servers: the paper's P."""
+    update_s: _Seconds = 0.0
+    """How long a server takes to fold an update in; other uploads wait meanwhile."""
+    subtask_s: _AboveZero = 60.0
+    """Mean training time of a subtask on a client of speed 1 with one slot."""
+    jitter: _Part = 0.3
+    """Durations are drawn evenly from 1 − jitter to 1 + jitter of their mean."""
+    speed_ratio: Annotated[float, kinds.at_least(1)] = 1.0
+    """The fastest client's speed divided by the slowest's. Neighbours differ by equal ratios; the mean speed is 1."""
+    core_sharing: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.0
+    """The fraction of `subtask_s` that each further slot adds to all subtasks of its client: 0 when every slot has its
+    own core, 1 when all slots share one."""
+    download_s: _Seconds = 0.0
+    upload_s: _Seconds = 0.0
+    """The slot trains the next subtask meanwhile."""
+    lost: _Part = 0.0
+    """Probability that a subtask is lost, after an evenly drawn fraction of its training."""
+    loss_report_s: _Seconds | None = None
+    """Time from a loss until the server hears of it; None: the server waits for the timeout."""
+    timeout_s: _AboveZero | None = Field(default=None, validate_default=True)
+    """Time from the begin of a subtask until the server gives it up; None: ten times `subtask_s`."""
+    preempted_every_s: _AboveZero | None = None
+    """Mean time between preemptions of a client (exponential); None: there are none."""
+    away_s: _Seconds = 120.0
+    """Mean time that a preempted client is away (exponential)."""
+    checkpoint_every_s: _Seconds | None = 0.0
+    """Training time between checkpoints, from which a preempted subtask continues; None: without any it is lost."""
+    hostile: tuple[Hostile, ...] = ()
+
+    @field_validator("timeout_s")
+    @classmethod
+    def _has_a_default(cls, timeout_s: float | None, info: ValidationInfo) -> float | None:
+        return _TIMEOUT_SUBTASKS * info.data.get("subtask_s", math.nan) if timeout_s is None else timeout_s
+
+    @field_validator("hostile")
+    @classmethod
+    def _are_there(cls, hostile: tuple[Hostile, ...], info: ValidationInfo) -> tuple[Hostile, ...]:
+        numbers = [one.client for one in hostile]
+        clients = info.data.get("clients", math.inf)
+        if any(number >= clients for number in numbers):
+            raise ValueError(f"there are {clients} clients, numbered from 0; got {max(numbers)}")
+        if len(set(numbers)) < len(numbers):
+            raise ValueError("a client is listed twice; keep one attack of each")
+        return hostile
+
+    @property
+    def patience_s(self) -> float:
+        """`timeout_s` as a plain number."""
+        return _TIMEOUT_SUBTASKS * self.subtask_s if self.timeout_s is None else self.timeout_s
+
+    @property
+    def is_reliable(self) -> bool:
+        """Whether every subtask brings an honest upload."""
+        return self.lost == 0 and self.preempted_every_s is None and not self.hostile
+
+    def alone(self) -> "ClientFleet":
+        """The clock of the serial control: one reliable client of speed 1 that trains subtask after subtask."""
+        return ClientFleet(seed=self.seed, clients=1, slots=1, subtask_s=self.subtask_s, jitter=0.0)
+
+
+def load_clients(path: Path | None, overrides: Sequence[str] = ()) -> ClientFleet:
+    """Read and check a clients file, or take the defaults (None), with some keys replaced: `("lost=0.3",)`.
+
+    Raises JobError with all that is wrong, one problem a line.
+    """
+    return load_section(ClientFleet, CLIENTS, path, overrides)
+
+
+def save_clients(fleet: ClientFleet, folder: RunFolder) -> None:
+    """Write the clients into a run's folder. Raises RunFolderError."""
+    text = yaml.dump(fleet.model_dump(mode="json"), Dumper=YamlDumper, sort_keys=False)
+    with folder_errors(folder.path), atomic_write(folder.path / CLIENTS_FILE) as temporary:
+        temporary.write_text(f"# Made by VCDL: the clients of this simulated run.\n{text}", encoding="utf-8")

@@ -1,0 +1,116 @@
+"""Folds the kept uploads of a finished run again, under another update rule.
+
+Nothing is trained. With another rule clients would have started from other weights and uploaded others. So the outcome
+says how a rule treats these uploads, not how the run would have gone.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from vcdl.errors import RunFolderError
+from vcdl.journal.events import VALIDATION, EvaluationWanted, UpdateApplied, VersionEvaluated
+from vcdl.journal.journal import Journal
+from vcdl.loop.evaluator import Evaluator
+from vcdl.loop.recovery import fold_again
+from vcdl.report.measures import Report
+from vcdl.run.finding import is_finished
+from vcdl.run.run import Run
+from vcdl.wire.weights import Vector, read_weights
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A version's accuracy (or the loss of a regression) in the run and under the other rule."""
+
+    version: int
+    epoch: int
+    """0: the end of the job."""
+    split: str
+    run: float
+    replay: float
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """The outcome of a run's uploads under the other rule."""
+
+    epochs: tuple[Compared, ...]
+    """The end of each epoch, on the part of the validation set that the run used."""
+    final: tuple[Compared, ...]
+    """The last version on the whole validation set and on the test set."""
+    weights: Vector
+    """The weights of the last version, of shape (n,)."""
+    is_the_runs_own: bool
+    """Whether these weights are the run's own, to the last bit."""
+    is_regression: bool
+
+
+def replay(run: Run) -> Replayed:
+    """Fold a run again by the rule of its job, whose section `update` may be another one than the run had.
+
+    Raises RunFolderError for a run that is not finished or did not keep its uploads, JournalError, StoreError.
+    """
+    folder = run.folder
+    if not is_finished(folder):
+        raise RunFolderError(f"{folder.path} is not finished: wait for it, or continue with `vcdl resume`")
+    journal = Journal.read_only(folder.journal_file)
+    try:
+        report = Report.of(journal.stream())
+        applied = sorted((timed.event for timed in report.updates), key=lambda update: update.version)
+        _check_kept(run, applied)
+        return _replayed(run, journal, report, applied)
+    finally:
+        journal.close()
+
+
+def _replayed(run: Run, journal: Journal, report: Report, applied: list[UpdateApplied]) -> Replayed:
+    evaluator = Evaluator(run, journal)
+    measured = {(timed.event.version, timed.event.split): timed.event for timed in report.evaluations}
+    last = report.stop.version if report.stop else 0
+    wanted = [EvaluationWanted(timed.event.version, epoch, VALIDATION) for epoch, timed in report.closed.items()]
+    wanted += [EvaluationWanted(last, 0, split) for split in evaluator.final_splits]
+    compared: list[Compared] = []
+    weights = np.empty(0, np.float32)
+    for version, weights in _versions(run, applied):
+        for evaluation in (one for one in wanted if one.version == version):
+            own = measured.get((version, evaluation.split))
+            if own is not None:
+                compared.append(_compared(own, evaluator.evaluation(evaluation, weights), evaluation.epoch))
+    own_weights = read_weights(run.folder.snapshot(last), run.layout.size)[0]
+    return Replayed(
+        epochs=tuple(one for one in compared if one.epoch > 0),
+        final=tuple(one for one in compared if one.epoch == 0),
+        weights=weights,
+        is_the_runs_own=own_weights.tobytes() == weights.tobytes(),
+        is_regression=report.is_regression,
+    )
+
+
+def _versions(run: Run, applied: list[UpdateApplied]) -> Iterator[tuple[int, Vector]]:
+    """Each version with its weights of shape (n,), which change in place."""
+    state = run.rule.state
+    whole = state.begun(read_weights(run.folder.snapshot(0), run.layout.size)[0])
+    vector = state.weights(whole)
+    yield 0, vector
+    for update in applied:
+        fold_again(run, update, whole)
+        yield update.version, vector
+
+
+def _compared(run: VersionEvaluated, replayed: VersionEvaluated, epoch: int) -> Compared:
+    return Compared(run.version, epoch, run.split, run.value, replayed.value)
+
+
+def _check_kept(run: Run, applied: list[UpdateApplied]) -> None:
+    folder = run.folder
+    missing = [one for one in applied if not folder.kept_upload(one.version, one.workunit).exists()]
+    if missing or not run.job.keeps_uploads:
+        raise RunFolderError(
+            f"{folder.path} has not kept its uploads: there is nothing to fold again. "
+            "Run the job again with --set retention.uploads=all"
+        )
+    bases = {update.base_version for update in applied}
+    if not folder.snapshot(0).exists() or any(not folder.snapshot(base).exists() for base in bases):
+        raise RunFolderError(f"{folder.snapshots} lacks weights that clients started from: run the job again")

@@ -1,0 +1,121 @@
+"""Uploads folded into a store's vector, block by block and in place.
+
+A block is read once, every waiting upload is folded into it in order while it is in the processor's cache, and it is
+written once.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from vcdl.checks.refusal import Refused
+from vcdl.rules.state import RuleState
+from vcdl.wire.weights import Vector
+
+FOLD_BLOCK = 1 << 16
+"""Numbers of the store's vector that are folded at a time, 256 KiB: they, an upload and what a rule computes from
+both stay in the processor's cache, and the cost of a call does not show."""
+
+
+class Change(ABC):
+    """One upload while it is folded in. Whatever its size, only a block of it is in memory."""
+
+    @property
+    def needs_first_pass(self) -> bool:
+        """Whether all of the upload must be measured before any of it is folded in; such an upload is folded in
+        alone."""
+        return False
+
+    def first_pass(self, w: Vector, begin: int) -> None:
+        """Measure the upload beside a block of W, which stays as it is. Blocks come in order."""
+        return
+
+    def first_pass_done(self, lengths: Vector) -> None:
+        """After the first pass: write the upload's length into `lengths`, shape (s,) (vcdl.rules.state)."""
+        return
+
+    @abstractmethod
+    def apply(self, w: Vector, begin: int) -> float:
+        """Fold the upload into a block of W, in place, and return the weight given to it.
+
+        The block has the shape (m,) and starts at weight number `begin`. A rule with k vectors beside W gets the
+        shape (1 + k, m), where W is the first row. Blocks come in order.
+        """
+
+    @property
+    def refused(self) -> Refused | None:
+        """Why the upload must not count, known after the last block; None when it may."""
+        return None
+
+    def close(self) -> None:
+        """Close the upload's file."""
+        return
+
+
+class WorkingVector(Protocol):
+    """A store's whole vector while uploads are folded into it."""
+
+    @property
+    def width(self) -> int:
+        """n, the number of weights in W."""
+        ...
+
+    @property
+    def lengths(self) -> Vector:
+        """The lengths that the rule keeps behind the rows, shape (s,), to be changed in place."""
+        ...
+
+    def block(self, begin: int, end: int) -> Vector:
+        """Weights `begin` to `end` of W, shape (m,), or of W and the k vectors beside it, shape (1 + k, m), to be
+        changed in place.
+
+        Valid until the next call. Raises StoreError.
+        """
+        ...
+
+    def keep(self, begin: int, block: Vector) -> None:
+        """Take over the new values of the block that starts at `begin`. Raises StoreError."""
+        ...
+
+
+class InMemory:
+    """A working vector that is in memory as a whole: its blocks are views."""
+
+    def __init__(self, whole: Vector, state: RuleState) -> None:
+        self.width = state.weights(whole).size
+        self.lengths = state.lengths_of(whole)
+        self._rows = state.rows(whole)
+
+    def block(self, begin: int, end: int) -> Vector:
+        return self._rows[..., begin:end]
+
+    def keep(self, begin: int, block: Vector) -> None:
+        return
+
+
+def fold_changes(changes: Sequence[Change], vector: WorkingVector, state: RuleState) -> list[float]:
+    """Fold changes into a working vector, in order; returns the weights given.
+
+    A change with a first pass comes alone. Nothing is folded in when that pass refuses it.
+    """
+    weights = [0.0] * len(changes)
+    for change in changes:
+        if change.needs_first_pass:
+            for begin, end in _blocks(vector, state):
+                change.first_pass(vector.block(begin, end), begin)
+            change.first_pass_done(vector.lengths)
+            if change.refused is not None:
+                return weights
+    for begin, end in _blocks(vector, state):
+        block = vector.block(begin, end)
+        for number, change in enumerate(changes):
+            weights[number] = change.apply(block, begin)
+        vector.keep(begin, block)
+    return weights
+
+
+def _blocks(vector: WorkingVector, state: RuleState) -> Iterator[tuple[int, int]]:
+    """Begin and end of each block, in order: at least one, which is empty when W is."""
+    step = max(1, FOLD_BLOCK // (1 + state.vectors))
+    for begin in range(0, max(1, vector.width), step):
+        yield begin, min(begin + step, vector.width)

@@ -1,0 +1,285 @@
+"""A model's weights as one flat float32 vector with its layout, and the HDF5 file in which they travel.
+
+`params.h5` and `update.h5` alike hold one contiguous dataset `weights`, little-endian float32 of shape (n,),
+and one text attribute `header` (JSON, at most 60 000 bytes), in the form of vcdl.wire.hdf5_form. Nothing in it
+can be executed, and everything is checked before memory is allocated for it. Server and client both import this
+file: NumPy only; Keras models are used through their public methods.
+"""
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vcdl.errors import WeightsFileError, weights_file_error
+from vcdl.files.atomic import atomic_write
+from vcdl.wire.hdf5_form import HEADER_LIMIT_BYTES, PREFIX_LIMIT_BYTES, WEIGHTS, Hdf5Dataset, header_of, prefix
+
+Vector = npt.NDArray[np.float32]
+
+_FORMAT = 1
+_FLOAT32 = np.dtype("<f4")
+_STATISTICS = ("moving_mean", "moving_variance")
+"""Path endings of the variables of batch normalisation that follow the data."""
+_MOMENTS = "/"
+"""Path prefix of an optimizer's variables; no variable of a model has it."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One variable of a model and its place in the vector."""
+
+    path: str
+    shape: tuple[int, ...]
+    offset: int
+    """Offset in elements."""
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All variables of a model in Keras' order, batch statistics included; then the optimizer moments that
+    travel, if any.
+    """
+
+    variables: tuple[Variable, ...]
+
+    @property
+    def size(self) -> int:
+        """Length of the vector, in elements."""
+        return sum(variable.size for variable in self.variables)
+
+    @property
+    def model(self) -> "Layout":
+        """The layout without moments: the first numbers of the vector."""
+        return Layout(tuple(variable for variable in self.variables if not variable.path.startswith(_MOMENTS)))
+
+    def with_moments(self, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> "Layout":
+        """The layout with an optimizer's variables (name, shape) behind the model's."""
+        variables, offset = list(self.variables), self.size
+        for name, shape in shapes:
+            variables.append(Variable(_MOMENTS + name, shape, offset))
+            offset += variables[-1].size
+        return Layout(tuple(variables))
+
+    @property
+    def statistics(self) -> list[tuple[int, int]]:
+        """Begin and end of the parts that follow the data instead of a gradient, in order and not touching.
+
+        These are the variables of batch normalisation and of optimizers.
+        """
+        parts: list[tuple[int, int]] = []
+        for variable in self.variables:
+            if variable.path.endswith(_STATISTICS) or variable.path.startswith(_MOMENTS):
+                begin, end = variable.offset, variable.offset + variable.size
+                if parts and parts[-1][1] == begin:
+                    begin, _ = parts.pop()
+                parts.append((begin, end))
+        return parts
+
+    def parts(self, begin: int, end: int) -> Iterator[tuple[slice, bool]]:
+        """Cut numbers `begin` to `end` of the vector where statistics begin and end.
+
+        Yields each part as a slice relative to `begin`, and whether gradients train it.
+        """
+        at = begin
+        for first, behind in self.statistics:
+            if behind <= at or first >= end:
+                continue
+            if first > at:
+                yield slice(at - begin, first - begin), True
+            at, first = min(behind, end), max(first, at)
+            yield slice(first - begin, at - begin), False
+        if at < end:
+            yield slice(at - begin, end - begin), True
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits over paths and shapes of the variables: models with the same one can exchange weights."""
+        shapes = [[variable.path, list(variable.shape)] for variable in self.variables]
+        return hashlib.sha256(json.dumps(shapes).encode()).hexdigest()[:16]
+
+    @classmethod
+    def of(cls, model: Any) -> Self:
+        """The layout of a built Keras model."""
+        variables: list[Variable] = []
+        offset = 0
+        for weight in model.weights:
+            variables.append(Variable(weight.path, tuple(weight.shape), offset))
+            offset += variables[-1].size
+        return cls(tuple(variables))
+
+
+@dataclass(frozen=True)
+class ParamsHeader:
+    """The header of params.h5: version `version` of the shared weights of `job`."""
+
+    job: str
+    version: int
+    layout: str
+
+    def to_json(self) -> str:
+        return json.dumps({"format": _FORMAT, "job": self.job, "version": self.version, "layout": self.layout})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Decode a header. Raises WeightsFileError."""
+        try:
+            raw = json.loads(text)
+            if raw["format"] != _FORMAT:
+                raise WeightsFileError(f"weights file of format {raw['format']!r}, this version reads {_FORMAT}")
+            return cls(str(raw["job"]), int(raw["version"]), str(raw["layout"]))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise WeightsFileError(f"the header of the weights file is damaged ({error!r})") from error
+
+
+def flatten(model: Any, out: Vector | None = None) -> Vector:
+    """All weights of a Keras model as one float32 vector of shape (n,)."""
+    arrays: Sequence[npt.NDArray[Any]] = model.get_weights()
+    vector = np.empty(sum(array.size for array in arrays), np.float32) if out is None else out
+    offset = 0
+    for array in arrays:
+        vector[offset : offset + array.size] = array.reshape(-1)
+        offset += array.size
+    return vector
+
+
+def assign(model: Any, vector: Vector) -> None:
+    """Set a Keras model's weights from a flat vector of shape (n,). Raises WeightsFileError when the length differs."""
+    layout = Layout.of(model)
+    if layout.size != vector.size:
+        raise WeightsFileError(f"{vector.size} weights for a model of {layout.size}: they belong to another model")
+    model.set_weights([vector[v.offset : v.offset + v.size].reshape(v.shape) for v in layout.variables])
+
+
+def write_weights(path: Path, vector: Vector, header: str, *, durable: bool = False) -> None:
+    """Write a weights file atomically; `durable`: so that it outlives a power cut, too.
+
+    Raises OSError (a full disk, a read-only folder) and leaves nothing behind.
+    """
+    write_dataset(path, WEIGHTS, [np.ascontiguousarray(vector, _FLOAT32).view(np.uint8).data], header, durable=durable)
+
+
+def write_dataset(
+    path: Path, dataset: Hdf5Dataset, parts: Sequence[bytes | memoryview], header: str, *, durable: bool = False
+) -> None:
+    """Write a file of the one form with `parts` in order as its data, as write_weights does. Raises OSError."""
+    text = header.encode()
+    if len(text) > HEADER_LIMIT_BYTES:
+        raise ValueError("the header of a weights file is limited to 60 000 bytes")
+    size = sum(len(part) for part in parts) // dataset.item_bytes
+    with atomic_write(path, durable=durable) as temporary, temporary.open("wb") as file:
+        file.write(prefix(text, size, dataset))
+        file.writelines(parts)
+
+
+def read_header(path: Path, size: int) -> str:
+    """The header of a weights file of `size` numbers, without its weights.
+
+    Raises WeightsFileError, FileUnavailable.
+    """
+    with opened_weights(path, size) as file:
+        return file.header
+
+
+def read_weights(path: Path, size: int, out: Vector | None = None) -> tuple[Vector, str]:
+    """Read a weights file of exactly `size` float32 numbers; returns the vector and its header.
+
+    The file's size and all bytes before the weights are checked before memory is allocated. Raises
+    WeightsFileError, FileUnavailable.
+    """
+    with opened_weights(path, size) as file:
+        vector = np.empty(size, np.float32) if out is None else out
+        file.read(0, vector)
+        return vector, file.header
+
+
+class WeightsFile:
+    """An open weights file of the right size and form; its weights have not been read."""
+
+    def __init__(self, file: FileIO, path: Path, header: str, weights_at: int) -> None:
+        self.header = header
+        self._file = file
+        self._path = path
+        self._weights_at = weights_at
+        """Offset of the weights, in bytes."""
+
+    def read(self, begin: int, out: Vector) -> None:
+        """Read the weights from number `begin` on into `out`. Raises WeightsFileError, FileUnavailable."""
+        missing = out.view(np.uint8).data
+        try:
+            self._file.seek(self._weights_at + 4 * begin)
+            while missing and (got_bytes := self._file.readinto(missing)):
+                missing = missing[got_bytes:]
+        except OSError as error:
+            raise weights_file_error(self._path, error) from error
+        if missing:
+            raise WeightsFileError(f"{self._path.name} lost {len(missing)} bytes while it was read")
+        if not _FLOAT32.isnative:
+            out.byteswap(inplace=True)
+
+
+@contextmanager
+def opened_weights(path: Path, size: int) -> Iterator[WeightsFile]:
+    """Open a weights file of `size` numbers, after checking its size and all bytes before the weights.
+
+    Raises WeightsFileError, and FileUnavailable when this machine cannot read an existing file.
+    """
+    with opened_dataset(path, WEIGHTS, range(size, size + 1)) as opened:
+        yield WeightsFile(opened.file, path, opened.header, opened.data_at)
+
+
+@dataclass(frozen=True)
+class OpenedDataset:
+    """An open file of the one form; its data have not been read."""
+
+    file: FileIO
+    header: str
+    data_at: int
+    """Offset of the data, in bytes."""
+    size: int
+    """Number of elements."""
+
+
+@contextmanager
+def opened_dataset(path: Path, dataset: Hdf5Dataset, sizes: range) -> Iterator[OpenedDataset]:
+    """Open a file of the one form with a number of elements among `sizes`, after checking all bytes before its
+    data.
+
+    Raises WeightsFileError, and FileUnavailable when this machine cannot read an existing file.
+    """
+    try:
+        with path.open("rb", buffering=0) as file:
+            start = file.read(PREFIX_LIMIT_BYTES)
+            text = header_of(start)
+            size_bytes = os.fstat(file.fileno()).st_size
+            data_at = len(prefix(text, sizes.start, dataset))
+            size = min(max((size_bytes - data_at) // dataset.item_bytes, sizes.start), sizes.stop - 1)
+            expected = prefix(text, size, dataset)
+            if not start.startswith(expected):
+                raise WeightsFileError(
+                    f"{path.name} ({size_bytes} bytes) is not {dataset.described(sizes)}: "
+                    "cut short, damaged, or of another model"
+                )
+            if size_bytes != data_at + dataset.item_bytes * size:
+                raise WeightsFileError(
+                    f"{path.name} has {size_bytes} bytes, its header says {data_at + dataset.item_bytes * size}: "
+                    "cut short or damaged"
+                )
+            yield OpenedDataset(file, text.decode(), data_at, size)
+    except OSError as error:
+        raise weights_file_error(path, error) from error
+    except UnicodeDecodeError as error:
+        raise WeightsFileError(f"{path.name} cannot be read ({error})") from error

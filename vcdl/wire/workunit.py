@@ -1,0 +1,270 @@
+"""The messages between server and client: the workunit that goes out and the header of the update that comes
+back.
+
+Both are frozen, encode themselves to JSON and decode strictly: a wrong type, a missing key or an unknown key
+raises `WorkunitError`. The client imports this file: standard library only.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Self, cast, get_args
+
+from vcdl.errors import WorkunitError
+
+FORMAT = 2
+"""Format number of workunit.json and of an update's header; a client refuses any other."""
+
+INPUT_FILES = ("workunit.json", "model.json", "params.h5", "shard.npz")
+"""Logical names of a workunit's inputs, the same on every grid."""
+OUTPUT_FILE = "update.h5"
+
+_NAME = re.compile(r"([a-z0-9][a-z0-9_-]*)_e([0-9]{4,})_s([0-9]{3,})_a([0-9]+)_v([0-9]{6,})")
+
+
+@dataclass(frozen=True)
+class Named:
+    """An object that Keras knows by name (an optimizer, a loss, a metric) with its arguments."""
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """`x ↦ x · scale + offset` in float32, on the last axis: one number, or one per channel."""
+
+    scale: tuple[float, ...] = (1.0,)
+    offset: tuple[float, ...] = (0.0,)
+
+
+SharedOptimizerState = Literal["auto", "none", "second_moment", "all"]
+
+
+@dataclass(frozen=True)
+class Training:
+    """The settings of a training: all that a client may know about the job."""
+
+    optimizer: Named
+    learning_rate: float
+    batch_size: int
+    local_epochs: int
+    loss: Named
+    metrics: tuple[Named, ...] = ()
+    normalisation: Normalisation = Normalisation()
+    share_optimizer_state: SharedOptimizerState = "none"
+    """The part of the optimizer's state that travels with the weights; auto: the second moment, if it keeps one."""
+
+
+@dataclass(frozen=True)
+class Transport:
+    """The encoding of weights in both directions: names of vcdl.codecs with their arguments."""
+
+    down: Named = Named("float32")
+    up: Named = Named("float32")
+    compress: bool = False
+    """Whether the codecs' output is also compressed, without loss."""
+
+
+PLAIN = Transport()
+"""Every bit, in plain weights files."""
+
+
+@dataclass(frozen=True)
+class Workunit:
+    """One subtask: train `shard` in `epoch`, starting from weights of `base_version`."""
+
+    job: str
+    epoch: int
+    shard: int
+    attempt: int
+    base_version: int
+    seed: int
+    training: Training
+    transport: Transport = PLAIN
+
+    @property
+    def name(self) -> str:
+        """`<job>_e0003_s017_a0_v000142`: the name contains all numbers."""
+        return f"{self.job}_{self.subtask}_a{self.attempt}_v{self.base_version:06d}"
+
+    @property
+    def subtask(self) -> str:
+        """`e0003_s017`: the unit that is applied exactly once, whichever attempt brings it."""
+        return subtask_name(self.epoch, self.shard)
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1, sort_keys=True) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Decode workunit.json. Raises WorkunitError."""
+        raw = _object(text, "workunit.json", {"format", *cls.__dataclass_fields__})
+        training = _fields(raw.pop("training"), "training", set(Training.__dataclass_fields__))
+        norm = _fields(training.pop("normalisation"), "normalisation", {"scale", "offset"})
+        transport = _fields(raw.pop("transport"), "transport", set(Transport.__dataclass_fields__))
+        try:
+            return cls(
+                job=_text(raw, "job"),
+                epoch=_count(raw, "epoch"),
+                shard=_count(raw, "shard"),
+                attempt=_count(raw, "attempt"),
+                base_version=_count(raw, "base_version"),
+                seed=_count(raw, "seed"),
+                training=Training(
+                    optimizer=_named(training["optimizer"]),
+                    learning_rate=_number(training, "learning_rate"),
+                    batch_size=_count(training, "batch_size", at_least=1),
+                    local_epochs=_count(training, "local_epochs", at_least=1),
+                    loss=_named(training["loss"]),
+                    metrics=tuple(_named(metric) for metric in training["metrics"]),
+                    normalisation=Normalisation(_numbers(norm, "scale"), _numbers(norm, "offset")),
+                    share_optimizer_state=_shared_state(training["share_optimizer_state"]),
+                ),
+                transport=Transport(_named(transport["down"]), _named(transport["up"]), _flag(transport, "compress")),
+            )
+        except (TypeError, ValueError) as error:
+            raise WorkunitError(f"workunit.json: {error}") from error
+
+
+@dataclass(frozen=True)
+class UpdateHeader:
+    """A client's description of its upload; nothing in it is trusted before vcdl.checks has checked it."""
+
+    job: str
+    workunit: str
+    base_version: int
+    layout: str
+    """Fingerprint of the model's layout."""
+    samples: int
+    """Training samples seen, over all local epochs."""
+    fraction: float
+    """Trained fraction of the subtask: 1, or less after "finish now"."""
+    train_s: float
+    """Seconds of training, over all restarts of the subtask."""
+    loss: float
+    """Mean training loss of the last local epoch."""
+    codec: str = "float32"
+    """The label of the vcdl.codecs.Encoding of its weights."""
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Decode an update's header. Raises WorkunitError."""
+        raw = _object(text, "update header", {"format", *cls.__dataclass_fields__})
+        return cls(
+            job=_text(raw, "job"),
+            workunit=_text(raw, "workunit"),
+            base_version=_count(raw, "base_version"),
+            layout=_text(raw, "layout"),
+            samples=_count(raw, "samples"),
+            fraction=_number(raw, "fraction"),
+            train_s=_number(raw, "train_s"),
+            loss=_number(raw, "loss"),
+            codec=_text(raw, "codec"),
+        )
+
+
+def subtask_name(epoch: int, shard: int) -> str:
+    """The name of the unit that is applied exactly once: a shard in an epoch."""
+    return f"e{epoch:04d}_s{shard:03d}"
+
+
+@dataclass(frozen=True)
+class WorkunitName:
+    """The parts of a workunit's name."""
+
+    job: str
+    epoch: int
+    shard: int
+    attempt: int
+    base_version: int
+
+    @property
+    def subtask(self) -> str:
+        return subtask_name(self.epoch, self.shard)
+
+    @classmethod
+    def parse(cls, name: str) -> Self:
+        """Split a workunit's name. Raises WorkunitError."""
+        match = _NAME.fullmatch(name)
+        if match is None:
+            raise WorkunitError(f"{name[:200]!r} is not the name of a workunit")
+        job, epoch, shard, attempt, base_version = match.groups()
+        return cls(job, int(epoch), int(shard), int(attempt), int(base_version))
+
+
+def _object(text: str, what: str, keys: set[str]) -> dict[str, Any]:
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise WorkunitError(f"{what} is not JSON ({error}): it was cut short or overwritten") from error
+    if isinstance(raw, dict) and raw.get("format", FORMAT) != FORMAT:  # checked first: another format has other keys
+        raise WorkunitError(f"{what} is of another format than {FORMAT}: client and server differ in version")
+    raw = _fields(raw, what, keys)
+    del raw["format"]
+    return raw
+
+
+def _fields(raw: Any, what: str, keys: set[str]) -> dict[str, Any]:
+    if not isinstance(raw, dict) or set(raw) != keys:
+        got = sorted(raw) if isinstance(raw, dict) else type(raw).__name__
+        raise WorkunitError(f"{what}: expected the keys {sorted(keys)}, got {str(got)[:500]}")
+    return dict(raw)
+
+
+def _named(raw: Any) -> Named:
+    fields = _fields(raw, "a named part", {"name", "arguments"})
+    if not isinstance(fields["arguments"], dict):
+        raise WorkunitError("arguments: expected an object")
+    return Named(_text(fields, "name"), fields["arguments"])
+
+
+def _text(raw: dict[str, Any], key: str) -> str:
+    value = raw[key]
+    if not isinstance(value, str) or not 0 < len(value) <= 300:
+        raise WorkunitError(f"{key}: expected a short text, got {str(value)[:100]!r}")
+    return value
+
+
+def _count(raw: dict[str, Any], key: str, at_least: int = 0) -> int:
+    value = raw[key]
+    if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value < 2**63:
+        raise WorkunitError(f"{key}: expected a whole number ≥ {at_least}, got {str(value)[:100]!r}")
+    return value
+
+
+def _shared_state(raw: Any) -> SharedOptimizerState:
+    if raw not in get_args(SharedOptimizerState):
+        known = ", ".join(get_args(SharedOptimizerState))
+        raise WorkunitError(f"share_optimizer_state: expected one of {known}, got {str(raw)[:100]!r}")
+    return cast(SharedOptimizerState, raw)
+
+
+def _flag(raw: dict[str, Any], key: str) -> bool:
+    if not isinstance(raw[key], bool):
+        raise WorkunitError(f"{key}: expected true or false, got {str(raw[key])[:100]!r}")
+    return bool(raw[key])
+
+
+def _number(raw: dict[str, Any], key: str) -> float:
+    return _finite(raw[key], key)
+
+
+def _finite(value: Any, key: str) -> float:
+    try:
+        if not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value):
+            return float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        pass
+    raise WorkunitError(f"{key}: expected a finite number, got {str(value)[:100]!r}")
+
+
+def _numbers(raw: dict[str, Any], key: str) -> tuple[float, ...]:
+    if not isinstance(raw[key], list):
+        raise WorkunitError(f"{key}: expected a list of numbers, got {str(raw[key])[:100]!r}")
+    return tuple(_finite(value, key) for value in raw[key])

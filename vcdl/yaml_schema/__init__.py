@@ -1,0 +1,1 @@
+"""YAML files with a schema: read with line numbers, checked, refused in words."""

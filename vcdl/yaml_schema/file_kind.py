@@ -1,0 +1,34 @@
+"""The kinds of YAML files that VCDL reads, and how one is told from another."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """A kind of file that a command takes."""
+
+    name: str
+    """As messages say it, with its article: `a job file`."""
+    guide: str
+    """The document that explains its keys."""
+    option: str
+    """The option that replaces one of its keys."""
+    own_keys: frozenset[str]
+    """Top-level keys that no other kind has."""
+
+
+JOB = FileKind("a job file", "docs/job-file.md", "--set", frozenset({"model", "data", "training", "update"}))
+FLEET = FileKind("a fleet file", "docs/fleet.md", "--set", frozenset({"cloud", "capacity", "instances", "places"}))
+CLIENTS = FileKind(
+    "a file of simulated clients", "docs/simulate.md", "--with", frozenset({"clients", "slots", "subtask_s", "hostile"})
+)
+_KINDS = (JOB, FLEET, CLIENTS)
+
+
+def mistaken_for(expected: FileKind, values: Mapping[str, Any]) -> FileKind | None:
+    """The other kind that a file is by its keys; None: it may be of the expected kind."""
+    if expected.own_keys & values.keys():
+        return None
+    return next((kind for kind in _KINDS if kind.own_keys & values.keys()), None)

@@ -1,0 +1,285 @@
+"""Reads a YAML file as plain values with the line of every key, and words what is wrong with it.
+
+A place is a tuple such as `("training", "metrics", 0)`; messages show it as `training > metrics > 1`.
+"""
+
+import difflib
+import json
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from vcdl.errors import JobError
+from vcdl.passwords import without_passwords
+from vcdl.yaml_schema.file_kind import FileKind, mistaken_for
+
+MAX_SIZE_BYTES = 1 << 20
+"""Largest file that is read. Ours have 2 KiB: a larger one is something else, given by mistake."""
+MAX_SHOWN = 20
+"""Problems listed before "and N more"."""
+
+Place = tuple[str | int, ...]
+
+# YAML 1.2's scalars instead of PyYAML's 1.1: 1e-3 is a number; `on`, 1:30 and 2024-01-01 are text; 010 is ten.
+_RESOLVERS = (
+    ("tag:yaml.org,2002:null", re.compile(r"~|null|Null|NULL|"), ["~", "n", "N", ""]),
+    ("tag:yaml.org,2002:bool", re.compile(r"true|True|TRUE|false|False|FALSE"), list("tTfF")),
+    (
+        "tag:yaml.org,2002:int",
+        re.compile(r"[-+]?([0-9]{1,3}(_[0-9]{3}){1,5}|[0-9]{1,18})"),
+        list("-+0123456789"),
+    ),
+    (
+        "tag:yaml.org,2002:float",
+        re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,4})?"),
+        list("-+.0123456789"),
+    ),
+)
+
+
+class Problem(NamedTuple):
+    """One mistake, and its place."""
+
+    at: Place
+    message: str
+    line: int | None = None
+    """Counted from 1; None: the line of `at`."""
+
+
+class ProblemsError(ValueError):
+    """The problems of one value, raised by a validator; their places are relative to that value."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        super().__init__("several problems")
+        self.problems = tuple(problems)
+
+
+@dataclass
+class Document:
+    """The content of a file: plain values, the line of each, and the problems found while reading it."""
+
+    kind: FileKind
+    values: Any = None
+    lines: dict[Place, int] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    settings: dict[Place, str] = field(default_factory=dict)
+    """Places that the command line replaced, with the setting as it was given."""
+
+    def setting_of(self, at: Place) -> str | None:
+        """The setting of the command line that a place comes from; None: it comes from the file."""
+        return next((self.settings[at[:end]] for end in range(len(at), 0, -1) if at[:end] in self.settings), None)
+
+    def line_of(self, at: Place) -> int:
+        """Line of a place, or of the nearest place around it that the file has."""
+        while at and at not in self.lines:
+            at = at[:-1]
+        return self.lines.get(at, 1)
+
+
+class YamlDumper(yaml.SafeDumper):
+    """Writes YAML that `read_document` reads back to the same values."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (PyYAML's name, PyYAML's type)
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        # An alias of an alias of an alias expands without bound; no file of ours needs one.
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, "aliases are not used here: write it out", mark)
+        return super().compose_node(parent, index)
+
+
+for _tag, _pattern, _first in _RESOLVERS:
+    _whole = re.compile(rf"(?:{_pattern.pattern})\Z")
+    for _class in (_Loader, YamlDumper):
+        _class.add_implicit_resolver(_tag, _whole, _first)
+
+
+def read_document(path: Path, kind: FileKind) -> Document:
+    """Read a file. Raises JobError when it cannot be read, is not YAML or is of another kind."""
+    node = _compose(_text_of(path, kind), str(path))
+    if node is None:
+        raise JobError(f"{path}: the file is empty; {kind.guide} has an example")
+    document = Document(kind)
+    document.values = _plain(node, (), document)
+    if not isinstance(document.values, dict):
+        raise JobError(f"{path}:1: expected keys, each with its value after a colon, got {show(document.values)}")
+    other = mistaken_for(kind, document.values)
+    if other is not None:
+        raise JobError(f"{path}: this is {other.name} ({other.guide}); give {kind.name} ({kind.guide})")
+    return document
+
+
+def replace_key(document: Document, setting: str) -> None:
+    """Replace one key by a setting `stop.epochs=2`: a dotted key and a YAML value. Raises JobError."""
+    origin = f"{document.kind.option} {show(setting)}"
+    key, equals, text = setting.partition("=")
+    at = tuple(key.strip().split("."))
+    if not equals or not all(at):
+        raise JobError(f"{origin}: expected KEY=VALUE, such as stop.epochs=2")
+    node = _compose(text, origin)
+    section = document.values
+    for depth, step in enumerate(at[:-1], start=1):
+        if section.get(step) is None:
+            section[step] = {}
+            document.settings[at[:depth]] = setting
+        section = section[step]
+        if not isinstance(section, dict):
+            whole = without_passwords(".".join(at[:depth]))
+            raise JobError(f"{origin}: the file has {whole} as one value; set {whole} as a whole")
+    document.settings[at] = setting
+    section[at[-1]] = None if node is None else _plain(node, at, document)
+
+
+def report(path: Path, document: Document, problems: Iterable[Problem]) -> JobError:
+    """One error with a line for each problem: those of the file in its order, then those of the command line."""
+    of_file: list[tuple[int, str]] = []
+    of_settings: list[str] = []
+    for problem in problems:
+        setting = document.setting_of(problem.at)
+        if setting is not None:
+            of_settings.append(f"{document.kind.option} {show(setting)}: {_breadcrumb(problem)}")
+        else:
+            of_file.append((problem.line or document.line_of(problem.at), _breadcrumb(problem)))
+    lines = [f"{path}:{line}: {text}" for line, text in sorted(of_file, key=lambda pair: pair[0])] + of_settings
+    if len(lines) > MAX_SHOWN:
+        lines[MAX_SHOWN:] = [f"{path}: and {len(lines) - MAX_SHOWN} more"]
+    return JobError("\n".join(lines))
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`did you mean x?`, or all the known words when none is near."""
+    known = sorted(known)
+    close = difflib.get_close_matches(word[:100], known, n=1)
+    if close:
+        return f"did you mean {close[0]}?"
+    return f"known here: {', '.join(known)}" if known else "nothing is known here"
+
+
+def show(value: Any) -> str:
+    """A value as the user may have written it, on one line and short; without the password of a URL."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, dict):
+        return "keys (" + ", ".join(without_passwords(str(key))[:20] for key in list(value)[:3]) + ")"
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}"
+    if isinstance(value, str):
+        value = without_passwords(value)  # first: what is cut off may be its end, the @
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else text[:56] + ' …"'
+
+
+def in_one_line(values: Any) -> str:
+    """Plain values in YAML's one-line form: `{rule: vc_asgd, alpha: 0.95}`."""
+    return yaml.dump(values, Dumper=YamlDumper, sort_keys=False, default_flow_style=True, width=math.inf).strip()
+
+
+def _compose(text: str, origin: str) -> yaml.Node | None:
+    try:
+        return yaml.compose(text, Loader=_Loader)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise JobError(f"{origin}:{line}: control characters are not allowed; delete the one here") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        raise JobError(f"{origin}:{line}: this is not YAML: {_syntax_problem(error)}") from error
+    except RecursionError as error:
+        raise JobError(f"{origin}: nested too deeply") from error
+
+
+def _text_of(path: Path, kind: FileKind) -> str:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_SIZE_BYTES + 1)
+    except FileNotFoundError as error:
+        raise JobError(f"{path}: there is no such file; check its name and the current folder") from error
+    except OSError as error:
+        raise JobError(f"{path}: cannot be read ({error.strerror}); give the path of {kind.name}") from error
+    if len(raw) > MAX_SIZE_BYTES:
+        raise JobError(f"{path}: larger than 1 MiB, so this is not {kind.name}; give another file")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise JobError(f"{path}:{line}: not UTF-8 text; save the file as UTF-8") from error
+
+
+def _syntax_problem(error: yaml.MarkedYAMLError) -> str:
+    problem = str(error.problem or error.context)
+    if "'\\t'" in problem:
+        return "a tab where YAML wants spaces; indent with spaces"
+    if "expected a single document" in str(error.context):
+        return "a second document begins here; keep one in each file"
+    return problem
+
+
+def _plain(node: yaml.Node, at: Place, document: Document) -> Any:
+    document.lines.setdefault(at, node.start_mark.line + 1)
+    kind = node.tag.removeprefix("tag:yaml.org,2002:")
+    if isinstance(node, yaml.MappingNode) and kind == "map":
+        return _mapping(node, at, document)
+    if isinstance(node, yaml.SequenceNode) and kind == "seq":
+        return [_plain(child, (*at, index), document) for index, child in enumerate(node.value)]
+    if isinstance(node, yaml.ScalarNode):
+        try:
+            return _scalar(kind, node.value)
+        except (ValueError, KeyError):
+            pass  # a tag that is not ours (!!python/…, !!set), or one that lies (!!int abc)
+    document.problems.append(Problem(at, f"the tag {node.tag[:60]} is not used here; remove it"))
+    return None
+
+
+def _mapping(node: yaml.MappingNode, at: Place, document: Document) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            document.problems.append(Problem(at, "a key must be a plain word", line))
+            continue
+        key = key_node.value
+        if key in values:
+            first = document.lines[(*at, key)]
+            document.problems.append(Problem((*at, key), f"given on line {first} already; keep one", line))
+            continue
+        document.lines[(*at, key)] = line
+        values[key] = _plain(value_node, (*at, key), document)
+    return values
+
+
+def _scalar(kind: str, text: str) -> Any:
+    match kind:
+        case "str":
+            return text
+        case "int":
+            return int(text)
+        case "float":
+            return float(text)
+        case "bool":
+            return {"true": True, "false": False}[text.lower()]
+        case "null":
+            return None
+    raise KeyError(kind)
+
+
+def _breadcrumb(problem: Problem) -> str:
+    # Keys come from the file: one with a line break in it must not break the line.
+    steps = [str(step + 1) if isinstance(step, int) else _printable(step) for step in problem.at]
+    return f"{' > '.join(steps)}: {problem.message}" if steps else problem.message
+
+
+def _printable(key: str) -> str:
+    return without_passwords(key) if key.isprintable() and len(key) <= 60 else show(key)

@@ -1,0 +1,201 @@
+"""Sections of a YAML file: how one is read, what is said of its mistakes, and keys that take one of several
+sections.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, ValidationError
+
+from vcdl.yaml_schema import values as kinds
+from vcdl.yaml_schema.file_kind import FileKind
+from vcdl.yaml_schema.reading import (
+    Document,
+    Place,
+    Problem,
+    ProblemsError,
+    nearest,
+    read_document,
+    replace_key,
+    report,
+    show,
+)
+
+
+class Section(BaseModel):
+    """A part of a file: frozen, and strict about its keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    former_keys: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Keys that were renamed, each with its name of today: the refusal of an old one names the new one."""
+
+
+_Kind = TypeVar("_Kind", bound=Section)
+
+
+def _as_yaml(value: Any) -> Any:
+    return value.model_dump(mode="json", by_alias=True, exclude_none=True) if isinstance(value, Section) else value
+
+
+SECTION_AS_YAML = PlainSerializer(_as_yaml)
+"""The YAML form of a key that takes one of several sections."""
+
+
+def load_section(
+    schema: type[_Kind], kind: FileKind, path: Path | None, overrides: Sequence[str] = (), folder: Path | None = None
+) -> _Kind:
+    """Read and check a whole file, with some of its keys replaced: `("stop.epochs=2",)`.
+
+    `path`: None for a file without a key. `folder`: where relative paths in it start; None: they are not looked up.
+    Raises JobError with all that is wrong, one problem a line.
+    """
+    document = Document(kind, values={}) if path is None else read_document(path, kind)
+    for setting in overrides:
+        replace_key(document, setting)
+    problems = list(document.problems)
+    try:
+        section = schema.model_validate(document.values, context=folder)
+    except ValidationError as error:
+        # A value that could not be read is missing now; its empty place is not a second problem.
+        refused = {problem.at for problem in problems}
+        problems += [problem for problem in _problems_of(error, schema) if problem.at not in refused]
+    if problems:
+        raise report(path or Path(kind.name), document, problems) from None
+    return section
+
+
+def read_section(kind: type[_Kind], raw: Any) -> _Kind:
+    """Check a section's values inside a validator. Raises ProblemsError whose places are relative to the section."""
+    try:
+        return kind.model_validate(raw)
+    except ValidationError as error:
+        raise ProblemsError(_problems_of(error, kind)) from None
+
+
+def one_of_sections(key: str, known: Mapping[str, type[Section]], default: str | None = None) -> PlainValidator:
+    """A section whose `key` names its kind, or the name alone; a section without the key is of the `default` kind."""
+
+    def check(raw: Any) -> Section:
+        if isinstance(raw, Section) and type(raw) in known.values():
+            return raw
+        fields = {key: raw} if isinstance(raw, str) else raw
+        if not isinstance(fields, Mapping):
+            raise ValueError(f"expected keys indented below it, got {show(raw)}")
+        name = fields.get(key, default)
+        if not isinstance(name, str) or name not in known:
+            refusal = kinds.expected_one_of(tuple(known), name)
+            raise ProblemsError([Problem(() if isinstance(raw, str) else (key,), str(refusal))])
+        if key not in fields:
+            _refuse_keys_of_others(name, fields)
+        return read_section(known[name], fields)
+
+    def _refuse_keys_of_others(meant: str, fields: Mapping[str, Any]) -> None:
+        problems: list[Problem] = []
+        for field in fields.keys() - known[meant].model_fields.keys() - known[meant].former_keys.keys():
+            owners = [name for name, kind in known.items() if field in kind.model_fields]
+            former = next((kind for kind in known.values() if field in kind.former_keys), None)
+            if owners:
+                need = f"add {key}: {' or '.join(owners)}"
+                problems.append(Problem((field,), f"is not a key of {meant}, which is meant without `{key}`; {need}"))
+            elif former is not None:
+                problems.append(_renamed((field,), former))
+        if problems:
+            raise ProblemsError(problems)
+
+    return PlainValidator(check)
+
+
+def list_of_sections(kind: type[Section]) -> PlainValidator:
+    """A list of one section or more; the place of a problem is `(index, key)`."""
+
+    def check(raw: Any) -> tuple[Section, ...]:
+        if not isinstance(raw, list | tuple) or not raw:
+            raise kinds.expected("a list, each entry with its keys: - {key: value, …}", raw)
+        sections, problems = [], []
+        for index, entry in enumerate(raw):
+            try:
+                sections.append(entry if isinstance(entry, kind) else read_section(kind, entry))
+            except ProblemsError as error:
+                problems += [problem._replace(at=(index, *problem.at)) for problem in error.problems]
+        if problems:
+            raise ProblemsError(problems)
+        return tuple(sections)
+
+    return PlainValidator(check)
+
+
+def plain_or_section(plain: PlainValidator, section: type[Section]) -> PlainValidator:
+    """A plain value, or a section in its place."""
+    check_plain: Callable[[Any], Any] = plain.func  # type: ignore[assignment]
+
+    def check(raw: Any) -> Any:
+        if isinstance(raw, section):
+            return raw
+        return read_section(section, raw) if isinstance(raw, Mapping) else check_plain(raw)
+
+    return PlainValidator(check)
+
+
+def section_or_nothing(section: type[Section]) -> PlainValidator:
+    """A section that may be left out."""
+
+    def check(raw: Any) -> Any:
+        if raw is None or isinstance(raw, section):
+            return raw
+        if not isinstance(raw, Mapping):
+            raise ValueError(f"expected keys indented below it, got {show(raw)}")
+        return read_section(section, raw)
+
+    return PlainValidator(check)
+
+
+def _problems_of(error: ValidationError, schema: type[Section]) -> Iterator[Problem]:
+    """Pydantic's findings in our words. Our own validators raise ValueError with the finished sentence."""
+    for item in error.errors(include_url=False):
+        at, cause = item["loc"], item.get("ctx", {}).get("error")
+        if isinstance(cause, ProblemsError):
+            for problem in cause.problems:
+                yield problem._replace(at=at + problem.at)
+        elif isinstance(cause, ValueError):
+            yield Problem(at, str(cause))
+        elif item["type"] == "extra_forbidden":
+            yield from _unknown(at, item["input"], _section_at(schema, at[:-1]))
+        elif item["type"] == "missing":
+            yield Problem(at, "is missing; add it")
+        elif item["type"] in ("model_type", "model_attributes_type"):
+            yield Problem(at, f"expected keys indented below it, got {show(item['input'])}")
+        elif item["type"] == "tuple_type":
+            yield Problem(at, f"expected a list, such as [a, b], got {show(item['input'])}")
+        else:
+            yield Problem(at, f"{item['msg']}, got {show(item['input'])}")
+
+
+def _unknown(at: Place, value: Any, section: type[Section]) -> Iterator[Problem]:
+    """A key that the section does not have; under a former name also the former names below it."""
+    key = str(at[-1])
+    if key not in section.former_keys:
+        yield Problem(at, f"unknown key; {nearest(key, _fields(section))}")
+        return
+    yield _renamed(at, section)
+    inner = _fields(section).get(section.former_keys[key])
+    if isinstance(value, Mapping) and isinstance(inner, type) and issubclass(inner, Section):
+        yield from (_renamed((*at, below), inner) for below in value if below in inner.former_keys)
+
+
+def _renamed(at: Place, section: type[Section]) -> Problem:
+    return Problem(at, f"is called {section.former_keys[str(at[-1])]} now")
+
+
+def _section_at(schema: type[Section], at: Place) -> type[Section]:
+    """The section at a place below another one; every step is the key of a section."""
+    for step in at:
+        schema = _fields(schema)[str(step)]
+    return schema
+
+
+def _fields(section: type[Section]) -> dict[str, Any]:
+    """The type of each key of a section, by the key's name in the file."""
+    return {field.alias or name: field.annotation for name, field in section.model_fields.items()}

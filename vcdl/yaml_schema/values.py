@@ -1,0 +1,229 @@
+"""The kinds of values in our YAML files; each is checked strictly, and a refusal says what was expected.
+
+They replace pydantic's own parsing: `true` is not a number, `"5"` is not 5, and each refusal is one sentence.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import PlainSerializer, PlainValidator, ValidationInfo
+
+from vcdl.errors import StoreError
+from vcdl.passwords import without_passwords
+from vcdl.wire.workunit import Named
+from vcdl.yaml_schema.reading import Problem, ProblemsError, nearest, show
+
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+
+
+def expected(what: str, value: Any) -> ValueError:
+    """A refusal in its usual form: `expected a whole number ≥ 1, got "fifty"`."""
+    return ValueError(f"expected {what}, got {show(value)}")
+
+
+def whole(at_least: int, at_most: int | None = None, *words: str) -> PlainValidator:
+    """A whole number in a range (both ends included), or one of the words."""
+    limits = f"≥ {at_least}" if at_most is None else f"from {at_least} to {at_most}"
+    what = " or ".join((f"a whole number {limits}", *words))
+
+    def check(value: Any) -> Any:
+        if isinstance(value, str) and value in words:
+            return value
+        if not _is_whole(value) or value < at_least or (at_most is not None and value > at_most):
+            raise expected(what, value)
+        return value
+
+    return PlainValidator(check)
+
+
+def above_zero(also: str = "") -> PlainValidator:
+    """A finite number > 0. `also`: another form that the key takes, for the refusal."""
+    return _number("a number > 0", lambda value: value > 0, also=also)
+
+
+def at_least(limit: float) -> PlainValidator:
+    """A finite number ≥ limit."""
+    return _number(f"a number ≥ {limit:g}", lambda value: value >= limit)
+
+
+def between(least: float, most: float) -> PlainValidator:
+    """A number in a range, both ends included."""
+    return _number(f"a number from {least:g} to {most:g}", lambda value: least <= value <= most)
+
+
+def fraction(*words: str, zero: bool, one: bool, also: str = "") -> PlainValidator:
+    """A number between 0 and 1, or one of the words. `zero`, `one`: whether they are included.
+
+    `also`: another form that the key takes, for the refusal.
+    """
+    out = " and ".join(name for name, included in (("0", zero), ("1", one)) if not included)
+    what = "a number between 0 and 1" + (f" ({out} excluded)" if out else "")
+    return _number(what, lambda v: 0 < v < 1 or (zero and v == 0) or (one and v == 1), *words, also=also)
+
+
+def count_or_fraction() -> PlainValidator:
+    """A whole number ≥ 1, or a number strictly between 0 and 1."""
+
+    def check(value: Any) -> int | float:
+        if _is_whole(value) and value >= 1:
+            return int(value)
+        if isinstance(value, float) and 0 < value < 1:
+            return value
+        raise expected("a whole number ≥ 1, or a fraction between 0 and 1 (both excluded)", value)
+
+    return PlainValidator(check)
+
+
+def true_or_false() -> PlainValidator:
+    """`true` or `false`."""
+
+    def check(value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise expected("true or false", value)
+        return value
+
+    return PlainValidator(check)
+
+
+def one_of(literal: Any) -> PlainValidator:
+    """One of the words of a `Literal`."""
+    known: tuple[str, ...] = get_args(literal)
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, str) or value not in known:
+            raise expected_one_of(known, value)
+        return value
+
+    return PlainValidator(check)
+
+
+def expected_one_of(known: tuple[str, ...], value: Any) -> ValueError:
+    """A refusal that names the nearest of the known words."""
+    hint = nearest(value, known) if isinstance(value, str) else ""
+    hint = f"; {hint}" if hint.startswith("did") else ""
+    return ValueError(f"expected one of: {', '.join(known)}; got {show(value)}{hint}")
+
+
+def text(pattern: str, what: str) -> PlainValidator:
+    """Text that matches the whole pattern."""
+    compiled = re.compile(pattern, re.ASCII)
+
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or not compiled.fullmatch(value):
+            raise expected(what, value)
+        return value
+
+    return PlainValidator(check)
+
+
+def store_url() -> PlainValidator:
+    """The address of a weight store. The refusal of a wrong one does not repeat it: it may hold a password."""
+
+    def check(value: Any) -> str:
+        from vcdl.stores.settings import StoreSettings
+
+        if not isinstance(value, str):
+            raise ValueError("expected file:FOLDER, redis://…, rediss://… or mysql://…")
+        try:
+            StoreSettings.parse(value)
+        except StoreError as error:
+            raise ValueError(str(error)) from None
+        return value
+
+    return PlainValidator(check)
+
+
+def function_path() -> PlainValidator:
+    """`package.module:function`."""
+    return text(_FUNCTION.pattern, "package.module:function")
+
+
+def existing_file() -> PlainValidator:
+    """The path of an existing file, relative to the validation context (the job file's folder) if there is one."""
+
+    def check(value: Any, info: ValidationInfo) -> Path:
+        if not isinstance(value, str | Path) or not str(value).strip():
+            raise expected("the name of a file", value)
+        if info.context is None:
+            return Path(value)
+        path: Path = info.context / value
+        if not path.is_file():
+            raise ValueError(
+                f"there is no file {without_passwords(str(path))}; a relative path starts at the job file's folder"
+            )
+        return path.resolve()
+
+    return PlainValidator(check)
+
+
+def folder(raw: Any, job_folder: Path | None) -> Path | None:
+    """An existing folder, relative to `job_folder`, which is also the default. Raises ValueError."""
+    if raw is not None and (not isinstance(raw, str | Path) or not str(raw).strip()):
+        raise expected("the name of a folder", raw)
+    if job_folder is None:
+        return None if raw is None else Path(raw)
+    path = job_folder / (raw or "")
+    if not path.is_dir():
+        raise ValueError(
+            f"there is no folder {without_passwords(str(path))}; a relative path starts at the job file's folder"
+        )
+    return path.resolve()
+
+
+def named(raw: Any) -> Named:
+    """`adam`, or `{name: adam, beta_1: 0.8}`. Raises ValueError."""
+    if isinstance(raw, Named):
+        return raw
+    fields = {"name": raw} if isinstance(raw, str) else raw
+    if not isinstance(fields, Mapping):
+        raise expected("a name, or {name: …} with its arguments", raw)
+    if "name" not in fields:
+        raise expected("a name, or {name: …} with its arguments", raw)
+    name = fields["name"]
+    if not isinstance(name, str) or not 0 < len(name) <= 100:
+        raise expected("a name, such as adam", name)
+    arguments = {key: value for key, value in fields.items() if key != "name"}
+    try:
+        json.dumps(arguments, allow_nan=False)
+    except (ValueError, TypeError) as error:
+        raise ValueError("an argument is too large or is not plain data; write finite numbers") from error
+    return Named(name, arguments)
+
+
+def named_as_yaml(value: Named) -> Any:
+    """The inverse of `named`: a plain name if there are no arguments."""
+    return {"name": value.name, **value.arguments} if value.arguments else value.name
+
+
+NAMED = PlainValidator(named)
+NAMED_AS_YAML = PlainSerializer(named_as_yaml)
+
+
+def refuse_argument(value: Named, argument: str, message: str) -> Named:
+    """The value itself. Raises a ProblemsError at the argument if it is given."""
+    if argument in value.arguments:
+        raise ProblemsError([Problem((argument,), message)])
+    return value
+
+
+def _number(what: str, fits: Callable[[float], bool], *words: str, also: str = "") -> PlainValidator:
+    what = " or ".join((what, *words, *((also,) if also else ())))
+
+    def check(value: Any) -> Any:
+        if isinstance(value, str) and value in words:
+            return value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise expected(what, value)
+        if not math.isfinite(value) or not fits(value):
+            raise expected(what, value)
+        return float(value)
+
+    return PlainValidator(check)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
