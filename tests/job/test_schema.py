@@ -439,7 +439,7 @@ WRONG_JOBS = [
     (
         '"a\\nb": 1',
         '"a\\nb": unknown key; known here: boinc, data, grid, model, name, pacing, preset, retention, seed, stop, '
-        "store, training, transport, update, validate",
+        "store, training, transport, trust, update, validate",
     ),
     ("seed: !!int x", "seed: the tag tag:yaml.org,2002:int is not used here; remove it"),
     (

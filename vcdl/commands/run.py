@@ -34,7 +34,7 @@ def run(job_file: Path, out: Path | None = None, overrides: Sequence[str] = (), 
     from vcdl.run.folder import RunLock
     from vcdl.run.host import LOCAL
 
-    job = load_job(job_file, overrides)
+    job = load_job(job_file, overrides).trusting(LOCAL.trust)
     folder = _folder(job.name, out)
     is_new = not folder.path.exists()
     folder.make()

@@ -37,7 +37,7 @@ def submit(job_file: Path, project_dir: Path, overrides: Sequence[str] = ()) -> 
     from vcdl.run.host import BOINC
     from vcdl.run.preparation import prepare
 
-    job = load_job(job_file, overrides)
+    job = load_job(job_file, overrides).trusting(BOINC.trust)
     project = BoincProject.at(project_dir)
     project.check_user()
     use_environment(project)

@@ -7,7 +7,7 @@ are checked when Keras is loaded: reading a job needs no Keras.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -17,6 +17,7 @@ from vcdl.files.atomic import atomic_write
 from vcdl.job.preset import Preset, with_preset
 from vcdl.job.training import TrainingSettings
 from vcdl.job.transport import TransportSettings
+from vcdl.job.trust import Trust, TrustSettings
 from vcdl.job.update import UPDATE, ForecastSettings, UpdateSettings
 from vcdl.wire.workunit import Named
 from vcdl.yaml_schema import values as kinds
@@ -37,7 +38,7 @@ EVERY_EPOCH = 0
 _Count = Annotated[int, kinds.whole(1)]
 _AboveZero = Annotated[float, kinds.above_zero()]
 _File = Annotated[Path, kinds.existing_file()]
-_SHORT_FORMS = {"pacing": "kind", "store": "url"}
+_SHORT_FORMS = {"pacing": "kind", "store": "url", "trust": "kind"}
 """Sections that may be given as the value of one key: `pacing: epoch`."""
 _REGRESSION = {"loss": Named("mean_squared_error"), "metrics": (Named("mean_absolute_error"),)}
 
@@ -234,6 +235,7 @@ class Job(Section):
     training: TrainingSettings = Field(default=TrainingSettings(), validate_default=True)
     update: Annotated[UpdateSettings, UPDATE, SECTION_AS_YAML] = ForecastSettings()
     transport: TransportSettings = TransportSettings()
+    trust: TrustSettings = TrustSettings()
     pacing: PacingSettings = PacingSettings()
     stop: StopSettings = StopSettings()
     validate_: ValidateSettings = Field(default=ValidateSettings(), alias="validate")
@@ -247,7 +249,7 @@ class Job(Section):
     def _fill_in_the_preset(cls, raw: Any) -> Any:
         return with_preset(raw) if isinstance(raw, Mapping) else raw
 
-    @field_validator("pacing", "store", mode="before")
+    @field_validator("pacing", "store", "trust", mode="before")
     @classmethod
     def _may_be_one_word(cls, raw: Any, info: ValidationInfo) -> Any:
         return {_SHORT_FORMS[str(info.field_name)]: raw} if isinstance(raw, str) else raw
@@ -285,6 +287,17 @@ class Job(Section):
         """Versions between two evaluations; EVERY_EPOCH: only the end of each epoch is evaluated."""
         every = self.validate_.every
         return EVERY_EPOCH if every == "epoch" else 1 if every == "update" else int(every)
+
+    @property
+    def is_for_strangers(self) -> bool:
+        """Whether its clients may be hostile, and what they upload is bounded."""
+        return self.trust.kind == "strangers"
+
+    def trusting(self, trust: Trust) -> Self:
+        """The job with a choice of its own in place of `trust: auto`."""
+        if self.trust.kind != "auto":
+            return self
+        return self.model_copy(update={"trust": self.trust.model_copy(update={"kind": trust})})
 
     def resolved(self) -> dict[str, Any]:
         """The whole job, defaults and preset filled in, as the plain values of a job file."""

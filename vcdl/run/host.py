@@ -6,6 +6,8 @@ before anything else, so the folder shows its kind whenever the process that mak
 
 from dataclasses import dataclass
 
+from vcdl.job.trust import Trust
+
 
 @dataclass(frozen=True)
 class Host:
@@ -18,6 +20,8 @@ class Host:
     """
     resume_hint: str
     """How a person continues an unfinished run, with a place for its folder; a sentence without its stop."""
+    trust: Trust
+    """Whose machines train its jobs, where the job file does not say."""
     has_daemons: bool = False
     """Daemons drive the run: a session outlives each of them, and a run that nobody drives waits for them."""
     has_wall_clock: bool = True
@@ -36,11 +40,13 @@ LOCAL = Host(
     "local",
     driver="vcdl.local.run:run_locally",
     resume_hint="`vcdl resume {folder}` goes on",
+    trust="own",
 )
 BOINC = Host(
     "boinc",
     driver=None,
     resume_hint="`vcdl resume {folder}` goes on",
+    trust="strangers",
     has_daemons=True,
     environment="vcdl/environment of the project",
     servers_refused=(
@@ -52,6 +58,7 @@ SIMULATED = Host(
     "simulated",
     driver=None,
     resume_hint="`vcdl simulate` with the same settings starts it again",
+    trust="strangers",
     has_wall_clock=False,
     servers_refused=(
         "is a simulation, which assimilates its uploads in its own process: there is nothing to add; "

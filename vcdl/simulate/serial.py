@@ -8,6 +8,7 @@ from vcdl.client.trainer import Trainer, TrainerCache, TrainerState
 from vcdl.job import Job
 from vcdl.job.schema import PacingSettings
 from vcdl.job.transport import TransportSettings
+from vcdl.job.trust import TrustSettings
 from vcdl.job.update import VcAsgdSettings
 from vcdl.simulate.shard_trainer import ShardTrainer
 from vcdl.wire.weights import Vector
@@ -21,6 +22,7 @@ def serial_job(job: Job) -> Job:
         "update": VcAsgdSettings(alpha=0.0),
         "pacing": PacingSettings(kind="rolling"),
         "transport": TransportSettings(),
+        "trust": TrustSettings(kind="own"),
     }
     return job.model_copy(update=settings)
 

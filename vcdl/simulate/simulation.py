@@ -54,7 +54,7 @@ def simulate(
 
 def as_simulated(job: Job, fleet: ClientFleet, serial: bool) -> tuple[Job, ClientFleet]:
     """The job and the clients that the run's folder gets."""
-    return (serial_job(job), fleet.alone()) if serial else (job, fleet)
+    return (serial_job(job), fleet.alone()) if serial else (job.trusting(SIMULATED.trust), fleet)
 
 
 def default_folder(name: str) -> RunFolder:

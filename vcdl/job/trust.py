@@ -1,0 +1,18 @@
+"""The section `trust` of a job file: whose machines train the job, and what follows from that."""
+
+from typing import Annotated, Literal
+
+from vcdl.yaml_schema import values as kinds
+from vcdl.yaml_schema.section import Section
+
+TrustKind = Literal["auto", "own", "strangers"]
+Trust = Literal["own", "strangers"]
+
+
+class TrustSettings(Section):
+    """`trust: …`: `auto` is `strangers` for `vcdl submit` and `vcdl simulate`, and `own` for `vcdl run`."""
+
+    kind: Annotated[TrustKind, kinds.one_of(TrustKind)] = "auto"
+    """A run's own job file says `own` or `strangers`."""
+    clip: Annotated[float, kinds.above_zero()] = 1.5
+    """The longest step of a variable, as a multiple of its usual one; longer ones are shortened to it."""
