@@ -173,6 +173,7 @@ def test_an_upload_says_how_long_its_client_trained_and_nothing_of_this_machine(
     assert UpdateHeader.from_json(text).train_s == 60
     assert vector.tolist() == TRAINED.tolist()
     assert uploaded.size_bytes == uploaded.path.stat().st_size
+    assert uploaded.host == "client-00"
 
 
 def test_a_client_downloads_the_model_and_a_shard_once_and_the_weights_each_time(world: NewWorld) -> None:

@@ -117,6 +117,8 @@ class ResultRefused(Event):
     refusal: str
     detail: str
     bytes_up: int
+    host: str = ""
+    """Who brought it, as in UpdateApplied."""
 
     @property
     def key(self) -> str:
@@ -140,6 +142,8 @@ class UpdateApplied(Event):
     train_s: float
     loss: float
     bytes_up: int
+    host: str = ""
+    """Who brought it; empty: the host that the workunit was sent to last."""
 
     @property
     def key(self) -> str:
@@ -155,6 +159,8 @@ class UpdateRefused(Event):
     refusal: str
     detail: str
     bytes_up: int
+    host: str = ""
+    """Who brought it, as in UpdateApplied."""
 
     @property
     def key(self) -> str:
@@ -168,6 +174,8 @@ class UpdateSuperseded(Event):
     kind: ClassVar[str] = "update_superseded"
     workunit: str
     bytes_up: int
+    host: str = ""
+    """Who brought it, as in UpdateApplied."""
 
     @property
     def key(self) -> str:

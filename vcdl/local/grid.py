@@ -190,7 +190,7 @@ class LocalGrid(Grid, Results):
             return
         if workunit in self._known:
             try:
-                self._has_come(self._slots.take_over(workunit))
+                self._has_come(self._slots.take_over(workunit, worker.name))
             except OSError as error:
                 if error.errno in DISK_FULL:
                     self._postpone(workunit, error)

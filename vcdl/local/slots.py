@@ -45,12 +45,12 @@ class SlotFolders:
         finally:
             probe.unlink(missing_ok=True)
 
-    def take_over(self, workunit: str) -> Uploaded:
-        """Move the update to the uploads. Raises OSError."""
+    def take_over(self, workunit: str, worker: str) -> Uploaded:
+        """Move a worker's update to the uploads. Raises OSError."""
         update, upload = self.path(workunit) / OUTPUT_FILE, self.folder.uploads / f"{workunit}.h5"
         size_bytes = update.stat().st_size
         update.replace(upload)
-        return Uploaded(workunit, upload, size_bytes)
+        return Uploaded(workunit, upload, size_bytes, worker)
 
     def remove(self, workunit: str) -> None:
         shutil.rmtree(self.path(workunit), ignore_errors=True)

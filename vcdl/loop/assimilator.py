@@ -125,7 +125,7 @@ class Assimilator:
 
     def _refuse(self, upload: Uploaded, refused: Refused) -> None:
         reason, detail = refused.refusal.value, refused.detail[:500]
-        self._conclude(upload.workunit, UpdateRefused(upload.workunit, reason, detail, upload.size_bytes))
+        self._conclude(upload.workunit, UpdateRefused(upload.workunit, reason, detail, upload.size_bytes, upload.host))
 
     def _conclude(self, workunit: str, *events: Event, version: int | None = None) -> None:
         self._journal.append(*events)
@@ -140,8 +140,9 @@ def _events(item: _Waiting, record: Applied) -> Iterable[Event]:
         return
     # Another attempt was first. Should its server have died before its row was written, this is as near as
     # anybody comes to it; a row that is there stays as it is.
-    yield replace(applied, workunit=record.workunit, base_version=WorkunitName.parse(record.workunit).base_version)
-    yield UpdateSuperseded(item.uploaded.workunit, item.uploaded.size_bytes)
+    base_version = WorkunitName.parse(record.workunit).base_version
+    yield replace(applied, workunit=record.workunit, base_version=base_version, host="")
+    yield UpdateSuperseded(item.uploaded.workunit, item.uploaded.size_bytes, item.uploaded.host)
 
 
 def _applied(item: _Waiting, record: Applied) -> UpdateApplied:
@@ -157,4 +158,5 @@ def _applied(item: _Waiting, record: Applied) -> UpdateApplied:
         train_s=header.train_s,
         loss=header.loss,
         bytes_up=item.uploaded.size_bytes,
+        host=item.uploaded.host,
     )

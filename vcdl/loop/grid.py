@@ -29,6 +29,8 @@ class Uploaded:
     workunit: str
     path: Path
     size_bytes: int
+    host: str = ""
+    """Who brought it; empty: the grid does not know, and the journal's last `workunit_sent` tells."""
 
 
 @dataclass(frozen=True)

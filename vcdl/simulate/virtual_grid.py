@@ -142,7 +142,7 @@ class VirtualGrid(Grid, Results):
             sent = self._poisoned(sent, staged, client, name)
         with folder_errors(trained.path.parent):
             self._up.write(trained.path, sent, header.to_json())
-        return replace(trained, size_bytes=trained.path.stat().st_size)
+        return replace(trained, size_bytes=trained.path.stat().st_size, host=self._clients.host(client))
 
     def _poisoned(self, sent: Vector, staged: Staged, client: int, name: WorkunitName) -> Vector:
         """A hostile client's upload: weights, or their difference from those that the client started from."""

@@ -25,7 +25,7 @@ from vcdl.checks import UploadCheck
 from vcdl.commands.resume import resume
 from vcdl.commands.submit import submit
 from vcdl.errors import FileUnavailable, GridError, GridUnavailable, JournalUnavailable
-from vcdl.journal.events import Event, RunStarted, StopDecided, UpdateApplied, WorkunitFailed
+from vcdl.journal.events import Event, ResultRefused, RunStarted, StopDecided, UpdateApplied, WorkunitFailed
 from vcdl.journal.journal import Journal
 from vcdl.run.prepared import Prepared
 from vcdl.stores.settings import URL_VARIABLE
@@ -97,6 +97,9 @@ def test_a_refused_result_has_its_name_in_the_journal_and_its_workunit_goes_to_a
     refused = server.report.last_setback
     assert refused is not None
     assert refused.workunit.startswith("tiny_e0001_s002_a0")
+    assert isinstance(refused, ResultRefused)
+    assert refused.host == "host-1"
+    assert {update.host for update in applied(server)} == {"host-1"}
     assert len([e for e in applied(server) if "_e0001_s002_a0" in e.workunit]) == 1
 
 

@@ -39,7 +39,7 @@ def test_an_upload_is_claimed_and_done(world: World) -> None:
     path = world.report(name, b"some weights")
     results = world.results()
     with results.turn():
-        assert results.claim() == [Uploaded(name, path, 12)]
+        assert results.claim() == [Uploaded(name, path, 12, "host-1")]
         results.done(name)
     assert state(world, name) == 2
     with results.turn():
@@ -229,7 +229,7 @@ def test_trouble_of_the_servers_own_disk_leaves_the_workunit_ready(world: World,
     lost.unlink(missing_ok=True)
     kept.rename(lost)
     with results.turn():
-        assert results.claim() == [Uploaded(name, path, 6)]
+        assert results.claim() == [Uploaded(name, path, 6, "host-1")]
 
 
 REFERENCE = "<file_ref><file_name>{}</file_name><open_name>update.h5</open_name></file_ref>"

@@ -22,7 +22,9 @@ from contextlib import closing
 from pathlib import Path
 
 from vcdl.boinc.daemons.daemon import add_project_option
+from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.grid.results import host_name
 from vcdl.checks import Refused
 from vcdl.checks.refusal import Refusal
 from vcdl.errors import GridError, VcdlError, WorkunitError
@@ -67,8 +69,28 @@ def validate(project: BoincProject, file: Path) -> int:
     print(f"{file.name}: {refused.refusal.value}: {refused.detail}", file=sys.stderr)
     size = file.stat().st_size if file.exists() else 0
     with closing(run.journal()) as journal:
-        journal.append(ResultRefused(workunit, result, refused.refusal.value, refused.detail[:500], size))
+        journal.append(
+            ResultRefused(
+                workunit=workunit,
+                result=result,
+                refusal=refused.refusal.value,
+                detail=refused.detail[:500],
+                bytes_up=size,
+                host=_host_of(project, f"{workunit}_{result}"),
+            )
+        )
     return REFUSED
+
+
+def _host_of(project: BoincProject, result: str) -> str:
+    """The host of a result, by the result's name; empty when the database does not say."""
+    with closing(BoincDatabase(project)) as database:
+        try:
+            rows = database.execute("SELECT hostid FROM result WHERE name = %s", result)
+        except GridError as error:
+            print(f"{result}: its host is not known: {error}", file=sys.stderr)
+            return ""
+    return host_name(rows[0][0]) if rows else ""
 
 
 def _refused(run: Run, file: Path, workunit: str) -> Refused | None:

@@ -13,6 +13,7 @@ from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.forget import files_on_hosts
 from vcdl.boinc.grid.manifest import Manifest
 from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.grid.results import host_name
 from vcdl.boinc.grid.staging import INPUT_TEMPLATE, Staging
 from vcdl.boinc.grid.supply import JobStock, Marks, marks, missing_to_half, open_wanted
 from vcdl.boinc.grid.workunit_rows import WorkunitRows
@@ -70,7 +71,7 @@ class BoincGrid(Grid):
         first_unsent = self._clients.first_unsent()
         sendings = self._clients.sent(self._settings.job, self._sent_since_s, self._from_result)
         new = [sending for sending in sendings if sending.result not in self._told]
-        events = [WorkunitSent(sending.workunit, f"host-{sending.host}", self._bytes_down(sending)) for sending in new]
+        events = [WorkunitSent(sending.workunit, host_name(sending.host), self._bytes_down(sending)) for sending in new]
         self._from_result = first_unsent
         self._told = {sending.result for sending in sendings if sending.result >= first_unsent}
         return events

@@ -127,11 +127,12 @@ class BoincResults(Results):
     def _outcome(self, number: int, name: str, error_mask: int, canonical: int) -> Outcome:
         if error_mask:
             return self._gave_up(number, name, error_mask)
-        rows = self._database.execute("SELECT xml_doc_in FROM result WHERE id = %s", canonical)
+        rows = self._database.execute("SELECT xml_doc_in, hostid FROM result WHERE id = %s", canonical)
         if not rows:
             return GaveUp(name, "its result is not in the database")
+        description, host = rows[0]
         try:
-            path = self._project.upload_path(output_file(rows[0][0]))
+            path = self._project.upload_path(output_file(description))
             found = path.lstat()
         except GridError as error:
             return GaveUp(name, f"its upload cannot be used: {error}")
@@ -142,7 +143,7 @@ class BoincResults(Results):
             raise not_readable(path, error) from error
         if not stat.S_ISREG(found.st_mode):
             return GaveUp(name, f"its upload cannot be used: {path.name} is no file")
-        return Uploaded(name, path, found.st_size)
+        return Uploaded(name, path, found.st_size, host_name(host))
 
     def _gave_up(self, number: int, name: str, error_mask: int) -> GaveUp:
         reason = next((words for bit, words in _ERRORS if error_mask & bit), f"error mask {error_mask}")
@@ -156,6 +157,11 @@ class BoincResults(Results):
             reason += f"; the last on host {host}: {_OUTCOMES[outcome]}"
             reason += f" (exit status {exit_status})" if exit_status else ""
         return GaveUp(name, reason, cancelled=bool(error_mask & CANCELLED))
+
+
+def host_name(host: int) -> str:
+    """A host of BOINC's database as the journal names it."""
+    return f"host-{host}"
 
 
 def output_file(xml_doc_in: bytes | str) -> str:
