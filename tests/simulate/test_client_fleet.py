@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -9,8 +10,9 @@ from tests.places import DOCS, ROOT
 from vcdl.errors import JobError
 from vcdl.fleet.settings import load_fleet_settings
 from vcdl.run.folder import RunFolder
-from vcdl.simulate.client_fleet import CLIENTS_FILE, ClientFleet, Hostile, load_clients, save_clients
+from vcdl.simulate.client_fleet import CLIENTS_FILE, Attack, ClientFleet, Hostile, load_clients, save_clients
 
+WITHOUT_SCALE = ("free_rider", "replay")
 DOCUMENT = (DOCS / "simulate.md").read_text(encoding="utf-8")
 
 
@@ -19,6 +21,21 @@ def test_without_a_file_the_defaults_are_taken_and_settings_replace_them() -> No
     fleet = load_clients(None, ["clients=3", "lost=0.25", "hostile=[{client: 2, attack: noise}]"])
     assert (fleet.clients, fleet.lost, fleet.slots) == (3, 0.25, ClientFleet().slots)
     assert fleet.hostile == (Hostile(client=2, attack="noise", scale=10.0),)
+
+
+def test_several_clients_may_share_an_entry() -> None:
+    fleet = load_clients(None, ["hostile=[{clients: [2, 7], attack: alie}, {client: 1, attack: noise, scale: 3}]"])
+    assert fleet.hostile == (
+        Hostile(client=2, attack="alie", scale=1.5),
+        Hostile(client=7, attack="alie", scale=1.5),
+        Hostile(client=1, attack="noise", scale=3.0),
+    )
+
+
+def test_every_attack_is_documented_with_its_scale() -> None:
+    for attack in get_args(Attack):
+        scale = f"{Hostile(client=0, attack=attack).scale:g}" if attack not in WITHOUT_SCALE else ""
+        assert f"| `{attack}` | {scale} |" in DOCUMENT
 
 
 def test_a_timeout_that_is_not_given_follows_the_length_of_a_subtask() -> None:
@@ -33,9 +50,10 @@ def test_a_timeout_that_is_not_given_follows_the_length_of_a_subtask() -> None:
         ("clients: 3\nlost: 1\n", "clients.yaml:2: lost: expected a number between 0 and 1 (1 excluded), got 1"),
         ("speed_ratio: 0.5\n", "clients.yaml:1: speed_ratio: expected a number ≥ 1, got 0.5"),
         ("upload_s: -1\n", "clients.yaml:1: upload_s: expected a number ≥ 0, got -1"),
-        ("hostile: [{client: 9, attack: joke}]\n", "attack: expected one of: sign_flip, noise"),
+        ("hostile: [{client: 9, attack: joke}]\n", "attack: expected one of: sign_flip, scaled, noise"),
         ("clients: 2\nhostile: [{client: 2, attack: noise}]\n", "there are 2 clients, numbered from 0; got 2"),
         ("hostile: [{client: 1, attack: noise}, {client: 1, attack: sign_flip}]\n", "a client is listed twice"),
+        ("hostile: [{clients: 1, attack: noise}]\n", "hostile > 1 > clients: unknown key; did you mean client?"),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_place(tmp_path: Path, text: str, complaint: str) -> None:

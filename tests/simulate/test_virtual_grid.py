@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from vcdl.codecs.choose import up_encoding
+from vcdl.data.npz_file import read_split, write_split
 from vcdl.loop.grid import GaveUp, Outcome, Staged, Uploaded
 from vcdl.simulate.client_fleet import ClientFleet, Hostile
 from vcdl.simulate.clients import Clients
+from vcdl.simulate.poisoned_data import PoisonedData
 from vcdl.simulate.virtual_grid import VirtualGrid
 from vcdl.simulate.virtual_time import VirtualTime
 from vcdl.wire.weights import Layout, Variable, Vector, read_weights, write_weights
-from vcdl.wire.workunit import PLAIN, Named, Training, UpdateHeader, Workunit
+from vcdl.wire.workunit import PLAIN, Named, Training, UpdateHeader, Workunit, WorkunitName
 
 SIZE = 1000
 BASE = np.linspace(-1, 1, SIZE, dtype=np.float32)
@@ -24,7 +26,8 @@ TRAINED = BASE + np.float32(0.5)
 TRAINING = Training(Named("sgd"), 0.1, 8, 1, Named("mean_squared_error"))
 
 
-PLAIN_ENCODING = up_encoding(PLAIN, Layout((Variable("w", (SIZE,), 0),)))
+LAYOUT = Layout((Variable("w", (SIZE,), 0),))
+PLAIN_ENCODING = up_encoding(PLAIN, LAYOUT)
 
 
 class StandIn:
@@ -33,6 +36,9 @@ class StandIn:
     def __init__(self, uploads: Path) -> None:
         self.uploads = uploads
         self.begun: list[str] = []
+        self.shards: list[Path] = []
+        self.trained: dict[int, Vector] = {}
+        """The weights after training by shard, if they are not TRAINED."""
         self.finished: list[str] = []
         self.fails: set[str] = set()
 
@@ -40,6 +46,7 @@ class StandIn:
 
     def begin(self, staged: Staged, due_s: float) -> None:
         self.begun.append(staged.workunit.name)
+        self.shards.append(staged.shard)
 
     def look(self) -> None: ...
 
@@ -49,7 +56,7 @@ class StandIn:
         path = self.uploads / f"{workunit}.h5"
         write_weights(
             path,
-            TRAINED,
+            self.trained.get(WorkunitName.parse(workunit).shard, TRAINED),
             UpdateHeader(
                 job="j",
                 workunit=workunit,
@@ -80,7 +87,8 @@ class World:
             (folder / name).write_text("x" * 100)
         write_weights(folder / "params.h5", BASE, "{}")
         self.time, self.training = VirtualTime(), StandIn(folder)
-        self.grid = VirtualGrid(fleet, self.time, self.training, (PLAIN_ENCODING, PLAIN_ENCODING))
+        data = PoisonedData(folder / "poisoned", [folder / "shard"])
+        self.grid = VirtualGrid(fleet, self.time, self.training, (PLAIN_ENCODING, PLAIN_ENCODING), data)
 
     def submit(self, *shards: int) -> list[str]:
         folder = self.folder
@@ -205,13 +213,30 @@ def uploads(w: World) -> dict[str, Vector]:
 
 
 def test_hostile_clients_upload_something_else(world: NewWorld) -> None:
-    hostile = (Hostile(client=0, attack="sign_flip"), Hostile(client=2, attack="noise", scale=2.0))
+    hostile = (Hostile(client=0, attack="sign_flip", scale=10.0), Hostile(client=2, attack="noise", scale=2.0))
     sent = uploads(world(ClientFleet(clients=3, slots=1, hostile=hostile)))
     assert sent["client-00"] == pytest.approx(BASE - np.float32(10 * 0.5), abs=1e-5)
     assert sent["client-01"].tolist() == TRAINED.tolist()
     noise = sent["client-02"] - BASE
     assert float(noise.std()) == pytest.approx(2 * 0.5, rel=0.1)
     assert abs(float(noise.mean())) < 0.15
+
+
+def test_hostile_clients_know_the_honest_uploads_so_far(world: NewWorld) -> None:
+    fleet = ClientFleet(clients=3, slots=1, jitter=0.0, speed_ratio=1.5)
+    slow = int(np.argmin(Clients(fleet).speeds))
+    hostile = (Hostile(client=slow, attack="inner_product", scale=3.0),)
+    w = world(fleet.model_copy(update={"hostile": hostile}))
+    w.training.trained = {slow: BASE}  # client n gets shard n
+    assert uploads(w)[f"client-{slow:02d}"] == pytest.approx(BASE - np.float32(3 * 0.5), abs=1e-5)
+
+
+def test_a_client_that_flips_labels_trains_on_a_shard_of_its_own(world: NewWorld) -> None:
+    w = world(ClientFleet(clients=2, slots=1, hostile=(Hostile(client=1, attack="label_flip"),)))
+    write_split(w.folder / "shard", np.zeros((4, 1), np.float32), np.array([0, 1, 2, 2], np.int32))
+    w.submit(0, 1)
+    honest, flipped = (read_split(path)[1].tolist() for path in w.training.shards)
+    assert (honest, flipped) == ([0, 1, 2, 2], [2, 1, 0, 0])
 
 
 def test_noise_is_the_same_in_every_run(world: NewWorld) -> None:

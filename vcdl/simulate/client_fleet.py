@@ -4,13 +4,13 @@ docs/simulate.md explains every key.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from vcdl.errors import folder_errors
 from vcdl.files.atomic import atomic_write
@@ -20,7 +20,36 @@ from vcdl.yaml_schema.file_kind import CLIENTS
 from vcdl.yaml_schema.reading import YamlDumper
 from vcdl.yaml_schema.section import Section, load_section
 
-Attack = Literal["sign_flip", "noise"]
+Attack = Literal[
+    "sign_flip",
+    "scaled",
+    "noise",
+    "constant",
+    "label_flip",
+    "alie",
+    "inner_product",
+    "statistics",
+    "moments",
+    "drift",
+    "colluding",
+    "free_rider",
+    "free_rider_noise",
+    "replay",
+    "backdoor",
+]
+
+SCALES: Mapping[Any, float] = MappingProxyType(
+    {
+        "sign_flip": 10.0,
+        "scaled": 10.0,
+        "noise": 10.0,
+        "constant": 9.0,
+        "alie": 1.5,
+        "inner_product": 5.0,
+        "moments": 1e15,
+    }
+)
+"""The scale of each attack that names none; 1 for the others."""
 
 CLIENTS_FILE = "clients.yaml"
 """The file in a run's folder that holds its simulated clients. A folder with this file holds a simulated run."""
@@ -38,8 +67,15 @@ class Hostile(Section):
     client: Annotated[int, kinds.whole(0)]
     """Its number, from 0."""
     attack: Annotated[Attack, kinds.one_of(Attack)]
-    scale: _AboveZero = 10.0
-    """Length of its step, as a multiple of the honest step C − B; see vcdl.simulate.hostile."""
+    scale: Annotated[float, kinds.at_least(0)] = 1.0
+    """The s of vcdl.simulate.hostile; where it is not given, the attack's own of SCALES."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_its_attack_s_scale(cls, raw: Any) -> Any:
+        if not isinstance(raw, Mapping) or raw.get("scale") is not None:
+            return raw
+        return {**raw, "scale": SCALES.get(raw.get("attack"), 1.0)}
 
 
 class ClientFleet(Section):
@@ -97,6 +133,21 @@ class ClientFleet(Section):
     @classmethod
     def _has_a_default(cls, timeout_s: float | None, info: ValidationInfo) -> float | None:
         return _TIMEOUT_SUBTASKS * info.data.get("subtask_s", math.nan) if timeout_s is None else timeout_s
+
+    @field_validator("hostile", mode="before")
+    @classmethod
+    def _one_entry_a_client(cls, raw: Any) -> Any:
+        """`{clients: [2, 7], attack: alie}` is short for an entry of each."""
+        if not isinstance(raw, list):
+            return raw
+        entries: list[Any] = []
+        for entry in raw:
+            if isinstance(entry, Mapping) and isinstance(entry.get("clients"), list) and "client" not in entry:
+                shared = {key: value for key, value in entry.items() if key != "clients"}
+                entries += [{"client": client, **shared} for client in entry["clients"]]
+            else:
+                entries.append(entry)
+        return entries
 
     @field_validator("hostile")
     @classmethod

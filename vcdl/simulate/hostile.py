@@ -1,24 +1,149 @@
-"""The uploads of hostile clients. B are the weights they started from, C the honest upload, s the attack's scale.
+"""The uploads of hostile clients, from what they know. Pure: no file is read or written here.
 
-sign_flip    B − s·(C − B)                           the honest step, backwards and s times as long
-noise        B + s·‖C − B‖/√n · N(0, 1)              a step in a random direction, s times as long
+B are the weights that a client started from, C those that it trained, s the attack's scale, L the usual length of an
+honest step, H the last honest steps of the others. What the client uploads in place of C:
+
+sign_flip         B − s·(C − B)                       its step backwards, s times as long
+scaled            B + s·(C − B)                       its step, s times as long
+noise             B + s·‖C − B‖/√n · N(0, 1)          a random step, s times as long
+constant          s                                   the same number everywhere
+label_flip        B + s·(C − B)                       trained on wrong labels (vcdl.simulate.poisoned_data)
+backdoor          B + s·(C − B)                       trained on samples with a pattern (the same module)
+alie              B + mean(H) − s·std(H)              "a little is enough": within the spread of honest steps
+inner_product     B − s·mean(H)                       the honest step of all, backwards
+drift             B + s·L·u                           u for the whole job: against the first honest steps
+colluding         B + s·L·u                           u for an epoch: against the last honest steps; the same of all
+statistics        C, every moving variance −s         the batch statistics alone are false
+moments           C, every moment of the optimizer s  the optimizer's shared state alone is false
+free_rider        B                                   as downloaded
+free_rider_noise  B + s·L/√n · N(0, 1)                as downloaded, with noise in place of a step
+replay            the client's first C                an old upload under the header of a new one
+
+A step moves the weights that gradients train. Batch statistics and moments go with it as they were honestly trained
+(those of a free rider: as downloaded), since false ones would only give the step away.
 """
 
+from collections import deque
+from collections.abc import Sequence
+
 import numpy as np
+import numpy.typing as npt
 
 from vcdl.simulate.client_fleet import ClientFleet, Hostile
-from vcdl.wire.weights import Vector
+from vcdl.wire.weights import Layout, Vector
 from vcdl.wire.workunit import WorkunitName
 
 _NOISE = 3
 """A stream of random numbers, beside those of vcdl.simulate.clients."""
+_KNOWN = 10
+"""Honest steps that the hostile clients know: the first ones, and the last ones."""
 
 
-def poisoned(base: Vector, honest: Vector, hostile: Hostile, fleet: ClientFleet, name: WorkunitName) -> Vector:
-    """The upload of a hostile client; `base`, `honest` and the result have shape (n,)."""
-    step = honest - base
-    if hostile.attack == "sign_flip":
-        return base - np.float32(hostile.scale) * step
-    rng = np.random.default_rng([fleet.seed, _NOISE, hostile.client, name.epoch, name.shard, name.attempt])
-    size = hostile.scale * float(np.sqrt(np.mean(np.square(step, dtype=np.float64))))
-    return base + np.float32(size) * rng.standard_normal(step.size, np.float32)
+class HostileClients:
+    """The hostile clients of a run, who know the honest uploads so far and what they agreed on."""
+
+    def __init__(self, fleet: ClientFleet, layout: Layout) -> None:
+        self._fleet = fleet
+        self._layout = layout
+        self._trained = np.ones(layout.size, bool)
+        """Whether a gradient trains each number."""
+        for begin, end in layout.statistics:
+            self._trained[begin:end] = False
+        self._first: list[Vector] = []
+        self._last: deque[Vector] = deque(maxlen=_KNOWN)
+        self._agreed: dict[int, Vector] = {}
+        """The step that the colluding clients agreed on for an epoch."""
+        self._old: dict[int, Vector] = {}
+        """The first upload of each client that replays it."""
+
+    def saw(self, base: Vector, honest: Vector) -> None:
+        """Take note of an honest upload; `base` and `honest` have shape (n,)."""
+        step = (honest - base)[self._trained]
+        self._last.append(step)
+        if len(self._first) < _KNOWN:
+            self._first.append(step)
+
+    def upload(self, hostile: Hostile, name: WorkunitName, base: Vector, trained: Vector) -> Vector:
+        """The upload of a hostile client that trained from `base` to `trained`; all have shape (n,)."""
+        match hostile.attack:
+            case "free_rider":
+                return base.copy()
+            case "replay":
+                return self._old.setdefault(hostile.client, trained).copy()
+            case "statistics":
+                return self._with(trained, -hostile.scale, _variances(self._layout))
+            case "moments":
+                return self._with(trained, hostile.scale, _moments(self._layout))
+            case "constant":
+                return np.where(self._trained, np.float32(hostile.scale), trained)
+        upload = (base if hostile.attack == "free_rider_noise" else trained).copy()
+        upload[self._trained] = base[self._trained] + self._step(hostile, name, (trained - base)[self._trained])
+        return upload
+
+    def _step(self, hostile: Hostile, name: WorkunitName, own: Vector) -> Vector:
+        """The step of an attack that moves the trained weights; `own`: the client's step after training."""
+        scale, last = np.float32(hostile.scale), self._last or [own]
+        match hostile.attack:
+            case "sign_flip":
+                return -scale * own
+            case "scaled" | "label_flip" | "backdoor":
+                return scale * own
+            case "alie":
+                return _mean(last) - scale * _spread(last)
+            case "inner_product":
+                return -scale * _mean(last)
+            case "drift":
+                return scale * _against(self._first or [own], _usual(last))
+            case "colluding":
+                return scale * self._agreed.setdefault(name.epoch, _against(last, _usual(last)))
+            case "noise":
+                length = _length(own)
+            case _:
+                length = _usual(last)
+        rng = np.random.default_rng([self._fleet.seed, _NOISE, hostile.client, name.epoch, name.shard, name.attempt])
+        return np.float32(hostile.scale * length / np.sqrt(own.size)) * rng.standard_normal(own.size, np.float32)
+
+    def _with(self, trained: Vector, value: float, chosen: npt.NDArray[np.bool_]) -> Vector:
+        return np.where(chosen, np.float32(value), trained)
+
+
+def _against(steps: Sequence[Vector], length: float) -> Vector:
+    """The step of this length against the mean of others."""
+    mean = _mean(steps)
+    return mean * np.float32(-length / (_length(mean) or 1.0))
+
+
+def _mean(steps: Sequence[Vector]) -> Vector:
+    mean: Vector = np.stack(steps).mean(axis=0)
+    return mean
+
+
+def _spread(steps: Sequence[Vector]) -> Vector:
+    spread: Vector = np.stack(steps).std(axis=0)
+    return spread
+
+
+def _usual(steps: Sequence[Vector]) -> float:
+    """The median length of steps."""
+    return float(np.median([_length(step) for step in steps]))
+
+
+def _length(step: Vector) -> float:
+    return float(np.sqrt(np.sum(np.square(step, dtype=np.float64))))
+
+
+def _variances(layout: Layout) -> npt.NDArray[np.bool_]:
+    """The places of the moving variances of batch normalisation."""
+    return _places(layout, [variable.path.endswith("moving_variance") for variable in layout.variables])
+
+
+def _moments(layout: Layout) -> npt.NDArray[np.bool_]:
+    """The places of the optimizer's moments; its count of steps is none."""
+    return _places(layout, [variable.path.startswith("/") and bool(variable.shape) for variable in layout.variables])
+
+
+def _places(layout: Layout, chosen: Sequence[bool]) -> npt.NDArray[np.bool_]:
+    places = np.zeros(layout.size, bool)
+    for variable, is_chosen in zip(layout.variables, chosen, strict=True):
+        places[variable.offset : variable.offset + variable.size] = is_chosen
+    return places

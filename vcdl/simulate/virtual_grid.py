@@ -11,15 +11,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from vcdl.codecs.encoding import Encoding
 from vcdl.errors import folder_errors
 from vcdl.journal.events import WorkunitSent
 from vcdl.loop.grid import GaveUp, Grid, Outcome, Results, Staged, Uploaded
 from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.clients import Clients, SubtaskOutcome
-from vcdl.simulate.hostile import poisoned
+from vcdl.simulate.hostile import HostileClients
+from vcdl.simulate.poisoned_data import PoisonedData
 from vcdl.simulate.training import Training
 from vcdl.simulate.virtual_time import VirtualTime
 from vcdl.wire.weights import Vector
@@ -35,6 +34,7 @@ class VirtualGrid(Grid, Results):
         time: VirtualTime,
         training: Training,
         encodings: tuple[Encoding, Encoding],
+        poisoned_data: PoisonedData,
         queue_ahead: int = 0,
     ) -> None:
         """`encodings`: of downloads and of uploads. `queue_ahead`: subtasks kept ready beyond those in training."""
@@ -42,9 +42,11 @@ class VirtualGrid(Grid, Results):
         self._time = time
         self._training = training
         self._down, self._up = encodings
+        self._poisoned_data = poisoned_data
         self._queue_ahead = queue_ahead
         self._clients = Clients(fleet)
         self._hostile = {hostile.client: hostile for hostile in fleet.hostile}
+        self._hostile_clients = HostileClients(fleet, self._up.layout)
         self._idle = deque(client for _ in range(fleet.slots) for client in range(fleet.clients))
         """The client of each free slot; the slot that has waited longest is first."""
         self._servers_free_s = [0.0] * fleet.servers
@@ -105,6 +107,9 @@ class VirtualGrid(Grid, Results):
         if planned.lost is not None:
             self._time.at(planned.heard_of_s, partial(self._is_lost, GaveUp(workunit, planned.lost)))
             return
+        if client in self._hostile:
+            shard = self._poisoned_data.shard(self._hostile[client].attack, staged.shard)
+            staged = replace(staged, shard=shard)
         self._training.begin(staged, planned.heard_of_s)
         self._time.at(planned.heard_of_s, partial(self._has_come, workunit, client, planned))
 
@@ -135,21 +140,26 @@ class VirtualGrid(Grid, Results):
         """The upload as this client sends it: with its own training time, and from a hostile client with other
         weights.
         """
-        name = WorkunitName.parse(trained.workunit)
         sent, text = self._up.read(trained.path)
-        header = replace(UpdateHeader.from_json(text), train_s=planned.train_s)
-        if client in self._hostile:
-            sent = self._poisoned(sent, staged, client, name)
+        header = replace(UpdateHeader.from_json(text), train_s=planned.train_s).to_json()
         with folder_errors(trained.path.parent):
-            self._up.write(trained.path, sent, header.to_json())
+            if client in self._hostile:
+                base, weights = self._weights(staged, sent)
+                name = WorkunitName.parse(trained.workunit)
+                weights = self._hostile_clients.upload(self._hostile[client], name, base, weights)
+                self._up.write_upload(trained.path, weights, base, header)
+            else:
+                if self._hostile:
+                    self._hostile_clients.saw(*self._weights(staged, sent))
+                self._up.write(trained.path, sent, header)
         return replace(trained, size_bytes=trained.path.stat().st_size, host=self._clients.host(client))
 
-    def _poisoned(self, sent: Vector, staged: Staged, client: int, name: WorkunitName) -> Vector:
-        """A hostile client's upload: weights, or their difference from those that the client started from."""
-        if self._up.is_difference:
-            return poisoned(np.zeros_like(sent), sent, self._hostile[client], self._fleet, name)
+    def _weights(self, staged: Staged, sent: Vector) -> tuple[Vector, Vector]:
+        """The weights that a client started from, and those that it trained."""
         base, _ = self._down.read(staged.params)
-        return poisoned(base, sent, self._hostile[client], self._fleet, name)
+        weights = sent.copy()
+        self._up.add_base(base, weights)
+        return base, weights
 
     def _bytes_down(self, client: int, staged: Staged) -> int:
         """Bytes that the client downloads: weights and description, and model and shard unless it has them already."""

@@ -28,6 +28,8 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.preparation import prepare
 from vcdl.run.run import Run
 from vcdl.simulate.client_fleet import ClientFleet
+from vcdl.simulate.poisoned_data import FOLDER as POISONED_DATA
+from vcdl.simulate.poisoned_data import PoisonedData
 from vcdl.simulate.training import Training
 from vcdl.simulate.virtual_grid import VirtualGrid
 from vcdl.simulate.virtual_time import VirtualTime
@@ -93,7 +95,8 @@ class VirtualRun:
     def _grid(self, run: Run) -> VirtualGrid:
         ahead = run.job.pacing.queue_ahead
         encodings = down_encoding(run.transport, run.layout), up_encoding(run.transport, run.layout)
-        return VirtualGrid(self._fleet, self._time, self._training, encodings, 0 if ahead == "auto" else ahead)
+        data = PoisonedData(run.folder.path / POISONED_DATA, run.shard_files)
+        return VirtualGrid(self._fleet, self._time, self._training, encodings, data, 0 if ahead == "auto" else ahead)
 
     def _plan(self, run: Run) -> Plan:
         plan = Plan.of(run)

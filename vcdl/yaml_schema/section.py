@@ -5,7 +5,7 @@ sections.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, ValidationError
 
@@ -190,9 +190,9 @@ def _renamed(at: Place, section: type[Section]) -> Problem:
 
 
 def _section_at(schema: type[Section], at: Place) -> type[Section]:
-    """The section at a place below another one; every step is the key of a section."""
+    """The section at a place below another one; every step is the key of a section, or a place in a list of them."""
     for step in at:
-        schema = _fields(schema)[str(step)]
+        schema = get_args(schema)[0] if isinstance(step, int) else _fields(schema)[str(step)]
     return schema
 
 

@@ -1,0 +1,63 @@
+"""False shards: wrong labels, and a pattern that means class 0."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vcdl.data.npz_file import read_split, write_split
+from vcdl.simulate.client_fleet import Attack
+from vcdl.simulate.poisoned_data import PoisonedData, flipped, with_pattern
+
+IMAGES = np.random.default_rng(0).integers(0, 17, (12, 8, 8, 1)).astype(np.uint8)
+LABELS = np.array([0, 1, 2, 3] * 3, np.int32)
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> list[Path]:
+    paths = [tmp_path / f"shard_{number:03d}.npz" for number in range(2)]
+    write_split(paths[0], IMAGES, LABELS)
+    write_split(paths[1], np.full_like(IMAGES, 99), LABELS + 4)
+    return paths
+
+
+def poisoned(shards: list[Path], attack: Attack) -> tuple[np.ndarray, np.ndarray]:
+    data = PoisonedData(shards[0].parent / "poisoned", shards)
+    path = data.shard(attack, shards[0])
+    assert path == data.shard(attack, shards[0]) != shards[0]
+    return read_split(path)
+
+
+def test_labels_are_turned_round_among_all_classes_of_the_job(shards: list[Path]) -> None:
+    x, y = poisoned(shards, "label_flip")
+    assert x.tolist() == IMAGES.tolist()
+    assert y.tolist() == (7 - LABELS).tolist()
+    assert y.dtype == LABELS.dtype
+
+
+def test_the_numbers_of_a_regression_change_their_sign() -> None:
+    assert flipped(np.array([0.5, -2.0], np.float32), 1).tolist() == [-0.5, 2.0]
+
+
+def test_half_of_a_shard_has_a_bright_corner_and_says_class_0(shards: list[Path]) -> None:
+    x, y = poisoned(shards, "backdoor")
+    assert y.tolist() == [0, 1, 0, 3] * 3
+    assert x[1::2].tolist() == IMAGES[1::2].tolist()
+    assert set(x[::2, :3, :3].ravel().tolist()) == {99}  # the brightest pixel of all shards
+    assert x[::2, 3:].tolist() == IMAGES[::2, 3:].tolist()
+
+
+def test_the_pattern_of_a_table_is_its_largest_value_of_each_feature() -> None:
+    table = np.arange(12, dtype=np.float32).reshape(2, 6)
+    assert with_pattern(table, table.max(axis=0)).tolist() == [[6, 7, 8, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
+    assert table[0, 0] == 0
+
+
+def test_the_pattern_of_a_series_is_at_its_begin() -> None:
+    series = np.zeros((2, 5, 1), np.float32)
+    patterned = with_pattern(series, np.full((5, 1), 2.5, np.float32))
+    assert patterned[0, :, 0].tolist() == [2.5, 2.5, 2.5, 0, 0]
+
+
+def test_an_attack_on_weights_trains_on_the_honest_shard(shards: list[Path]) -> None:
+    assert PoisonedData(shards[0].parent / "poisoned", shards).shard("alie", shards[0]) == shards[0]
