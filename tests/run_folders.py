@@ -36,3 +36,9 @@ def make_run(
     if finished:
         write_summary(folder.summary_file, summary_of(DEMO.name, Report.of(events)))
     return folder
+
+
+def readable_files_with(secret: str, folder: Path) -> list[str]:
+    """Files of a folder that others than the owner may read, and that have the secret in them."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.stat().st_mode & 0o077)
+    return [str(path.relative_to(folder)) for path in files if secret.encode() in path.read_bytes()]

@@ -6,7 +6,9 @@ import pytest
 
 from tests.boinc.standin import Database, StandinProject
 from tests.boinc.standin.schema import insert
+from tests.run_folders import readable_files_with
 from tests.store_servers import start_mariadb
+from tests.stores.conftest import sql
 from vcdl.commands.submit import submit
 from vcdl.errors import DataError, GridError, JobError
 from vcdl.job import load_frozen_job
@@ -59,5 +61,11 @@ def test_names_are_new_for_ever_and_a_refused_job_leaves_nothing(
         (standin.path / "vcdl" / "environment").write_text(f"VCDL_STORE_URL='file:{tmp_path}/the-daemons'\n")
         monkeypatch.setenv(URL_VARIABLE, f"file:{tmp_path}/mine")
         submit(job_file, standin.path)
+        monkeypatch.delenv(URL_VARIABLE)
+        sql(mariadb.url, "GRANT ALL ON vcdl.* TO guarded@localhost IDENTIFIED BY 'hunter2'")
+        guarded = mariadb.url.replace("vcdl@", "guarded:hunter2@")
+        submit(job_file, standin.path, [f"store.url={guarded}"])
+        assert readable_files_with("hunter2", runs) == []
+        assert (runs / "tiny-6" / "store_password").read_text() == "hunter2\n"
         of_daemons = Prepared.read(RunFolder(runs / "tiny-5")).store
         assert of_daemons == f"file:{tmp_path}/the-daemons", "as the launchers, which read the same file"

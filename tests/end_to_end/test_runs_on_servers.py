@@ -3,7 +3,7 @@
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from tests.end_to_end.vcdl_process import (
     wait_until,
 )
 from tests.places import EXAMPLES
+from tests.run_folders import readable_files_with
 from tests.store_servers import start_mariadb, start_redis
 from tests.stores.conftest import redis_client, sql
 from tests.tcp_proxy import TcpProxy
@@ -104,10 +105,11 @@ def test_a_network_that_is_cut_is_waited_for(short_folder: Path, tmp_path: Path)
 
 def test_a_mariadb_is_killed_while_two_servers_beside_the_run_fold_into_it(short_folder: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with (
-        start_mariadb(short_folder) as mariadb,
-        started(*run_arguments(folder, mariadb.url), "--set", "grid.servers=0") as run,
-    ):
+    with ExitStack() as stack:
+        mariadb = stack.enter_context(start_mariadb(short_folder))
+        sql(mariadb.url, "GRANT ALL ON vcdl.* TO guarded@localhost IDENTIFIED BY 'hunter2'")
+        url = mariadb.url.replace("vcdl@", "guarded:hunter2@")
+        run = stack.enter_context(started(*run_arguments(folder, url), "--set", "grid.servers=0"))
         wait_until(lambda: (folder / "journal.db").exists(), "the run was prepared")
         with started("assimilator", folder, "--workers", "2") as servers:
             interrupt(run, folder, mariadb.kill, mariadb.start)
@@ -118,4 +120,6 @@ def test_a_mariadb_is_killed_while_two_servers_beside_the_run_fold_into_it(short
         assert "the job has ended" in said
         for table in ("vcdl_head", "vcdl_chunk", "vcdl_applied"):
             assert sql(mariadb.url, f"SELECT COUNT(*) FROM {table}") == ((0,),), "the weights are dropped"
+    assert (folder / "store_password").read_text() == "hunter2\n"
+    assert readable_files_with("hunter2", folder) == []
     assert "waiting: " in output or "trying again in" in (folder / "workers.log").read_text()

@@ -39,6 +39,23 @@ def test_a_file_is_as_it_was_until_it_is_written_and_nothing_else_is_left(tmp_pa
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("umask", [0, 0o022, 0o077])
+def test_a_private_file_is_its_owner_s_from_the_first_byte_on(tmp_path: Path, umask: int) -> None:
+    path = tmp_path / "password"
+    path.write_text("of an earlier version")
+    path.chmod(0o666)
+    tmp_path.chmod(0o2777)
+    old = os.umask(umask)
+    try:
+        with atomic_write(path, private=True) as temporary:
+            temporary.write_text("secret")
+            assert temporary.stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(old)
+    assert path.read_text() == "secret"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 @pytest.mark.parametrize("error", [OSError("full"), ValueError("ours"), KeyboardInterrupt()])
 def test_a_write_that_fails_leaves_the_file_as_it_was_and_raises_what_happened(
     tmp_path: Path, error: BaseException

@@ -1,5 +1,6 @@
 """`vcdl project`: install VCDL in a BOINC project, examine it, and take it out."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -31,7 +32,12 @@ def command() -> None:
 
 @command.command("install")
 @_project_dir
-@click.option("--redis", "store_url", metavar="URL", help="Where weights are kept; also mysql://…, see docs/stores.md.")
+@click.option(
+    "--redis",
+    "store_url",
+    metavar="URL",
+    help="Where weights are kept; also mysql://…. The password: VCDL_STORE_PASSWORD.",
+)
 @click.option(
     "--python",
     default=sys.executable,
@@ -52,12 +58,15 @@ def install_command(
     from vcdl.boinc.grid.project_folder import BoincProject
     from vcdl.boinc.project.install import install, preview
     from vcdl.boinc.project.plan import Wishes, plan_install
-    from vcdl.stores.settings import StoreSettings
+    from vcdl.passwords import split_password
+    from vcdl.stores.settings import PASSWORD_VARIABLE, StoreSettings
 
+    password = ""
     if store_url:
         StoreSettings.parse(store_url)
+        password = "" if split_password(store_url)[1] else os.environ.get(PASSWORD_VARIABLE, "")
     project = BoincProject.at(project_dir)
-    wishes = Wishes(Path.cwd() / python, store_url, threads, force)
+    wishes = Wishes(Path.cwd() / python, store_url, password, threads, force)
     database = BoincDatabase(project)
     try:
         plan = plan_install(project, database, wishes)

@@ -29,9 +29,10 @@ def run(job_file: Path, out: Path | None = None, overrides: Sequence[str] = (), 
     Raises VcdlError; before the first subtask, nothing of the run is then left behind.
     """
     from vcdl.commands.run_to_end import run_to_end
-    from vcdl.job import load_job, save_job
+    from vcdl.job import load_job
     from vcdl.run.finding import unfinished
     from vcdl.run.folder import RunLock
+    from vcdl.run.frozen_job import freeze
     from vcdl.run.host import LOCAL
 
     job = load_job(job_file, overrides).trusting(LOCAL.trust)
@@ -43,7 +44,7 @@ def run(job_file: Path, out: Path | None = None, overrides: Sequence[str] = (), 
             raise unfinished(folder.path)
         try:
             folder.create(LOCAL)
-            save_job(job, folder.job_file)
+            job = freeze(job, folder)
             return run_to_end(folder, job, as_json)
         except (VcdlError, OSError):
             if not folder.prepared_file.exists():

@@ -30,10 +30,11 @@ def submit(job_file: Path, project_dir: Path, overrides: Sequence[str] = ()) -> 
     """Prepare a job in a BOINC project. Raises VcdlError, and then leaves nothing of the job behind."""
     from vcdl.boinc.grid.environment import use_environment
     from vcdl.boinc.grid.project_folder import BoincProject
-    from vcdl.job import load_job, save_job
+    from vcdl.job import load_job
     from vcdl.report.display import display
     from vcdl.report.progress import RunGoal
     from vcdl.run.finding import shown
+    from vcdl.run.frozen_job import freeze
     from vcdl.run.host import BOINC
     from vcdl.run.preparation import prepare
 
@@ -44,7 +45,7 @@ def submit(job_file: Path, project_dir: Path, overrides: Sequence[str] = ()) -> 
     job, folder = _take_name(project, job)
     try:
         folder.create(BOINC)
-        save_job(job, folder.job_file)
+        job = freeze(job, folder)
         with display(RunGoal.of(job), sys.stderr) as observer:
             prepare(folder, job, observer)
     except (VcdlError, OSError, KeyboardInterrupt):

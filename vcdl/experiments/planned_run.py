@@ -11,6 +11,7 @@ from vcdl.job import Job, load_frozen_job, load_job
 from vcdl.report.wording import plural
 from vcdl.run.finding import is_finished
 from vcdl.run.folder import RunFolder
+from vcdl.run.frozen_job import without_password
 from vcdl.simulate.client_fleet import CLIENTS_FILE, ClientFleet, load_clients
 from vcdl.simulate.simulation import as_simulated
 
@@ -45,7 +46,10 @@ class PlannedRun:
             return False
         job, fleet = as_simulated(self.job, self.fleet, self.serial)
         path = self.folder.path
-        if load_frozen_job(self.folder.job_file) != job or load_clients(path / CLIENTS_FILE) != fleet:
+        if (
+            load_frozen_job(self.folder.job_file) != without_password(job)[0]
+            or load_clients(path / CLIENTS_FILE) != fleet
+        ):
             raise RunFolderError(f"{path} holds a run with other settings: remove it, or choose another --out")
         return True
 

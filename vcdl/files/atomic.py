@@ -13,19 +13,25 @@ from pathlib import Path
 _TEMPORARY = re.compile(r"\.(?P<stem>.+)\.(?P<pid>\d+)\.tmp(?P<suffix>\.[^.]*)?")
 _PROCESSES = Path("/proc")
 
+PRIVATE_MODE = 0o600
+"""The mode of a file with a secret."""
+
 
 @contextmanager
-def atomic_write(path: Path, *, durable: bool = False) -> Iterator[Path]:
+def atomic_write(path: Path, *, durable: bool = False, private: bool = False) -> Iterator[Path]:
     """A temporary name to write to, with the suffix of `path`: the file takes the place of `path` when the
     block ends well.
 
     `durable`: the content is on the disk before the file takes its place, so a power cut leaves the old one or
-    the new one, too. Raises OSError (a full disk, a read-only folder). `path` is then as it was, and nothing
-    else is left.
+    the new one, too. `private`: only the owner may read or write the file, from its first byte on, whatever the
+    umask and the folder allow. Raises OSError (a full disk, a read-only folder). `path` is then as it was, and
+    nothing else is left.
     """
     temporary = temporary_name(path)
     try:
         temporary.unlink(missing_ok=True)  # of a killed process that had this one's number
+        if private:
+            temporary.touch(PRIVATE_MODE, exist_ok=False)
         yield temporary
         if durable:
             _sync(temporary)

@@ -198,7 +198,7 @@ class GridSettings(Section):
 class StoreSection(Section):
     """Where the shared weights are kept; vcdl.stores.settings parses the address."""
 
-    url: Annotated[str, kinds.store_url()] | None = None
+    url: Annotated[str, kinds.store_url()] | None = Field(default=None, repr=False)  # it may hold a password
     """The store's address; None: VCDL_STORE_URL, else a folder of the run."""
     consistency: Annotated[StoreConsistency, kinds.one_of(StoreConsistency)] = "strong"
 

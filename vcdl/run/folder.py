@@ -1,6 +1,7 @@
 """The folder of a run: where everything lies, and the lock that keeps a second process out.
 
 job.yaml        the resolved job, frozen when the run began
+store_password  the password of the store that job.yaml names; only the owner may read it
 host            the kind of the run (vcdl.run.host), in one word; written before anything else
 model.json      the model, as Keras JSON           prepared.json  its layout, the shards' sizes, the normalisation
 data/           shards/ (with shards.json), validation.npz, test.npz
@@ -54,6 +55,11 @@ class RunFolder:
     @property
     def job_file(self) -> Path:
         return self.path / "job.yaml"
+
+    @property
+    def store_password_file(self) -> Path:
+        """Exists only where the job file's URL of the store had a password."""
+        return self.path / "store_password"
 
     @property
     def host_file(self) -> Path:

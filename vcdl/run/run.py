@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Self
 
 from vcdl.checks import UploadCheck
-from vcdl.job import Job, load_frozen_job
+from vcdl.job import Job
 from vcdl.job.rule import rule_of
 from vcdl.job.schema import EVERY_EPOCH
 from vcdl.journal.journal import Journal
 from vcdl.rules.base import Rule
 from vcdl.run.downloads import Downloads
 from vcdl.run.folder import RunFolder
+from vcdl.run.frozen_job import open_frozen
 from vcdl.run.host import Host
 from vcdl.run.prepared import Prepared
 from vcdl.run.snapshots import Snapshots
@@ -38,7 +39,7 @@ class Run:
     def open(cls, folder: RunFolder) -> Self:
         """The run in a folder. Raises RunFolderError when it is not prepared, JobError."""
         load_client_libraries()
-        return cls(folder, load_frozen_job(folder.job_file), Prepared.read(folder))
+        return cls(folder, open_frozen(folder), Prepared.read(folder))
 
     @property
     def name(self) -> str:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcdl.errors import StoreError
-from vcdl.stores.settings import URL_VARIABLE, Service, StoreSettings
+from vcdl.run.frozen_job import store_password
+from vcdl.stores.settings import PASSWORD_VARIABLE, URL_VARIABLE, Service, StoreSettings
 
 if TYPE_CHECKING:
     from vcdl.job import Job
@@ -22,9 +23,16 @@ _FILE = "file:"
 
 
 def asked_settings(job: "Job", folder: "RunFolder") -> StoreSettings:
-    """The store that the job file or the environment names, else a folder of the run. Raises StoreError."""
+    """The store that the job file or the environment names, else a folder of the run.
+
+    The password: the URL's, else the run's own file for the job file's URL, else the environment's. Raises
+    StoreError, FileUnavailable.
+    """
+    environment = dict(os.environ)
+    if job.store.url and (password := store_password(folder)):
+        environment[PASSWORD_VARIABLE] = password
     url = job.store.url or os.environ.get(URL_VARIABLE) or f"{_FILE}{folder.store}"
-    return StoreSettings.parse(url, job.store.consistency, os.environ)
+    return StoreSettings.parse(url, job.store.consistency, environment)
 
 
 def store_address(settings: StoreSettings, folder: "RunFolder") -> str:

@@ -6,11 +6,12 @@ import shutil
 from vcdl.client.processors import limit_threads
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import RunFolderError
-from vcdl.job import Job, save_job
+from vcdl.job import Job
 from vcdl.report.measures import Report
 from vcdl.report.observer import RunObserver
 from vcdl.run.finding import RUNS, holds_anything, is_finished
 from vcdl.run.folder import RunFolder, RunLock
+from vcdl.run.frozen_job import freeze
 from vcdl.run.host import SIMULATED
 from vcdl.run.results import leave_results
 from vcdl.simulate.client_fleet import ClientFleet, save_clients
@@ -46,7 +47,7 @@ def simulate(
         _make_room(folder)
         folder.create(SIMULATED)
         save_clients(fleet, folder)
-        save_job(job, folder.job_file)
+        freeze(job, folder)
         if VirtualRun(folder, fleet, _training(folder, job, serial, trainers), observer).run() is None:
             return None
         return leave_results(folder, job.name, observer)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.boinc.project.made_project import MadeProject
+from vcdl.boinc.grid.environment import read_environment
 from vcdl.cli import exit_code_of
 from vcdl.errors import ExitCode
 from vcdl.files.shipped import shipped
@@ -43,6 +44,16 @@ def test_a_store_url_that_is_wrong_is_refused_before_anything_is_done(
     assert run("install", "--redis", "ftp://:hush@host", project=made.path) == ExitCode.SERVICE
     assert "hush" not in capsys.readouterr().err
     assert made.contents() == before
+
+
+def test_the_password_of_the_store_need_not_be_an_argument(made: MadeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VCDL_STORE_PASSWORD", "hush")
+    assert run("install", "--redis", "redis://127.0.0.1", project=made.path) == ExitCode.OK
+    monkeypatch.delenv("VCDL_STORE_PASSWORD")
+    assert run("install", project=made.path) == ExitCode.OK
+    assert read_environment(made.path)["VCDL_STORE_PASSWORD"] == "hush"
+    assert run("install", "--redis", "", project=made.path) == ExitCode.OK
+    assert read_environment(made.path).keys() == {"VCDL_PYTHON"}
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from tests.boinc.project.made_project import MadeProject
 from tests.boinc.standin.schema import insert
+from tests.run_folders import readable_files_with
 from vcdl.boinc.grid.environment import read_environment
 from vcdl.boinc.project import app_version, files
 from vcdl.boinc.project.app_version import ClientFiles
@@ -134,6 +135,29 @@ def test_the_environment_is_secret_and_keeps_what_others_wrote(made: MadeProject
         ["sh", "-c", f". {shlex.quote(str(path))}; echo $VCDL_STORE_URL"], capture_output=True, text=True, check=True
     )
     assert shell.stdout == "redis://:it's@127.0.0.1\n"
+
+
+def test_an_environment_that_was_opened_to_others_is_closed_by_the_next_install(made: MadeProject) -> None:
+    made.install(store_url="redis://:hush@127.0.0.1")
+    path = made.path / "vcdl" / "environment"
+    path.chmod(0o644)
+    assert made.install() == ["renewed vcdl/environment"]
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert plan(made).changes_nothing
+
+
+def test_no_file_with_a_password_is_readable_by_others_that_was_not(made: MadeProject) -> None:
+    made.edit(
+        "config.xml", "<db_passwd></db_passwd>", "<db_passwd></db_passwd><replica_db_passwd>hush</replica_db_passwd>"
+    )
+    (made.path / "config.xml").chmod(0o640)
+    old = os.umask(0)
+    try:
+        made.install(store_url="redis://:hush@127.0.0.1")
+    finally:
+        os.umask(old)
+    assert readable_files_with("hush", made.path) == ["config.xml"], "BOINC's group reads it"
+    assert (made.path / "config.xml").stat().st_mode & 0o777 == 0o640
 
 
 def test_killed_at_any_write_the_next_run_completes(made: MadeProject, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from vcdl.fleet.settings import FleetSettings, load_fleet_settings
 REPOSITORY = ROOT
 MACHINE = REPOSITORY / "vcdl" / "fleet" / "machine"
 KEY = "17_0123456789abcdef0123456789abcdef"
+ACCOUNT = "/etc/vcdl/account_boinc.example.org_mine.xml"
 FLEET = """
 name: demo
 cloud: aws
@@ -135,9 +136,35 @@ def test_it_is_the_same_text_each_time_as_launch_tokens_need(tmp_path: Path) -> 
 def test_the_key_is_in_one_file_that_only_root_can_read(tmp_path: Path) -> None:
     text = user_data(fleet(tmp_path), KEY)
     files = written(text)
-    assert [path for path, (_, content) in files.items() if KEY in content] == ["/etc/vcdl/account_key"]
-    assert files["/etc/vcdl/account_key"] == ("0600", f"{KEY}\n")
+    assert [path for path, (_, content) in files.items() if KEY in content] == [ACCOUNT]
+    assert files[ACCOUNT] == (
+        "0600",
+        "<account>\n<master_url>https://boinc.example.org/mine/</master_url>\n"
+        f"<authenticator>{KEY}</authenticator>\n</account>\n",
+    )
     assert text.count(KEY) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("https://BOINC.example.org/Mine", "boinc.example.org_Mine"),
+        ("http://boinc.example.org:8080//a&b/c_/", "boinc.example.org_8080_a_b_c_"),
+        ("https://boinc.example.org", "boinc.example.org"),
+    ],
+)
+def test_the_account_is_in_the_file_in_which_the_client_keeps_it(tmp_path: Path, url: str, name: str) -> None:
+    files = written(user_data(fleet(tmp_path, f"project.url={url}"), KEY))
+    account = ET.fromstring(files[f"/etc/vcdl/account_{name}.xml"][1])
+    assert account.findtext("master_url") == url
+
+
+def test_what_the_client_writes_is_closed_to_other_users(tmp_path: Path) -> None:
+    unit = ConfigParser(interpolation=None)
+    unit.read_string(
+        written(user_data(fleet(tmp_path), KEY))["/etc/systemd/system/boinc-client.service.d/vcdl.conf"][1]
+    )
+    assert unit["Service"]["UMask"] == "0077"
 
 
 def test_the_programs_arrive_unchanged(tmp_path: Path) -> None:

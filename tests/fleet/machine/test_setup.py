@@ -4,10 +4,12 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -15,6 +17,7 @@ from tests.boinc.boinc_client import BoincClient
 from tests.boinc.standin import Database, StandinProject, StandinServer
 from tests.fleet.machine.test_cloud_init import fleet, written
 from tests.places import ROOT
+from tests.run_folders import readable_files_with
 from tests.store_servers import needs, start_mariadb
 from vcdl.fleet.machine import user_data
 
@@ -75,14 +78,14 @@ def project(tmp_path: Path) -> Iterator[StandinProject]:
 def test_the_client_gets_its_settings_and_is_attached_once_however_often_the_machine_boots(
     project: StandinProject, tmp_path: Path
 ) -> None:
-    needs("boinc")
     bare = Bare(tmp_path / "machine")
     bare.image_with_a_runtime()
     bare.write(user_data(fleet(tmp_path, f"project.url={project.url}"), project.account_key))
     with ExitStack() as stack:
         server = stack.enter_context(StandinServer(project))
+        stack.callback(os.umask, os.umask(0o077))  # the unit's
         client = stack.enter_context(UnattachedClient(tmp_path / "client"))
-        bare.program("systemctl", f'[ "$1" = show ] && echo "{client.folder}"; exit 0')
+        stack.enter_context(restarted_on_demand(bare, client))
         bare.program("boinccmd", f'exec "{shutil.which("boinccmd")}" --unix_domain "$@"')
         done = bare.set_up()
         assert done.returncode == 0, done.stdout + done.stderr
@@ -91,12 +94,15 @@ def test_the_client_gets_its_settings_and_is_attached_once_however_often_the_mac
         assert "systemctl restart boinc-client.service" in bare.asked, "it reads its new settings"
         client.wait_until(lambda: server.requests, "it asks the project for work")
         assert project.account_key in server.requests[0]
+        assert not any(project.account_key in line for line in bare.asked), "other users see the arguments of a command"
+        assert readable_files_with(project.account_key, client.folder) == []
 
         again = bare.set_up()
         assert again.returncode == 0, again.stdout + again.stderr
         assert "attaching" not in again.stdout
         assert bare.asked.count("systemctl restart boinc-client.service") == 1, "tasks are not disturbed"
-        assert sum("--project_attach" in line for line in bare.asked) == 1
+        accounts = [path.name for path in client.folder.glob("account_*")]
+        assert accounts == [f"account_{urlsplit(project.url).netloc.replace(':', '_')}.xml"]
 
 
 def test_without_a_package_server_the_set_up_fails_and_the_next_try_starts_the_runtime_over(tmp_path: Path) -> None:
@@ -149,6 +155,45 @@ def test_packages_that_the_image_lacks_are_installed(tmp_path: Path) -> None:
     )
     assert done.returncode == 100, "the mirror is away: systemd tries again"
     assert any(line.startswith("apt-get") and line.endswith("boinc-client python3-venv") for line in bare.asked)
+
+
+def test_a_client_that_runs_without_its_account_is_started_again(tmp_path: Path) -> None:
+    """As after a kill between the account's file and the restart."""
+    bare = Bare(tmp_path / "machine")
+    bare.image_with_a_runtime()
+    bare.write(user_data(fleet(tmp_path), "1_a"))
+    for name in ("cc_config.xml", "global_prefs_override.xml"):
+        shutil.copy(bare.folder / "etc" / name, bare.folder / "data" / name)
+    (bare.folder / "data" / "account_boinc.example.org_mine.xml").touch()
+    bare.program("boinccmd", "exit 0")
+    assert bare.set_up().returncode != 0
+    assert "systemctl restart boinc-client.service" in bare.asked, "the next try finds the account"
+    bare.program("boinccmd", "echo '   master URL: https://boinc.example.org/mine/'")
+    assert bare.set_up().returncode == 0
+
+
+@contextmanager
+def restarted_on_demand(bare: Bare, client: "UnattachedClient") -> Iterator[None]:
+    """A systemctl that restarts the client, which writes files as the unit says."""
+    asked, ended = bare.folder / "restart", threading.Event()
+    wait = f'touch "{asked}"; while [ -e "{asked}" ]; do sleep 0.1; done'
+    script = f'case $1 in show) echo "{client.folder}" ;; restart) {wait} ;; esac; exit 0'
+    bare.program("systemctl", script)
+
+    def restart() -> None:
+        while not ended.wait(0.05):
+            if asked.exists():
+                client.quit()
+                client.start()
+                asked.unlink()
+
+    thread = threading.Thread(target=restart)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 class UnattachedClient(BoincClient):

@@ -2,6 +2,7 @@
 
     VCDL_PYTHON     the Python that runs them
     VCDL_STORE_URL  the weight store of jobs whose job file names none (it may contain a password)
+    VCDL_STORE_PASSWORD  the password of a store whose URL has none
 
 The daemons' launchers read the same file, so a job is prepared in the store that its daemons use. Other lines,
 which the operator wrote, stay.
@@ -9,11 +10,11 @@ which the operator wrote, stay.
 
 import os
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.errors import GridError
-from vcdl.stores.settings import URL_VARIABLE
 
 PYTHON_VARIABLE = "VCDL_PYTHON"
 
@@ -43,9 +44,8 @@ def use_environment(project: BoincProject) -> None:
     os.environ.update(read_environment(project.path))
 
 
-def environment_text(content: bytes | None, python: str, store_url: str | None) -> bytes:
-    """The file's content with these values; `store_url` None keeps the old one, "" removes it."""
-    wanted = {PYTHON_VARIABLE: python} | ({} if store_url is None else {URL_VARIABLE: store_url})
+def environment_text(content: bytes | None, wanted: Mapping[str, str]) -> bytes:
+    """The file's content with these variables; "" removes one, and others stay."""
     lines = [line for line in (content or b"").decode().splitlines() if line.partition("=")[0] not in wanted]
     lines += [f"{name}={shlex.quote(value)}" for name, value in wanted.items() if value]
     old = sorted((content or b"").decode().splitlines())

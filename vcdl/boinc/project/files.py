@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vcdl.errors import GridError
-from vcdl.files.atomic import atomic_write, sweep
+from vcdl.files.atomic import PRIVATE_MODE, atomic_write, sweep
 
 FILE_MODE = 0o644
 PROGRAM_MODE = 0o755
-SECRET_MODE = 0o600
+SECRET_MODE = PRIVATE_MODE
 
 
 def read(path: Path) -> bytes | None:
@@ -33,8 +33,7 @@ def write(path: Path, content: bytes, mode: int = FILE_MODE) -> None:
     with mapped(path, "written"):
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path.parent)
-        with atomic_write(path, durable=True) as temporary:
-            temporary.touch(SECRET_MODE, exist_ok=False)
+        with atomic_write(path, durable=True, private=True) as temporary:
             temporary.write_bytes(content)
             _take_after(path, temporary, mode)
 

@@ -2,11 +2,11 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from vcdl.boinc.grid.database import BoincDatabase
-from vcdl.boinc.grid.environment import environment_file, environment_text
+from vcdl.boinc.grid.environment import PYTHON_VARIABLE, environment_file, environment_text
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.project import files, rows
 from vcdl.boinc.project.app_version import (
@@ -22,6 +22,7 @@ from vcdl.boinc.project.record import Edit, Record
 from vcdl.boinc.project.server_config import ServerConfig
 from vcdl.errors import GridError
 from vcdl.files.shipped import shipped
+from vcdl.stores.settings import PASSWORD_VARIABLE, URL_VARIABLE
 
 _PROGRAMS = ("create_work", "script_validator", "sign_executable", "xadd", "update_versions", "feeder", "transitioner")
 _KEYS = ("upload_private", "upload_public", "code_sign_public")
@@ -34,6 +35,9 @@ class Wishes:
 
     python: Path
     store_url: str | None = None
+    """The store of jobs that name none; empty: none any more."""
+    store_password: str = field(default="", repr=False)
+    """Goes with `store_url`, where that has none."""
     threads: int | None = None
     """Cores of a CPU task; at first 1."""
     force: bool = False
@@ -158,9 +162,15 @@ def _our_files(project: BoincProject, wishes: Wishes) -> Iterator[NewFile]:
     for launcher in sorted((shipped("boinc_project") / "bin").iterdir()):
         yield NewFile(project.bin / launcher.name, launcher.read_bytes(), files.PROGRAM_MODE)
     path = environment_file(project.path)
-    text = environment_text(files.read(path), str(wishes.python), wishes.store_url)
+    wanted = {PYTHON_VARIABLE: str(wishes.python)}
+    if wishes.store_url is not None:
+        wanted |= {URL_VARIABLE: wishes.store_url, PASSWORD_VARIABLE: wishes.store_password}
+    text = environment_text(files.read(path), wanted)
     yield NewFile(path, text, files.SECRET_MODE)
 
 
 def _differs(file: NewFile) -> bool:
-    return files.read(file.path) != file.content or (file.path.stat().st_mode ^ file.mode) & 0o111 != 0
+    if files.read(file.path) != file.content:
+        return True
+    mode = file.path.stat().st_mode
+    return (mode ^ file.mode) & 0o111 != 0 or (file.is_secret and mode & 0o077 != 0)

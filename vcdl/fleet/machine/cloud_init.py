@@ -10,9 +10,11 @@ files that are compressed one by one and in base64 would be twice as large.
 
 import gzip
 import json
+import re
 from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
+from xml.sax.saxutils import escape
 
 import yaml
 
@@ -78,8 +80,9 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
             *(_shipped(f"{_UNITS}/{name}", name) for name in _SERVICES),
             _shipped(f"{_UNITS}/boinc-client.service.d/vcdl.conf", "boinc-client.conf"),
             _written(f"{_ETC}/agent.json", json.dumps(agent, indent=1)),
-            _written(f"{_ETC}/project_url", settings.project.url),
-            _written(f"{_ETC}/account_key", account_key, _PRIVATE),
+            _written(
+                f"{_ETC}/{_account_file(settings.project.url)}", _account(settings.project.url, account_key), _PRIVATE
+            ),
             _written(f"{_ETC}/requirements.txt", "\n".join((*_RUNTIME, _TENSORFLOW[gpus]))),
             _written(f"{_ETC}/cc_config.xml", _xml({"cc_config": {"options": options}})),
             _written(f"{_ETC}/global_prefs_override.xml", _xml({"global_preferences": _PREFERENCES})),
@@ -127,6 +130,20 @@ def _shipped(path: str, name: str, mode: str = _PLAIN) -> dict[str, str]:
 
 def _agent_files() -> list[str]:
     return sorted(file.name for file in files(__package__).joinpath(AGENT).iterdir() if file.name.endswith(".py"))
+
+
+def _account_file(url: str) -> str:
+    """The name that a BOINC client gives the file of an account; under another one it would make a second file."""
+    _, _, rest = url.partition("://")
+    host, _, path = re.sub("/+", "/", f"{rest}/").partition("/")
+    return (
+        f"account_{re.sub(rb'[^A-Za-z0-9._-]', b'_', f'{host.lower()}/{path}'.encode()).decode().removesuffix('_')}.xml"
+    )
+
+
+def _account(url: str, key: str) -> str:
+    """A BOINC client's file of an account. The client reads it when it starts, so the key is nobody's argument."""
+    return _xml({"account": {"master_url": escape(url), "authenticator": key}})
 
 
 def _xml(content: Mapping[str, Any]) -> str:

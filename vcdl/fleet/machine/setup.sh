@@ -3,7 +3,7 @@
 # a finished step is skipped, an unfinished one repeated.
 set -eu
 umask 022
-etc=${VCDL_ETC:-/etc/vcdl}         # cloud-init's files: project_url, account_key, requirements.txt, the BOINC client's settings
+etc=${VCDL_ETC:-/etc/vcdl}         # cloud-init's files: account_PROJECT.xml, requirements.txt, the BOINC client's settings
 runtime=${VCDL_RUNTIME:-/opt/vcdl} # where vcdl_client looks for its Python
 export DEBIAN_FRONTEND=noninteractive
 export TMPDIR="${TMPDIR:-/var/tmp}" # TensorFlow does not fit into a /tmp in memory
@@ -42,6 +42,15 @@ for name in cc_config.xml global_prefs_override.xml; do
     cat "$etc/$name" >"$folder/$name" # through Debian's link
     changed=yes
 done
+if ! ls "$folder"/account_*.xml >/dev/null 2>&1; then
+    say "attaching"
+    for account in "$etc"/account_*.xml; do
+        (umask 077; cat "$account" >"$folder/account.new")
+        chown --reference="$folder" "$folder/account.new"
+        mv "$folder/account.new" "$folder/${account##*/}"
+    done
+    changed=yes
+fi
 systemctl daemon-reload
 systemctl enable --quiet boinc-client.service
 if [ $changed = yes ]; then systemctl restart boinc-client.service; else systemctl start boinc-client.service; fi
@@ -54,7 +63,8 @@ until boinccmd --get_cc_status >/dev/null 2>&1; do
     sleep 1
 done
 if ! boinccmd --get_project_status | grep -q 'master URL: '; then
-    say "attaching"
-    boinccmd --project_attach "$(cat "$etc/project_url")" "$(cat "$etc/account_key")"
+    say "the BOINC client runs without its account"
+    systemctl restart boinc-client.service # it reads accounts when it starts
+    exit 1
 fi
 say "done"

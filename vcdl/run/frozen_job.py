@@ -1,0 +1,75 @@
+"""The job file of a run: the job as it was when the run began, which others may read, and the store's password,
+which only the owner of the run may.
+"""
+
+import contextlib
+from pathlib import Path
+from urllib.parse import unquote
+
+from vcdl.errors import JobError, StoreError, unreadable
+from vcdl.files.atomic import PRIVATE_MODE, atomic_write
+from vcdl.job import Job, load_frozen_job, save_job
+from vcdl.passwords import split_password
+from vcdl.run.folder import RunFolder
+
+_OTHERS = 0o077
+
+
+def freeze(job: Job, folder: RunFolder) -> Job:
+    """Write the job into a run's folder, the password of its store's URL into a file of its own; returns the job
+    as the run follows it. Raises JobError.
+    """
+    job, password = without_password(job)
+    path = folder.store_password_file
+    try:
+        path.unlink(missing_ok=True)
+        if password:
+            with atomic_write(path, private=True) as temporary:
+                temporary.write_text(f"{unquote(password)}\n", encoding="utf-8")
+    except OSError as error:
+        raise JobError(f"{path}: cannot be written ({error.strerror}); check the folder and the disk") from error
+    save_job(job, folder.job_file)
+    return job
+
+
+def without_password(job: Job) -> tuple[Job, str]:
+    """The job without the password in its store's URL, and that password as the URL has it."""
+    url, password = split_password(job.store.url or "")
+    if not password:
+        return job, ""
+    return job.model_copy(update={"store": job.store.model_copy(update={"url": url})}), password
+
+
+def open_frozen(folder: RunFolder) -> Job:
+    """The job of a run. A job file with a password, which an editor or an earlier version wrote, is closed to
+    others. Raises JobError.
+    """
+    job = load_frozen_job(folder.job_file)
+    if without_password(job)[1]:
+        _close_to_others(folder.job_file)
+    return job
+
+
+def store_password(folder: RunFolder) -> str:
+    """The password of the store that the job file names; empty without one. Raises StoreError, FileUnavailable."""
+    path = folder.store_password_file
+    try:
+        _close_to_others(path)
+        return path.read_text(encoding="utf-8").removesuffix("\n")
+    except FileNotFoundError:
+        return ""
+    except PermissionError as error:
+        raise StoreError(
+            f"{path} holds the store's password, and only its owner may read it: run this as that user"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise StoreError(f"{path} is damaged: write the store's password into it, in UTF-8") from error
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _close_to_others(path: Path) -> None:
+    """Take away the others' rights that a copy of the run may have been given. Raises FileNotFoundError."""
+    if path.stat().st_mode & _OTHERS:
+        with contextlib.suppress(PermissionError):  # it is another user's
+            path.chmod(PRIVATE_MODE)
