@@ -183,6 +183,22 @@ class UpdateSuperseded(Event):
 
 
 @dataclass(frozen=True)
+class UploadScored(Event):
+    """The evaluator measured what an applied upload is worth; vcdl.loop.upload_scores says how."""
+
+    kind: ClassVar[str] = "upload_scored"
+    workunit: str
+    host: str
+    """Who brought it; empty: nobody knows."""
+    gain: float
+    """The loss on held-out data before a small step towards the upload, less the loss after it."""
+
+    @property
+    def key(self) -> str:
+        return f"scored:{self.workunit}"
+
+
+@dataclass(frozen=True)
 class EvaluationWanted(Event):
     """A version of the weights, kept as a snapshot, waits to be evaluated."""
 

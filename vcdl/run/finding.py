@@ -6,6 +6,7 @@ from pathlib import Path
 
 from vcdl.errors import RunFolderError
 from vcdl.files.atomic import final_name
+from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.report.measures import Report
 from vcdl.run.folder import RunFolder
@@ -101,6 +102,17 @@ def read_report(folder: RunFolder) -> Report:
     journal = Journal.read_only(folder.journal_file)
     try:
         return Report.of(journal.stream())
+    finally:
+        journal.close()
+
+
+def read_hosts(folder: RunFolder) -> HostHistory:
+    """The hosts of a run, running or not; nothing is written. Raises JournalError."""
+    if not folder.journal_file.is_file():
+        return HostHistory()
+    journal = Journal.read_only(folder.journal_file)
+    try:
+        return HostHistory.of(journal.stream())
     finally:
         journal.close()
 

@@ -5,8 +5,10 @@ before anything else, so the folder shows its kind whenever the process that mak
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from vcdl.job.trust import Trust
+if TYPE_CHECKING:  # help must not import what reads job files
+    from vcdl.job.trust import Trust
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Host:
     """
     resume_hint: str
     """How a person continues an unfinished run, with a place for its folder; a sentence without its stop."""
-    trust: Trust
+    trust: "Trust"
     """Whose machines train its jobs, where the job file does not say."""
     has_daemons: bool = False
     """Daemons drive the run: a session outlives each of them, and a run that nobody drives waits for them."""

@@ -1,0 +1,75 @@
+"""`vcdl hosts` for people and for programs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.job_events import applied, refused, w
+from tests.run_folders import DEMO, make_run
+from vcdl.commands.hosts import hosts
+from vcdl.errors import ExitCode
+from vcdl.job import save_job
+from vcdl.journal.events import Event, Recorded, WorkunitSent
+
+EVENTS: list[Event] = [
+    WorkunitSent(w(1, 0), "host-1", 10),
+    WorkunitSent(w(1, 1), "host-\x1b[2J", 10),
+    applied(1, 1, 0),
+    refused(1, 1),
+]
+RECORDED = [Recorded(number, float(number), event) for number, event in enumerate(EVENTS)]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run for strangers."""
+    monkeypatch.chdir(tmp_path)
+    folder = make_run(tmp_path / "runs" / "demo", RECORDED, finished=False)
+    save_job(DEMO.trusting("strangers"), folder.job_file)
+    return folder.path
+
+
+def test_each_host_has_a_line(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert hosts() is ExitCode.OK
+    assert capsys.readouterr().out == (
+        "host       applied  refused  lost  turnaround    score  weight  state\n"
+        "host- [2J        0        1     0             –      –    1.00  new\n"
+        "host-1           1        0     0           2 s      –    1.00  new\n"
+    )
+
+
+def test_programs_get_all_that_is_known(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hosts(run, as_json=True)
+    first, second = json.loads(capsys.readouterr().out)
+    assert first["refusals"] == {"not_finite": 1}
+    assert second == {
+        "host": "host-1",
+        "sent": 1,
+        "applied": 1,
+        "refused": 0,
+        "refusals": {},
+        "superseded": 0,
+        "lost": 0,
+        "turnaround_s": 2.0,
+        "score": None,
+        "weight": 1.0,
+        "state": "new",
+    }
+
+
+def test_ones_own_hosts_are_not_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make_run(tmp_path / "own", RECORDED, finished=False)
+    save_job(DEMO.trusting("own"), folder.job_file)
+    hosts(folder.path)
+    out = capsys.readouterr().out
+    assert "new" not in out
+    assert out.endswith("the hosts are the submitter's own (trust > kind): none is judged\n")
+
+
+def test_a_run_that_has_not_begun_has_no_hosts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(tmp_path / "run", [], finished=False)
+    hosts(tmp_path / "run")
+    assert "no host has got work yet" in capsys.readouterr().out
+    hosts(tmp_path / "run", as_json=True)
+    assert json.loads(capsys.readouterr().out) == []
