@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.places import EXAMPLES
+from tests.store_servers import start_redis
+from tests.tcp_proxy import TcpProxy
 from vcdl.commands.check import check
 from vcdl.errors import ExitCode, JobError, StoreUnavailable
 
@@ -16,6 +18,7 @@ def test_a_job_in_order_is_described_for_programs(capsys: pytest.CaptureFixture[
     assert check(DIGITS, as_json=True) is ExitCode.OK
     found = json.loads(capsys.readouterr().out)
     assert (found["ok"], found["job"], found["shards"], found["notes"]) == (True, "digits", 4, [])
+    assert found["trust"] == {"run": "own", "submit": "strangers", "simulate": "strangers"}
 
 
 def test_shards_smaller_than_a_batch_are_noted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,3 +39,52 @@ def test_a_store_that_does_not_answer_is_found_before_the_data_is_read(tmp_path:
     (tmp_path / "broken.npz").write_bytes(b"no data")
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
         check(DIGITS, [f"store={url}", "data.dataset=null", f"data.npz={tmp_path / 'broken.npz'}"])
+
+
+@pytest.mark.parametrize(
+    ("trust", "words"),
+    [
+        (
+            "auto",
+            "own for vcdl run, strangers for vcdl submit and vcdl simulate: the job file leaves it to the command",
+        ),
+        ("own", "own, as the job file says"),
+        ("strangers", "strangers, as the job file says"),
+    ],
+)
+def test_whose_machines_train_is_said_with_the_reason(
+    trust: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(DIGITS, [f"trust={trust}"]) is ExitCode.OK
+    assert f"trust  {words}" in capsys.readouterr().out
+
+
+def test_a_store_that_is_open_to_the_network_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with start_redis(tmp_path, "--protected-mode", "no") as redis, TcpProxy(redis.socket) as network:
+        check(DIGITS, [f"store=redis://0.0.0.0:{network.port}/0"])  # no loopback address, yet answered here
+        noted = capsys.readouterr().out
+        check(DIGITS, [f"store=redis://127.0.0.1:{network.port}/0"])
+        assert "note" not in capsys.readouterr().out
+    assert f"note   redis://0.0.0.0:{network.port}/0 is reached over a network without TLS: " in noted
+    assert f"note   redis://0.0.0.0:{network.port}/0 is reached over a network without a password: " in noted
+
+
+def test_a_password_that_others_can_see_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with start_redis(tmp_path, "--requirepass", "hunter2") as redis:
+        url = redis.url.replace("///", "//:hunter2@/")
+        job = tmp_path / "job.yaml"
+        job.write_text(DIGITS.read_text() + f"store: {url}\n")
+        job.chmod(0o644)
+        check(job)
+        assert f"{job} has the store's password in it, and other users of this machine may read it" in _note(capsys)
+        job.chmod(0o600)
+        check(job)
+        assert "note" not in capsys.readouterr().out
+        check(DIGITS, [f"store.url={url}"])
+        assert "the store's password is in --set, which every user of this machine sees" in _note(capsys)
+
+
+def _note(capsys: pytest.CaptureFixture[str]) -> str:
+    said = capsys.readouterr().out
+    assert "hunter2" not in said
+    return said.partition("note   ")[2]

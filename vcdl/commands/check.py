@@ -1,13 +1,19 @@
 """`vcdl check`: check job file, data, model, and loss against labels; trains nothing and writes nothing."""
 
-from collections.abc import Iterator, Sequence
+import stat
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from vcdl.commands._options import json_option, set_option
 from vcdl.errors import DataError, ExitCode, VcdlError
+
+if TYPE_CHECKING:
+    from vcdl.job import Job
+    from vcdl.run.host import Host
 
 _EXAMPLES = """\b
 Examples:
@@ -34,6 +40,8 @@ class Checked:
     parameters: int
     kept_bytes: int
     """Upper bound on the uploads and weights that `retention > uploads: all` keeps; 0 without it."""
+    trust: Mapping[str, str]
+    """Whose machines train it, by command: the job file's word, or what the command makes of `auto`."""
     notes: tuple[str, ...]
     """Warnings: the job can run, but probably not as intended."""
 
@@ -60,6 +68,7 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
         f"model  {grouped(checked.parameters)} parameters, takes samples of shape {checked.input_shape}, "
         f"ends in {plural(checked.outputs, 'output')}; its loss fits the labels"
     )
+    click.echo(f"trust  {_trust_words(checked.trust)}")
     if checked.kept_bytes:
         click.echo(f"disk   retention > uploads: all keeps at most {size(checked.kept_bytes)} of uploads and weights")
     for note in checked.notes:
@@ -72,11 +81,14 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     from vcdl.data import load_dataset, normalisation_of
     from vcdl.job import load_job
     from vcdl.run.folder import RunFolder
+    from vcdl.run.host import BOINC, LOCAL, SIMULATED
     from vcdl.run.store_address import asked_settings
+    from vcdl.stores.exposure import exposures
     from vcdl.stores.open import see_that_it_answers
 
     job = load_job(job_file, overrides)
-    see_that_it_answers(asked_settings(job, RunFolder(Path(job.name))))
+    store = asked_settings(job, RunFolder(Path(job.name)))
+    see_that_it_answers(store)
     dataset = load_dataset(job.data, job.seed)
     if len(dataset.x_train) < job.data.shards:
         raise DataError(
@@ -92,6 +104,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     labels = [y for y in (dataset.y_train, dataset.y_val, dataset.y_test) if y is not None]
     training = job.training.to_wire(normalisation_of(dataset, job.data))
     check_model(model_json, training, dataset.input_shape, np.concatenate(labels))
+    hosts = {"run": LOCAL, "submit": BOINC, "simulate": SIMULATED}
     parameters = int(load_model(model_json).count_params())
     return Checked(
         job=job.name,
@@ -102,7 +115,12 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
         input_shape=dataset.input_shape,
         outputs=dataset.outputs,
         parameters=parameters,
-        notes=tuple(_notes(len(dataset.x_train) // job.data.shards, job.training.batch_size)),
+        trust={command: _trust(job, host) for command, host in hosts.items()},
+        notes=(
+            *_notes(len(dataset.x_train) // job.data.shards, job.training.batch_size),
+            *(f"{exposure.what}; {exposure.cure}" for exposure in exposures(store)),
+            *_shown_passwords(job_file, job, overrides),
+        ),
         kept_bytes=_UPLOAD_AND_BASE * job.subtasks * _WEIGHT_BYTES * parameters if job.keeps_uploads else 0,
     )
 
@@ -113,6 +131,33 @@ def _notes(shard_samples: int, batch_size: int) -> Iterator[str]:
             f"a shard has {shard_samples} samples and training > batch_size is {batch_size}: "
             "a subtask is a single step; set data > shards lower"
         )
+
+
+def _shown_passwords(job_file: Path, job: "Job", overrides: Sequence[str]) -> Iterator[str]:
+    from vcdl.passwords import split_password
+    from vcdl.stores.settings import PASSWORD_VARIABLE
+
+    _, password = split_password(job.store.url or "")
+    if not password:
+        return
+    cure = f"take it out of the URL and set {PASSWORD_VARIABLE}"
+    if any(password in setting for setting in overrides):
+        yield f"the store's password is in --set, which every user of this machine sees while vcdl runs (ps); {cure}"
+    elif job_file.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        yield f"{job_file} has the store's password in it, and other users of this machine may read it; {cure}"
+
+
+def _trust(job: "Job", host: "Host") -> str:
+    return "strangers" if job.trusting(host.trust).is_for_strangers else "own"
+
+
+def _trust_words(trust: Mapping[str, str]) -> str:
+    words = sorted(set(trust.values()))
+    if len(words) == 1:
+        return f"{words[0]}, as the job file says"
+    commands = {word: [f"vcdl {command}" for command in trust if trust[command] == word] for word in words}
+    each = ", ".join(f"{word} for {' and '.join(commands[word])}" for word in words)
+    return f"{each}: the job file leaves it to the command (trust: auto)"
 
 
 @click.command("check", epilog=_EXAMPLES)

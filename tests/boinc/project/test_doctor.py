@@ -15,7 +15,7 @@ import pytest
 
 from tests.boinc.project.made_project import MadeProject
 from tests.boinc.standin.server import StandinServer
-from vcdl.boinc.doctor import app, daemons, database, examine, folders, installation, machine, runtime, web
+from vcdl.boinc.doctor import app, daemons, database, examine, folders, installation, machine, runtime, secrets, web
 from vcdl.boinc.doctor.finding import Finding, Level
 from vcdl.boinc.doctor.patient import Patient
 from vcdl.boinc.grid.environment import read_environment
@@ -224,6 +224,30 @@ def test_a_store_that_answers_is_well(made: MadeProject) -> None:
     url = f"mysql://{server.user}@/{server.name}?socket={server.socket}"
     (made.path / "vcdl" / "environment").write_text(f"VCDL_STORE_URL='{url}'\n")
     assert is_well(made, runtime.weight_store)
+
+
+def test_a_store_that_is_open_to_the_network_is_warned_of(made: MadeProject) -> None:
+    (made.path / "vcdl").mkdir()
+    environment = made.path / "vcdl" / "environment"
+    environment.write_text(f"VCDL_STORE_URL=redis://:hush@0.0.0.0:{_free_port()}\n")
+    tls, away = found(made, runtime.weight_store)
+    assert (tls.level, away.level) == (Level.WARNING, Level.FAILED)
+    assert "without TLS" in tls.what
+    assert "rediss://" in tls.cure
+    assert "hush" not in f"{tls}"
+
+
+@pytest.mark.parametrize("name", ["config.xml", "keys/upload_private", "keys/code_sign_private", "vcdl/environment"])
+def test_a_secret_that_every_user_may_read_is_warned_of(made: MadeProject, name: str) -> None:
+    made.install()
+    for each in ("config.xml", "keys/upload_private", "keys/code_sign_private", "vcdl/environment"):
+        (made.path / each).chmod(0o640)  # BOINC's group, with the web server in it, must read some
+    assert is_well(made, secrets.secret_files)
+    (made.path / name).chmod(0o644)
+    (seen,) = found(made, secrets.secret_files)
+    assert seen.level == Level.WARNING
+    assert seen.what.startswith(f"every user of this machine may read {name}: ")
+    assert seen.cure == f"chmod o-rwx {made.path / name}"
 
 
 def test_daemons_that_are_down_or_disabled_are_seen(made: MadeProject) -> None:

@@ -3,10 +3,11 @@
 import subprocess
 from collections.abc import Iterator
 
-from vcdl.boinc.doctor.finding import Finding, failed, ok
+from vcdl.boinc.doctor.finding import Finding, failed, ok, warning
 from vcdl.boinc.doctor.patient import Patient
 from vcdl.boinc.grid.environment import PYTHON_VARIABLE
 from vcdl.errors import StoreError, StoreLost
+from vcdl.stores.exposure import exposures
 from vcdl.stores.open import open_store
 from vcdl.stores.settings import URL_VARIABLE, StoreSettings
 
@@ -45,6 +46,8 @@ def weight_store(patient: Patient) -> Iterator[Finding]:
         return
     try:
         settings = StoreSettings.parse(url, environment=patient.environment)
+        for exposure in exposures(settings):
+            yield warning("weight store", exposure.what, exposure.cure)
         store = open_store(settings, "vcdl-doctor", 1)
         try:
             store.version()

@@ -1,0 +1,38 @@
+"""The check of the files with secrets."""
+
+import stat
+from collections.abc import Iterator
+
+from vcdl.boinc.doctor.finding import Finding, ok, warning
+from vcdl.boinc.doctor.patient import Patient
+from vcdl.boinc.grid.environment import environment_file
+
+_KEYS = {
+    "upload_private": "whoever has it can upload anything in the place of any result",
+    "code_sign_private": "whoever has it can run any program on volunteers' computers",
+}
+_DATABASE = "whoever has it can change every row, credit too"
+
+
+def secret_files(patient: Patient) -> Iterator[Finding]:
+    """The files with passwords and private keys, which not every user of this machine may read.
+
+    BOINC makes them by the umask; its group, with the web server in it, must read some of them.
+    """
+    files = {patient.path / "config.xml": f"the database's password is in it, and {_DATABASE}"}
+    files |= {patient.config.key_dir / name: meaning for name, meaning in _KEYS.items()}
+    files[environment_file(patient.path)] = "it may hold the password of the weight store"
+    is_well = True
+    for path, meaning in files.items():
+        if path.is_file() and path.stat().st_mode & stat.S_IROTH:
+            is_well = False
+            yield warning(
+                "secret files",
+                f"every user of this machine may read {patient.shown(path)}: {meaning}",
+                f"chmod o-rwx {path}",
+            )
+    if is_well:
+        yield ok("secret files", "closed to the other users of this machine")
+
+
+CHECKS = (secret_files,)

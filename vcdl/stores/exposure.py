@@ -1,0 +1,45 @@
+"""The ways in which a store on the network is open to others: each with what to do."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
+
+from vcdl.stores.settings import PASSWORD_VARIABLE, Service, StoreSettings, Tls
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """One way in, in words."""
+
+    what: str
+    cure: str
+
+
+def exposures(settings: StoreSettings) -> Iterator[Exposure]:
+    """What others on the network can do to a store; nothing for one that only this machine reaches."""
+    if settings.service == Service.FILE or settings.socket or _is_this_machine(settings.host):
+        return
+    if settings.tls == Tls.OFF:
+        url = "rediss://" if settings.service == Service.REDIS else "`?tls=verify`"
+        yield Exposure(
+            f"{settings} is reached over a network without TLS: whoever is on the way can read and change the weights"
+            f"{' and read the password' if settings.password else ''}",
+            f"switch TLS on in the server and write {url} in the URL, with `?ca=FILE` for a certificate of your own",
+        )
+    if not settings.password:
+        yield Exposure(
+            f"{settings} is reached over a network without a password: whoever reaches it can replace the weights",
+            f"give the server a password and set {PASSWORD_VARIABLE}, and close its port to other machines",
+        )
+
+
+def _is_this_machine(host: str) -> bool:
+    name = host.lower().rstrip(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        address = ip_address(name)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
