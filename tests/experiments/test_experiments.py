@@ -1,6 +1,7 @@
 """The experiments are data: each is in order, whatever job it is given."""
 
 from pathlib import Path
+from typing import get_args
 
 import click
 import pytest
@@ -11,23 +12,32 @@ from tests.places import EXAMPLES
 from vcdl.commands.experiment import command
 from vcdl.errors import JobError
 from vcdl.experiments import NAMES, experiment
+from vcdl.experiments.hostile import ATTACKS
 from vcdl.experiments.planned_run import planned_runs
+from vcdl.simulate.client_fleet import Attack, load_clients
 
+ONE_ATTACK = ("honest, off", "replay, default")
+TWO = "hostile=[{clients: [2, 7], attack: %s}]"
+PART = {"hostile": ["^digits|(honest|statistics), off"]}
+"""A part that stands for the whole, where that has hundreds of variants."""
 TRAINED = [name for name in NAMES if experiment(name).variants]
 
 
-@pytest.mark.parametrize("name", TRAINED)
-@pytest.mark.parametrize("job", ["digits", "fashion_mnist"])
+@pytest.mark.parametrize(
+    ("name", "job"),
+    [(name, job) for name in TRAINED for job in ("digits", "fashion_mnist") if job == "digits" or name != "hostile"],
+)
 def test_every_variant_s_settings_are_ones_that_job_and_fleet_take(name: str, job: str, tmp_path: Path) -> None:
-    runs = planned_runs(experiment(name), EXAMPLES / f"{job}.yaml", tmp_path, (1, 2), (1,))
-    assert len(runs) == 2 * len(experiment(name).variants)
+    chosen = experiment(name).only(PART.get(name, []))
+    runs = planned_runs(chosen, EXAMPLES / f"{job}.yaml", tmp_path, (1, 2), (1,))
+    assert len(runs) == 2 * len(chosen.variants)
     assert {(run.job.seed, run.fleet.seed, run.job.stop.epochs) for run in runs} == {(1, 1, 1), (2, 2, 1)}
     assert {run.job.stop.target_accuracy for run in runs} == {None}
 
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_every_run_has_a_folder_of_its_own_and_differs_from_the_others(name: str, tmp_path: Path) -> None:
-    runs = planned_runs(experiment(name), EXAMPLES / "digits.yaml", tmp_path, (1, 2))
+    runs = planned_runs(experiment(name).only(PART.get(name, [])), EXAMPLES / "digits.yaml", tmp_path, (1, 2))
     assert len({run.folder.path for run in runs}) == len(runs)
     others = [run for run in runs if not run.variant.endswith("robust")]  # whose settings may be the default's
     same = [(run.epochs, run.seed, run.job, run.fleet, run.serial) for run in others]
@@ -71,6 +81,40 @@ def test_runs_are_planned_seed_by_seed_and_long_ones_first(tmp_path: Path) -> No
     runs = planned_runs(experiment("accuracy"), EXAMPLES / "digits.yaml", tmp_path, (1, 2))
     order = [(run.seed, run.epochs) for run in runs]
     assert order == sorted(order, key=lambda one: (one[0], -one[1]))
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"),
+    [
+        (["^digits, alie, off"], ["digits, honest, off", "digits, alie, off"]),
+        (["digits|waves", "replay, default"], [f"{p}, {a}" for p in ("digits", "waves") for a in ONE_ATTACK]),
+    ],
+)
+def test_a_part_is_made_with_what_it_is_compared_with(patterns: list[str], names: list[str]) -> None:
+    assert [variant.name for variant in experiment("hostile").only(patterns).variants] == names
+
+
+def test_a_part_of_another_experiment_keeps_its_control() -> None:
+    names = [variant.name for variant in experiment("losses").only(["30 %"]).variants]
+    assert experiment("losses").control in names
+    assert 1 < len(names) < len(experiment("losses").variants)
+
+
+@pytest.mark.parametrize(("pattern", "words"), [("nobody", "no variant matches nobody"), ("(", "not a regular")])
+def test_a_pattern_that_leads_nowhere_is_refused(pattern: str, words: str) -> None:
+    with pytest.raises(JobError, match=words):
+        experiment("losses").only([pattern])
+
+
+def test_every_attack_of_the_simulator_is_in_the_experiment() -> None:
+    attacks = {hostile.attack for text in ATTACKS.values() for hostile in load_clients(None, [TWO % text]).hostile}
+    assert attacks == set(get_args(Attack))
+
+
+def test_an_experiment_with_problems_of_its_own_refuses_a_job_file() -> None:
+    result = CliRunner().invoke(command, ["hostile", "job.yaml"])
+    assert result.exit_code == click.UsageError.exit_code
+    assert "hostile has problems of its own and takes no JOB.yaml" in result.output
 
 
 @pytest.mark.parametrize(

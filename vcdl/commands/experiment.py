@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
     from vcdl.experiments.experiment import Experiment
+    from vcdl.experiments.measured import RunFigures
     from vcdl.experiments.written import ResultFiles
 
 _EXAMPLES = """\b
@@ -40,6 +42,8 @@ class Wanted:
     docs: Path | None
     """Folder of the report and its files; None: beside the runs."""
     processes: int
+    only: tuple[str, ...] = ()
+    """Patterns that the name of a variant must match, each of them; empty: all variants."""
 
     @property
     def command(self) -> str:
@@ -49,6 +53,7 @@ class Wanted:
         words = ["vcdl", "experiment", self.name, *([str(self.job_file)] if self.job_file else [])]
         words += ["--seeds", ",".join(map(str, self.seeds))]
         words += ["--epochs", ",".join(map(str, self.epochs))] if self.epochs else []
+        words += [word for pattern in self.only for word in ("--only", pattern)]
         words += [word for setting in self.overrides for word in ("--set", without_passwords(setting))]
         return shlex.join(words)
 
@@ -74,16 +79,14 @@ def experiment(wanted: Wanted, as_json: bool = False) -> ExitCode:
 
 
 def _trained(wanted: Wanted, chosen: "Experiment", files: "ResultFiles") -> list[str]:
-    from vcdl.experiments.comparison import compare
     from vcdl.experiments.conduct import conduct
     from vcdl.experiments.measured import measured
     from vcdl.experiments.planned_run import planned_runs
-    from vcdl.experiments.written import table, write_results
     from vcdl.files.shipped import shipped
 
     job_file = wanted.job_file or shipped("examples") / "fashion_mnist.yaml"
     runs = planned_runs(
-        experiment=chosen,
+        experiment=chosen.only(wanted.only),
         job_file=job_file,
         out=wanted.out,
         seeds=wanted.seeds,
@@ -92,6 +95,28 @@ def _trained(wanted: Wanted, chosen: "Experiment", files: "ResultFiles") -> list
     )
     conduct(runs, wanted.processes, lambda words: click.echo(words, err=True))
     results = [measured(run) for run in runs]
+    return (
+        _attack_tables(wanted, chosen, files, results)
+        if chosen.has_own_problems
+        else _table(wanted, chosen, files, results)
+    )
+
+
+def _attack_tables(
+    wanted: Wanted, chosen: "Experiment", files: "ResultFiles", results: Sequence["RunFigures"]
+) -> list[str]:
+    from vcdl.experiments.attack_table import cells_of
+    from vcdl.experiments.hostile_results import tables, write_hostile_results
+
+    cells = cells_of(results, chosen.variants)
+    write_hostile_results(files, chosen, cells, results, wanted.command)
+    return tables(cells)
+
+
+def _table(wanted: Wanted, chosen: "Experiment", files: "ResultFiles", results: Sequence["RunFigures"]) -> list[str]:
+    from vcdl.experiments.comparison import compare
+    from vcdl.experiments.written import table, write_results
+
     comparison = compare(results, chosen.control, chosen.shows_bytes)
     write_results(files, chosen, comparison, results, wanted.command)
     return table(comparison)
@@ -128,15 +153,20 @@ def _numbers(_context: click.Context, parameter: click.Parameter, text: str | No
 
 
 def _refuse_what_is_not_used(context: click.Context, name: str) -> None:
-    """Refuse the options of runs for an experiment that trains nothing. Raises UsageError."""
+    """Refuse the options of runs for an experiment that trains nothing, and a job file for one with problems of its
+    own. Raises UsageError.
+    """
     from vcdl.experiments import experiment as named
 
-    if named(name).variants:
+    chosen = named(name)
+    if chosen.variants and not chosen.has_own_problems:
         return
-    for parameter in ("job_file", "seeds", "epochs", "overrides", "processes"):
+    unused = ("job_file", "seeds", "epochs", "overrides", "only", "processes")
+    for parameter in unused if not chosen.variants else ("job_file",):
         if context.get_parameter_source(parameter) is click.core.ParameterSource.COMMANDLINE:
             flag = {"job_file": "JOB.yaml", "overrides": "--set"}.get(parameter, f"--{parameter}")
-            raise click.UsageError(f"{name} trains nothing and takes no {flag}; leave it out", context)
+            why = "has problems of its own" if chosen.variants else "trains nothing"
+            raise click.UsageError(f"{name} {why} and takes no {flag}; leave it out", context)
 
 
 @click.command("experiment", epilog=_EXAMPLES)
@@ -153,6 +183,12 @@ def _refuse_what_is_not_used(context: click.Context, name: str) -> None:
     metavar="KEY=VALUE",
     multiple=True,
     help="Replace a key of the job in all variants; repeatable.",
+)
+@click.option(
+    "--only",
+    metavar="PATTERN",
+    multiple=True,
+    help="Make the variants whose name matches this regular expression; repeatable, all must match.",
 )
 @click.option(
     "--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder of the runs [default: experiments/NAME]."
@@ -174,6 +210,7 @@ def command(
     seeds: tuple[int, ...],
     epochs: tuple[int, ...],
     overrides: tuple[str, ...],
+    only: tuple[str, ...],
     out: Path | None,
     docs: Path | None,
     processes: int | None,
@@ -199,6 +236,7 @@ def command(
             out=out,
             docs=docs,
             processes=processes,
+            only=only,
         ),
         as_json,
     )

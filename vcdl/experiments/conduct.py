@@ -21,6 +21,7 @@ from vcdl.errors import RunFolderError, VcdlError
 from vcdl.experiments.planned_run import PlannedRun
 from vcdl.run.finding import is_finished
 from vcdl.run.folder import RunIsBusy
+from vcdl.simulate.poisoned_data import FOLDER as POISONED_DATA
 
 if TYPE_CHECKING:
     from vcdl.client.trainer import TrainerCache
@@ -105,7 +106,15 @@ def _make(run: PlannedRun, trainers: "TrainerCache") -> str | None:
     from vcdl.simulate.simulation import simulate
 
     try:
-        report = simulate(run.folder, run.job, run.fleet, RunObserver(), serial=run.serial, trainers=trainers)
+        report = simulate(
+            run.folder,
+            run.job,
+            run.fleet,
+            RunObserver(),
+            serial=run.serial,
+            trainers=trainers,
+            measures_backdoor=run.measures_backdoor,
+        )
     except RunIsBusy:
         return None
     except RunFolderError:
@@ -114,7 +123,8 @@ def _make(run: PlannedRun, trainers: "TrainerCache") -> str | None:
         raise
     if report is None:
         raise VcdlError(f"{run.folder.path} was asked to stop: the same command starts it over")
-    shutil.rmtree(run.folder.shards, ignore_errors=True)  # 30 MB that nobody reads again
+    for unread in (run.folder.shards, run.folder.path / POISONED_DATA):  # up to 30 MB
+        shutil.rmtree(unread, ignore_errors=True)
     final = report.final_test or report.final_validation
     return f"{final.value:.4f}" if final else "not measured"
 

@@ -1,6 +1,11 @@
 """The form of an experiment: variants of one job on one fleet, with settings as for --set and --with."""
 
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from vcdl.errors import JobError
+from vcdl.experiments.problems import Problem
 
 
 @dataclass(frozen=True)
@@ -16,6 +21,21 @@ class Variant:
     """Whether the serial control trains it, instead of the fleet."""
     epochs: tuple[int, ...] = ()
     """Its lengths, if they differ from the experiment's."""
+    problem: Problem | None = None
+    """Data and model of its own; None: those of the job file."""
+    measures_backdoor: bool = False
+    """Whether its last weights are tried on samples with the backdoor's pattern."""
+    control: str | None = None
+    """The variant that it is compared with, if that is not the experiment's."""
+
+
+@dataclass(frozen=True)
+class Attacked(Variant):
+    """A problem under an attack, with a defence."""
+
+    attack: str = ""
+    """Empty: all clients are honest."""
+    defence: str = ""
 
 
 @dataclass(frozen=True)
@@ -35,3 +55,27 @@ class Experiment:
     """Whether the table shows the transferred bytes."""
     control: str | None = None
     """The variant that the others are compared with."""
+
+    def only(self, patterns: Sequence[str]) -> "Experiment":
+        """The experiment with the variants whose names match all patterns, and those that these are compared with.
+
+        Raises JobError when there are none.
+        """
+        chosen = [variant for variant in self.variants if all(_found(pattern, variant.name) for pattern in patterns)]
+        if not chosen:
+            raise JobError(f"no variant matches {' and '.join(patterns)}: {', '.join(v.name for v in self.variants)}")
+        kept = {self.control, *(name for variant in chosen for name in (variant.name, variant.control))}
+        return replace(self, variants=tuple(variant for variant in self.variants if variant.name in kept))
+
+    @property
+    def has_own_problems(self) -> bool:
+        """Whether its variants bring data and models, so that it takes no job file."""
+        return any(variant.problem is not None for variant in self.variants)
+
+
+def _found(pattern: str, name: str) -> bool:
+    """Raises JobError when the pattern is none."""
+    try:
+        return re.search(pattern, name) is not None
+    except re.error as error:
+        raise JobError(f"--only {pattern}: not a regular expression ({error})") from None

@@ -1,25 +1,64 @@
-"""Two hostile clients among ten."""
+"""Every attack on every problem, without a defence, with the default one and with a robust rule."""
 
-from vcdl.experiments.experiment import Experiment, Variant
-from vcdl.experiments.settings import BEST, ROBUST, TEN_SLOTS, VC_ASGD
+from vcdl.experiments.experiment import Attacked, Experiment
+from vcdl.experiments.problems import PROBLEMS
+from vcdl.experiments.settings import TEN_SLOTS
 
-SIGN_FLIP = ("hostile=[{client: 2, attack: sign_flip, scale: 10}, {client: 7, attack: sign_flip, scale: 10}]",)
-NOISE = ("hostile=[{client: 2, attack: noise, scale: 10}, {client: 7, attack: noise, scale: 10}]",)
+HONEST = "honest"
+ATTACKS = {
+    "sign_flip": "sign_flip",
+    "scaled_10": "scaled, scale: 10",
+    "scaled_100": "scaled, scale: 100",
+    "noise": "noise",
+    "constant": "constant",
+    "label_flip": "label_flip",
+    "alie": "alie",
+    "inner_product": "inner_product",
+    "statistics": "statistics",
+    "moments": "moments",
+    "drift": "drift",
+    "colluding": "colluding",
+    "free_rider": "free_rider",
+    "free_rider_noise": "free_rider_noise",
+    "replay": "replay",
+    "backdoor": "backdoor",
+}
+"""Each as an entry of `hostile`, with its scale unless that is its usual one."""
+DEFENCES = {
+    "off": ("trust=own",),
+    "default": ("trust=strangers",),
+    "robust": ("trust=strangers", "update={rule: trimmed_mean, buffer: 10, trim: 3}"),
+}
+CONTROL_DEFENCE = "off"
+
+
+def _variants() -> tuple[Attacked, ...]:
+    return tuple(
+        Attacked(
+            name=f"{problem.name}, {attack or HONEST}, {defence}",
+            job=settings,
+            fleet=(f"hostile=[{{clients: [2, 7], attack: {ATTACKS[attack]}}}]",) if attack else (),
+            problem=problem,
+            measures_backdoor=attack in ("", "backdoor"),
+            control=f"{problem.name}, {HONEST}, {CONTROL_DEFENCE}",
+            attack=attack,
+            defence=defence,
+        )
+        for problem in PROBLEMS
+        for attack in ("", *ATTACKS)
+        if attack != "statistics" or problem.has_statistics
+        for defence, settings in DEFENCES.items()
+    )
+
 
 EXPERIMENT = Experiment(
-    title="Hostile: two clients of ten upload something else",
+    title="Hostile: two clients of ten, every attack",
     about=(
-        "Their step backwards and ten times as long (sign flip), or a random step ten times as long (noise). "
-        "Goal: the robust settings stay within 1.5 points of the honest fleet; VC-ASGD alone need not."
+        "Five problems, each with two hostile clients of ten. Goal of the default: each attack costs at most 1.5 "
+        "points against the honest clients without a defence, the defence itself at most 0.2 points, and at most 1 % "
+        "of the honest uploads is refused."
     ),
-    variants=(
-        Variant("honest", BEST),
-        Variant("honest, robust", ROBUST),
-        Variant("sign flip, VC-ASGD alone", VC_ASGD, SIGN_FLIP),
-        Variant("sign flip, robust", ROBUST, SIGN_FLIP),
-        Variant("noise, VC-ASGD alone", VC_ASGD, NOISE),
-        Variant("noise, robust", ROBUST, NOISE),
-    ),
+    variants=_variants(),
+    epochs=(6,),
     fleet=TEN_SLOTS,
-    control="honest",
 )

@@ -1,11 +1,14 @@
 """The figures of an experiment's run, read from its journal."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vcdl.experiments.planned_run import PlannedRun
-from vcdl.journal.events import FINAL_SPLITS
+from vcdl.journal.events import FINAL_SPLITS, Recorded, UpdateApplied, UpdateRefused
+from vcdl.journal.journal import Journal
 from vcdl.report.measures import Report
-from vcdl.run.finding import read_report
+from vcdl.simulate.backdoor import read_backdoor_success
+from vcdl.simulate.clients import Clients
 
 _TEST = FINAL_SPLITS[1]
 
@@ -31,6 +34,14 @@ class Point:
 
 
 @dataclass(frozen=True)
+class Uploads:
+    """The uploads of some clients."""
+
+    applied: int
+    refused: int
+
+
+@dataclass(frozen=True)
 class RunFigures:
     """A run and its results."""
 
@@ -48,11 +59,20 @@ class RunFigures:
     bytes_down: float | None
     """Bytes per subtask, including lost ones."""
     bytes_up: float | None
+    honest: Uploads = Uploads(0, 0)
+    hostile: Uploads = Uploads(0, 0)
+    backdoor: float | None = None
+    """Share of the samples of other classes that are called class 0 for the backdoor's pattern; None: not measured."""
 
 
 def measured(run: PlannedRun) -> RunFigures:
-    """The figures of a finished run. Raises JournalError."""
-    report = read_report(run.folder)
+    """The figures of a finished run. Raises JournalError, FileUnavailable."""
+    journal = Journal.read_only(run.folder.journal_file)
+    try:
+        events = list(journal.stream())
+    finally:
+        journal.close()
+    report, hostile = Report.of(events), {Clients.host(one.client) for one in run.fleet.hostile}
     final = report.final_test or report.final_validation
     return RunFigures(
         run=run,
@@ -66,7 +86,16 @@ def measured(run: PlannedRun) -> RunFigures:
         staleness_mean=report.staleness_mean,
         bytes_down=report.bytes_down / len(report.updates) if report.updates else None,
         bytes_up=report.bytes_up / len(report.updates) if report.updates else None,
+        honest=_uploads(events, hostile, are_of=False),
+        hostile=_uploads(events, hostile, are_of=True),
+        backdoor=read_backdoor_success(run.folder),
     )
+
+
+def _uploads(events: Iterable[Recorded], hosts: set[str], *, are_of: bool) -> Uploads:
+    """The uploads of these hosts, or of all others."""
+    kinds = [type(event.event) for event in events if (getattr(event.event, "host", None) in hosts) is are_of]
+    return Uploads(kinds.count(UpdateApplied), kinds.count(UpdateRefused))
 
 
 def _points(report: Report) -> tuple[Point, ...]:

@@ -1,8 +1,7 @@
 """Shards that hold few classes each."""
 
 from vcdl.experiments.experiment import Experiment, Variant
-from vcdl.experiments.hostile import NOISE, SIGN_FLIP
-from vcdl.experiments.settings import BEST, BEST_SERIAL, PAPER, ROBUST, TEN_SLOTS, VC_ASGD
+from vcdl.experiments.settings import BEST, BEST_SERIAL, NOISE, PAPER, ROBUST, SIGN_FLIP, TEN_SLOTS, VC_ASGD
 
 SKEWED = ("data.split=dirichlet", "data.concentration=0.3")
 

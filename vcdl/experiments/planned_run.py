@@ -17,6 +17,8 @@ from vcdl.simulate.simulation import as_simulated
 
 _TO_ITS_LENGTH = ("stop.target_accuracy=null", "stop.patience=null", "stop.wall_time_s=null")
 """Settings that remove all other ends of a run."""
+PROBLEMS_FOLDER = "problems"
+"""Folder beside the runs for the data and job files of an experiment's own problems."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class PlannedRun:
     fleet: ClientFleet
     serial: bool
     folder: RunFolder
+    measures_backdoor: bool = False
 
     @property
     def label(self) -> str:
@@ -64,8 +67,8 @@ def planned_runs(
 ) -> tuple[PlannedRun, ...]:
     """All runs of an experiment, seed by seed, so that early results can be compared; long ones first.
 
-    `epochs`: lengths instead of the experiment's and its variants'. `overrides` win over a variant's settings.
-    Raises JobError.
+    `job_file`: for variants without a problem of their own. `epochs`: lengths instead of the experiment's and its
+    variants'. `overrides` win over a variant's settings. Raises JobError, RunFolderError.
     """
     of_variant = {variant: epochs or variant.epochs or experiment.epochs for variant in experiment.variants}
     lengths = sorted({length for some in of_variant.values() for length in some}, reverse=True)
@@ -95,11 +98,20 @@ def _planned(
     epochs: int,
     overrides: Sequence[str],
 ) -> PlannedRun:
+    if variant.problem is not None:
+        job_file = variant.problem.write(out / PROBLEMS_FOLDER)
     job = load_job(job_file, [*_TO_ITS_LENGTH, *variant.job, *overrides, f"seed={seed}", f"stop.epochs={epochs}"])
     fleet = load_clients(None, [*experiment.fleet, *variant.fleet, f"seed={seed}"])
     folder = RunFolder((out / f"{folder_name(variant.name)}-e{epochs:02d}-s{seed}").resolve())
     return PlannedRun(
-        variant=variant.name, epochs=epochs, seed=seed, job=job, fleet=fleet, serial=variant.serial, folder=folder
+        variant=variant.name,
+        epochs=epochs,
+        seed=seed,
+        job=job,
+        fleet=fleet,
+        serial=variant.serial,
+        folder=folder,
+        measures_backdoor=variant.measures_backdoor,
     )
 
 

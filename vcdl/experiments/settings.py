@@ -3,6 +3,10 @@
 TEN_SLOTS = ("clients=10", "slots=1")
 """Ten subtasks at a time."""
 
+SIGN_FLIP = ("hostile=[{clients: [2, 7], attack: sign_flip, scale: 10}]",)
+NOISE = ("hostile=[{clients: [2, 7], attack: noise, scale: 10}]",)
+"""Two of ten clients are hostile."""
+
 BEST = (
     "pacing=rolling",
     "update={rule: forecast, staleness_damping: 0.15, compensation: 0.4, averaging_window: 2, horizon: 1}",
@@ -29,8 +33,8 @@ BEST_SERIAL_LONG = (*BEST_SERIAL, "training.learning_rate={peak: 0.001, schedule
 DECAY = "training.optimizer={name: adamw, weight_decay: 0.05}"
 """Weight decay for long runs, in which this model starts to overfit."""
 
-VC_ASGD = (*BEST, "update={rule: vc_asgd, alpha: 0.5}")
-"""The same with the paper's rule, at the boldest α that serves ten slots."""
+VC_ASGD = (*BEST, "update={rule: vc_asgd, alpha: 0.5}", "trust=own")
+"""The same with the paper's rule alone, at the boldest α that serves ten slots, and without a defence."""
 
 ONLY_WEIGHTS = (
     *BEST,

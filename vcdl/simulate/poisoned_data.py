@@ -55,8 +55,13 @@ class PoisonedData:
 
     @cached_property
     def _highest(self) -> Array:
-        highest: Array = np.stack([read_split(shard)[0].max(axis=0) for shard in self._shards]).max(axis=0)
-        return highest
+        return highest_of(self._shards)
+
+
+def highest_of(shards: Sequence[Path]) -> Array:
+    """The largest number at each place of a sample. Raises DataError, FileUnavailable."""
+    highest: Array = np.stack([read_split(shard)[0].max(axis=0) for shard in shards]).max(axis=0)
+    return highest
 
 
 def flipped(y: Array, classes: int) -> Array:

@@ -14,6 +14,7 @@ from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.frozen_job import freeze
 from vcdl.run.host import SIMULATED
 from vcdl.run.results import leave_results
+from vcdl.simulate.backdoor import leave_backdoor_success
 from vcdl.simulate.client_fleet import ClientFleet, save_clients
 from vcdl.simulate.here import TrainingHere
 from vcdl.simulate.serial import OneTrainer, serial_job
@@ -33,11 +34,13 @@ def simulate(
     *,
     serial: bool = False,
     trainers: TrainerCache | None = None,
+    measures_backdoor: bool = False,
 ) -> Report | None:
     """Run a job on simulated clients, or serially, and leave its results in a folder; None: it was asked to stop.
 
-    `trainers`: trainers in this process, which may serve run after run; None: worker processes train. An unfinished
-    simulated run in the folder starts again. Raises VcdlError; RunFolderError when the folder holds anything else.
+    `trainers`: trainers in this process, which may serve run after run; None: worker processes train.
+    `measures_backdoor`: whether BACKDOOR_FILE is written even without such a client. An unfinished simulated run in the
+    folder starts again. Raises VcdlError; RunFolderError when the folder holds anything else.
     """
     os.environ.update(limit_threads(1))  # several would add up in an order that differs from run to run
     job, fleet = as_simulated(job, fleet, serial)
@@ -50,6 +53,8 @@ def simulate(
         freeze(job, folder)
         if VirtualRun(folder, fleet, _training(folder, job, serial, trainers), observer).run() is None:
             return None
+        if measures_backdoor or any(hostile.attack == "backdoor" for hostile in fleet.hostile):
+            leave_backdoor_success(folder)
         return leave_results(folder, job.name, observer)
 
 

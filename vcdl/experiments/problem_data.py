@@ -1,0 +1,77 @@
+"""Small data sets that are made, not downloaded: each from its formula and one seed, the same on every machine."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from vcdl.data.dataset import Array
+
+_TRAIN, _TEST = 2_400, 1_000
+_SEED = 15
+_Samples = tuple[Array, Array]
+
+
+def gratings(rng: np.random.Generator, count: int) -> _Samples:
+    """Images of 12 × 12 pixels: stripes of one of six directions at any phase, in noise."""
+    y = rng.integers(0, 6, count)
+    angle, phase = y * np.pi / 6, rng.uniform(0, 2 * np.pi, count)
+    place = np.arange(12)
+    along = np.cos(angle)[:, None, None] * place[None, :, None] + np.sin(angle)[:, None, None] * place[None, None, :]
+    x = np.sin(1.2 * along + phase[:, None, None]) + rng.normal(0, 1.3, (count, 12, 12))
+    return x[..., None].astype(np.float32), y
+
+
+def topics(rng: np.random.Generator, count: int) -> _Samples:
+    """Texts of 30 words out of 200: each class prefers words of its own, and half of the words are anybody's."""
+    classes, words = 6, 200
+    own = np.random.default_rng(_SEED).dirichlet(np.full(words, 0.1), classes)
+    chances = np.cumsum(0.3 * own + 0.7 / words, axis=1)
+    y = rng.integers(0, classes, count)
+    x = np.array([np.searchsorted(chances[label], rng.random(30) * chances[label, -1]) for label in y])
+    return x.astype(np.uint8), y
+
+
+def table(rng: np.random.Generator, count: int) -> _Samples:
+    """Tables of 20 features of very different size: four classes in three clumps each, and some wrong labels."""
+    fixed = np.random.default_rng(_SEED)
+    classes, clumps, features = 4, 3, 20
+    centres = fixed.normal(0, 1.1, (classes, clumps, features))
+    mixing, size = fixed.normal(0, 1, (features, features)) / np.sqrt(features), 10.0 ** fixed.uniform(-2, 3, features)
+    y = rng.integers(0, classes, count)
+    x = (centres[y, rng.integers(0, clumps, count)] + rng.normal(0, 1, (count, features))) @ mixing * size
+    wrong = rng.random(count) < 0.05
+    return x.astype(np.float32), np.where(wrong, rng.integers(0, classes, count), y)
+
+
+def waves(rng: np.random.Generator, count: int) -> _Samples:
+    """Series of 48 steps: a sine, a square, a saw tooth, a chirp or a pulse, of any phase and speed, in noise."""
+    y = rng.integers(0, 5, count)
+    speed, phase = rng.uniform(2, 4, (count, 1)), rng.uniform(0, 1, (count, 1))
+    turns = speed * np.linspace(0, 1, 48)[None] + phase
+    within = turns % 1
+    shapes = np.stack(
+        [
+            np.sin(2 * np.pi * turns),
+            np.where(within < 0.5, 1.0, -1.0),
+            2 * within - 1,
+            np.sin(2 * np.pi * turns**1.6),
+            np.where(within < 0.2, 1.5, -0.4),
+        ]
+    )
+    x = shapes[y, np.arange(count)] + rng.normal(0, 0.6, (count, 48))
+    return x[..., None].astype(np.float32), y
+
+
+FORMULAS: Mapping[str, Callable[[np.random.Generator, int], _Samples]] = {
+    "gratings": gratings,
+    "topics": topics,
+    "table": table,
+    "waves": waves,
+}
+
+
+def arrays(name: str) -> dict[str, Array]:
+    """The arrays of a data set's .npz file; its test set is drawn after its training set."""
+    rng = np.random.default_rng(_SEED)
+    (x_train, y_train), (x_test, y_test) = (FORMULAS[name](rng, count) for count in (_TRAIN, _TEST))
+    return {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}

@@ -1,0 +1,75 @@
+"""The models of the small problems, for `model > python`. Layers are named, so that each run has the same JSON."""
+
+from typing import Any
+
+
+def normalised_cnn(input_shape: tuple[int, ...], outputs: int) -> Any:
+    """Two convolutions for images, each with batch normalisation."""
+    import keras
+    from keras import layers
+
+    inputs = keras.Input(input_shape, name="input")
+    x = inputs
+    for number, filters in enumerate((8, 16), start=1):
+        x = layers.Conv2D(filters, 3, padding="same", use_bias=False, name=f"conv_{number}")(x)
+        x = layers.BatchNormalization(momentum=0.9, name=f"norm_{number}")(x)
+        x = layers.Activation("relu", name=f"relu_{number}")(x)
+        x = layers.MaxPooling2D(2, name=f"pool_{number}")(x)
+    x = layers.GlobalAveragePooling2D(name="mean")(x)
+    return _model(inputs, x, outputs, "normalised_cnn")
+
+
+def plain_cnn(input_shape: tuple[int, ...], outputs: int) -> Any:
+    """One convolution for images, and a dense layer."""
+    import keras
+    from keras import layers
+
+    inputs = keras.Input(input_shape, name="input")
+    x = layers.Conv2D(8, 3, padding="same", activation="relu", name="conv")(inputs)
+    x = layers.MaxPooling2D(2, name="pool")(x)
+    x = layers.Flatten(name="flatten")(x)
+    x = layers.Dense(32, activation="relu", name="dense")(x)
+    return _model(inputs, x, outputs, "plain_cnn")
+
+
+def words(input_shape: tuple[int, ...], outputs: int) -> Any:
+    """The mean of a text's word vectors, and a dense layer."""
+    import keras
+    from keras import layers
+
+    inputs = keras.Input(input_shape, name="input")
+    x = layers.Embedding(200, 16, name="embedding")(inputs)
+    x = layers.GlobalAveragePooling1D(name="mean")(x)
+    x = layers.Dense(32, activation="relu", name="dense")(x)
+    return _model(inputs, x, outputs, "words")
+
+
+def dense(input_shape: tuple[int, ...], outputs: int) -> Any:
+    """Two dense layers for tables."""
+    import keras
+    from keras import layers
+
+    inputs = keras.Input(input_shape, name="input")
+    x = layers.Dense(48, activation="relu", name="dense_1")(inputs)
+    x = layers.Dense(24, activation="relu", name="dense_2")(x)
+    return _model(inputs, x, outputs, "dense")
+
+
+def series(input_shape: tuple[int, ...], outputs: int) -> Any:
+    """Two convolutions along time."""
+    import keras
+    from keras import layers
+
+    inputs = keras.Input(input_shape, name="input")
+    x = layers.Conv1D(12, 7, padding="same", activation="relu", name="conv_1")(inputs)
+    x = layers.MaxPooling1D(2, name="pool")(x)
+    x = layers.Conv1D(24, 5, padding="same", activation="relu", name="conv_2")(x)
+    x = layers.GlobalMaxPooling1D(name="most")(x)
+    return _model(inputs, x, outputs, "series")
+
+
+def _model(inputs: Any, x: Any, outputs: int, name: str) -> Any:
+    import keras
+    from keras import layers
+
+    return keras.Model(inputs, layers.Dense(outputs, activation="softmax", name="output")(x), name=name)

@@ -1,0 +1,66 @@
+"""Five small problems of different kinds, each learnt in seconds: what is promised of all jobs is tried on these."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from vcdl.errors import folder_errors
+from vcdl.experiments.problem_data import FORMULAS, arrays
+from vcdl.files.atomic import atomic_write
+
+_SHARDS = 15
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A data set and a model that learns it."""
+
+    name: str
+    about: str
+    model: str
+    """A function of vcdl.experiments.problem_models, or a built-in model."""
+    normalise: str = "scale"
+    concentration: float | None = None
+    """Of the Dirichlet distribution by which its classes are spread over the shards; None: evenly."""
+    rate: float = 0.01
+    has_statistics: bool = False
+    """Whether its model has batch normalisation."""
+
+    def write(self, folder: Path) -> Path:
+        """Write its job file and its data into a folder, unless they are there; returns the job file.
+
+        Raises RunFolderError.
+        """
+        job_file, data_file = folder / f"{self.name}.yaml", folder / f"{self.name}.npz"
+        text = yaml.safe_dump(self._job(), sort_keys=False)
+        with folder_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            if self.name in FORMULAS and not data_file.exists():
+                with atomic_write(data_file) as temporary, temporary.open("wb") as file:
+                    np.savez_compressed(file, allow_pickle=False, **arrays(self.name))
+            if not job_file.exists() or job_file.read_text(encoding="utf-8") != text:
+                with atomic_write(job_file) as temporary:
+                    temporary.write_text(text, encoding="utf-8")
+        return job_file
+
+    def _job(self) -> dict[str, object]:
+        source = {"npz": f"{self.name}.npz"} if self.name in FORMULAS else {"dataset": self.name}
+        split = {} if self.concentration is None else {"split": "dirichlet", "concentration": self.concentration}
+        return {
+            "name": self.name,
+            "model": {"python": f"vcdl.experiments.problem_models:{self.model}"},
+            "data": {**source, "shards": _SHARDS, "validation": 400, "normalise": self.normalise, **split},
+            "training": {"learning_rate": {"peak": self.rate, "schedule": "linear", "end_factor": 0.05}},
+            "validate": {"every": "epoch", "samples": "all"},
+        }
+
+
+PROBLEMS = (
+    Problem("gratings", "images of stripes, with batch normalisation", "normalised_cnn", has_statistics=True),
+    Problem("digits", "images of digits; non-iid shards", "plain_cnn", concentration=0.5),
+    Problem("topics", "texts; non-iid shards", "words", normalise="none", concentration=0.5),
+    Problem("table", "tables of numbers of different size", "dense", normalise="standardise"),
+    Problem("waves", "time series", "series", normalise="standardise"),
+)
