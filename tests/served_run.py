@@ -37,7 +37,13 @@ class ServedRun:
 
     @classmethod
     def new(
-        cls, path: Path, initial: Vector, store_url: str, consistency: str = "strong", alpha: float = ALPHA
+        cls,
+        path: Path,
+        initial: Vector,
+        store_url: str,
+        consistency: str = "strong",
+        alpha: float = ALPHA,
+        trust: str = "own",
     ) -> "ServedRun":
         """Begin one, with version 0 in the store; `store_url` "" stands for the run's own folder."""
         folder = RunFolder(path)
@@ -51,6 +57,7 @@ class ServedRun:
                 "validate": {"every": "epoch"},
                 "store": {"url": store_url or f"file:{folder.store}", "consistency": consistency},
                 "grid": {"servers": 0},
+                "trust": trust,
             }
         )
         save_job(job, folder.job_file)
@@ -86,8 +93,8 @@ class ServedRun:
     def prepared(self) -> Prepared:
         return self.run.prepared
 
-    def bring(self, number: int, weights: Vector) -> None:
-        """The upload of the subtask `number`."""
+    def bring(self, number: int, weights: Vector) -> str:
+        """The upload of the subtask `number`; returns its workunit."""
         epoch, shard = number // SHARDS + 1, number % SHARDS
         unit = Workunit(self.run.name, epoch, shard, 0, 0, seed=1, training=self.run.training)
         header = UpdateHeader(
@@ -101,6 +108,7 @@ class ServedRun:
             loss=1.0,
         )
         write_weights(self.folder.uploads / f"{unit.name}.h5", weights, header.to_json())
+        return unit.name
 
     def waiting(self) -> int:
         """Uploads that nobody has folded in yet."""
@@ -111,7 +119,8 @@ class ServedRun:
         weights = self.initial.copy()
         for update in sorted(applied(self.folder.path), key=lambda update: update.version):
             client, _ = read_weights(self.folder.kept_upload(update.version, update.workunit), weights.size)
-            VcAsgd(self.alpha).apply(weights, Update(client, 1, update.staleness, update.samples, update.fraction))
+            fraction = update.fraction * update.trust
+            VcAsgd(self.alpha).apply(weights, Update(client, 1, update.staleness, update.samples, fraction))
         return weights
 
 

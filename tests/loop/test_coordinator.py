@@ -415,6 +415,14 @@ def test_a_reopened_job_gives_its_subtasks_as_many_tries_again() -> None:
     assert actions(ROLLING, events) == [Stop(StopReason.SUBTASK_FAILED)]
 
 
+def test_a_refusal_for_the_hosts_quarantine_is_no_try_of_the_subtask() -> None:
+    events: list[Event] = [created(1, 0)]
+    for attempt in range(9):
+        events.append(replace(refused(1, 0, attempt), refusal="host_quarantined"))
+        assert actions(ROLLING, events) == [Create(1, 0, attempt + 1, None)]
+        events.append(created(1, 0, attempt + 1))
+
+
 def test_a_reopened_job_takes_up_every_subtask_that_was_out_and_none_that_was_applied() -> None:
     plan = replace(ROLLING, shards=3, tries=1, has_test=False)
     events: list[Event] = [created(1, shard) for shard in range(3)]

@@ -2,6 +2,7 @@
 
 import multiprocessing
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,8 @@ def test_nothing_to_fold_changes_nothing(store: WeightStore) -> None:
 
 
 def test_the_same_result_twice_counts_once_and_keeps_its_record(store: WeightStore, open_store: OpenStore) -> None:
-    (first,) = store.fold([fold(0)])
+    (first,) = store.fold([replace(fold(0), trust=1 / 3)])
+    assert first.trust == 1 / 3
     store.fold([fold(1)])
     assert store.fold([fold(0)]) == [first]
     assert open_store().fold([fold(0)]) == [first]

@@ -144,6 +144,8 @@ class UpdateApplied(Event):
     bytes_up: int
     host: str = ""
     """Who brought it; empty: the host that the workunit was sent to last."""
+    trust: float = 1.0
+    """The factor on `fraction`, by what was known of the host."""
 
     @property
     def key(self) -> str:

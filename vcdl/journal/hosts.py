@@ -40,11 +40,13 @@ _AT_WORK = 50
 """The last uploads; their hosts are those at work."""
 _GAINS_KEPT = 60
 _GAINS_NEEDED = 12
-_WORST, _BEST = -8.0, 2.0
+_WORST, _BEST = -6.0, 2.0
 """Bounds of one upload's score: a single one neither condemns a host nor excuses others."""
 _DOUBTFUL = -1.25
 _BAD = -2.25
 """Scores below which a host's weight falls, and at which it is 0 and the host quarantined."""
+_PROVEN_AFTER = 10
+"""Scored uploads after which a host may have proved itself."""
 _HOSTS_NEEDED = 3
 """Scored hosts at work below which nobody can say which of them is strange."""
 _QUARANTINE_UPDATES = 200
@@ -106,12 +108,16 @@ class HostHistory:
     """Updates applied in the job."""
     _senders: dict[str, dict[str, float]] = field(default_factory=dict)
     """Workunit that has not come to an end → its hosts, the last one last, with the Unix time at which it was sent."""
+    _earlier: dict[str, str] = field(default_factory=dict)
+    """Workunit that was out when a session ended → the host that had it."""
     _at_work: deque[str] = field(default_factory=lambda: deque(maxlen=_AT_WORK))
     """The hosts of the last uploads."""
     _gains: deque[float] = field(default_factory=lambda: deque(maxlen=_GAINS_KEPT))
     """The last gains of hosts that are not quarantined."""
     _waiting: list[UploadScored] = field(default_factory=list)
     """Uploads whose gains wait to be compared, as too few are known."""
+    _quarantined: set[str] = field(default_factory=set)
+    """Hosts that were in quarantine at the last look."""
     _has_known: bool = False
     """Whether any host has brought enough to be known."""
 
@@ -133,7 +139,7 @@ class HostHistory:
                 self._apply(event, recorded.time_s)
             case UpdateRefused():
                 self._refuse(event.host or self.sender(event.workunit), event.refusal)
-                self._senders.pop(event.workunit, None)
+                self._forget(event.workunit)
             case ResultRefused():
                 host = event.host or self.sender(event.workunit)
                 self._refuse(host, event.refusal)
@@ -141,16 +147,21 @@ class HostHistory:
             case UpdateSuperseded():
                 if host := event.host or self.sender(event.workunit):
                     self._host(host).superseded += 1
-                self._senders.pop(event.workunit, None)
+                self._forget(event.workunit)
             case WorkunitFailed():
-                for host in self._senders.pop(event.workunit, {}):
+                for host in self._forget(event.workunit):
                     self._host(host).lost += 1
             case WorkunitCancelled():
-                self._senders.pop(event.workunit, None)
+                self._forget(event.workunit)
             case UploadScored():
                 self._score(event)
-            case RunStarted() | RunPaused() | StopDecided():
-                self._senders.clear()  # what was out is handed out again, or nobody's any more
+            case RunStarted() | RunPaused():
+                # What was out is handed out again, and no host has lost it. An upload may still come.
+                self._earlier |= {workunit: self.sender(workunit) for workunit in self._senders}
+                self._senders.clear()
+            case StopDecided():
+                self._senders.clear()
+                self._earlier.clear()
             case _:
                 pass
 
@@ -158,7 +169,7 @@ class HostHistory:
 
     def sender(self, workunit: str) -> str:
         """The host that a workunit was sent to last; empty when that is not known, or the workunit has ended."""
-        return next(reversed(self._senders.get(workunit, {})), "")
+        return next(reversed(self._senders.get(workunit, {})), self._earlier.get(workunit, ""))
 
     def is_quarantined(self, host: str) -> bool:
         """Whether uploads of a host are refused now."""
@@ -175,6 +186,11 @@ class HostHistory:
         usual = median(self.hosts[name].experience for name in self._at_work) if self._at_work else 1.0
         known = min(1.0, record.experience / usual)
         return known * min(1.0, max(_FIRST_WEIGHT / 3, (self._score_of(record) - _BAD) / (_DOUBTFUL - _BAD)))
+
+    def is_proven(self, host: str) -> bool:
+        """Whether a host's uploads were good so often that some of the next ones tell enough."""
+        record = self.hosts.get(host)
+        return record is not None and record.scored >= _PROVEN_AFTER and self._score_of(record) > _DOUBTFUL / 2
 
     def score(self, host: str) -> float | None:
         """How good a host's uploads are beside those of the others, in spreads of the fleet's gains; None: not scored
@@ -201,8 +217,8 @@ class HostHistory:
 
     def _apply(self, event: UpdateApplied, time_s: float) -> None:
         self.updates += 1
-        sent = self._senders.pop(event.workunit, {})
-        name = event.host or next(reversed(sent), "")
+        name = event.host or self.sender(event.workunit)
+        sent = self._forget(event.workunit)
         if not name:
             return
         host = self._host(name)
@@ -213,6 +229,11 @@ class HostHistory:
             took_s = time_s - sent[name]
             before_s = took_s if host.turnaround_s is None else host.turnaround_s
             host.turnaround_s = before_s + _SMOOTHING * (took_s - before_s)
+
+    def _forget(self, workunit: str) -> dict[str, float]:
+        """A workunit has come to an end; returns the hosts that had it in this session."""
+        self._earlier.pop(workunit, None)
+        return self._senders.pop(workunit, {})
 
     def _refuse(self, name: str, refusal: str) -> None:
         if name:
@@ -231,12 +252,20 @@ class HostHistory:
         usual = median(self._gains)
         spread = median(abs(gain - usual) for gain in self._gains) or abs(usual) or 1.0
         for scored in self._waiting:
-            host = self._host(scored.host)
-            host.take(min(_BEST, max(_WORST, (scored.gain - usual) / spread)))
-            if self._score_of(host) <= _BAD and not self.is_quarantined(scored.host):
+            host, score = self._host(scored.host), min(_BEST, max(_WORST, (scored.gain - usual) / spread))
+            host.take(score)
+            if score < _DOUBTFUL and self._score_of(host) <= _BAD and self._may_quarantine(host):
                 host.quarantines += 1
                 host.quarantined_until = self.updates + _QUARANTINE_UPDATES * 2 ** (host.quarantines - 1)
+                self._quarantined.add(host.name)
         self._waiting.clear()
+
+    def _may_quarantine(self, host: HostRecord) -> bool:
+        """Whether most hosts will still be believed: a job without them would stand still."""
+        if self.is_quarantined(host.name):
+            return False
+        self._quarantined = {name for name in self._quarantined if self.is_quarantined(name)}
+        return 2 * (len(self._quarantined) + 1) < len(self._quarantined.union(self._at_work))
 
     def _score_of(self, host: HostRecord) -> float:
         """A host's average beside the median of the hosts at work: all of them fall when the job learns less."""

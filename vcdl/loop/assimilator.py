@@ -13,12 +13,14 @@ from vcdl.checks import Refused
 from vcdl.journal.events import Event, UpdateApplied, UpdateRefused, UpdateSuperseded, WorkunitCancelled, WorkunitFailed
 from vcdl.journal.journal import Journal
 from vcdl.loop.grid import GaveUp, Results, Uploaded
+from vcdl.loop.host_trust import HostTrust
 from vcdl.loop.streamed_upload import StreamedUpload, UploadFacts
 from vcdl.run.kept_uploads import keep_upload
 from vcdl.run.restore_lock import RestoreLock
 from vcdl.run.run import Run
 from vcdl.run.snapshots import Snapshots
-from vcdl.stores import Applied, Fold, Unfit, WeightStore
+from vcdl.stores import Applied, Change, Fold, Unfit, WeightStore
+from vcdl.stores.change import RefusedChange
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
 _FOLDED_AT_ONCE = 8
@@ -32,6 +34,8 @@ class _Waiting:
     uploaded: Uploaded
     name: WorkunitName
     header: UpdateHeader
+    trust: float
+    """How far its host is believed."""
     streamed: StreamedUpload | None = field(default=None, repr=False)
     """The reader of its last fold; None: the store had the subtask already."""
 
@@ -47,6 +51,7 @@ class Assimilator:
         self._results = results
         self._boundary = run.boundary(snapshots)
         self._restore_lock = RestoreLock(run.folder)
+        self._hosts = HostTrust.of(run, journal)
 
     def run_once(self) -> int:
         """Assimilate everything that waits; returns how many results came to an end.
@@ -55,6 +60,8 @@ class Assimilator:
         call again when the cause is mended.
         """
         outcomes = self._results.claim()
+        if outcomes:
+            self._hosts.catch_up()
         for lost in [outcome for outcome in outcomes if isinstance(outcome, GaveUp)]:
             cancelled, failed = WorkunitCancelled(lost.workunit), WorkunitFailed(lost.workunit, lost.reason)
             self._conclude(lost.workunit, cancelled if lost.cancelled else failed)
@@ -70,7 +77,9 @@ class Assimilator:
         except Refused as refused:
             self._refuse(upload, refused)
             return None
-        return _Waiting(upload, WorkunitName.parse(upload.workunit), header)
+        return _Waiting(
+            self._hosts.named(upload), WorkunitName.parse(upload.workunit), header, self._hosts.trust(upload)
+        )
 
     def _fold(self, batch: list[_Waiting]) -> None:
         while batch:
@@ -98,10 +107,14 @@ class Assimilator:
 
     def _as_fold(self, item: _Waiting) -> Fold:
         item.streamed = None
-        return Fold(item.name.subtask, item.uploaded.workunit, item.name.base_version, partial(self._begin, item))
+        return Fold(
+            item.name.subtask, item.uploaded.workunit, item.name.base_version, partial(self._begin, item), item.trust
+        )
 
-    def _begin(self, item: _Waiting, staleness: int) -> StreamedUpload:
+    def _begin(self, item: _Waiting, staleness: int) -> Change:
         name, header = item.name, item.header
+        if (why := self._hosts.refused(item.uploaded)) is not None:
+            return RefusedChange(why)
         facts = UploadFacts(
             epoch=name.epoch,
             staleness=staleness,
@@ -109,6 +122,7 @@ class Assimilator:
             fraction=header.fraction,
             base_version=name.base_version,
             attempt=name.attempt,
+            trust=item.trust,
         )
         folder = self._run.folder
         item.streamed = StreamedUpload(
@@ -125,7 +139,8 @@ class Assimilator:
 
     def _refuse(self, upload: Uploaded, refused: Refused) -> None:
         reason, detail = refused.refusal.value, refused.detail[:500]
-        self._conclude(upload.workunit, UpdateRefused(upload.workunit, reason, detail, upload.size_bytes, upload.host))
+        host = self._hosts.named(upload).host
+        self._conclude(upload.workunit, UpdateRefused(upload.workunit, reason, detail, upload.size_bytes, host))
 
     def _conclude(self, workunit: str, *events: Event, version: int | None = None) -> None:
         self._journal.append(*events)
@@ -159,4 +174,5 @@ def _applied(item: _Waiting, record: Applied) -> UpdateApplied:
         loss=header.loss,
         bytes_up=item.uploaded.size_bytes,
         host=item.uploaded.host,
+        trust=record.trust,
     )

@@ -17,6 +17,7 @@ from itertools import islice
 
 import numpy as np
 
+from vcdl.checks.refusal import Refusal
 from vcdl.journal.events import (
     FINAL_SPLITS,
     VALIDATION,
@@ -105,7 +106,10 @@ class Coordinator:
                 self._created(WorkunitName.parse(event.workunit))
             case UpdateApplied():
                 self._applied(event)
-            case UpdateRefused() | WorkunitFailed():
+            case UpdateRefused():
+                # A host in quarantine says nothing about the subtask: with enough of them, none would be left to try.
+                self._came_to_nothing(event.workunit, is_a_try=event.refusal != Refusal.QUARANTINED)
+            case WorkunitFailed():
                 self._came_to_nothing(event.workunit, is_a_try=True)
             case WorkunitCancelled():
                 self._came_to_nothing(event.workunit, is_a_try=False)

@@ -13,7 +13,9 @@ import numpy as np
 from vcdl.journal.events import FINAL_SPLITS, VALIDATION, EvaluationWanted, VersionEvaluated
 from vcdl.journal.history import JobHistory
 from vcdl.journal.journal import Journal
+from vcdl.loop.loss_meter import LossMeter
 from vcdl.loop.reference_update import ReferenceUpdate
+from vcdl.loop.upload_scores import UploadScores
 from vcdl.run.run import Run
 from vcdl.wire.weights import ParamsHeader, Vector, assign, read_weights
 from vcdl.wire.workunit import Named, Normalisation, Training
@@ -47,6 +49,9 @@ class Evaluator:
         if run.prepared.has_test:
             x_test, y_test = read_split(folder.test_file)
             self._data["test"] = (normalise(x_test, run.prepared.normalisation), y_test)
+        self._scores: UploadScores | None = None
+        if job.is_for_strangers:
+            self._scores = UploadScores(run, LossMeter(run, self._model), self._data[VALIDATION])
         self._reference: ReferenceUpdate | None = None
         if ReferenceUpdate.is_asked_for(run):
             self._reference = ReferenceUpdate(run, self._history, *self._data[VALIDATION])
@@ -54,12 +59,18 @@ class Evaluator:
             self._leave_first_reference(self._reference)
 
     def run_once(self) -> int:
-        """Evaluate what is wanted now; returns how many versions that were."""
+        """Evaluate what is wanted now, or score some uploads when nothing is; returns how many versions or uploads
+        that were.
+        """
         self._follow()
         wanted = list(self._history.wanted.values())
         for evaluation in wanted:
             self._journal.append(self._evaluate(evaluation))
-        return len(wanted)
+        if wanted or self._scores is None:
+            return len(wanted)
+        scores = self._scores.next_scores()
+        self._journal.append(*scores)
+        return len(scores)
 
     @property
     def run_has_finished(self) -> bool:
@@ -69,6 +80,8 @@ class Evaluator:
     def _follow(self) -> None:
         for recorded in self._journal.read(self._last_id):
             self._history.follow(recorded)
+            if self._scores is not None:
+                self._scores.follow(recorded)
             self._last_id = recorded.id
 
     @property

@@ -50,7 +50,7 @@ class Plan:
             tries=job.grid.tries,
             rate=job.training.lr_schedule,
             scaling=job.training.rate_scaling(run.prepared.shard_samples, job.stop.epochs),
-            needs_bases=run.rule.needs_base or job.transport.needs_bases,
+            needs_bases=run.rule.needs_base or job.transport.needs_bases or job.is_for_strangers,
         )
 
 

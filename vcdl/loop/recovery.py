@@ -115,13 +115,20 @@ def _leads_on(version: int, folder: RunFolder, applied: Sequence[UpdateApplied])
 
 def _record(update: UpdateApplied) -> Applied:
     subtask = WorkunitName.parse(update.workunit).subtask
-    return Applied(subtask, update.workunit, update.version, update.staleness, update.weight)
+    return Applied(subtask, update.workunit, update.version, update.staleness, update.weight, update.trust)
 
 
 def fold_again(run: Run, update: UpdateApplied, whole: Vector) -> None:
     """Fold a kept upload into a store's whole vector, as it was folded in before. Raises StoreError."""
     folder, epoch = run.folder, WorkunitName.parse(update.workunit).epoch
-    facts = UploadFacts(epoch, update.staleness, update.samples, update.fraction, update.base_version)
+    facts = UploadFacts(
+        epoch=epoch,
+        staleness=update.staleness,
+        samples=update.samples,
+        fraction=update.fraction,
+        base_version=update.base_version,
+        trust=update.trust,
+    )
     path, base = folder.kept_upload(update.version, update.workunit), folder.snapshot(update.base_version)
     streamed = StreamedUpload(path, run.layout, run.rule, facts, judge=None, base=base, transport=run.transport)
     with closing(streamed) as upload:

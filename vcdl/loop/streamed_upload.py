@@ -71,6 +71,8 @@ class UploadFacts:
     """The version that the client started from."""
     attempt: int = 0
     """The attempt at the subtask, from 0."""
+    trust: float = 1.0
+    """The factor on the fraction, by what is known of the host."""
 
     @property
     def number(self) -> int:
@@ -198,7 +200,7 @@ class StreamedUpload(Change):
             epoch=facts.epoch,
             staleness=facts.staleness,
             samples=facts.samples,
-            fraction=facts.fraction,
+            fraction=facts.fraction * facts.trust,
             number=facts.number,
             base=base,
         )

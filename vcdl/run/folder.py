@@ -12,8 +12,8 @@ snapshots/      params_v000142.h5: weights by version, while something refers to
 downloads/      the same as clients get them, where `transport > down` or `compress` makes them another file
 slots/          a folder for each subtask that is out
 uploads/        results that wait to be assimilated
-kept/           uploads applied since the last closed epoch, where the store is a server that may lose its memory;
-                all of them with retention > uploads: all
+kept/           uploads applied since the last closed epoch, where the store is a server that may lose its memory, or
+                the job is for strangers; all of them with retention > uploads: all
 workers.log     what the workers print to stderr
 summary.json  model.keras  accuracy.png  tensorboard/      what a run leaves behind
 """
@@ -166,7 +166,7 @@ class RunFolder:
 
     @property
     def kept_uploads(self) -> Path:
-        """Exists only in runs whose store may lose its memory, or that keep all uploads."""
+        """Exists only in runs whose store may lose its memory, that are for strangers, or that keep all uploads."""
         return self.path / "kept"
 
     def kept_upload(self, version: int, workunit: str) -> Path:

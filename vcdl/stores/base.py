@@ -33,6 +33,8 @@ class Applied:
     """The version that this update made."""
     staleness: int
     weight: float
+    trust: float = 1.0
+    """The factor on the upload's fraction, by what is known of its host."""
 
 
 class Unfit(Exception):
@@ -53,6 +55,8 @@ class Fold:
     base_version: int
     begin: Callable[[int], Change]
     """Opens the upload, given its staleness. Called again, for a newer W, when another server committed first."""
+    trust: float = 1.0
+    """As in Applied."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +202,7 @@ def _fold(
             staleness = version - fold.base_version
             change = opened.enter_context(closing(fold.begin(staleness)))
             version += 1
-            fresh.append(_Fresh(change, Applied(fold.subtask, fold.workunit, version, staleness, 0.0)))
+            fresh.append(_Fresh(change, Applied(fold.subtask, fold.workunit, version, staleness, 0.0, fold.trust)))
             known[fold.subtask] = fresh[-1].record
             if change.needs_first_pass or (boundary is not None and version % boundary.every == 0):
                 break

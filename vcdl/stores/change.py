@@ -52,6 +52,23 @@ class Change(ABC):
         return
 
 
+class RefusedChange(Change):
+    """An upload that is refused whatever is in it, unless it counts already: nothing of it is read."""
+
+    needs_first_pass = True
+    """So nothing else is folded in for nothing."""
+
+    def __init__(self, why: Refused) -> None:
+        self._why = why
+
+    def apply(self, w: Vector, begin: int) -> float:
+        return 0.0
+
+    @property
+    def refused(self) -> Refused:
+        return self._why
+
+
 class WorkingVector(Protocol):
     """A store's whole vector while uploads are folded into it."""
 

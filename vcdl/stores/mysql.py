@@ -51,6 +51,7 @@ _TABLES = (
         version BIGINT NOT NULL,
         staleness BIGINT NOT NULL,
         weight DOUBLE NOT NULL,
+        trust DOUBLE NOT NULL,
         PRIMARY KEY (job, subtask)
     ) ENGINE=InnoDB CHARACTER SET ascii COLLATE ascii_bin""",
 )
@@ -129,7 +130,8 @@ class MysqlStore(ServerStore):
         if not subtasks:
             return {}
         rows = self._execute(
-            "SELECT subtask, workunit, version, staleness, weight FROM vcdl_applied WHERE job = %s AND subtask IN %s",
+            "SELECT subtask, workunit, version, staleness, weight, trust FROM vcdl_applied"
+            " WHERE job = %s AND subtask IN %s",
             self._job,
             tuple(subtasks),
         )
@@ -167,9 +169,9 @@ class MysqlStore(ServerStore):
         for record in applied:
             moved = record.version + version - new.version
             self._execute(
-                "INSERT INTO vcdl_applied (job, subtask, workunit, version, staleness, weight) "
-                "VALUES (%s, %s, %s, %s, %s, %s)",
-                self._job, record.subtask, record.workunit, moved, record.staleness, record.weight,
+                "INSERT INTO vcdl_applied (job, subtask, workunit, version, staleness, weight, trust) "
+                "VALUES (%s, %s, %s, %s, %s, %s, %s)",
+                self._job, record.subtask, record.workunit, moved, record.staleness, record.weight, record.trust,
             )  # fmt: skip
         for number, chunk in enumerate(chunks(vector, new.chunk_bytes)):
             self._execute(statement, bytes(chunk), self._job, number)

@@ -3,7 +3,7 @@
 The keys (the braces keep a job's keys on one node of a cluster):
 
     vcdl:{JOB}:head           hash: era, generation, version, kept, size (weights), chunk_bytes, chunks (their number)
-    vcdl:{JOB}:applied        hash: a subtask's name → "VERSION STALENESS WEIGHT WORKUNIT", for each subtask folded in
+    vcdl:{JOB}:applied        hash: a subtask's name → "VERSION STALENESS WEIGHT TRUST WORKUNIT", once it is folded in
     vcdl:{JOB}:GENERATION:I   string: chunk I, from 0, of the weights of that generation, little-endian float32
     vcdl:{JOB}:turn           string: the server that folds now; it expires, so that a dead server loses its turn
 
@@ -315,9 +315,9 @@ def _words(error: Exception) -> str:
 
 
 def _encode(record: Applied) -> str:
-    return f"{record.staleness} {record.weight!r} {record.workunit}"
+    return f"{record.staleness} {record.weight!r} {record.trust!r} {record.workunit}"
 
 
 def _decode(subtask: str, record: bytes) -> Applied:
-    version, staleness, weight, workunit = record.decode().split(" ", 3)
-    return Applied(subtask, workunit, int(version), int(staleness), float(weight))
+    version, staleness, weight, trust, workunit = record.decode().split(" ", 4)
+    return Applied(subtask, workunit, int(version), int(staleness), float(weight), float(trust))

@@ -36,7 +36,7 @@ class Evaluation:
         """Evaluate what is wanted. Raises VcdlError."""
         count, run = self._evaluator.run_once(), self._run
         if count:
-            _log.debug("%s: %d versions evaluated", run.name, count)
+            _log.debug("%s: %d versions or uploads measured", run.name, count)
         if self._evaluator.run_has_finished:
             report = leave_results(run.folder, run.name, RunObserver())
             if report.stop is not None:

@@ -1,0 +1,108 @@
+"""How far an upload counts, by its host's history: what the server folds in, writes down and folds again."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.served_run import ServedRun, noise
+from vcdl.journal.events import Event, UpdateApplied, UpdateRefused, UploadScored, WorkunitSent
+from vcdl.local.upload_folder import UploadFolder
+from vcdl.loop.parameter_server import ParameterServer
+from vcdl.loop.recovery import fold_again
+from vcdl.stores import WeightStore
+
+WEIGHTS = 100
+
+
+class World:
+    """A run on which hosts work; a server folds each upload in as it comes."""
+
+    def __init__(self, path: Path, trust: str) -> None:
+        self.run = ServedRun.new(path, noise(0, WEIGHTS), "", trust=trust)
+        self.journal = self.run.run.journal()
+        self.server = ParameterServer.of(self.run.run, self.journal, UploadFolder(self.run.folder))
+        self.number = 0
+
+    @property
+    def store(self) -> WeightStore:
+        return self.server.store
+
+    def bring(self, host: str, gain: float | None = None) -> Event:
+        """An upload of a host, and its score; returns what the journal says of it."""
+        self.number += 1
+        workunit = self.run.bring(self.number, noise(self.number, WEIGHTS))
+        self.journal.append(WorkunitSent(workunit, host, 10))
+        self.server.run_once()
+        event = self.journal.read()[-1].event
+        if gain is not None:
+            self.journal.append(UploadScored(workunit, host, gain))
+        return event
+
+    def make_known(self, rounds: int = 5, **gains: float) -> None:
+        """Five honest hosts bring uploads, and others with gains of their own."""
+        for number in range(rounds):
+            for place in range(5):
+                self.bring(f"h{place}", 1.0 + 0.1 * ((number + place) % 3 - 1))
+            for host, gain in gains.items():
+                self.bring(host, gain)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path, "strangers")
+
+
+def test_a_newcomers_upload_counts_little_and_the_journal_and_a_second_fold_say_the_same(world: World) -> None:
+    world.make_known()
+    event = world.bring("late")
+    assert isinstance(event, UpdateApplied)
+    assert event.host == "late"
+    assert event.trust == pytest.approx(0.3)
+    assert event.weight == pytest.approx(0.3 * 0.1)
+    _, weights = world.store.read()
+    assert weights.tobytes() == world.run.replayed().tobytes()
+    again = world.run.initial.copy()
+    for recorded in world.journal.read():
+        if isinstance(recorded.event, UpdateApplied):
+            fold_again(world.run.run, recorded.event, again)
+    assert again.tobytes() == weights.tobytes()
+
+
+def test_ones_own_hosts_all_count_fully(tmp_path: Path) -> None:
+    world = World(tmp_path, "own")
+    world.make_known(bad=-9.0)
+    event = world.bring("late")
+    assert isinstance(event, UpdateApplied)
+    assert event.trust == 1.0
+    assert isinstance(world.bring("bad"), UpdateApplied)
+
+
+def test_an_upload_of_a_host_in_quarantine_is_refused_and_changes_nothing(world: World) -> None:
+    world.make_known(bad=-9.0)
+    before = world.store.read()
+    event = world.bring("bad")
+    assert isinstance(event, UpdateRefused)
+    assert (event.refusal, event.host) == ("host_quarantined", "bad")
+    version, weights = world.store.read()
+    assert (version, weights.tobytes()) == (before[0], before[1].tobytes())
+    assert world.run.waiting() == 0
+
+
+def test_what_was_folded_before_the_quarantine_gets_its_row_from_the_store(world: World) -> None:
+    """The server was killed between store and journal, and the host condemned before its upload came again."""
+    world.make_known(rounds=4, bad=-1.0)
+    workunit = world.run.bring(49, noise(49, WEIGHTS))
+    upload = world.run.folder.uploads / f"{workunit}.h5"
+    content = upload.read_bytes()
+    world.server.run_once()
+    version, _ = world.store.read()
+    world.journal._connection.execute("DELETE FROM events WHERE kind = 'update_applied' AND key LIKE '%s049'")
+    world.journal._connection.commit()
+    world.journal.append(WorkunitSent(workunit, "bad", 10))
+    for number in range(3):
+        world.journal.append(UploadScored(f"{workunit}{number}", "bad", -99.0))
+    upload.write_bytes(content)
+    ParameterServer.of(world.run.run, world.journal, UploadFolder(world.run.folder)).run_once()
+    last = world.journal.read()[-1].event
+    assert isinstance(last, UpdateApplied)
+    assert (last.workunit, last.version) == (workunit, version)

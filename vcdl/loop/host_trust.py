@@ -1,0 +1,54 @@
+"""What a parameter server makes of a host's history (vcdl.journal.hosts): how far each upload counts."""
+
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from vcdl.checks import Refusal, Refused
+from vcdl.journal.hosts import HostHistory
+from vcdl.journal.journal import Journal
+from vcdl.loop.grid import Uploaded
+from vcdl.run.run import Run
+
+
+@dataclass
+class HostTrust:
+    """The hosts of one run, as far as its journal was read."""
+
+    journal: Journal
+    judges: bool
+    """False where the hosts are the submitter's own: all are believed, and the journal is not read."""
+    _history: HostHistory = field(default_factory=HostHistory)
+    _last_id: int = 0
+
+    @classmethod
+    def of(cls, run: Run, journal: Journal) -> Self:
+        """The hosts of a run."""
+        return cls(journal, run.job.is_for_strangers)
+
+    def catch_up(self) -> None:
+        """Read what is new in the journal. Raises JournalError."""
+        if not self.judges:
+            return
+        for recorded in self.journal.stream(self._last_id):
+            self._history.follow(recorded)
+            self._last_id = recorded.id
+
+    def named(self, upload: Uploaded) -> Uploaded:
+        """An upload with its host, where only the journal knows it."""
+        return upload if upload.host else replace(upload, host=self._history.sender(upload.workunit))
+
+    def trust(self, upload: Uploaded) -> float:
+        """How far an upload counts, in (0, 1]."""
+        host = self.named(upload).host
+        return self._history.weight(host) if host and self.refused(upload) is None else 1.0
+
+    def refused(self, upload: Uploaded) -> Refused | None:
+        """Why nothing of this host counts now; None: it does."""
+        host = self.named(upload).host
+        if not self._history.is_quarantined(host):
+            return None
+        score, until = self._history.score(host), self._history.hosts[host].quarantined_until
+        return Refused(
+            Refusal.QUARANTINED,
+            f"{host} has the score {score:.1f}: it is tried again after update {until} of the job",
+        )

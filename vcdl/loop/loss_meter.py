@@ -1,0 +1,58 @@
+"""The loss of weights on a few samples, and the weights a part of the way towards an upload."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vcdl.checks.upload_reader import opened_upload
+from vcdl.codecs.base import CHUNK
+from vcdl.codecs.choose import up_encoding
+from vcdl.run.run import Run
+from vcdl.wire.weights import Vector, assign
+
+Samples = tuple[npt.NDArray[np.float32], npt.NDArray[Any]]
+"""Inputs, normalised, and their labels or targets."""
+
+
+class LossMeter:
+    """Measures losses with one compiled model."""
+
+    def __init__(self, run: Run, model: Any) -> None:
+        """`model`: the run's, compiled; its weights are changed."""
+        self._model = model
+        self._layout = run.layout
+        self._up = up_encoding(run.transport, run.layout)
+
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        """A meter with a model of its own. Imports Keras; raises ModelError, JobError."""
+        from vcdl.client.compile import compile_model
+        from vcdl.client.model import load_model
+
+        model = load_model(run.folder.read_model_json())
+        compile_model(model, replace(run.training, metrics=()))
+        return cls(run, model)
+
+    def loss(self, vector: Vector, samples: Samples) -> float:
+        """The mean loss of weights of shape (n,); NaN or infinite when it is."""
+        assign(self._model, vector[: self._layout.model.size])
+        self._model.reset_metrics()
+        return float(self._model.test_on_batch(*samples, return_dict=True)["loss"])
+
+    def towards(self, upload: Path, base: Path, part: float) -> Vector:
+        """B + part·(C − B), shape (n,): `base` is the snapshot of B, `upload` brings C. Raises Refused,
+        FileUnavailable.
+        """
+        towards = np.empty(self._layout.size, np.float32)
+        with opened_upload(upload, self._up, base) as opened, np.errstate(over="ignore", invalid="ignore"):
+            for begin in range(0, towards.size, CHUNK):
+                block = towards[begin : begin + CHUNK]
+                started = opened.read(begin, block)
+                if started is not None and part != 1.0:
+                    block -= started
+                    block *= np.float32(part)
+                    block += started
+        return towards
