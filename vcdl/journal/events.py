@@ -171,7 +171,9 @@ class UpdateRefused(Event):
 
 @dataclass(frozen=True)
 class UpdateSuperseded(Event):
-    """An upload came after another attempt at the same subtask had been applied; it was dropped."""
+    """An upload came too late and was dropped: another attempt at the same subtask had been applied, or the job
+    had gone back from the weights that it started from.
+    """
 
     kind: ClassVar[str] = "update_superseded"
     workunit: str
@@ -252,6 +254,37 @@ class EpochClosed(Event):
     @property
     def key(self) -> str:
         return f"epoch:{self.epoch}"
+
+
+@dataclass(frozen=True)
+class RolledBack(Event):
+    """The weights had collapsed: `version` is the good version `to` with the later updates but the dropped ones.
+
+    The store follows: who finds it behind `version` makes that version, always the same one (vcdl.loop.recovery).
+    """
+
+    kind: ClassVar[str] = "rolled_back"
+    version: int
+    to: int
+    dropped: tuple[int, ...]
+    """The versions that the dropped updates had made. Their subtasks count as done."""
+    collapsed: int
+    """The version whose measure showed it."""
+    measured: float
+    """That measure: an accuracy, or the loss of a regression."""
+    usual: float
+    """The median of the measures before it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dropped", tuple(self.dropped))  # JSON knows lists only
+
+    @property
+    def key(self) -> str:
+        return f"rolled_back:{self.collapsed}"
+
+    def undoes(self, version: int) -> bool:
+        """Whether a version is one that the job went back from."""
+        return self.to < version < self.version
 
 
 @dataclass(frozen=True)
