@@ -16,15 +16,29 @@ from vcdl.journal.events import (
     EvaluationWanted,
     Event,
     Recorded,
+    RolledBack,
     RunFinished,
     RunPaused,
     RunStarted,
     StopDecided,
     UpdateApplied,
+    UpdateSuperseded,
     WorkunitFailed,
     WorkunitSent,
 )
-from vcdl.loop.coordinator import Action, CloseEpoch, Coordinator, Create, Evaluate, Finish, Stop
+from vcdl.journal.lineage import Lineage
+from vcdl.loop.collapse import Collapse
+from vcdl.loop.coordinator import (
+    Action,
+    CloseEpoch,
+    Coordinator,
+    Create,
+    Evaluate,
+    Finish,
+    LookAtNewest,
+    RollBack,
+    Stop,
+)
 from vcdl.loop.plan import Plan
 from vcdl.wire.workunit import WorkunitName
 
@@ -41,6 +55,7 @@ PLANS = st.builds(
     wall_time_s=st.sampled_from([None, 40.0]),
     patience_epochs=st.sampled_from([None, 1]),
     tries=st.integers(1, 4),
+    rolls_back=st.booleans(),
 )
 
 _PAUSE_S = 500.0
@@ -57,6 +72,8 @@ class DisturbedJob:
         self.coordinator = Coordinator(plan)
         self.version = 0
         """The store's."""
+        self.is_ill = False
+        """Whether measures are bad now."""
         self.unwritten: list[UpdateApplied] = []
         """Updates that the store has, and the journal not yet."""
         self.states: list[dict[str, Any]] = [state(self.coordinator)]
@@ -113,10 +130,22 @@ class DisturbedJob:
                 return EpochClosed(epoch, self.version)
             case Evaluate(version, epoch, split):
                 return wanted(version, epoch, split)
+            case LookAtNewest():
+                return wanted(self.version, 0, "validation")
+            case RollBack(collapse):
+                return self.rolled_back(collapse)
             case Stop(reason):
                 return StopDecided(reason.value, self.version)
             case Finish():
                 return RunFinished()
+
+    def rolled_back(self, collapse: Collapse) -> RolledBack:
+        lineage = Lineage.of(row.event for row in self.journal)
+        self.unwritten.clear()  # what the store had without a row, it has no longer
+        self.version += 1
+        self.is_ill = False
+        dropped = tuple(update.version for update in lineage.after(collapse.to))
+        return RolledBack(self.version, collapse.to, dropped, collapse.version, collapse.measured, collapse.usual)
 
     def restart(self, *, paused: bool) -> None:
         """The process ends, with a word or without one, and another one takes the job up later."""
@@ -135,7 +164,9 @@ class DisturbedJob:
         at_stake = [workunit for workunit in sorted(self.coordinator.open) if not self.is_unwritten(workunit)]
         if waiting and (self.dice.randrange(3) == 0 or not (at_stake or self.unwritten)):
             event = self.dice.choice(waiting)
-            self.tell(evaluated(event.version, event.epoch, self.dice.random(), event.split))
+            self.is_ill ^= self.dice.randrange(6) == 0
+            score = self.dice.random() if not self.plan.rolls_back else 0.1 if self.is_ill else 0.9
+            self.tell(evaluated(event.version, event.epoch, score, event.split))
         elif self.unwritten and (self.dice.randrange(3) == 0 or not at_stake):
             self.tell(self.unwritten.pop(self.dice.randrange(len(self.unwritten))))
         else:
@@ -157,8 +188,12 @@ class DisturbedJob:
         elif luck == 7:
             self.restart(paused=self.dice.random() < 0.5)
         elif luck == 6 and self.lost:
-            late = WorkunitName.parse(self.dice.choice(self.lost))
-            self.tell(applied(self.version + 1, late.epoch, late.shard, late.attempt, late.base_version))
+            lost = self.dice.choice(self.lost)
+            late = WorkunitName.parse(lost)
+            if any(rolled.undoes(late.base_version) for rolled in self.coordinator.history.rollbacks):
+                self.tell(UpdateSuperseded(lost, 5))
+            else:
+                self.tell(applied(self.version + 1, late.epoch, late.shard, late.attempt, late.base_version))
         else:
             self.tell(applied(self.version + 1, *at))
 

@@ -69,6 +69,8 @@ class MemoryGrid(Grid, Results):
     submitted: dict[str, Staged] = field(default_factory=dict)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     ever_submitted: list[str] = field(default_factory=list)
+    brought: dict[str, Vector] = field(default_factory=dict)
+    """What clients brought that trained otherwise than `trained` says."""
 
     def submit(self, staged: Sequence[Staged]) -> None:
         self.fuse.burn()
@@ -125,7 +127,7 @@ class MemoryGrid(Grid, Results):
             loss=0.5,
         )
         path = self.uploads / f"{workunit}.h5"
-        weights = trained(workunit) if weights is None else weights
+        weights = self.brought.get(workunit, trained(workunit)) if weights is None else weights
         if self.ways is None:
             write_weights(path, weights, header.to_json())
         else:
@@ -179,6 +181,12 @@ class FusedStore(FileStore):
     """A store whose process may be killed before and after each transaction, and around a boundary's snapshot in it."""
 
     fuse = Fuse()
+
+    def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
+        self.fuse.burn()
+        restored = super().restore(version, vector, applied, lost)
+        self.fuse.burn()
+        return restored
 
     def fold(self, folds: Sequence[Fold], boundary: Boundary | None = None) -> list[Applied]:
         self.fuse.burn()

@@ -13,7 +13,7 @@ from tests.memory_grid import Fuse, FusedJournal, FusedStore, MemoryGrid, receiv
 from vcdl.codecs.choose import down_encoding, up_encoding
 from vcdl.job import Job
 from vcdl.job.schema import EVERY_EPOCH
-from vcdl.journal.events import EvaluationWanted, UpdateApplied, VersionEvaluated
+from vcdl.journal.events import EvaluationWanted, RolledBack, UpdateApplied, VersionEvaluated
 from vcdl.journal.journal import Journal
 from vcdl.loop.loop import Loop
 from vcdl.loop.plan import Plan
@@ -69,6 +69,7 @@ def run_of(
                 "metrics": [],
             },
             "validate": {"every": every},
+            "trust": "strangers" if plan.rolls_back else "own",
             "transport": {"down": _named(transport.down), "up": _named(transport.up), "compress": transport.compress},
         }
     )
@@ -106,6 +107,8 @@ class Disk:
         folder = RunFolder(path)
         folder.create()
         folder.model_file.write_text("{}")
+        if plan.rolls_back:
+            folder.kept_uploads.mkdir()
         run = run_of(folder, plan, rule, transport)
         store = run.store()
         store.create(np.ones(SIZE, np.float32))
@@ -149,7 +152,7 @@ class Server:
 
     # -- what the evaluator does, and what must be true whatever happened
 
-    def evaluate(self, score: float = 0.5) -> None:
+    def evaluate(self, score: Callable[[Vector], float] = lambda _: 0.5) -> None:
         """Evaluate what is wanted, from snapshots that must be there and be the weights of that version."""
         history = self.history()
         for recorded in self.journal.read():
@@ -165,25 +168,38 @@ class Server:
                             split=split,
                             samples=10,
                             loss=0.5,
-                            accuracy=score,
+                            accuracy=score(vector),
                             evaluation_s=0.1,
                         )
                     )
 
     def history(self) -> list[Vector]:
-        """The weights by version, by replaying the journal."""
-        rows = [recorded.event for recorded in self.journal.read() if isinstance(recorded.event, UpdateApplied)]
-        vectors = [np.ones(SIZE, np.float32)]
+        """The weights by version, by replaying the journal, rollbacks too."""
+        events = [recorded.event for recorded in self.journal.read()]
+        rows = [event for event in events if isinstance(event, UpdateApplied | RolledBack)]
+        state = self.disk.rule.state
+        vectors, made = [state.begun(np.ones(SIZE, np.float32))], list[UpdateApplied]()
         for row in sorted(rows, key=lambda row: row.version):
             assert row.version == len(vectors), "versions without a gap"
-            vector = vectors[-1].copy()
-            name = WorkunitName.parse(row.workunit)
-            facts = (name.epoch, row.staleness, row.samples, row.fraction, row.version)
-            base = vectors[name.base_version]
-            client = received(self.grid.ways, base, trained(row.workunit))
-            self.disk.rule.apply(vector, Update(client, *facts, base))
+            if isinstance(row, RolledBack):
+                vector = vectors[row.to].copy()
+                made = [update for update in made if update.version not in row.dropped]
+                for update in [update for update in made if update.version > row.to]:
+                    self._apply(update, vector, vectors)
+            else:
+                vector = vectors[-1].copy()
+                self._apply(row, vector, vectors)
+                made.append(row)
             vectors.append(vector)
-        return vectors
+        return [state.weights(vector) for vector in vectors]
+
+    def _apply(self, row: UpdateApplied, vector: Vector, vectors: list[Vector]) -> None:
+        name = WorkunitName.parse(row.workunit)
+        facts = (name.epoch, row.staleness, row.samples, row.fraction, row.version)
+        state = self.disk.rule.state
+        base = state.weights(vectors[name.base_version])
+        client = received(self.grid.ways, base, self.grid.brought.get(row.workunit, trained(row.workunit)))
+        self.disk.rule.apply(state.rows(vector), Update(client, *facts, base))
 
     def check_store_and_journal_agree(self) -> None:
         version, vector = self.store.read()

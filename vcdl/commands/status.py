@@ -76,6 +76,8 @@ def _figures(goal: "RunGoal", report: "Report", now_s: float | None) -> dict[str
     }
     if report.lost:
         figures["overwritten"] = progress.lost_words(report)
+    if report.rollbacks:
+        figures["rolled back"] = progress.rollback_words(report)
     for label, evaluated in (("validation", report.final_validation), ("test", report.final_test)):
         if evaluated is not None:
             value = evaluated.loss if evaluated.accuracy is None else evaluated.accuracy

@@ -293,6 +293,11 @@ class Job(Section):
         """Whether its clients may be hostile, and what they upload is bounded."""
         return self.trust.kind == "strangers"
 
+    @property
+    def rolls_back(self) -> bool:
+        """Whether the job goes back to its last good version when it has collapsed."""
+        return self.is_for_strangers and self.trust.rollback
+
     def trusting(self, trust: Trust) -> Self:
         """The job with a choice of its own in place of `trust: auto`."""
         if self.trust.kind != "auto":

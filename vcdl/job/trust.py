@@ -16,3 +16,5 @@ class TrustSettings(Section):
     """A run's own job file says `own` or `strangers`."""
     clip: Annotated[float, kinds.above_zero()] = 1.5
     """The longest step of a variable, as a multiple of its usual one; longer ones are shortened to it."""
+    rollback: Annotated[bool, kinds.true_or_false()] = True
+    """Whether a job of strangers that has collapsed goes back to its last good version."""

@@ -3,6 +3,7 @@
 An event with a `key` is in the journal only once, however often the same fact is delivered.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -285,6 +286,10 @@ class RolledBack(Event):
     def undoes(self, version: int) -> bool:
         """Whether a version is one that the job went back from."""
         return self.to < version < self.version
+
+    def overtaken(self, workunits: Mapping[str, WorkunitName]) -> list[str]:
+        """Those workunits that started from such a version."""
+        return [workunit for workunit, name in workunits.items() if self.undoes(name.base_version)]
 
 
 @dataclass(frozen=True)

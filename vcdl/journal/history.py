@@ -18,6 +18,7 @@ from vcdl.journal.events import (
     EvaluationWanted,
     Event,
     Recorded,
+    RolledBack,
     RunFinished,
     RunPaused,
     RunReopened,
@@ -75,7 +76,7 @@ class JobHistory:
     """The state of a job as its journal tells it; `follow` each event in the order of the journal, then read."""
 
     version: int = 0
-    """The newest version of the weights that an update has made."""
+    """The newest version of the weights that an update, or a rollback, has made."""
     made: int = 0
     """Subtasks for which a workunit was created, each counted once."""
     open: dict[str, WorkunitName] = field(default_factory=dict)
@@ -105,6 +106,7 @@ class JobHistory:
     """How often a process took the job up."""
     paused: RunPaused | None = None
     """Set while the last session is one that ended cleanly before the job's end."""
+    rollbacks: list[RolledBack] = field(default_factory=list)
     stop: StopDecided | None = None
     finished: bool = False
     _shards: dict[int, set[int]] = field(default_factory=dict)
@@ -157,6 +159,8 @@ class JobHistory:
             case RunPaused():
                 self._end_session(time_s)
                 self.paused = event
+            case RolledBack():
+                self._roll_back(event)
             case StopDecided():
                 self.stop = event
                 for workunit in list(self.open):
@@ -187,6 +191,17 @@ class JobHistory:
     def is_applied(self, epoch: int, shard: int) -> bool:
         """Whether an update of this subtask is in the weights."""
         return epoch in self.closed or shard in self._shards.get(epoch, ())
+
+    def end_of(self, epoch: int) -> int:
+        """The version at the end of a closed epoch, or the one that a rollback put in its place; 0, the job's first
+        one, for none.
+        """
+        closed = self.closed.get(epoch)
+        version = closed.event.version if closed is not None else 0
+        for rolled in self.rollbacks:
+            if rolled.undoes(version):
+                version = rolled.version
+        return version
 
     def score(self, epoch: EpochDetail) -> float:
         """An epoch's mean, turned so that larger is better; one that diverged (NaN) scores worst."""
@@ -235,6 +250,13 @@ class JobHistory:
         self._shards.setdefault(name.epoch, set()).add(name.shard)
         for workunit in list(self._open_attempts.get((name.epoch, name.shard), ())):
             self._end(workunit)  # what another attempt still brings will be superseded
+
+    def _roll_back(self, event: RolledBack) -> None:
+        """What started from weights that the job went back from will be dropped."""
+        self.version = max(self.version, event.version)
+        self.rollbacks.append(event)
+        for workunit in event.overtaken(self.open):
+            self._end(workunit)
 
     # -- evaluations
 

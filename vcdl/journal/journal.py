@@ -32,6 +32,7 @@ CREATE TABLE IF NOT EXISTS events (
 """
 _APPEND = "INSERT INTO events (time_s, kind, key, fields) VALUES (?, ?, ?, ?) ON CONFLICT (key) DO NOTHING"
 _READ = "SELECT id, time_s, kind, fields FROM events WHERE id > ? ORDER BY id LIMIT ?"
+_READ_KEYS = "SELECT id, time_s, kind, fields FROM events WHERE key >= ? AND key < ? ORDER BY id"
 _HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'events'"
 
 _PAGE = 5000
@@ -108,6 +109,15 @@ class Journal:
         """Events with an id above `after_id`, in order. Raises JournalError."""
         return self._read(after_id, limit=-1)
 
+    def keyed(self, begin: str) -> list[Recorded]:
+        """Events whose key has this begin, in order; in a time that does not grow with the journal.
+
+        Raises JournalError.
+        """
+        with _mapped_errors(self._path):
+            rows = self._connection.execute(_READ_KEYS, (begin, begin[:-1] + chr(ord(begin[-1]) + 1))).fetchall()
+            return [_recorded(*row) for row in rows]
+
     def _read(self, after_id: int, limit: int) -> list[Recorded]:
         with _mapped_errors(self._path):
             # A process that makes a journal makes the file first, and the table a moment later.
@@ -115,11 +125,15 @@ class Journal:
                 return []
             self._has_table = True
             rows = self._connection.execute(_READ, (after_id, limit)).fetchall()
-            return [Recorded(id, time_s, decode(kind, json.loads(fields))) for id, time_s, kind, fields in rows]
+            return [_recorded(*row) for row in rows]
 
     def close(self) -> None:
         """Close the file; doing it again is harmless."""
         self._connection.close()
+
+
+def _recorded(number: int, time_s: float, kind: str, fields: str) -> Recorded:
+    return Recorded(number, time_s, decode(kind, json.loads(fields)))
 
 
 @contextmanager

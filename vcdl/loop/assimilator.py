@@ -10,7 +10,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from vcdl.checks import Refused
-from vcdl.journal.events import Event, UpdateApplied, UpdateRefused, UpdateSuperseded, WorkunitCancelled, WorkunitFailed
+from vcdl.errors import StoreLost
+from vcdl.journal.events import (
+    Event,
+    RolledBack,
+    UpdateApplied,
+    UpdateRefused,
+    UpdateSuperseded,
+    WorkunitCancelled,
+    WorkunitFailed,
+)
 from vcdl.journal.journal import Journal
 from vcdl.loop.grid import GaveUp, Results, Uploaded
 from vcdl.loop.host_trust import HostTrust
@@ -52,6 +61,8 @@ class Assimilator:
         self._boundary = run.boundary(snapshots)
         self._restore_lock = RestoreLock(run.folder)
         self._hosts = HostTrust.of(run, journal)
+        self._followed = 0
+        """The version of the last rollback that the store is known to have followed."""
 
     def run_once(self) -> int:
         """Assimilate everything that waits; returns how many results came to an end.
@@ -84,8 +95,32 @@ class Assimilator:
     def _fold(self, batch: list[_Waiting]) -> None:
         while batch:
             with self._restore_lock.folding():
-                done = self._fold_some(batch)
+                done = self._drop_overtaken(batch) or self._fold_some(batch)
             batch = [item for item in batch if item.uploaded.workunit not in done]
+
+    def _drop_overtaken(self, batch: list[_Waiting]) -> Collection[str]:
+        """Drop what started from weights that the job went back from; returns it. Raises StoreLost while the store
+        has not followed: it must be restored before anything is folded into it.
+        """
+        if not self._run.job.rolls_back:
+            return ()
+        rollbacks = [row.event for row in self._journal.keyed(RolledBack.kind) if isinstance(row.event, RolledBack)]
+        if rollbacks and rollbacks[-1].version > self._followed:
+            newest = rollbacks[-1].version
+            if self._store.version() < newest:
+                raise StoreLost(f"the job goes back to version {rollbacks[-1].to}, as version {newest}")
+            self._followed = newest
+        overtaken = [item for item in batch if any(rolled.undoes(item.name.base_version) for rolled in rollbacks)]
+        for item in overtaken:
+            self._conclude(item.uploaded.workunit, *self._superseded(item))
+        return {item.uploaded.workunit for item in overtaken}
+
+    def _superseded(self, item: _Waiting) -> Iterable[Event]:
+        """The row of an overtaken upload; none when its server was killed after a row, before the job went back."""
+        uploaded = item.uploaded
+        rows = [row.event for row in self._journal.keyed(f"applied:{item.name.subtask}")]
+        if not any(isinstance(row, UpdateApplied) and row.workunit == uploaded.workunit for row in rows):
+            yield UpdateSuperseded(uploaded.workunit, uploaded.size_bytes, uploaded.host)
 
     def _fold_some(self, batch: list[_Waiting]) -> Collection[str]:
         """Fold a batch up to a boundary, or find out which of it are refused; returns what came to an end."""

@@ -24,6 +24,7 @@ from vcdl.journal.events import (
     EpochClosed,
     EvaluationWanted,
     Recorded,
+    RolledBack,
     RunReopened,
     StopDecided,
     StopReason,
@@ -34,6 +35,7 @@ from vcdl.journal.events import (
     WorkunitFailed,
 )
 from vcdl.journal.history import CreationContext, JobHistory
+from vcdl.loop.collapse import Collapse, CollapseWatch
 from vcdl.loop.plan import Plan, is_validated
 from vcdl.wire.workunit import WorkunitName
 
@@ -65,6 +67,18 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
+class LookAtNewest:
+    """Keep a snapshot of the newest version, to be measured besides those that the job's schedule names."""
+
+
+@dataclass(frozen=True)
+class RollBack:
+    """Go back to the last good version."""
+
+    collapse: Collapse
+
+
+@dataclass(frozen=True)
 class Stop:
     """Cancel the open workunits and keep a snapshot of the newest weights as the job's end."""
 
@@ -76,7 +90,7 @@ class Finish:
     """Everything has been evaluated."""
 
 
-Action = Create | CloseEpoch | Evaluate | Stop | Finish
+Action = Create | CloseEpoch | Evaluate | LookAtNewest | RollBack | Stop | Finish
 
 
 class Coordinator:
@@ -97,6 +111,8 @@ class Coordinator:
         self._failures: Counter[tuple[int, int]] = Counter()
         """Failed tries of each subtask that is not applied."""
         self._exhausted = False
+        self._watch = CollapseWatch(plan.shards)
+        self._covered = 0
 
     def follow(self, recorded: Recorded) -> None:
         """Take in the journal's next event; the time it takes does not depend on how many workunits are open."""
@@ -114,11 +130,12 @@ class Coordinator:
             case WorkunitCancelled():
                 self._came_to_nothing(event.workunit, is_a_try=False)
             case EpochClosed():
-                self._bases = {version: base for version, base in self._bases.items() if version > event.version}
                 self._want_validation(event.version, event.epoch)
             case EvaluationWanted(version, _, split):
                 if split == VALIDATION:
                     self._due.pop(version, None)
+            case RolledBack():
+                self._rolled_back(event)
             case StopDecided():
                 self._retries.clear()
             case RunReopened():
@@ -126,6 +143,10 @@ class Coordinator:
             case _:
                 pass
         history.follow(recorded)
+        self._watch.follow(event)
+        if self.covered != self._covered:
+            self._covered = self.covered
+            self._bases = {version: base for version, base in self._bases.items() if version > self._covered}
 
     def actions(self, now_s: float, open_wanted: int) -> list[Action]:
         """The actions to take now; `open_wanted`: number of workunits that the grid wants unsent or running.
@@ -140,9 +161,13 @@ class Coordinator:
         if history.stop is not None:
             evaluations += self._final_evaluations(history.stop.version)
             return evaluations or ([] if history.wanted else [Finish()])
+        if self.collapse is not None:
+            return [RollBack(self.collapse)]
         reason = self._reason_to_stop(now_s)
         if reason is not None:
             return [Stop(reason)]
+        if self._must_be_looked_at():
+            evaluations.append(LookAtNewest())
         return [*evaluations, *self._epochs_to_close(), *self._workunits_to_create(open_wanted)]
 
     # -- what the work generator must know besides
@@ -178,12 +203,28 @@ class Coordinator:
         history = self.history
         versions = set(history.bases)
         versions.update(self._due, (version for version, _ in history.wanted))
-        versions |= {history.version, self._end_of(len(history.closed))}
+        versions |= {history.version, history.end_of(len(history.closed))}
+        if self._plan.rolls_back:
+            versions.update(self._watch.to_keep)
         if history.best_epoch is not None:
-            versions.add(self._end_of(history.best_epoch.epoch))
+            versions.add(history.closed[history.best_epoch.epoch].event.version)
         if history.stop is not None:
             versions.add(history.stop.version)
         return versions
+
+    @property
+    def covered(self) -> int:
+        """The version from which updates may have to be folded again: the last closed epoch's end, or its last good
+        one.
+        """
+        if self._plan.rolls_back:
+            return self._watch.good_ends[-1]
+        return self.history.end_of(len(self.history.closed))
+
+    @property
+    def collapse(self) -> Collapse | None:
+        """The collapse that the job must go back from."""
+        return self._watch.collapse if self._plan.rolls_back else None
 
     @property
     def versions_to_fold_again_with(self) -> set[int]:
@@ -237,6 +278,12 @@ class Coordinator:
         else:
             self._retries[subtask] = name.attempt + 1
 
+    def _rolled_back(self, event: RolledBack) -> None:
+        """What started from weights that the job went back from is made again; that was no try."""
+        for workunit in event.overtaken(self.history.open):
+            self._came_to_nothing(workunit, is_a_try=False)
+        self._want_validation(event.version, 0)
+
     def _want_validation(self, version: int, epoch: int) -> None:
         """Announce a validation for the first epoch that wants it."""
         if version not in self._due and not self._is_announced(version, VALIDATION):
@@ -257,6 +304,13 @@ class Coordinator:
     def _final_evaluations(self, version: int) -> list[Action]:
         splits = FINAL_SPLITS if self._plan.has_test else FINAL_SPLITS[:1]
         return [Evaluate(version, 0, split) for split in splits if not self._is_announced(version, split)]
+
+    def _must_be_looked_at(self) -> bool:
+        """Whether one more version must be measured, to tell a collapse from a swing."""
+        if not self._plan.rolls_back or not self._watch.wants_measure_of(self.version):
+            return False
+        is_known = self._is_announced(self.version, VALIDATION)
+        return not is_known and not any(split == VALIDATION for _, split in self.history.wanted)
 
     def _is_announced(self, version: int, split: str) -> bool:
         return (version, split) in self.history.wanted or (version, split) in self.history.measured
@@ -303,12 +357,7 @@ class Coordinator:
         return epoch <= self._plan.epochs and epoch <= len(self.history.closed) + 1 + ahead
 
     def _base_version(self, epoch: int) -> int | None:
-        return None if self._plan.rolling else self._end_of(epoch - 1)
-
-    def _end_of(self, epoch: int) -> int:
-        """The version at the end of a closed epoch; 0, the job's first one, for none."""
-        closed = self.history.closed.get(epoch)
-        return closed.event.version if closed is not None else 0
+        return None if self._plan.rolling else self.history.end_of(epoch - 1)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,8 @@ class Plan:
     """The factor on that rate, by the clients at work."""
     needs_bases: bool = False
     """Whether a fold needs the weights that the client started from."""
+    rolls_back: bool = False
+    """Whether the job goes back to its last good version when it has collapsed."""
 
     @classmethod
     def of(cls, run: Run) -> Self:
@@ -51,6 +53,7 @@ class Plan:
             rate=job.training.lr_schedule,
             scaling=job.training.rate_scaling(run.prepared.shard_samples, job.stop.epochs),
             needs_bases=run.rule.needs_base or job.transport.needs_bases or job.is_for_strangers,
+            rolls_back=job.rolls_back and run.folder.kept_uploads.is_dir(),
         )
 
 

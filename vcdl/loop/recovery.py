@@ -13,8 +13,9 @@ from contextlib import closing, suppress
 import numpy as np
 
 from vcdl.errors import StoreError, StoreLost, WeightsFileError
-from vcdl.journal.events import EpochClosed, StopDecided, StopReason, UpdateApplied
+from vcdl.journal.events import EpochClosed, Event, RolledBack, StopDecided, StopReason, UpdateApplied
 from vcdl.journal.journal import Journal
+from vcdl.journal.lineage import Lineage
 from vcdl.loop.streamed_upload import StreamedUpload, UploadFacts
 from vcdl.run.folder import RunFolder
 from vcdl.run.restore_lock import RestoreLock
@@ -33,22 +34,37 @@ def restore_store(run: Run, store: WeightStore, journal: Journal) -> int:
     when a kept upload that is needed is gone, StoreUnavailable when the server is away again, RunFolderError.
     """
     with RestoreLock(run.folder).restoring():
-        events = [row.event for row in journal.read()]
-        applied = sorted(
-            (event for event in events if isinstance(event, UpdateApplied)), key=lambda update: update.version
-        )
-        if whole_unless_behind(store, applied[-1].version if applied else 0) is not None:
-            return 0
-        lost = {0: 0} | {event.version: event.lost for event in events if isinstance(event, EpochClosed | StopDecided)}
-        version, whole = _snapshot(run, applied, lost if store.overwrites else None)
-        later = [update for update in applied if update.version > version]
-        for update in later:
-            fold_again(run, update, whole)
-        newest = max(version, applied[-1].version if applied else 0)
-        store.restore(
-            newest, whole, [_record(update) for update in applied], lost[max(v for v in lost if v <= version)]
-        )
-        return len(later)
+        return make_newest(run, store, journal)
+
+
+def make_newest(run: Run, store: WeightStore, journal: Journal) -> int:
+    """`restore_store` for a caller that holds the RestoreLock."""
+    events = [row.event for row in journal.read()]
+    lineage = Lineage.of(events)
+    if whole_unless_behind(store, lineage.version) is not None:
+        return 0
+    lost = _lost(events)
+    begin, whole = _snapshot(run, lineage, lost if store.overwrites else None)
+    later = lineage.after(begin)
+    for update in later:
+        fold_again(run, update, whole)
+    newest = max(begin, lineage.version)
+    if lineage.ends_with_rollback:  # before anybody can change it, as at a boundary
+        run.snapshots(store).keep_whole(newest, whole)
+    records = [_record(update) for update in lineage.recorded]
+    store.restore(newest, whole, records, lost[max(version for version in lost if version <= begin)])
+    return len(later)
+
+
+def _lost(events: Sequence[Event]) -> dict[int, int]:
+    """Version → updates that are missing in it, of the versions of which that is known."""
+    lost = {0: 0}
+    for event in events:
+        if isinstance(event, EpochClosed | StopDecided):
+            lost[event.version] = event.lost
+        elif isinstance(event, RolledBack):
+            lost[event.version] = lost[event.to]
+    return lost
 
 
 def whole_unless_behind(store: WeightStore, version: int) -> Vector | None:
@@ -72,27 +88,28 @@ def drop_weights(store: WeightStore, snapshots: Snapshots, stopped: StopDecided)
             store.drop()
 
 
-def _snapshot(run: Run, applied: Sequence[UpdateApplied], counted: Collection[int] | None) -> tuple[int, Vector]:
+def _snapshot(run: Run, lineage: Lineage, counted: Collection[int] | None) -> tuple[int, Vector]:
     """The newest readable snapshot from which the journal leads on; its version and the store's whole vector.
 
     Of a store that overwrites, one that is `counted`: of others nobody knows how many updates are missing in them.
     """
-    versions = [int(path.stem.removeprefix("params_v")) for path in run.folder.snapshots.glob("params_v*.h5")]
+    found = [int(path.stem.removeprefix("params_v")) for path in run.folder.snapshots.glob("params_v*.h5")]
+    versions = [version for version in found if lineage.leads_on(version)]
     # One that holds an update whose row was never written is the last resort: that update will be brought again.
     usable = [
         version
         for version in versions
-        if _leads_on(version, run.folder, applied) and (counted is None or version in counted)
+        if _is_enough(version, run.folder, lineage) and (counted is None or version in counted)
     ]
     for version in [*sorted(usable, reverse=True), *sorted(versions, reverse=True)]:
         try:
-            return version, _whole(version, run)
+            return version, whole_of(version, run)
         except WeightsFileError:  # half of it reached the disk before the power went
             continue
     raise StoreError("the store has lost its weights and no snapshot is left: start the run again")
 
 
-def _whole(version: int, run: Run) -> Vector:
+def whole_of(version: int, run: Run) -> Vector:
     """A snapshot as the store had it. Raises WeightsFileError, also when the state of that version was not kept."""
     folder, layout, state = run.folder, run.layout, run.rule.state
     whole = np.zeros(state.size(layout.size), np.float32)
@@ -103,13 +120,12 @@ def _whole(version: int, run: Run) -> Vector:
     return whole
 
 
-def _leads_on(version: int, folder: RunFolder, applied: Sequence[UpdateApplied]) -> bool:
+def _is_enough(version: int, folder: RunFolder, lineage: Lineage) -> bool:
     """Whether the journal has all that is in a snapshot of `version`, and the uploads of all that came later
     are kept.
     """
-    later = [update for update in applied if update.version > version]
-    return len(applied) - len(later) == version and all(
-        folder.kept_upload(update.version, update.workunit).exists() for update in later
+    return lineage.is_complete(version) and all(
+        folder.kept_upload(update.version, update.workunit).exists() for update in lineage.after(version)
     )
 
 

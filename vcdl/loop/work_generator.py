@@ -11,9 +11,11 @@ from dataclasses import replace
 import numpy as np
 
 from vcdl.journal.events import (
+    VALIDATION,
     EpochClosed,
     EvaluationWanted,
     Recorded,
+    RolledBack,
     RunFinished,
     RunPaused,
     StopDecided,
@@ -22,9 +24,23 @@ from vcdl.journal.events import (
 )
 from vcdl.journal.history import CreationContext
 from vcdl.journal.journal import Journal
-from vcdl.loop.coordinator import Action, CloseEpoch, Coordinator, Create, Evaluate, Finish, Stop
+from vcdl.loop.collapse import Collapse
+from vcdl.loop.coordinator import (
+    Action,
+    CloseEpoch,
+    Coordinator,
+    Create,
+    Evaluate,
+    Finish,
+    LookAtNewest,
+    RollBack,
+    Stop,
+)
 from vcdl.loop.grid import Grid, Staged
+from vcdl.loop.recovery import restore_store
+from vcdl.loop.rollback import roll_back
 from vcdl.run.kept_uploads import discard_kept_uploads
+from vcdl.run.restore_lock import RestoreLock
 from vcdl.run.run import Run
 from vcdl.run.snapshots import Snapshots
 from vcdl.wire.workunit import Workunit
@@ -43,6 +59,8 @@ class WorkGenerator:
         self._training = run.training
         self._last_id = 0
         self._snapshots_in_use: frozenset[int] = frozenset()
+        self._may_be_behind = False
+        """Whether the store may not have followed a rollback that the journal tells of."""
         self._is_handed_over = False
         """Whether the grid is known to have all that the journal announces."""
         self._unreported: list[Recorded] = []
@@ -70,6 +88,8 @@ class WorkGenerator:
         Raises Unavailable: call again, nothing was done by halves; VcdlError.
         """
         self._follow_new()
+        if self._may_be_behind:
+            self._finish_rollback()
         if not self._is_handed_over:
             self._hand_over()
         self._is_handed_over = False  # until this step has come to its end
@@ -93,6 +113,8 @@ class WorkGenerator:
             self._last_id = recorded.id
             if isinstance(recorded.event, RunPaused):
                 self._is_handed_over = False  # what was out was taken back
+            elif isinstance(recorded.event, RolledBack):
+                self._may_be_behind = True
 
     def _take_unreported(self) -> Sequence[Recorded]:
         new, self._unreported = self._unreported, []
@@ -118,17 +140,38 @@ class WorkGenerator:
                 case CloseEpoch(epoch):
                     version = self._snapshots.keep_newest(durable=True)
                     self._journal.append(EpochClosed(epoch, version, self._snapshots.store.lost_updates()))
+                    self._follow_new()
                     if not self._run.job.keeps_uploads:
-                        discard_kept_uploads(self._run.folder, version)
+                        discard_kept_uploads(self._run.folder, self._coordinator.covered)
+                case LookAtNewest():
+                    self._journal.append(EvaluationWanted(self._snapshots.keep_newest(), 0, VALIDATION))
                 case Evaluate(version, epoch, split):
                     self._snapshots.ensure(version)
                     self._journal.append(EvaluationWanted(version, epoch, split))
+                case RollBack(collapse):
+                    self._roll_back(collapse)
                 case Stop(reason):
                     self._grid.cancel(set(self._coordinator.open))
                     version = self._snapshots.keep_newest(durable=True)
                     self._journal.append(StopDecided(reason.value, version, self._snapshots.store.lost_updates()))
                 case Finish():
                     self._journal.append(RunFinished())
+
+    def _roll_back(self, collapse: Collapse) -> None:
+        run = self._run
+        with RestoreLock(run.folder).restoring():
+            self._follow_new()  # every fold is in the journal now
+            if self._coordinator.collapse != collapse:
+                return
+            workunits = dict(self._coordinator.open)
+            event = roll_back(run, self._snapshots, self._journal, collapse)
+        self._grid.cancel(event.overtaken(workunits))
+
+    def _finish_rollback(self) -> None:
+        """Make the version of a rollback whose process was killed after it was written down."""
+        if self._coordinator.stopped is None:
+            restore_store(self._run, self._snapshots.store, self._journal)
+        self._may_be_behind = False
 
     def _create(self, creations: Sequence[Create]) -> None:
         if not creations:

@@ -14,6 +14,7 @@ from vcdl.journal.events import (
     EpochClosed,
     Recorded,
     ResultRefused,
+    RolledBack,
     RunStarted,
     UpdateRefused,
     VersionEvaluated,
@@ -86,6 +87,8 @@ class EventLines(RunObserver, ABC):
                 case RunStarted(resumed) if self._session_began:
                     if resumed:
                         lines.append(f"resumed after {plural(len(self._report.updates), 'update')}")
+                case RolledBack() if self._session_began:
+                    lines.append(progress.rolled_back_words(recorded.event))
                 case WorkunitFailed() | UpdateRefused() | ResultRefused() if (
                     self._session_began and self._shows_setbacks
                 ):
@@ -205,6 +208,8 @@ class LiveDisplay(EventLines):
         figures.add_row("subtasks", f"{busy}, {progress.count_words(report)}")
         figures.add_row("speed", progress.speed_words(report, now_s))
         figures.add_row("staleness", progress.staleness_words(report))
+        if report.rollbacks:
+            figures.add_row("rolled back", progress.rollback_words(report))
         figures.add_row("running for", duration(report.wall_s_at(now_s)))
         whole = Table.grid()
         phase = self._waiting_for or self._phase or ("measuring the last weights" if self._is_trained else "")

@@ -14,6 +14,7 @@ from vcdl.journal.events import (
     EpochClosed,
     Recorded,
     ResultRefused,
+    RolledBack,
     RunPaused,
     StopDecided,
     StopReason,
@@ -119,6 +120,16 @@ class Report:
     def paused(self) -> RunPaused | None:
         """Set while the last session is one that ended cleanly before the job's end."""
         return self.history.paused
+
+    @property
+    def rollbacks(self) -> Sequence[RolledBack]:
+        """The collapses that the job went back from."""
+        return self.history.rollbacks
+
+    @property
+    def rolled_back_updates(self) -> int:
+        """Applied updates that are not in the weights, as the job went back from them."""
+        return sum(len(rolled.dropped) for rolled in self.rollbacks)
 
     @property
     def stop(self) -> StopDecided | None:

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vcdl.journal.events import ResultRefused, UpdateRefused, WorkunitFailed
+from vcdl.journal.events import ResultRefused, RolledBack, UpdateRefused, WorkunitFailed
 from vcdl.journal.history import EpochDetail
 from vcdl.report.measures import Report
-from vcdl.report.wording import duration, grouped
+from vcdl.report.wording import duration, grouped, plural
 from vcdl.wire.workunit import WorkunitName
 
 if TYPE_CHECKING:
@@ -100,6 +100,23 @@ def lost_words(report: Report) -> str:
     applied = len(report.updates)
     percent = 100 * report.lost / max(1, applied)
     return f"{grouped(report.lost)} of {grouped(applied)} updates, {percent:.1f} %: the store is eventual"
+
+
+def rollback_words(report: Report) -> str:
+    """`2 times, 31 of 160 updates are dropped; the last time from version 90 to 60`."""
+    last, applied = report.rollbacks[-1], len(report.updates)
+    return (
+        f"{plural(len(report.rollbacks), 'time')}, {grouped(report.rolled_back_updates)} of {grouped(applied)} updates "
+        f"are dropped; the last time from version {last.version - 1} to {last.to}"
+    )
+
+
+def rolled_back_words(event: RolledBack) -> str:
+    """`the weights had collapsed (0.1 at version 88, usual 0.93): back to version 60 without 29 updates`."""
+    return (
+        f"the weights had collapsed ({event.measured:.4g} at version {event.collapsed}, usual {event.usual:.4g}): "
+        f"back to version {event.to} without {plural(len(event.dropped), 'update')}, which is version {event.version}"
+    )
 
 
 def left_words(goal: RunGoal, report: Report, now_s: float) -> str:

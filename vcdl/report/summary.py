@@ -22,6 +22,7 @@ def summary_of(job: str, report: Report) -> dict[str, Any]:
         "epochs": len(epochs),
         "updates_applied": len(report.updates),
         "updates_lost": report.lost,
+        "rollbacks": {"count": len(report.rollbacks), "updates_dropped": report.rolled_back_updates},
         "workunits": {
             "created": report.created,
             "applied": len(report.updates),

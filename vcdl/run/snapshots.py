@@ -50,11 +50,17 @@ class Snapshots:
 
     def _keep_whole(self) -> int:
         version, whole = self.store.read_whole()
+        self.keep_whole(version, whole)
+        return version
+
+    def keep_whole(self, version: int, whole: Vector) -> None:
+        """Write a version that a store can be restored from, given the store's whole vector. Raises RunFolderError."""
         # The state first: killed in between, the version has no weights on disk, or some that nothing is
         # restored from without it.
-        self._write(self.folder.state_snapshot(version), version, self.store.state.beside(whole), durable=True)
-        self.keep(version, self.store.state.weights(whole), durable=True)
-        return version
+        state = self.store.state
+        if state:
+            self._write(self.folder.state_snapshot(version), version, state.beside(whole), durable=True)
+        self.keep(version, state.weights(whole), durable=True)
 
     def ensure(self, version: int) -> None:
         """Write the missing snapshot of the newest version: its server died between commit and snapshot.

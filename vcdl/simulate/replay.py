@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from vcdl.errors import RunFolderError
-from vcdl.journal.events import VALIDATION, EvaluationWanted, UpdateApplied, VersionEvaluated
+from vcdl.journal.events import VALIDATION, EvaluationWanted, RolledBack, UpdateApplied, VersionEvaluated
 from vcdl.journal.journal import Journal
+from vcdl.journal.lineage import Lineage
 from vcdl.loop.evaluator import Evaluator
 from vcdl.loop.recovery import fold_again
 from vcdl.report.measures import Report
@@ -58,14 +59,14 @@ def replay(run: Run) -> Replayed:
     journal = Journal.read_only(folder.journal_file)
     try:
         report = Report.of(journal.stream())
-        applied = sorted((timed.event for timed in report.updates), key=lambda update: update.version)
-        _check_kept(run, applied)
-        return _replayed(run, journal, report, applied)
+        lineage = Lineage.of(recorded.event for recorded in journal.stream())
+        _check_kept(run, lineage.recorded)
+        return _replayed(run, journal, report, lineage)
     finally:
         journal.close()
 
 
-def _replayed(run: Run, journal: Journal, report: Report, applied: list[UpdateApplied]) -> Replayed:
+def _replayed(run: Run, journal: Journal, report: Report, lineage: Lineage) -> Replayed:
     evaluator = Evaluator(run, journal)
     measured = {(timed.event.version, timed.event.split): timed.event for timed in report.evaluations}
     last = report.stop.version if report.stop else 0
@@ -73,7 +74,7 @@ def _replayed(run: Run, journal: Journal, report: Report, applied: list[UpdateAp
     wanted += [EvaluationWanted(last, 0, split) for split in evaluator.final_splits]
     compared: list[Compared] = []
     weights = np.empty(0, np.float32)
-    for version, weights in _versions(run, applied):
+    for version, weights in _versions(run, lineage):
         for evaluation in (one for one in wanted if one.version == version):
             own = measured.get((version, evaluation.split))
             if own is not None:
@@ -88,15 +89,26 @@ def _replayed(run: Run, journal: Journal, report: Report, applied: list[UpdateAp
     )
 
 
-def _versions(run: Run, applied: list[UpdateApplied]) -> Iterator[tuple[int, Vector]]:
-    """Each version with its weights of shape (n,), which change in place."""
+def _versions(run: Run, lineage: Lineage) -> Iterator[tuple[int, Vector]]:
+    """Each version with its weights of shape (n,), which change in place. Where the run went back from a collapse, so
+    does the replay.
+    """
     state = run.rule.state
     whole = state.begun(read_weights(run.folder.snapshot(0), run.layout.size)[0])
     vector = state.weights(whole)
+    good = {rolled.to: whole.copy() for rolled in lineage.rollbacks}
     yield 0, vector
-    for update in applied:
-        fold_again(run, update, whole)
-        yield update.version, vector
+    steps: list[UpdateApplied | RolledBack] = [*lineage.recorded, *lineage.rollbacks]
+    for step in sorted(steps, key=lambda step: step.version):
+        if isinstance(step, UpdateApplied):
+            fold_again(run, step, whole)
+        else:
+            whole[:] = good[step.to]
+            for update in lineage.refolded(step):
+                fold_again(run, update, whole)
+        if step.version in good:
+            good[step.version] = whole.copy()
+        yield step.version, vector
 
 
 def _compared(run: VersionEvaluated, replayed: VersionEvaluated, epoch: int) -> Compared:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 
 from vcdl.checks.refusal import Refused
-from vcdl.errors import StoreError, StoreUnavailable
+from vcdl.errors import StoreUnavailable
 from vcdl.rules.state import RuleState
 from vcdl.stores.change import Change, WorkingVector, fold_changes
 from vcdl.wire.weights import Vector
@@ -146,14 +146,14 @@ class WeightStore(ABC):
         made last."""
         return 0
 
+    @abstractmethod
     def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
-        """After StoreLost: put a whole vector back, with the records of all updates up to `version`, of which `lost`
-        are missing in it.
+        """Put a whole vector there as `version`, with the records of all updates up to it and no others; `lost` of
+        these updates are missing in it. After StoreLost, or when the job goes back to an older vector.
 
         False when another server was first: then its snapshot stands. Updates later than the snapshot are folded
         again by the servers that hold their uploads. Raises StoreError.
         """
-        raise StoreError("this store keeps its weights on the local disk: put its folder back from a backup")
 
     def fold(self, folds: Sequence[Fold], boundary: Boundary | None = None) -> list[Applied]:
         """Fold uploads in, in order, between one read and one write; returns their records, up to a `boundary`.

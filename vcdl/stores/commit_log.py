@@ -53,6 +53,8 @@ class CommitLog:
                     )
                 break
             commit = json.loads(body)
+            if commit.get("restored"):
+                self.applied.clear()
             self._take_in(commit["version"], commit["slot"], [Applied(**fields) for fields in commit["applied"]])
             self._end += len(line)
         if self.version < 0:
@@ -60,9 +62,9 @@ class CommitLog:
                 f"the weight store {self._path.parent.name} has no valid commit: start the job again in another folder"
             )
 
-    def append(self, version: int, slot: int, applied: Sequence[Applied]) -> None:
-        """Commit a slot; when that fails, the log is as it was."""
-        line = _line(version, slot, applied)
+    def append(self, version: int, slot: int, applied: Sequence[Applied], *, restored: bool = False) -> None:
+        """Commit a slot; when that fails, the log is as it was. `restored`: these records replace all older ones."""
+        line = _line(version, slot, applied, restored)
         # Unbuffered: nothing of a refused line may be written later, when the file is closed.
         with self._path.open("r+b", buffering=0) as log:
             log.truncate(self._end)  # what a killed writer left half-written
@@ -73,6 +75,8 @@ class CommitLog:
             except OSError:
                 log.truncate(self._end)
                 raise
+        if restored:
+            self.applied.clear()
         self._take_in(version, slot, applied)
         self._end += len(line)
 
@@ -81,11 +85,9 @@ class CommitLog:
         self.applied |= {record.subtask: record for record in applied}
 
 
-def _line(version: int, slot: int, applied: Sequence[Applied]) -> bytes:
-    body = (
-        json.dumps({"version": version, "slot": slot, "applied": [asdict(record) for record in applied]}).encode()
-        + b"\n"
-    )
+def _line(version: int, slot: int, applied: Sequence[Applied], restored: bool = False) -> bytes:
+    commit = {"version": version, "slot": slot, "applied": [asdict(record) for record in applied]}
+    body = json.dumps(commit | ({"restored": True} if restored else {})).encode() + b"\n"
     return _checksum(body) + b" " + body
 
 

@@ -1,7 +1,8 @@
 """The weight store in a folder of the local disk.
 
     weights.bin   two vectors of float32 (vcdl.rules.state); the newest version is in the slot that the log names
-    commits.log   a line a commit: CRC-32, a space, JSON {version, slot, applied: [...]}; the first line is version 0
+    commits.log   a line a commit: CRC-32, a space, JSON {version, slot, applied: [...]}; the first line is version 0;
+                  `restored: true` in one whose records replace all older ones
     lock          an exclusive lock (flock) that every transaction and every reader holds
 
 A transaction reads the newest slot, writes the other one, then appends one line, and that line is the commit: killed
@@ -65,6 +66,15 @@ class FileStore(WeightStore):
     def read_whole(self) -> tuple[int, Vector]:
         with self._transaction() as transaction:
             return transaction.version, transaction.read(self.size)
+
+    def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
+        if vector.size != self.size:
+            raise StoreError(f"{vector.size} numbers for a store of {self.size}: this is a bug in vcdl")
+        with self._caught_up() as log, self.naming("write to"), self._slots.opened() as slots:
+            target = 1 - log.slot
+            slots.write(target, 0, np.ascontiguousarray(vector, np.float32))
+            log.append(version, target, applied, restored=True)
+        return True
 
     @contextmanager
     def _transaction(self) -> Iterator["_FileTransaction"]:
