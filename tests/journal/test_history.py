@@ -17,6 +17,7 @@ from vcdl.journal.events import (
     EpochClosed,
     Event,
     Recorded,
+    RolledBack,
     RunFinished,
     RunPaused,
     RunReopened,
@@ -216,6 +217,9 @@ def expected_of(plan: Plan, journal: Sequence[Recorded]) -> tuple[object, ...]:
                 version = max(version, made)
                 if is_validated(plan.validate_every, made):
                     asked.setdefault(made, WorkunitName.parse(workunit).epoch)
+            case RolledBack(made):
+                version = max(version, made)
+                asked.setdefault(made, 0)
             case EpochClosed(epoch, end):
                 closed[epoch] = end
                 asked.setdefault(end, epoch)

@@ -1,34 +1,30 @@
-"""Whether a job has collapsed: measure after measure far below what was usual before. Pure; it follows the journal.
+"""Whether a job has collapsed: for an epoch of updates its measures were far below the level it had. Pure; it follows
+the journal.
 
 One bad measure says little: a client whose shard has one class pulls honest weights down by a third, and the next ones
-pull them up again. So a first bad measure asks for further ones, and only bad ones alone over half an epoch are a
-collapse.
+pull them up again. So a first bad measure asks for further ones, and only the median over a stretch of updates tells.
 """
 
 import math
-from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from statistics import median
+from statistics import mean, median
 
 from vcdl.journal.events import VALIDATION, EpochClosed, Event, RolledBack, VersionEvaluated
 
-_RECENT = 8
-"""Measures that say what is usual."""
-_HISTORY_AT_LEAST = 3
-"""Measures before anything is called usual."""
-_BAD_AT_LEAST = 3
-"""Bad measures in a row that are a collapse."""
-_BAD_OVER_AT_MOST = 50
-"""Updates over which they must lie, at most: honest swings are shorter, however many shards an epoch has."""
-_FALL = 0.15
-"""A smaller fall of the accuracy is never one."""
-_FALL_SHARE = 0.25
-"""Nor one by a smaller share of the usual accuracy."""
+_STRETCH_AT_LEAST, _STRETCH_AT_MOST = 8, 100
+"""Updates over which the median is taken: an epoch, within these. Honest swings are shorter."""
+_MEASURES = 4
+"""Measures in it before it says anything."""
+_LEVEL_OF = 3
+"""Measures whose median is a level of the job, at least."""
+_FALL, _FALL_SHARE = 0.15, 0.25
+"""An accuracy is bad when it has fallen by this much, and by this share of the level."""
 _FALL_LOSS = math.log(3.0)
-"""For a regression: a loss below three times the usual one."""
-_SWINGS = 4.0
-"""Nor one by less than so many of the job's usual swings from one measure to the next."""
+"""The loss of a regression is bad above three times the level."""
+_SWINGS = 2.0
+"""Neither is bad within so many of the job's usual swings from one measure to the next."""
 _SMALLEST, _WORST = 1e-30, -100.0
 """The loss that counts as none, and the score of a loss that is not a number."""
 _TRIES = 3
@@ -44,7 +40,7 @@ class Collapse:
     measured: float
     """Its accuracy, or the loss of a regression."""
     usual: float
-    """The median of the measures before it."""
+    """The level of the job before it."""
     to: int
     """The good version to go back to: the end of an epoch, or 0."""
 
@@ -63,13 +59,26 @@ class _Measure:
         return -math.log(max(self.value, _SMALLEST)) if math.isfinite(self.value) else _WORST
 
 
+@dataclass(frozen=True)
+class _Level:
+    """The highest level of a job so far, a median of scores."""
+
+    version: int
+    value: float
+    score: float
+
+
 @dataclass
 class CollapseWatch:
     """Follows a job's measures and says whether it has collapsed."""
 
     shards: int
-    _recent: deque[_Measure] = field(default_factory=lambda: deque(maxlen=_RECENT))
-    _bad: list[_Measure] = field(default_factory=list)
+    _measures: list[_Measure] = field(default_factory=list)
+    """Those of the last stretch, or the last few before."""
+    _levels: list[_Level] = field(default_factory=list)
+    """Each higher than the one before."""
+    _swing: float = 0.0
+    """The largest usual swing from one measure to the next so far."""
     _ends: list[int] = field(default_factory=list)
     """The versions at the ends of epochs, but those that the job went back from."""
     _good: dict[int, float] = field(default_factory=dict)
@@ -81,24 +90,19 @@ class CollapseWatch:
         match event:
             case VersionEvaluated(split=split, version=version) if split == VALIDATION:
                 if not any(rolled.undoes(version) for rolled in self._rollbacks):
-                    self._measured(event)
+                    self._measured(_Measure(version, event.value, event.accuracy is None))
             case EpochClosed(version=version):
                 # What a rollback made is as good as what it went back to, and no better.
                 if not any(rolled.version == version for rolled in self._rollbacks):
                     self._ends.append(version)
-            case RolledBack():
+            case RolledBack(to=to):
                 self._rollbacks.append(event)
-                self._bad.clear()
-                self._ends = [version for version in self._ends if version <= event.to]
-                self._good = {version: score for version, score in self._good.items() if version <= event.to}
-                self._recent = deque((one for one in self._recent if one.version <= event.to), maxlen=_RECENT)
+                self._measures = [one for one in self._measures if one.version <= to]
+                self._levels = [one for one in self._levels if one.version <= to] or self._levels[:1]
+                self._ends = [version for version in self._ends if version <= to]
+                self._good = {version: score for version, score in self._good.items() if version <= to}
             case _:
                 pass
-
-    @property
-    def _bad_over(self) -> int:
-        """Updates over which measures must be bad."""
-        return min(max(_BAD_AT_LEAST, self.shards // 2), _BAD_OVER_AT_MOST)
 
     @property
     def good_ends(self) -> list[int]:
@@ -110,54 +114,71 @@ class CollapseWatch:
         """Those of them that the job may go back to."""
         return self.good_ends[-_TRIES:]
 
-    @property
-    def is_spent(self) -> bool:
-        """Whether the job was rolled back so often since its last good epoch that it must not be again."""
-        return self._tries >= _TRIES
-
-    @property
-    def _tries(self) -> int:
-        good = self.good_ends[-1]
-        return sum(rolled.version > good for rolled in self._rollbacks)
-
     def wants_measure_of(self, version: int) -> bool:
         """Whether the newest version must be measured besides, to tell a collapse from a swing."""
-        return (
-            bool(self._bad)
-            and not self.is_spent
-            and self.collapse is None
-            and version >= self._bad[-1].version + max(1, self._bad_over // _BAD_AT_LEAST)
-        )
+        if not self._bad or self._tries >= _TRIES or self.collapse is not None:
+            return False
+        return version >= self._measures[-1].version + max(1, self._stretch // (2 * _MEASURES))
 
     @property
     def collapse(self) -> Collapse | None:
         """The collapse to go back from; None: there is none, or rolling back has not helped."""
-        bad = self._bad
-        if len(bad) < _BAD_AT_LEAST or bad[-1].version - bad[0].version < self._bad_over or self.is_spent:
+        bad, stretch = self._bad, self._last_stretch
+        if not bad or len(stretch) < _MEASURES or self._tries >= _TRIES:
             return None
-        return Collapse(bad[0].version, bad[0].value, median(one.value for one in self._recent), self._good_end())
+        if bad[-1].version - bad[0].version < self._stretch // 2 or not self._is_bad(median(_scores(stretch))):
+            return None
+        return Collapse(bad[0].version, bad[0].value, self._levels[-1].value, self._good_end())
+
+    @property
+    def _tries(self) -> int:
+        """Rollbacks since the last good end of an epoch."""
+        good = self.good_ends[-1]
+        return sum(rolled.version > good for rolled in self._rollbacks)
+
+    @property
+    def _stretch(self) -> int:
+        return min(max(self.shards, _STRETCH_AT_LEAST), _STRETCH_AT_MOST)
+
+    @property
+    def _last_stretch(self) -> list[_Measure]:
+        return [one for one in self._measures if one.version > self._measures[-1].version - self._stretch]
+
+    @property
+    def _bad(self) -> list[_Measure]:
+        return [one for one in self._last_stretch if self._is_bad(one.score)]
+
+    def _is_bad(self, score: float) -> bool:
+        return bool(self._levels) and score < self._levels[-1].score - self._fall
+
+    @property
+    def _fall(self) -> float:
+        """How far below the level a bad score lies."""
+        level = self._levels[-1]
+        least = _FALL_LOSS if self._measures[-1].is_loss else max(_FALL, _FALL_SHARE * level.score)
+        return max(least, _SWINGS * self._swing)
 
     def _good_end(self) -> int:
         """The last end of an epoch that was not half way down already; the one before it where that has not helped."""
-        usual, fall = self._usual()
-        ends = [end for end in self.to_keep if end == 0 or self._good[end] >= usual - fall / 2] or self.to_keep[:1]
+        least = self._levels[-1].score - self._fall / 2
+        ends = [end for end in self.to_keep if end == 0 or self._good[end] >= least] or self.to_keep[:1]
         return ends[-2] if self._tries and len(ends) > 1 else ends[-1]
 
-    def _measured(self, event: VersionEvaluated) -> None:
-        measure = _Measure(event.version, event.value, event.accuracy is None)
-        usual, fall = self._usual()
-        if measure.score < usual - fall:
-            self._bad.append(measure)
+    def _measured(self, measure: _Measure) -> None:
+        self._measures.append(measure)
+        self._measures.sort(key=lambda one: one.version)
+        last = self._last_stretch
+        recent = last if len(last) >= _LEVEL_OF else self._measures[-_LEVEL_OF:]
+        self._measures = self._measures[-max(len(last), _LEVEL_OF) :]
+        if not self._is_bad(measure.score):
+            self._good[measure.version] = measure.score
+        score = median(_scores(recent))
+        if len(recent) < _LEVEL_OF or self._bad:
             return
-        self._recent += (*self._bad, measure)  # a swing that is over was one of the job's usual ones
-        self._bad.clear()
-        self._good[event.version] = measure.score
+        self._swing = max(self._swing, mean(abs(later - earlier) for earlier, later in pairwise(_scores(recent))))
+        if not self._levels or score > self._levels[-1].score:
+            self._levels.append(_Level(measure.version, median(one.value for one in recent), score))
 
-    def _usual(self) -> tuple[float, float]:
-        """The usual score, and how far below it a bad one lies."""
-        if len(self._recent) < _HISTORY_AT_LEAST:
-            return -math.inf, 0.0
-        scores = [one.score for one in self._recent]
-        usual = median(scores)
-        least = _FALL_LOSS if self._recent[-1].is_loss else max(_FALL, _FALL_SHARE * usual)
-        return usual, max(least, _SWINGS * median(abs(b - a) for a, b in pairwise(scores)))
+
+def _scores(measures: Sequence[_Measure]) -> list[float]:
+    return [one.score for one in measures]

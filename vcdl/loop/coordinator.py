@@ -309,7 +309,7 @@ class Coordinator:
         """Whether one more version must be measured, to tell a collapse from a swing."""
         if not self._plan.rolls_back or not self._watch.wants_measure_of(self.version):
             return False
-        is_known = self._is_announced(self.version, VALIDATION)
+        is_known = self.version in self._due or self._is_announced(self.version, VALIDATION)
         return not is_known and not any(split == VALIDATION for _, split in self.history.wanted)
 
     def _is_announced(self, version: int, split: str) -> bool:

@@ -69,6 +69,14 @@ class Hostile(Section):
     attack: Annotated[Attack, kinds.one_of(Attack)]
     scale: Annotated[float, kinds.at_least(0)] = 1.0
     """The s of vcdl.simulate.hostile; where it is not given, the attack's own of SCALES."""
+    from_epoch: Annotated[int, kinds.whole(1)] = 1
+    """The first epoch whose subtasks it attacks; before, it is honest."""
+    to_epoch: Annotated[int, kinds.whole(1)] | None = None
+    """The last one; None: to the job's end."""
+
+    def attacks(self, epoch: int) -> bool:
+        """Whether it attacks the subtasks of an epoch."""
+        return epoch >= self.from_epoch and (self.to_epoch is None or epoch <= self.to_epoch)
 
     @model_validator(mode="before")
     @classmethod

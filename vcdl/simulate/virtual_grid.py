@@ -15,7 +15,7 @@ from vcdl.codecs.encoding import Encoding
 from vcdl.errors import folder_errors
 from vcdl.journal.events import WorkunitSent
 from vcdl.loop.grid import GaveUp, Grid, Outcome, Results, Staged, Uploaded
-from vcdl.simulate.client_fleet import ClientFleet
+from vcdl.simulate.client_fleet import ClientFleet, Hostile
 from vcdl.simulate.clients import Clients, SubtaskOutcome
 from vcdl.simulate.hostile import HostileClients
 from vcdl.simulate.poisoned_data import PoisonedData
@@ -107,11 +107,16 @@ class VirtualGrid(Grid, Results):
         if planned.lost is not None:
             self._time.at(planned.heard_of_s, partial(self._is_lost, GaveUp(workunit, planned.lost)))
             return
-        if client in self._hostile:
-            shard = self._poisoned_data.shard(self._hostile[client].attack, staged.shard)
-            staged = replace(staged, shard=shard)
+        hostile = self._attacker(client, staged.workunit.epoch)
+        if hostile is not None:
+            staged = replace(staged, shard=self._poisoned_data.shard(hostile.attack, staged.shard))
         self._training.begin(staged, planned.heard_of_s)
         self._time.at(planned.heard_of_s, partial(self._has_come, workunit, client, planned))
+
+    def _attacker(self, client: int, epoch: int) -> Hostile | None:
+        """The attack of a client on a subtask of an epoch; None: it is honest."""
+        hostile = self._hostile.get(client)
+        return hostile if hostile is not None and hostile.attacks(epoch) else None
 
     def _is_free(self, client: int) -> None:
         self._idle.append(client)
@@ -143,10 +148,11 @@ class VirtualGrid(Grid, Results):
         sent, text = self._up.read(trained.path)
         header = replace(UpdateHeader.from_json(text), train_s=planned.train_s).to_json()
         with folder_errors(trained.path.parent):
-            if client in self._hostile:
+            name = WorkunitName.parse(trained.workunit)
+            hostile = self._attacker(client, name.epoch)
+            if hostile is not None:
                 base, weights = self._weights(staged, sent)
-                name = WorkunitName.parse(trained.workunit)
-                weights = self._hostile_clients.upload(self._hostile[client], name, base, weights)
+                weights = self._hostile_clients.upload(hostile, name, base, weights)
                 self._up.write_upload(trained.path, weights, base, header)
             else:
                 if self._hostile:
