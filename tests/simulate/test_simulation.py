@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from vcdl.client.trainer import TrainerCache
 from vcdl.commands.resume import resume
 from vcdl.commands.stop import stop
 from vcdl.errors import RunFolderError
@@ -59,3 +60,11 @@ def test_a_simulation_is_begun_anew_and_never_resumed(tmp_path: Path, capsys: py
     assert how in capsys.readouterr().out
     with pytest.raises(RunFolderError, match=how):
         resume(folder.path)
+
+
+def test_a_job_whose_subtasks_are_all_lost_is_given_up_as_a_real_one(tmp_path: Path) -> None:
+    fleet = ClientFleet(clients=2, slots=1, lost=0.999999)
+    report = simulate(RunFolder(tmp_path / "run"), JOB, fleet, RunObserver(), trainers=TrainerCache())
+    assert report is not None
+    assert report.is_given_up
+    assert JOB.grid.tries <= report.failed <= 4 * JOB.grid.tries  # two epochs of two shards were open

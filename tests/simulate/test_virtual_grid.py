@@ -3,19 +3,22 @@ clients send.
 """
 
 import math
+import re
+from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.places import ROOT
 from vcdl.codecs.choose import up_encoding
 from vcdl.data.npz_file import read_split, write_split
 from vcdl.loop.grid import GaveUp, Outcome, Staged, Uploaded
 from vcdl.simulate.client_fleet import ClientFleet, Hostile
 from vcdl.simulate.clients import Clients
 from vcdl.simulate.poisoned_data import PoisonedData
-from vcdl.simulate.virtual_grid import VirtualGrid
+from vcdl.simulate.virtual_grid import LOSSES, VirtualGrid
 from vcdl.simulate.virtual_time import VirtualTime
 from vcdl.wire.weights import Layout, Variable, Vector, read_weights, write_weights
 from vcdl.wire.workunit import PLAIN, Named, Training, UpdateHeader, Workunit, WorkunitName
@@ -160,8 +163,24 @@ def test_a_lost_subtask_is_not_trained_and_its_slot_goes_on_before_the_server_he
     assert w.time.now_s() < 80
     assert (w.grid.claim(), w.grid.has(name), w.grid.open_wanted()) == ([], True, 2)
     ((time_s, outcome),) = w.until_all_is_done()
-    assert (time_s, outcome) == (500.0, GaveUp(name, "client-00 lost it"))
+    assert (time_s, outcome) == (LOSSES * 500.0, GaveUp(name, "client-00 lost it"))
+    assert [sent.workunit for sent in w.grid.sent()] == [name] * LOSSES
     assert not w.grid.has(name)
+
+
+def test_a_lost_workunit_comes_from_another_client_before_it_is_given_up(world: NewWorld) -> None:
+    w = world(ClientFleet(clients=2, slots=1, lost=0.5, loss_report_s=0.0))
+    names = w.submit(*range(40))
+    came = {outcome.workunit: type(outcome) for _, outcome in w.until_all_is_done()}
+    tries = Counter(sent.workunit for sent in w.grid.sent())
+    assert came.keys() == set(names)
+    assert {tries[name] for name in names if came[name] is GaveUp} == {LOSSES}
+    assert {tries[name] for name in names if came[name] is Uploaded} == {1, 2, 3}
+
+
+def test_a_workunit_is_given_up_after_as_many_losses_as_boinc_allows() -> None:
+    (most,) = re.findall(r"<max_error_results>(\d+)<", (ROOT / "templates" / "vcdl_in.xml").read_text(encoding="utf-8"))
+    assert int(most) + 1 == LOSSES
 
 
 def test_training_that_fails_for_real_is_a_failure_at_its_time(world: NewWorld) -> None:

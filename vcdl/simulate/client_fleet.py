@@ -173,11 +173,6 @@ class ClientFleet(Section):
         """`timeout_s` as a plain number."""
         return _TIMEOUT_SUBTASKS * self.subtask_s if self.timeout_s is None else self.timeout_s
 
-    @property
-    def is_reliable(self) -> bool:
-        """Whether every subtask brings an honest upload."""
-        return self.lost == 0 and self.preempted_every_s is None and not self.hostile
-
     def alone(self) -> "ClientFleet":
         """The clock of the serial control: one reliable client of speed 1 that trains subtask after subtask."""
         return ClientFleet(seed=self.seed, clients=1, slots=1, subtask_s=self.subtask_s, jitter=0.0)

@@ -49,10 +49,11 @@ class Clients:
         begin_s, end_s = self._next_away(client, time_s)
         return end_s if begin_s <= time_s else time_s
 
-    def outcome(self, client: int, name: WorkunitName, now_s: float) -> SubtaskOutcome:
-        """The outcome of a subtask that the client begins now."""
+    def outcome(self, client: int, name: WorkunitName, now_s: float, losses: int = 0) -> SubtaskOutcome:
+        """The outcome of a subtask that the client begins now; `losses`: how often this workunit was lost before."""
         fleet, host = self._fleet, self.host(client)
-        rng = np.random.default_rng([fleet.seed, _SUBTASK, client, name.epoch, name.shard, name.attempt])
+        draw = [fleet.seed, _SUBTASK, client, name.epoch, name.shard, name.attempt]
+        rng = np.random.default_rng([*draw, losses] if losses else draw)
         training, download, upload = (1 + fleet.jitter * (2 * rng.random(3) - 1)).tolist()
         luck, part = rng.random(2).tolist()
         is_lost = luck < fleet.lost

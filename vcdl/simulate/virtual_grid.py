@@ -5,7 +5,7 @@ seed, and a run repeats bit for bit, whatever else the machine does.
 """
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,6 +23,11 @@ from vcdl.simulate.training import Training
 from vcdl.simulate.virtual_time import VirtualTime
 from vcdl.wire.weights import Vector
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
+
+LOSSES = 3
+"""Losses after which the grid gives a workunit up, as on a BOINC server (`max_error_results` of templates/vcdl_in.xml
+and one): until then it is handed to the next client, from the same weights.
+"""
 
 
 class VirtualGrid(Grid, Results):
@@ -52,6 +57,8 @@ class VirtualGrid(Grid, Results):
         self._servers_free_s = [0.0] * fleet.servers
         self._known: dict[str, Staged] = {}
         self._waiting: deque[str] = deque()
+        self._losses: Counter[str] = Counter()
+        """How often each workunit was lost."""
         self._outcomes: dict[str, Outcome] = {}
         self._sent: list[WorkunitSent] = []
         self._delivered: list[set[Path]] = [set() for _ in range(fleet.clients)]
@@ -101,7 +108,8 @@ class VirtualGrid(Grid, Results):
 
     def _begin(self, staged: Staged, client: int) -> None:
         workunit = staged.workunit.name
-        planned = self._clients.outcome(client, WorkunitName.parse(workunit), self._time.now_s())
+        name, losses = WorkunitName.parse(workunit), self._losses[workunit]
+        planned = self._clients.outcome(client, name, self._time.now_s(), losses)
         self._sent.append(WorkunitSent(workunit, self._clients.host(client), self._bytes_down(client, staged)))
         self._time.at(planned.slot_free_s, partial(self._is_free, client))
         if planned.lost is not None:
@@ -123,8 +131,15 @@ class VirtualGrid(Grid, Results):
         self._hand_out()
 
     def _is_lost(self, outcome: GaveUp) -> None:
-        if outcome.workunit in self._known:
-            self._outcomes[outcome.workunit] = outcome
+        workunit = outcome.workunit
+        if workunit not in self._known:
+            return
+        self._losses[workunit] += 1
+        if self._losses[workunit] < LOSSES:
+            self._waiting.append(workunit)
+            self._hand_out()
+        else:
+            self._outcomes[workunit] = outcome
 
     def _has_come(self, workunit: str, client: int, planned: SubtaskOutcome) -> None:
         """The upload waits for a server, and is folded in when the server has finished with it."""

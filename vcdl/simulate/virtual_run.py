@@ -34,11 +34,6 @@ from vcdl.simulate.training import Training
 from vcdl.simulate.virtual_grid import VirtualGrid
 from vcdl.simulate.virtual_time import VirtualTime
 
-_TRIES = 100
-"""Tries of a subtask where clients lose them or are hostile: that is not the subtask's fault, and must not end
-the job.
-"""
-
 
 class InstantEvaluator(Evaluator):
     """An evaluator that takes no virtual time: it works in the run's own process, while the clock stands."""
@@ -77,7 +72,7 @@ class VirtualRun:
             closing.callback(self._training.close)
             self._training.start()  # the workers import Keras while the data is cut
             run = prepare(self._folder, load_frozen_job(self._folder.job_file), self._observer)
-            grid, plan = self._grid(run), self._plan(run)
+            grid, plan = self._grid(run), Plan.of(run)
             loop = Loop.of(run, grid, grid, plan=plan, observer=self._observer, clock=self._time.now_s)
             closing.callback(loop.close)
             closing.callback(loop.abandon_weights)
@@ -97,10 +92,6 @@ class VirtualRun:
         encodings = down_encoding(run.transport, run.layout), up_encoding(run.transport, run.layout)
         data = PoisonedData(run.folder.path / POISONED_DATA, run.shard_files)
         return VirtualGrid(self._fleet, self._time, self._training, encodings, data, 0 if ahead == "auto" else ahead)
-
-    def _plan(self, run: Run) -> Plan:
-        plan = Plan.of(run)
-        return plan if self._fleet.is_reliable else replace(plan, tries=max(plan.tries, _TRIES))
 
     def _act(self, loop: Loop, evaluator: InstantEvaluator) -> None:
         """Do all that is to be done at this moment, while the clock stands."""
