@@ -17,7 +17,7 @@ def gratings(rng: np.random.Generator, count: int) -> _Samples:
     angle, phase = y * np.pi / 6, rng.uniform(0, 2 * np.pi, count)
     place = np.arange(12)
     along = np.cos(angle)[:, None, None] * place[None, :, None] + np.sin(angle)[:, None, None] * place[None, None, :]
-    x = np.sin(1.2 * along + phase[:, None, None]) + rng.normal(0, 1.3, (count, 12, 12))
+    x = np.sin(1.2 * along + phase[:, None, None]) + rng.normal(0, 1.6, (count, 12, 12))
     return x[..., None].astype(np.float32), y
 
 

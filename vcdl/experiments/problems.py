@@ -11,6 +11,8 @@ from vcdl.experiments.problem_data import FORMULAS, arrays
 from vcdl.files.atomic import atomic_write
 
 _SHARDS = 15
+_PASSES = 4
+"""Over a shard in one subtask: a shard has only some eight batches."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Problem:
     normalise: str = "scale"
     concentration: float | None = None
     """Of the Dirichlet distribution by which its classes are spread over the shards; None: evenly."""
-    rate: float = 0.01
+    rate: float = 0.005
     has_statistics: bool = False
     """Whether its model has batch normalisation."""
 
@@ -51,15 +53,18 @@ class Problem:
         return {
             "name": self.name,
             "model": {"python": f"vcdl.experiments.problem_models:{self.model}"},
-            "data": {**source, "shards": _SHARDS, "validation": 400, "normalise": self.normalise, **split},
-            "training": {"learning_rate": {"peak": self.rate, "schedule": "linear", "end_factor": 0.05}},
+            "data": {**source, "shards": _SHARDS, "validation": 200, "normalise": self.normalise, **split},
+            "training": {
+                "learning_rate": {"peak": self.rate, "schedule": "linear", "end_factor": 0.05},
+                "local_epochs": _PASSES,
+            },
             "validate": {"every": "epoch", "samples": "all"},
         }
 
 
 PROBLEMS = (
     Problem("gratings", "images of stripes, with batch normalisation", "normalised_cnn", has_statistics=True),
-    Problem("digits", "images of digits; non-iid shards", "plain_cnn", concentration=0.5),
+    Problem("digits", "images of digits; non-iid shards", "plain_cnn", concentration=0.5, rate=0.01),
     Problem("topics", "texts; non-iid shards", "words", normalise="none", concentration=0.5),
     Problem("table", "tables of numbers of different size", "dense", normalise="standardise"),
     Problem("waves", "time series", "series", normalise="standardise"),
