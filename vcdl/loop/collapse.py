@@ -146,7 +146,9 @@ class CollapseWatch:
 
     @property
     def _bad(self) -> list[_Measure]:
-        return [one for one in self._last_stretch if self._is_bad(one.score)]
+        """The bad measures of the last stretch; those before the job had its level are none."""
+        since = self._levels[-1].version if self._levels else 0
+        return [one for one in self._last_stretch if one.version > since and self._is_bad(one.score)]
 
     def _is_bad(self, score: float) -> bool:
         return bool(self._levels) and score < self._levels[-1].score - self._fall
@@ -175,7 +177,9 @@ class CollapseWatch:
         score = median(_scores(recent))
         if len(recent) < _LEVEL_OF or self._bad:
             return
-        self._swing = max(self._swing, mean(abs(later - earlier) for earlier, later in pairwise(_scores(recent))))
+        # Half of all swings are falls; a rise alone is no swing.
+        falls = [max(0.0, earlier - later) for earlier, later in pairwise(_scores(recent))]
+        self._swing = max(self._swing, 2.0 * mean(falls))
         if not self._levels or score > self._levels[-1].score:
             self._levels.append(_Level(measure.version, median(one.value for one in recent), score))
 

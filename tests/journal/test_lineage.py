@@ -1,0 +1,53 @@
+"""The updates that the newest weights are made of, when rollbacks left some out."""
+
+from tests.job_events import applied, evaluated
+from vcdl.journal.events import RolledBack, UpdateApplied
+from vcdl.journal.lineage import Lineage
+
+
+def rolled_back(version: int, to: int, dropped: tuple[int, ...]) -> RolledBack:
+    return RolledBack(version, to, dropped, collapsed=dropped[0], measured=0.1, usual=0.9)
+
+
+def lineage() -> Lineage:
+    """Versions 1 to 5; back to 2 without 3 and 5, which is 6; then 7 and 8."""
+    updates = [applied(version, 1, version) for version in (1, 3, 2, 4, 5)]
+    events = [*updates, evaluated(5, 1), rolled_back(6, 2, (3, 5)), applied(7, 1, 7), applied(8, 1, 8)]
+    return Lineage.of(events)
+
+
+def versions(updates: list[UpdateApplied]) -> list[int]:
+    return [update.version for update in updates]
+
+
+def test_without_rollbacks_every_update_counts_in_the_order_of_its_version() -> None:
+    line = Lineage.of([applied(2, 1, 1), applied(1, 1, 0)])
+    assert (line.version, versions(line.after(0)), versions(line.after(1))) == (2, [1, 2], [2])
+    assert not line.ends_with_rollback
+    assert Lineage.of([]).version == 0
+
+
+def test_dropped_updates_are_in_no_later_version() -> None:
+    line = lineage()
+    assert line.version == 8
+    assert versions(line.after(0)) == [1, 2, 4, 7, 8]
+    assert versions(line.after(2)) == [4, 7, 8]
+    assert versions(line.after(6)) == [7, 8], "4 is in the version that the rollback made"
+    assert versions(line.refolded(line.rollbacks[0])) == [4]
+
+
+def test_a_version_that_was_gone_back_from_leads_nowhere() -> None:
+    assert [version for version in range(9) if lineage().leads_on(version)] == [0, 1, 2, 6, 7, 8]
+
+
+def test_a_rollback_behind_another_one_undoes_it() -> None:
+    line = lineage()
+    again = Lineage.of([*line.recorded, *line.rollbacks, rolled_back(9, 1, (2, 4, 7, 8))])
+    assert [version for version in range(10) if again.leads_on(version)] == [0, 1, 9]
+    assert versions(again.after(1)) == []
+    assert again.ends_with_rollback
+
+
+def test_a_missing_row_makes_versions_after_it_incomplete_until_a_rollback() -> None:
+    line = Lineage.of([applied(1, 1, 1), applied(3, 1, 3), rolled_back(4, 1, (3,)), applied(5, 1, 5)])
+    assert [version for version in range(6) if line.is_complete(version)] == [0, 1, 4, 5]

@@ -1,0 +1,142 @@
+"""When measures are a collapse, and where the job goes back to."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import pytest
+
+from tests.job_events import evaluated
+from vcdl.journal.events import EpochClosed, RolledBack, VersionEvaluated
+from vcdl.loop.collapse import CollapseWatch
+
+SHARDS = 10
+GOOD = [0.3, 0.5, 0.7, 0.8, 0.85, 0.88, 0.9, 0.91, 0.9, 0.92]
+
+
+def regression(version: int, loss: float) -> VersionEvaluated:
+    return VersionEvaluated(version, 1, "validation", samples=10, loss=loss, accuracy=None, evaluation_s=0.1)
+
+
+def watch_of(accuracies: Iterable[float], every: int = 2, ends: Sequence[int] = ()) -> CollapseWatch:
+    """A watch that has seen the measures of the versions `every`, 2·`every` … ; epochs end at `ends`."""
+    watch = CollapseWatch(SHARDS)
+    for number, accuracy in enumerate(accuracies, start=1):
+        if number * every in ends:
+            watch.follow(EpochClosed(ends.index(number * every) + 1, number * every))
+        watch.follow(evaluated(number * every, 1, accuracy))
+    return watch
+
+
+def test_a_job_that_learns_has_not_collapsed() -> None:
+    assert watch_of(GOOD).collapse is None
+
+
+def test_measures_that_stay_far_below_are_a_collapse_from_the_first_of_them() -> None:
+    collapse = watch_of([*GOOD, *[0.1] * 3], ends=[10, 20]).collapse
+    assert collapse is None, "six updates and three measures are a swing"
+    collapse = watch_of([*GOOD, *[0.1] * 5], ends=[10, 20]).collapse
+    assert collapse is not None
+    assert (collapse.version, collapse.measured, collapse.to) == (22, 0.1, 20)
+    assert 0.85 < collapse.usual < 0.95
+
+
+def test_one_that_comes_back_for_a_moment_is_one_as_well() -> None:
+    """Seen: sign flips one after the other, with honest updates between them."""
+    attacked = [0.06, 0.20, 0.49, 0.68, 0.75, 0.01, 0.12, 0.31]
+    assert watch_of([*GOOD, *attacked], every=1).collapse is not None
+
+
+SWINGING = [0.6, 0.57, 0.12, 0.55, 0.6, 0.26, 0.52, 0.6, 0.2, 0.57, 0.3, 0.61]
+"""Seen: an honest job whose shards have one class each."""
+
+
+@pytest.mark.parametrize(
+    "measures",
+    [
+        [*GOOD, 0.51, 0.9, 0.9],
+        [*GOOD, 0.51, 0.62, 0.85, 0.9],
+        [*GOOD, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7],
+        [*SWINGING, 0.11, 0.13, 0.17, 0.32, 0.56],
+        [0.9, 0.1, 0.1, 0.1],
+        [0.1, 0.1, 0.1, 0.0, 0.0, 0.0, 0.0, 0.0],
+    ],
+    ids=["one swing", "a longer one", "a small fall", "swings are usual here", "too young", "nothing learned yet"],
+)
+def test_what_honest_jobs_do_is_none(measures: list[float]) -> None:
+    for number in range(1, len(measures) + 1):
+        assert watch_of(measures[:number], every=1).collapse is None
+
+
+def test_a_bad_measure_asks_for_more_and_a_good_one_for_none() -> None:
+    assert not watch_of(GOOD).wants_measure_of(99)
+    bad = watch_of([*GOOD, 0.1])
+    assert not bad.wants_measure_of(22), "that is the one that was bad"
+    assert bad.wants_measure_of(23)
+    assert not watch_of([*GOOD, *[0.1] * 6]).wants_measure_of(99), "enough is known"
+
+
+@pytest.mark.parametrize("loss", [3.0, math.nan, math.inf])
+def test_a_regression_collapses_by_its_loss(loss: float) -> None:
+    watch = CollapseWatch(SHARDS)
+    for version, value in enumerate([2.0, 1.2, 0.8, 0.7, 0.65, 0.6, 0.62, 0.6, *[loss] * 8], start=1):
+        watch.follow(regression(version, value))
+    assert watch.collapse is not None
+    assert watch.collapse.version == 9
+
+
+def test_a_regression_whose_loss_doubles_has_not_collapsed() -> None:
+    watch = CollapseWatch(SHARDS)
+    for version, value in enumerate([2.0, 1.2, 0.8, 0.7, 0.65, 0.6, *[1.3] * 9], start=1):
+        watch.follow(regression(version, value))
+    assert watch.collapse is None
+
+
+def test_other_splits_say_nothing() -> None:
+    watch = watch_of(GOOD)
+    for version in range(21, 31):
+        watch.follow(evaluated(version, 0, 0.1, "test"))
+    assert watch.collapse is None
+
+
+def test_an_end_that_was_half_way_down_is_not_gone_back_to() -> None:
+    watch = watch_of([*GOOD, 0.7, *[0.1] * 5], ends=[20, 22])
+    assert watch.collapse is not None
+    assert watch.collapse.to == 20
+
+
+def test_where_going_back_has_not_helped_it_goes_back_further_and_at_last_no_more() -> None:
+    watch = watch_of([*GOOD, *[0.1] * 5], ends=[8, 14, 20])
+    gone_back, version = [], 30
+    while (collapse := watch.collapse) is not None:
+        gone_back.append(collapse.to)
+        version += 1
+        watch.follow(RolledBack(version, collapse.to, (), collapse.version, 0.1, 0.9))
+        for _ in range(12):
+            version += 1
+            watch.follow(evaluated(version, 1, 0.1))
+    assert gone_back == [20, 14, 8]
+    assert not watch.wants_measure_of(version + 50), "nothing would follow from it"
+    for accuracy in [*GOOD, *[0.1] * 12]:
+        version += 1
+        watch.follow(evaluated(version, 1, accuracy))
+        if accuracy == GOOD[-1]:
+            watch.follow(EpochClosed(9, version))
+    assert watch.collapse is not None, "a new good epoch begins the count again"
+
+
+def test_what_was_measured_of_dropped_versions_does_not_count() -> None:
+    watch = watch_of([*GOOD, *[0.1] * 5], ends=[20])
+    watch.follow(RolledBack(31, 20, tuple(range(21, 31)), 22, 0.1, 0.9))
+    assert watch.collapse is None
+    for version in range(23, 31):
+        watch.follow(evaluated(version, 1, 0.1))
+    assert watch.collapse is None
+    assert watch.good_ends == [0, 20]
+
+
+def test_an_epoch_that_ends_with_the_rollback_itself_is_no_proof_that_it_helped() -> None:
+    watch = watch_of([*GOOD, *[0.1] * 5], ends=[14, 20])
+    watch.follow(RolledBack(31, 20, tuple(range(21, 31)), 22, 0.1, 0.9))
+    watch.follow(EpochClosed(4, 31))
+    watch.follow(evaluated(31, 4, 0.9))
+    assert watch.good_ends == [0, 14, 20]
