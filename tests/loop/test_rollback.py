@@ -1,6 +1,8 @@
 """A job that has collapsed goes back to its last good version, also when its server is killed in the middle of it."""
 
 import random
+import tempfile
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -8,16 +10,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.job_events import applied
 from tests.memory_grid import Killed
+from tests.served_run import ServedRun, noise
 from tests.server import SIZE, Disk, Server
-from vcdl.errors import Unavailable
-from vcdl.journal.events import RolledBack, UpdateApplied
+from tests.store_servers import on_server, start_redis
+from vcdl.errors import StoreLost, Unavailable
+from vcdl.journal.events import EpochClosed, RolledBack, UpdateApplied, UpdateSuperseded, WorkunitSent
+from vcdl.journal.hosts import HostHistory, HostRecord
+from vcdl.local.upload_folder import UploadFolder
+from vcdl.loop.collapse import Collapse
+from vcdl.loop.parameter_server import ParameterServer
 from vcdl.loop.plan import Plan
+from vcdl.loop.recovery import fold_again
+from vcdl.loop.rollback import roll_back, without_trust
 from vcdl.rules.base import Rule
 from vcdl.rules.downpour import Downpour
 from vcdl.rules.fedasync import Constant
 from vcdl.rules.fedbuff import FedBuff
 from vcdl.rules.vc_asgd import VcAsgd
+from vcdl.run.restore_lock import RestoreLock
 from vcdl.wire.weights import Vector
 from vcdl.wire.workunit import WorkunitName
 
@@ -127,3 +139,121 @@ def test_a_job_whose_server_is_killed_around_its_rollback_goes_on(tmp_path: Path
 
 def new_disk(path: Path, rolling: bool, rule: Rule) -> Disk:
     return Disk.new(path, replace(PLAN, rolling=rolling, needs_bases=rule.needs_base), rule)
+
+
+# -- the store, whichever it is, and the servers at it
+
+WEIGHTS = 100
+
+
+@pytest.fixture(scope="module")
+def redis_url() -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="vcdl-") as folder, start_redis(Path(folder)) as redis:
+        yield redis.url
+
+
+@pytest.fixture(params=["folder", on_server("redis")])
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> ServedRun:
+    """Nine updates of three hosts. The third is a newcomer, its first update is the fifth; two had made an epoch."""
+    url = request.getfixturevalue("redis_url") if request.param == "redis" else ""
+    run = ServedRun.new(tmp_path / tmp_path.name, noise(0, WEIGHTS), url, trust="strangers")
+    server, journal = served(run), run.run.journal()
+    for number, host in enumerate(["a", "b", "a", "b", "a", "b", "a", "a", "b", "a", "late", "b", "a"]):
+        workunit = run.bring(number, noise(number + 1, WEIGHTS))
+        journal.append(WorkunitSent(workunit, host, 10))
+        server.run_once()
+        if number == 7:
+            version = run.run.snapshots(server.store).keep_newest(durable=True)
+            journal.append(EpochClosed(1, version))
+    return run
+
+
+def served(run: ServedRun) -> ParameterServer:
+    return ParameterServer.of(run.run, run.run.journal(), UploadFolder(run.folder))
+
+
+def go_back(run: ServedRun, *, is_again: bool = False) -> RolledBack:
+    collapse = Collapse(version=10, measured=0.1, usual=0.9, to=8, is_again=is_again)
+    store = run.run.store()
+    with RestoreLock(run.folder).restoring():
+        return roll_back(run.run, run.run.snapshots(store), run.run.journal(), collapse)
+
+
+def folded(run: ServedRun, versions: Iterable[int]) -> Vector:
+    """Version 0 with these updates."""
+    whole = run.initial.copy()
+    for recorded in run.run.journal().read():
+        if isinstance(recorded.event, UpdateApplied) and recorded.event.version in versions:
+            fold_again(run.run, recorded.event, whole)
+    return whole
+
+
+def test_the_suspects_updates_are_dropped_and_the_others_folded_again(run: ServedRun) -> None:
+    event = go_back(run)
+    assert (event.version, event.to, event.dropped) == (14, 8, (11,))
+    version, weights = run.run.store().read()
+    assert version == 14
+    assert weights.tobytes() == folded(run, {*range(1, 11), 12, 13}).tobytes()
+
+
+def test_where_that_has_not_helped_all_are_dropped(run: ServedRun) -> None:
+    assert go_back(run, is_again=True).dropped == (9, 10, 11, 12, 13)
+    assert run.run.store().read()[1].tobytes() == folded(run, range(1, 9)).tobytes()
+
+
+def test_where_a_kept_upload_is_gone_all_are_dropped(run: ServedRun) -> None:
+    (kept,) = run.folder.kept_uploads.glob("v000012_*.h5")
+    kept.unlink()
+    assert go_back(run).dropped == (9, 10, 11, 12, 13)
+
+
+def test_a_server_folds_on_from_it_and_a_store_that_forgets_gets_the_same_bits_again(run: ServedRun) -> None:
+    server = served(run)
+    go_back(run)
+    run.bring(13, noise(99, WEIGHTS))
+    assert server.run_once() == 1
+    version, weights = server.store.read()
+    assert version == 15
+    assert weights.tobytes() == folded(run, {*range(1, 11), 12, 13, 15}).tobytes()
+    run.folder.snapshot(14).unlink()  # from the good version, by all that is kept since then
+    server.store.restore(0, run.initial, [])
+    assert server.restore() == 5
+    again = server.store.read()
+    assert (again[0], again[1].tobytes()) == (version, weights.tobytes())
+
+
+def test_nobody_folds_into_a_store_that_has_not_followed(run: ServedRun) -> None:
+    """The one that decided it was killed before it did it."""
+    server = served(run)
+    run.run.journal().append(RolledBack(14, 8, (11,), 10, 0.1, 0.9))
+    run.bring(13, noise(99, WEIGHTS))
+    with pytest.raises(StoreLost, match="goes back to version 8, as version 14"):
+        server.run_once()
+    assert server.store.version() == 13
+    assert server.restore() == 4
+    assert run.folder.snapshot(14).exists()
+    server.run_once()
+    assert server.store.read()[1].tobytes() == folded(run, {*range(1, 11), 12, 13, 15}).tobytes()
+
+
+def test_what_started_from_dropped_weights_comes_too_late(run: ServedRun) -> None:
+    server = served(run)
+    go_back(run)
+    workunit = run.bring(13, noise(99, WEIGHTS), base_version=12)
+    assert server.run_once() == 1
+    last = run.run.journal().read()[-1].event
+    assert isinstance(last, UpdateSuperseded)
+    assert last.workunit == workunit
+    assert server.store.version() == 14
+    assert run.waiting() == 0
+
+
+def test_without_a_suspect_the_cause_is_not_known_and_all_are_dropped() -> None:
+    hosts = HostHistory()
+    updates = [replace(applied(version, 1, version, 0, version - 1), host="a") for version in range(1, 6)]
+    assert without_trust(updates, hosts) == updates
+    hosts.hosts["b"] = HostRecord("b", quarantined_until=1000)
+    updates[2] = replace(updates[2], host="b")
+    assert [update.version for update in without_trust(updates, hosts)] == [3, 4, 5], "these began with its update"
+    updates[3:] = [replace(update, base_version=2) for update in updates[3:]]
+    assert [update.version for update in without_trust(updates, hosts)] == [3]

@@ -14,6 +14,7 @@ from vcdl.cli import vcdl
 from vcdl.errors import RunFolderError
 from vcdl.job import load_frozen_job, load_job
 from vcdl.report.observer import RunObserver
+from vcdl.report.summary import summary_of
 from vcdl.run.finding import read_report
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
@@ -67,6 +68,24 @@ def test_the_run_s_own_rule_gives_its_own_weights_to_the_last_bit(kept: RunFolde
 def test_so_does_a_rule_that_needs_the_weights_that_clients_started_from(tmp_path: Path) -> None:
     folder = simulated(tmp_path / "run", "retention.uploads=all", "update={rule: downpour, server_learning_rate: 0.4}")
     assert replayed(folder).is_the_runs_own
+
+
+def test_a_run_that_went_back_from_a_collapse_goes_back_in_a_replay_as_well(tmp_path: Path) -> None:
+    trust = "trust={kind: strangers, clip: 1000}"
+    settings = ["stop.epochs=7", "stop.target_accuracy=null", "retention.uploads=all", "validate.every=update", trust]
+    attack = "attack: sign_flip, scale: 100, from_epoch: 4, to_epoch: 5"
+    hostile = f"hostile=[{{client: 0, {attack}}}, {{client: 1, {attack}}}]"
+    job, fleet = load_job(DIGITS, settings), load_clients(None, ["clients=3", "slots=1", hostile])
+    folder = RunFolder(tmp_path / "run")
+    simulate(folder, job, fleet, RunObserver(), trainers=TRAINERS)
+    report = read_report(folder)
+    assert report.rollbacks
+    dropped = sum(len(rolled.dropped) for rolled in report.rollbacks)
+    assert summary_of("digits", report)["rollbacks"] == {"count": len(report.rollbacks), "updates_dropped": dropped}
+    assert report.history.version == len(report.updates) + len(report.rollbacks)
+    result = replayed(folder)
+    assert result.is_the_runs_own
+    assert all(one.run == one.replay for one in (*result.epochs, *result.final))
 
 
 def test_moments_travel_and_are_folded_again_but_are_no_part_of_the_model(tmp_path: Path) -> None:

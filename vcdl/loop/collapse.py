@@ -43,6 +43,8 @@ class Collapse:
     """The level of the job before it."""
     to: int
     """The good version to go back to: the end of an epoch, or 0."""
+    is_again: bool
+    """Whether the job was rolled back since its last good epoch, and that has not helped."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ class CollapseWatch:
             return None
         if bad[-1].version - bad[0].version < self._stretch // 2 or not self._is_bad(median(_scores(stretch))):
             return None
-        return Collapse(bad[0].version, bad[0].value, self._levels[-1].value, self._good_end())
+        return Collapse(bad[0].version, bad[0].value, self._levels[-1].value, self._good_end(), bool(self._tries))
 
     @property
     def _tries(self) -> int:

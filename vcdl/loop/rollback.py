@@ -4,31 +4,41 @@ The event comes first. From then on a store behind its version is one that has t
 process that is killed anywhere in between leaves nothing that another one would not finish, and nothing is done twice.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 
-from vcdl.errors import StoreLost
-from vcdl.journal.events import RolledBack
+from vcdl.errors import StoreError, StoreLost
+from vcdl.journal.events import RolledBack, UpdateApplied
+from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.lineage import Lineage
 from vcdl.loop.collapse import Collapse
-from vcdl.loop.recovery import make_newest, whole_of
+from vcdl.loop.recovery import fold_again, make_newest, whole_of
 from vcdl.run.run import Run
 from vcdl.run.snapshots import Snapshots
+
+_SUSPECT = 0.5
+"""A host that counts less than this is a suspect."""
 
 
 def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collapse) -> RolledBack:
     """Go back from a collapse; the caller holds the RestoreLock. Raises WeightsFileError when the good version is
     damaged, and what `make_newest` raises: then the event may be there already.
     """
-    whole_of(collapse.to, run)  # it must be readable before it is decided that all goes back to it
     newest = 0
     with suppress(StoreLost):
         newest = snapshots.keep_newest()  # it may have to be measured, and is gone in a moment
-    lineage = Lineage.of(row.event for row in journal.stream())
+    recorded = journal.read()
+    lineage = Lineage.of(row.event for row in recorded)
+    later = lineage.after(collapse.to)
+    dropped = later if collapse.is_again else without_trust(later, HostHistory.of(recorded))
+    left_out = {update.version for update in dropped}
+    if not _can_be_made(run, collapse.to, [update for update in later if update.version not in left_out]):
+        dropped = later
     event = RolledBack(
         version=max(lineage.version, newest) + 1,
         to=collapse.to,
-        dropped=tuple(update.version for update in lineage.after(collapse.to)),
+        dropped=tuple(update.version for update in dropped),
         collapsed=collapse.version,
         measured=collapse.measured,
         usual=collapse.usual,
@@ -36,3 +46,29 @@ def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collap
     journal.append(event)
     make_newest(run, snapshots.store, journal)
     return event
+
+
+def without_trust(updates: Sequence[UpdateApplied], hosts: HostHistory) -> Sequence[UpdateApplied]:
+    """Those of the updates since a good version, in order, that are dropped.
+
+    They are the suspects' (hosts in quarantine, new, or with a bad record) and whatever started from a version with a
+    suspect's update in it. Without any suspect, the cause is not known, and all are dropped.
+    """
+    suspects = {host for host in {update.host for update in updates} if hosts.weight(host) < _SUSPECT}
+    first = next((update.version for update in updates if update.host in suspects), None)
+    if first is None:
+        return updates
+    return [update for update in updates if update.host in suspects or update.base_version >= first]
+
+
+def _can_be_made(run: Run, version: int, updates: Sequence[UpdateApplied]) -> bool:
+    """Whether a version is readable, and updates can be folded into it again. Raises WeightsFileError for the
+    version: it must be known before it is decided that all goes back to it.
+    """
+    whole = whole_of(version, run)
+    try:
+        for update in updates:
+            fold_again(run, update, whole)
+    except StoreError:
+        return False
+    return True
