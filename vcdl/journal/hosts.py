@@ -38,7 +38,8 @@ _KNOWN_AFTER = 5
 """Applied uploads after which a host is no longer new."""
 _AT_WORK = 50
 """The last uploads; their hosts are those at work."""
-_GAINS_KEPT = 60
+_GAINS_KEPT = 20
+"""Gains fall by orders of magnitude while a job learns: only the last ones compare."""
 _GAINS_NEEDED = 12
 _WORST, _BEST = -6.0, 2.0
 """Bounds of one upload's score: a single one neither condemns a host nor excuses others."""
@@ -113,7 +114,7 @@ class HostHistory:
     _at_work: deque[str] = field(default_factory=lambda: deque(maxlen=_AT_WORK))
     """The hosts of the last uploads."""
     _gains: deque[float] = field(default_factory=lambda: deque(maxlen=_GAINS_KEPT))
-    """The last gains of hosts that are not quarantined."""
+    """The last gains of hosts that are not doubtful."""
     _waiting: list[UploadScored] = field(default_factory=list)
     """Uploads whose gains wait to be compared, as too few are known."""
     _quarantined: set[str] = field(default_factory=set)
@@ -245,8 +246,8 @@ class HostHistory:
         if not event.host:
             return
         self._waiting.append(event)
-        if not self.is_quarantined(event.host):
-            self._gains.append(event.gain)
+        if not self.is_quarantined(event.host) and self._score_of(self._host(event.host)) > _DOUBTFUL:
+            self._gains.append(event.gain)  # a doubtful host is scored most often: it would become the measure
         if len(self._gains) < _GAINS_NEEDED:
             return
         usual = median(self._gains)
