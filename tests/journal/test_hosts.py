@@ -1,6 +1,7 @@
 """What a journal's events add up to for each host."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -186,3 +187,19 @@ def test_most_hosts_are_always_believed(fleet: Fleet) -> None:
     fleet.work(20, others)
     quarantined = [name for name in fleet.history.hosts if fleet.history.is_quarantined(name)]
     assert 0 < len(quarantined) < 8
+
+
+@pytest.mark.parametrize("refusal", ["no_training_effect", "not_finite"])
+def test_refusals_that_tell_of_the_host_count_as_the_worst_scores(fleet: Fleet, refusal: str) -> None:
+    fleet.work(5)
+    for shard in range(3):
+        fleet.follow(WorkunitSent(w(7, shard), "idle", 10), replace(refused(7, shard), refusal=refusal))
+        assert fleet.history.is_quarantined("idle") is (shard == 2)
+
+
+def test_a_refusal_that_may_be_the_servers_fault_counts_against_nobody(fleet: Fleet) -> None:
+    fleet.work(5)
+    for shard in range(9):
+        fleet.follow(WorkunitSent(w(7, shard), "a", 10), replace(refused(7, shard), refusal="wrong_base"))
+    assert fleet.history.weight("a") == pytest.approx(0.3)
+    assert fleet.history.score("a") is None

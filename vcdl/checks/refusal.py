@@ -28,6 +28,8 @@ class Refusal(StrEnum):
     """Some weights are NaN or infinite: the training diverged, or the client lies."""
     AGAINST_REFERENCE = "against_reference"
     """The step leads away from the server's reference update: `update > guard > min_cosine` of the job file."""
+    NO_TRAINING_EFFECT = "no_training_effect"
+    """It knows its own shard no better than the weights that it started from: nothing was trained."""
     QUARANTINED = "host_quarantined"
     """The host's uploads made the weights worse again and again: none of them counts for a while."""
     NORM_TOO_LARGE = "norm_too_large"

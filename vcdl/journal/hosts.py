@@ -43,6 +43,8 @@ _GAINS_KEPT = 20
 _GAINS_NEEDED = 12
 _WORST, _BEST = -6.0, 2.0
 """Bounds of one upload's score: a single one neither condemns a host nor excuses others."""
+_TELLING = frozenset({"bad_counters", "no_training_effect", "norm_too_large", "not_finite"})
+"""Refusals that say something of the host: they count as the worst of scores."""
 _DOUBTFUL = -1.25
 _BAD = -2.25
 """Scores below which a host's weight falls, and at which it is 0 and the host quarantined."""
@@ -93,11 +95,6 @@ class HostRecord:
         if not self.joined_late:
             return 1.0
         return _FIRST_WEIGHT + (1.0 - _FIRST_WEIGHT) * min(1.0, self.applied / _KNOWN_AFTER)
-
-    def take(self, score: float) -> None:
-        """Take in the score of one upload."""
-        self.scored += 1
-        self.average += _SMOOTHING * (score - self.average)
 
 
 @dataclass
@@ -239,6 +236,8 @@ class HostHistory:
     def _refuse(self, name: str, refusal: str) -> None:
         if name:
             self._host(name).refused[refusal] += 1
+            if refusal in _TELLING:
+                self._take(self._host(name), _WORST)
 
     # -- scores
 
@@ -253,13 +252,17 @@ class HostHistory:
         usual = median(self._gains)
         spread = median(abs(gain - usual) for gain in self._gains) or abs(usual) or 1.0
         for scored in self._waiting:
-            host, score = self._host(scored.host), min(_BEST, max(_WORST, (scored.gain - usual) / spread))
-            host.take(score)
-            if score < _DOUBTFUL and self._score_of(host) <= _BAD and self._may_quarantine(host):
-                host.quarantines += 1
-                host.quarantined_until = self.updates + _QUARANTINE_UPDATES * 2 ** (host.quarantines - 1)
-                self._quarantined.add(host.name)
+            self._take(self._host(scored.host), min(_BEST, max(_WORST, (scored.gain - usual) / spread)))
         self._waiting.clear()
+
+    def _take(self, host: HostRecord, score: float) -> None:
+        """Take in the score of one upload."""
+        host.scored += 1
+        host.average += _SMOOTHING * (score - host.average)
+        if score < _DOUBTFUL and self._score_of(host) <= _BAD and self._may_quarantine(host):
+            host.quarantines += 1
+            host.quarantined_until = self.updates + _QUARANTINE_UPDATES * 2 ** (host.quarantines - 1)
+            self._quarantined.add(host.name)
 
     def _may_quarantine(self, host: HostRecord) -> bool:
         """Whether most hosts will still be believed: a job without them would stand still."""

@@ -23,6 +23,7 @@ from vcdl.journal.events import (
 from vcdl.journal.journal import Journal
 from vcdl.loop.grid import GaveUp, Results, Uploaded
 from vcdl.loop.host_trust import HostTrust
+from vcdl.loop.spot_check import SpotCheck
 from vcdl.loop.streamed_upload import StreamedUpload, UploadFacts
 from vcdl.run.kept_uploads import keep_upload
 from vcdl.run.restore_lock import RestoreLock
@@ -45,6 +46,8 @@ class _Waiting:
     header: UpdateHeader
     trust: float
     """How far its host is believed."""
+    unfit: Refused | None
+    """Why it must not count, unless it does already."""
     streamed: StreamedUpload | None = field(default=None, repr=False)
     """The reader of its last fold; None: the store had the subtask already."""
 
@@ -63,6 +66,7 @@ class Assimilator:
         self._hosts = HostTrust.of(run, journal)
         self._followed = 0
         """The version of the last rollback that the store is known to have followed."""
+        self._spot_check = None if results.are_spot_checked else SpotCheck(run)
 
     def run_once(self) -> int:
         """Assimilate everything that waits; returns how many results came to an end.
@@ -88,9 +92,11 @@ class Assimilator:
         except Refused as refused:
             self._refuse(upload, refused)
             return None
-        return _Waiting(
-            self._hosts.named(upload), WorkunitName.parse(upload.workunit), header, self._hosts.trust(upload)
-        )
+        named, unfit = self._hosts.named(upload), self._hosts.refused(upload)
+        check = self._spot_check
+        if unfit is None and check is not None and check.is_drawn(upload.workunit, self._hosts.applied(upload)):
+            unfit = check.refused(upload.path, upload.workunit)
+        return _Waiting(named, WorkunitName.parse(upload.workunit), header, self._hosts.trust(upload), unfit)
 
     def _fold(self, batch: list[_Waiting]) -> None:
         while batch:
@@ -148,8 +154,8 @@ class Assimilator:
 
     def _begin(self, item: _Waiting, staleness: int) -> Change:
         name, header = item.name, item.header
-        if (why := self._hosts.refused(item.uploaded)) is not None:
-            return RefusedChange(why)
+        if item.unfit is not None:
+            return RefusedChange(item.unfit)
         facts = UploadFacts(
             epoch=name.epoch,
             staleness=staleness,

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from vcdl.journal.events import WorkunitSent
 from vcdl.wire.workunit import Workunit
@@ -48,6 +49,9 @@ Outcome = Uploaded | GaveUp
 
 class Results(ABC):
     """The source of results: a grid, a folder that several servers share, the database of a BOINC project."""
+
+    are_spot_checked: ClassVar[bool] = False
+    """Whether uploads were checked for training's effect before they come (vcdl.loop.spot_check)."""
 
     @abstractmethod
     def claim(self) -> Sequence[Outcome]:

@@ -42,6 +42,11 @@ class HostTrust:
         host = self.named(upload).host
         return self._history.weight(host) if host and self.refused(upload) is None else 1.0
 
+    def applied(self, upload: Uploaded) -> int:
+        """How many uploads of this host are applied."""
+        record = self._history.hosts.get(self.named(upload).host)
+        return 0 if record is None else record.applied
+
     def refused(self, upload: Uploaded) -> Refused | None:
         """Why nothing of this host counts now; None: it does."""
         host = self.named(upload).host

@@ -25,7 +25,9 @@ data: {dataset: digits, shards: 3}
 validate: {every: epoch}
 stop: {epochs: 1}
 grid: {tries: 2}
+trust: {kind: strangers, spot_checks: 0}
 """
+"""Its client trains nothing."""
 
 
 @dataclass

@@ -25,6 +25,7 @@ from vcdl.checks import UploadCheck
 from vcdl.commands.resume import resume
 from vcdl.commands.submit import submit
 from vcdl.errors import FileUnavailable, GridError, GridUnavailable, JournalUnavailable
+from vcdl.job import load_frozen_job, save_job
 from vcdl.journal.events import Event, ResultRefused, RunStarted, StopDecided, UpdateApplied, WorkunitFailed
 from vcdl.journal.journal import Journal
 from vcdl.run.prepared import Prepared
@@ -311,6 +312,22 @@ def test_while_the_jobs_cannot_be_seen_no_result_is_taken_for_a_stray(
         away.rename(server.project.runs_folder)
         assimilator.run_once()
     assert len(applied(server)) >= 3
+
+
+def test_the_validator_gives_no_credit_for_an_upload_without_training(server: Server) -> None:
+    with closing(WorkGenerators(server.project)) as generators:
+        generators.run_once()
+    server.client.run_once(at_most=1)
+    (row,) = server.standin.rows("SELECT xml_doc_in FROM result WHERE validate_state = 1")
+    file = server.project.upload_path(output_file(row["xml_doc_in"]))
+    job = load_frozen_job(server.folder.job_file)
+    for share, code in ((1.0, REFUSED), (0.0, VALID)):
+        checked = job.model_copy(update={"trust": job.trust.model_copy(update={"spot_checks": share})})
+        save_job(checked, server.folder.job_file)
+        assert validate(server.project, file) == code
+    refused = server.report.last_setback
+    assert isinstance(refused, ResultRefused)
+    assert (refused.refusal, refused.host) == ("no_training_effect", "host-1")
 
 
 def test_the_validator_refuses_nobody_for_trouble_of_this_machine(server: Server, tmp_path: Path) -> None:

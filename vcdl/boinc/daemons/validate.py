@@ -29,10 +29,13 @@ from vcdl.checks import Refused
 from vcdl.checks.refusal import Refusal
 from vcdl.errors import GridError, VcdlError, WorkunitError
 from vcdl.journal.events import ResultRefused
+from vcdl.loop.spot_check import SpotCheck
 from vcdl.run.run import Run
 from vcdl.wire.workunit import WorkunitName
 
 VALID, REFUSED, LATER = 0, 10, 3
+_VALIDATED = 1
+"""result.validate_state of a valid result."""
 _TRIES = 5
 _BETWEEN_TRIES_S = 2.0
 
@@ -63,7 +66,7 @@ def validate(project: BoincProject, file: Path) -> int:
         return REFUSED
     project.check_uploads()
     run = Run.open(folder)
-    refused = _refused(run, file, workunit)
+    refused = _refused(run, file, workunit) or _idle(run, project, file, workunit)
     if refused is None:
         return VALID
     print(f"{file.name}: {refused.refusal.value}: {refused.detail}", file=sys.stderr)
@@ -80,6 +83,30 @@ def validate(project: BoincProject, file: Path) -> int:
             )
         )
     return REFUSED
+
+
+def _idle(run: Run, project: BoincProject, file: Path, workunit: str) -> Refused | None:
+    """Why an upload, if it is drawn, shows no effect of training."""
+    check = SpotCheck(run)
+    result = file.name.rpartition("_r")[0]
+    if check.is_drawn(workunit, _valid_results(project, result)):
+        return check.refused(file, workunit)
+    return None
+
+
+def _valid_results(project: BoincProject, result: str) -> int:
+    """How many valid results the host of this one has brought; many when the database does not say."""
+    with closing(BoincDatabase(project)) as database:
+        try:
+            rows = database.execute(
+                "SELECT COUNT(*) FROM result AS other JOIN result AS this ON other.hostid = this.hostid"
+                " WHERE this.name = %s AND other.appid = %s AND other.validate_state = %s",
+                result, database.app_id, _VALIDATED,
+            )  # fmt: skip
+        except GridError as error:
+            print(f"{result}: its host is not known: {error}", file=sys.stderr)
+            return sys.maxsize
+    return int(rows[0][0])
 
 
 def _host_of(project: BoincProject, result: str) -> str:

@@ -1,0 +1,74 @@
+"""A prepared run for strangers with a real model, and uploads as honest and other clients would bring them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcdl.client.trainer import Trainer
+from vcdl.data.npz_file import read_split
+from vcdl.job import Job, save_job
+from vcdl.report.observer import RunObserver
+from vcdl.run.folder import RunFolder
+from vcdl.run.preparation import prepare
+from vcdl.run.run import Run
+from vcdl.wire.normalise import normalise
+from vcdl.wire.weights import Vector, read_weights, write_weights
+from vcdl.wire.workunit import UpdateHeader
+
+SHARDS = 12
+
+
+@dataclass
+class TrainedRun:
+    """One run, and a trainer of its model."""
+
+    run: Run
+    trainer: Trainer
+
+    @classmethod
+    def new(cls, path: Path, trust: str = "strangers") -> "TrainedRun":
+        folder = RunFolder(path)
+        folder.create()
+        job = Job.model_validate(
+            {
+                "name": "trained",
+                "model": {"builtin": {"name": "mlp", "units": [4]}},
+                "data": {"dataset": "digits", "shards": SHARDS},
+                "training": {"batch_size": 16, "learning_rate": 0.01},
+                "trust": {"kind": trust, "spot_checks": 0.25},
+            }
+        )
+        save_job(job, folder.job_file)
+        run = prepare(folder, job, RunObserver())
+        return cls(run, Trainer(folder.read_model_json(), run.training))
+
+    @staticmethod
+    def workunit(shard: int, epoch: int = 1, attempt: int = 0) -> str:
+        return f"trained_e{epoch:04d}_s{shard:03d}_a{attempt}_v000000"
+
+    @property
+    def base(self) -> Vector:
+        return read_weights(self.run.folder.snapshot(0), self.run.layout.size)[0]
+
+    def trained(self, shard: int) -> Vector:
+        """What an honest client makes of the base."""
+        x, y = read_split(self.run.folder.shard(shard))
+        x = normalise(x, self.run.prepared.normalisation)
+        self.trainer.begin(self.base, shard, self.run.training.learning_rate)
+        for begin in range(0, len(x), 16):
+            self.trainer.step(x[begin : begin + 16], y[begin : begin + 16])
+        return self.trainer.finish()
+
+    def upload(self, path: Path, workunit: str, weights: Vector) -> Path:
+        """The file of an upload."""
+        header = UpdateHeader(
+            job="trained",
+            workunit=workunit,
+            base_version=0,
+            layout=self.run.layout.fingerprint,
+            samples=10,
+            fraction=1.0,
+            train_s=1.0,
+            loss=1.0,
+        )
+        write_weights(path, weights, header.to_json())
+        return path
