@@ -1,6 +1,6 @@
 """The check for training's effect: whether an upload knows its own shard better than the weights that it started from.
 
-Honest training lowers the loss of what it trained on practically always: of 420 honest uploads (images, alike and
+Honest training lowers the loss of what it trained on practically always: of 520 honest uploads (images, alike and
 unlike shards, early and late) one did not. A client that uploads what it downloaded, or that with noise, has done
 nothing, and gets no credit.
 
