@@ -75,12 +75,14 @@ def test_a_subtask_that_cannot_be_trained_gives_its_reason(tmp_path: Path) -> No
     assert "shard.npz is damaged" in outcome.reason
 
 
-def test_a_serial_job_differs_in_rule_schedule_transport_and_moments_only() -> None:
+def test_a_serial_job_differs_in_rule_schedule_transport_moments_and_trust_only() -> None:
     job = Job(name="j", model=ModelSettings(builtin=Named("mlp", {"units": [4]})), data=DataSettings(dataset="digits"))
     serial = serial_job(job)
     assert (serial.update, serial.pacing.kind) == (VcAsgdSettings(alpha=0.0), "rolling")
     assert (
-        serial.model_copy(update={key: getattr(job, key) for key in ("update", "pacing", "transport", "training")})
+        serial.model_copy(
+            update={key: getattr(job, key) for key in ("update", "pacing", "transport", "training", "trust")}
+        )
         == job
     )
     assert serial.training.model_copy(update={"share_optimizer_state": "auto"}) == job.training

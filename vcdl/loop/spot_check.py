@@ -47,7 +47,7 @@ class SpotCheck:
         if self._share == 0 or WorkunitName.parse(workunit).attempt >= _REFUSED_AT_MOST:
             return False
         is_first = host_applied < _FIRST_UPLOADS
-        return is_first or is_drawn(self._run.prepared.store_key, "spot", workunit, self._share)
+        return is_first or is_drawn(self._run.draw_secret, "spot", workunit, self._share)
 
     def refused(self, upload: Path, workunit: str) -> Refused | None:
         """Why an upload has no effect of training; None: it has, or nobody can say. Raises FileUnavailable."""

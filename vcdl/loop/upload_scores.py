@@ -78,7 +78,7 @@ class UploadScores:
     def _is_wanted(self, workunit: str, host: str) -> bool:
         if not self._hosts.is_proven(host):
             return True
-        return is_drawn(self._run.prepared.store_key, "score", workunit, _SHARE_OF_PROVEN)
+        return is_drawn(self._run.draw_secret, "score", workunit, _SHARE_OF_PROVEN)
 
     def _gain(self, update: UpdateApplied) -> float | None:
         """None: its files are gone."""

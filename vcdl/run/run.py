@@ -57,6 +57,11 @@ class Run:
         return rule_of(self.job)
 
     @property
+    def draw_secret(self) -> str:
+        """What no client knows, and draws depend on; a simulation draws the same ones each time."""
+        return self.prepared.store_key if self.host.has_wall_clock else str(self.job.seed)
+
+    @property
     def layout(self) -> Layout:
         """The place of each variable of the model in the weights."""
         return self.prepared.layout
