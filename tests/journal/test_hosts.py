@@ -126,7 +126,7 @@ def test_a_host_whose_uploads_harm_is_quarantined_soon_and_the_others_keep_their
 def test_a_host_that_is_a_little_worse_loses_weight_gradually(fleet: Fleet) -> None:
     weights = []
     for _ in range(10):
-        fleet.work(1, {"poor": 0.84})
+        fleet.work(1, {"poor": 0.6})
         weights.append(fleet.history.weight("poor"))
     assert weights[0] == 1.0
     assert weights == sorted(weights, reverse=True)
@@ -203,3 +203,12 @@ def test_a_refusal_that_may_be_the_servers_fault_counts_against_nobody(fleet: Fl
         fleet.follow(WorkunitSent(w(7, shard), "a", 10), replace(refused(7, shard), refusal="wrong_base"))
     assert fleet.history.weight("a") == pytest.approx(0.3)
     assert fleet.history.score("a") is None
+
+
+def test_where_gains_hardly_differ_a_little_less_is_no_doubt(fleet: Fleet) -> None:
+    """Shards that are alike: the first host that is a little behind the others must not be taken for hostile."""
+    for _ in range(10):
+        for host in HONEST:
+            fleet.bring(host, 1.0)
+        fleet.bring("slow", 0.8)
+    assert fleet.history.weight("slow") == 1.0

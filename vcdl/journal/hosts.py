@@ -41,6 +41,8 @@ _AT_WORK = 50
 _GAINS_KEPT = 20
 """Gains fall by orders of magnitude while a job learns: only the last ones compare."""
 _GAINS_NEEDED = 12
+_LEAST_SPREAD = 0.25
+"""Share of the usual gain: where all clients have alike data, gains differ by per cents, and fall by as many."""
 _WORST, _BEST = -6.0, 2.0
 """Bounds of one upload's score: a single one neither condemns a host nor excuses others."""
 _TELLING = frozenset({"bad_counters", "no_training_effect", "norm_too_large", "not_finite"})
@@ -250,7 +252,8 @@ class HostHistory:
         if len(self._gains) < _GAINS_NEEDED:
             return
         usual = median(self._gains)
-        spread = median(abs(gain - usual) for gain in self._gains) or abs(usual) or 1.0
+        spread = median(abs(gain - usual) for gain in self._gains)
+        spread = max(spread, _LEAST_SPREAD * abs(usual)) or 1.0
         for scored in self._waiting:
             self._take(self._host(scored.host), min(_BEST, max(_WORST, (scored.gain - usual) / spread)))
         self._waiting.clear()
