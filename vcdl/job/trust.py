@@ -14,6 +14,8 @@ class TrustSettings(Section):
 
     kind: Annotated[TrustKind, kinds.one_of(TrustKind)] = "auto"
     """A run's own job file says `own` or `strangers`."""
+    redundancy: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.0
+    """The share of a BOINC job's workunits that two hosts train, and whose results are compared."""
     clip: Annotated[float, kinds.above_zero()] = 1.5
     """The longest step of a variable, as a multiple of its usual one; longer ones are shortened to it."""
     rollback: Annotated[bool, kinds.true_or_false()] = True

@@ -54,7 +54,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
         if dataset.x_test is not None and dataset.y_test is not None:
             write_split(folder.test_file, dataset.x_test, dataset.y_test)
         folder.model_file.write_text(model_json)
-        settings, store_key = asked_settings(job, folder), f"{job.name}-{secrets.token_hex(4)}"
+        settings, store_key = asked_settings(job, folder), f"{job.name}-{secrets.token_hex(16)}"
         if settings.service != Service.FILE or job.keeps_uploads or job.is_for_strangers:
             folder.kept_uploads.mkdir(exist_ok=True)
         store = open_store(settings, store_key, layout.size, rule_of(job).state)

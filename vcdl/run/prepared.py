@@ -26,7 +26,9 @@ class Prepared:
     initial_norm: float
     """‖W‖₂ of version 0."""
     store_key: str
-    """The key of the weights in the store: a new one for each run, so that two runs of a job never share weights."""
+    """The key of the weights in the store: a new one for each run, so that two runs of a job never share weights.
+    Clients never learn it: by it the workunits are drawn that two hosts train.
+    """
     footprint: Footprint
     store: str
     """The address of that store, without a login (`vcdl.run.store_address`)."""

@@ -16,7 +16,8 @@ from tests.boinc.standin.schema import change
 from tests.leftovers import leave_half
 from vcdl.boinc.daemons.assimilator import Assimilator
 from vcdl.boinc.daemons.evaluator import Evaluations
-from vcdl.boinc.daemons.validate import REFUSED, VALID, validate
+from vcdl.boinc.daemons.script import ACCEPTED, REFUSED
+from vcdl.boinc.daemons.validate import validate
 from vcdl.boinc.daemons.work_generator import WorkGenerators
 from vcdl.boinc.grid.manifest import Manifests
 from vcdl.boinc.grid.results import output_file
@@ -321,7 +322,7 @@ def test_the_validator_gives_no_credit_for_an_upload_without_training(server: Se
     (row,) = server.standin.rows("SELECT xml_doc_in FROM result WHERE validate_state = 1")
     file = server.project.upload_path(output_file(row["xml_doc_in"]))
     job = load_frozen_job(server.folder.job_file)
-    for share, code in ((1.0, REFUSED), (0.0, VALID)):
+    for share, code in ((1.0, REFUSED), (0.0, ACCEPTED)):
         checked = job.model_copy(update={"trust": job.trust.model_copy(update={"spot_checks": share})})
         save_job(checked, server.folder.job_file)
         assert validate(server.project, file) == code
@@ -336,7 +337,7 @@ def test_the_validator_refuses_nobody_for_trouble_of_this_machine(server: Server
     server.client.run_once(at_most=1)
     (row,) = server.standin.rows("SELECT xml_doc_in FROM result WHERE validate_state = 1")
     file = server.project.upload_path(output_file(row["xml_doc_in"]))
-    assert validate(server.project, file) == VALID
+    assert validate(server.project, file) == ACCEPTED
     for lost in (server.project.runs_folder, server.project.upload_dir):
         away = lost.rename(tmp_path / "away")
         with pytest.raises(GridError):

@@ -47,6 +47,8 @@ class World:
         own = BoincDatabase(project)
         return cls(standin, project, own, [own])
 
+    draw_key = "mnist-0123"
+
     def close(self) -> None:
         for database in self._open:
             database.close()
@@ -71,7 +73,12 @@ class World:
         return folder
 
     def grid(
-        self, job: str = "mnist", priority: int = 1, sent_since_s: float = 0.0, ahead: int | None = None
+        self,
+        job: str = "mnist",
+        priority: int = 1,
+        sent_since_s: float = 0.0,
+        ahead: int | None = None,
+        redundancy: float = 0.0,
     ) -> BoincGrid:
         settings = WorkSettings(
             job=job,
@@ -81,6 +88,8 @@ class World:
             memory_bytes=1e9,
             disk_bytes=1e9,
             upload_bytes=UPLOAD_BYTES,
+            redundancy=redundancy,
+            draw_key=self.draw_key,
             queue_ahead=ahead,
         )
         return BoincGrid(self.project, self.database, settings, sent_since_s)

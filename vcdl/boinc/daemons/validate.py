@@ -4,45 +4,30 @@
     exit 10   it is refused: its host gets no credit, BOINC gives the workunit to another, the journal has the reason
     exit 3    it could not be looked at, after some tries
 
-To BOINC everything but 0 and 3 is a refusal, a Python that cannot start (1) as well. So the launcher turns all
-but 0 and 10 into 3, upon which BOINC makes another result at once; that spends one of the few that a workunit
-may have, hence the tries.
-
 A refusal never stops a daemon, and nothing of the upload is executed: it is read as raw arrays (vcdl.checks).
 The file's name says which workunit it is for: of the other arguments that script_validator offers, none arrives
 in BOINC 8.3.
 """
 
-import argparse
-import re
 import stat
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 
-from vcdl.boinc.daemons.daemon import add_project_option
+from vcdl.boinc.daemons.script import ACCEPTED, REFUSED, run_script, workunit_and_result
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.results import host_name
 from vcdl.checks import Refused
 from vcdl.checks.refusal import Refusal
-from vcdl.errors import GridError, VcdlError, WorkunitError
+from vcdl.errors import GridError, WorkunitError
 from vcdl.journal.events import ResultRefused
 from vcdl.loop.spot_check import SpotCheck
 from vcdl.run.run import Run
 from vcdl.wire.workunit import WorkunitName
 
-VALID, REFUSED, LATER = 0, 10, 3
 _VALIDATED = 1
 """result.validate_state of a valid result."""
-_TRIES = 5
-_BETWEEN_TRIES_S = 2.0
-
-_UPLOAD = re.compile(r"(?P<workunit>.+)_(?P<result>\d+)_r\d+_\d+")
-"""BOINC's name of an output file: the workunit's, the number of the result among the workunit's, a random
-number, the file's number.
-"""
 
 
 def validate(project: BoincProject, file: Path) -> int:
@@ -50,14 +35,12 @@ def validate(project: BoincProject, file: Path) -> int:
 
     Raises VcdlError or OSError when this machine cannot look at it: nobody is refused for that.
     """
-    match = _UPLOAD.fullmatch(file.name)
+    workunit, result = workunit_and_result(file)
     try:
-        workunit = match["workunit"] if match else file.name
         name = WorkunitName.parse(workunit)
     except WorkunitError as error:
         print(f"{file.name}: {error}", file=sys.stderr)
         return REFUSED
-    result = int(match["result"]) if match else 0
     folder = project.run_folder(name.job)
     if not folder.prepared_file.exists():
         if not project.has_runs:
@@ -68,7 +51,7 @@ def validate(project: BoincProject, file: Path) -> int:
     run = Run.open(folder)
     refused = _refused(run, file, workunit) or _idle(run, project, file, workunit)
     if refused is None:
-        return VALID
+        return ACCEPTED
     print(f"{file.name}: {refused.refusal.value}: {refused.detail}", file=sys.stderr)
     size = file.stat().st_size if file.exists() else 0
     with closing(run.journal()) as journal:
@@ -136,17 +119,8 @@ def _refused(run: Run, file: Path, workunit: str) -> Refused | None:
 
 def main() -> int:
     """Check one result."""
-    parser = argparse.ArgumentParser(prog="vcdl_validate", description=__doc__.partition("\n")[0])
-    parser.add_argument("file", type=Path, metavar="FILE")
-    add_project_option(parser)
-    options = parser.parse_args()
-    for tries_left in reversed(range(_TRIES)):
-        try:
-            return validate(BoincProject.at(options.project_dir), options.file)
-        except (VcdlError, OSError) as error:
-            print(f"{options.file.name} could not be looked at: {error}; {tries_left} tries left", file=sys.stderr)
-            time.sleep(_BETWEEN_TRIES_S if tries_left else 0)
-    return LATER
+    purpose = __doc__.partition("\n")[0]
+    return run_script("vcdl_validate", purpose, 1, lambda project, files: validate(project, files[0]), sys.argv[1:])
 
 
 if __name__ == "__main__":

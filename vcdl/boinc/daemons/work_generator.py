@@ -139,6 +139,8 @@ def work_settings(run: Run) -> WorkSettings:
         memory_bytes=prepared.footprint.memory_bytes(job.training.batch_size, _SHARD_EXPANDS * shard_bytes),
         disk_bytes=_DISK_VECTORS * weights_bytes + shard_bytes + _SCRATCH_BYTES,
         upload_bytes=up_encoding(run.transport, run.layout).most_file_bytes + _HEADER_BYTES,
+        redundancy=job.trust.redundancy,
+        draw_key=prepared.store_key,
         queue_ahead=None if job.pacing.queue_ahead == "auto" else job.pacing.queue_ahead,
     )
 

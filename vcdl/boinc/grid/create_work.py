@@ -3,7 +3,7 @@
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import APP, BoincProject
@@ -37,6 +37,10 @@ class WorkSettings:
     """Limit of a slot's content on a client: inputs, checkpoints and the update."""
     upload_bytes: int
     """Limit of an update: a larger one fails on the client."""
+    redundancy: float = 0.0
+    """Share of the workunits that two hosts train."""
+    draw_key: str = field(default="", repr=False)
+    """Secret that decides which ones."""
     queue_ahead: int | None = None
     """Workunits kept unsent; None: as many as the active hosts ask for."""
 
@@ -48,6 +52,8 @@ class Creation:
     name: str
     inputs: tuple[str, ...]
     """Physical names in the order of INPUT_FILES."""
+    input_template: str = ""
+    """Its own, instead of that of all."""
 
 
 def create_work(
@@ -71,7 +77,7 @@ def create_work(
         "--rsc_memory_bound", f"{settings.memory_bytes:.0f}", "--rsc_disk_bound", f"{settings.disk_bytes:.0f}",
         "--delay_bound", f"{settings.deadline_s:.0f}", "--priority", str(priority), "--stdin",
     ]  # fmt: skip
-    lines = "".join(f"--wu_name {item.name} {' '.join(item.inputs)}\n" for item in creations)
+    lines = "".join(map(_line, creations))
     try:
         done = subprocess.run(
             command, cwd=project.path, input=lines, capture_output=True, text=True, errors="replace",
@@ -86,6 +92,11 @@ def create_work(
             f"{command[0]} cannot be run: {error.strerror}; {project.path} must be a BOINC project, run as its user"
         ) from error
     return " ".join(f"{done.stdout} {done.stderr}".split())[-500:]
+
+
+def _line(creation: Creation) -> str:
+    own = f"--wu_template templates/{creation.input_template} " if creation.input_template else ""
+    return f"--wu_name {creation.name} {own}{' '.join(creation.inputs)}\n"
 
 
 def priority_of_new_work(database: BoincDatabase, now_s: float | None = None) -> int:

@@ -13,8 +13,9 @@ from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.forget import files_on_hosts
 from vcdl.boinc.grid.manifest import Manifest
 from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.grid.redundancy import is_made_twice
 from vcdl.boinc.grid.results import host_name
-from vcdl.boinc.grid.staging import INPUT_TEMPLATE, Staging
+from vcdl.boinc.grid.staging import INPUT_TEMPLATE, TEMPLATE_FOR_TWO, Staging
 from vcdl.boinc.grid.supply import JobStock, Marks, marks, missing_to_half, open_wanted
 from vcdl.boinc.grid.workunit_rows import WorkunitRows
 from vcdl.errors import GridError
@@ -120,7 +121,7 @@ class BoincGrid(Grid):
         sticky = self._staging.manifest.sticky
         inputs = self._staging.stage(items)
         self._clients.wanted_again(self._staging.manifest.sticky - sticky)
-        missing = [Creation(item.workunit.name, names) for item, names in zip(items, inputs, strict=True)]
+        missing = [self._creation(item.workunit.name, names) for item, names in zip(items, inputs, strict=True)]
         said, priority = "", priority_of_new_work(self._database)
         for _ in range(_TRIES):
             said = create_work(
@@ -140,6 +141,10 @@ class BoincGrid(Grid):
             f"it said: {said or 'nothing'}; "
             f"`vcdl project doctor --project-dir {self._project.path}` finds the cause"
         )
+
+    def _creation(self, workunit: str, inputs: tuple[str, ...]) -> Creation:
+        is_twice = is_made_twice(workunit, self._settings.redundancy, self._settings.draw_key)
+        return Creation(workunit, inputs, TEMPLATE_FOR_TWO if is_twice else "")
 
     def _bytes_down(self, sending: Sending) -> int:
         manifest, name = self._staging.manifest, WorkunitName.parse(sending.workunit)

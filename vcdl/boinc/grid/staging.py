@@ -9,6 +9,7 @@ from vcdl.boinc.grid.create_work import WorkSettings
 from vcdl.boinc.grid.download_folder import Content, DownloadFolder, writing
 from vcdl.boinc.grid.manifest import Manifest, Manifests
 from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.grid.redundancy import for_two
 from vcdl.errors import GridError, WorkunitError
 from vcdl.files.atomic import sweep
 from vcdl.files.shipped import shipped
@@ -16,6 +17,7 @@ from vcdl.loop.grid import Staged
 from vcdl.wire.workunit import WorkunitName
 
 INPUT_TEMPLATE = "vcdl_in.xml"
+TEMPLATE_FOR_TWO = "vcdl_in_two.xml"
 _OUTPUT_TEMPLATE = "vcdl_out.xml"
 _MAX_NBYTES = "@max_nbytes@"
 _DESCRIPTION = ".json"
@@ -85,7 +87,8 @@ class Staging:
             if manifest.result_template not in {other.result_template for other in others}:
                 self._remove_template(manifest.result_template)
             if not others:
-                self._remove_template(INPUT_TEMPLATE)
+                for name in (INPUT_TEMPLATE, TEMPLATE_FOR_TWO):
+                    self._remove_template(name)
             self._manifests.remove(self._settings.job)
         self._in_place.clear()
 
@@ -146,7 +149,10 @@ class Staging:
             raise GridError(f"{templates}: {error.strerror}; VCDL is not installed whole: install it again") from error
         text = result.replace(_MAX_NBYTES, str(self._settings.upload_bytes))
         sweep(self._project.templates)
-        for name, content in ((INPUT_TEMPLATE, given), (self.result_template, text)):
+        contents = {INPUT_TEMPLATE: given, self.result_template: text}
+        if self._settings.redundancy > 0:
+            contents[TEMPLATE_FOR_TWO] = for_two(given)
+        for name, content in contents.items():
             with writing(self._project.templates / name) as target:
                 target.write_text(content)
 

@@ -1,0 +1,53 @@
+"""The common part of the scripts that BOINC's script_validator runs, `vcdl_validate` and `vcdl_compare`.
+
+To BOINC everything but 0 and 3 is a refusal, a Python that cannot start (1) as well. So the launchers turn all but 0
+and 10 into 3, upon which BOINC asks again; that may spend one of the few results that a workunit may have, hence the
+tries.
+"""
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from vcdl.boinc.daemons.daemon import add_project_option
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.errors import VcdlError
+
+ACCEPTED, REFUSED, LATER = 0, 10, 3
+_TRIES = 5
+_BETWEEN_TRIES_S = 2.0
+
+_UPLOAD = re.compile(r"(?P<workunit>.+)_(?P<result>\d+)_r\d+_\d+")
+"""BOINC's name of an output file: the workunit's, the number of the result among the workunit's, a random
+number, the file's number.
+"""
+
+
+def workunit_and_result(file: Path) -> tuple[str, int]:
+    """The workunit that an output file is for, and the number of its result; the whole name and 0 for another file."""
+    match = _UPLOAD.fullmatch(file.name)
+    return (match["workunit"], int(match["result"])) if match else (file.name, 0)
+
+
+def run_script(
+    program: str, purpose: str, files: int, act: Callable[[BoincProject, Sequence[Path]], int], arguments: list[str]
+) -> int:
+    """Act on so many files as the command line names; returns the exit code.
+
+    `act` raises VcdlError or OSError when this machine cannot look at the files, and is then tried again.
+    """
+    parser = argparse.ArgumentParser(prog=program, description=purpose)
+    parser.add_argument("files", type=Path, metavar="FILE", nargs=files)
+    add_project_option(parser)
+    options = parser.parse_args(arguments)
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            return act(BoincProject.at(options.project_dir), options.files)
+        except (VcdlError, OSError) as error:
+            name = options.files[0].name
+            print(f"{name} could not be looked at: {error}; {tries_left} tries left", file=sys.stderr)
+            time.sleep(_BETWEEN_TRIES_S if tries_left else 0)
+    return LATER

@@ -1,0 +1,84 @@
+"""Whether two uploads of one subtask are the same work: trained from the same weights, on the same shard, with the
+same seed, on two computers.
+
+Rounding differs between processors, numbers of threads and versions of TensorFlow, and training amplifies it. So the
+distance of the two is compared with the length of the step that they both made from their base B:
+
+    ‖C1 − C2‖ ≤ TOLERANCE · max(‖C1 − B‖, ‖C2 − B‖)
+
+for all trained weights together. Each other variable (statistics of batch normalisation, moments of the optimizer) is
+compared by itself: a counter among them would hide the rest.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from vcdl.checks.upload_reader import opened_upload
+from vcdl.codecs.base import CHUNK
+from vcdl.codecs.encoding import Encoding
+from vcdl.wire.weights import Layout, Variable, Vector
+
+TOLERANCE = 0.1
+"""Measured: docs/trust.md, Redundancy."""
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """Distances of two uploads as shares of their steps; 0: equal to the last bit, inf: of different length."""
+
+    trained: float
+    rest: float
+    """Of the variable that differs most."""
+
+    @property
+    def is_rounding(self) -> bool:
+        """Whether two honest computers may differ so much."""
+        return self.trained <= TOLERANCE and self.rest <= TOLERANCE
+
+
+def disagreement(first: Path, second: Path, base: Path, encoding: Encoding) -> Disagreement:
+    """Compare two uploads, block by block. `base`: the snapshot from which both started.
+
+    Raises Refused, and FileUnavailable when this machine cannot read an existing file.
+    """
+    layout = encoding.layout
+    others = [variable for variable in layout.variables if not _is_trained(layout, variable)]
+    sums = np.zeros((1 + len(others), 3))
+    """Of squares, for the trained weights and each other variable: apart, step of the first, step of the second."""
+    rooms = np.empty((2, min(CHUNK, layout.size)), np.float32)
+    with opened_upload(first, encoding, base) as one, opened_upload(second, encoding, base) as other:
+        for begin in range(0, layout.size, CHUNK):
+            block, opposite = (room[: layout.size - begin] for room in rooms)
+            started_from = one.read(begin, block)
+            other.read(begin, opposite)
+            if started_from is None:
+                raise ValueError("an upload was opened without its base: this is a bug in vcdl")
+            vectors = block, opposite, started_from
+            for part, is_trained in layout.parts(begin, begin + block.size):
+                if is_trained:
+                    sums[0] += _squares(*(vector[part] for vector in vectors))
+            for row, variable in enumerate(others, start=1):
+                part = slice(max(variable.offset - begin, 0), max(variable.offset + variable.size - begin, 0))
+                sums[row] += _squares(*(vector[part] for vector in vectors))
+    trained, *rest = (_share(*row) for row in sums.tolist())
+    return Disagreement(trained, float(np.max(rest, initial=0.0)))
+
+
+def _is_trained(layout: Layout, variable: Variable) -> bool:
+    return all(trained for _, trained in layout.parts(variable.offset, variable.offset + variable.size))
+
+
+def _squares(one: Vector, other: Vector, base: Vector) -> tuple[float, float, float]:
+    return _square(one, other), _square(one, base), _square(other, base)
+
+
+def _square(one: Vector, other: Vector) -> float:
+    difference = one.astype(np.float64) - other
+    return float(difference @ difference)
+
+
+def _share(apart: float, one: float, other: float) -> float:
+    length = max(one, other)
+    return 0.0 if apart == 0 else float("inf") if length == 0 else (apart / length) ** 0.5
