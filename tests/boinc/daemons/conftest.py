@@ -25,9 +25,9 @@ data: {dataset: digits, shards: 3}
 validate: {every: epoch}
 stop: {epochs: 1}
 grid: {tries: 2}
-trust: {kind: strangers, spot_checks: 0}
 """
-"""Its client trains nothing."""
+TRUST = "trust: {kind: strangers, spot_checks: 0}\n"
+"""The client trains nothing."""
 
 
 @dataclass
@@ -61,7 +61,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
         )
         validator.chmod(0o755)
         job_file = tmp_path / "job.yaml"
-        job_file.write_text(JOB + getattr(request, "param", ""))
+        added = getattr(request, "param", "")
+        job_file.write_text(JOB + ("" if "trust:" in added else TRUST) + added)
         submit(job_file, standin.path)
         project = BoincProject.at(standin.path)
         yield Server(standin, project, FabricatedClient(standin, project), project.run_folder("tiny"))
