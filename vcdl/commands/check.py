@@ -81,7 +81,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     from vcdl.data import load_dataset, normalisation_of
     from vcdl.job import load_job
     from vcdl.run.folder import RunFolder
-    from vcdl.run.host import BOINC, LOCAL, SIMULATED
+    from vcdl.run.host import HOSTS
     from vcdl.run.store_address import asked_settings
     from vcdl.stores.exposure import exposures
     from vcdl.stores.open import see_that_it_answers
@@ -104,7 +104,6 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     labels = [y for y in (dataset.y_train, dataset.y_val, dataset.y_test) if y is not None]
     training = job.training.to_wire(normalisation_of(dataset, job.data))
     check_model(model_json, training, dataset.input_shape, np.concatenate(labels))
-    hosts = {"run": LOCAL, "submit": BOINC, "simulate": SIMULATED}
     parameters = int(load_model(model_json).count_params())
     return Checked(
         job=job.name,
@@ -115,7 +114,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
         input_shape=dataset.input_shape,
         outputs=dataset.outputs,
         parameters=parameters,
-        trust={command: _trust(job, host) for command, host in hosts.items()},
+        trust={host.command: _trust(job, host) for host in HOSTS.values()},
         notes=(
             *_notes(len(dataset.x_train) // job.data.shards, job.training.batch_size),
             *(f"{exposure.what}; {exposure.cure}" for exposure in exposures(store)),

@@ -24,6 +24,8 @@ class Host:
     """How a person continues an unfinished run, with a place for its folder; a sentence without its stop."""
     trust: "Trust"
     """Whose machines train its jobs, where the job file does not say."""
+    command: str
+    """The command that begins such a run, after `vcdl`."""
     has_daemons: bool = False
     """Daemons drive the run: a session outlives each of them, and a run that nobody drives waits for them."""
     has_wall_clock: bool = True
@@ -43,12 +45,14 @@ LOCAL = Host(
     driver="vcdl.local.run:run_locally",
     resume_hint="`vcdl resume {folder}` goes on",
     trust="own",
+    command="run",
 )
 BOINC = Host(
     "boinc",
     driver=None,
     resume_hint="`vcdl resume {folder}` goes on",
     trust="strangers",
+    command="submit",
     has_daemons=True,
     environment="vcdl/environment of the project",
     servers_refused=(
@@ -61,6 +65,7 @@ SIMULATED = Host(
     driver=None,
     resume_hint="`vcdl simulate` with the same settings starts it again",
     trust="strangers",
+    command="simulate",
     has_wall_clock=False,
     servers_refused=(
         "is a simulation, which assimilates its uploads in its own process: there is nothing to add; "

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.boinc.daemons.conftest import JOB, Server
+from tests.boinc.daemons.conftest import JOB, TRUST, Server
 from tests.boinc.standin import transition
 from tests.boinc.standin.schema import change
 from tests.leftovers import leave_half
@@ -364,7 +364,7 @@ def test_a_job_whose_weights_are_not_in_the_store_that_is_named_now_waits_and_th
 ) -> None:
     monkeypatch.setenv(URL_VARIABLE, f"file:{tmp_path}/weights")
     job_file = tmp_path / "other.yaml"
-    job_file.write_text(JOB.replace("name: tiny", "name: other"))
+    job_file.write_text((JOB + TRUST).replace("name: tiny", "name: other"))
     submit(job_file, server.standin.path)
     other = replace(server, folder=server.project.run_folder("other"))
     go_on(server, lambda: len(applied(other)) >= 3)
