@@ -10,6 +10,7 @@ from tests.recorded_run import FIRST_SESSION, WHOLE_RUN, recorded
 from tests.run_folders import make_run
 from vcdl.commands.status import status
 from vcdl.errors import ExitCode
+from vcdl.journal.events import RolledBack
 from vcdl.report.measures import Report
 from vcdl.report.summary import summary_of
 from vcdl.run.folder import RunLock
@@ -43,6 +44,14 @@ def test_a_paused_run_says_how_to_go_on(here: Path, capsys: pytest.CaptureFixtur
     out = capsys.readouterr().out
     assert out.startswith("demo in a: paused\n")
     assert out.endswith("`vcdl resume a` goes on\n")
+
+
+def test_a_rollback_is_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rolled = RolledBack(version=5, to=2, dropped=(3, 4), collapsed=3, measured=0.1, usual=0.7)
+    make_run(here / "a", recorded([*FIRST_SESSION, (31, rolled)]), finished=False)
+    status(here / "a")
+    words = "rolled back  1 time, 2 of 2 updates are dropped; the last time from version 4 to 2\n"
+    assert words in capsys.readouterr().out
 
 
 def test_a_job_that_nobody_works_on_says_where_to_look(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from tests.recorded_run import BEGAN_S, FIRST_SESSION, SECOND_SESSION, WHOLE_RUN, recorded, workunit
-from vcdl.journal.events import Recorded, WorkunitFailed
+from vcdl.journal.events import Recorded, RolledBack, WorkunitFailed
 from vcdl.report.display import LiveDisplay, PlainLines, display
 from vcdl.report.observer import RunningTask, RunObserver, ShieldedObserver
 from vcdl.report.progress import RunGoal
@@ -41,6 +41,20 @@ def test_each_epoch_and_each_setback_is_one_line() -> None:
         "shard 1 of epoch 1, attempt 1: the worker died (signal 9)",
         "epoch 1/2: accuracy 0.6000 (0.5000 – 0.7000) after 20 s",
     ]
+
+
+ROLLED_BACK = RolledBack(version=5, to=2, dropped=(3, 4), collapsed=3, measured=0.1, usual=0.7)
+
+
+def test_a_rollback_is_a_line_and_stays_in_the_figures() -> None:
+    events = recorded([*FIRST_SESSION[:-1], (25, ROLLED_BACK)])
+    assert plain(events)[-1] == (
+        "the weights had collapsed (0.1 at version 3, usual 0.7): back to version 2 without 2 updates"
+    )
+    observer, console = live(BEGAN_S)
+    observer.events(events)
+    picture = drawn(observer, console)
+    assert "1 time, 2 of 2 updates are dropped; the last time from version 4 to 2" in picture
 
 
 def test_setbacks_may_be_left_out() -> None:

@@ -33,6 +33,23 @@ def check(store: WeightStore, version: int, vector: Vector) -> None:
     assert got.tobytes() == vector.tobytes()
 
 
+def test_a_vector_that_is_put_there_is_the_next_version_and_its_records_are_the_only_ones(
+    store: WeightStore, open_store: OpenStore
+) -> None:
+    other = open_store()
+    first, second = store.fold([fold(0)]) + store.fold([fold(1)])
+    other.version()
+    assert store.restore(5, weights(9), [first])
+    check(store, 5, weights(9))
+    check(other, 5, weights(9))
+    assert other.fold([fold(0)]) == [first], "it is known, and not applied again"
+    (again,) = other.fold([fold(1)])
+    assert (second.version, again.version) == (2, 6), "of the second the store knows nothing any more"
+    started_anew = open_store()
+    assert started_anew.version() == 6
+    assert started_anew.fold([fold(0), fold(1)]) == [first, again]
+
+
 # -- making one
 
 

@@ -30,6 +30,7 @@ from vcdl.journal.events import (
     StopReason,
     UpdateApplied,
     UpdateRefused,
+    VersionEvaluated,
     WorkunitCancelled,
     WorkunitCreated,
     WorkunitFailed,
@@ -144,7 +145,7 @@ class Coordinator:
                 pass
         history.follow(recorded)
         self._watch.follow(event)
-        if self.covered != self._covered:
+        if isinstance(event, EpochClosed | VersionEvaluated | RolledBack) and self.covered != self._covered:
             self._covered = self.covered
             self._bases = {version: base for version, base in self._bases.items() if version > self._covered}
 

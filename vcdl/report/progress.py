@@ -115,7 +115,7 @@ def rolled_back_words(event: RolledBack) -> str:
     """`the weights had collapsed (0.1 at version 88, usual 0.93): back to version 60 without 29 updates`."""
     return (
         f"the weights had collapsed ({event.measured:.4g} at version {event.collapsed}, usual {event.usual:.4g}): "
-        f"back to version {event.to} without {plural(len(event.dropped), 'update')}, which is version {event.version}"
+        f"back to version {event.to} without {plural(len(event.dropped), 'update')}"
     )
 
 

@@ -20,10 +20,19 @@ from vcdl.boinc.grid.project_folder import BoincProject, not_readable
 from vcdl.codecs.choose import up_encoding
 from vcdl.errors import ExitCode
 from vcdl.files.atomic import sweep
-from vcdl.journal.events import EpochClosed, Recorded, RunPaused, RunStarted, StopDecided, WorkunitCreated
+from vcdl.journal.events import (
+    EpochClosed,
+    Recorded,
+    RolledBack,
+    RunPaused,
+    RunStarted,
+    StopDecided,
+    WorkunitCreated,
+)
 from vcdl.journal.history import JobHistory
 from vcdl.loop.loop import Loop
 from vcdl.report.observer import RunObserver
+from vcdl.report.progress import rolled_back_words
 from vcdl.run.finding import is_finished
 from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.run import Run
@@ -119,6 +128,8 @@ class _Log(RunObserver):
             match event:
                 case RunStarted() | RunPaused() | EpochClosed() | StopDecided():
                     _log.info("%s: %s", self._name, event)
+                case RolledBack():
+                    _log.warning("%s: %s", self._name, rolled_back_words(event))
                 case WorkunitCreated():
                     _log.debug("%s: created", event.workunit)
                 case _:
