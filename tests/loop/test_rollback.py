@@ -10,20 +10,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.job_events import applied
+from tests.job_events import applied, w
 from tests.memory_grid import Killed
 from tests.served_run import ServedRun, noise
 from tests.server import SIZE, Disk, Server
 from tests.store_servers import on_server, start_redis
 from vcdl.errors import StoreLost, Unavailable
-from vcdl.journal.events import EpochClosed, RolledBack, UpdateApplied, UpdateSuperseded, WorkunitSent
+from vcdl.journal.events import EpochClosed, RolledBack, UpdateApplied, UpdateSuperseded, UploadScored, WorkunitSent
 from vcdl.journal.hosts import HostHistory, HostRecord
 from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.collapse import Collapse
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.loop.plan import Plan
 from vcdl.loop.recovery import fold_again
-from vcdl.loop.rollback import roll_back, without_trust
+from vcdl.loop.rollback import harmful_uploads, roll_back, without_trust
 from vcdl.rules.base import Rule
 from vcdl.rules.downpour import Downpour
 from vcdl.rules.fedasync import Constant
@@ -251,9 +251,21 @@ def test_what_started_from_dropped_weights_comes_too_late(run: ServedRun) -> Non
 def test_without_a_suspect_the_cause_is_not_known_and_all_are_dropped() -> None:
     hosts = HostHistory()
     updates = [replace(applied(version, 1, version, 0, version - 1), host="a") for version in range(1, 6)]
-    assert without_trust(updates, hosts) == updates
+    assert without_trust(updates, hosts, ()) == updates
     hosts.hosts["b"] = HostRecord("b", quarantined_until=1000)
     updates[2] = replace(updates[2], host="b")
-    assert [update.version for update in without_trust(updates, hosts)] == [3, 4, 5], "these began with its update"
+    assert [update.version for update in without_trust(updates, hosts, ())] == [3, 4, 5], "these began with its update"
     updates[3:] = [replace(update, base_version=2) for update in updates[3:]]
-    assert [update.version for update in without_trust(updates, hosts)] == [3]
+    assert [update.version for update in without_trust(updates, hosts, ())] == [3]
+    assert [update.version for update in without_trust(updates, hosts, [updates[0].workunit])] == [1, 2, 3, 4, 5]
+    assert [update.version for update in without_trust(updates, HostHistory(), [updates[3].workunit])] == [4]
+
+
+def test_uploads_that_made_the_loss_worse_far_beyond_the_others_are_harmful() -> None:
+    def scored(*gains: float) -> list[UploadScored]:
+        return [UploadScored(w(1, number), "a", gain) for number, gain in enumerate(gains)]
+
+    assert harmful_uploads(scored(0.1, 0.12, 0.09, -0.9, 0.11, 0.1)) == {w(1, 3)}
+    assert harmful_uploads(scored(0.01, -0.02, 0.03, -0.01, -0.05, 0.02)) == set(), "late in a job all gain little"
+    assert harmful_uploads(scored(0.9, 0.9, 0.9, 0.1)) == set(), "it gained less, and that is no harm"
+    assert harmful_uploads([]) == set()

@@ -4,11 +4,12 @@ The event comes first. From then on a store behind its version is one that has t
 process that is killed anywhere in between leaves nothing that another one would not finish, and nothing is done twice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
+from statistics import median
 
 from vcdl.errors import StoreError, StoreLost
-from vcdl.journal.events import RolledBack, UpdateApplied
+from vcdl.journal.events import RolledBack, UpdateApplied, UploadScored
 from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.lineage import Lineage
@@ -19,6 +20,10 @@ from vcdl.run.snapshots import Snapshots
 
 _SUSPECT = 0.5
 """A host that counts less than this is a suspect."""
+_LATELY = 100
+"""Scored uploads that say what is usual."""
+_SPREADS = 6.0
+"""An upload so many median deviations below the usual gain is harmful."""
 
 
 def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collapse) -> RolledBack:
@@ -31,7 +36,10 @@ def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collap
     recorded = journal.read()
     lineage = Lineage.of(row.event for row in recorded)
     later = lineage.after(collapse.to)
-    dropped = later if collapse.is_again else without_trust(later, HostHistory.of(recorded))
+    dropped: Sequence[UpdateApplied] = later
+    if not collapse.is_again:
+        scores = [row.event for row in recorded if isinstance(row.event, UploadScored)]
+        dropped = without_trust(later, HostHistory.of(recorded), harmful_uploads(scores))
     left_out = {update.version for update in dropped}
     if not _can_be_made(run, collapse.to, [update for update in later if update.version not in left_out]):
         dropped = later
@@ -48,17 +56,30 @@ def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collap
     return event
 
 
-def without_trust(updates: Sequence[UpdateApplied], hosts: HostHistory) -> Sequence[UpdateApplied]:
+def without_trust(
+    updates: Sequence[UpdateApplied], hosts: HostHistory, harmful: Collection[str]
+) -> Sequence[UpdateApplied]:
     """Those of the updates since a good version, in order, that are dropped.
 
-    They are the suspects' (hosts in quarantine, new, or with a bad record) and whatever started from a version with a
-    suspect's update in it. Without any suspect, the cause is not known, and all are dropped.
+    They are the suspects' (hosts in quarantine, new, or with a bad record), those of the `harmful` workunits, and
+    whatever started from a version with one of these in it. Without any, the cause is not known, and all are dropped.
     """
     suspects = {host for host in {update.host for update in updates} if hosts.weight(host) < _SUSPECT}
-    first = next((update.version for update in updates if update.host in suspects), None)
-    if first is None:
+    bad = {update.version for update in updates if update.host in suspects or update.workunit in harmful}
+    if not bad:
         return updates
-    return [update for update in updates if update.host in suspects or update.base_version >= first]
+    first = min(bad)
+    return [update for update in updates if update.version in bad or update.base_version >= first]
+
+
+def harmful_uploads(scores: Sequence[UploadScored]) -> set[str]:
+    """The workunits whose uploads made the loss worse, and far more so than the others lately."""
+    lately = scores[-_LATELY:]
+    if not lately:
+        return set()
+    usual = median(scored.gain for scored in lately)
+    spread = median(abs(scored.gain - usual) for scored in lately)
+    return {scored.workunit for scored in lately if scored.gain < min(0.0, usual - _SPREADS * spread)}
 
 
 def _can_be_made(run: Run, version: int, updates: Sequence[UpdateApplied]) -> bool:
