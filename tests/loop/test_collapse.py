@@ -124,6 +124,21 @@ def test_where_going_back_has_not_helped_it_goes_back_further_and_at_last_no_mor
     assert watch.collapse is not None, "a new good epoch begins the count again"
 
 
+def test_weights_that_were_good_again_at_first_are_tried_once_more() -> None:
+    """What came later ruined them: that says nothing about the good end itself."""
+    watch = watch_of([*GOOD, *[0.1] * 5], ends=[8, 14, 20])
+    gone_back, version = [], 30
+    while (collapse := watch.collapse) is not None:
+        gone_back.append((collapse.to, collapse.is_again))
+        version += 1
+        watch.follow(RolledBack(version, collapse.to, (), collapse.version, 0.1, 0.9))
+        watch.follow(evaluated(version, 1, 0.9))
+        for _ in range(12):
+            version += 1
+            watch.follow(evaluated(version, 1, 0.1))
+    assert gone_back == [(20, False), (20, True), (14, True)]
+
+
 def test_what_was_measured_of_dropped_versions_does_not_count() -> None:
     watch = watch_of([*GOOD, *[0.1] * 5], ends=[20])
     watch.follow(RolledBack(31, 20, tuple(range(21, 31)), 22, 0.1, 0.9))

@@ -163,10 +163,13 @@ class CollapseWatch:
         return max(least, _SWINGS * self._swing)
 
     def _good_end(self) -> int:
-        """The last end of an epoch that was not half way down already; the one before it where that has not helped."""
+        """The last end of an epoch that was not half way down already; the one before it where going back to it has
+        not made good weights, or twice not lasting ones.
+        """
         least = self._levels[-1].score - self._fall / 2
         ends = [end for end in self.to_keep if end == 0 or self._good[end] >= least] or self.to_keep[:1]
-        return ends[-2] if self._tries and len(ends) > 1 else ends[-1]
+        has_failed = self._tries > 1 or (self._tries == 1 and self._rollbacks[-1].version not in self._good)
+        return ends[-2] if has_failed and len(ends) > 1 else ends[-1]
 
     def _measured(self, measure: _Measure) -> None:
         self._measures.append(measure)

@@ -37,6 +37,7 @@ class RestoreLock:
     @contextmanager
     def _held(self, *, shared: bool) -> Iterator[None]:
         with ExitStack() as held:
-            with folder_errors(self.folder.path):
+            # Who restores keeps the gate until it has the lock: servers that fold in turns would never leave it free.
+            with folder_errors(self.folder.path), locked(self.folder.path / "restore.gate", shared=shared):
                 held.enter_context(locked(self.folder.path / "restore.lock", shared=shared))
             yield
