@@ -12,7 +12,7 @@ import numpy as np
 
 from vcdl.codecs.encoding import Encoding
 from vcdl.errors import RunFolderFull
-from vcdl.journal.events import Event, WorkunitSent
+from vcdl.journal.events import Event, RolledBack, WorkunitSent
 from vcdl.journal.journal import Journal
 from vcdl.loop.grid import GaveUp, Grid, Outcome, Results, Staged, Uploaded
 from vcdl.stores import Applied, Boundary, FileStore, Fold
@@ -170,8 +170,12 @@ class FusedJournal(Journal):
     """A journal whose process may be killed before and after each append."""
 
     fuse = Fuse()
+    rolled_back_at = 0
+    """The step of the fuse before the last rollback was written down."""
 
     def append(self, *events: Event, time_s: float | None = None) -> None:
+        if any(isinstance(event, RolledBack) for event in events):
+            self.rolled_back_at = self.fuse.steps
         self.fuse.burn()
         super().append(*events, time_s=time_s)
         self.fuse.burn()

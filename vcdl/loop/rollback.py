@@ -4,7 +4,7 @@ The event comes first. From then on a store behind its version is one that has t
 process that is killed anywhere in between leaves nothing that another one would not finish, and nothing is done twice.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from statistics import median
 
@@ -39,7 +39,7 @@ def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collap
     dropped: Sequence[UpdateApplied] = later
     if not collapse.is_again:
         scores = [row.event for row in recorded if isinstance(row.event, UploadScored)]
-        dropped = without_trust(later, HostHistory.of(recorded), harmful_uploads(scores))
+        dropped = without_trust(later, HostHistory.of(recorded), scores)
     left_out = {update.version for update in dropped}
     if not _can_be_made(run, collapse.to, [update for update in later if update.version not in left_out]):
         dropped = later
@@ -57,17 +57,25 @@ def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collap
 
 
 def without_trust(
-    updates: Sequence[UpdateApplied], hosts: HostHistory, harmful: Collection[str]
+    updates: Sequence[UpdateApplied], hosts: HostHistory, scores: Sequence[UploadScored]
 ) -> Sequence[UpdateApplied]:
     """Those of the updates since a good version, in order, that are dropped.
 
-    They are the suspects' (hosts in quarantine, new, or with a bad record), those of the `harmful` workunits, and
-    whatever started from a version with one of these in it. Without any, the cause is not known, and all are dropped.
+    They are the suspects' (hosts in quarantine, new, or with a bad record) and the harmful ones; with them those of
+    which nobody knows better, unscored ones of hosts that are not proven; and whatever started from a version with one
+    of all these in it. Without a suspect or harm the cause is not known, and all are dropped.
     """
     suspects = {host for host in {update.host for update in updates} if hosts.weight(host) < _SUSPECT}
-    bad = {update.version for update in updates if update.host in suspects or update.workunit in harmful}
-    if not bad:
+    harmful, scored = harmful_uploads(scores), {score.workunit for score in scores}
+    if not any(update.host in suspects or update.workunit in harmful for update in updates):
         return updates
+    bad = {
+        update.version
+        for update in updates
+        if update.host in suspects
+        or update.workunit in harmful
+        or not (update.workunit in scored or hosts.is_proven(update.host))
+    }
     first = min(bad)
     return [update for update in updates if update.version in bad or update.base_version >= first]
 
