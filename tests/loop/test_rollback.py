@@ -2,6 +2,7 @@
 
 import random
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 
 from tests.job_events import applied, w
 from tests.memory_grid import Killed
-from tests.served_run import ServedRun, noise
+from tests.served_run import ServedRun, noise, servers
 from tests.server import SIZE, Disk, Server
 from tests.store_servers import on_server, start_redis
 from vcdl.errors import StoreLost, Unavailable
@@ -176,9 +177,10 @@ def go_back(run: ServedRun, *, is_again: bool = False) -> RolledBack:
 def folded(run: ServedRun, versions: Iterable[int]) -> Vector:
     """Version 0 with these updates."""
     whole = run.initial.copy()
-    for recorded in run.run.journal().read():
-        if isinstance(recorded.event, UpdateApplied) and recorded.event.version in versions:
-            fold_again(run.run, recorded.event, whole)
+    updates = [row.event for row in run.run.journal().read() if isinstance(row.event, UpdateApplied)]
+    for update in sorted(updates, key=lambda update: update.version):
+        if update.version in versions:
+            fold_again(run.run, update, whole)
     return whole
 
 
@@ -240,6 +242,25 @@ def test_what_started_from_dropped_weights_comes_too_late(run: ServedRun) -> Non
     assert last.workunit == workunit
     assert server.store.version() == 14
     assert run.waiting() == 0
+
+
+@pytest.mark.process
+def test_servers_that_fold_meanwhile_go_on_with_the_new_version_and_lose_nothing(run: ServedRun) -> None:
+    with servers(run.folder.path, 2):
+        for number in range(13, 40):
+            run.bring(number, noise(number + 1, WEIGHTS))
+            if number == 25:
+                event = go_back(run, is_again=True)
+            time.sleep(0.02)
+        give_up_s = time.monotonic() + 60
+        while run.waiting() and time.monotonic() < give_up_s:
+            time.sleep(0.05)
+    events = [row.event for row in run.run.journal().read()]
+    versions = {update.version for update in events if isinstance(update, UpdateApplied)}
+    assert versions == set(range(1, 42)) - {event.version}
+    version, weights = run.run.store().read()
+    assert version == 41
+    assert weights.tobytes() == folded(run, versions - set(event.dropped)).tobytes()
 
 
 def updates_of(*hosts: str) -> list[UpdateApplied]:
