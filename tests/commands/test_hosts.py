@@ -34,7 +34,7 @@ def test_each_host_has_a_line(run: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert hosts() is ExitCode.OK
     assert capsys.readouterr().out == (
         "host       applied  refused  lost  turnaround    score  weight  state\n"
-        "host- [2J        0        1     0             –      –    1.00  new\n"
+        "host- [2J        0        1     0             –    0.0    1.00  new\n"
         "host-1           1        0     0           2 s      –    1.00  new\n"
     )
 
