@@ -71,6 +71,7 @@ class ServedRun:
             initial_norm=norm,
             store_key=f"served-{path.name}",
             footprint=Footprint(1.0, 1.0, initial.size),
+            own_step=(),
             store=store_address(asked_settings(job, folder), folder),
         )
         prepared.write(folder)

@@ -81,6 +81,7 @@ def run_of(
         initial_norm=initial_norm,
         store_key=plan.job,
         footprint=Footprint(1.0, 1.0, SIZE),
+        own_step=(),
         store="store/",
     )
     return FusedRun(folder, job, prepared, rule)

@@ -332,6 +332,8 @@ def test_every_refusal_has_been_seen_here() -> None:
     seen = {expected for _, expected in HEADERS.values()}
     seen |= {Refusal.UNREADABLE, Refusal.BAD_HEADER, Refusal.NOT_FINITE, Refusal.NORM_TOO_LARGE}
     elsewhere = {
+        Refusal.STEP_TOO_LONG,  # tests/checks/test_step.py
+        Refusal.AGAINST_OTHERS,
         Refusal.AGAINST_REFERENCE,  # tests/rules/test_guarded.py
         Refusal.QUARANTINED,  # tests/loop/test_host_trust.py
         Refusal.NO_TRAINING_EFFECT,  # tests/loop/test_spot_check.py

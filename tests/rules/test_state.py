@@ -18,12 +18,12 @@ def test_every_number_has_its_place() -> None:
     assert STATE.weights(whole).tolist() == [0, 1]
     assert STATE.beside(whole).tolist() == [2, 3, 4, 5, 6, 7, 8]
     assert STATE.rows(whole).tolist() == [[0, 1], [2, 3], [4, 5]]
-    assert STATE.lengths_of(whole).tolist() == [6, 7, 8]
+    assert STATE.lengths_of(STATE.tail_of(whole)).tolist() == [6, 7, 8]
 
 
 def test_all_are_views() -> None:
     whole = np.zeros(9, np.float32)
-    for part in (STATE.weights(whole), STATE.beside(whole), STATE.rows(whole), STATE.lengths_of(whole)):
+    for part in (STATE.weights(whole), STATE.beside(whole), STATE.rows(whole), STATE.lengths_of(STATE.tail_of(whole))):
         part += 1
     assert whole.tolist() == [2, 2, 2, 2, 2, 2, 2, 2, 2]
 
@@ -32,7 +32,7 @@ def test_a_rule_without_a_state_gets_its_weights_as_they_are() -> None:
     weights = np.arange(4, dtype=np.float32)
     assert STATELESS.begun(weights) is weights
     assert STATELESS.rows(weights).tolist() == STATELESS.weights(weights).tolist() == weights.tolist()
-    assert STATELESS.beside(weights).size == STATELESS.lengths_of(weights).size == 0
+    assert STATELESS.beside(weights).size == STATELESS.lengths_of(STATELESS.tail_of(weights)).size == 0
     assert not STATELESS
     assert RuleState(lengths=1)
 

@@ -48,7 +48,7 @@ def replayed(rule: Rule, whole: Vector, update: Update) -> float:
     """Fold an upload into a store's whole vector as a server does, all of it at once; returns the weight given."""
     rows = rule.state.rows(whole)
     if isinstance(rule, MeasuringRule):
-        step, lengths = rule.step(rows, update), rule.state.lengths_of(whole)
+        step, lengths = rule.step(rows, update), rule.state.lengths_of(rule.state.tail_of(whole))
         length = np.float32(np.linalg.norm(step.astype(np.float64)))
         lengths[update.number % lengths.size] = length
         known = sorted(lengths[lengths > 0])

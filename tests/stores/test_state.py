@@ -41,6 +41,10 @@ class Brought(Change):
     def needs_first_pass(self) -> bool:
         return isinstance(self.rule, MeasuringRule)
 
+    @property
+    def folds_alone(self) -> bool:
+        return self.needs_first_pass
+
     def first_pass(self, w: Vector, begin: int) -> None:
         part = self.weights[begin : begin + w.shape[-1]].astype(np.float64)
         self.looked.append(begin)

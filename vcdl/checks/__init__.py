@@ -2,6 +2,7 @@
 
 from vcdl.checks.norm import NormMeter, trained_norm
 from vcdl.checks.refusal import Refusal, Refused
+from vcdl.checks.step import Step
 from vcdl.checks.upload import UploadCheck
 
-__all__ = ["NormMeter", "Refusal", "Refused", "UploadCheck", "trained_norm"]
+__all__ = ["NormMeter", "Refusal", "Refused", "Step", "UploadCheck", "trained_norm"]

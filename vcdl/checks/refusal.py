@@ -32,8 +32,16 @@ class Refusal(StrEnum):
     """It knows its own shard no better than the weights that it started from: nothing was trained."""
     QUARANTINED = "host_quarantined"
     """The host's uploads made the weights worse again and again: none of them counts for a while."""
+    STEP_TOO_LONG = "step_too_long"
+    """The step is far longer than those of recently accepted uploads, at its learning rate."""
+    AGAINST_OTHERS = "against_others"
+    """The step leads away from what the other clients brought while it was trained."""
     NORM_TOO_LARGE = "norm_too_large"
     """The upload is far longer than recently accepted ones."""
+
+
+OF_CONTENT = frozenset({Refusal.STEP_TOO_LONG, Refusal.NO_TRAINING_EFFECT, Refusal.AGAINST_OTHERS, Refusal.QUARANTINED})
+"""Refusals of a whole and well-formed upload, for what it would do to the weights. Others may be wrong about it."""
 
 
 class Refused(Exception):

@@ -10,6 +10,7 @@ import numpy as np
 
 from vcdl.checks.norm import NormMeter, trained_norm
 from vcdl.checks.refusal import Refusal, Refused
+from vcdl.checks.step import Step, StepCheck
 from vcdl.checks.upload_reader import opened_upload
 from vcdl.codecs.base import CHUNK
 from vcdl.codecs.choose import up_encoding
@@ -35,6 +36,8 @@ class UploadCheck:
     initial_norm: float
     """‖W‖₂ of version 0: the measure until uploads have been accepted."""
     transport: Transport = PLAIN
+    steps: StepCheck = field(default_factory=StepCheck)
+    """The check of strangers' steps."""
     _norms: deque[float] = field(default_factory=lambda: deque(maxlen=_NORMS_KEPT))
 
     @property
@@ -84,6 +87,10 @@ class UploadCheck:
                 Refusal.NORM_TOO_LARGE,
                 f"norm {norm:.4g}, updates lately had {usual:.4g}: hostile, or the learning rate is far too high",
             )
+
+    def judge_step(self, step: Step) -> None:
+        """Refuse a step that no honest client makes. Raises Refused."""
+        self.steps.judge(step)
 
     def accept(self, norm: float) -> None:
         """Take the norm of an upload that was applied as a measure for later ones."""

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 
 from vcdl.errors import JobError
-from vcdl.wire.weights import Vector
+from vcdl.wire.weights import SECOND_MOMENTS, Vector
 from vcdl.wire.workunit import Training
 
-_SECOND = ("_velocity", "_velocity_hat", "_norm", "_accumulator", "_accumulated_grad")
-"""Name endings of the variables by whose root Keras' optimizers divide; such a variable is never negative."""
 _STAYS = ("learning_rate", "_average")
 """Variables that do not travel: the job's learning rate, and averages of weights, from which the upload is made."""
 _MOST_STEPS = 2**31
@@ -59,7 +57,7 @@ class MovingMoments:
             begin += size
             if _name(variable) == "iteration":
                 value = np.clip(np.rint(value.astype(np.float64)), 0, _MOST_STEPS)
-            elif _name(variable).endswith(_SECOND):
+            elif _name(variable).endswith(SECOND_MOMENTS):
                 value = np.maximum(value, 0.0)
             variable.assign(value)
 
@@ -68,7 +66,7 @@ def _moves(variable: Any, only_second: bool) -> bool:
     name = _name(variable)
     if name.endswith(_STAYS):
         return False
-    return not (only_second and len(variable.shape)) or name.endswith(_SECOND)
+    return not (only_second and len(variable.shape)) or name.endswith(SECOND_MOMENTS)
 
 
 def _name(variable: Any) -> str:

@@ -78,6 +78,12 @@ class TrainingSettings(Section):
         return rate.peak if isinstance(rate, LearningRateSettings) else rate
 
     @property
+    def highest_factor(self) -> float:
+        """The highest factor of the peak rate that a workunit may get."""
+        rate = self.learning_rate
+        return rate.scale_with_clients * rate.short_job_boost if isinstance(rate, LearningRateSettings) else 1.0
+
+    @property
     def lr_schedule(self) -> LrSchedule:
         """The fraction of the peak that a subtask gets, by its place in the job."""
         rate = self.learning_rate

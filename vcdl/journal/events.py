@@ -62,10 +62,17 @@ class WorkunitCreated(Event):
     workunit: str
     open: int = 1
     """Open workunits at that moment, with all that were created together."""
+    rate: float = 1.0
+    """Its learning rate, as a factor of the job's peak."""
 
     @property
     def key(self) -> str:
-        return f"created:{self.workunit}"
+        return self.key_of(self.workunit)
+
+    @staticmethod
+    def key_of(workunit: str) -> str:
+        """The key of a workunit's creation."""
+        return f"created:{workunit}"
 
 
 @dataclass(frozen=True)
@@ -147,6 +154,12 @@ class UpdateApplied(Event):
     """Who brought it; empty: the host that the workunit was sent to last."""
     trust: float = 1.0
     """The factor on `fraction`, by what was known of the host."""
+    rate: float = 1.0
+    """The learning rate of its workunit, as a factor of the job's peak."""
+    cosine: float | None = None
+    """Cosine of its step with what the others brought meanwhile; None where clients are trusted."""
+    reference_cosine: float | None = None
+    """Cosine of its step with the server's own step on held-out data, likewise."""
 
     @property
     def key(self) -> str:

@@ -45,7 +45,9 @@ _LEAST_SPREAD = 0.25
 """Share of the usual gain: where all clients have alike data, gains differ by per cents, and fall by as many."""
 _WORST, _BEST = -6.0, 2.0
 """Bounds of one upload's score: a single one neither condemns a host nor excuses others."""
-_TELLING = frozenset({"bad_counters", "no_training_effect", "norm_too_large", "not_finite"})
+_TELLING = frozenset(
+    {"against_others", "bad_counters", "no_training_effect", "norm_too_large", "not_finite", "step_too_long"}
+)
 """Refusals that say something of the host: they count as the worst of scores."""
 _DOUBTFUL = -1.25
 _BAD = -2.25

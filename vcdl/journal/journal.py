@@ -33,6 +33,7 @@ CREATE TABLE IF NOT EXISTS events (
 _APPEND = "INSERT INTO events (time_s, kind, key, fields) VALUES (?, ?, ?, ?) ON CONFLICT (key) DO NOTHING"
 _READ = "SELECT id, time_s, kind, fields FROM events WHERE id > ? ORDER BY id LIMIT ?"
 _READ_KEYS = "SELECT id, time_s, kind, fields FROM events WHERE key >= ? AND key < ? ORDER BY id"
+_FIND = "SELECT kind, fields FROM events WHERE key = ?"
 _HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'events'"
 
 _PAGE = 5000
@@ -126,6 +127,12 @@ class Journal:
             self._has_table = True
             rows = self._connection.execute(_READ, (after_id, limit)).fetchall()
             return [_recorded(*row) for row in rows]
+
+    def find(self, key: str) -> Event | None:
+        """The event of a key; None when there is none. Raises JournalError."""
+        with _mapped_errors(self._path):
+            rows = self._connection.execute(_FIND, (key,)).fetchall()
+            return decode(rows[0][0], json.loads(rows[0][1])) if rows else None
 
     def close(self) -> None:
         """Close the file; doing it again is harmless."""

@@ -5,11 +5,12 @@ to be claimed again. The store then knows that it has the subtask, whatever the 
 journal row is written from the store's record.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from vcdl.checks import Refused
+from vcdl.checks.refusal import OF_CONTENT
 from vcdl.errors import StoreLost
 from vcdl.journal.events import (
     Event,
@@ -18,13 +19,14 @@ from vcdl.journal.events import (
     UpdateRefused,
     UpdateSuperseded,
     WorkunitCancelled,
+    WorkunitCreated,
     WorkunitFailed,
 )
 from vcdl.journal.journal import Journal
 from vcdl.loop.grid import GaveUp, Results, Uploaded
 from vcdl.loop.host_trust import HostTrust
 from vcdl.loop.spot_check import SpotCheck
-from vcdl.loop.streamed_upload import StreamedUpload, UploadFacts
+from vcdl.loop.streamed_upload import REFUSED_AT_MOST, StreamedUpload, UploadFacts
 from vcdl.run.kept_uploads import keep_upload
 from vcdl.run.restore_lock import RestoreLock
 from vcdl.run.run import Run
@@ -33,6 +35,8 @@ from vcdl.stores import Applied, Change, Fold, Unfit, WeightStore
 from vcdl.stores.change import RefusedChange
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
+_DOUBTED = 0.05
+"""The factor on what a doubted upload counts."""
 _FOLDED_AT_ONCE = 8
 """Uploads folded between one read and one write of the shared weights."""
 
@@ -48,6 +52,10 @@ class _Waiting:
     """How far its host is believed."""
     unfit: Refused | None
     """Why it must not count, unless it does already."""
+    rate: float = 1.0
+    """The learning rate of its workunit, as a factor of the job's peak; 1 where nothing depends on it."""
+    is_doubted: bool = False
+    """Whether it was found strange, and counts for little instead of being refused again."""
     streamed: StreamedUpload | None = field(default=None, repr=False)
     """The reader of its last fold; None: the store had the subtask already."""
 
@@ -96,7 +104,21 @@ class Assimilator:
         check = self._spot_check
         if unfit is None and check is not None and check.is_drawn(upload.workunit, self._hosts.applied(upload)):
             unfit = check.refused(upload.path, upload.workunit)
-        return _Waiting(named, WorkunitName.parse(upload.workunit), header, self._hosts.trust(upload), unfit)
+        return _Waiting(
+            uploaded=named,
+            name=WorkunitName.parse(upload.workunit),
+            header=header,
+            trust=self._hosts.trust(upload),
+            unfit=unfit,
+            rate=self._rate(upload.workunit),
+        )
+
+    def _rate(self, workunit: str) -> float:
+        """The factor of the peak learning rate that the workunit was made with."""
+        if self._run.bounds is None:
+            return 1.0
+        created = self._journal.find(WorkunitCreated.key_of(workunit))
+        return created.rate if isinstance(created, WorkunitCreated) else 1.0
 
     def _fold(self, batch: list[_Waiting]) -> None:
         while batch:
@@ -133,18 +155,34 @@ class Assimilator:
         try:
             records = self._store.fold([self._as_fold(item) for item in batch], self._boundary)
         except Unfit as unfit:
-            for item in batch:
-                if item.uploaded.workunit in unfit.refused:
-                    self._refuse(item.uploaded, unfit.refused[item.uploaded.workunit])
-            return unfit.refused
+            return self._refuse_or_doubt(batch, unfit.refused)
         for item, record in zip(batch, records, strict=False):
             if item.streamed is not None and record.workunit == item.uploaded.workunit:
                 self.check.accept(item.streamed.norm)
+                self.check.steps.accept(item.streamed.cosine, item.streamed.reference_cosine)
             version = record.version if record.workunit == item.uploaded.workunit else None
             if version is not None:  # kept before its row says that it can be folded again
                 keep_upload(self._run.folder, item.uploaded.path, item.uploaded.workunit, version)
             self._conclude(item.uploaded.workunit, *_events(item, record), version=version)
         return {item.uploaded.workunit for item in batch[: len(records)]}
+
+    def _refuse_or_doubt(self, batch: Sequence[_Waiting], refused: Mapping[str, Refused]) -> Collection[str]:
+        """Refuse uploads of a batch; returns which.
+
+        The third attempt at a subtask is doubted instead: it counts for little, because a subtask must come to an end
+        however many of those who try it are hostile.
+        """
+        done = []
+        for item in batch:
+            why = refused.get(item.uploaded.workunit)
+            if why is None:
+                continue
+            if why.refusal in OF_CONTENT and item.name.attempt >= REFUSED_AT_MOST and not item.is_doubted:
+                item.is_doubted, item.trust = True, item.trust * _DOUBTED
+            else:
+                self._refuse(item.uploaded, why)
+                done.append(item.uploaded.workunit)
+        return done
 
     def _as_fold(self, item: _Waiting) -> Fold:
         item.streamed = None
@@ -154,7 +192,7 @@ class Assimilator:
 
     def _begin(self, item: _Waiting, staleness: int) -> Change:
         name, header = item.name, item.header
-        if item.unfit is not None:
+        if item.unfit is not None and not item.is_doubted:
             return RefusedChange(item.unfit)
         facts = UploadFacts(
             epoch=name.epoch,
@@ -164,6 +202,8 @@ class Assimilator:
             base_version=name.base_version,
             attempt=name.attempt,
             trust=item.trust,
+            is_doubted=item.is_doubted,
+            rate=item.rate,
         )
         folder = self._run.folder
         item.streamed = StreamedUpload(
@@ -172,6 +212,7 @@ class Assimilator:
             self._run.rule,
             facts,
             judge=self.check,
+            bounds=self._run.bounds,
             base=folder.snapshot(name.base_version),
             reference=folder.reference_update_file,
             transport=self._run.transport,
@@ -216,4 +257,7 @@ def _applied(item: _Waiting, record: Applied) -> UpdateApplied:
         bytes_up=item.uploaded.size_bytes,
         host=item.uploaded.host,
         trust=record.trust,
+        rate=item.rate,
+        cosine=None if item.streamed is None else item.streamed.cosine,
+        reference_cosine=None if item.streamed is None else item.streamed.reference_cosine,
     )

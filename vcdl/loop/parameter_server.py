@@ -2,6 +2,7 @@
 
 from typing import Self
 
+from vcdl.journal.events import UpdateApplied
 from vcdl.journal.history import JobHistory
 from vcdl.journal.journal import Journal
 from vcdl.loop.assimilator import Assimilator
@@ -32,7 +33,12 @@ class ParameterServer:
 
         Called before the first `run_once`. Returns how many updates were folded again. Raises StoreError, JournalError.
         """
-        newest = max(version, JobHistory.of(self._journal.stream()).version)
+        history = JobHistory()
+        for recorded in self._journal.stream():
+            history.follow(recorded)
+            if isinstance(recorded.event, UpdateApplied):
+                self.check.steps.accept(recorded.event.cosine, recorded.event.reference_cosine)
+        newest = max(version, history.version)
         folded, whole = 0, whole_unless_behind(self.store, newest)
         if whole is None:
             folded = self.restore()

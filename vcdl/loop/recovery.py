@@ -10,8 +10,6 @@ in them again. They are put there in one step: nobody ever folds into weights th
 from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
 
-import numpy as np
-
 from vcdl.errors import StoreError, StoreLost, WeightsFileError
 from vcdl.journal.events import EpochClosed, Event, RolledBack, StopDecided, StopReason, UpdateApplied
 from vcdl.journal.journal import Journal
@@ -111,11 +109,10 @@ def _snapshot(run: Run, lineage: Lineage, counted: Collection[int] | None) -> tu
 
 def whole_of(version: int, run: Run) -> Vector:
     """A snapshot as the store had it. Raises WeightsFileError, also when the state of that version was not kept."""
-    folder, layout, state = run.folder, run.layout, run.rule.state
-    whole = np.zeros(state.size(layout.size), np.float32)
-    read_weights(folder.snapshot(version), layout.size, state.weights(whole))
+    folder, layout, state = run.folder, run.layout, run.state
+    whole = state.begun(read_weights(folder.snapshot(version), layout.size)[0])
     beside = state.beside(whole)
-    if version > 0 and beside.size:  # at the job's begin it is all zero
+    if version > 0 and beside.size:
         read_weights(folder.state_snapshot(version), beside.size, beside)
     return whole
 
@@ -144,11 +141,14 @@ def fold_again(run: Run, update: UpdateApplied, whole: Vector) -> None:
         fraction=update.fraction,
         base_version=update.base_version,
         trust=update.trust,
+        rate=update.rate,
     )
     path, base = folder.kept_upload(update.version, update.workunit), folder.snapshot(update.base_version)
-    streamed = StreamedUpload(path, run.layout, run.rule, facts, judge=None, base=base, transport=run.transport)
+    streamed = StreamedUpload(
+        path, run.layout, run.rule, facts, judge=None, bounds=run.bounds, base=base, transport=run.transport
+    )
     with closing(streamed) as upload:
-        fold_changes([upload], InMemory(whole, run.rule.state), run.rule.state)
+        fold_changes([upload], InMemory(whole, run.state), run.state)
         if upload.refused is not None:
             raise StoreError(
                 f"the store has lost its weights, and version {update.version} cannot be made again from "

@@ -42,8 +42,8 @@ class ReferenceUpdate:
 
     @staticmethod
     def is_asked_for(run: Run) -> bool:
-        """Whether the run's rule compares uploads with it."""
-        return isinstance(run.rule, MeasuringRule) and run.rule.needs_reference
+        """Whether the run's rule or bounds compare uploads with it."""
+        return run.bounds is not None or (isinstance(run.rule, MeasuringRule) and run.rule.needs_reference)
 
     def leave(self, version: int, vector: Vector) -> None:
         """Write the reference update of a version of the weights, of shape (n,).

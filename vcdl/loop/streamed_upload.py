@@ -34,12 +34,13 @@ from typing import Protocol
 
 import numpy as np
 
-from vcdl.checks import NormMeter, Refusal, Refused
+from vcdl.checks import NormMeter, Refusal, Refused, Step
 from vcdl.checks.upload_reader import UploadReader, opened_upload
 from vcdl.codecs.choose import up_encoding
 from vcdl.errors import FileUnavailable, WeightsFileError
 from vcdl.loop.measuring_pass import MeasuringPass
 from vcdl.rules.base import Measured, Rule, Update
+from vcdl.rules.bounds import Bounds, Shortened
 from vcdl.rules.measuring import MeasuringRule
 from vcdl.rules.statistics import on_statistics
 from vcdl.stores import Change
@@ -47,14 +48,20 @@ from vcdl.stores.change import FOLD_BLOCK
 from vcdl.wire.weights import Layout, Vector, WeightsFile, opened_weights
 from vcdl.wire.workunit import PLAIN, Transport
 
-_REFUSED_AT_MOST = 2
+REFUSED_AT_MOST = 2
 """Attempts at a subtask that a measuring rule may refuse."""
+_KEPT_NUMBERS = 1 << 20
+"""The longest upload that is read once and kept between two passes, with its base: 8 MiB of each that waits."""
 
 
 class Judge(Protocol):
-    """Decides by its norm whether an upload may count."""
+    """Decides by its measures whether an upload may count."""
 
     def judge(self, norm: float) -> None:
+        """Raises Refused."""
+        ...
+
+    def judge_step(self, step: Step) -> None:
         """Raises Refused."""
         ...
 
@@ -73,6 +80,10 @@ class UploadFacts:
     """The attempt at the subtask, from 0."""
     trust: float = 1.0
     """The factor on the fraction, by what is known of the host."""
+    is_doubted: bool = False
+    """Whether it was found strange, and counts for little instead of being refused again."""
+    rate: float = 1.0
+    """The learning rate of its workunit, as a factor of the job's peak."""
 
     @property
     def number(self) -> int:
@@ -91,12 +102,13 @@ class StreamedUpload(Change):
         facts: UploadFacts,
         *,
         judge: Judge | None,
+        bounds: Bounds | None = None,
         base: Path | None = None,
         reference: Path | None = None,
         transport: Transport = PLAIN,
     ) -> None:
-        """`judge`: None for an upload that counts already; `base`: the snapshot of the client's base version, for a
-        rule or a codec that needs it; `reference`: the file of the reference update.
+        """`judge`: None for an upload that counts already; `bounds`: for an upload of strangers; `base`: the snapshot
+        of the client's base version, for bounds, a rule or a codec; `reference`: the file of the reference update.
 
         Raises FileUnavailable when the rule needs a reference update that is not there yet, or when this machine
         cannot read an existing file.
@@ -104,8 +116,14 @@ class StreamedUpload(Change):
         self._facts = facts
         self._layout = layout
         self._rule = rule
+        self._keeps = layout.size <= _KEPT_NUMBERS
+        """Whether the first pass keeps what it has read for the second one."""
+        self._kept: dict[int, Update] = {}
+        """The blocks that were kept, by their begin."""
+        self._state = rule.state if bounds is None else bounds.state_of(rule)
         self._on_statistics = on_statistics(rule)
         self._judge = judge
+        self._bounds = bounds
         self._meter = NormMeter(layout)
         self._buffer = np.empty(min(FOLD_BLOCK, layout.size), np.float32)
         self._weight = 0.0
@@ -115,15 +133,17 @@ class StreamedUpload(Change):
         self._unfit: Refused | None = None
         self._first_pass: MeasuringPass | None = None
         self._measured: Measured | None = None
+        self._shortened: Shortened | None = None
         up = up_encoding(transport, layout)
         with ExitStack() as opened:
-            if isinstance(rule, MeasuringRule):
+            if isinstance(rule, MeasuringRule) or bounds is not None:
                 file: WeightsFile | None = None
-                if rule.needs_reference and judge is not None and reference is not None:
+                compares = bounds is not None or (isinstance(rule, MeasuringRule) and rule.needs_reference)
+                if compares and judge is not None and reference is not None:
                     file = _opened_reference(opened, reference, layout.size)
-                self._first_pass = MeasuringPass(rule, layout, file)
+                self._first_pass = MeasuringPass(rule, bounds, layout, file, reads_twice=not self._keeps)
             try:
-                with_base = base if rule.needs_base or up.is_difference else None
+                with_base = base if rule.needs_base or up.is_difference or bounds is not None else None
                 self._upload = opened.enter_context(opened_upload(path, up, with_base))
             except Refused as refused:
                 self._unfit = refused
@@ -135,33 +155,51 @@ class StreamedUpload(Change):
         return self._meter.norm
 
     @property
+    def cosine(self) -> float | None:
+        """Cosine of its step with the way of the shared weights since its base, known after the first pass."""
+        return None if self._first_pass is None else self._first_pass.cosine
+
+    @property
+    def reference_cosine(self) -> float | None:
+        """Cosine of its step with the reference update, likewise."""
+        return None if self._first_pass is None else self._first_pass.reference_cosine
+
+    @property
     def needs_first_pass(self) -> bool:
         return self._first_pass is not None
+
+    @property
+    def folds_alone(self) -> bool:
+        return isinstance(self._rule, MeasuringRule)
 
     def first_pass(self, w: Vector, begin: int) -> None:
         update = self._read(begin, w.shape[-1])
         if update is not None and self._first_pass is not None:
             with np.errstate(over="ignore", invalid="ignore"):
                 self._first_pass.add(w, update, begin)
+            if self._keeps:
+                base = None if update.base is None else update.base.copy()
+                self._kept[begin] = replace(update, weights=update.weights.copy(), base=base)
 
-    def first_pass_done(self, lengths: Vector) -> None:
-        if self._upload is None or self._first_pass is None or not isinstance(self._rule, MeasuringRule):
+    def first_pass_done(self, tail: Vector) -> None:
+        if self._upload is None or self._first_pass is None:
             return
-        self._measured = self._first_pass.result(self._facts.number, lengths)
-        # Numbers that are not finite are refused at the end. The third attempt at a subtask is believed: otherwise a
-        # rule that finds all of them strange would hold the job up for ever.
-        is_judged = self._judge is not None and self._facts.attempt < _REFUSED_AT_MOST
-        if is_judged and np.isfinite(self._measured.length):
-            self._unfit = self._rule.refused(self._measured)
+        facts, state = self._facts, self._state
+        self._measured = self._first_pass.measured(facts.number, state.lengths_of(tail))
+        self._shortened = self._first_pass.shortened(facts.number, state.table_of(tail), facts.rate)
+        if self._judge is not None and np.isfinite(self._length):
+            self._unfit = self._strange_to_the_rule() or self._strange_among_others(self._judge)
 
     def apply(self, w: Vector, begin: int) -> float:
-        update = self._read(begin, w.shape[-1])
+        update = self._kept.pop(begin, None) or self._read(begin, w.shape[-1])
         if update is None:
             return 0.0
         self._meter.add(update.weights, begin)
         if self._first_pass is not None:
             self._first_pass.note_folded(update)
             update = replace(update, measured=self._measured)
+        if self._bounds is not None and self._shortened is not None:
+            self._bounds.shorten(update.weights, update.started_from, begin, self._shortened)
         with np.errstate(over="ignore", invalid="ignore"):  # weights that become infinite are refused at the end
             for part, is_trained in self._layout.parts(begin, begin + w.shape[-1]):
                 rule = self._rule if is_trained else self._on_statistics
@@ -184,6 +222,38 @@ class StreamedUpload(Change):
 
     def close(self) -> None:
         self._files.close()
+
+    @property
+    def _length(self) -> float:
+        """A length of the step. Numbers that are not finite are refused at the end."""
+        measured = self._measured or self._shortened
+        return 0.0 if measured is None else measured.length
+
+    def _strange_to_the_rule(self) -> Refused | None:
+        """Why the rule refuses it. The third attempt at a subtask is believed: otherwise a rule that finds all of them
+        strange would hold the job up for ever.
+        """
+        rule, measured = self._rule, self._measured
+        if not isinstance(rule, MeasuringRule) or measured is None or self._facts.attempt >= REFUSED_AT_MOST:
+            return None
+        return rule.refused(measured)
+
+    def _strange_among_others(self, judge: Judge) -> Refused | None:
+        """Why its step is no honest client's."""
+        if self._shortened is None or self._facts.is_doubted:
+            return None
+        step = Step(
+            length=self._shortened.length,
+            usual=self._shortened.usual,
+            cosine=self.cosine,
+            reference=self.reference_cosine,
+            fraction=self._facts.fraction,
+        )
+        try:
+            judge.judge_step(step)
+        except Refused as refused:
+            return refused
+        return None
 
     def _read(self, begin: int, size: int) -> Update | None:
         """A block of `size` weights from number `begin` on; None when it cannot be read."""

@@ -181,7 +181,10 @@ class WorkGenerator:
             self._stage(c.epoch, c.shard, c.attempt, newest if c.base_version is None else c.base_version, context)
             for c in creations
         ]
-        self._journal.append(*(WorkunitCreated(item.workunit.name, context.open) for item in staged))
+        rates = [self._coordinator.rate(c.epoch, c.shard, context) for c in creations]
+        self._journal.append(
+            *(WorkunitCreated(item.workunit.name, context.open, rate) for item, rate in zip(staged, rates, strict=True))
+        )
         self._grid.submit(staged)
 
     def _stage(self, epoch: int, shard: int, attempt: int, base_version: int, context: CreationContext) -> Staged:

@@ -9,8 +9,8 @@ import numpy as np
 
 from vcdl.rules.base import Update
 from vcdl.rules.fedasync import Damping
-from vcdl.rules.measuring import LENGTHS, MeasuringRule, shortening
-from vcdl.rules.state import RuleState
+from vcdl.rules.measuring import MeasuringRule, shortening
+from vcdl.rules.state import LENGTHS, RuleState
 from vcdl.wire.weights import Vector
 
 

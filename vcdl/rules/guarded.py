@@ -12,8 +12,8 @@ import numpy as np
 
 from vcdl.checks.refusal import Refusal, Refused
 from vcdl.rules.base import Measured, Rule, Update
-from vcdl.rules.measuring import LENGTHS, MeasuringRule, shortening
-from vcdl.rules.state import RuleState
+from vcdl.rules.measuring import MeasuringRule, shortening
+from vcdl.rules.state import LENGTHS, RuleState
 from vcdl.wire.weights import Vector
 
 

@@ -3,13 +3,12 @@
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
+import numpy as np
+
 from vcdl.checks.refusal import Refused
 from vcdl.rules.base import Measured, Update
 from vcdl.rules.state import RuleState
 from vcdl.wire.weights import Vector
-
-LENGTHS = 50
-"""Number of last updates whose lengths define the usual one."""
 
 
 class MeasuringRule(ABC):
@@ -44,3 +43,15 @@ def shortening(measured: Measured, factor: float) -> float:
     """κ in (0, 1]: the factor that limits a step to `factor` times the usual length."""
     limit = factor * measured.usual
     return 1.0 if measured.length <= limit else limit / measured.length
+
+
+def usual_of(table: Vector) -> Vector:
+    """The usual length in each column of a table of lengths, shape (r, c) → (c,): the lower median of those > 0.
+
+    0 where there is none.
+    """
+    known = np.sort(table, axis=0)
+    count = np.count_nonzero(known, axis=0)
+    middle = known.shape[0] - count + np.maximum(count - 1, 0) // 2  # the zeros of an empty column are all alike
+    usual: Vector = np.take_along_axis(known, np.minimum(middle, known.shape[0] - 1)[None], axis=0)[0]
+    return usual

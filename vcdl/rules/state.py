@@ -1,8 +1,9 @@
 """A rule's own numbers beside the shared weights W, and their places in a store's vector.
 
-    W │ vector 1 │ … │ vector k │ lengths        n · (1 + k) + s float32, all zero behind W when a job begins
+    W │ vector 1 │ … │ vector k │ lengths │ table    n · (1 + k) + s + 50 · c float32
 
-A store keeps them as one vector, so that W and the state change in one transaction or not at all.
+Behind W all is zero when a job begins, but for some rows of the table. A store keeps them as one vector, so that W and
+the state change in one transaction or not at all.
 """
 
 from dataclasses import dataclass
@@ -10,6 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from vcdl.wire.weights import Vector
+
+LENGTHS = 50
+"""Number of last updates whose lengths define the usual one."""
+_ROWS_AT_BEGIN = 10
+"""Rows of the table that hold `first_row` until as many updates have come."""
 
 
 @dataclass(frozen=True)
@@ -20,10 +26,17 @@ class RuleState:
     """k, the number of vectors of shape (n,)."""
     lengths: int = 0
     """s: lengths of the last s updates, each at its number modulo s; 0 where there is none yet."""
+    first_row: tuple[float, ...] = ()
+    """The row of c lengths that the table begins with, for bounds (vcdl.rules.bounds); empty: there is no table."""
 
     def size(self, weights: int) -> int:
         """Numbers in the store for a model of `weights` weights."""
-        return weights * (1 + self.vectors) + self.lengths
+        return weights * (1 + self.vectors) + self.tail
+
+    @property
+    def tail(self) -> int:
+        """Numbers of the lengths and the table."""
+        return self.lengths + LENGTHS * len(self.first_row)
 
     def begun(self, weights: Vector) -> Vector:
         """The store's initial vector for a job, from W of shape (n,)."""
@@ -31,11 +44,12 @@ class RuleState:
             return weights
         whole = np.zeros(self.size(weights.size), np.float32)
         whole[: weights.size] = weights
+        self.table_of(self.tail_of(whole))[-_ROWS_AT_BEGIN:] = self.first_row
         return whole
 
     def weights(self, whole: Vector) -> Vector:
         """W in a store's vector: a view of shape (n,)."""
-        return whole[: (whole.size - self.lengths) // (1 + self.vectors)]
+        return whole[: (whole.size - self.tail) // (1 + self.vectors)]
 
     def beside(self, whole: Vector) -> Vector:
         """The state in a store's vector, all but W: a view."""
@@ -47,11 +61,19 @@ class RuleState:
         """
         if not self.vectors:
             return self.weights(whole)
-        return whole[: whole.size - self.lengths].reshape(1 + self.vectors, -1)
+        return whole[: whole.size - self.tail].reshape(1 + self.vectors, -1)
 
-    def lengths_of(self, whole: Vector) -> Vector:
-        """The lengths in a store's vector: a view of shape (s,)."""
-        return whole[whole.size - self.lengths :]
+    def tail_of(self, whole: Vector) -> Vector:
+        """The lengths and the table in a store's vector: a view."""
+        return whole[whole.size - self.tail :]
+
+    def lengths_of(self, tail: Vector) -> Vector:
+        """The lengths in a tail: a view of shape (s,)."""
+        return tail[: self.lengths]
+
+    def table_of(self, tail: Vector) -> Vector:
+        """The table in a tail: a view of shape (50, c), where update i has row i modulo 50."""
+        return tail[self.lengths :].reshape(LENGTHS, -1) if self.first_row else np.zeros((0, 0), np.float32)
 
     def __bool__(self) -> bool:
         return self != STATELESS

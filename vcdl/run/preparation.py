@@ -13,9 +13,8 @@ from vcdl.report.observer import RunObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
 from vcdl.run.run import Run
-from vcdl.run.snapshots import Snapshots
 from vcdl.run.store_address import asked_settings, store_address
-from vcdl.stores.open import load_client_libraries, open_store, see_that_it_answers
+from vcdl.stores.open import load_client_libraries, see_that_it_answers
 from vcdl.stores.settings import Service
 
 
@@ -32,8 +31,9 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     from vcdl.checks import trained_norm
     from vcdl.client.trainer import Trainer
     from vcdl.data import ensure_shards, load_dataset, normalisation_of, write_split
-    from vcdl.job.rule import rule_of
     from vcdl.models import build_model_json, check_model, initial_weights
+    from vcdl.run.own_step import own_step
+    from vcdl.wire.normalise import normalise
 
     see_that_it_answers(asked_settings(job, folder))
     observer.phase(f"reading the data set {job.data.dataset or job.data.npz}")
@@ -54,13 +54,15 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
         if dataset.x_test is not None and dataset.y_test is not None:
             write_split(folder.test_file, dataset.x_test, dataset.y_test)
         folder.model_file.write_text(model_json)
+        own_lengths: tuple[float, ...] = ()
+        if job.is_for_strangers:
+            observer.phase("measuring a step of training")
+            most, held_out = max(shard.samples for shard in shards), normalise(dataset.x_val, normalisation)
+            own = own_step(job, trainer, vector, most, held_out, dataset.y_val)
+            vector, own_lengths = own.begin, own.lengths
         settings, store_key = asked_settings(job, folder), f"{job.name}-{secrets.token_hex(16)}"
         if settings.service != Service.FILE or job.keeps_uploads or job.is_for_strangers:
             folder.kept_uploads.mkdir(exist_ok=True)
-        store = open_store(settings, store_key, layout.size, rule_of(job).state)
-        store.create(vector)
-        store.close()
-        Snapshots(folder, store, job.name, layout.fingerprint).keep(0, vector, durable=True)
         prepared = Prepared(
             shard_samples=tuple(shard.samples for shard in shards),
             has_test=dataset.x_test is not None,
@@ -69,9 +71,15 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
             initial_norm=trained_norm(vector, layout),
             store_key=store_key,
             footprint=footprint_of(trainer.model),
+            own_step=own_lengths,
             store=store_address(settings, folder),
         )
+        run = Run(folder, job, prepared)
+        store = run.store()
+        store.create(vector)
+        store.close()
+        run.snapshots(store).keep(0, vector, durable=True)
         prepared.write(folder)
     except OSError as error:
         raise folder_error(folder.path, error) from error
-    return Run(folder, job, prepared)
+    return run

@@ -30,6 +30,8 @@ class Prepared:
     Clients never learn it: by it the workunits are drawn that two hosts train.
     """
     footprint: Footprint
+    own_step: tuple[float, ...]
+    """Lengths of the server's own first step (vcdl.run.own_step), for bounds; empty where clients are trusted."""
     store: str
     """The address of that store, without a login (`vcdl.run.store_address`)."""
 
@@ -53,6 +55,7 @@ class Prepared:
                 initial_norm=raw["initial_norm"],
                 store_key=raw["store_key"],
                 footprint=Footprint(**raw["footprint"]),
+                own_step=tuple(raw["own_step"]),
                 store=raw["store"],
             )
         except (FileNotFoundError, ValueError, KeyError, TypeError) as error:

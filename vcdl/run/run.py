@@ -13,6 +13,8 @@ from vcdl.job.rule import rule_of
 from vcdl.job.schema import EVERY_EPOCH
 from vcdl.journal.journal import Journal
 from vcdl.rules.base import Rule
+from vcdl.rules.bounds import Bounds
+from vcdl.rules.state import RuleState
 from vcdl.run.downloads import Downloads
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import open_frozen
@@ -56,6 +58,18 @@ class Run:
         """The rule by which an upload counts."""
         return rule_of(self.job)
 
+    @cached_property
+    def bounds(self) -> Bounds | None:
+        """The bounds on what clients upload; None where they are trusted, or the server has not trained itself."""
+        if not self.job.is_for_strangers or not self.prepared.own_step:
+            return None
+        return Bounds(self.prepared.layout, self.job.trust.clip, self.prepared.own_step)
+
+    @cached_property
+    def state(self) -> RuleState:
+        """The numbers beside the weights in the store."""
+        return self.rule.state if self.bounds is None else self.bounds.state_of(self.rule)
+
     @property
     def draw_secret(self) -> str:
         """What no client knows, and draws depend on; a simulation draws the same ones each time."""
@@ -87,7 +101,7 @@ class Run:
 
     def store(self) -> WeightStore:
         """A connection to the run's weights; nothing is connected yet. Raises StoreError."""
-        return open_store(self.store_settings(), self.prepared.store_key, self.layout.size, self.rule.state)
+        return open_store(self.store_settings(), self.prepared.store_key, self.layout.size, self.state)
 
     def journal(self, clock: Callable[[], float] = time.time) -> Journal:
         """The run's event log, for writing. Raises JournalError."""

@@ -93,7 +93,7 @@ def _versions(run: Run, lineage: Lineage) -> Iterator[tuple[int, Vector]]:
     """Each version with its weights of shape (n,), which change in place. Where the run went back from a collapse, so
     does the replay.
     """
-    state = run.rule.state
+    state = run.state
     whole = state.begun(read_weights(run.folder.snapshot(0), run.layout.size)[0])
     vector = state.weights(whole)
     good = {rolled.to: whole.copy() for rolled in lineage.rollbacks}

@@ -22,16 +22,20 @@ class Change(ABC):
 
     @property
     def needs_first_pass(self) -> bool:
-        """Whether all of the upload must be measured before any of it is folded in; such an upload is folded in
-        alone."""
+        """Whether all of the upload must be measured before any of it is folded in."""
         return False
 
     def first_pass(self, w: Vector, begin: int) -> None:
         """Measure the upload beside a block of W, which stays as it is. Blocks come in order."""
         return
 
-    def first_pass_done(self, lengths: Vector) -> None:
-        """After the first pass: write the upload's length into `lengths`, shape (s,) (vcdl.rules.state)."""
+    @property
+    def folds_alone(self) -> bool:
+        """Whether its first pass reads W, so that no other change may be under way."""
+        return False
+
+    def first_pass_done(self, tail: Vector) -> None:
+        """After the first pass: write the upload's lengths into the store's `tail` (vcdl.rules.state)."""
         return
 
     @abstractmethod
@@ -78,8 +82,8 @@ class WorkingVector(Protocol):
         ...
 
     @property
-    def lengths(self) -> Vector:
-        """The lengths that the rule keeps behind the rows, shape (s,), to be changed in place."""
+    def tail(self) -> Vector:
+        """The lengths behind the rows (vcdl.rules.state), to be changed in place."""
         ...
 
     def block(self, begin: int, end: int) -> Vector:
@@ -100,7 +104,7 @@ class InMemory:
 
     def __init__(self, whole: Vector, state: RuleState) -> None:
         self.width = state.weights(whole).size
-        self.lengths = state.lengths_of(whole)
+        self.tail = state.tail_of(whole)
         self._rows = state.rows(whole)
 
     def block(self, begin: int, end: int) -> Vector:
@@ -113,16 +117,18 @@ class InMemory:
 def fold_changes(changes: Sequence[Change], vector: WorkingVector, state: RuleState) -> list[float]:
     """Fold changes into a working vector, in order; returns the weights given.
 
-    A change with a first pass comes alone. Nothing is folded in when that pass refuses it.
+    Nothing is folded in when a first pass refuses one of them.
     """
     weights = [0.0] * len(changes)
-    for change in changes:
-        if change.needs_first_pass:
-            for begin, end in _blocks(vector, state):
-                change.first_pass(vector.block(begin, end), begin)
-            change.first_pass_done(vector.lengths)
-            if change.refused is not None:
-                return weights
+    measured = [change for change in changes if change.needs_first_pass]
+    for begin, end in _blocks(vector, state) if measured else ():
+        block = vector.block(begin, end)
+        for change in measured:
+            change.first_pass(block, begin)
+    for change in measured:
+        change.first_pass_done(vector.tail)
+    if any(change.refused is not None for change in measured):
+        return weights
     for begin, end in _blocks(vector, state):
         block = vector.block(begin, end)
         for number, change in enumerate(changes):

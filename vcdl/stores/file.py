@@ -52,7 +52,7 @@ class FileStore(WeightStore):
             with self._locked():
                 if not self._log_file.exists():
                     sweep(self._folder)
-                    self._slots.make(vector)
+                    self._slots.make(self.state.begun(vector))
                     self._log.make()
 
     def version(self) -> int:
@@ -148,7 +148,7 @@ class _FileTransaction(Transaction):
         return {subtask: self._log.applied[subtask] for subtask in subtasks if subtask in self._log.applied}
 
     def commit(self, version: int, applied: Sequence[Applied]) -> int:
-        self.working.keep_lengths()
+        self.working.keep_tail()
         with self._store.naming("commit to"):
             self._log.append(version, self.working.target, applied)
         return version
@@ -160,14 +160,14 @@ class _SlotCopy:
     def __init__(self, store: FileStore, slots: OpenedSlots, source: int) -> None:
         rows = 1 + store.state.vectors
         self.width = store.width
-        self.lengths = np.empty(store.state.lengths, np.float32)
+        self.tail = np.empty(store.state.tail, np.float32)
         self.target = 1 - source
         self._store = store
         self._slots = slots
         self._source = source
         self._rows = rows
         self._room = np.empty(min(max(FOLD_BLOCK, rows), rows * self.width), np.float32)
-        self._read(rows * self.width, self.lengths)
+        self._read(rows * self.width, self.tail)
 
     def block(self, begin: int, end: int) -> Vector:
         block = self._room[: self._rows * (end - begin)].reshape(self._rows, end - begin)
@@ -179,9 +179,9 @@ class _SlotCopy:
         for row, numbers in enumerate(block.reshape(self._rows, -1)):
             self._write(row * self.width + begin, numbers)
 
-    def keep_lengths(self) -> None:
+    def keep_tail(self) -> None:
         """Write what is behind the rows."""
-        self._write(self._rows * self.width, self.lengths)
+        self._write(self._rows * self.width, self.tail)
 
     def _read(self, begin: int, out: Vector) -> None:
         with self._store.naming("read"):

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from io import FileIO
 from pathlib import Path
 from typing import Any, Self
@@ -28,8 +29,11 @@ Vector = npt.NDArray[np.float32]
 
 _FORMAT = 1
 _FLOAT32 = np.dtype("<f4")
-_STATISTICS = ("moving_mean", "moving_variance")
+_VARIANCE = "moving_variance"
+_STATISTICS = ("moving_mean", _VARIANCE)
 """Path endings of the variables of batch normalisation that follow the data."""
+SECOND_MOMENTS = ("_velocity", "_velocity_hat", "_norm", "_accumulator", "_accumulated_grad")
+"""Name endings of the variables by whose root Keras' optimizers divide; such a variable is never negative."""
 _MOMENTS = "/"
 """Path prefix of an optimizer's variables; no variable of a model has it."""
 
@@ -47,6 +51,16 @@ class Variable:
     def size(self) -> int:
         return math.prod(self.shape)
 
+    @property
+    def is_trained(self) -> bool:
+        """Whether gradients move it: it is neither a statistic of batch normalisation nor an optimizer's variable."""
+        return not (self.path.endswith(_STATISTICS) or self.path.startswith(_MOMENTS))
+
+    @property
+    def is_nonnegative(self) -> bool:
+        """Whether no training makes it negative: variances and second moments."""
+        return self.path.endswith(SECOND_MOMENTS) if self.path.startswith(_MOMENTS) else self.path.endswith(_VARIANCE)
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -56,7 +70,7 @@ class Layout:
 
     variables: tuple[Variable, ...]
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Length of the vector, in elements."""
         return sum(variable.size for variable in self.variables)
@@ -74,7 +88,7 @@ class Layout:
             offset += variables[-1].size
         return Layout(tuple(variables))
 
-    @property
+    @cached_property
     def statistics(self) -> list[tuple[int, int]]:
         """Begin and end of the parts that follow the data instead of a gradient, in order and not touching.
 
@@ -82,7 +96,7 @@ class Layout:
         """
         parts: list[tuple[int, int]] = []
         for variable in self.variables:
-            if variable.path.endswith(_STATISTICS) or variable.path.startswith(_MOMENTS):
+            if not variable.is_trained:
                 begin, end = variable.offset, variable.offset + variable.size
                 if parts and parts[-1][1] == begin:
                     begin, _ = parts.pop()

@@ -1,0 +1,71 @@
+"""Steps of strangers that no honest client makes, and honest ones that only look like them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from vcdl.checks import Refusal, Refused, Step
+from vcdl.checks.step import StepCheck
+
+HONEST = Step(length=1.0, usual=1.0, cosine=0.4, reference=0.3, fraction=1.0)
+
+
+def check_after(updates: int, cosine: float = 0.4, reference: float = 0.3) -> StepCheck:
+    check = StepCheck()
+    for _ in range(updates):
+        check.accept(cosine, reference)
+    return check
+
+
+def refusal(step: Step, updates: int = 20, **usual: float) -> Refusal | None:
+    try:
+        check_after(updates, **usual).judge(step)
+    except Refused as refused:
+        return refused.refusal
+    return None
+
+
+@pytest.mark.parametrize("updates", [0, 20])
+@pytest.mark.parametrize("length", [0.02, 0.3, 1.0, 3.9])
+def test_honest_lengths_pass(updates: int, length: float) -> None:
+    assert refusal(replace(HONEST, length=length), updates) is None
+
+
+@pytest.mark.parametrize("updates", [0, 20])
+def test_a_step_that_is_far_too_long_or_no_step_at_all_is_refused(updates: int) -> None:
+    assert refusal(replace(HONEST, length=4.1), updates) == Refusal.STEP_TOO_LONG
+    assert refusal(replace(HONEST, length=0.0), updates) == Refusal.NO_TRAINING_EFFECT
+
+
+def test_a_part_of_a_subtask_may_be_short() -> None:
+    assert refusal(replace(HONEST, length=0.002, fraction=0.1)) is None
+    assert refusal(replace(HONEST, length=0.002)) == Refusal.NO_TRAINING_EFFECT
+
+
+@pytest.mark.parametrize("updates", [0, 20])
+def test_a_step_against_both_directions_is_refused(updates: int) -> None:
+    assert refusal(replace(HONEST, cosine=-0.4, reference=-0.3), updates) == Refusal.AGAINST_OTHERS
+
+
+@pytest.mark.parametrize(("cosine", "reference"), [(-0.9, 0.1), (0.1, -0.9), (-0.9, -0.05), (-0.05, -0.9)])
+def test_one_direction_alone_does_not_speak_against_it(cosine: float, reference: float) -> None:
+    assert refusal(replace(HONEST, cosine=cosine, reference=reference)) is None
+
+
+def test_the_first_uploads_are_compared_with_the_servers_own_step_alone() -> None:
+    assert refusal(replace(HONEST, cosine=None, reference=-0.4), updates=0) == Refusal.AGAINST_OTHERS
+    assert refusal(replace(HONEST, cosine=None, reference=0.0), updates=0) is None
+    assert refusal(replace(HONEST, cosine=None, reference=None), updates=0) is None
+
+
+def test_where_honest_steps_hardly_agree_little_is_refused() -> None:
+    step = replace(HONEST, cosine=-0.12, reference=-0.12)
+    assert refusal(step, cosine=0.25, reference=0.25) == Refusal.AGAINST_OTHERS
+    assert refusal(step, cosine=0.6, reference=0.6) is None
+    assert refusal(replace(step, cosine=-0.07, reference=-0.07), cosine=-0.1, reference=0.02) is None
+
+
+def test_numbers_without_an_end_are_left_to_their_own_check() -> None:
+    assert refusal(replace(HONEST, length=np.nan)) is None
+    assert refusal(replace(HONEST, length=np.inf)) is None

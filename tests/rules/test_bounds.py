@@ -1,0 +1,147 @@
+"""The bounds on strangers' uploads: each variable moves as far as honest training usually moves it, and no further."""
+
+import numpy as np
+import pytest
+
+from tests.rules.updates import noise
+from vcdl.rules.bounds import Bounds, Shortened
+from vcdl.rules.measuring import usual_of
+from vcdl.rules.state import LENGTHS
+from vcdl.rules.vc_asgd import VcAsgd
+from vcdl.wire.weights import Layout, Variable, Vector
+
+KERNEL, BIAS = slice(0, 600), slice(600, 610)
+MEAN, VARIANCE = slice(610, 630), slice(630, 650)
+VELOCITY, COUNT = slice(650, 1250), slice(1250, 1251)
+SIZE = 1251
+LAYOUT = Layout(
+    (
+        Variable("dense/kernel", (20, 30), 0),
+        Variable("dense/bias", (10,), 600),
+        Variable("norm/moving_mean", (20,), 610),
+        Variable("norm/moving_variance", (20,), 630),
+        Variable("/0_dense_kernel_velocity", (20, 30), 650),
+        Variable("/1_iteration", (), 1250),
+        Variable("/2_nothing", (0,), 1251),
+    )
+)
+CLIP = 1.5
+
+
+def base() -> Vector:
+    weights = noise(0, SIZE)
+    weights[VARIANCE] = np.abs(weights[VARIANCE]) + 0.5
+    weights[VELOCITY] = np.square(weights[VELOCITY]) * 1e-4
+    weights[COUNT] = 100.0
+    return weights
+
+
+def honest(seed: int, rate: float = 1.0) -> Vector:
+    """A client's upload: trained at `rate`, statistics and moments moved by some per cent."""
+    drawn, started = noise(seed, SIZE), base()
+    upload = started + np.float32(0.01 * rate) * drawn
+    for part in (VARIANCE, VELOCITY):
+        upload[part] = started[part] * (1 + 0.1 * np.tanh(drawn[part]))
+    upload[COUNT] = 120.0
+    return upload
+
+
+BOUNDS = Bounds(LAYOUT, CLIP, tuple(Bounds(LAYOUT, CLIP, ()).lengths_of(honest(1) - base(), base(), 1.0).tolist()))
+
+
+def table() -> Vector:
+    """The table at the job's begin."""
+    state = BOUNDS.state_of(VcAsgd(0.5))
+    return state.table_of(state.tail_of(state.begun(base())))
+
+
+def bounded(upload: Vector, rate: float = 1.0, lengths: Vector | None = None, blocks: int = SIZE) -> Vector:
+    """The upload within the bounds, as the first one of a job unless a table is given."""
+    row, within = BOUNDS.lengths_of(upload - base(), base(), rate), upload.copy()
+    shortened = BOUNDS.shortened(table() if lengths is None else lengths, 1, row)
+    for begin in range(0, SIZE, blocks):
+        end = min(SIZE, begin + blocks)
+        BOUNDS.shorten(within[begin:end], base()[begin:end], begin, shortened)
+    return within
+
+
+def length(upload: Vector, part: slice) -> float:
+    return float(np.linalg.norm(upload[part] - base()[part]))
+
+
+def test_the_usual_length_is_the_lower_median_of_those_that_are_known() -> None:
+    lengths = np.zeros((6, 4), np.float32)
+    lengths[:3, 0], lengths[2:6, 1], lengths[1, 2] = (3.0, 1.0, 2.0), (4.0, 1.0, 2.0, 3.0), 7.0
+    assert usual_of(lengths).tolist() == [2.0, 2.0, 7.0, 0.0]
+
+
+@pytest.mark.parametrize("seed", range(2, 8))
+def test_an_honest_upload_keeps_every_bit_of_its_weights(seed: int) -> None:
+    upload = honest(seed)
+    within = bounded(upload)
+    assert within[: MEAN.stop].tobytes() == upload[: MEAN.stop].tobytes()
+    assert within[COUNT] == upload[COUNT]
+
+
+@pytest.mark.parametrize("part", [KERNEL, BIAS, MEAN, COUNT], ids=["kernel", "bias", "moving mean", "step count"])
+@pytest.mark.parametrize("factor", [-100.0, 100.0])
+def test_a_long_step_of_one_variable_is_shortened_and_the_others_stay(part: slice, factor: float) -> None:
+    upload = honest(2)
+    upload[part] = base()[part] + np.float32(factor) * (upload[part] - base()[part])
+    within = bounded(upload)
+    assert length(within, part) == pytest.approx(CLIP * length(honest(1), part), rel=1e-3)
+    others = np.ones(SIZE, bool)
+    others[part], others[VARIANCE], others[VELOCITY] = False, False, False
+    assert within[others].tobytes() == upload[others].tobytes()
+
+
+@pytest.mark.parametrize("number", [-1.0, 0.0, 9.0, 1e15])
+@pytest.mark.parametrize("part", [VARIANCE, VELOCITY], ids=["variance", "second moment"])
+def test_a_variance_stays_near_what_it_was_number_by_number(part: slice, number: float) -> None:
+    upload = honest(2)
+    upload[part] = number
+    within, started = bounded(upload)[part], base()[part]
+    assert within.min() >= 0.0
+    assert np.all(np.abs(within - started) <= 0.2 * (started + 0.1 * started.mean()))
+
+
+def test_a_step_is_measured_at_its_learning_rate() -> None:
+    late = honest(2, rate=0.02)
+    assert bounded(late, rate=0.02)[KERNEL].tobytes() == late[KERNEL].tobytes()
+    as_long_as_early = bounded(honest(2), rate=0.02)
+    assert length(as_long_as_early, KERNEL) == pytest.approx(0.02 * CLIP * length(honest(1), KERNEL), rel=1e-3)
+
+
+def test_block_by_block_comes_to_the_same() -> None:
+    upload = base() - 50 * (honest(2) - base())
+    upload[VARIANCE], upload[VELOCITY] = base()[VARIANCE], base()[VELOCITY]
+    sums = BOUNDS.squares()
+    for begin in range(0, SIZE, 7):
+        block = slice(begin, begin + 7)
+        BOUNDS.measure(sums, upload[block] - base()[block], base()[block], begin)
+    np.testing.assert_allclose(BOUNDS.lengths(sums, 1.0), BOUNDS.lengths_of(upload - base(), base(), 1.0), rtol=1e-5)
+    np.testing.assert_array_equal(bounded(upload, blocks=7)[: MEAN.stop], bounded(upload)[: MEAN.stop])
+
+
+def test_the_usual_length_follows_the_uploads_and_two_of_ten_hostile_ones_do_not_move_it() -> None:
+    lengths = table()
+    shortened = Shortened(np.ones(0, np.float32), np.ones(0, np.float32), 0.0, 0.0)
+    for number in range(1, LENGTHS + 1):
+        factor = np.float32(1000.0 if number % 5 == 0 else 3.0)
+        step = (honest(number) - base()) * factor
+        shortened = BOUNDS.shortened(lengths, number, BOUNDS.lengths_of(step, base(), 1.0))
+    assert shortened.usual == pytest.approx(3 * length(honest(1), slice(0, MEAN.start)), rel=0.1)
+
+
+def test_what_never_moves_may_not_be_moved() -> None:
+    still = honest(1)
+    still[BIAS] = base()[BIAS]
+    row = Bounds(LAYOUT, CLIP, ()).lengths_of(still - base(), base(), 1.0)
+    strict = Bounds(LAYOUT, CLIP, tuple(row.tolist()))
+    state = strict.state_of(VcAsgd(0.5))
+    lengths, upload = state.table_of(state.tail_of(state.begun(base()))), honest(2)
+    for number in (1, 2):
+        moved = strict.shortened(lengths, number, strict.lengths_of(upload - base(), base(), 1.0))
+    assert moved.limits[1] > 0, "the first clients that move it define how far"
+    only_one = strict.shortened(lengths, 3, strict.lengths_of(base() + 100 * (upload - base()) - base(), base(), 1.0))
+    assert only_one.factors[1] < 0.1

@@ -1,0 +1,82 @@
+"""The step of a stranger's upload: neither far longer than others lately, nor untrained, nor against all the others."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from statistics import median
+
+import numpy as np
+
+from vcdl.checks.refusal import Refusal, Refused
+
+_LONGEST = 4.0
+"""Longest whole step in usual lengths; honest ones stay below 2.1, with very different data, too (decision 025)."""
+_SHORTEST = 0.01
+"""Shortest whole step of a whole subtask in usual lengths; a shard with few samples makes honest ones short, too."""
+_AGAINST = 0.4
+"""A step is against a direction when its cosine with it is below minus this part of the usual one."""
+_LEAST_USUAL = 0.2
+"""The least cosine that counts as usual: where honest steps hardly agree, their signs say nothing."""
+_KEPT = 50
+_ENOUGH = 10
+"""Accepted steps that define a usual cosine; before them it is _USUAL_COSINE."""
+_USUAL_COSINE = 0.3
+
+
+@dataclass(frozen=True)
+class Step:
+    """The measures of an upload's step C − B, over the trained weights."""
+
+    length: float
+    """‖C − B‖ at the job's peak learning rate."""
+    usual: float
+    """The median of the last ones."""
+    cosine: float | None
+    """Cosine with W − B, what the others brought meanwhile; None when nobody brought anything."""
+    reference: float | None
+    """Cosine with the server's own step on held-out data; None when there is none to compare with."""
+    fraction: float
+    """Trained fraction of the subtask."""
+
+
+def _no_cosines() -> deque[float]:
+    return deque(maxlen=_KEPT)
+
+
+@dataclass
+class StepCheck:
+    """Decides about steps; it learns from those that were accepted.
+
+    A direction speaks against a step only when both do: the others may have been led astray, and the server's own data
+    say little about those of a client with classes of its own.
+    """
+
+    _cosines: deque[float] = field(default_factory=_no_cosines)
+    _references: deque[float] = field(default_factory=_no_cosines)
+
+    def judge(self, step: Step) -> None:
+        """Refuse a step that no honest client makes. Raises Refused."""
+        if not np.isfinite(step.length):
+            return  # refused as such, with all that is not finite
+        lengths = f"its step is {step.length:.4g} long, others lately {step.usual:.4g}"
+        if step.length > _LONGEST * step.usual:
+            raise Refused(Refusal.STEP_TOO_LONG, f"{lengths}: hostile, or faulty")
+        if step.length < _SHORTEST * step.usual * step.fraction:
+            raise Refused(Refusal.NO_TRAINING_EFFECT, f"{lengths}: nobody trained it")
+        cosines = [(step.cosine, self._cosines), (step.reference, self._references)]
+        against = [cosine < -_AGAINST * _usual(known) for cosine, known in cosines if cosine is not None]
+        if against and all(against):
+            words = " and ".join(f"{cosine:.3f}" for cosine, _ in cosines if cosine is not None)
+            raise Refused(
+                Refusal.AGAINST_OTHERS, f"cosine {words} with what others brought and with the server's own step"
+            )
+
+    def accept(self, cosine: float | None, reference: float | None) -> None:
+        """Take the cosines of a step that was applied as a measure for later ones."""
+        if cosine is not None:
+            self._cosines.append(cosine)
+        if reference is not None:
+            self._references.append(reference)
+
+
+def _usual(known: deque[float]) -> float:
+    return max(_LEAST_USUAL, median(known)) if len(known) >= _ENOUGH else _USUAL_COSINE

@@ -1,0 +1,56 @@
+"""The server's own first step: the scale of honest training, known before any client is.
+
+The server trains a subtask on its held-out data from the initial weights, as a client would, at the highest learning
+rate that a workunit may get.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vcdl.job import Job
+from vcdl.rules.bounds import Bounds
+from vcdl.wire.weights import Vector
+
+if TYPE_CHECKING:
+    from vcdl.client.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class OwnStep:
+    """What the server's own training has shown."""
+
+    begin: Vector
+    """Version 0, shape (n,): the initial weights, with moments that the server found. Moments of zero would tell
+    nothing about the size of a client's.
+    """
+    lengths: tuple[float, ...]
+    """The row of the table of lengths (vcdl.rules.bounds), at the job's peak rate."""
+
+
+def own_step(
+    job: Job, trainer: "Trainer", initial: Vector, samples: int, x: npt.NDArray[np.float32], y: npt.NDArray[Any]
+) -> OwnStep:
+    """Train a subtask of so many `samples` twice: for the moments, and then for the lengths.
+
+    `initial`: weights with fresh moments, shape (n,). `x`, `y`: held-out samples, normalised, as often as it takes.
+    """
+    training, begin = job.training, initial.copy()
+    weights = trainer.layout.model.size
+    rate = training.highest_factor
+    rng = np.random.default_rng([job.seed, len(x)])
+    order = np.concatenate([rng.permutation(len(x)) for _ in range(-(-samples * training.local_epochs // len(x)))])
+
+    def trained() -> Vector:
+        trainer.begin(begin, job.seed, rate * training.peak_rate)
+        for at in range(0, samples * training.local_epochs, training.batch_size):
+            batch = order[at : at + training.batch_size]
+            trainer.step(x[batch], y[batch])
+        return trainer.finish()
+
+    if weights < initial.size:
+        begin[weights:] = trained()[weights:]
+    lengths = Bounds(trainer.layout, job.trust.clip, ()).lengths_of(trained() - begin, begin, rate)
+    return OwnStep(begin, tuple(float(length) for length in lengths))
