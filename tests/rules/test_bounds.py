@@ -102,6 +102,8 @@ def test_a_variance_stays_near_what_it_was_number_by_number(part: slice, number:
     upload[part] = number
     within, started = bounded(upload)[part], base()[part]
     assert within.min() >= 0.0
+    row = BOUNDS.lengths_of(upload - base(), base(), 1.0)
+    assert (BOUNDS.shortened(table(), 1, row).furthest > 1000) == (number == 1e15)
     assert np.all(np.abs(within - started) <= 0.2 * (started + 0.1 * started.mean()))
 
 
@@ -125,7 +127,7 @@ def test_block_by_block_comes_to_the_same() -> None:
 
 def test_the_usual_length_follows_the_uploads_and_two_of_ten_hostile_ones_do_not_move_it() -> None:
     lengths = table()
-    shortened = Shortened(np.ones(0, np.float32), np.ones(0, np.float32), 0.0, 0.0)
+    shortened = Shortened(np.ones(0, np.float32), np.ones(0, np.float32), 0.0, 0.0, 0.0)
     for number in range(1, LENGTHS + 1):
         factor = np.float32(1000.0 if number % 5 == 0 else 3.0)
         step = (honest(number) - base()) * factor

@@ -10,6 +10,8 @@ from vcdl.checks.refusal import Refusal, Refused
 
 _LONGEST = 4.0
 """Longest whole step in usual lengths; honest ones stay below 2.1, with very different data, too (decision 025)."""
+_FURTHEST = 50.0
+"""Longest step of a single variable in its usual lengths: statistics and moments as well; honest ones stay below 8."""
 _SHORTEST = 0.01
 """Shortest whole step of a whole subtask in usual lengths; a shard with few samples makes honest ones short, too."""
 _AGAINST = 0.4
@@ -30,6 +32,8 @@ class Step:
     """‖C − B‖ at the job's peak learning rate."""
     usual: float
     """The median of the last ones."""
+    furthest: float
+    """The step of the variable that moved furthest, in its usual lengths."""
     cosine: float | None
     """Cosine with W − B, what the others brought meanwhile; None when nobody brought anything."""
     reference: float | None
@@ -60,6 +64,10 @@ class StepCheck:
         lengths = f"its step is {step.length:.4g} long, others lately {step.usual:.4g}"
         if step.length > _LONGEST * step.usual:
             raise Refused(Refusal.STEP_TOO_LONG, f"{lengths}: hostile, or faulty")
+        if step.furthest > _FURTHEST:
+            raise Refused(
+                Refusal.STEP_TOO_LONG, f"a variable moved {step.furthest:.4g} times as far as usual: hostile, or faulty"
+            )
         if step.length < _SHORTEST * step.usual * step.fraction:
             raise Refused(Refusal.NO_TRAINING_EFFECT, f"{lengths}: nobody trained it")
         cosines = [(step.cosine, self._cosines), (step.reference, self._references)]

@@ -25,7 +25,7 @@ class Problem:
     """A function of vcdl.experiments.problem_models, or a built-in model."""
     normalise: str = "scale"
     concentration: float | None = None
-    """Of the Dirichlet distribution by which its classes are spread over the shards; None: evenly."""
+    """The parameter of the Dirichlet distribution by which its classes are spread over the shards; None: evenly."""
     rate: float = 0.005
     has_statistics: bool = False
     """Whether its model has batch normalisation."""

@@ -126,7 +126,7 @@ class ResultRefused(Event):
     detail: str
     bytes_up: int
     host: str = ""
-    """Who brought it, as in UpdateApplied."""
+    """The host that brought it, as in UpdateApplied."""
 
     @property
     def key(self) -> str:
@@ -151,7 +151,7 @@ class UpdateApplied(Event):
     loss: float
     bytes_up: int
     host: str = ""
-    """Who brought it; empty: the host that the workunit was sent to last."""
+    """The host that brought it; empty: the one that the workunit was sent to last."""
     trust: float = 1.0
     """The factor on `fraction`, by what was known of the host."""
     rate: float = 1.0
@@ -176,7 +176,7 @@ class UpdateRefused(Event):
     detail: str
     bytes_up: int
     host: str = ""
-    """Who brought it, as in UpdateApplied."""
+    """The host that brought it, as in UpdateApplied."""
 
     @property
     def key(self) -> str:
@@ -193,7 +193,7 @@ class UpdateSuperseded(Event):
     workunit: str
     bytes_up: int
     host: str = ""
-    """Who brought it, as in UpdateApplied."""
+    """The host that brought it, as in UpdateApplied."""
 
     @property
     def key(self) -> str:
@@ -207,7 +207,7 @@ class UploadScored(Event):
     kind: ClassVar[str] = "upload_scored"
     workunit: str
     host: str
-    """Who brought it; empty: nobody knows."""
+    """The host that brought it; empty: nobody knows."""
     gain: float
     """The loss on held-out data before a small step towards the upload, less the loss after it."""
 
@@ -285,7 +285,7 @@ class RolledBack(Event):
     collapsed: int
     """The version whose measure showed it."""
     measured: float
-    """That measure: an accuracy, or the loss of a regression."""
+    """The measure: an accuracy, or the loss of a regression."""
     usual: float
     """The median of the measures before it."""
 

@@ -31,7 +31,7 @@ class Uploaded:
     path: Path
     size_bytes: int
     host: str = ""
-    """Who brought it; empty: the grid does not know, and the journal's last `workunit_sent` tells."""
+    """The host that brought it; empty: the grid does not know, and the journal's last `workunit_sent` tells."""
 
 
 @dataclass(frozen=True)

@@ -245,6 +245,7 @@ class StreamedUpload(Change):
         step = Step(
             length=self._shortened.length,
             usual=self._shortened.usual,
+            furthest=self._shortened.furthest,
             cosine=self.cosine,
             reference=self.reference_cosine,
             fraction=self._facts.fraction,

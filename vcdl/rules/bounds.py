@@ -36,6 +36,8 @@ class Shortened:
     """‖C − B‖ over the trained weights, at the job's peak learning rate."""
     usual: float
     """The median of the last ones; 0 before there is any."""
+    furthest: float
+    """The step of the variable that moved furthest, in its usual lengths."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,8 @@ class Bounds:
         limits = usual[1:] * np.float32(self.clip)
         with np.errstate(divide="ignore", invalid="ignore"):
             factors = np.where(row[1:] > limits, limits / row[1:], np.float32(1.0)).astype(np.float32)
-        return Shortened(factors, limits, float(row[0]), float(usual[0]))
+            furthest = np.max(np.where(usual[1:] > 0, row[1:] / usual[1:], np.float32(1.0)), initial=0.0)
+        return Shortened(factors, limits, float(row[0]), float(usual[0]), float(furthest))
 
     def shorten(self, weights: Vector, base: Vector, begin: int, shortened: Shortened) -> None:
         """Shorten a block of an upload, shape (m,), in place; `base`: the block that its client started from."""
