@@ -103,7 +103,7 @@ def test_a_variance_stays_near_what_it_was_number_by_number(part: slice, number:
     within, started = bounded(upload)[part], base()[part]
     assert within.min() >= 0.0
     row = BOUNDS.lengths_of(upload - base(), base(), 1.0)
-    assert (BOUNDS.shortened(table(), 1, row).furthest > 1000) == (number == 1e15)
+    assert BOUNDS.shortened(table(), 1, row).furthest > (1000 if number == 1e15 else 5)
     assert np.all(np.abs(within - started) <= 0.2 * (started + 0.1 * started.mean()))
 
 
