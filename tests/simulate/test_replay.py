@@ -41,7 +41,7 @@ def simulated(path: Path, *overrides: str) -> RunFolder:
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return simulated(tmp_path_factory.mktemp("replay") / "kept", "retention.uploads=all")
+    return simulated(tmp_path_factory.mktemp("replay") / "kept", "retention.uploads=all", "trust=own")
 
 
 def replayed(folder: RunFolder, *overrides: str) -> Replayed:

@@ -46,7 +46,7 @@ def disagreement(first: Path, second: Path, base: Path, encoding: Encoding) -> D
     layout = encoding.layout
     others = [variable for variable in layout.variables if not _is_trained(layout, variable)]
     sums = np.zeros((1 + len(others), 3))
-    """Sums of squares (apart, step of the first, step of the second), for the trained weights and each other variable."""
+    """Sums of squares, for the trained weights and each other variable: their distance, and both steps."""
     rooms = np.empty((2, min(CHUNK, layout.size)), np.float32)
     with opened_upload(first, encoding, base) as one, opened_upload(second, encoding, base) as other:
         for begin in range(0, layout.size, CHUNK):
