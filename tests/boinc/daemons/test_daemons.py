@@ -27,6 +27,7 @@ from vcdl.commands.resume import resume
 from vcdl.commands.submit import submit
 from vcdl.errors import FileUnavailable, GridError, GridUnavailable, JournalUnavailable
 from vcdl.job import load_frozen_job, save_job
+from vcdl.job.trust import TrustSettings
 from vcdl.journal.events import Event, ResultRefused, RunStarted, StopDecided, UpdateApplied, WorkunitFailed
 from vcdl.journal.journal import Journal
 from vcdl.run.prepared import Prepared
@@ -323,7 +324,7 @@ def test_the_validator_gives_no_credit_for_an_upload_without_training(server: Se
     file = server.project.upload_path(output_file(row["xml_doc_in"]))
     job = load_frozen_job(server.folder.job_file)
     for share, code in ((1.0, REFUSED), (0.0, ACCEPTED)):
-        checked = job.model_copy(update={"trust": job.trust.model_copy(update={"spot_checks": share})})
+        checked = job.model_copy(update={"trust": TrustSettings(kind="strangers", spot_checks=share)})
         save_job(checked, server.folder.job_file)
         assert validate(server.project, file) == code
     refused = server.report.last_setback

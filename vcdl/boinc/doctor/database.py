@@ -15,7 +15,7 @@ COLUMNS = {
     "msg_to_host": "create_time hostid variety handled xml",
     "platform": "id name",
     "result": (
-        "id workunitid appid server_state outcome exit_status hostid priority "
+        "id name workunitid appid server_state outcome validate_state exit_status hostid priority "
         "create_time sent_time received_time xml_doc_in"
     ),
     "workunit": "id appid name xml_doc assimilate_state canonical_resultid error_mask transition_time",
