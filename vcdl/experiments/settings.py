@@ -8,6 +8,7 @@ NOISE = ("hostile=[{clients: [2, 7], attack: noise, scale: 10}]",)
 """Two of ten clients are hostile."""
 
 BEST = (
+    "trust=own",
     "pacing=rolling",
     "update={rule: forecast, staleness_damping: 0.15, compensation: 0.4, averaging_window: 2, horizon: 1}",
     "training.optimizer=adam",
@@ -33,7 +34,7 @@ BEST_SERIAL_LONG = (*BEST_SERIAL, "training.learning_rate={peak: 0.001, schedule
 DECAY = "training.optimizer={name: adamw, weight_decay: 0.05}"
 """Weight decay for long runs, in which this model starts to overfit."""
 
-VC_ASGD = (*BEST, "update={rule: vc_asgd, alpha: 0.5}", "trust=own")
+VC_ASGD = (*BEST, "update={rule: vc_asgd, alpha: 0.5}")
 """The same with the paper's rule alone, at the boldest α that serves ten slots, and without a defence."""
 
 ONLY_WEIGHTS = (
@@ -51,6 +52,7 @@ optimizer without moments, which nothing could check.
 """
 
 PAPER = (
+    "trust=own",
     "pacing=epoch",
     "update={rule: vc_asgd, alpha: 0.95}",
     "training.optimizer=adam",
