@@ -49,7 +49,7 @@ def test_figures_of_the_readme_are_those_of_the_reports() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     section = text.split("## Measured")[1].split("\n## ")[0]
     rows = re.findall(r"^\|(.+)\[\w+\]\((docs/experiments/[\w-]+\.md)\) \|$", section, re.MULTILINE)
-    assert len(rows) == 4
+    assert len(rows) == 3
     for row, report in rows:
         percent = [
             float(number) for number in re.findall(r"\d+\.\d\d(?= %)", (ROOT / report).read_text(encoding="utf-8"))
