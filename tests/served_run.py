@@ -94,10 +94,10 @@ class ServedRun:
     def prepared(self) -> Prepared:
         return self.run.prepared
 
-    def bring(self, number: int, weights: Vector, base_version: int = 0) -> str:
+    def bring(self, number: int, weights: Vector, base_version: int = 0, attempt: int = 0) -> str:
         """The upload of the subtask `number`; returns its workunit."""
         epoch, shard = number // SHARDS + 1, number % SHARDS
-        unit = Workunit(self.run.name, epoch, shard, 0, base_version, seed=1, training=self.run.training)
+        unit = Workunit(self.run.name, epoch, shard, attempt, base_version, seed=1, training=self.run.training)
         header = UpdateHeader(
             job=self.job.name,
             workunit=unit.name,

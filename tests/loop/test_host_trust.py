@@ -1,7 +1,10 @@
 """How far an upload counts, by its host's history: what the server folds in, writes down and folds again."""
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.served_run import ServedRun, noise
@@ -9,7 +12,9 @@ from vcdl.journal.events import Event, UpdateApplied, UpdateRefused, UploadScore
 from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.loop.recovery import fold_again
+from vcdl.run.run import Run
 from vcdl.stores import WeightStore
+from vcdl.wire.weights import write_weights
 
 WEIGHTS = 100
 
@@ -106,3 +111,54 @@ def test_what_was_folded_before_the_quarantine_gets_its_row_from_the_store(world
     last = world.journal.read()[-1].event
     assert isinstance(last, UpdateApplied)
     assert (last.workunit, last.version) == (workunit, version)
+
+
+def test_the_third_attempt_at_a_subtask_is_doubted_instead_of_refused(world: World) -> None:
+    """Otherwise a subtask that only hostile hosts try would never come to its end."""
+    world.make_known(bad=-9.0)
+    for attempt, refusal in enumerate(["host_quarantined", "host_quarantined", None]):
+        workunit = world.run.bring(49, noise(49, WEIGHTS), attempt=attempt)
+        world.journal.append(WorkunitSent(workunit, "bad", 10))
+        world.server.run_once()
+        event = world.journal.read()[-1].event
+        if refusal is not None:
+            assert isinstance(event, UpdateRefused)
+            assert event.refusal == refusal
+    assert isinstance(event, UpdateApplied)
+    assert event.workunit == workunit
+    assert event.trust == pytest.approx(0.05)
+    assert world.store.read()[1].tobytes() == world.run.replayed().tobytes()
+
+
+def test_a_server_bounds_refuses_and_doubts_and_a_second_fold_comes_to_the_same_bits(world: World) -> None:
+    prepared = replace(world.run.run.prepared, own_step=(1.0, 1.0))
+    run = Run(world.run.folder, world.run.job, prepared)
+    shutil.rmtree(world.run.folder.store)
+    store = run.store()
+    store.create(world.run.initial)
+    write_weights(world.run.folder.reference_update_file, noise(1, WEIGHTS), "{}")
+    server = ParameterServer(run, world.journal, store, UploadFolder(world.run.folder))
+
+    def after(number: int, attempt: int, length: float) -> Event:
+        step = noise(1, WEIGHTS) * np.float32(length / np.linalg.norm(noise(1, WEIGHTS)))
+        world.run.bring(number, world.run.initial + step, attempt=attempt)
+        server.run_once()
+        return world.journal.read()[-1].event
+
+    assert isinstance(after(1, 0, 1.0), UpdateApplied)
+    assert isinstance(after(2, 0, 3.0), UpdateApplied)
+    for attempt in (0, 1):
+        refused = after(3, attempt, 100.0)
+        assert isinstance(refused, UpdateRefused)
+        assert refused.refusal == "step_too_long"
+    doubted = after(3, 2, 100.0)
+    assert isinstance(doubted, UpdateApplied)
+    assert doubted.trust == pytest.approx(0.05)
+    moved = store.read()[1] - world.run.initial
+    # 0.1 each: 1, then 3 within 1.5, then as much counted a twentieth
+    assert np.linalg.norm(moved) == pytest.approx(((0.1 * 0.9) + 0.15) * 0.995 + 0.15 * 0.05, rel=0.01)
+    again = run.state.begun(world.run.initial)
+    for recorded in world.journal.read():
+        if isinstance(recorded.event, UpdateApplied):
+            fold_again(run, recorded.event, again)
+    assert again.tobytes() == store.read_whole()[1].tobytes()

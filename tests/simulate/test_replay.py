@@ -41,7 +41,7 @@ def simulated(path: Path, *overrides: str) -> RunFolder:
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return simulated(tmp_path_factory.mktemp("replay") / "kept", "retention.uploads=all", "trust=own")
+    return simulated(tmp_path_factory.mktemp("replay") / "kept", "retention.uploads=all")
 
 
 def replayed(folder: RunFolder, *overrides: str) -> Replayed:
@@ -108,7 +108,7 @@ def test_moments_travel_and_are_folded_again_but_are_no_part_of_the_model(tmp_pa
 
 
 def test_another_rule_folds_the_same_uploads_from_the_same_beginning(kept: RunFolder) -> None:
-    result = replayed(kept, "update={rule: vc_asgd, alpha: 0.0}")
+    result = replayed(kept, "trust=own", "update={rule: vc_asgd, alpha: 0.0}")
     (last,) = kept.kept_uploads.glob(f"v{EPOCHS * SHARDS:06d}_*.h5")
     upload, _ = read_weights(last, result.weights.size)
     assert np.array_equal(result.weights, upload)  # α = 0: the last upload replaces all before it

@@ -18,7 +18,7 @@ import numpy as np
 from vcdl.checks.upload_reader import opened_upload
 from vcdl.codecs.base import CHUNK
 from vcdl.codecs.encoding import Encoding
-from vcdl.wire.weights import Layout, Variable, Vector
+from vcdl.wire.weights import Vector
 
 TOLERANCE = 0.1
 """Measured: docs/trust.md, Redundancy."""
@@ -44,7 +44,7 @@ def disagreement(first: Path, second: Path, base: Path, encoding: Encoding) -> D
     Raises Refused, and FileUnavailable when this machine cannot read an existing file.
     """
     layout = encoding.layout
-    others = [variable for variable in layout.variables if not _is_trained(layout, variable)]
+    others = [variable for variable in layout.variables if not variable.is_trained]
     sums = np.zeros((1 + len(others), 3))
     """Sums of squares, for the trained weights and each other variable: their distance, and both steps."""
     rooms = np.empty((2, min(CHUNK, layout.size)), np.float32)
@@ -64,10 +64,6 @@ def disagreement(first: Path, second: Path, base: Path, encoding: Encoding) -> D
                 sums[row] += _squares(*(vector[part] for vector in vectors))
     trained, *rest = (_share(*row) for row in sums.tolist())
     return Disagreement(trained, float(np.max(rest, initial=0.0)))
-
-
-def _is_trained(layout: Layout, variable: Variable) -> bool:
-    return all(trained for _, trained in layout.parts(variable.offset, variable.offset + variable.size))
 
 
 def _squares(one: Vector, other: Vector, base: Vector) -> tuple[float, float, float]:

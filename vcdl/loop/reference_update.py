@@ -57,9 +57,7 @@ class ReferenceUpdate:
         part = job.training.lr_schedule.at(min(version, job.subtasks - 1), job.subtasks)
         part *= self._scaling.at(context.active_clients, context.open)
         trainer.begin(vector, job.seed, part * self._training.learning_rate)
-        for begin in range(0, len(x), self._training.batch_size):
-            batch = slice(begin, begin + self._training.batch_size)
-            trainer.step(x[batch], y[batch])
+        trainer.steps(x, y, np.arange(len(x)), self._training.batch_size)
         header = ParamsHeader(job.name, version, trainer.layout.fingerprint).to_json()
         with folder_errors(self._folder.path):
             write_weights(self._folder.reference_update_file, trainer.finish() - vector, header)

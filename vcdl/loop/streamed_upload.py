@@ -187,7 +187,7 @@ class StreamedUpload(Change):
         facts, state = self._facts, self._state
         self._measured = self._first_pass.measured(facts.number, state.lengths_of(tail))
         self._shortened = self._first_pass.shortened(facts.number, state.table_of(tail), facts.rate)
-        if self._judge is not None and np.isfinite(self._length):
+        if self._judge is not None:
             self._unfit = self._strange_to_the_rule() or self._strange_among_others(self._judge)
 
     def apply(self, w: Vector, begin: int) -> float:
@@ -223,12 +223,6 @@ class StreamedUpload(Change):
     def close(self) -> None:
         self._files.close()
 
-    @property
-    def _length(self) -> float:
-        """A length of the step. Numbers that are not finite are refused at the end."""
-        measured = self._measured or self._shortened
-        return 0.0 if measured is None else measured.length
-
     def _strange_to_the_rule(self) -> Refused | None:
         """Why the rule refuses it. The third attempt at a subtask is believed: otherwise a rule that finds all of them
         strange would hold the job up for ever.
@@ -236,7 +230,7 @@ class StreamedUpload(Change):
         rule, measured = self._rule, self._measured
         if not isinstance(rule, MeasuringRule) or measured is None or self._facts.attempt >= REFUSED_AT_MOST:
             return None
-        return rule.refused(measured)
+        return rule.refused(measured) if np.isfinite(measured.length) else None  # refused as such at the end
 
     def _strange_among_others(self, judge: Judge) -> Refused | None:
         """Why its step is no honest client's."""

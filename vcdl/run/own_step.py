@@ -45,9 +45,7 @@ def own_step(
 
     def trained() -> Vector:
         trainer.begin(begin, job.seed, rate * training.peak_rate)
-        for at in range(0, samples * training.local_epochs, training.batch_size):
-            batch = order[at : at + training.batch_size]
-            trainer.step(x[batch], y[batch])
+        trainer.steps(x, y, order[: samples * training.local_epochs], training.batch_size)
         return trainer.finish()
 
     if weights < initial.size:

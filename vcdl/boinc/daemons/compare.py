@@ -17,6 +17,7 @@ from vcdl.boinc.daemons.script import ACCEPTED, REFUSED, run_script, workunit_an
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.redundancy import is_made_twice
+from vcdl.boinc.grid.results import host_of
 from vcdl.checks import Refused
 from vcdl.checks.agreement import TOLERANCE, disagreement
 from vcdl.errors import WorkunitError
@@ -61,8 +62,8 @@ def compare(project: BoincProject, files: Sequence[Path]) -> int:
 def _host(project: BoincProject, workunit: str, result: int) -> int:
     """The host of a result; below 0 for one that is not in the database. Raises GridError."""
     with closing(BoincDatabase(project)) as database:
-        rows = database.execute("SELECT hostid FROM result WHERE name = %s", f"{workunit}_{result}")
-    return int(rows[0][0]) if rows else -1 - result
+        host = host_of(database, f"{workunit}_{result}")
+    return -1 - result if host is None else host
 
 
 def _refused(why: str) -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 from vcdl.boinc.daemons.script import ACCEPTED, REFUSED, run_script, workunit_and_result
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
-from vcdl.boinc.grid.results import host_name
+from vcdl.boinc.grid.results import host_name, host_of
 from vcdl.checks import Refused
 from vcdl.checks.refusal import Refusal
 from vcdl.errors import GridError, WorkunitError
@@ -96,11 +96,11 @@ def _host_of(project: BoincProject, result: str) -> str:
     """The host of a result, by the result's name; empty when the database does not say."""
     with closing(BoincDatabase(project)) as database:
         try:
-            rows = database.execute("SELECT hostid FROM result WHERE name = %s", result)
+            host = host_of(database, result)
         except GridError as error:
             print(f"{result}: its host is not known: {error}", file=sys.stderr)
             return ""
-    return host_name(rows[0][0]) if rows else ""
+    return "" if host is None else host_name(host)
 
 
 def _refused(run: Run, file: Path, workunit: str) -> Refused | None:

@@ -166,6 +166,12 @@ def host_name(host: int) -> str:
     return f"host-{host}"
 
 
+def host_of(database: BoincDatabase, result: str) -> int | None:
+    """The host of a result, by the result's name; None when the database has no such result. Raises GridError."""
+    rows = database.execute("SELECT hostid FROM result WHERE name = %s", result)
+    return int(rows[0][0]) if rows else None
+
+
 def output_file(xml_doc_in: bytes | str) -> str:
     """Physical name of update.h5 in a result's description, a fragment with several roots. Raises GridError."""
     text = xml_doc_in.decode(errors="replace") if isinstance(xml_doc_in, bytes) else xml_doc_in
