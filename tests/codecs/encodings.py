@@ -35,7 +35,7 @@ def layout(*sizes: int) -> Layout:
 SMALL = layout(700, 600)
 LARGE = layout(CHUNK - 7, 300, 2 * CHUNK)
 """The statistics of the first layer lie in two chunks."""
-WITH_MOMENTS = layout(700, CHUNK + 600).with_moments([("0_iteration", ()), ("1_velocity", (300, 400))])
+WITH_MOMENTS = layout(700, CHUNK + 600).with_moments([("0_iteration", ()), ("1_momentum", (300, 400))])
 """They begin in the second chunk and end in the third."""
 
 

@@ -115,13 +115,32 @@ def test_logarithms_of_equal_numbers_are_those_numbers() -> None:
     np.testing.assert_allclose(there_and_back(Logarithmic(), np.full(300, -3.0, np.float32)), -3.0, rtol=1e-6)
 
 
-@pytest.mark.parametrize("edge", [np.inf, np.nan, 1e30])
-def test_logarithms_of_a_range_that_nobody_honest_sends_are_not_finite(edge: float) -> None:
-    """So that the check of all numbers refuses the upload."""
-    data = to_planes(np.array([0.0, edge], "<f4")) + bytes([127])
-    out = np.zeros(1, np.float32)
-    Logarithmic().decode(memoryview(data), out)
-    assert not np.isfinite(out[0])
+@pytest.mark.parametrize("edges", [(0, np.inf), (0, np.nan), (np.nan, 0), (0, 1e30), (0, 128), (-150, 0), (1, 0)])
+@pytest.mark.parametrize("code", [0, 127])
+def test_logarithms_of_a_range_that_nobody_honest_sends_are_refused(edges: tuple[float, float], code: int) -> None:
+    data = to_planes(np.array(edges, "<f4")) + bytes([code])
+    with pytest.raises(WeightsFileError, match="a range of logarithms that no numbers have"):
+        Logarithmic().decode(memoryview(data), np.zeros(1, np.float32))
+
+
+def test_a_negative_zero_among_logarithms_is_refused() -> None:
+    data = to_planes(np.zeros(2, "<f4")) + bytes([128])
+    with pytest.raises(WeightsFileError, match="a negative zero"):
+        Logarithmic().decode(memoryview(data), np.zeros(1, np.float32))
+
+
+@pytest.mark.parametrize(("levels", "code"), [(127, -128), (15, 16), (15, -16), (1, 127)])
+def test_int8_codes_beyond_the_levels_are_refused(levels: int, code: int) -> None:
+    data = to_planes(np.ones(1, "<f4")) + np.int8(code).tobytes()
+    with pytest.raises(WeightsFileError, match=f"beyond {levels} levels"):
+        Int8(levels).decode(memoryview(data), np.zeros(1, np.float32))
+
+
+@pytest.mark.parametrize("scale", [-1.0, -0.0, -np.inf])
+def test_a_negative_scale_of_int8_is_refused(scale: float) -> None:
+    data = to_planes(np.array([scale], "<f4")) + bytes([1])
+    with pytest.raises(WeightsFileError, match="negative scale"):
+        Int8().decode(memoryview(data), np.zeros(1, np.float32))
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0", b"\0" * 2])

@@ -26,6 +26,8 @@ class Refusal(StrEnum):
     """Samples, fraction or time are impossible: nothing trained, or more than the shard holds."""
     NOT_FINITE = "not_finite"
     """Some weights are NaN or infinite: the training diverged, or the client lies."""
+    NEGATIVE_MOMENTS = "negative_moments"
+    """A mean of squares in the optimizer's state is negative: no training makes one."""
     AGAINST_REFERENCE = "against_reference"
     """The step leads away from the server's reference update: `update > guard > min_cosine` of the job file."""
     NO_TRAINING_EFFECT = "no_training_effect"

@@ -1,7 +1,10 @@
 """Reads the weights of an upload: the one way, for the checks of BOINC's validator and for folding in."""
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +37,7 @@ class UploadReader:
             self._upload.read(begin, out)
         except WeightsFileError as error:
             raise _unreadable(error) from error
+        self._refuse_negative_moments(begin, out)
         if self._base is None:
             return None
         if self._room.size < out.size:
@@ -45,6 +49,18 @@ class UploadReader:
             raise _without_base(error) from error
         self._encoding.add_base(base, out, begin)
         return base
+
+    def _refuse_negative_moments(self, begin: int, block: Vector) -> None:
+        """Moments are no differences, so an upload shows them without its base. Raises Refused."""
+        moments = self._encoding.layout.second_moments
+        for first, behind in islice(moments, bisect_right(moments, begin, key=itemgetter(1)), None):
+            if first >= begin + block.size:
+                return
+            part = block[max(first - begin, 0) : behind - begin]
+            if part.min() < 0:
+                raise Refused(
+                    Refusal.NEGATIVE_MOMENTS, f"a second moment is {part.min():.4g}, and squares are never negative"
+                )
 
 
 @contextmanager

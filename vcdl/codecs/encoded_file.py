@@ -33,9 +33,11 @@ def framed(raw: bytes, *, compress: bool) -> bytes:
 class ChunkReader:
     """Reads the chunks of an open file in order."""
 
-    def __init__(self, file: FileIO, path: Path, data_at: int, size_bytes: int) -> None:
+    def __init__(self, file: FileIO, path: Path, data_at: int, size_bytes: int, *, compress: bool) -> None:
+        """`compress`: whether chunks may be deflated."""
         self._file = file
         self._path = path
+        self._compress = compress
         self._begin = self._next = data_at
         self._end = data_at + size_bytes
 
@@ -54,6 +56,8 @@ class ChunkReader:
             raise WeightsFileError(
                 f"{self._path.name} has a chunk of {length} bytes, at most {most_bytes} are possible"
             )
+        if frame & _DEFLATED and not self._compress:
+            raise WeightsFileError(f"{self._path.name} has a compressed chunk, and `transport` compresses none")
         data = self._read(length)
         return memoryview(self._inflated(data, most_bytes) if frame & _DEFLATED else data)
 
@@ -68,7 +72,7 @@ class ChunkReader:
             raw = inflating.decompress(data, most_bytes + 1)
         except zlib.error as error:
             raise WeightsFileError(f"{self._path.name} is damaged ({error})") from error
-        if len(raw) > most_bytes or not inflating.eof or inflating.unused_data:
+        if not len(data) < len(raw) <= most_bytes or not inflating.eof or inflating.unused_data:
             raise WeightsFileError(f"{self._path.name} has a chunk of another length than it says: damaged")
         return raw
 

@@ -126,7 +126,7 @@ class Encoding:
                 yield file
             return
         with opened_dataset(path, ENCODED, self._sizes) as opened:
-            chunks = ChunkReader(opened.file, path, opened.data_at, opened.size)
+            chunks = ChunkReader(opened.file, path, opened.data_at, opened.size, compress=self.compress)
             yield _Decoder(self, chunks, opened.header)
 
     @property

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcdl.codecs.base import Codec, block_count, check_length, from_planes, in_blocks, to_planes
+from vcdl.errors import WeightsFileError
 from vcdl.wire.weights import Vector
 
 MOST_LEVELS = 127
@@ -41,7 +42,12 @@ class Int8(Codec):
         check_length(data, self.most_bytes(out.size))
         count = block_count(out.size)
         scales: npt.NDArray[np.float32] = from_planes(data[: 4 * count], "<f4", count)
-        codes = in_blocks(np.frombuffer(data[4 * count :], np.int8), out.size).astype(np.float32)
+        levels = in_blocks(np.frombuffer(data[4 * count :], np.int8), out.size)
+        if np.signbit(scales).any():
+            raise WeightsFileError("a block has a negative scale: damaged")
+        if levels.min(initial=0) < -self._levels or levels.max(initial=0) > self._levels:
+            raise WeightsFileError(f"a code is beyond {self._levels} levels: damaged")
+        codes = levels.astype(np.float32)
         # A scale may not be finite: the checks refuse the result.
         with np.errstate(over="ignore", invalid="ignore"):
             codes *= scales[:, None]

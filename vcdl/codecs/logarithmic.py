@@ -12,12 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from vcdl.codecs.base import Codec, block_count, check_length, from_planes, in_blocks, to_planes
+from vcdl.errors import WeightsFileError
 from vcdl.wire.weights import Vector
 
 _LEVELS = 126
 _SIGN = 128
 _HIGHEST = np.nextafter(np.float32(128), np.float32(0))
 """The highest logarithm of a finite float32, which may be rounded up to that of infinity."""
+_LOWEST = np.float32(-149)
+"""The logarithm of the smallest float32."""
 
 
 class Logarithmic(Codec):
@@ -48,12 +51,14 @@ class Logarithmic(Codec):
         count = block_count(out.size)
         edges: npt.NDArray[np.float32] = from_planes(data[: 8 * count], "<f4", 2 * count)
         low, high = edges[:count, None], edges[count:, None]
+        if not ((low >= _LOWEST) & (low <= high) & (high <= _HIGHEST)).all():  # NaN among them
+            raise WeightsFileError("a block has a range of logarithms that no numbers have: damaged")
         codes = in_blocks(np.frombuffer(data[8 * count :], np.uint8), out.size)
+        if (codes == _SIGN).any():
+            raise WeightsFileError("a code stands for a negative zero: damaged")
         levels = (codes & np.uint8(_SIGN - 1)).astype(np.float32)
-        # A range may not be finite: the checks refuse the result.
-        with np.errstate(over="ignore", invalid="ignore"):
-            # Rounding must not lead beyond the block's largest, which may be float32's.
-            numbers = np.exp2(np.minimum(low + (levels - 1) * ((high - low) / np.float32(_LEVELS)), high))
+        # Rounding must not lead beyond the block's largest, which may be float32's.
+        numbers = np.exp2(np.minimum(low + (levels - 1) * ((high - low) / np.float32(_LEVELS)), high))
         numbers[codes >= _SIGN] *= -1
         numbers[levels == 0] = 0
         out[:] = numbers.reshape(-1)[: out.size]

@@ -46,7 +46,15 @@ _LEAST_SPREAD = 0.25
 _WORST, _BEST = -6.0, 2.0
 """Bounds of one upload's score: a single one neither condemns a host nor excuses others."""
 _TELLING = frozenset(
-    {"against_others", "bad_counters", "no_training_effect", "norm_too_large", "not_finite", "step_too_long"}
+    {
+        "against_others",
+        "bad_counters",
+        "negative_moments",
+        "no_training_effect",
+        "norm_too_large",
+        "not_finite",
+        "step_too_long",
+    }
 )
 """Refusals that say something of the host: they count as the worst of scores."""
 _DOUBTFUL = -1.25

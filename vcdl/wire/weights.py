@@ -94,14 +94,12 @@ class Layout:
 
         These are the variables of batch normalisation and of optimizers.
         """
-        parts: list[tuple[int, int]] = []
-        for variable in self.variables:
-            if not variable.is_trained:
-                begin, end = variable.offset, variable.offset + variable.size
-                if parts and parts[-1][1] == begin:
-                    begin, _ = parts.pop()
-                parts.append((begin, end))
-        return parts
+        return _joined(variable for variable in self.variables if not variable.is_trained)
+
+    @cached_property
+    def second_moments(self) -> list[tuple[int, int]]:
+        """Begin and end of the second moments of an optimizer, in order and not touching."""
+        return _joined(v for v in self.variables if v.path.startswith(_MOMENTS) and v.is_nonnegative)
 
     def parts(self, begin: int, end: int) -> Iterator[tuple[slice, bool]]:
         """Cut numbers `begin` to `end` of the vector where statistics begin and end.
@@ -157,6 +155,17 @@ class ParamsHeader:
             return cls(str(raw["job"]), int(raw["version"]), str(raw["layout"]))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise WeightsFileError(f"the header of the weights file is damaged ({error!r})") from error
+
+
+def _joined(variables: Iterable[Variable]) -> list[tuple[int, int]]:
+    """Begin and end of variables that come in order; neighbours become one part."""
+    parts: list[tuple[int, int]] = []
+    for variable in variables:
+        begin, end = variable.offset, variable.offset + variable.size
+        if parts and parts[-1][1] == begin:
+            begin, _ = parts.pop()
+        parts.append((begin, end))
+    return parts
 
 
 def flatten(model: Any, out: Vector | None = None) -> Vector:
