@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.client.workunit_folder import WORKUNIT
+from tests.hostile_npz import HOSTILE, write_hostile
 from vcdl.client.checkpoint import CHECKPOINT_FILE, Checkpoint, Position
 from vcdl.client.trainer import TrainerState
 
@@ -56,6 +58,38 @@ def test_a_damaged_checkpoint_is_left_aside_with_a_note(
 ) -> None:
     path = folder / CHECKPOINT_FILE
     path.write_bytes(damage(path.read_bytes()))
+    assert Checkpoint.read(folder, WORKUNIT, STATE) is None
+    assert "training starts over" in caplog.text
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_checkpoint_that_numpy_does_not_write_is_left_aside(
+    folder: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    path = folder / CHECKPOINT_FILE
+    with np.load(path) as whole:
+        arrays = dict(whole)
+    write_hostile(path, arrays, "weights", kind)
+    assert Checkpoint.read(folder, WORKUNIT, STATE) is None
+    assert "training starts over" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "position",
+    [
+        {"samples": "104"},
+        {"samples": -1},
+        {"samples": True},
+        {"loss_sum": float("nan")},
+        {"train_s": float("inf")},
+        {"train_s": -1.0},
+        {"train_s": None},
+    ],
+)
+def test_a_checkpoint_of_an_impossible_position_is_left_aside(
+    folder: Path, caplog: pytest.LogCaptureFixture, position: dict[str, Any]
+) -> None:
+    Checkpoint(replace(POSITION, **position), STATE).write(folder, WORKUNIT)
     assert Checkpoint.read(folder, WORKUNIT, STATE) is None
     assert "training starts over" in caplog.text
 

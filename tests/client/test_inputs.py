@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from tests.client.workunit_folder import SIZE, WORKUNIT, ScriptedHost, samples, write_shard, write_workunit
+from tests.hostile_npz import HOSTILE, write_hostile
+from vcdl.client.inputs import read_shard
 from vcdl.client.train import train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import ModelError, VcdlError, WeightsFileError, WorkunitError
 from vcdl.wire.weights import ParamsHeader, read_weights, write_weights
+from vcdl.wire.workunit import Normalisation
 
 X, Y = samples()
 
@@ -108,3 +111,18 @@ def test_bad_inputs_are_refused_in_one_line(
     assert "\n" not in str(caught.value)
     assert host.questions == 0
     assert not (folder / "update.h5").exists()
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize("name", ["x", "y"])
+def test_shards_that_numpy_does_not_write_are_refused(tmp_path: Path, name: str, kind: str) -> None:
+    write_hostile(tmp_path / "shard.npz", {"x": X, "y": Y}, name, kind)
+    with pytest.raises(WorkunitError, match=r"shard\.npz"):
+        read_shard(tmp_path, Normalisation(), X.shape[1:])
+
+
+@pytest.mark.parametrize("label", [2**31, -(2**31) - 1, 2**40])
+def test_labels_that_would_wrap_around_are_refused(tmp_path: Path, label: int) -> None:
+    write_shard(tmp_path, X, np.full(len(X), label))
+    with pytest.raises(WorkunitError, match="labels beyond 32 bits"):
+        read_shard(tmp_path, Normalisation(), X.shape[1:])

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.hostile_npz import HOSTILE, write_hostile
 from vcdl.data import facts_of, load_dataset, read_split, write_split
 from vcdl.errors import DataError, FileUnavailable
 from vcdl.job.schema import DataSettings
@@ -105,6 +106,50 @@ def test_wrong_data_are_refused_with_the_reason(case: str, tmp_path: Path) -> No
         load_dataset(settings(tmp_path, contents), seed=1)
     assert reason in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize("name", ["x_train", "y_train"])
+def test_files_that_numpy_does_not_write_are_refused(tmp_path: Path, name: str, kind: str) -> None:
+    path = tmp_path / "data.npz"
+    write_hostile(path, arrays(), name, kind)
+    data = DataSettings(npz=path)
+    for read in (lambda: load_dataset(data, seed=1), lambda: facts_of(data)):
+        with pytest.raises(DataError) as refused:
+            read()
+        assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_splits_that_numpy_does_not_write_are_refused(tmp_path: Path, kind: str) -> None:
+    write_hostile(tmp_path / "val.npz", {"x": np.ones((4, 3)), "y": np.arange(4)}, "x", kind)
+    with pytest.raises(DataError):
+        read_split(tmp_path / "val.npz")
+
+
+@pytest.mark.parametrize("largest", [1e300, -1e39, 3.5e38])
+@pytest.mark.parametrize("name", ["x_train", "y_train"])
+def test_numbers_beyond_float32_are_refused_where_they_would_become_infinite(
+    tmp_path: Path, name: str, largest: float
+) -> None:
+    wrong = np.linspace(0, 1, 40).reshape(40, 1) * largest
+    contents = {**arrays(y_train=np.linspace(0, 1, 40)), name: wrong}
+    data = settings(tmp_path, contents, task="regression")
+    with pytest.raises(DataError, match=f"{name} holds numbers beyond ±3.4e\\+38, and float32 is trained: scale them"):
+        load_dataset(data, seed=1)
+
+
+def test_the_largest_float32_is_taken(tmp_path: Path) -> None:
+    y = np.linspace(-1, 1, 40) * float(np.finfo(np.float32).max)
+    assert np.isfinite(load_dataset(settings(tmp_path, arrays(y_train=y), task="regression"), seed=1).y_train).all()
+
+
+@pytest.mark.parametrize("changed", [{"x_train": np.zeros((40, 0))}, {"y_train": np.zeros((40, 0))}])
+def test_samples_of_no_numbers_are_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
+    data = settings(tmp_path, arrays(**changed), task="regression")
+    for read in (lambda: load_dataset(data, seed=1), lambda: facts_of(data)):
+        with pytest.raises(DataError, match=r"is empty: it has shape \(40, 0\)"):
+            read()
 
 
 def test_pickled_objects_are_never_loaded(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ starts over, which costs nothing but time.
 import hashlib
 import json
 import logging
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -16,9 +18,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from vcdl.client.inputs import UNREADABLE
 from vcdl.client.trainer import TrainerState
 from vcdl.files.atomic import atomic_write, sweep
+from vcdl.wire.npz_form import opened_npz
 from vcdl.wire.workunit import Workunit
 
 CHECKPOINT_FILE = "checkpoint.npz"
@@ -37,6 +39,14 @@ class Position:
     """Sum of the losses of the newest local epoch's samples."""
     train_s: float = 0.0
     """Seconds of training, over all restarts, without pauses."""
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> Self:
+        """Decode a position. Raises ValueError, KeyError, TypeError."""
+        samples, loss_sum, train_s = raw["samples"], float(raw["loss_sum"]), float(raw["train_s"])
+        if type(samples) is not int or not (samples >= 0 and math.isfinite(loss_sum) and 0 <= train_s < math.inf):
+            raise ValueError("its position does not exist")
+        return cls(samples, loss_sum, train_s)
 
 
 @dataclass(frozen=True)
@@ -66,24 +76,24 @@ class Checkpoint:
         """The checkpoint of this workunit, if its state fits `like`; else None, with a note in the log."""
         path = folder / CHECKPOINT_FILE
         try:
-            with np.load(path, allow_pickle=False) as file:
-                header = _header(file)
+            with opened_npz(path) as file:
+                header = _header(file.read("header"))
                 if header["workunit"] != _digest(workunit):
                     raise ValueError("it belongs to another workunit")
-                if len(file.files) != 2 + len(like.optimizer) + len(like.seeds):
+                if len(file.names) != 2 + len(like.optimizer) + len(like.seeds):
                     raise ValueError("it belongs to another model or optimizer")
                 state = TrainerState(
-                    file["weights"],
-                    tuple(file[f"optimizer_{i}"] for i in range(len(like.optimizer))),
-                    tuple(file[f"seed_{i}"] for i in range(len(like.seeds))),
+                    file.read("weights"),
+                    tuple(file.read(f"optimizer_{i}") for i in range(len(like.optimizer))),
+                    tuple(file.read(f"seed_{i}") for i in range(len(like.seeds))),
                 )
-                position = Position(**header["position"])
+                position = Position.of(header["position"])
             if not state.fits(like) or state.weights.dtype != np.float32:
                 raise ValueError("it belongs to another model or optimizer")
             return cls(position, state)
         except FileNotFoundError:
             return None
-        except (*UNREADABLE, KeyError, TypeError) as error:
+        except (OSError, MemoryError, ValueError, KeyError, TypeError, RecursionError) as error:
             _log.warning("%s cannot be used (%s): training starts over", CHECKPOINT_FILE, error)
             return None
 
@@ -94,8 +104,7 @@ def remove_checkpoint(folder: Path) -> None:
     sweep(folder)
 
 
-def _header(file: Any) -> dict[str, Any]:
-    raw = file["header"]
+def _header(raw: npt.NDArray[Any]) -> dict[str, Any]:
     if raw.dtype != np.uint8 or raw.size > _HEADER_LIMIT_BYTES:
         raise ValueError("its header is damaged")
     header = json.loads(raw.tobytes())

@@ -1,7 +1,5 @@
 """Read a workunit's input files strictly: damaged, foreign or unfitting files are refused before any training."""
 
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +10,11 @@ import numpy.typing as npt
 from vcdl.codecs.choose import down_encoding
 from vcdl.errors import WeightsFileError, WorkunitError
 from vcdl.wire.normalise import normalise
+from vcdl.wire.npz_form import NpzError, opened_npz
 from vcdl.wire.weights import Layout, ParamsHeader, Vector
 from vcdl.wire.workunit import INPUT_FILES, Normalisation, Workunit
 
 _WORKUNIT, _MODEL, _PARAMS, _SHARD = INPUT_FILES
-UNREADABLE = (OSError, ValueError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
-"""All exceptions that NumPy and zipfile raise for a damaged .npz."""
 _AGAIN = "fetch the workunit's files again"
 
 
@@ -61,13 +58,13 @@ def read_shard(folder: Path, normalisation: Normalisation, input_shape: tuple[in
     Raises WorkunitError.
     """
     try:
-        with np.load(folder / _SHARD, allow_pickle=False) as file:
-            if set(file.files) != {"x", "y"}:
-                raise WorkunitError(f"{_SHARD} holds {sorted(file.files)}, expected x and y")
-            x, y = file["x"], file["y"]
+        with opened_npz(folder / _SHARD) as file:
+            if set(file.names) != {"x", "y"}:
+                raise WorkunitError(f"{_SHARD} holds {str(sorted(file.names))[:200]}, expected x and y")
+            x, y = file.read("x"), file.read("y")
     except FileNotFoundError as error:
         raise WorkunitError(f"{_SHARD} is missing: {_AGAIN}") from error
-    except UNREADABLE as error:
+    except (OSError, NpzError) as error:
         raise WorkunitError(f"{_SHARD} is damaged ({error}): {_AGAIN}") from error
     if not len(np.shape(x)) or not len(np.shape(y)) or len(x) != len(y) or not len(x):
         raise WorkunitError(
@@ -82,6 +79,8 @@ def read_shard(folder: Path, normalisation: Normalisation, input_shape: tuple[in
         scaled = normalise(x, normalisation)
     except ValueError as error:
         raise WorkunitError(f"{_SHARD}: {error}") from error
+    if y.dtype.kind in "iu" and not np.can_cast(y.dtype, np.int32) and (y.min() < -(2**31) or y.max() >= 2**31):
+        raise WorkunitError(f"{_SHARD}: y holds labels beyond 32 bits")
     labels = y.astype(np.float32 if y.dtype.kind == "f" else np.int32)
     if not np.isfinite(scaled).all() or not np.isfinite(labels).all():
         raise WorkunitError(f"{_SHARD} holds numbers that are not finite: clean the data and submit the job again")

@@ -11,6 +11,8 @@ from vcdl.errors import DataError
 
 Array = npt.NDArray[Any]
 
+_LARGEST = float(np.finfo(np.float32).max)
+
 
 @dataclass(frozen=True)
 class Part:
@@ -82,8 +84,8 @@ def outputs_of(*labels: Array) -> int:
 def checked_part(name: str, x: Array, y: Array, task: str) -> Part:
     """`x` and `y` as a Part: labels int32, or float32 for a regression.
 
-    `name` (train, val, test) appears in messages. Raises DataError: object arrays, different lengths, NaN or
-    infinity, labels that are negative or not whole numbers.
+    `name` (train, val, test) appears in messages. Raises DataError: object arrays, different lengths, NaN, infinity or
+    numbers beyond float32, labels that are negative or not whole numbers.
     """
     x_name, y_name = f"x_{name}", f"y_{name}"
     for array_name, array in ((x_name, x), (y_name, y)):
@@ -95,10 +97,10 @@ def checked_part(name: str, x: Array, y: Array, task: str) -> Part:
         raise DataError(
             f"{x_name} has {len(x)} samples and {y_name} {len(y) if y.ndim else 'none'}: the numbers must agree"
         )
-    if len(x) == 0:
-        raise DataError(f"{x_name} is empty")
-    _refuse_not_finite(x_name, x)
-    _refuse_not_finite(y_name, y)
+    for array_name, array in ((x_name, x), (y_name, y)):
+        if array.size == 0:
+            raise DataError(f"{array_name} is empty: it has shape {array.shape}")
+        _refuse_not_finite(array_name, array)
     return Part(x, _labels(y_name, y) if task == "classification" else y.astype(np.float32))
 
 
@@ -117,6 +119,8 @@ def _refuse_not_finite(name: str, array: Array) -> None:
     bad = int(array.size - np.count_nonzero(np.isfinite(array)))
     if bad:
         raise DataError(f"{name} holds {bad} numbers that are NaN or infinite (of {array.size}): replace or drop them")
+    if array.dtype.itemsize > 4 and max(-array.min(), array.max()) > _LARGEST:
+        raise DataError(f"{name} holds numbers beyond ±{_LARGEST:.2g}, and float32 is trained: scale them")
 
 
 def _labels(name: str, y: Array) -> Array:

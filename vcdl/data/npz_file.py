@@ -1,24 +1,16 @@
 """`.npz` files without pickles: the user's own data set, and the shards and splits that VCDL writes."""
 
-import errno
 import math
-import zipfile
-import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy
 
 from vcdl.data.dataset import Array, DataSource, Facts, Part, checked_part, outputs_of
-from vcdl.errors import DataError, FileUnavailable, unreadable
+from vcdl.errors import DataError, unreadable
 from vcdl.files.atomic import atomic_write
-
-_DAMAGED = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError)
-"""Exceptions of NumPy and zipfile for a file that was cut short, overwritten, or holds pickled objects."""
-_OF_THE_FILE = (None, errno.EINVAL, errno.EISDIR)
-"""Numbers of an OSError that is the file's own fault, as it is damaged or no file; any other is this machine's."""
+from vcdl.wire.npz_form import ArrayHeader, NpzError, NpzFile, NpzObjectsError, opened_npz
 
 
 def load(path: Path, task: str) -> DataSource:
@@ -27,7 +19,7 @@ def load(path: Path, task: str) -> DataSource:
     Raises DataError, FileUnavailable.
     """
     with _opened(path) as file:
-        parts = {part: _part(file, part, task, path) for part in _parts(file.files, path)}
+        parts = {part: _part(file, part, task, path) for part in _parts(file.names, path)}
     train = parts["train"]
     for name, part in parts.items():
         if part.x.shape[1:] != train.x.shape[1:] or part.y.shape[1:] != train.y.shape[1:]:
@@ -41,14 +33,14 @@ def load(path: Path, task: str) -> DataSource:
 def facts(path: Path, task: str) -> Facts:
     """Shapes and counts from the arrays' headers and the labels. Raises DataError, FileUnavailable."""
     with _opened(path) as file:
-        found = _parts(file.files, path)
+        found = _parts(file.names, path)
         headers = {part: _header(file, f"x_{part}", path) for part in found}
-        labels = [_labels(file, part, headers[part][0][0], task, path) for part in found]
-    counts = {part: shape[0] for part, (shape, _) in headers.items()}
-    shape, dtype = headers["train"]
-    sample_bytes = math.prod(shape[1:]) * dtype.itemsize + labels[0][:1].nbytes
+        labels = [_labels(file, part, headers[part].shape[0], task, path) for part in found]
+    counts = {part: header.shape[0] for part, header in headers.items()}
+    train = headers["train"]
+    sample_bytes = math.prod(train.shape[1:]) * train.dtype.itemsize + labels[0][:1].nbytes
     return Facts(
-        input_shape=shape[1:],
+        input_shape=train.shape[1:],
         outputs=outputs_of(*labels),
         train_samples=counts["train"],
         val_samples=counts.get("val", 0),
@@ -75,19 +67,21 @@ def read_split(path: Path) -> tuple[Array, Array]:
     return x, y
 
 
-def _opened(path: Path) -> Any:
+@contextmanager
+def _opened(path: Path) -> Iterator[NpzFile]:
     try:
-        file = np.load(path, allow_pickle=False)
+        with opened_npz(path) as file:
+            yield file
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist: check the name and the folder") from error
     except PermissionError as error:
         raise DataError(f"{path} may not be read: check its permissions") from error
-    except _DAMAGED as error:
-        words = "is not a whole .npz file (cut short, or of another kind): write it again with numpy.savez_compressed"
-        raise _cannot_read(path, error, f"{path} {words}") from error
-    if not isinstance(file, np.lib.npyio.NpzFile):
-        raise DataError(f"{path} is a single array: write x_train and y_train with numpy.savez_compressed")
-    return file
+    except NpzError as error:
+        raise DataError(
+            f"{path} is not a whole .npz file ({error}): write x_train and y_train with numpy.savez_compressed"
+        ) from error
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def _parts(names: list[str], path: Path) -> list[str]:
@@ -103,50 +97,47 @@ def _parts(names: list[str], path: Path) -> list[str]:
     return found
 
 
-def _part(file: Mapping[str, Array], part: str, task: str, path: Path) -> Part:
-    x, y = _array(file, f"x_{part}", path), _array(file, f"y_{part}", path)
+def _part(file: NpzFile, part: str, task: str, path: Path) -> Part:
+    return _checked(part, _array(file, f"x_{part}", path), _array(file, f"y_{part}", path), task, path)
+
+
+def _labels(file: NpzFile, part: str, samples: int, task: str, path: Path) -> Array:
+    """The labels of a part, checked as if its samples were there."""
+    stand_in = np.broadcast_to(np.uint8(0), (samples, 1))
+    return _checked(part, stand_in, _array(file, f"y_{part}", path), task, path).y
+
+
+def _checked(part: str, x: Array, y: Array, task: str, path: Path) -> Part:
     try:
         return checked_part(part, x, y, task)
     except DataError as error:
         raise DataError(f"{path.name}: {error}") from error
 
 
-def _labels(file: Mapping[str, Array], part: str, samples: int, task: str, path: Path) -> Array:
-    """The labels of a part, checked as if its samples were there."""
-    stand_in = {f"x_{part}": np.zeros((samples, 0), np.uint8), f"y_{part}": _array(file, f"y_{part}", path)}
-    return _part(stand_in, part, task, path).y
-
-
-def _array(file: Mapping[str, Array], name: str, path: Path) -> Array:
+def _array(file: NpzFile, name: str, path: Path) -> Array:
     try:
-        return file[name]
-    except _DAMAGED as error:
-        if "pickle" in str(error):
-            raise DataError(
-                f"{path.name}: {name} holds Python objects, expected numbers: save it as one plain array"
-            ) from error
-        raise _cannot_read(path, error, _damaged(name, path, error)) from error
+        return file.read(name)
+    except NpzError as error:
+        raise _damaged(name, path, error) from error
+    except MemoryError as error:
+        header = file.header(name)
+        gib = math.prod(header.shape) * header.dtype.itemsize / 2**30
+        raise DataError(f"{path.name}: {name} needs {gib:.1f} GiB of memory, more than is free: take a part") from error
 
 
-def _header(file: Any, name: str, path: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def _header(file: NpzFile, name: str, path: Path) -> ArrayHeader:
     try:
-        with file.zip.open(f"{name}.npy") as member:
-            version = npy.read_magic(member)
-            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-            shape, _, dtype = read(member)
-    except _DAMAGED as error:
-        raise _cannot_read(path, error, _damaged(name, path, error)) from error
-    if len(shape) < 2:
-        raise DataError(f"{path.name}: {name} has shape {shape}, expected (samples, …): one row for each sample")
-    return shape, dtype
+        header = file.header(name)
+    except NpzError as error:
+        raise _damaged(name, path, error) from error
+    if len(header.shape) < 2:
+        raise DataError(f"{path.name}: {name} has shape {header.shape}, expected (samples, …): one row for each sample")
+    if 0 in header.shape:
+        raise DataError(f"{path.name}: {name} is empty: it has shape {header.shape}")
+    return header
 
 
-def _damaged(name: str, path: Path, error: Exception) -> str:
-    return f"{path.name}: {name} cannot be read ({error}): the file is damaged, write it again"
-
-
-def _cannot_read(path: Path, error: Exception, words: str) -> DataError | FileUnavailable:
-    """The error for a file that NumPy could not read; `words`: what to say of a damaged one."""
-    if isinstance(error, OSError) and error.errno not in _OF_THE_FILE:
-        return unreadable(path, error)
-    return DataError(words)
+def _damaged(name: str, path: Path, error: NpzError) -> DataError:
+    if isinstance(error, NpzObjectsError):
+        return DataError(f"{path.name}: {name} holds Python objects, expected numbers: save it as one plain array")
+    return DataError(f"{path.name}: {name} cannot be read ({error}): the file is damaged, write it again")

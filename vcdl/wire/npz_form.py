@@ -1,0 +1,150 @@
+"""`.npz` files, read strictly: plain arrays in a zip, as numpy.savez and savez_compressed write them.
+
+A file may be a user's, damaged, or made to harm. So an array's header is compared with the length of its member, and
+that with the size of the file, before memory is taken for it; nothing is unpickled. NumPy only: the client has it.
+"""
+
+import errno
+import os
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib import format as npy
+
+_ENDING = ".npy"
+_MOST_DIMENSIONS = 64
+_INFLATES_AT_MOST = 1032
+"""Bytes that a byte of deflate may become."""
+_METHODS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
+_ENCRYPTED = 1
+"""Bit of a member's flags."""
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    tokenize.TokenError,
+    ArithmeticError,
+    EOFError,
+    LookupError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+"""Exceptions of zipfile and NumPy for bytes that they cannot read."""
+_OF_THE_FILE = frozenset({None, errno.EINVAL, errno.EISDIR})
+"""Numbers of an OSError that is the file's own fault, as it is damaged or no file; any other is this machine's."""
+
+
+class NpzError(ValueError):
+    """No `.npz` file, a damaged one, or one that holds something else than plain arrays."""
+
+
+class NpzObjectsError(NpzError):
+    """An array of Python objects: they are pickled, and unpickling runs code."""
+
+
+@dataclass(frozen=True)
+class ArrayHeader:
+    """What a member says about its array."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+class NpzFile:
+    """An open file."""
+
+    def __init__(self, archive: zipfile.ZipFile, size_bytes: int) -> None:
+        self._archive = archive
+        self._size_bytes = size_bytes
+        self.names = [name.removesuffix(_ENDING) for name in archive.namelist()]
+        """Names of the arrays, in the file's order."""
+
+    def header(self, name: str) -> ArrayHeader:
+        """Shape and number type of an array that fits its member. Raises NpzError, OSError."""
+        with _errors(), self._archive.open(self._member(name)) as member:
+            return self._header(member, self._member(name))
+
+    def read(self, name: str) -> npt.NDArray[Any]:
+        """An array. Raises NpzError, OSError, and MemoryError for an array larger than the free memory."""
+        self.header(name)
+        with _errors(), self._archive.open(self._member(name)) as member:
+            array: npt.NDArray[Any] = npy.read_array(member, allow_pickle=False)
+            if member.read(1):  # which also compares the checksum
+                raise NpzError("more bytes than its header says")
+            return array
+
+    def _member(self, name: str) -> zipfile.ZipInfo:
+        """Raises NpzError."""
+        try:
+            member = self._archive.getinfo(name + _ENDING)
+        except KeyError as error:
+            raise NpzError("no array of that name") from error
+        if member.flag_bits & _ENCRYPTED:
+            raise NpzError("encrypted")
+        if member.compress_type not in _METHODS:
+            raise NpzError(f"compressed by a method that numpy does not use ({member.compress_type})")
+        longest = _INFLATES_AT_MOST * min(member.compress_size, self._size_bytes)
+        if member.file_size > longest:
+            raise NpzError(f"{member.file_size} bytes long, at most {longest} are possible")
+        return member
+
+    def _header(self, member: Any, info: zipfile.ZipInfo) -> ArrayHeader:
+        try:
+            version = npy.read_magic(member)
+            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            shape, _, dtype = read(member)
+        except MemoryError as error:  # Python's parser, of a header that is nested too deeply
+            raise NpzError("a damaged header") from error
+        if dtype.hasobject:
+            raise NpzObjectsError("Python objects")
+        size = 1
+        for length in shape:
+            if length < 0:
+                raise NpzError(f"shape {shape}")
+            size *= length
+        data_bytes = info.file_size - member.tell()
+        if len(shape) > _MOST_DIMENSIONS or size * dtype.itemsize != data_bytes:
+            raise NpzError(f"shape {str(shape)[:60]} of {dtype} in {data_bytes} bytes")
+        return ArrayHeader(tuple(int(length) for length in shape), dtype)
+
+
+@contextmanager
+def opened_npz(path: Path) -> Iterator[NpzFile]:
+    """Open a file. Raises NpzError, and OSError when this machine cannot read an existing file."""
+    with ExitStack() as opened:
+        with _errors():
+            file = opened.enter_context(path.open("rb"))
+            if file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:
+                raise NpzError("a single array")
+            size_bytes = file.seek(0, os.SEEK_END)
+            archive = opened.enter_context(zipfile.ZipFile(file))
+        yield NpzFile(archive, size_bytes)
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
+    except NpzError:
+        raise
+    except _DAMAGED as error:
+        raise _of_the_file(error) from error
+    except OSError as error:
+        if error.errno in _OF_THE_FILE:
+            raise _of_the_file(error) from error
+        raise
+
+
+def _of_the_file(error: Exception) -> NpzError:
+    return NpzError(" ".join(str(error).split())[:200] or type(error).__name__)
