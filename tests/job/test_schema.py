@@ -543,6 +543,44 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
         load_job(tmp_path)
 
 
+HALVES = [
+    ("name: a", 'name: "\\ud800"', "name: half of an escaped character"),
+    ("seed: 1", 'seed: "\\udfff\\ud800"', "seed: half of an escaped character"),
+    ("seed: 1", '"se\\ud83d": 1', "of a key: half of an escaped character"),
+    ("seed: 1", 'training: {metrics: ["\\ud800"]}', "training > metrics > 1: half of an escaped character"),
+    ("seed: 1", 'training: {optimizer: {name: adam, "\\ud800": 1}}', "optimizer: of a key: half of an escaped"),
+    ("seed: 1", 'boinc: {"\\ud800": 1}', "boinc: of a key: half of an escaped character"),
+    ("seed: 1", 'seed: "\\U00110000"', "an escape names a character that does not exist"),
+    ("seed: 1", 'seed: "\\UFFFFFFFF"', "an escape names a character that does not exist"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), HALVES, ids=[new for _, new, _ in HALVES])
+def test_characters_that_no_file_can_hold_are_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    said = refusal(tmp_path, f"seed: 1\n{MINIMAL}".replace(old, new, 1))
+    assert message in said
+    said.encode()
+
+
+def test_a_pair_of_escapes_as_json_writes_it_is_one_character(tmp_path: Path) -> None:
+    assert load(tmp_path, f'{MINIMAL}training: {{metrics: ["\\ud83d\\ude00"]}}\n').training.metrics[0].name == "😀"
+
+
+def test_a_half_character_of_the_command_line_can_be_shown(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(MINIMAL)
+    with pytest.raises(JobError, match="control characters") as refused:
+        load_job(tmp_path / "job.yaml", ("name=\udcff",))
+    str(refused.value).encode()
+
+
+@pytest.mark.parametrize("name", ["a" * 5000, "a\\nb", "a\\0b", "a/" * 3000])
+def test_names_that_no_file_has_are_refused_in_one_line(tmp_path: Path, name: str) -> None:
+    said = refusal(tmp_path, MINIMAL.replace("dataset: digits", f'npz: "{name}.npz"'))
+    assert said.startswith("job.yaml:3: data > npz: there is no file ")
+    assert len(said.splitlines()) == 1
+    assert len(said) < 500
+
+
 @given(raw=st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace")))
 @examples(200)
 def test_no_file_whatever_ends_in_anything_but_a_job_error(tmp_path: Path, raw: bytes) -> None:

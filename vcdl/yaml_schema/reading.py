@@ -23,6 +23,8 @@ MAX_SIZE_BYTES = 1 << 20
 MAX_SHOWN = 20
 """Problems listed before "and N more"."""
 
+_HALF = "half of an escaped character (\\ud800 to \\udfff alone); write the character itself"
+
 Place = tuple[str | int, ...]
 
 # YAML 1.2's scalars instead of PyYAML's 1.1: 1e-3 is a number; `on`, 1:30 and 2024-01-01 are text; 010 is ten.
@@ -179,6 +181,7 @@ def show(value: Any) -> str:
     if isinstance(value, str):
         value = without_passwords(value)  # first: what is cut off may be its end, the @
     text = json.dumps(value, ensure_ascii=False, default=str)
+    text = text.encode(errors="backslashreplace").decode()  # half characters, of the command line
     return text if len(text) <= 60 else text[:56] + ' …"'
 
 
@@ -199,6 +202,8 @@ def _compose(text: str, origin: str) -> yaml.Node | None:
         raise JobError(f"{origin}:{line}: this is not YAML: {_syntax_problem(error)}") from error
     except RecursionError as error:
         raise JobError(f"{origin}: nested too deeply") from error
+    except (ValueError, OverflowError) as error:  # PyYAML's, of "\\UFFFFFFFF"
+        raise JobError(f"{origin}: this is not YAML: an escape names a character that does not exist") from error
 
 
 def _text_of(path: Path, kind: FileKind) -> str:
@@ -236,7 +241,10 @@ def _plain(node: yaml.Node, at: Place, document: Document) -> Any:
         return [_plain(child, (*at, index), document) for index, child in enumerate(node.value)]
     if isinstance(node, yaml.ScalarNode):
         try:
-            return _scalar(kind, node.value)
+            return _scalar(kind, _whole_characters(node.value))
+        except UnicodeError:
+            document.problems.append(Problem(at, _HALF))
+            return None
         except (ValueError, KeyError):
             pass  # a tag that is not ours (!!python/…, !!set), or one that lies (!!int abc)
     document.problems.append(Problem(at, f"the tag {node.tag[:60]} is not used here; remove it"))
@@ -250,7 +258,11 @@ def _mapping(node: yaml.MappingNode, at: Place, document: Document) -> dict[str,
         if not isinstance(key_node, yaml.ScalarNode):
             document.problems.append(Problem(at, "a key must be a plain word", line))
             continue
-        key = key_node.value
+        try:
+            key = _whole_characters(key_node.value)
+        except UnicodeError:
+            document.problems.append(Problem(at, f"of a key: {_HALF}", line))
+            continue
         if key in values:
             first = document.lines[(*at, key)]
             document.problems.append(Problem((*at, key), f"given on line {first} already; keep one", line))
@@ -258,6 +270,14 @@ def _mapping(node: yaml.MappingNode, at: Place, document: Document) -> dict[str,
         document.lines[(*at, key)] = line
         values[key] = _plain(value_node, (*at, key), document)
     return values
+
+
+def _whole_characters(text: str) -> str:
+    """The text, with pairs of escapes as JSON writes them (`"\\ud83d\\ude00"`) as the characters that they stand for.
+
+    Raises UnicodeError for half a pair, which no file can hold.
+    """
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16")
 
 
 def _scalar(kind: str, text: str) -> Any:

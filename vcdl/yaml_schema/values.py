@@ -151,10 +151,8 @@ def existing_file() -> PlainValidator:
         if info.context is None:
             return Path(value)
         path: Path = info.context / value
-        if not path.is_file():
-            raise ValueError(
-                f"there is no file {without_passwords(str(path))}; a relative path starts at the job file's folder"
-            )
+        if not _is(path, Path.is_file):
+            raise ValueError(f"there is no file {_shown(path)}; a relative path starts at the job file's folder")
         return path.resolve()
 
     return PlainValidator(check)
@@ -167,11 +165,22 @@ def folder(raw: Any, job_folder: Path | None) -> Path | None:
     if job_folder is None:
         return None if raw is None else Path(raw)
     path = job_folder / (raw or "")
-    if not path.is_dir():
-        raise ValueError(
-            f"there is no folder {without_passwords(str(path))}; a relative path starts at the job file's folder"
-        )
+    if not _is(path, Path.is_dir):
+        raise ValueError(f"there is no folder {_shown(path)}; a relative path starts at the job file's folder")
     return path.resolve()
+
+
+def _is(path: Path, kind: Callable[[Path], bool]) -> bool:
+    try:
+        return kind(path)
+    except OSError:  # a name that is too long, or a folder that may not be looked into
+        return False
+
+
+def _shown(path: Path) -> str:
+    text = without_passwords(str(path))
+    text = text if text.isprintable() else repr(text)
+    return text if len(text) <= 300 else f"{text[:300]} …"
 
 
 def named(raw: Any) -> Named:
