@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,27 @@ def test_what_is_no_upload_goes_into_quarantine_with_a_word_and_the_others_are_c
     assert "'notes.h5' is no upload of a workunit: it is in" in capsys.readouterr().err
 
 
+def link_to_itself(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def link_to_nothing(path: Path) -> None:
+    path.symlink_to("nothing")
+
+
+def link_to_another_file(path: Path) -> None:
+    path.with_name("other").write_bytes(b"12345")
+    path.symlink_to("other")
+
+
+@pytest.mark.parametrize("make", [link_to_itself, link_to_nothing, link_to_another_file, Path.mkdir, os.mkfifo])
+def test_what_is_no_file_of_its_own_goes_into_quarantine(folder: RunFolder, make: Callable[[Path], None]) -> None:
+    bring(folder, w(1))
+    make(folder.uploads / f"{w(2)}.h5")
+    assert names(UploadFolder(folder)) == [w(1)]
+    assert [path.name for path in (folder.path / "quarantine").iterdir()] == [f"{w(2)}.h5"]
+
+
 def test_orphans_are_in_quarantine_before_anybody_claims(folder: RunFolder) -> None:
     bring(folder, "notes", w(1))
     quarantine_orphans(folder)
@@ -139,6 +161,9 @@ def test_a_kept_upload_is_kept_once_whoever_keeps_it(folder: RunFolder) -> None:
     conclude_upload(folder, w(1), 7)
     assert not upload.exists()
     assert [path.name for path in folder.kept_uploads.iterdir()] == [f"v000007_{w(1)}.h5"]
+    (folder.kept_uploads / "validation.h5").touch()  # of somebody else
+    discard_kept_uploads(folder, up_to_version=7)
+    (folder.kept_uploads / "validation.h5").unlink()
     (folder.kept_uploads / f".v000008_{w(2)}.123.h5").touch()  # of a process that was killed
     discard_kept_uploads(folder, up_to_version=7)
     assert not list(folder.kept_uploads.glob("v*.h5"))

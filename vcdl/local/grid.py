@@ -72,9 +72,9 @@ class LocalGrid(Grid, Results):
 
     def start(self) -> None:
         """Take up what an earlier process left, and start the workers. Raises GridError."""
-        for upload in sorted(self._folder.waiting_uploads(), key=lambda path: path.stat().st_mtime_ns):
+        for upload in sorted(self._folder.waiting_uploads(), key=lambda path: path.lstat().st_mtime_ns):
             self._known[upload.stem] = None
-            self._has_come(Uploaded(upload.stem, upload, upload.stat().st_size))
+            self._has_come(Uploaded(upload.stem, upload, upload.lstat().st_size))
         while len(self._workers) < self._settings.workers:
             self._start_worker()
 

@@ -4,6 +4,7 @@ The kernel releases the lock when its server dies, however it dies, and another 
 numbered, moved or timed out.
 """
 
+import stat
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -79,14 +80,17 @@ def _is_upload(path: Path) -> bool:
         WorkunitName.parse(path.stem)
     except WorkunitError:
         return False
-    return path.is_file() or not path.exists()  # taken by another server meanwhile
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)  # a link may lead anywhere, or round in a circle
+    except FileNotFoundError:  # taken by another server meanwhile
+        return True
 
 
 def _by_age(uploads: Iterable[Path]) -> list[Path]:
     aged = []
     for path in uploads:
         try:
-            aged.append((path.stat().st_mtime_ns, path))
+            aged.append((path.lstat().st_mtime_ns, path))
         except FileNotFoundError:
             continue
     return [path for _, path in sorted(aged)]

@@ -32,5 +32,6 @@ def discard_kept_uploads(folder: RunFolder, up_to_version: int) -> None:
     """Remove the kept uploads that a snapshot of `up_to_version` on the disk has in it."""
     if folder.kept_uploads.is_dir():
         for path in folder.kept_uploads.glob("v*.h5"):
-            if int(path.name.partition("_")[0].removeprefix("v")) <= up_to_version:
+            version = path.name.partition("_")[0].removeprefix("v")
+            if version.isdecimal() and int(version) <= up_to_version:
                 path.unlink(missing_ok=True)
