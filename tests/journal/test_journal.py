@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -243,6 +243,56 @@ def test_a_journal_with_a_damaged_page_is_refused(tmp_path: Path) -> None:
         file.write(b"\xff" * 20_000)
     with pytest.raises(JournalError, match=r"journal\.db is damaged, or is no journal .*put a copy of it back"):
         Journal.read_only(path).read()
+
+
+APPLIED = '{"workunit": "j_e0001_s001_a0_v000000", "bytes_up": 1, "host": "a"}'
+DAMAGED: dict[str, tuple[object, object, object]] = {
+    "no JSON": (1.0, "update_superseded", "not JSON"),
+    "deep nesting": (1.0, "update_superseded", "[" * 100_000),
+    "deep nesting of objects": (1.0, "update_superseded", '{"a":' * 100_000),
+    "a number of 5000 digits": (1.0, "update_superseded", APPLIED.replace("1,", "9" * 5000 + ",")),
+    "a number of 30 digits": (1.0, "update_superseded", APPLIED.replace("1,", "9" * 30 + ",")),
+    "a list": (1.0, "run_finished", "[]"),
+    "a text": (1.0, "run_finished", '"a"'),
+    "null": (1.0, "run_finished", "null"),
+    "a field of another type": (1.0, "update_superseded", APPLIED.replace('"a"', "5")),
+    "a field that is true": (1.0, "update_superseded", APPLIED.replace("1,", "true,")),
+    "a field that is no text": (1.0, "update_superseded", APPLIED.replace('"j_e0001_s001_a0_v000000"', "null")),
+    "a field too few": (1.0, "update_superseded", '{"bytes_up": 1}'),
+    "a field too many": (1.0, "run_finished", '{"more": 1}'),
+    "versions that are none": (
+        1.0,
+        "rolled_back",
+        '{"version": 3, "to": 1, "dropped": ["a"], "collapsed": 2, "measured": 0.1, "usual": 0.5}',
+    ),
+    "bytes": (1.0, "run_finished", b"\xff\xfe"),
+    "text that is no UTF-8": (1.0, "run_finished", "CAST(x'7bff7d' AS TEXT)"),
+    "a kind that is bytes": (1.0, b"\xff", "{}"),
+    "an unknown kind": (1.0, "another", "{}"),
+    "a time that is a text": ("yesterday", "run_finished", "{}"),
+    "a time without an end": (float("inf"), "run_finished", "{}"),
+}
+
+
+@pytest.mark.parametrize("row", DAMAGED.values(), ids=DAMAGED.keys())
+def test_whatever_stands_in_a_row_is_read_or_refused(tmp_path: Path, row: tuple[object, object, object]) -> None:
+    path = tmp_path / "journal.db"
+    Journal.at(path).close()
+    fields = row[2] if str(row[2]).startswith("CAST") else "?"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        arguments = row if fields == "?" else row[:2]
+        connection.execute(f"INSERT INTO events (time_s, kind, key, fields) VALUES (?, ?, 'k', {fields})", arguments)
+    with closing(Journal.at(path)) as journal:
+        reads: list[Callable[[], object]] = [
+            journal.read,
+            lambda: list(journal.stream()),
+            lambda: journal.keyed("k"),
+        ]
+        for read in reads:
+            with pytest.raises(JournalError) as refused:
+                read()
+            assert "\n" not in str(refused.value)
+            assert len(str(refused.value)) < 500
 
 
 def test_a_row_with_damaged_fields_is_refused(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ An event with a `key` is in the journal only once, however often the same fact i
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import fields as fields_of
 from enum import StrEnum
+from operator import index
 from typing import Any, ClassVar
 
 from vcdl.errors import JournalError
@@ -290,7 +292,7 @@ class RolledBack(Event):
     """The median of the measures before it."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dropped", tuple(self.dropped))  # JSON knows lists only
+        object.__setattr__(self, "dropped", tuple(map(index, self.dropped)))  # JSON knows lists only
 
     @property
     def key(self) -> str:
@@ -331,6 +333,18 @@ class RunReopened(Event):
 
 
 _BY_KIND = {event.kind: event for event in Event.__subclasses__()}
+_OF_JSON: dict[Any, frozenset[type]] = {
+    bool: frozenset({bool}),
+    int: frozenset({int}),
+    float: frozenset({float, int}),
+    float | None: frozenset({float, int, type(None)}),
+    str: frozenset({str}),
+    tuple[int, ...]: frozenset({list}),
+}
+"""The types that JSON has for the type of a field."""
+_TYPES = {kind: {field.name: _OF_JSON[field.type] for field in fields_of(event)} for kind, event in _BY_KIND.items()}
+_FORMS: dict[tuple[object, ...], tuple[str, ...]] = {}
+"""Kinds with names and types of fields that are right, and which of the fields are whole numbers."""
 
 
 @dataclass(frozen=True)
@@ -351,12 +365,36 @@ def encode(event: Event) -> dict[str, Any]:
 def decode(kind: str, fields: dict[str, Any]) -> Event:
     """The event of a kind, from its fields.
 
-    Raises JournalError when this version of vcdl does not know the kind or a field.
+    Raises JournalError when this version of vcdl does not know the kind or a field, or when a value is of another type.
     """
     try:
+        form = (kind, *fields, *map(type, fields.values()))
+        if form not in _FORMS:
+            _FORMS[form] = _whole_numbers(kind, fields)
+        for name in _FORMS[form]:
+            if not -(2**63) <= fields[name] < 2**63:
+                raise _damaged(kind, name, fields[name])
         return _BY_KIND[kind](**fields)
-    except (KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError) as error:
         raise JournalError(
             f"the journal holds an event {kind!r} that this version does not know ({error}): "
             "go on with the version of vcdl that began the run"
         ) from error
+
+
+def _whole_numbers(kind: str, fields: dict[str, Any]) -> tuple[str, ...]:
+    """The fields that are whole numbers, if all fields are of the right type.
+
+    Raises JournalError, and KeyError for a kind or a field that is not known.
+    """
+    types = _TYPES[kind]
+    for name, value in fields.items():
+        if type(value) not in types[name]:
+            raise _damaged(kind, name, value)
+    return tuple(name for name, value in fields.items() if type(value) is int)
+
+
+def _damaged(kind: str, name: str, value: object) -> JournalError:
+    return JournalError(
+        f"the journal is damaged: {name} of an event {kind!r} is {str(value)[:60]!r}; put a copy of it back"
+    )

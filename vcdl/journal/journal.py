@@ -6,6 +6,7 @@ the thread that opened it.
 """
 
 import json
+import math
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -55,6 +56,9 @@ _PASSING = frozenset(
 
 _NO_JOURNAL = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR"})
 """SQLite's codes for a damaged file, or a database whose table `events` is not ours."""
+
+_NO_FIELDS = (ValueError, TypeError, RecursionError)
+"""Errors for fields that are no JSON, or nested too deeply."""
 
 
 class Journal:
@@ -140,6 +144,8 @@ class Journal:
 
 
 def _recorded(number: int, time_s: float, kind: str, fields: str) -> Recorded:
+    if not math.isfinite(time_s):
+        raise ValueError("a row without a time")
     return Recorded(number, time_s, decode(kind, json.loads(fields)))
 
 
@@ -147,14 +153,17 @@ def _recorded(number: int, time_s: float, kind: str, fields: str) -> Recorded:
 def _mapped_errors(path: Path) -> Iterator[None]:
     try:
         yield
-    except (sqlite3.Error, json.JSONDecodeError) as error:
+    except (sqlite3.Error, *_NO_FIELDS) as error:
         name = getattr(error, "sqlite_errorname", "")
         if name in _PASSING:
             raise JournalUnavailable(
                 f"the journal cannot be written now ({error}): free some space on its disk, or end what holds the file "
                 "(`vcdl resume` goes on with a run that has ended)"
             ) from error
-        if name in _NO_JOURNAL or isinstance(error, json.JSONDecodeError):
+        is_no_text = (
+            isinstance(error, sqlite3.OperationalError) and not name
+        )  # raised by Python's module, not by SQLite
+        if name in _NO_JOURNAL or is_no_text or isinstance(error, _NO_FIELDS):
             raise JournalError(
                 f"{path} is damaged, or is no journal ({error}): "
                 "put a copy of it back, or begin the run again in another folder"
