@@ -146,7 +146,7 @@ def test_what_was_measured_of_dropped_versions_does_not_count() -> None:
     for version in range(23, 31):
         watch.follow(evaluated(version, 1, 0.1))
     assert watch.collapse is None
-    assert watch.good_ends == [0, 20]
+    assert watch.to_keep == [0, 20]
 
 
 def test_an_epoch_that_ends_with_the_rollback_itself_is_no_proof_that_it_helped() -> None:
@@ -154,4 +154,14 @@ def test_an_epoch_that_ends_with_the_rollback_itself_is_no_proof_that_it_helped(
     watch.follow(RolledBack(31, 20, tuple(range(21, 31)), 22, 0.1, 0.9))
     watch.follow(EpochClosed(4, 31))
     watch.follow(evaluated(31, 4, 0.9))
-    assert watch.good_ends == [0, 14, 20]
+    assert watch.to_keep == [0, 14, 20]
+
+
+def test_a_watch_keeps_what_its_answers_need_and_no_measure_more() -> None:
+    watch = CollapseWatch(SHARDS)
+    for version in range(1, 501):
+        watch.follow(evaluated(version, 1, 0.9))
+        if version % 100 == 0:
+            watch.follow(EpochClosed(version // 100, version))
+    assert watch.to_keep == [300, 400, 500]
+    assert sum(len(kept) for kept in vars(watch).values() if isinstance(kept, list | dict)) < 100

@@ -196,3 +196,11 @@ def test_a_full_disk_is_an_error_of_the_folder_that_can_be_waited_for(tmp_path: 
     assert "`vcdl resume`" in str(error)
     assert isinstance(error, RunFolderFull)
     assert isinstance(error, Unavailable)
+
+
+def test_the_versions_with_a_snapshot_are_in_order_beyond_a_million(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.snapshots.mkdir()
+    for version in (1_000_000, 999_999, 7):
+        folder.snapshot(version).touch()
+    assert folder.snapshot_versions() == [7, 999_999, 1_000_000]

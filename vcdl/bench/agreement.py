@@ -49,7 +49,7 @@ FIRST, *OTHERS = (Computer(1, True), Computer(1, True), Computer(2, True), Compu
 def measured(run: Run, shards: int, folder: Path) -> Iterator[tuple[str, int, Computer, Disagreement]]:
     """The weights started from, the shard, the other computer, and its disagreement with the first one."""
     model_json = run.folder.read_model_json()
-    newest = max(run.folder.snapshots.glob("params_v*.h5"))
+    newest = run.folder.snapshot(max(run.folder.snapshot_versions()))
     starts = {
         "first weights": Trainer(model_json, run.training).with_moments(initial_weights(model_json, run.job.seed)),
         "newest weights": read_weights(newest, run.layout.size)[0],

@@ -8,8 +8,8 @@ pull them up again. So a first bad measure asks for further ones, and only the m
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from statistics import mean, median
+from itertools import islice, pairwise
+from statistics import fmean, median
 
 from vcdl.journal.events import VALIDATION, EpochClosed, Event, RolledBack, VersionEvaluated
 
@@ -72,9 +72,13 @@ class _Level:
 
 @dataclass
 class CollapseWatch:
-    """Follows a job's measures and says whether it has collapsed."""
+    """Follows a job's measures and says whether it has collapsed. It keeps what its answers need: its size grows with
+    the job's epochs, not with its measures.
+    """
 
     shards: int
+    collapse: Collapse | None = None
+    """The collapse to go back from; None: there is none, or rolling back has not helped."""
     _measures: list[_Measure] = field(default_factory=list)
     """Those of the last stretch, or the last few before."""
     _levels: list[_Level] = field(default_factory=list)
@@ -82,9 +86,11 @@ class CollapseWatch:
     _swing: float = 0.0
     """The largest usual swing from one measure to the next so far."""
     _ends: list[int] = field(default_factory=list)
-    """The versions at the ends of epochs, but those that the job went back from."""
+    """The versions at the ends of epochs that are not measured yet, but those that the job went back from."""
+    _good_ends: dict[int, float] = field(default_factory=dict)
+    """The ends of epochs that were measured and not bad, in order, with their scores."""
     _good: dict[int, float] = field(default_factory=dict)
-    """Version → its score, of the versions that were measured and not bad."""
+    """Version → its score, of the versions since the last end of an epoch that were measured and not bad."""
     _rollbacks: list[RolledBack] = field(default_factory=list)
 
     def follow(self, event: Event) -> None:
@@ -96,25 +102,27 @@ class CollapseWatch:
             case EpochClosed(version=version):
                 # What a rollback made is as good as what it went back to, and no better.
                 if not any(rolled.version == version for rolled in self._rollbacks):
-                    self._ends.append(version)
+                    self._end(version)
             case RolledBack(to=to):
                 self._rollbacks.append(event)
                 self._measures = [one for one in self._measures if one.version <= to]
                 self._levels = [one for one in self._levels if one.version <= to] or self._levels[:1]
                 self._ends = [version for version in self._ends if version <= to]
+                self._good_ends = {version: score for version, score in self._good_ends.items() if version <= to}
                 self._good = {version: score for version, score in self._good.items() if version <= to}
             case _:
-                pass
+                return
+        self.collapse = self._found()
 
     @property
-    def good_ends(self) -> list[int]:
-        """Version 0 and the ends of epochs that were measured and not bad, in order."""
-        return [0, *(version for version in self._ends if version in self._good)]
+    def last_good_end(self) -> int:
+        """The end of the last epoch that was measured and not bad; 0, the job's first version, for none."""
+        return next(reversed(self._good_ends), 0)
 
     @property
     def to_keep(self) -> list[int]:
-        """Those of them that the job may go back to."""
-        return self.good_ends[-_TRIES:]
+        """The good ends that the job may go back to, in order; version 0 is one."""
+        return [*reversed([*islice(reversed(self._good_ends), _TRIES), 0][:_TRIES])]
 
     def wants_measure_of(self, version: int) -> bool:
         """Whether the newest version must be measured besides, to tell a collapse from a swing."""
@@ -122,21 +130,18 @@ class CollapseWatch:
             return False
         return version >= self._measures[-1].version + max(1, self._stretch // (2 * _MEASURES))
 
-    @property
-    def collapse(self) -> Collapse | None:
-        """The collapse to go back from; None: there is none, or rolling back has not helped."""
+    def _found(self) -> Collapse | None:
         bad, stretch = self._bad, self._last_stretch
         if not bad or len(stretch) < _MEASURES or self._tries >= _TRIES:
             return None
-        if bad[-1].version - bad[0].version < self._stretch // 2 or not self._is_bad(median(_scores(stretch))):
+        if bad[-1].version - bad[0].version < self._stretch // 2 or not median(_scores(stretch)) < self._bad_below:
             return None
         return Collapse(bad[0].version, bad[0].value, self._levels[-1].value, self._good_end(), bool(self._tries))
 
     @property
     def _tries(self) -> int:
         """Rollbacks since the last good end of an epoch."""
-        good = self.good_ends[-1]
-        return sum(rolled.version > good for rolled in self._rollbacks)
+        return sum(rolled.version > self.last_good_end for rolled in self._rollbacks)
 
     @property
     def _stretch(self) -> int:
@@ -144,16 +149,23 @@ class CollapseWatch:
 
     @property
     def _last_stretch(self) -> list[_Measure]:
-        return [one for one in self._measures if one.version > self._measures[-1].version - self._stretch]
+        if not self._measures:
+            return []
+        since = self._measures[-1].version - self._stretch
+        return [one for one in self._measures if one.version > since]
 
     @property
     def _bad(self) -> list[_Measure]:
         """The bad measures of the last stretch; those before the job had its level are none."""
-        since = self._levels[-1].version if self._levels else 0
-        return [one for one in self._last_stretch if one.version > since and self._is_bad(one.score)]
+        if not self._levels:
+            return []
+        since, below = self._levels[-1].version, self._bad_below
+        return [one for one in self._last_stretch if one.version > since and one.score < below]
 
-    def _is_bad(self, score: float) -> bool:
-        return bool(self._levels) and score < self._levels[-1].score - self._fall
+    @property
+    def _bad_below(self) -> float:
+        """The score below which a measure is bad."""
+        return self._levels[-1].score - self._fall if self._levels and self._measures else -math.inf
 
     @property
     def _fall(self) -> float:
@@ -167,9 +179,24 @@ class CollapseWatch:
         not made good weights, or twice not lasting ones.
         """
         least = self._levels[-1].score - self._fall / 2
-        ends = [end for end in self.to_keep if end == 0 or self._good[end] >= least] or self.to_keep[:1]
-        has_failed = self._tries > 1 or (self._tries == 1 and self._rollbacks[-1].version not in self._good)
+        ends = [end for end in self.to_keep if end == 0 or self._good_ends[end] >= least] or self.to_keep[:1]
+        has_failed = self._tries > 1 or (self._tries == 1 and not self._is_good(self._rollbacks[-1].version))
         return ends[-2] if has_failed and len(ends) > 1 else ends[-1]
+
+    def _is_good(self, version: int) -> bool:
+        return version in self._good or version in self._good_ends
+
+    def _end(self, version: int) -> None:
+        """Note the end of an epoch: no earlier version will be one."""
+        score = self._good.get(version)
+        if score is None:
+            self._ends.append(version)
+        elif next(reversed(self._good_ends), 0) < version:
+            self._good_ends[version] = score
+        else:
+            self._good_ends = dict(sorted({**self._good_ends, version: score}.items()))
+        kept = self._rollbacks[-1].version if self._rollbacks else version
+        self._good = {good: score for good, score in self._good.items() if good >= version or good == kept}
 
     def _measured(self, measure: _Measure) -> None:
         self._measures.append(measure)
@@ -177,14 +204,17 @@ class CollapseWatch:
         last = self._last_stretch
         recent = last if len(last) >= _LEVEL_OF else self._measures[-_LEVEL_OF:]
         self._measures = self._measures[-max(len(last), _LEVEL_OF) :]
-        if not self._is_bad(measure.score):
+        if not measure.score < self._bad_below:
             self._good[measure.version] = measure.score
+        if measure.version in self._ends:
+            self._ends.remove(measure.version)
+            self._end(measure.version)
         score = median(_scores(recent))
         if len(recent) < _LEVEL_OF or self._bad:
             return
         # Half of all swings are falls; a rise alone is no swing.
         falls = [max(0.0, earlier - later) for earlier, later in pairwise(_scores(recent))]
-        self._swing = max(self._swing, 2.0 * mean(falls))
+        self._swing = max(self._swing, 2.0 * fmean(falls))
         if not self._levels or score > self._levels[-1].score:
             self._levels.append(_Level(measure.version, median(one.value for one in recent), score))
 

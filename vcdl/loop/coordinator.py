@@ -219,7 +219,7 @@ class Coordinator:
         one.
         """
         if self._plan.rolls_back:
-            return self._watch.good_ends[-1]
+            return self._watch.last_good_end
         return self.history.end_of(len(self.history.closed))
 
     @property

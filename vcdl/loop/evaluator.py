@@ -113,8 +113,8 @@ class Evaluator:
 
     def _leave_first_reference(self, reference: ReferenceUpdate) -> None:
         """Make the first reference update now: the servers wait for it before they assimilate anything."""
-        newest = max(self._folder.snapshots.glob("params_v*.h5"), default=self._folder.snapshot(0))
-        vector, text = read_weights(newest, self._layout.size)
+        newest = max(self._folder.snapshot_versions(), default=0)
+        vector, text = read_weights(self._folder.snapshot(newest), self._layout.size)
         reference.leave(ParamsHeader.from_json(text).version, vector)
 
 

@@ -91,8 +91,7 @@ def _snapshot(run: Run, lineage: Lineage, counted: Collection[int] | None) -> tu
 
     Of a store that overwrites, one that is `counted`: of others nobody knows how many updates are missing in them.
     """
-    found = [int(path.stem.removeprefix("params_v")) for path in run.folder.snapshots.glob("params_v*.h5")]
-    versions = [version for version in found if lineage.leads_on(version)]
+    versions = [version for version in run.folder.snapshot_versions() if lineage.leads_on(version)]
     # One that holds an update whose row was never written is the last resort: that update will be brought again.
     usable = [
         version

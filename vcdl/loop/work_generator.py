@@ -45,6 +45,9 @@ from vcdl.run.run import Run
 from vcdl.run.snapshots import Snapshots
 from vcdl.wire.workunit import Workunit
 
+_SWEPT_FOR_AN_EVENT = 16
+"""Files looked at for each event: with 10 000 versions in use, at most 6 % more are on the disk for a while."""
+
 
 class WorkGenerator:
     """Follows the journal of one run and acts on it."""
@@ -59,6 +62,8 @@ class WorkGenerator:
         self._training = run.training
         self._last_id = 0
         self._snapshots_in_use: frozenset[int] = frozenset()
+        self._unswept = 0
+        """Events since unused weights were removed the last time."""
         self._may_be_behind = False
         """Whether the store may not have followed a rollback that the journal tells of."""
         self._is_handed_over = False
@@ -97,6 +102,12 @@ class WorkGenerator:
             self._carry_out(actions)
             self._follow_new()
         self._is_handed_over = True
+        if self._unswept * _SWEPT_FOR_AN_EVENT >= len(self._snapshots_in_use) or self._coordinator.stopped is not None:
+            self._discard_unused()
+        return self._take_unreported()
+
+    def _discard_unused(self) -> None:
+        """Remove the weights that nothing refers to any more, from the disk and from the grid."""
         in_use = frozenset(self._coordinator.versions_in_use)
         if in_use != self._snapshots_in_use:
             self._grid.discard_params(in_use)
@@ -104,12 +115,13 @@ class WorkGenerator:
                 self._snapshots.discard_all_but(in_use | self._to_fold_again_with())
             self._snapshots_in_use = in_use
         self._downloads.discard_all_but(self._coordinator.history.bases)
-        return self._take_unreported()
+        self._unswept = 0
 
     def _follow_new(self) -> None:
         for recorded in self._journal.read(self._last_id):
             self._coordinator.follow(recorded)
             self._unreported.append(recorded)
+            self._unswept += 1
             self._last_id = recorded.id
             if isinstance(recorded.event, RunPaused):
                 self._is_handed_over = False  # what was out was taken back

@@ -37,7 +37,6 @@ class Downloads:
 
     def discard_all_but(self, versions: Collection[int]) -> None:
         """Remove the files that no open workunit needs."""
-        keep = {self.folder.download(version) for version in versions}
         for path in self.folder.downloads.glob("params_v*.h5"):
-            if path not in keep:
+            if int(path.stem.removeprefix("params_v")) not in versions:
                 path.unlink(missing_ok=True)

@@ -40,10 +40,10 @@ def export_model(folder: RunFolder, output: Path, version: int | None) -> int:
 
 def _newest_version(folder: RunFolder) -> int:
     """The newest version with a snapshot: snapshots outlive the store, which may be a server that is gone."""
-    versions = [int(path.stem.removeprefix("params_v")) for path in folder.snapshots.glob("params_v*.h5")]
+    versions = folder.snapshot_versions()
     if not versions:
         raise RunFolderError(f"{folder.snapshots} holds no weights: they were deleted, and there is nothing to export")
-    return max(versions)
+    return versions[-1]
 
 
 def _weights(folder: RunFolder, version: int, size: int) -> Any:

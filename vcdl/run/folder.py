@@ -134,6 +134,10 @@ class RunFolder:
         """The weights of a version."""
         return self.snapshots / f"params_v{version:06d}.h5"
 
+    def snapshot_versions(self) -> list[int]:
+        """The versions that have a snapshot, in order: names alone sort wrongly from a million on."""
+        return sorted(int(path.stem.removeprefix("params_v")) for path in self.snapshots.glob("params_v*.h5"))
+
     def state_snapshot(self, version: int) -> Path:
         """The rule's state beside the weights of a version."""
         return self.snapshots / f"state_v{version:06d}.h5"

@@ -4,6 +4,7 @@ A store that may lose its memory is restored from them. For such a store the rul
 file of its own, `state_v….h5`, which clients do not download.
 """
 
+import os
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ class Snapshots:
 
     def discard_all_but(self, versions: Collection[int]) -> None:
         """Remove the snapshots that nothing refers to."""
-        for path in self.folder.snapshots.iterdir():
-            match = _NAME.fullmatch(path.name)
+        for name in os.listdir(self.folder.snapshots):
+            match = _NAME.fullmatch(name)
             if match is not None and int(match[1]) not in versions:
-                path.unlink(missing_ok=True)
+                (self.folder.snapshots / name).unlink(missing_ok=True)
