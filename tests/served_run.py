@@ -11,6 +11,7 @@ import numpy as np
 
 from tests.end_to_end.vcdl_process import applied
 from vcdl.job import Job, save_job
+from vcdl.journal.journal import Journal
 from vcdl.models.footprint import Footprint
 from vcdl.rules.base import Update
 from vcdl.rules.vc_asgd import VcAsgd
@@ -74,6 +75,7 @@ class ServedRun:
             own_step=(),
             store=store_address(asked_settings(job, folder), folder),
         )
+        Journal.at(folder.journal_file).close()
         prepared.write(folder)
         folder.kept_uploads.mkdir()
         run = Run(folder, job, prepared)

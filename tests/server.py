@@ -69,6 +69,7 @@ def run_of(
                 "metrics": [],
             },
             "validate": {"every": every},
+            "pacing": {"kind": "rolling" if plan.rolling else "epoch"},
             "trust": "strangers" if plan.rolls_back else "own",
             "transport": {"down": _named(transport.down), "up": _named(transport.up), "compress": transport.compress},
         }

@@ -5,6 +5,7 @@ shard says.
 import errno
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -95,8 +96,9 @@ def new_grid(tmp_path: Path, folder: RunFolder, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(tmp_path / "here")
     grids: list[LocalGrid] = []
 
-    def start(workers: int = 1, timeout_s: float = 60.0, ahead: int = 0) -> LocalGrid:
-        grids.append(LocalGrid(folder, LocalSettings(workers, 1, ahead, timeout_s)))
+    def start(workers: int = 1, timeout_s: float = 60.0, ahead: int = 0, hands_out_uploads: bool = True) -> LocalGrid:
+        settings = LocalSettings(workers, 1, ahead, timeout_s, hands_out_uploads=hands_out_uploads)
+        grids.append(LocalGrid(folder, settings))
         grids[-1].start()
         return grids[-1]
 
@@ -412,3 +414,28 @@ def test_an_update_that_cannot_be_moved_on_a_full_disk_is_not_lost(
     (outcome,) = outcomes(grid, 1)
     assert isinstance(outcome, Uploaded)
     assert "update.h5" in outcome.path.read_text().split(), "it lay in the slot when the client came back"
+
+
+@pytest.mark.parametrize("name", ["slots", "uploads"])
+def test_a_deleted_folder_of_the_grid_is_made_again(new_grid: NewGrid, folder: RunFolder, name: str) -> None:
+    grid = new_grid()
+    shutil.rmtree(folder.path / name)
+    grid.submit([staged(folder, 0, "work")])
+    (upload,) = outcomes(grid, 1)
+    assert isinstance(upload, Uploaded)
+    assert upload.path.is_file()
+
+
+def test_an_upload_that_was_deleted_before_a_server_took_it_is_given_up(new_grid: NewGrid, folder: RunFolder) -> None:
+    grid = new_grid(hands_out_uploads=False)
+    items = [staged(folder, shard, "work") for shard in range(3)]
+    names = [item.workunit.name for item in items]
+    grid.submit(items[:2])
+    wait_until(grid, lambda: len(folder.waiting_uploads()) == 2)
+    grid.submit([replace(items[2], shard=staged(folder, 2, "deaf").shard)])
+    assert grid.missing_uploads(names) == set()
+    (folder.uploads / f"{names[0]}.h5").unlink()
+    assert grid.missing_uploads(names) == {names[0]}, "one is still trained"
+    grid.lose([names[0]])
+    assert grid.claim() == [GaveUp(names[0], f"its upload was deleted from {folder.uploads}")]
+    assert grid.missing_uploads(names) == set()

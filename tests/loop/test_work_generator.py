@@ -15,7 +15,7 @@ from tests.examples import some
 from tests.memory_grid import FillingDisk, Fuse, Killed
 from tests.server import SIZE, TRAINING, Disk, Server
 from vcdl.checks import Refusal
-from vcdl.errors import RunFolderFull, Unavailable
+from vcdl.errors import RunFolderError, RunFolderFull, Unavailable
 from vcdl.job.lr_schedule import LrSchedule
 from vcdl.job.schema import EVERY_EPOCH
 from vcdl.journal.events import (
@@ -26,6 +26,7 @@ from vcdl.journal.events import (
     StopDecided,
     UpdateApplied,
     UpdateRefused,
+    WorkunitCancelled,
     WorkunitCreated,
     WorkunitSent,
 )
@@ -160,6 +161,41 @@ def test_snapshots_that_nothing_refers_to_are_removed(server: Server) -> None:
     (stop,) = [event for event in events(server) if isinstance(event, StopDecided)]
     assert stop.version in kept
     assert len(kept) <= 3
+
+
+@pytest.mark.parametrize("rolling", [True, False])
+def test_a_job_whose_snapshots_were_deleted_goes_on_from_its_newest_weights(tmp_path: Path, rolling: bool) -> None:
+    server = Server(Disk.new(tmp_path, replace(PLAN, rolling=rolling, validate_every=EVERY_EPOCH)))
+    server.start()
+    server.run_once()
+    server.grid.bring(server.grid.running[0])
+    server.run_once()
+    begun = [workunit for workunit in server.grid.running if WorkunitName.parse(workunit).base_version == 0]
+    assert begun
+    shutil.rmtree(server.disk.folder.snapshots)
+    if not rolling:
+        with pytest.raises(RunFolderError, match=r"version 0 were deleted from .*: put a copy back.*vcdl export"):
+            server.run_once()
+        return
+    server.run_once()
+    assert {event.workunit for event in events(server) if isinstance(event, WorkunitCancelled)} == set(begun)
+    assert {WorkunitName.parse(workunit).base_version for workunit in server.grid.running} == {1}
+    play(server, random.Random(1))
+    server.close()
+
+
+def test_a_deleted_snapshot_that_was_to_be_measured_ends_the_run_with_a_word(server: Server) -> None:
+    server.start()
+    server.run_once()
+    for _ in range(3):
+        server.grid.bring(server.grid.running[0])
+        server.run_once()
+    wanted = [event.version for event in events(server) if isinstance(event, EvaluationWanted)]
+    assert wanted == [2, 3]
+    shutil.rmtree(server.disk.folder.snapshots)
+    with pytest.raises(RunFolderError, match=r"version 2 were deleted from .*snapshots"):
+        server.run_once()
+    assert server.disk.folder.snapshot(3).exists(), "the newest are made again, for `vcdl export`"
 
 
 def test_a_file_that_is_no_snapshot_is_left_alone(server: Server) -> None:

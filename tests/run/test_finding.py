@@ -8,7 +8,7 @@ import pytest
 
 from tests.recorded_run import FIRST_SESSION, WHOLE_RUN, recorded
 from tests.run_folders import make_run
-from vcdl.errors import RunFolderError
+from vcdl.errors import JournalError, RunFolderError
 from vcdl.journal.journal import Journal
 from vcdl.report.measures import Report
 from vcdl.run.finding import RunState, chosen_run, holds_anything, new_run, read_report, shown, state_of
@@ -110,3 +110,12 @@ def test_a_run_that_has_not_begun_has_an_empty_report(here: Path) -> None:
 def test_paths_are_shown_short_below_the_current_folder(here: Path) -> None:
     assert shown(here / "runs" / "a") == Path("runs/a")
     assert shown(Path("/elsewhere/a")) == Path("/elsewhere/a")
+
+
+def test_a_prepared_run_without_its_journal_has_lost_it_and_one_that_is_being_prepared_has_none_yet(here: Path) -> None:
+    folder = make_run(here / "run")
+    folder.journal_file.unlink()
+    assert read_report(folder) == Report()
+    folder.prepared_file.touch()
+    with pytest.raises(JournalError, match=r"journal\.db is gone"):
+        read_report(folder)

@@ -7,8 +7,9 @@ import pytest
 from vcdl.client.trainer import TrainerCache
 from vcdl.commands.resume import resume
 from vcdl.commands.stop import stop
-from vcdl.errors import RunFolderError
+from vcdl.errors import DataError, RunFolderError
 from vcdl.job import Job
+from vcdl.job.schema import DataSettings
 from vcdl.report.observer import RunObserver
 from vcdl.run.folder import RunFolder, RunIsBusy, RunLock
 from vcdl.run.host import SIMULATED
@@ -68,3 +69,14 @@ def test_a_job_whose_subtasks_are_all_lost_is_given_up_as_a_real_one(tmp_path: P
     assert report is not None
     assert report.is_given_up
     assert JOB.grid.tries <= report.failed <= 4 * JOB.grid.tries  # two epochs of two shards were open
+
+
+@pytest.mark.parametrize("existed", [False, True])
+def test_nothing_is_left_of_a_job_that_is_refused(tmp_path: Path, existed: bool) -> None:
+    folder = RunFolder(tmp_path / "refused")
+    if existed:
+        folder.path.mkdir()
+    missing = JOB.model_copy(update={"data": DataSettings(npz=tmp_path / "none.npz", shards=2)})
+    with pytest.raises(DataError, match=r"none\.npz"):
+        simulate(folder, missing, ClientFleet(), RunObserver(), trainers=TrainerCache())
+    assert list(tmp_path.rglob("*")) == ([folder.path] if existed else [])

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import tempfile
 import time
@@ -16,8 +17,8 @@ import pytest
 
 from tests.leftovers import ended_pid, temporary_of
 from tests.store_folds import changing, subtask
-from vcdl.errors import StoreError, StoreUnavailable
-from vcdl.stores import FileStore, Fold
+from vcdl.errors import StoreError, StoreLost, StoreUnavailable
+from vcdl.stores import Applied, FileStore, Fold
 from vcdl.stores.slots import WeightSlots
 from vcdl.wire.weights import Vector
 
@@ -321,11 +322,27 @@ def test_weights_that_were_cut_are_refused(tmp_path: Path) -> None:
         FileStore(tmp_path, 4).read()
 
 
-def test_weights_that_are_gone_are_refused(tmp_path: Path) -> None:
-    new_store(tmp_path, 4)
-    (tmp_path / "weights.bin").unlink()
-    with pytest.raises(StoreError, match=r"cannot open .*No such file"):
-        FileStore(tmp_path, 4).read()
+@pytest.mark.parametrize("gone", ["", "weights.bin", "commits.log"])
+def test_weights_that_were_deleted_are_lost_and_are_restored_for_everybody_who_has_the_store_open(
+    tmp_path: Path, gone: str
+) -> None:
+    ours, another = new_store(tmp_path / "store", 4), FileStore(tmp_path / "store", 4)
+    ours.fold([fold(number) for number in range(3)])
+    another.read()
+    deleted = tmp_path / "store" / gone
+    if gone:
+        deleted.unlink()
+    else:
+        shutil.rmtree(deleted)
+    for read in (ours.read, another.read_whole, FileStore(tmp_path / "store", 4).read):
+        with pytest.raises(StoreLost, match=r"is gone"):
+            read()
+    record = Applied(subtask(0), "workunit", 2, 0, 0.5)
+    ours.restore(2, replayed(2, 4), [record])
+    for store in (ours, another):
+        assert store.version() == 2
+        assert store.read()[1].tobytes() == replayed(2, 4).tobytes()
+        assert [found.version for found in store.fold([fold(0)])] == [2], "its record was restored, too"
 
 
 @pytest.mark.parametrize("log", [b"", b"hello\n", b"hello\nworld\n", b"\x00" * 1000, b"{}\n" * 10])
@@ -336,7 +353,7 @@ def test_a_log_that_is_no_log_is_refused(tmp_path: Path, log: bytes) -> None:
 
 
 def test_a_folder_without_a_store_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"cannot lock .*No such file"):
+    with pytest.raises(StoreError, match=r"is gone"):
         FileStore(tmp_path / "none", 4).version()
     with pytest.raises(StoreError, match=r"cannot read .*No such file"):
         FileStore(tmp_path, 4).read()

@@ -47,7 +47,7 @@ def assimilator(path: Path | None, least: int, most: int, stop: threading.Event)
         return ExitCode.OK
     Run.open(folder).store_settings()  # a refusal shows here, not only in dying children
     pool = ServerPool.between(folder, least, most)
-    journal = Journal.at(folder.journal_file)
+    journal = Journal.existing(folder.journal_file)
     history, last_id, running = JobHistory(), 0, 0
     try:
         while not stop.wait(_LOOK_S):

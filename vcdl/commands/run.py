@@ -1,6 +1,5 @@
 """`vcdl run`: a job from its file to its results, on this machine."""
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vcdl.commands._options import set_option
-from vcdl.errors import ExitCode, RunFolderError, VcdlError
+from vcdl.errors import ExitCode, RunFolderError
 
 if TYPE_CHECKING:
     from vcdl.run.folder import RunFolder
@@ -30,6 +29,7 @@ def run(job_file: Path, out: Path | None = None, overrides: Sequence[str] = (), 
     """
     from vcdl.commands.run_to_end import run_to_end
     from vcdl.job import load_job
+    from vcdl.run.beginning import discarded_if_refused
     from vcdl.run.finding import unfinished
     from vcdl.run.folder import RunLock
     from vcdl.run.frozen_job import freeze
@@ -42,14 +42,10 @@ def run(job_file: Path, out: Path | None = None, overrides: Sequence[str] = (), 
     with RunLock(folder):
         if folder.job_file.exists():  # another process has begun a run here meanwhile
             raise unfinished(folder.path)
-        try:
+        with discarded_if_refused(folder, is_new=is_new):
             folder.create(LOCAL)
             job = freeze(job, folder)
             return run_to_end(folder, job, as_json)
-        except (VcdlError, OSError):
-            if not folder.prepared_file.exists():
-                _discard(folder, is_new)
-            raise
 
 
 def _folder(name: str, out: Path | None) -> "RunFolder":
@@ -64,18 +60,6 @@ def _folder(name: str, out: Path | None) -> "RunFolder":
     if folder.job_file.is_file() and not is_finished(folder):
         raise unfinished(out)
     raise RunFolderError(f"{out} is not empty: choose another folder with --out")
-
-
-def _discard(folder: "RunFolder", is_new: bool) -> None:
-    """Remove the files of a run that never came to its first subtask."""
-    if is_new:
-        shutil.rmtree(folder.path, ignore_errors=True)
-        return
-    for entry in folder.path.iterdir():
-        if entry.is_dir():
-            shutil.rmtree(entry, ignore_errors=True)
-        else:
-            entry.unlink(missing_ok=True)
 
 
 @click.command("run", epilog=_EXAMPLES)

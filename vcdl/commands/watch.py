@@ -22,11 +22,10 @@ Ctrl-C ends the display, not the run."""
 def watch(path: Path | None = None) -> ExitCode:
     """Show a run until it has ended or is paused. Raises RunFolderError, JobError, JournalError."""
     from vcdl.job import load_frozen_job
-    from vcdl.journal.journal import Journal
     from vcdl.report.display import display
     from vcdl.report.measures import Report
     from vcdl.report.progress import RunGoal
-    from vcdl.run.finding import RunState, chosen_run, is_finished, shown, state_of
+    from vcdl.run.finding import RunState, chosen_run, is_finished, journal_of, shown, state_of
 
     folder = chosen_run(path)
     job, report = load_frozen_job(folder.job_file), Report()
@@ -36,14 +35,12 @@ def watch(path: Path | None = None) -> ExitCode:
             last_id = 0
             while True:
                 was_finished = is_finished(folder)
-                if folder.journal_file.is_file():
-                    journal = Journal.read_only(folder.journal_file)
-                    new = journal.read(last_id)
-                    journal.close()
-                    for recorded in new:
-                        report.follow(recorded)
-                        last_id = recorded.id
-                    observer.events(new)
+                with journal_of(folder) as journal:
+                    new = [] if journal is None else journal.read(last_id)
+                for recorded in new:
+                    report.follow(recorded)
+                    last_id = recorded.id
+                observer.events(new)
                 if was_finished or state_of(folder, report) in (RunState.PAUSED, RunState.KILLED):
                     break
                 time.sleep(_POLL_S)

@@ -16,6 +16,8 @@ from typing import Self
 
 from vcdl.errors import JournalError, JournalUnavailable
 from vcdl.journal.events import Event, Recorded, decode, encode
+from vcdl.journal.place import Place, gone
+from vcdl.journal.reading import open_to_read
 
 # Readers (status, evaluator) never block the writer in WAL mode. NORMAL loses nothing on kill -9, only the last
 # rows on a power cut. Several processes may open a new journal at once: whether there is a table must not be
@@ -62,13 +64,17 @@ _NO_FIELDS = (ValueError, TypeError, RecursionError)
 
 
 class Journal:
-    """Events of one job, appended once each and read in order. Opened by `at` or `read_only`."""
+    """Events of one job, appended once each and read in order. Opened by `at`, `existing` or `read_only`."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, clock: Callable[[], float], has_table: bool) -> None:
-        self._path = path
+    def __init__(
+        self, place: Place, connection: sqlite3.Connection, clock: Callable[[], float], *, may_write: bool
+    ) -> None:
+        self._place = place
+        self._path = place.path
         self._connection = connection
         self._clock = clock
-        self._has_table = has_table
+        self._may_write = may_write
+        self._has_table = may_write
 
     @classmethod
     def at(cls, path: Path, clock: Callable[[], float] = time.time) -> Self:
@@ -83,7 +89,20 @@ class Journal:
             except sqlite3.Error:
                 connection.close()
                 raise
-        return cls(path, connection, clock, has_table=True)
+        return cls(Place.of(path), connection, clock, may_write=True)
+
+    @classmethod
+    def existing(cls, path: Path, clock: Callable[[], float] = time.time) -> Self:
+        """The journal that preparation made. Raises JournalError, also when it was deleted or emptied since."""
+        try:
+            is_empty = path.stat().st_size == 0
+        except FileNotFoundError:
+            is_empty = True
+        except OSError:  # SQLite says what it is
+            is_empty = False
+        if is_empty:
+            raise gone(path)
+        return cls.at(path, clock)
 
     @classmethod
     def read_only(cls, path: Path) -> Self:
@@ -92,8 +111,8 @@ class Journal:
         Raises JournalError.
         """
         with _mapped_errors(path):
-            connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", _BUSY_TIMEOUT_S, uri=True)
-        return cls(path, connection, time.time, has_table=False)
+            connection = open_to_read(path, _BUSY_TIMEOUT_S)
+        return cls(Place.of(path), connection, time.time, may_write=False)
 
     def append(self, *events: Event, time_s: float | None = None) -> None:
         """Append events in one transaction; one whose key is there already is left out. Raises JournalError."""
@@ -101,6 +120,7 @@ class Journal:
         rows = [(now_s, event.kind, event.key, json.dumps(encode(event))) for event in events]
         if not rows:
             return
+        self._check_place()
         with _mapped_errors(self._path), self._connection:
             self._connection.executemany(_APPEND, rows)
 
@@ -119,11 +139,17 @@ class Journal:
 
         Raises JournalError.
         """
+        self._check_place()
         with _mapped_errors(self._path):
             rows = self._connection.execute(_READ_KEYS, (begin, begin[:-1] + chr(ord(begin[-1]) + 1))).fetchall()
             return [_recorded(*row) for row in rows]
 
+    def _check_place(self) -> None:
+        """Raises JournalError when the file was deleted or replaced: what is written into it now would be lost."""
+        self._place.check(self._connection, may_write=self._may_write)
+
     def _read(self, after_id: int, limit: int) -> list[Recorded]:
+        self._check_place()
         with _mapped_errors(self._path):
             # A process that makes a journal makes the file first, and the table a moment later.
             if not self._has_table and not self._connection.execute(_HAS_TABLE).fetchall():
@@ -134,6 +160,7 @@ class Journal:
 
     def find(self, key: str) -> Event | None:
         """The event of a key; None when there is none. Raises JournalError."""
+        self._check_place()
         with _mapped_errors(self._path):
             rows = self._connection.execute(_FIND, (key,)).fetchall()
             return decode(rows[0][0], json.loads(rows[0][1])) if rows else None

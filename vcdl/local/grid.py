@@ -130,6 +130,21 @@ class LocalGrid(Grid, Results):
                 self._replace(worker, f"no result after {self._settings.timeout_s:g} s (grid > timeout_s)")
         self._hand_out()
 
+    def missing_uploads(self, workunits: Collection[str]) -> set[str]:
+        """Those of some workunits whose upload is no longer where parameter servers take it: it is in the journal, or
+        somebody deleted it.
+        """
+        if self._settings.hands_out_uploads:
+            return set()
+        elsewhere = {*self._waiting, *self._outcomes, *(worker.workunit for worker in self._workers)}
+        uploaded = {workunit for workunit in workunits if workunit in self._known and workunit not in elsewhere}
+        return uploaded - {path.stem for path in self._folder.waiting_uploads()} if uploaded else uploaded
+
+    def lose(self, workunits: Collection[str]) -> None:
+        """Give up workunits whose upload somebody deleted."""
+        for workunit in workunits:
+            self._outcomes[workunit] = GaveUp(workunit, f"its upload was deleted from {self._folder.uploads}")
+
     @property
     def waiting(self) -> int:
         """Workunits that no worker has begun with."""

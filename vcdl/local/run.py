@@ -90,7 +90,10 @@ class _LocalRun:
                 self._grid.wait(_WAIT_S)
 
     def _step(self) -> None:
-        new = self._loop.step()
+        coordinator = self._loop.coordinator
+        missing = self._grid.missing_uploads(coordinator.open)
+        new = self._loop.step()  # reads the journal, into which a server writes before it removes an upload
+        self._grid.lose(missing & coordinator.open.keys())
         self._evaluator.watch(any(isinstance(recorded.event, VersionEvaluated) for recorded in new))
         if self._loop.coordinator.stopped is None:
             self._servers.look(new)

@@ -26,6 +26,7 @@ class SlotFolders:
         slot = self.path(staged.workunit.name)
         description, *logical = (slot / name for name in INPUT_FILES)
         with folder_errors(slot):
+            self.folder.slots.mkdir(exist_ok=True)  # somebody may have deleted it; nothing in it cannot be made again
             slot.mkdir(exist_ok=True)
             for target, source in zip(logical, (staged.model, staged.params, staged.shard), strict=True):
                 if not target.exists():
@@ -49,6 +50,7 @@ class SlotFolders:
         """Move a worker's update to the uploads. Raises OSError."""
         update, upload = self.path(workunit) / OUTPUT_FILE, self.folder.uploads / f"{workunit}.h5"
         size_bytes = update.stat().st_size
+        self.folder.uploads.mkdir(exist_ok=True)  # as that of the slots
         update.replace(upload)
         return Uploaded(workunit, upload, size_bytes, worker)
 

@@ -103,7 +103,7 @@ def _snapshot(run: Run, lineage: Lineage, counted: Collection[int] | None) -> tu
             return version, whole_of(version, run)
         except WeightsFileError:  # half of it reached the disk before the power went
             continue
-    raise StoreError("the store has lost its weights and no snapshot is left: start the run again")
+    raise StoreError(f"the store has lost its weights and no snapshot is left: {_begin_again(run.folder)}")
 
 
 def whole_of(version: int, run: Run) -> Vector:
@@ -151,5 +151,12 @@ def fold_again(run: Run, update: UpdateApplied, whole: Vector) -> None:
         if upload.refused is not None:
             raise StoreError(
                 f"the store has lost its weights, and version {update.version} cannot be made again from "
-                f"{folder.kept_uploads} ({upload.refused}): start the run again"
+                f"{folder.kept_uploads} ({upload.refused}): {_begin_again(folder)}"
             )
+
+
+def _begin_again(folder: RunFolder) -> str:
+    return (
+        f"put a copy of it back. Without one, `vcdl export {folder.path} -o model.keras` writes the newest weights in "
+        f"{folder.snapshots}, and `vcdl run {folder.job_file} --out DIR` begins the job again"
+    )

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from vcdl.errors import RunFolderError, folder_errors
 from vcdl.journal.events import (
     VALIDATION,
     EpochClosed,
@@ -19,6 +20,7 @@ from vcdl.journal.events import (
     RunFinished,
     RunPaused,
     StopDecided,
+    WorkunitCancelled,
     WorkunitCreated,
     WorkunitSent,
 )
@@ -39,6 +41,7 @@ from vcdl.loop.coordinator import (
 from vcdl.loop.grid import Grid, Staged
 from vcdl.loop.recovery import restore_store
 from vcdl.loop.rollback import roll_back
+from vcdl.run.folder import RunFolder
 from vcdl.run.kept_uploads import discard_kept_uploads
 from vcdl.run.restore_lock import RestoreLock
 from vcdl.run.run import Run
@@ -95,7 +98,8 @@ class WorkGenerator:
         self._follow_new()
         if self._may_be_behind:
             self._finish_rollback()
-        if not self._is_handed_over:
+        if not self._is_handed_over or not self._run.folder.snapshots.is_dir():
+            self._mend_snapshots()
             self._hand_over()
         self._is_handed_over = False  # until this step has come to its end
         while actions := self._coordinator.actions(now_s, self._grid.open_wanted()):
@@ -134,6 +138,29 @@ class WorkGenerator:
 
     def _to_fold_again_with(self) -> set[int]:
         return self._coordinator.versions_to_fold_again_with if self._run.folder.kept_uploads.is_dir() else set()
+
+    def _mend_snapshots(self) -> None:
+        """Make again, or do without, the weights that somebody deleted.
+
+        A subtask that started from them is made again from the newest weights, where `rolling`. Raises RunFolderError
+        when something else needs them.
+        """
+        run, snapshots, history = self._run, self._snapshots, self._coordinator.history
+        kept_by = {version for version, _ in history.wanted} | ({history.stop.version} if history.stop else set())
+        missing = {version for version in kept_by | set(history.bases) if not snapshots.has(version)}
+        if not missing:
+            return
+        with folder_errors(run.folder.path):
+            run.folder.snapshots.mkdir(exist_ok=True)
+        missing.discard(snapshots.keep_newest())
+        if run.job.pacing.kind == "rolling":
+            begun = [workunit for workunit, name in self._coordinator.open.items() if name.base_version in missing]
+            self._grid.cancel(begun)
+            self._journal.append(*map(WorkunitCancelled, begun))
+            self._follow_new()
+            missing &= kept_by
+        if missing:
+            raise RunFolderError(_words_of_missing(sorted(missing), run.folder))
 
     def _hand_over(self) -> None:
         """Hand over the open workunits that the grid does not know: their announcer was killed, or could not
@@ -216,3 +243,13 @@ class WorkGenerator:
             transport=self._run.transport,
         )
         return Staged(workunit, self._run.folder.model_file, params, self._run.folder.shard(shard))
+
+
+def _words_of_missing(versions: Sequence[int], folder: RunFolder) -> str:
+    which = ", ".join(map(str, versions))
+    return (
+        f"the weights of {'version' if len(versions) == 1 else 'versions'} {which} were deleted from "
+        f"{folder.snapshots}, and the run needs them, to measure them or to train from them: put a copy back, and "
+        f"`vcdl resume` goes on. Without one, `vcdl export {folder.path} -o model.keras` writes the newest, and "
+        f"`vcdl run {folder.job_file} --out DIR` begins the job again"
+    )

@@ -1,6 +1,7 @@
 """Runs on disk: finding them, and reading them without disturbing the process that runs them."""
 
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from enum import StrEnum
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from vcdl.errors import RunFolderError
 from vcdl.files.atomic import final_name
 from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
+from vcdl.journal.place import gone
 from vcdl.report.measures import Report
 from vcdl.run.folder import RunFolder
 
@@ -97,24 +99,26 @@ def holds_anything(path: Path) -> bool:
 
 def read_report(folder: RunFolder) -> Report:
     """The figures of a run, running or not; nothing is written. Raises JournalError."""
-    if not folder.journal_file.is_file():
-        return Report()
-    journal = Journal.read_only(folder.journal_file)
-    try:
-        return Report.of(journal.stream())
-    finally:
-        journal.close()
+    with journal_of(folder) as journal:
+        return Report() if journal is None else Report.of(journal.stream())
 
 
 def read_hosts(folder: RunFolder) -> HostHistory:
     """The hosts of a run, running or not; nothing is written. Raises JournalError."""
+    with journal_of(folder) as journal:
+        return HostHistory() if journal is None else HostHistory.of(journal.stream())
+
+
+@contextmanager
+def journal_of(folder: RunFolder) -> Iterator[Journal | None]:
+    """The journal of a run, to be read; None while the run is prepared. Raises JournalError when it is gone."""
     if not folder.journal_file.is_file():
-        return HostHistory()
-    journal = Journal.read_only(folder.journal_file)
-    try:
-        return HostHistory.of(journal.stream())
-    finally:
-        journal.close()
+        if folder.prepared_file.exists():
+            raise gone(folder.journal_file)
+        yield None
+        return
+    with closing(Journal.read_only(folder.journal_file)) as journal:
+        yield journal
 
 
 def shown(path: Path) -> Path:

@@ -8,6 +8,7 @@ import secrets
 
 from vcdl.errors import folder_error
 from vcdl.job import Job
+from vcdl.journal.journal import Journal
 from vcdl.models.footprint import footprint_of
 from vcdl.report.observer import RunObserver
 from vcdl.run.folder import RunFolder
@@ -79,6 +80,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
         store.create(vector)
         store.close()
         run.snapshots(store).keep(0, vector, durable=True)
+        Journal.at(folder.journal_file).close()  # from here on, a run without one has lost it
         prepared.write(folder)
     except OSError as error:
         raise folder_error(folder.path, error) from error

@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from vcdl import __version__
 from vcdl.errors import RunFolderError, unreadable
 from vcdl.files.atomic import atomic_write
 from vcdl.models.footprint import Footprint
@@ -45,6 +46,11 @@ class Prepared:
         """Raises RunFolderError for a file that is missing or damaged, FileUnavailable."""
         try:
             raw: dict[str, Any] = json.loads(folder.prepared_file.read_text())
+            if raw["format"] != _FORMAT:
+                raise RunFolderError(
+                    f"{folder.prepared_file} is of format {raw['format']!r}, and this version of vcdl ({__version__}) "
+                    f"reads format {_FORMAT}: go on with the version that began the run"
+                )
             norm = raw["normalisation"]
             variables = (Variable(v["path"], tuple(v["shape"]), v["offset"]) for v in raw["layout"]["variables"])
             return cls(

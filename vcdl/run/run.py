@@ -104,8 +104,8 @@ class Run:
         return open_store(self.store_settings(), self.prepared.store_key, self.layout.size, self.state)
 
     def journal(self, clock: Callable[[], float] = time.time) -> Journal:
-        """The run's event log, for writing. Raises JournalError."""
-        return Journal.at(self.folder.journal_file, clock)
+        """The run's event log, for writing. Raises JournalError, also when it was deleted."""
+        return Journal.existing(self.folder.journal_file, clock)
 
     def snapshots(self, store: WeightStore) -> Snapshots:
         """The weights by version on disk, of a store of this run."""

@@ -9,6 +9,7 @@ from vcdl.errors import RunFolderError
 from vcdl.job import Job
 from vcdl.report.measures import Report
 from vcdl.report.observer import RunObserver
+from vcdl.run.beginning import discarded_if_refused
 from vcdl.run.finding import RUNS, holds_anything, is_finished
 from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.frozen_job import freeze
@@ -45,8 +46,9 @@ def simulate(
     os.environ.update(limit_threads(1))  # several would add up in an order that differs from run to run
     job, fleet = as_simulated(job, fleet, serial)
     _check_room(folder)
+    is_new = not folder.path.exists()
     folder.make()
-    with RunLock(folder):
+    with RunLock(folder), discarded_if_refused(folder, is_new=is_new):
         _make_room(folder)
         folder.create(SIMULATED)
         save_clients(fleet, folder)

@@ -29,6 +29,8 @@ class CommitLog:
         """The record of each subtask that was folded in."""
         self._path = path
         self._end = 0
+        self._last = b""
+        """The line before the end: another file has another one there."""
 
     def make(self) -> None:
         """Make the file, with version 0 in slot 0."""
@@ -39,8 +41,13 @@ class CommitLog:
         """Take in the commits that this or another process has appended since the last look. Raises StoreError for a
         damaged log."""
         with self._path.open("rb") as log:
-            log.seek(self._end)
-            lines = log.read().splitlines(keepends=True)
+            log.seek(self._end - len(self._last))
+            new = log.read()
+            if not new.startswith(self._last):  # the store was deleted, and made again or put back as it once was
+                self._forget()
+                log.seek(0)
+                new = log.read()
+        lines = new[len(self._last) :].splitlines(keepends=True)
         for number, line in enumerate(lines, start=1):
             checksum, _, body = line.partition(b" ")
             if not line.endswith(b"\n") or checksum != _checksum(body):
@@ -55,8 +62,7 @@ class CommitLog:
             commit = json.loads(body)
             if commit.get("restored"):
                 self.applied.clear()
-            self._take_in(commit["version"], commit["slot"], [Applied(**fields) for fields in commit["applied"]])
-            self._end += len(line)
+            self._take_in(line, commit["version"], commit["slot"], [Applied(**each) for each in commit["applied"]])
         if self.version < 0:
             raise StoreError(
                 f"the weight store {self._path.parent.name} has no valid commit: start the job again in another folder"
@@ -77,12 +83,16 @@ class CommitLog:
                 raise
         if restored:
             self.applied.clear()
-        self._take_in(version, slot, applied)
-        self._end += len(line)
+        self._take_in(line, version, slot, applied)
 
-    def _take_in(self, version: int, slot: int, applied: Sequence[Applied]) -> None:
+    def _take_in(self, line: bytes, version: int, slot: int, applied: Sequence[Applied]) -> None:
         self.version, self.slot = version, slot
         self.applied |= {record.subtask: record for record in applied}
+        self._end, self._last = self._end + len(line), line
+
+    def _forget(self) -> None:
+        self.version, self.slot, self._end, self._last = -1, 0, 0, b""
+        self.applied.clear()
 
 
 def _line(version: int, slot: int, applied: Sequence[Applied], restored: bool = False) -> bytes:

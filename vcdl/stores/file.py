@@ -10,6 +10,7 @@ before it, the old version stands. Servers take turns: the kernel releases the l
 ends.
 """
 
+import errno
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vcdl.errors import DISK_FULL, StoreError, StoreUnavailable
+from vcdl.errors import DISK_FULL, StoreError, StoreLost, StoreUnavailable
 from vcdl.files.atomic import sweep
 from vcdl.files.lock import locked
 from vcdl.rules.state import STATELESS, RuleState
@@ -70,10 +71,17 @@ class FileStore(WeightStore):
     def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
         if vector.size != self.size:
             raise StoreError(f"{vector.size} numbers for a store of {self.size}: this is a bug in vcdl")
-        with self._caught_up() as log, self.naming("write to"), self._slots.opened() as slots:
-            target = 1 - log.slot
-            slots.write(target, 0, np.ascontiguousarray(vector, np.float32))
-            log.append(version, target, applied, restored=True)
+        with self.naming("make"):
+            self._folder.mkdir(parents=True, exist_ok=True)
+        with self._locked(), self.naming("write to"):
+            if not (self._log_file.exists() and self._weights_file.exists()):  # somebody deleted them
+                self._slots.make(np.zeros(self.size, np.float32))
+                self._log.make()
+            self._log.catch_up()
+            with self._slots.opened() as slots:
+                target = 1 - self._log.slot
+                slots.write(target, 0, np.ascontiguousarray(vector, np.float32))
+                self._log.append(version, target, applied, restored=True)
         return True
 
     @contextmanager
@@ -116,6 +124,8 @@ class FileStore(WeightStore):
             yield
         except OSError as error:
             what = f"cannot {verb} the weight store in {self._folder}: {error.strerror or error}"
+            if error.errno == errno.ENOENT and not (self._log_file.exists() and self._weights_file.exists()):
+                raise StoreLost(f"the weight store in {self._folder} is gone") from error
             if error.errno in DISK_FULL:
                 raise StoreUnavailable(f"{what}; make room on its disk") from error
             raise StoreError(

@@ -1,0 +1,50 @@
+"""Opening a journal that this process may not write: of another user, or on a file system that is mounted read-only.
+
+In WAL mode a reader of SQLite shares a file with the writers, `journal.db-shm`. While a process has the journal open,
+that file is there, and reading it is enough. Once all have ended it has to be made, which takes the right to write.
+"""
+
+import shutil
+import sqlite3
+import tempfile
+from pathlib import Path
+
+from vcdl.errors import folder_errors
+
+_NOT_WRITABLE = frozenset(
+    {
+        "SQLITE_CANTOPEN",
+        "SQLITE_READONLY",
+        "SQLITE_READONLY_CANTINIT",
+        "SQLITE_READONLY_CANTLOCK",
+        "SQLITE_READONLY_DIRECTORY",
+        "SQLITE_READONLY_RECOVERY",
+    }
+)
+"""SQLite's codes for a file beside the journal that it can neither make nor use."""
+
+
+def open_to_read(path: Path, timeout_s: float) -> sqlite3.Connection:
+    """A connection that writes nothing in the journal's folder unless it may. Raises sqlite3.Error, RunFolderError."""
+    try:
+        return _opened(path, "mode=ro", timeout_s)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorname not in _NOT_WRITABLE or not path.is_file():
+            raise
+    log = path.with_name(f"{path.name}-wal")
+    if not log.exists() or not log.stat().st_size:  # nobody writes, and the file alone is whole
+        return _opened(path, "mode=ro&immutable=1", timeout_s)
+    with tempfile.TemporaryDirectory(prefix="vcdl-") as folder, folder_errors(Path(folder)):
+        copy = Path(shutil.copyfile(path, Path(folder) / path.name))
+        shutil.copyfile(log, copy.with_name(log.name))
+        return _opened(copy, "mode=rw", timeout_s)  # open, it outlives its name
+
+
+def _opened(path: Path, options: str, timeout_s: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?{options}", timeout_s, uri=True)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master").fetchall()  # opened by the first statement only
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
