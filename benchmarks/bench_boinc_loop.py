@@ -45,7 +45,7 @@ def main() -> None:
         parser.error("no update of this run was finished by this client")
     latency_s = sorted(timed.time_s - finished[timed.event.workunit] for timed in updates)
     task_s = [finished[t.event.workunit] - started[t.event.workunit] for t in updates if t.event.workunit in started]
-    train_s = [timed.event.train_s for timed in updates]
+    train_s = [timed.event.train_s for timed in updates if timed.event.train_s is not None]
     span_s = max(finished[t.event.workunit] for t in updates) - min(started[t.event.workunit] for t in updates)
     print(f"updates                          {len(updates)}")
     print(

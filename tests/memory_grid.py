@@ -65,6 +65,8 @@ class MemoryGrid(Grid, Results):
     wanted: int = 3
     ways: tuple[Encoding, Encoding] | None = None
     """How weights go down and up; None: as they are."""
+    samples: int = 10
+    """Samples of a shard."""
     fuse: Fuse = field(default_factory=Fuse)
     submitted: dict[str, Staged] = field(default_factory=dict)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
@@ -113,7 +115,7 @@ class MemoryGrid(Grid, Results):
         """Workunits that no client has answered yet."""
         return [workunit for workunit in self.submitted if workunit not in self.outcomes]
 
-    def bring(self, workunit: str, weights: Vector | None = None) -> None:
+    def bring(self, workunit: str, weights: Vector | None = None, *, train_s: float = 1.5, loss: float = 0.5) -> None:
         """A client uploads an update of a workunit."""
         name = WorkunitName.parse(workunit)
         header = UpdateHeader(
@@ -121,10 +123,10 @@ class MemoryGrid(Grid, Results):
             workunit=workunit,
             base_version=name.base_version,
             layout=self.layout,
-            samples=10,
+            samples=self.samples,
             fraction=1.0,
-            train_s=1.5,
-            loss=0.5,
+            train_s=train_s,
+            loss=loss,
         )
         path = self.uploads / f"{workunit}.h5"
         weights = self.brought.get(workunit, trained(workunit)) if weights is None else weights

@@ -54,8 +54,8 @@ def test_a_good_upload_is_taken(upload: Path) -> None:
 
 
 def test_a_partial_upload_is_taken(upload: Path) -> None:
-    write_weights(upload, vector(), replace(HEADER, samples=1, fraction=0.02, train_s=0.0).to_json())
-    assert new_check().examine(upload, WORKUNIT).fraction == 0.02
+    write_weights(upload, vector(), replace(HEADER, samples=1, fraction=1 / 60, train_s=0.0).to_json())
+    assert new_check().examine(upload, WORKUNIT).fraction == 1 / 60
 
 
 # -- the header
@@ -75,7 +75,12 @@ HEADERS: dict[str, tuple[dict[str, Any], Refusal]] = {
     "nothing trained": ({"fraction": 0.0}, Refusal.BAD_COUNTERS),
     "a negative fraction": ({"fraction": -1.0}, Refusal.BAD_COUNTERS),
     "more than all trained": ({"fraction": 1.0000001}, Refusal.BAD_COUNTERS),
+    "all trained with one sample": ({"samples": 1}, Refusal.BAD_COUNTERS),
+    "a part trained with all samples": ({"fraction": 0.5}, Refusal.BAD_COUNTERS),
+    "a fraction that is almost that of the samples": ({"samples": 59, "fraction": 0.98}, Refusal.BAD_COUNTERS),
     "negative time": ({"train_s": -0.1}, Refusal.BAD_COUNTERS),
+    "longer than anything takes": ({"train_s": 1e308}, Refusal.BAD_COUNTERS),
+    "a loss beyond float32": ({"loss": -1e300}, Refusal.BAD_COUNTERS),
 }
 
 

@@ -79,7 +79,7 @@ def test_the_time_of_a_subtask_is_the_mean_of_a_runs_completely_trained_ones(tmp
     journal = Journal.at(folder.journal_file)
     with pytest.raises(FleetError, match="has no completely trained subtask"):
         measured_subtask_s(folder)
-    for shard, (train_s, fraction) in enumerate([(10.0, 1.0), (20.0, 1.0), (5.0, 0.4)]):
+    for shard, (train_s, fraction) in enumerate([(10.0, 1.0), (20.0, 1.0), (5.0, 0.4), (None, 1.0)]):
         update = applied(workunit(1, shard), version=shard + 1)
         journal.append(replace(update, train_s=train_s, fraction=fraction))
     journal.close()

@@ -212,3 +212,21 @@ def test_where_gains_hardly_differ_a_little_less_is_no_doubt(fleet: Fleet) -> No
             fleet.bring(host, 1.0)
         fleet.bring("slow", 0.8)
     assert fleet.history.weight("slow") == 1.0
+
+
+def test_the_training_time_of_a_known_host_follows_from_its_last_ones() -> None:
+    history = HostHistory()
+    for shard in range(20):
+        train_s = [100.0, 200.0, None, 50.0][shard % 4]
+        history.follow(Recorded(0, float(shard), replace(applied(shard + 1, 1, shard), host="a", train_s=train_s)))
+        usual_s = history.usual_train_s("a", 20)
+        assert (usual_s is None) == (shard < 4)
+        assert usual_s is None or 100 < usual_s < 400
+    assert history.usual_train_s("b", 20) is None
+
+
+def test_a_host_that_claims_no_time_at_all_is_compared_with_nothing() -> None:
+    history = HostHistory()
+    for shard in range(10):
+        history.follow(Recorded(0, 1.0, replace(applied(shard + 1, 1, shard), host="a", train_s=0.0)))
+    assert history.usual_train_s("a", 20) is None

@@ -338,3 +338,14 @@ def test_a_new_journal_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
 def test_a_journal_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="unable to open database file"):
         Journal.at(tmp_path / "none" / "journal.db")
+
+
+def test_the_newest_events_of_a_kind_and_the_age_of_one(tmp_path: Path) -> None:
+    with closing(Journal.at(tmp_path / "journal.db", clock=lambda: 1000.0)) as journal:
+        for epoch in range(1, 6):
+            journal.append(EpochClosed(epoch, 10 * epoch), RunPaused("interrupted"), time_s=100.0 * epoch)
+        newest = journal.newest(EpochClosed.kind, 2)
+        assert [recorded.event for recorded in newest] == [EpochClosed(5, 50), EpochClosed(4, 40)]
+        assert journal.newest(StopDecided.kind, 2) == []
+        assert journal.age_s("epoch:3") == 700.0
+        assert journal.age_s("epoch:30") is None

@@ -1,5 +1,6 @@
 """The parameter server's loop, killed between any two of its steps."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,14 @@ from tests.server import RULE, SIZE, Disk, Server
 from vcdl.checks import Refusal
 from vcdl.errors import FileUnavailable
 from vcdl.job.schema import EVERY_EPOCH
-from vcdl.journal.events import Event, UpdateApplied, UpdateRefused, UpdateSuperseded, WorkunitFailed
+from vcdl.journal.events import (
+    Event,
+    UpdateApplied,
+    UpdateRefused,
+    UpdateSuperseded,
+    WorkunitCreated,
+    WorkunitFailed,
+)
 from vcdl.loop.plan import Plan
 from vcdl.rules.base import Rule
 from vcdl.rules.downpour import Downpour
@@ -293,3 +301,37 @@ def test_a_rule_that_needs_the_base_is_given_the_one_that_each_client_started_fr
     assert server.store.version() == 5
     server.check_store_and_journal_agree()
     server.close()
+
+
+# -- what headers claim
+
+
+def claims(server: Server) -> list[tuple[float | None, float | None]]:
+    return [(row.train_s, row.loss) for row in events(server) if isinstance(row, UpdateApplied)]
+
+
+def test_claims_that_are_not_possible_are_left_out_and_the_upload_counts(server: Server) -> None:
+    now_s = time.time()
+    for shard, age_s in enumerate((60, 60, 1)):
+        server.journal.append(WorkunitCreated(w(shard)), time_s=now_s - age_s)
+    server.grid.bring(w(0))
+    server.grid.bring(w(1), train_s=90.0, loss=-1e30)
+    server.grid.bring(w(2), train_s=30.0)
+    server.assimilator.run_once()
+    assert claims(server) == [(1.5, 0.5), (None, None), (None, 0.5)]
+    assert server.store.version() == 3
+    server.check_store_and_journal_agree()
+
+
+def test_another_server_knows_the_losses_of_the_journal(disk: Disk) -> None:
+    server = Server(disk)
+    for shard in range(6):
+        server.grid.bring(w(shard))
+    server.assimilator.run_once()
+    server.close()
+    other = Server(disk)
+    other.grid.bring(w(6), loss=100.0)
+    other.grid.bring(w(7), loss=40.0)
+    other.assimilator.run_once()
+    assert [loss for _, loss in claims(other)[-2:]] == [None, 40.0]
+    other.close()

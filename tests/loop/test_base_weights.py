@@ -66,7 +66,7 @@ class Life:
         write_weights(run.folder.reference_update_file, noise(99, WEIGHTS), "{}")
         transport, layout = self.run.transport, run.prepared.layout
         ways = None if transport == PLAIN else (down_encoding(transport, layout), up_encoding(transport, layout))
-        self.grid = MemoryGrid(self.folder.uploads, layout.fingerprint, wanted=3, ways=ways)
+        self.grid = MemoryGrid(self.folder.uploads, layout.fingerprint, wanted=3, ways=ways, samples=100)
         self.loop = Loop.of(self.run, self.grid)
         self.journal = self.loop.journal
         self.server = self.served()
@@ -98,7 +98,7 @@ class Life:
                     weights=seen,
                     epoch=name.epoch,
                     staleness=staleness,
-                    samples=10,
+                    samples=100,
                     fraction=1.0,
                     number=number,
                     base=base,

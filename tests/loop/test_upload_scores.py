@@ -68,7 +68,10 @@ def world(trained: TrainedRun, tmp_path: Path) -> Iterator[World]:
 
 def test_training_gains_its_reverse_loses_and_nothing_does_nothing(world: World) -> None:
     base, step = world.trained.base, world.trained.trained(0) - world.trained.base
-    honest, reverse, nothing = (world.apply(weights) for weights in (base + step, base - step, base))
+    moments = slice(world.trained.run.layout.model.size, None)
+    backwards = base - step
+    backwards[moments] = base[moments]  # a negative one has a refusal of its own
+    honest, reverse, nothing = (world.apply(weights) for weights in (base + step, backwards, base))
     strange = world.apply(np.full_like(base, 1e30))
     assert world.evaluator.run_once() == 4
     scores = world.scores()

@@ -23,7 +23,9 @@ class Refusal(StrEnum):
     WRONG_CODEC = "wrong_codec"
     """The weights are encoded in another way than the workunit asks for."""
     BAD_COUNTERS = "bad_counters"
-    """Samples, fraction or time are impossible: nothing trained, or more than the shard holds."""
+    """Samples, fraction, time or loss are impossible: nothing trained, more than the shard holds, or another part of it
+    than the fraction says.
+    """
     NOT_FINITE = "not_finite"
     """Some weights are NaN or infinite: the training diverged, or the client lies."""
     NEGATIVE_MOMENTS = "negative_moments"

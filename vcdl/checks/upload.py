@@ -1,5 +1,6 @@
 """The checks of an upload, cheapest first; no memory is allocated before the file has proved its size."""
 
+import math
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from statistics import median
 
 import numpy as np
 
+from vcdl.checks.claims import LARGEST_LOSS, LONGEST_S
 from vcdl.checks.norm import NormMeter, trained_norm
 from vcdl.checks.refusal import Refusal, Refused
 from vcdl.checks.step import Step, StepCheck
@@ -22,6 +24,7 @@ from vcdl.wire.workunit import PLAIN, Transport, UpdateHeader, WorkunitName
 _NORM_FACTOR = 10.0
 """Longest norm of an accepted update, in medians of the last ones; honest training changes norms by per cents."""
 _NORMS_KEPT = 50
+_ROUNDING = 1e-9
 
 
 @dataclass
@@ -127,5 +130,10 @@ class UploadCheck:
         most = self.shard_samples[name.shard] * self.local_epochs if name.shard < len(self.shard_samples) else 0
         if not 0 < header.samples <= most:
             raise Refused(Refusal.BAD_COUNTERS, f"{header.samples} samples, between 1 and {most} are possible")
-        if not 0 < header.fraction <= 1 or header.train_s < 0:
-            raise Refused(Refusal.BAD_COUNTERS, f"fraction {header.fraction}, training time {header.train_s} s")
+        if header.fraction > 1 or not math.isclose(header.fraction, header.samples / most, rel_tol=_ROUNDING):
+            raise Refused(
+                Refusal.BAD_COUNTERS,
+                f"fraction {header.fraction} with {header.samples} of {most} samples: it is another",
+            )
+        if not 0 <= header.train_s <= LONGEST_S or abs(header.loss) > LARGEST_LOSS:
+            raise Refused(Refusal.BAD_COUNTERS, f"training time {header.train_s} s, loss {header.loss}: impossible")

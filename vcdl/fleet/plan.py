@@ -102,7 +102,8 @@ def pools_of_table(settings: FleetSettings, prices: PriceTable) -> dict[Pool, In
 
 def measured_subtask_s(folder: RunFolder) -> float:
     """Mean training time of a run's completely trained subtasks. Raises FleetError if none, and JournalError."""
-    times = [timed.event.train_s for timed in read_report(folder).updates if timed.event.fraction >= 1.0]
+    whole = [timed.event.train_s for timed in read_report(folder).updates if timed.event.fraction >= 1.0]
+    times = [train_s for train_s in whole if train_s is not None]
     if not times:
         raise FleetError(f"{folder.path} has no completely trained subtask: choose another run, or give --subtask-s")
     return sum(times) / len(times)

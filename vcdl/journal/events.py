@@ -149,8 +149,10 @@ class UpdateApplied(Event):
     """The share that the rule gave to the client's weights, 1 − α."""
     samples: int
     fraction: float
-    train_s: float
-    loss: float
+    train_s: float | None
+    """Seconds of training as the client tells; None: what it tells is not possible (vcdl.checks.claims)."""
+    loss: float | None
+    """Its mean training loss, likewise."""
     bytes_up: int
     host: str = ""
     """The host that brought it; empty: the one that the workunit was sent to last."""

@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import exp, log
 from statistics import median
 from typing import Self
 
@@ -93,6 +94,8 @@ class HostRecord:
     """Workunits that the grid gave up while it had them."""
     turnaround_s: float | None = None
     """Seconds from sent to applied, a moving average."""
+    pace: float | None = None
+    """Logarithm of the seconds of training that a sample takes, a moving average; None: not known."""
     scored: int = 0
     """Uploads whose gain was measured."""
     average: float = 0.0
@@ -197,6 +200,13 @@ class HostHistory:
         known = min(1.0, record.experience / usual)
         return known * min(1.0, max(_FIRST_WEIGHT / 3, (self._score_of(record) - _BAD) / (_DOUBTFUL - _BAD)))
 
+    def usual_train_s(self, host: str, samples: int) -> float | None:
+        """Seconds that so many samples used to take a host; None for one that is new."""
+        record = self.hosts.get(host)
+        if record is None or record.pace is None or record.applied < _KNOWN_AFTER:
+            return None
+        return samples * exp(record.pace)
+
     def is_proven(self, host: str) -> bool:
         """Whether a host's uploads were good so often that some of the next ones tell enough."""
         record = self.hosts.get(host)
@@ -235,6 +245,9 @@ class HostHistory:
         host.applied += 1
         self._has_known |= host.applied >= _KNOWN_AFTER
         self._at_work.append(name)
+        if event.train_s and event.samples > 0:
+            pace = log(event.train_s / event.samples)
+            host.pace = pace if host.pace is None else host.pace + _SMOOTHING * (pace - host.pace)
         if name in sent:
             took_s = time_s - sent[name]
             before_s = took_s if host.turnaround_s is None else host.turnaround_s

@@ -37,6 +37,8 @@ _APPEND = "INSERT INTO events (time_s, kind, key, fields) VALUES (?, ?, ?, ?) ON
 _READ = "SELECT id, time_s, kind, fields FROM events WHERE id > ? ORDER BY id LIMIT ?"
 _READ_KEYS = "SELECT id, time_s, kind, fields FROM events WHERE key >= ? AND key < ? ORDER BY id"
 _FIND = "SELECT kind, fields FROM events WHERE key = ?"
+_READ_NEWEST = "SELECT id, time_s, kind, fields FROM events WHERE kind = ? ORDER BY id DESC LIMIT ?"
+_TIME_OF = "SELECT time_s FROM events WHERE key = ?"
 _HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'events'"
 
 _PAGE = 5000
@@ -164,6 +166,17 @@ class Journal:
         with _mapped_errors(self._path):
             rows = self._connection.execute(_FIND, (key,)).fetchall()
             return decode(rows[0][0], json.loads(rows[0][1])) if rows else None
+
+    def newest(self, kind: str, limit: int) -> list[Recorded]:
+        """The last events of a kind, the newest first. Raises JournalError."""
+        with _mapped_errors(self._path):
+            return [_recorded(*row) for row in self._connection.execute(_READ_NEWEST, (kind, limit)).fetchall()]
+
+    def age_s(self, key: str) -> float | None:
+        """Seconds since the event of a key was appended; None when there is none. Raises JournalError."""
+        with _mapped_errors(self._path):
+            rows = self._connection.execute(_TIME_OF, (key,)).fetchall()
+            return self._clock() - rows[0][0] if rows else None
 
     def close(self) -> None:
         """Close the file; doing it again is harmless."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from vcdl.checks import Refused
+from vcdl.checks.claims import LOSSES_KEPT, ClaimCheck, believed_train_s
 from vcdl.checks.refusal import OF_CONTENT
 from vcdl.errors import StoreLost
 from vcdl.journal.events import (
@@ -50,6 +51,10 @@ class _Waiting:
     header: UpdateHeader
     trust: float
     """How far its host is believed."""
+    train_s: float | None
+    """The training time of the header, if it is possible."""
+    loss: float | None
+    """The loss of the header, likewise."""
     unfit: Refused | None
     """Why it must not count, unless it does already."""
     rate: float = 1.0
@@ -72,6 +77,7 @@ class Assimilator:
         self._boundary = run.boundary(snapshots)
         self._restore_lock = RestoreLock(run.folder)
         self._hosts = HostTrust.of(run, journal)
+        self._claims = ClaimCheck.of(_losses_of(journal))
         self._followed = 0
         """The version of the last rollback that the store is known to have followed."""
         self._spot_check = None if results.are_spot_checked else SpotCheck(run)
@@ -109,6 +115,12 @@ class Assimilator:
             name=WorkunitName.parse(upload.workunit),
             header=header,
             trust=self._hosts.trust(upload),
+            train_s=believed_train_s(
+                header.train_s,
+                self._journal.age_s(WorkunitCreated.key_of(upload.workunit)),
+                self._hosts.usual_train_s(upload, header.samples),
+            ),
+            loss=self._claims.loss(header.loss),
             unfit=unfit,
             rate=self._rate(upload.workunit),
         )
@@ -159,6 +171,7 @@ class Assimilator:
         for item, record in zip(batch, records, strict=False):
             if item.streamed is not None and record.workunit == item.uploaded.workunit:
                 self.check.accept(item.streamed.norm)
+                self._claims.accept(item.header.loss)
                 self.check.steps.accept(item.streamed.cosine, item.streamed.reference_cosine)
             version = record.version if record.workunit == item.uploaded.workunit else None
             if version is not None:  # kept before its row says that it can be folded again
@@ -229,6 +242,12 @@ class Assimilator:
         self._results.done(workunit, version)
 
 
+def _losses_of(journal: Journal) -> list[float]:
+    """The losses of the last applied uploads, the oldest first. Raises JournalError."""
+    rows = [row.event for row in journal.newest(UpdateApplied.kind, LOSSES_KEPT)]
+    return [row.loss for row in reversed(rows) if isinstance(row, UpdateApplied) and row.loss is not None]
+
+
 def _events(item: _Waiting, record: Applied) -> Iterable[Event]:
     """The journal rows of an upload, from the store's record."""
     applied = _applied(item, record)
@@ -252,8 +271,8 @@ def _applied(item: _Waiting, record: Applied) -> UpdateApplied:
         weight=record.weight,
         samples=header.samples,
         fraction=header.fraction,
-        train_s=header.train_s,
-        loss=header.loss,
+        train_s=item.train_s,
+        loss=item.loss,
         bytes_up=item.uploaded.size_bytes,
         host=item.uploaded.host,
         trust=record.trust,

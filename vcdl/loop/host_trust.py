@@ -42,6 +42,10 @@ class HostTrust:
         host = self.named(upload).host
         return self._history.weight(host) if host and self.refused(upload) is None else 1.0
 
+    def usual_train_s(self, upload: Uploaded, samples: int) -> float | None:
+        """Seconds that so many samples used to take its host; None where nobody knows."""
+        return self._history.usual_train_s(self.named(upload).host, samples)
+
     def applied(self, upload: Uploaded) -> int:
         """How many uploads of this host are applied."""
         record = self._history.hosts.get(self.named(upload).host)

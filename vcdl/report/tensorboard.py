@@ -58,7 +58,8 @@ def scalars(report: Report) -> Iterator[Scalar]:
             yield Scalar(f"{evaluated.split}/accuracy", evaluated.version, evaluated.accuracy, timed.time_s)
     for update in report.updates:
         version, applied = update.event.version, update.event
-        yield Scalar("training/loss", version, applied.loss, update.time_s)
+        if applied.loss is not None:
+            yield Scalar("training/loss", version, applied.loss, update.time_s)
         yield Scalar("update/staleness", version, applied.staleness, update.time_s)
         yield Scalar("update/weight_given", version, applied.weight, update.time_s)
     for detail in report.epochs:

@@ -59,6 +59,8 @@ class FabricatedClient:
         vector = base + np.float32(0.001) * np.random.default_rng(len(self.done)).standard_normal(
             len(base), dtype=np.float32
         )
+        for begin, end in prepared.layout.second_moments:
+            vector[begin:end] = np.abs(vector[begin:end])
         samples = prepared.shard_samples[name.shard]
         header = UpdateHeader(
             job=name.job,

@@ -40,13 +40,15 @@ class Pair:
 
     def bring(self, number: int, step: Vector, fraction: float = 1.0) -> None:
         name, run = WorkunitName.parse(self.workunit), self.run
+        whole = run.prepared.shard_samples[name.shard]
+        samples = round(fraction * whole)
         header = UpdateHeader(
             job=name.job,
             workunit=self.workunit,
             base_version=name.base_version,
             layout=run.layout.fingerprint,
-            samples=run.prepared.shard_samples[name.shard],
-            fraction=fraction,
+            samples=samples,
+            fraction=samples / whole,
             train_s=0.5 + number,
             loss=0.7,
         )
@@ -83,7 +85,9 @@ def pair(server: Server) -> Pair:
 
 
 def step_of(pair: Pair, seed: int = 1) -> Vector:
-    return 0.01 * np.random.default_rng(seed).standard_normal(pair.base.size, dtype=np.float32)
+    step = 0.01 * np.random.default_rng(seed).standard_normal(pair.base.size, dtype=np.float32)
+    step[pair.run.layout.model.size :] = 0  # second moments are never negative
+    return step
 
 
 @pytest.mark.parametrize("server", [ALL], indirect=True)

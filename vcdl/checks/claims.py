@@ -1,0 +1,67 @@
+"""What a header claims of its training, beside what is possible.
+
+Nothing of it moves the weights; it enters means, curves and plans. So a claim that cannot be right is left out of the
+journal (None), and its upload counts all the same: a clock may be wrong, the host's as well as the server's, and a
+slow machine or one with data of its own is no liar. What no clock and no data explain is refused (vcdl.checks.upload).
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from statistics import median
+
+import numpy as np
+
+LARGEST_LOSS = float(np.finfo(np.float32).max)
+"""Losses are computed in float32."""
+LONGEST_S = 1e9
+"""Thirty years: longer than any subtask."""
+LOSSES_KEPT = 50
+_LOSSES_NEEDED = 5
+_FIRST_LOSS = 1000.0
+"""The largest loss that is believed while too few are known to compare it with."""
+_LOSS_FACTOR = 100.0
+"""Most that a loss may be, in the usual size of others lately; data of few classes bring some tens."""
+_LEAST_LOSS = 0.01
+"""The least size that counts as usual: honest losses near zero differ by orders of magnitude."""
+_PACE_FACTOR = 100.0
+"""Most that a host may be faster or slower than it used to be; a first subtask with compilation is ten times slower."""
+_DRIFT = 1.02
+_SLACK_S = 2.0
+"""What two clocks may differ by."""
+
+
+@dataclass
+class ClaimCheck:
+    """Compares claims with those of uploads that were applied."""
+
+    _losses: deque[float] = field(default_factory=lambda: deque(maxlen=LOSSES_KEPT))
+
+    @classmethod
+    def of(cls, losses: Iterable[float]) -> "ClaimCheck":
+        """The check that knows the losses of the last applied uploads, the oldest first."""
+        return cls(deque(losses, LOSSES_KEPT))
+
+    def loss(self, claimed: float) -> float | None:
+        """The loss, if it is of the size of others lately."""
+        if len(self._losses) < _LOSSES_NEEDED:
+            most = _FIRST_LOSS
+        else:
+            most = _LOSS_FACTOR * max(_LEAST_LOSS, median(map(abs, self._losses)))
+        return claimed if abs(claimed) <= most else None
+
+    def accept(self, claimed: float) -> None:
+        """Take the loss of an upload that was applied, believed or not, as a measure: the median forgives lies."""
+        self._losses.append(claimed)
+
+
+def believed_train_s(claimed_s: float, age_s: float | None, usual_s: float | None) -> float | None:
+    """The training time, if it is possible.
+
+    `age_s`: seconds since the workunit was created. `usual_s`: what so many samples take this host; None: unknown.
+    """
+    if age_s is not None and claimed_s > _DRIFT * age_s + _SLACK_S:
+        return None
+    if usual_s is not None and not usual_s / _PACE_FACTOR <= claimed_s <= usual_s * _PACE_FACTOR:
+        return None
+    return claimed_s
