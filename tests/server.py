@@ -2,7 +2,6 @@
 as every driver's is.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,7 +41,7 @@ class FusedRun(Run):
     def rule(self) -> Rule:
         return self.given_rule
 
-    def journal(self, clock: Callable[[], float] = time.time) -> FusedJournal:
+    def journal(self, clock: Callable[[], float] | None = None) -> FusedJournal:
         return FusedJournal.at(self.folder.journal_file, clock)
 
     def store(self) -> FusedStore:

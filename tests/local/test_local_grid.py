@@ -439,3 +439,16 @@ def test_an_upload_that_was_deleted_before_a_server_took_it_is_given_up(new_grid
     grid.lose([names[0]])
     assert grid.claim() == [GaveUp(names[0], f"its upload was deleted from {folder.uploads}")]
     assert grid.missing_uploads(names) == set()
+
+
+def test_a_wall_clock_that_is_set_times_nothing_out(
+    new_grid: NewGrid, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = new_grid(timeout_s=600.0)
+    grid.submit([staged(folder, 0, "half")])
+    wait_until(grid, lambda: [task.fraction for task in grid.running()] == [0.5])
+    now_s = time.time()
+    for jump_s in (3600.0, -3600.0):
+        monkeypatch.setattr(time, "time", lambda jump_s=jump_s: now_s + jump_s)
+        grid.wait(0.01)
+    assert grid.claim() == []

@@ -20,7 +20,7 @@ from vcdl.report.progress import RunGoal, measured_words, setback_words
 from vcdl.report.summary import as_json as json_text
 from vcdl.report.summary import summary_of
 from vcdl.report.wording import duration, plural, printable
-from vcdl.run.finding import is_finished, read_report, resume_hint, shown
+from vcdl.run.finding import clock_of, is_finished, read_report, resume_hint, shown
 from vcdl.run.folder import RunFolder
 from vcdl.run.results import leave_results
 
@@ -45,7 +45,7 @@ def run_to_end(folder: RunFolder, job: "Job", as_json: bool) -> ExitCode:
     if not is_finished(folder) or report.is_given_up:
         is_over = False
         try:
-            with display(RunGoal.of(job), sys.stderr if as_json else sys.stdout) as observer:
+            with display(RunGoal.of(job), sys.stderr if as_json else sys.stdout, clock_of(folder)) as observer:
                 is_over = _run(folder, report, observer)
                 if is_over:
                     report = leave_results(folder, job.name, observer)

@@ -1,6 +1,5 @@
 """`vcdl status`: a run's progress, read from its journal during the run or afterwards."""
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,14 +26,14 @@ def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
     from vcdl.report.progress import RunGoal, seconds_left
     from vcdl.report.summary import as_json as json_text
     from vcdl.report.summary import summary_of
-    from vcdl.run.finding import RunState, chosen_run, read_report, resume_hint, shown, state_of
+    from vcdl.run.finding import RunState, chosen_run, clock_of, read_report, resume_hint, shown, state_of
 
     folder = chosen_run(path)
     goal = RunGoal.of(load_frozen_job(folder.job_file))
     report = read_report(folder)
     pid = folder.running_pid
     state = state_of(folder, report)
-    now_s = time.time() if state is RunState.RUNNING and folder.host.has_wall_clock else None
+    now_s = clock_of(folder)() if state is RunState.RUNNING and folder.host.has_wall_clock else None
     if as_json:
         left_s = seconds_left(goal, report, now_s) if now_s is not None else None
         fields = {

@@ -25,12 +25,12 @@ def watch(path: Path | None = None) -> ExitCode:
     from vcdl.report.display import display
     from vcdl.report.measures import Report
     from vcdl.report.progress import RunGoal
-    from vcdl.run.finding import RunState, chosen_run, is_finished, journal_of, shown, state_of
+    from vcdl.run.finding import RunState, chosen_run, clock_of, is_finished, journal_of, shown, state_of
 
     folder = chosen_run(path)
     job, report = load_frozen_job(folder.job_file), Report()
     try:
-        with display(RunGoal.of(job), sys.stdout) as observer:
+        with display(RunGoal.of(job), sys.stdout, clock_of(folder)) as observer:
             observer.phase(f"{job.name} in {shown(folder.path)}")
             last_id = 0
             while True:

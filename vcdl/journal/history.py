@@ -132,7 +132,7 @@ class JobHistory:
 
     def follow(self, recorded: Recorded) -> None:
         """Take in the journal's next event."""
-        time_s = recorded.time_s
+        time_s = max(recorded.time_s, self._last_s)  # two processes may write in the other order than they looked
         match event := recorded.event:
             case WorkunitCreated():
                 self._create(event)

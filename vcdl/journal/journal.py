@@ -8,13 +8,13 @@ the thread that opened it.
 import json
 import math
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
 from vcdl.errors import JournalError, JournalUnavailable
+from vcdl.journal.clock import TABLE, kept_clock, seen_clock
 from vcdl.journal.events import Event, Recorded, decode, encode
 from vcdl.journal.place import Place, gone
 from vcdl.journal.reading import open_to_read
@@ -65,12 +65,14 @@ _NO_FIELDS = (ValueError, TypeError, RecursionError)
 """Errors for fields that are no JSON, or nested too deeply."""
 
 
+Clock = Callable[[], float]
+"""Says the time, in seconds."""
+
+
 class Journal:
     """Events of one job, appended once each and read in order. Opened by `at`, `existing` or `read_only`."""
 
-    def __init__(
-        self, place: Place, connection: sqlite3.Connection, clock: Callable[[], float], *, may_write: bool
-    ) -> None:
+    def __init__(self, place: Place, connection: sqlite3.Connection, clock: Clock | None, *, may_write: bool) -> None:
         self._place = place
         self._path = place.path
         self._connection = connection
@@ -79,22 +81,22 @@ class Journal:
         self._has_table = may_write
 
     @classmethod
-    def at(cls, path: Path, clock: Callable[[], float] = time.time) -> Self:
-        """The journal in a file, made when there is none; `clock` says the time of an append, in seconds.
+    def at(cls, path: Path, clock: Clock | None = None) -> Self:
+        """The journal in a file, made when there is none.
 
-        Raises JournalError.
+        `clock` says the time of an append, in seconds; None: the journal's own. Raises JournalError.
         """
         with _mapped_errors(path):
             connection = sqlite3.connect(path, _BUSY_TIMEOUT_S, isolation_level="IMMEDIATE")
             try:
-                connection.executescript(_SETUP)
+                connection.executescript(_SETUP + TABLE)
             except sqlite3.Error:
                 connection.close()
                 raise
         return cls(Place.of(path), connection, clock, may_write=True)
 
     @classmethod
-    def existing(cls, path: Path, clock: Callable[[], float] = time.time) -> Self:
+    def existing(cls, path: Path, clock: Clock | None = None) -> Self:
         """The journal that preparation made. Raises JournalError, also when it was deleted or emptied since."""
         try:
             is_empty = path.stat().st_size == 0
@@ -114,17 +116,29 @@ class Journal:
         """
         with _mapped_errors(path):
             connection = open_to_read(path, _BUSY_TIMEOUT_S)
-        return cls(Place.of(path), connection, time.time, may_write=False)
+        return cls(Place.of(path), connection, None, may_write=False)
 
     def append(self, *events: Event, time_s: float | None = None) -> None:
         """Append events in one transaction; one whose key is there already is left out. Raises JournalError."""
-        now_s = self._clock() if time_s is None else time_s
+        now_s = self.now_s() if time_s is None else time_s
         rows = [(now_s, event.kind, event.key, json.dumps(encode(event))) for event in events]
         if not rows:
             return
         self._check_place()
         with _mapped_errors(self._path), self._connection:
             self._connection.executemany(_APPEND, rows)
+
+    @property
+    def clock(self) -> Clock:
+        """The clock by which events are timed; it outlives the connection. Raises JournalError."""
+        if self._clock is None:
+            with _mapped_errors(self._path):
+                self._clock = (kept_clock if self._may_write else seen_clock)(self._connection).now_s
+        return self._clock
+
+    def now_s(self) -> float:
+        """The time of an event that is appended now. Raises JournalError."""
+        return self.clock()
 
     def stream(self, after_id: int = 0) -> Iterator[Recorded]:
         """The events of `read`, with only some thousand in memory at a time. Raises JournalError."""

@@ -124,7 +124,7 @@ class LocalGrid(Grid, Results):
         """Wait for messages of workers, at most `timeout_s`, and act on them. Raises GridError."""
         for key, _ in self._selector.select(timeout_s):
             self._listen_to(key.data)
-        now_s = time.time()
+        now_s = time.monotonic()  # stands still while the machine sleeps, as the workers do
         for worker in list(self._workers):
             if worker.workunit is not None and now_s - worker.since_s > self._settings.timeout_s:
                 self._replace(worker, f"no result after {self._settings.timeout_s:g} s (grid > timeout_s)")
@@ -162,8 +162,8 @@ class LocalGrid(Grid, Results):
         self._waiting.clear()
         for worker in self._workers:
             worker.send(do="quit")
-        deadline_s = time.time() + _QUIT_TIMEOUT_S
-        while any(worker.workunit for worker in self._workers) and time.time() < deadline_s:
+        deadline_s = time.monotonic() + _QUIT_TIMEOUT_S
+        while any(worker.workunit for worker in self._workers) and time.monotonic() < deadline_s:
             for key, _ in self._selector.select(0.1):
                 if self._take_in(key.data, *key.data.receive()):
                     self._remove(key.data)

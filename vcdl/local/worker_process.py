@@ -27,7 +27,7 @@ class WorkerProcess:
     workunit: str | None = None
     fraction: float = 0.0
     since_s: float = 0.0
-    """Unix time at which it began with the workunit."""
+    """The monotonic clock when it began with the workunit."""
     _pending: bytes = b""
 
     @classmethod
@@ -56,7 +56,7 @@ class WorkerProcess:
 
     def train(self, workunit: str, folder: Path) -> None:
         """Begin with a workunit whose files lie in `folder`."""
-        self.workunit, self.fraction, self.since_s = workunit, 0.0, time.time()
+        self.workunit, self.fraction, self.since_s = workunit, 0.0, time.monotonic()
         self.send(do="train", folder=str(folder))
 
     def receive(self) -> tuple[list[dict[str, Any]], bool]:

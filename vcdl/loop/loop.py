@@ -6,7 +6,6 @@ vcdl.simulate.virtual_run       clients in virtual time  yes
 vcdl.boinc.daemons              BOINC's clients          no: vcdl_assimilator does
 """
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Self
@@ -38,7 +37,6 @@ class Loop:
         self.generator = WorkGenerator(run, self.coordinator, journal, self.snapshots, grid)
         self.server: ParameterServer | None = None
         self._observer = ShieldedObserver(RunObserver())
-        self._clock: Callable[[], float] = time.time
         self._is_lost = False
 
     @classmethod
@@ -50,12 +48,12 @@ class Loop:
         *,
         plan: Plan | None = None,
         observer: RunObserver | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> Self:
         """The loop of a run over a grid.
 
         `results`: what this process assimilates; None: parameter servers elsewhere do. `plan`: another one than
-        the job's own. `clock`: Unix time, or a simulation's. Raises StoreError, JournalError.
+        the job's own. `clock`: a simulation's; None: the journal's. Raises StoreError, JournalError.
         """
         journal = run.journal(clock)
         try:
@@ -63,7 +61,6 @@ class Loop:
         except StoreError:
             journal.close()
             raise
-        loop._clock = clock
         if observer is not None:
             loop._observer = ShieldedObserver(observer)
         if results is not None:
@@ -109,7 +106,7 @@ class Loop:
                 self._observer.phase(f"the weights are restored, {folded} updates were folded in again")
             if self.server is not None and self.coordinator.stopped is None:
                 self.server.run_once()
-            new = self._observed(self.generator.run_once(self._clock()))
+            new = self._observed(self.generator.run_once(self.journal.now_s()))
             self.generator.record_sent()
         except StoreLost as lost:
             if self.server is None:

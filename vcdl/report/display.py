@@ -4,12 +4,12 @@ Both are observers: their Report follows the journal's events, and they show its
 """
 
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
+from vcdl.journal.clock import SteadyClock
 from vcdl.journal.events import (
     EpochClosed,
     Recorded,
@@ -41,17 +41,17 @@ _BAR_WIDTH = 40
 
 
 @contextmanager
-def display(goal: RunGoal, stream: IO[str]) -> Iterator[RunObserver]:
-    """Show a run on `stream` until the context is left."""
+def display(goal: RunGoal, stream: IO[str], clock: Clock | None = None) -> Iterator[RunObserver]:
+    """Show a run on `stream` until the context is left. `clock`: its journal's; None: there is no journal yet."""
     from rich.console import Console
 
     console = Console(file=stream, highlight=False, markup=False)
     if not console.is_terminal or console.is_dumb_terminal:
-        yield PlainLines(goal, stream)
+        yield PlainLines(goal, stream, clock)
         return
     from rich.live import Live
 
-    live = LiveDisplay(goal, console)
+    live = LiveDisplay(goal, console, clock)
     with Live(console=console, get_renderable=live.render, refresh_per_second=_REDRAWS_S, transient=True):
         yield live
 
@@ -59,11 +59,11 @@ def display(goal: RunGoal, stream: IO[str]) -> Iterator[RunObserver]:
 class EventLines(RunObserver, ABC):
     """Shows each epoch and each setback once. What happened before the display began is only counted."""
 
-    def __init__(self, goal: RunGoal, clock: Clock, shows_setbacks: bool = True) -> None:
+    def __init__(self, goal: RunGoal, clock: Clock | None, shows_setbacks: bool = True) -> None:
         self._goal = goal
-        self._clock = clock
+        self._clock = SteadyClock().now_s if clock is None else clock
         self._shows_setbacks = shows_setbacks
-        self._made_s = clock()
+        self._made_s = self._clock()
         self._session_began = False
         self._report = Report()
         self._epochs_shown = 0
@@ -104,7 +104,7 @@ class PlainLines(EventLines):
     """A line for each phase, each epoch and each setback, without control characters."""
 
     def __init__(
-        self, goal: RunGoal, stream: IO[str], clock: Clock = time.time, *, shows_setbacks: bool = True
+        self, goal: RunGoal, stream: IO[str], clock: Clock | None = None, *, shows_setbacks: bool = True
     ) -> None:
         super().__init__(goal, clock, shows_setbacks)
         self._stream = stream
@@ -129,7 +129,7 @@ class LiveDisplay(EventLines):
     middle of an event.
     """
 
-    def __init__(self, goal: RunGoal, console: "Console", clock: Clock = time.time) -> None:
+    def __init__(self, goal: RunGoal, console: "Console", clock: Clock | None = None) -> None:
         super().__init__(goal, clock)
         self._console = console
         self._lock = threading.Lock()

@@ -15,7 +15,7 @@ class RunningTask:
     host: str
     fraction: float
     since_s: float
-    """Unix time."""
+    """By the monotonic clock."""
 
 
 class RunObserver:

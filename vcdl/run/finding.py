@@ -7,8 +7,9 @@ from pathlib import Path
 
 from vcdl.errors import RunFolderError
 from vcdl.files.atomic import final_name
+from vcdl.journal.clock import SteadyClock
 from vcdl.journal.hosts import HostHistory
-from vcdl.journal.journal import Journal
+from vcdl.journal.journal import Clock, Journal
 from vcdl.journal.place import gone
 from vcdl.report.measures import Report
 from vcdl.run.folder import RunFolder
@@ -107,6 +108,12 @@ def read_hosts(folder: RunFolder) -> HostHistory:
     """The hosts of a run, running or not; nothing is written. Raises JournalError."""
     with journal_of(folder) as journal:
         return HostHistory() if journal is None else HostHistory.of(journal.stream())
+
+
+def clock_of(folder: RunFolder) -> Clock:
+    """The clock by which a run's events are timed. Raises JournalError."""
+    with journal_of(folder) as journal:
+        return SteadyClock().now_s if journal is None else journal.clock
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """A run: a prepared job in its folder, and every part that follows from the two."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -103,8 +102,8 @@ class Run:
         """A connection to the run's weights; nothing is connected yet. Raises StoreError."""
         return open_store(self.store_settings(), self.prepared.store_key, self.layout.size, self.state)
 
-    def journal(self, clock: Callable[[], float] = time.time) -> Journal:
-        """The run's event log, for writing. Raises JournalError, also when it was deleted."""
+    def journal(self, clock: Callable[[], float] | None = None) -> Journal:
+        """The run's event log, for writing; `clock`: a simulation's. Raises JournalError, also when it was deleted."""
         return Journal.existing(self.folder.journal_file, clock)
 
     def snapshots(self, store: WeightStore) -> Snapshots:

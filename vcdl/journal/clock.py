@@ -1,0 +1,65 @@
+"""The clock of a journal: Unix time that never jumps and never goes back, the same one for every process of a run.
+
+Wall clocks are set, by hand, by NTP, by a virtual machine that wakes up. So a journal notes once for each boot of its
+machine which Unix time was the zero of the machine's monotonic clock, and every process adds that clock to it. On Linux
+it stands still while the machine sleeps: sleep is no running time.
+"""
+
+import sqlite3
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_MADE_S = time.time() - time.monotonic()
+"""Zero of the monotonic clock when this process began; a clock that is set later changes nothing."""
+
+TABLE = "CREATE TABLE IF NOT EXISTS clocks (boot TEXT PRIMARY KEY, zero_s REAL NOT NULL);"
+_FIND = "SELECT zero_s FROM clocks WHERE boot = ?"
+_KEEP = "INSERT INTO clocks (boot, zero_s) VALUES (?, ?) ON CONFLICT (boot) DO NOTHING"
+_LAST = "SELECT time_s FROM events ORDER BY id DESC LIMIT 1"
+_HAS_TABLES = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name IN ('clocks', 'events')"
+
+
+@dataclass(frozen=True)
+class SteadyClock:
+    """Unix time by the machine's monotonic clock."""
+
+    zero_s: float = field(default_factory=lambda: _MADE_S)
+
+    def now_s(self) -> float:
+        """Seconds since 1970, as of the moment when the zero was noted."""
+        return self.zero_s + time.monotonic()
+
+
+def kept_clock(connection: sqlite3.Connection) -> SteadyClock:
+    """The clock of a journal on this machine, noted in it for the other processes. Raises sqlite3.Error."""
+    with connection:
+        connection.execute(_KEEP, (_boot(), _new(connection).zero_s))
+    return _found(connection) or SteadyClock()
+
+
+def seen_clock(connection: sqlite3.Connection) -> SteadyClock:
+    """The clock of a journal that is only read. Raises sqlite3.Error."""
+    (tables,) = connection.execute(_HAS_TABLES).fetchone()
+    if tables < 2:  # nobody has written into it yet, or only a version of vcdl without clocks
+        return SteadyClock()
+    return _found(connection) or _new(connection)
+
+
+def _found(connection: sqlite3.Connection) -> SteadyClock | None:
+    row = connection.execute(_FIND, (_boot(),)).fetchone()
+    return None if row is None else SteadyClock(row[0])
+
+
+def _new(connection: sqlite3.Connection) -> SteadyClock:
+    """A clock for a new boot: it begins after the last event, even where the wall clock was set back meanwhile."""
+    last = connection.execute(_LAST).fetchone()
+    return SteadyClock() if last is None else SteadyClock(max(_MADE_S, last[0] - time.monotonic()))
+
+
+def _boot() -> str:
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:  # another system than Linux: a clock of this process's own
+        return f"{_MADE_S:.0f}"
