@@ -190,7 +190,7 @@ class Journal:
         """Seconds since the event of a key was appended; None when there is none. Raises JournalError."""
         with _mapped_errors(self._path):
             rows = self._connection.execute(_TIME_OF, (key,)).fetchall()
-            return self._clock() - rows[0][0] if rows else None
+            return self.now_s() - rows[0][0] if rows else None
 
     def close(self) -> None:
         """Close the file; doing it again is harmless."""
