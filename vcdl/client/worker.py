@@ -16,6 +16,7 @@ stdin and stdout.
 The process ignores SIGINT: Ctrl-C is the parent's. Output of libraries goes to stderr.
 """
 
+import io
 import json
 import logging
 import os
@@ -23,8 +24,9 @@ import queue
 import signal
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any
 
 from vcdl.client.host import Request
 from vcdl.client.resources import error_text, is_disk_full
@@ -39,7 +41,7 @@ _log = logging.getLogger(__name__)
 class PipeHost:
     """The parent process at the other end of two pipes."""
 
-    def __init__(self, commands: BinaryIO, events: IO[str]) -> None:
+    def __init__(self, commands: Iterable[bytes], events: IO[str]) -> None:
         self._commands = commands
         self._events = events
         self._folders: queue.SimpleQueue[Path] = queue.SimpleQueue()
@@ -100,7 +102,8 @@ def main(trainers: TrainerCache) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     events = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    host = PipeHost(sys.stdin.buffer, events)
+    # Not through a buffer: a thread that waits in there aborts a process that ends by an error.
+    host = PipeHost(io.FileIO(sys.stdin.fileno(), closefd=False), events)
     host.listen()
     import keras  # noqa: F401  slow; "ready" says that it is over
 
