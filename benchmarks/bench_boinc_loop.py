@@ -12,7 +12,8 @@ import statistics
 import time
 from pathlib import Path
 
-from vcdl.run.finding import read_report
+from vcdl.journal.events import UpdateApplied
+from vcdl.run.finding import journal_of, read_report
 from vcdl.run.folder import RunFolder
 
 _LINE = re.compile(
@@ -40,13 +41,15 @@ def main() -> None:
     options = parser.parse_args()
     report = read_report(RunFolder(options.run))
     started, finished = read_log(options.log)
-    updates = [timed for timed in report.updates if timed.event.workunit in finished]
+    updates = [update for update in _updates(RunFolder(options.run)) if update[1].workunit in finished]
     if not updates:
         parser.error("no update of this run was finished by this client")
-    latency_s = sorted(timed.time_s - finished[timed.event.workunit] for timed in updates)
-    task_s = [finished[t.event.workunit] - started[t.event.workunit] for t in updates if t.event.workunit in started]
-    train_s = [timed.event.train_s for timed in updates if timed.event.train_s is not None]
-    span_s = max(finished[t.event.workunit] for t in updates) - min(started[t.event.workunit] for t in updates)
+    latency_s = sorted(time_s - finished[event.workunit] for time_s, event in updates)
+    task_s = [finished[event.workunit] - started[event.workunit] for _, event in updates if event.workunit in started]
+    train_s = [event.train_s for _, event in updates if event.train_s is not None]
+    span_s = max(finished[event.workunit] for _, event in updates) - min(
+        started[event.workunit] for _, event in updates
+    )
     print(f"updates                          {len(updates)}")
     print(
         f"end of training to assimilated   median {statistics.median(latency_s):.1f} s, "
@@ -61,7 +64,14 @@ def main() -> None:
         f"                                 {sum(task_s) / (options.slots * span_s):.1%} in tasks, "
         "including the start of Python and Keras"
     )
-    print(f"staleness                        mean {report.staleness_mean:.1f}, most {report.staleness_max}")
+    print(f"staleness                        mean {report.staleness_mean:.1f}, most {report.totals.staleness_max}")
+
+
+def _updates(folder: RunFolder) -> list[tuple[float, UpdateApplied]]:
+    """The updates of a run and their Unix times."""
+    with journal_of(folder) as journal:
+        rows = [] if journal is None else list(journal.stream(kinds=(UpdateApplied,)))
+    return [(row.time_s, row.event) for row in rows if isinstance(row.event, UpdateApplied)]
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,12 +40,15 @@ from vcdl.journal.events import (
 )
 from vcdl.journal.journal import Journal
 from vcdl.loop.coordinator import CloseEpoch, Coordinator, Create, Evaluate
+from vcdl.loop.grid import Grid, Staged
 from vcdl.loop.plan import Plan
 from vcdl.run.folder import RunFolder
 from vcdl.wire.workunit import WorkunitName
 
 PARTS = ("fold", "round", "status", "resume", "catch_up", "redraw")
 _BATCH = 9000
+_BEHIND = 9000
+"""Events since states were kept."""
 _EVERY = 10
 """Updates between two evaluations."""
 _BEGAN_S = 1_700_000_000.0
@@ -59,6 +62,7 @@ def main() -> None:
     parser.add_argument("--open", type=int, nargs="*", default=[100, 1000, 10_000], help="workunits that are open")
     parser.add_argument("--shards", type=int, default=10_000, help="subtasks of an epoch")
     parser.add_argument("--updates", type=int, default=2000, help="measured with each of --open")
+    parser.add_argument("--folder", type=Path, help="where the runs are made, kept and found again [default: nowhere]")
     parser.add_argument("--child", nargs=2, metavar=("PART", "FOLDER"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child is not None:
@@ -76,8 +80,9 @@ def main() -> None:
     if wanted:
         tables: dict[str, list[tuple[int, dict[str, float]]]] = {part: [] for part in wanted}
         for events in options.events:
-            with tempfile.TemporaryDirectory(prefix="vcdl-bench-") as folder:
-                made = LongRun.make(Path(folder) / "run", events, options.shards, max(options.open))
+            with tempfile.TemporaryDirectory(prefix="vcdl-bench-") as temporary:
+                folder = (options.folder or Path(temporary)).absolute()
+                made = LongRun.make(folder / f"run-{events}", events, options.shards, max(options.open))
                 for part in wanted:
                     measured = made.resumed() if part == "resume" else made.child(part)
                     print(f"{part} after {events} events: {measured}", file=sys.stderr, flush=True)
@@ -201,6 +206,25 @@ def _round(count: int, updates: int) -> dict[str, float]:
         return {"µs an update": 1e6 * took_s / min(updates, count), "snapshots": kept}
 
 
+class NoGrid(Grid):
+    """A grid that nothing is asked of."""
+
+    def submit(self, staged: Sequence[Staged]) -> None:
+        raise NotImplementedError
+
+    def has(self, workunit: str) -> bool:
+        raise NotImplementedError
+
+    def sent(self) -> list[WorkunitSent]:
+        raise NotImplementedError
+
+    def cancel(self, workunits: Collection[str]) -> None:
+        raise NotImplementedError
+
+    def open_wanted(self) -> int:
+        raise NotImplementedError
+
+
 @dataclass
 class _CountingStore:
     """A store whose version is a number, so that nothing but the work generator is measured."""
@@ -268,8 +292,9 @@ class LongRun:
     @classmethod
     def make(cls, path: Path, events: int, shards: int, open_workunits: int) -> "LongRun":
         """In a process of its own: this one stays small."""
-        arguments = [str(path), str(events), str(shards), str(open_workunits)]
-        _module("make", json.dumps(arguments))
+        if not path.exists():
+            arguments = [str(path), str(events), str(shards), str(open_workunits)]
+            _module("make", json.dumps(arguments))
         return cls(RunFolder(path), events // 3)
 
     def child(self, part: str) -> dict[str, float]:
@@ -333,18 +358,39 @@ def _prepare(folder: RunFolder, shards: int, count: int) -> None:
 
 
 def _fill_journal(folder: RunFolder, count: int, shards: int, open_workunits: int) -> None:
+    """What a run leaves that was killed when its kept states were as far behind as they ever are."""
     journal = Journal.at(folder.journal_file, clock=lambda: _BEGAN_S)
     journal.append(RunStarted(resumed=False))
+    behind = max(0, count - _BEHIND // 3)
     batch: list[Event] = []
     for event in subtasks(count, shards):
         batch.append(event)
-        if len(batch) >= _BATCH:
+        is_due = isinstance(event, UpdateApplied) and event.version == behind
+        if len(batch) >= _BATCH or is_due:
             journal.append(*batch)
             batch.clear()
-    opened = [divmod(number, shards) for number in range(count, count + open_workunits)]
-    names = [f"bench_e{epoch + 1:04d}_s{shard:03d}_a0_v{count:06d}" for epoch, shard in opened]
-    journal.append(*batch, *(WorkunitCreated(name) for name in names))
+        if is_due:
+            journal.append(*_opened(count, behind, shards, open_workunits))
+            _keep_states(folder, journal)
+    journal.append(*batch)
     journal.close()
+
+
+def _opened(count: int, version: int, shards: int, open_workunits: int) -> Iterator[Event]:
+    for number in range(count, count + open_workunits):
+        epoch, shard = divmod(number, shards)
+        yield WorkunitCreated(f"bench_e{epoch + 1:04d}_s{shard:03d}_a0_v{version:06d}")
+
+
+def _keep_states(folder: RunFolder, journal: Journal) -> None:
+    from vcdl.loop.work_generator import WorkGenerator
+    from vcdl.run.run import Run
+
+    run = Run.open(folder)
+    store = run.store()
+    generator = WorkGenerator(run, Coordinator(Plan.of(run)), journal, run.snapshots(store), NoGrid())
+    generator.begin()
+    generator.keep_state(at_once=True)
 
 
 def _fill_store(folder: RunFolder, count: int, shards: int) -> None:
@@ -365,8 +411,8 @@ def _fill_store(folder: RunFolder, count: int, shards: int) -> None:
         for record in records:
             log.append(record.version, record.version % 2, [record])
     vector = store.read()[1]
-    for slot_version in {count, count // shards * shards, shards}:
-        run.snapshots(store).keep(slot_version, vector)
+    for kept in {count, max(0, count - _BEHIND // 3), *range(shards, count + 1, shards)}:
+        run.snapshots(store).keep(kept, vector)
     _write_both_slots(run, vector)
 
 

@@ -18,7 +18,8 @@ import pytest
 from tests.boinc.boinc_client import BoincClient
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
-from vcdl.run.finding import read_report
+from vcdl.journal.events import UpdateApplied
+from vcdl.run.finding import events_of, read_report
 from vcdl.run.folder import RunFolder
 
 VARIABLE = "VCDL_BOINC_PROJECT_DIR"
@@ -97,22 +98,22 @@ def test_a_real_project_trains_a_job_from_install_to_uninstall(project: BoincPro
     first = _submit(project, tmp_path / "job.yaml")
     with BoincClient(tmp_path / "client", project.master_url, account_key(project), 2, python) as client:
         client.wait_until(
-            lambda: read_report(first).updates, "an update is applied", patience_s=PATIENCE_S, asking=True
+            lambda: read_report(first).totals.applied, "an update is applied", patience_s=PATIENCE_S, asking=True
         )
         done(vcdl(project, "stop", first.path.name))
         wait(lambda: not staged(project), "a stopped job has nothing in download/")
         done(vcdl(project, "resume", first.path.name))
         client.wait_until(first.summary_file.is_file, "the job is finished", patience_s=PATIENCE_S, asking=True)
         report = read_report(first)
-        assert len({timed.event.key for timed in report.updates}) == 8
-        assert report.failed == 0
+        assert len({update.key for update in events_of(first, UpdateApplied)}) == 8
+        assert report.totals.failed == 0
         assert report.final_test is not None
         wait(lambda: not staged(project), "a finished job has nothing in download/")
 
         shards = client.log.count("Finished download of vcdl_")
         second = _submit(project, tmp_path / "job.yaml", "--set", "stop.epochs=1")
         client.wait_until(second.summary_file.is_file, "the second is finished", patience_s=PATIENCE_S, asking=True)
-        versions = len({timed.event.base_version for timed in read_report(second).updates})
+        versions = len({update.base_version for update in events_of(second, UpdateApplied)})
         assert (
             client.log.count("Finished download of vcdl_") - shards == versions
         )  # weights, and neither model nor shard

@@ -13,12 +13,12 @@ from vcdl.client.trainer import TrainerCache
 from vcdl.codecs.choose import up_encoding
 from vcdl.job import Job, load_frozen_job, save_job
 from vcdl.job.rule import rule_of
-from vcdl.journal.events import StopReason
+from vcdl.journal.events import StopReason, UpdateApplied
 from vcdl.local.run import run_locally
 from vcdl.models import initial_weights
 from vcdl.report.observer import RunObserver
 from vcdl.rules.base import Update
-from vcdl.run.finding import read_report
+from vcdl.run.finding import events_of, read_report
 from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.prepared import Prepared
 from vcdl.simulate.client_fleet import ClientFleet
@@ -93,7 +93,7 @@ def test_moments_travel_with_codecs_as_well(tmp_path: Path, monkeypatch: pytest.
     assert VirtualRun(folder, FLEET, TrainingHere(folder, TrainerCache()), RunObserver()).run() == StopReason.EPOCHS
 
     report = read_report(folder)
-    assert (report.refused, report.failed) == (0, 0)
+    assert (report.totals.refused, report.totals.failed) == (0, 0)
     assert report.final_test is not None
     assert report.final_test.accuracy is not None
     assert report.final_test.accuracy > 0.8
@@ -123,10 +123,10 @@ def test_a_job_on_the_local_grid_learns_with_a_quarter_of_the_bytes(tmp_path: Pa
     with RunLock(folder):
         assert run_locally(folder, RunObserver()) == StopReason.EPOCHS
     report = read_report(folder)
-    assert report.refused == report.failed == 0
+    assert report.totals.refused == report.totals.failed == 0
     assert report.final_test is not None
     assert report.final_test.accuracy is not None
     assert report.final_test.accuracy > 0.8
-    up = [timed.event.bytes_up for timed in report.updates]
+    up = [update.bytes_up for update in events_of(folder, UpdateApplied)]
     assert max(up) < 0.25 * PLAIN_BYTES + 600
     assert list(folder.downloads.iterdir()) == [], "nobody needs them any more"

@@ -18,8 +18,9 @@ import pytest
 from tests.boinc.boinc_client import BoincClient
 from tests.boinc.standin import Database, StandinProject, StandinServer
 from tests.store_servers import start_mariadb, start_redis
+from vcdl.journal.events import UpdateApplied
 from vcdl.report.measures import Report
-from vcdl.run.finding import read_report
+from vcdl.run.finding import events_of, read_report
 from vcdl.run.folder import RunFolder
 from vcdl.stores.private_servers import PrivateServer
 
@@ -122,7 +123,7 @@ def test_a_job_is_trained_by_real_clients_though_everything_is_killed_once(grid:
         StandinServer(grid.project) as server,
         BoincClient(tmp_path / "client", grid.project.url, grid.project.account_key, 2, python) as client,
     ):
-        wait(lambda: len(grid.report("digits").updates) >= 1, "an update is applied")
+        wait(lambda: grid.report("digits").totals.applied >= 1, "an update is applied")
         grid.kill("vcdl_assimilator")
         grid.kill("vcdl_work_generator")
         client.kill()
@@ -136,7 +137,7 @@ def test_a_job_is_trained_by_real_clients_though_everything_is_killed_once(grid:
         report = read_report(first)
         assert report.stop is not None
         assert report.stop.reason == "epochs"
-        assert len({timed.event.key for timed in report.updates}) == len(report.updates) >= 3
+        assert len({update.key for update in events_of(first, UpdateApplied)}) == report.totals.applied >= 3
         assert report.final_test is not None
         assert report.final_test.accuracy is not None
         assert report.final_test.accuracy > 0.4
@@ -157,7 +158,7 @@ def test_a_job_is_trained_by_real_clients_though_everything_is_killed_once(grid:
         grid.vcdl("resume", "digits-2")
         second = grid.run("digits-2")
         client.wait_until(second.summary_file.is_file, "it is finished too", asking=True, patience_s=PATIENCE_S)
-        assert read_report(second).failed == 0
+        assert read_report(second).totals.failed == 0
     assert grid.kill("vcdl_evaluator", signal.SIGHUP) == 0
     assert grid.kill("vcdl_assimilator", signal.SIGHUP) == 0
     grid.vcdl("project", "uninstall")

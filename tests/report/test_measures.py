@@ -49,31 +49,32 @@ def plan(validate_every: int) -> Plan:
 def test_an_empty_journal_is_a_run_that_has_done_nothing() -> None:
     report = Report.of([])
     assert (report.wall_s, report.epochs, report.best_epoch) == (0.0, [], None)
-    assert (report.staleness_mean, report.staleness_max, report.rates(BEGAN_S)) == (None, None, None)
+    assert (report.staleness_mean, report.totals.staleness_max, report.rates(BEGAN_S)) == (None, None, None)
 
 
 def test_workunits_are_counted_by_what_became_of_them() -> None:
     report = Report.of(WHOLE_RUN)
-    assert (report.created, report.retried) == (6, 2)
-    assert (len(report.updates), report.failed, report.refused, report.superseded) == (4, 1, 1, 1)
+    assert (report.totals.created, report.retried) == (6, 2)
+    totals = report.totals
+    assert (totals.applied, totals.failed, totals.refused, totals.superseded) == (4, 1, 1, 1)
 
 
 def test_bytes_and_samples_are_summed() -> None:
     report = Report.of(WHOLE_RUN)
-    assert report.bytes_down == 5000 + 5000 + 700
-    assert report.bytes_up == 4 * 1000 + 900 + 950  # what was refused or came too late was uploaded, too
-    assert report.samples_trained == 100 + 100 + 80 + 100
+    assert report.totals.bytes_down == 5000 + 5000 + 700
+    assert report.totals.bytes_up == 4 * 1000 + 900 + 950  # what was refused or came too late was uploaded, too
+    assert report.totals.samples_trained == 100 + 100 + 80 + 100
 
 
 def test_staleness_is_over_applied_updates() -> None:
     report = Report.of(WHOLE_RUN)
-    assert (report.staleness_mean, report.staleness_max) == (0.5, 2)
+    assert (report.staleness_mean, report.totals.staleness_max) == (0.5, 2)
 
 
 def test_the_time_between_two_sessions_does_not_count() -> None:
     report = Report.of(WHOLE_RUN)
     assert report.wall_s == 30 + 25
-    assert [timed.wall_s for timed in report.updates] == [10, 20, 40, 50]
+    assert [update.wall_s for update in report.totals.recent] == [10, 20, 40, 50]
 
 
 def test_a_session_that_was_killed_counts_up_to_its_last_event() -> None:

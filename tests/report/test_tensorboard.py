@@ -34,7 +34,7 @@ def curves(path: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def test_every_curve_has_its_points(tmp_path: Path) -> None:
-    found = curves(write_event_file(tmp_path / "tensorboard", Report.of(WHOLE_RUN)))
+    found = curves(write_event_file(tmp_path / "tensorboard", Report.of(WHOLE_RUN), WHOLE_RUN))
     assert found["validation/accuracy"] == [(1, 0.5), (2, 0.7), (4, 0.8)]
     assert found["validation/loss"] == [(1, 0.3), (2, 0.3), (4, 0.3)]
     assert found["training/loss"] == [(1, 0.75), (2, 0.75), (3, 0.75), (4, 0.75)]
@@ -45,14 +45,14 @@ def test_every_curve_has_its_points(tmp_path: Path) -> None:
 
 
 def test_it_begins_as_tensorboard_wants_it_and_points_have_the_journals_times(tmp_path: Path) -> None:
-    first, *points = read(write_event_file(tmp_path, Report.of(WHOLE_RUN)))
+    first, *points = read(write_event_file(tmp_path, Report.of(WHOLE_RUN), WHOLE_RUN))
     assert first.file_version == "brain.Event:2"
     assert points[0].wall_time == BEGAN_S + 10
     assert [point.wall_time for point in points] == sorted(point.wall_time for point in points)
 
 
 def test_tensorboards_own_reader_accepts_the_checksums(tmp_path: Path) -> None:
-    path = write_event_file(tmp_path, Report.of(WHOLE_RUN))
+    path = write_event_file(tmp_path, Report.of(WHOLE_RUN), WHOLE_RUN)
     # Without TensorFlow, by the stand-in that tensorboard brings along; a process of its own, as that choice is
     # made at import.
     program = (
@@ -66,24 +66,24 @@ def test_tensorboards_own_reader_accepts_the_checksums(tmp_path: Path) -> None:
 
 
 def test_writing_it_again_replaces_it(tmp_path: Path) -> None:
-    paths = {write_event_file(tmp_path, Report.of(WHOLE_RUN)) for _ in range(2)}
+    paths = {write_event_file(tmp_path, Report.of(WHOLE_RUN), WHOLE_RUN) for _ in range(2)}
     assert list(tmp_path.iterdir()) == list(paths)
 
 
 def test_a_run_that_has_done_nothing_has_a_file_without_points(tmp_path: Path) -> None:
-    assert len(read(write_event_file(tmp_path, Report.of([])))) == 1
+    assert len(read(write_event_file(tmp_path, Report.of([]), []))) == 1
 
 
 def test_a_file_in_the_folders_place_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "tensorboard").touch()
     with pytest.raises(RunFolderError, match="tensorboard"):
-        write_event_file(tmp_path / "tensorboard", Report.of(WHOLE_RUN))
+        write_event_file(tmp_path / "tensorboard", Report.of(WHOLE_RUN), WHOLE_RUN)
 
 
 def test_tensorflow_is_not_imported(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from vcdl.report.measures import Report\n"
         "from vcdl.report.tensorboard import write_event_file\n"
-        "write_event_file(Path(sys.argv[1]), Report()); sys.exit('tensorflow' in sys.modules)"
+        "write_event_file(Path(sys.argv[1]), Report(), []); sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False).returncode == 0

@@ -86,7 +86,7 @@ def test_reading_a_run_writes_nothing_whatever_its_folder_is_called(here: Path, 
     folder.path.rename(here / name)
     folder = type(folder)(here / name)
     before = folder.journal_file.read_bytes()
-    assert len(read_report(folder).updates) == 4
+    assert read_report(folder).totals.applied == 4
     assert folder.journal_file.read_bytes() == before
 
 

@@ -13,9 +13,10 @@ from tests.places import EXAMPLES
 from vcdl.cli import vcdl
 from vcdl.errors import RunFolderError
 from vcdl.job import load_frozen_job, load_job
+from vcdl.journal.events import UpdateApplied
 from vcdl.report.observer import RunObserver
 from vcdl.report.summary import summary_of
-from vcdl.run.finding import read_report
+from vcdl.run.finding import events_of, read_report
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
 from vcdl.run.run import Run
@@ -49,7 +50,7 @@ def replayed(folder: RunFolder, *overrides: str) -> Replayed:
 
 
 def test_all_uploads_and_the_weights_they_started_from_are_kept(kept: RunFolder) -> None:
-    applied = [timed.event for timed in read_report(kept).updates]
+    applied = list(events_of(kept, UpdateApplied))
     assert len(applied) == EPOCHS * SHARDS
     assert all(kept.kept_upload(update.version, update.workunit).exists() for update in applied)
     assert all(kept.snapshot(update.base_version).exists() for update in applied)
@@ -82,7 +83,7 @@ def test_a_run_that_went_back_from_a_collapse_goes_back_in_a_replay_as_well(tmp_
     assert report.rollbacks
     dropped = sum(len(rolled.dropped) for rolled in report.rollbacks)
     assert summary_of("digits", report)["rollbacks"] == {"count": len(report.rollbacks), "updates_dropped": dropped}
-    assert report.history.version == len(report.updates) + len(report.rollbacks)
+    assert report.history.version == report.totals.applied + len(report.rollbacks)
     result = replayed(folder)
     assert result.is_the_runs_own
     assert all(one.run == one.replay for one in (*result.epochs, *result.final))

@@ -4,7 +4,7 @@ import json
 import shutil
 import sqlite3
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -14,8 +14,9 @@ from tests.end_to_end.vcdl_process import (
     vcdl,
     vcdl_in_background,
 )
+from vcdl.journal.events import Event, UpdateApplied, VersionEvaluated
 from vcdl.report.measures import Report
-from vcdl.run.finding import read_report
+from vcdl.run.finding import events_of, read_report
 from vcdl.run.folder import RunFolder
 
 JOB = """
@@ -41,6 +42,7 @@ away_s: 60
 checkpoint_every_s: 10
 hostile: [{client: 1, attack: noise, scale: 1}]
 """
+E = TypeVar("E", bound=Event)
 EPOCHS, SHARDS = 3, 8
 
 
@@ -72,6 +74,10 @@ def report(folder: Path) -> Report:
     return read_report(RunFolder(folder))
 
 
+def events(folder: Path, kind: type[E]) -> list[E]:
+    return list(events_of(RunFolder(folder), kind))
+
+
 def test_the_same_settings_give_the_same_run_bit_for_bit(here: Path) -> None:
     assert journal(here / "once") == journal(here / "again")
     (last,) = (here / "once" / "snapshots").glob(f"params_v{EPOCHS * SHARDS:06d}.h5")
@@ -82,8 +88,10 @@ def test_the_same_settings_give_the_same_run_bit_for_bit(here: Path) -> None:
 def test_every_shard_of_every_epoch_counts_once_whatever_is_lost(here: Path) -> None:
     assert_every_shard_of_every_epoch_was_applied_once(here / "once", EPOCHS, SHARDS)
     made = report(here / "once")
-    assert made.failed + made.refused == made.retried == made.created - EPOCHS * SHARDS
-    assert sum(row[2] == "workunit_sent" for row in journal(here / "once")) > made.created + 5  # those lost, sent again
+    assert made.totals.failed + made.totals.refused == made.retried == made.totals.created - EPOCHS * SHARDS
+    assert (
+        sum(row[2] == "workunit_sent" for row in journal(here / "once")) > made.totals.created + 5
+    )  # those lost, sent again
 
 
 def test_times_are_those_of_the_fleet(here: Path) -> None:
@@ -91,8 +99,8 @@ def test_times_are_those_of_the_fleet(here: Path) -> None:
     assert summary(here / "once")["wall_s"] == round(made.wall_s, 3)
     assert 300 < made.wall_s < 3600
     assert {host.partition("-")[0] for host in hosts(here / "once")} == {"client"}
-    assert all(20 < (timed.event.train_s or 0) < 300 for timed in made.updates)
-    assert {timed.event.evaluation_s for timed in made.evaluations} == {0.0}
+    assert all(20 < (update.train_s or 0) < 300 for update in events(here / "once", UpdateApplied))
+    assert {one.evaluation_s for one in events(here / "once", VersionEvaluated)} == {0.0}
 
 
 def hosts(folder: Path) -> set[str]:
@@ -102,7 +110,7 @@ def hosts(folder: Path) -> set[str]:
 def test_each_epoch_is_measured_on_the_test_set_as_well(here: Path) -> None:
     for name in ("once", "serial"):
         made = report(here / name)
-        tested = {timed.event.version for timed in made.evaluations if timed.event.split == "test"}
+        tested = {one.version for one in events(here / name, VersionEvaluated) if one.split == "test"}
         assert tested == {closed.event.version for closed in made.closed.values()}
         assert made.final_test is not None
         assert made.final_validation is not None
@@ -111,8 +119,8 @@ def test_each_epoch_is_measured_on_the_test_set_as_well(here: Path) -> None:
 def test_serial_training_takes_the_sum_of_its_subtasks_times_and_learns_more_per_epoch(here: Path) -> None:
     serial, fleet = report(here / "serial"), report(here / "once")
     assert serial.wall_s == EPOCHS * SHARDS * 60
-    assert serial.staleness_max == 0
-    assert {timed.event.weight for timed in serial.updates} == {1.0}
+    assert serial.totals.staleness_max == 0
+    assert {update.weight for update in events(here / "serial", UpdateApplied)} == {1.0}
     assert serial.final_test is not None
     assert fleet.final_test is not None
     assert serial.final_test.accuracy is not None

@@ -16,6 +16,7 @@ from vcdl.codecs.choose import up_encoding
 from vcdl.data.npz_file import read_split, write_split
 from vcdl.loop.grid import GaveUp, Outcome, Staged, Uploaded
 from vcdl.simulate.client_fleet import ClientFleet, Hostile
+from vcdl.simulate.client_work import TrainedWork
 from vcdl.simulate.clients import Clients
 from vcdl.simulate.poisoned_data import PoisonedData
 from vcdl.simulate.virtual_grid import LOSSES, VirtualGrid
@@ -91,7 +92,8 @@ class World:
         write_weights(folder / "params.h5", BASE, "{}")
         self.time, self.training = VirtualTime(), StandIn(folder)
         data = PoisonedData(folder / "poisoned", [folder / "shard"])
-        self.grid = VirtualGrid(fleet, self.time, self.training, (PLAIN_ENCODING, PLAIN_ENCODING), data)
+        work = TrainedWork(fleet, self.training, (PLAIN_ENCODING, PLAIN_ENCODING), data)
+        self.grid = VirtualGrid(fleet, self.time, work)
 
     def submit(self, *shards: int) -> list[str]:
         folder = self.folder

@@ -1,6 +1,7 @@
 """The step of a stranger's upload: neither far longer than others lately, nor untrained, nor against all the others."""
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -77,6 +78,18 @@ class StepCheck:
             raise Refused(
                 Refusal.AGAINST_OTHERS, f"cosine {words} with what others brought and with the server's own step"
             )
+
+    def recall(self, newest_first: Iterable[tuple[float | None, float | None]]) -> None:
+        """Take the cosines of steps that were applied before, the newest first; no more than are kept are asked for."""
+        self._cosines.clear()
+        self._references.clear()
+        for cosine, reference in newest_first:
+            if cosine is not None and len(self._cosines) < _KEPT:
+                self._cosines.appendleft(cosine)
+            if reference is not None and len(self._references) < _KEPT:
+                self._references.appendleft(reference)
+            if len(self._cosines) == len(self._references) == _KEPT:
+                return
 
     def accept(self, cosine: float | None, reference: float | None) -> None:
         """Take the cosines of a step that was applied as a measure for later ones."""

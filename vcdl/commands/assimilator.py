@@ -33,8 +33,8 @@ def assimilator(path: Path | None, least: int, most: int, stop: threading.Event)
     StoreError when the store is not the run's.
     """
     from vcdl.job import load_frozen_job
-    from vcdl.journal.history import JobHistory
     from vcdl.journal.journal import Journal
+    from vcdl.journal.kept_state import kept_history
     from vcdl.local.server_pool import ServerPool
     from vcdl.report.wording import plural
     from vcdl.run.finding import chosen_run, shown
@@ -48,14 +48,11 @@ def assimilator(path: Path | None, least: int, most: int, stop: threading.Event)
     Run.open(folder).store_settings()  # a refusal shows here, not only in dying children
     pool = ServerPool.between(folder, least, most)
     journal = Journal.existing(folder.journal_file)
-    history, last_id, running = JobHistory(), 0, 0
+    history, running = kept_history(journal), 0
     try:
         while not stop.wait(_LOOK_S):
-            new = journal.read(last_id)
-            last_id = new[-1].id if new else last_id
-            for recorded in new:
-                history.follow(recorded)
-            if history.stop is not None:
+            new = list(history.catch_up())
+            if history.state.stop is not None:
                 click.echo("the job has ended")
                 break
             pool.look(new)

@@ -65,6 +65,7 @@ def cost_command(
     from vcdl.fleet.cost import cost_of
     from vcdl.fleet.hosts import instances_of_hosts, project_hosts
     from vcdl.fleet.ledger import Ledger
+    from vcdl.journal.events import UpdateApplied, WorkunitSent
     from vcdl.journal.journal import Journal
     from vcdl.run.folder import RunFolder
 
@@ -76,7 +77,7 @@ def cost_command(
     journals = []
     for run_dir in run_dirs:
         journal = Journal.read_only(RunFolder.existing(run_dir).journal_file)
-        journals.append(journal.read())
+        journals.append(list(journal.stream(kinds=(WorkunitSent, UpdateApplied))))
         journal.close()
     ledger = Ledger(fleet.folder.ledger_file)
     hosts = project_hosts(project_dir) if project_dir is not None else []

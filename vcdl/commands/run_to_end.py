@@ -107,7 +107,7 @@ def _tell(folder: RunFolder, report: Report) -> None:
 
 
 def _failure(report: Report, job: "Job") -> VcdlError:
-    last = f" ({printable(setback_words(report.last_setback))})" if report.last_setback else ""
+    last = f" ({printable(setback_words(report.totals.last_setback))})" if report.totals.last_setback else ""
     return VcdlError(
         f"a shard was tried {job.grid.tries} times in vain{last}; the results are those of the updates before it. "
         "see workers.log in the run's folder, mend the cause, and `vcdl resume` tries again"

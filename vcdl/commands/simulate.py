@@ -20,10 +20,41 @@ Examples:
   vcdl simulate job.yaml --clients 10 --slots 2
   vcdl simulate job.yaml --clients-file clients.yaml --with lost=0.3 --with speed_ratio=4
   vcdl simulate job.yaml --serial
+  vcdl simulate job.yaml --clients 10000 --training none
   vcdl plot runs/job-simulated runs/job-serial
 
 Trains for real on this machine's cores; times are those of the simulated clients. The same
 settings give the same run, bit for bit. docs/simulate.md lists the keys of a clients file."""
+
+
+def simulate_times(job: "Job", fleet: "ClientFleet", out: Path | None = None, as_json: bool = False) -> ExitCode:
+    """Run a job's subtasks in virtual time, without training any. Raises VcdlError."""
+    from vcdl.report.observer import RunObserver
+    from vcdl.report.summary import as_json as json_text
+    from vcdl.report.wording import duration, plural
+    from vcdl.run.finding import shown
+    from vcdl.run.folder import RunFolder
+    from vcdl.simulate.simulation import default_folder
+    from vcdl.simulate.simulation import simulate_times as run
+
+    folder = default_folder(f"{job.name}-times") if out is None else RunFolder(out.resolve())
+    begun_s = time.monotonic()
+    report = run(folder, job, fleet, RunObserver())
+    if report is None:
+        click.echo(f"stopped; the same command starts {shown(folder.path)} again", err=True)
+        return ExitCode.INTERRUPTED
+    if as_json:
+        click.echo(json_text(report.as_dict()), nl=False)
+    else:
+        took = duration(time.monotonic() - begun_s)
+        click.echo(
+            f"ended ({report.stop_reason}) after {plural(report.epochs, 'epoch')} and {duration(report.wall_s)} of "
+            f"virtual time; simulated in {took}, without training"
+        )
+        for line in report.lines():
+            click.echo(line)
+        click.echo(f"{'results':<20} {shown(folder.path)}")
+    return ExitCode.RUN_FAILED if report.is_given_up else ExitCode.OK
 
 
 def simulate(
@@ -88,6 +119,13 @@ def _results(report: "Report", real_s: float) -> list[str]:
     "--with", "settings", metavar="KEY=VALUE", multiple=True, help="Replace a key of the clients file; repeatable."
 )
 @set_option
+@click.option(
+    "--training",
+    type=click.Choice(["real", "none"]),
+    default="real",
+    show_default=True,
+    help="none: only times, losses, staleness, waiting and cost; no weights.",
+)
 @click.option("--serial", is_flag=True, help="The control: one client trains all shards, one after the other.")
 @click.option(
     "--out", metavar="DIR", type=click.Path(path_type=Path), help="The run's folder [default: runs/NAME-simulated]."
@@ -101,6 +139,7 @@ def command(
     servers: int | None,
     settings: tuple[str, ...],
     overrides: tuple[str, ...],
+    training: str,
     serial: bool,
     out: Path | None,
     as_json: bool,
@@ -112,4 +151,9 @@ def command(
     counts = {"clients": clients, "slots": slots, "servers": servers}
     given = [f"{key}={count}" for key, count in counts.items() if count is not None]
     fleet = load_clients(clients_file, [*given, *settings])
-    return simulate(load_job(job_file, overrides), fleet, out, serial, as_json)
+    job = load_job(job_file, overrides)
+    if training == "none":
+        if serial:
+            raise click.UsageError("--serial is training; without it, --training none")
+        return simulate_times(job, fleet, out, as_json)
+    return simulate(job, fleet, out, serial, as_json)

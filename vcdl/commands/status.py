@@ -73,7 +73,7 @@ def _figures(goal: "RunGoal", report: "Report", now_s: float | None) -> dict[str
         "staleness": progress.staleness_words(report),
         "running for": duration(report.wall_s if now_s is None else report.wall_s_at(now_s)),
     }
-    if report.lost:
+    if report.totals.lost:
         figures["overwritten"] = progress.lost_words(report)
     if report.rollbacks:
         figures["rolled back"] = progress.rollback_words(report)

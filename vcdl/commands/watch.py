@@ -22,6 +22,8 @@ Ctrl-C ends the display, not the run."""
 def watch(path: Path | None = None) -> ExitCode:
     """Show a run until it has ended or is paused. Raises RunFolderError, JobError, JournalError."""
     from vcdl.job import load_frozen_job
+    from vcdl.journal.kept_state import kept_history
+    from vcdl.journal.packing import copy_of
     from vcdl.report.display import display
     from vcdl.report.measures import Report
     from vcdl.report.progress import RunGoal
@@ -36,6 +38,10 @@ def watch(path: Path | None = None) -> ExitCode:
             while True:
                 was_finished = is_finished(folder)
                 with journal_of(folder) as journal:
+                    if journal is not None and not last_id:
+                        kept = kept_history(journal)
+                        report, last_id = Report(kept.now()), kept.last_id
+                        observer.begins(copy_of(report.history))
                     new = [] if journal is None else journal.read(last_id)
                 for recorded in new:
                     report.follow(recorded)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vcdl.experiments.planned_run import PlannedRun
-from vcdl.journal.events import FINAL_SPLITS, Recorded, UpdateApplied, UpdateRefused
+from vcdl.journal.events import FINAL_SPLITS, Recorded, UpdateApplied, UpdateRefused, VersionEvaluated
 from vcdl.journal.journal import Journal
 from vcdl.report.measures import Report
 from vcdl.simulate.backdoor import read_backdoor_success
@@ -76,16 +76,16 @@ def measured(run: PlannedRun) -> RunFigures:
     final = report.final_test or report.final_validation
     return RunFigures(
         run=run,
-        points=_points(report),
+        points=_points(report, events),
         final=final.value if final else None,
         stop_reason=report.stop.reason if report.stop else "",
         is_regression=report.is_regression,
         is_given_up=report.is_given_up,
-        failed=report.failed,
-        refused=report.refused,
+        failed=report.totals.failed,
+        refused=report.totals.refused,
         staleness_mean=report.staleness_mean,
-        bytes_down=report.bytes_down / len(report.updates) if report.updates else None,
-        bytes_up=report.bytes_up / len(report.updates) if report.updates else None,
+        bytes_down=report.totals.bytes_down / report.totals.applied if report.totals.applied else None,
+        bytes_up=report.totals.bytes_up / report.totals.applied if report.totals.applied else None,
         honest=_uploads(events, hostile, are_of=False),
         hostile=_uploads(events, hostile, are_of=True),
         backdoor=read_backdoor_success(run.folder),
@@ -98,8 +98,9 @@ def _uploads(events: Iterable[Recorded], hosts: set[str], *, are_of: bool) -> Up
     return Uploads(kinds.count(UpdateApplied), kinds.count(UpdateRefused))
 
 
-def _points(report: Report) -> tuple[Point, ...]:
-    tested = {timed.event.version: timed.event.value for timed in report.evaluations if timed.event.split == _TEST}
+def _points(report: Report, events: Iterable[Recorded]) -> tuple[Point, ...]:
+    measured = (row.event for row in events)
+    tested = {one.version: one.value for one in measured if isinstance(one, VersionEvaluated) and one.split == _TEST}
     return tuple(
         Point(
             epoch=detail.epoch,

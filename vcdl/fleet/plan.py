@@ -9,7 +9,8 @@ from vcdl.errors import FleetError
 from vcdl.fleet.instance import InstanceType, Pool
 from vcdl.fleet.prices import Price, PriceTable
 from vcdl.fleet.settings import FleetSettings
-from vcdl.run.finding import read_report
+from vcdl.journal.events import UpdateApplied
+from vcdl.run.finding import events_of
 from vcdl.run.folder import RunFolder
 
 PER_SUBTASKS = 10_000
@@ -102,8 +103,10 @@ def pools_of_table(settings: FleetSettings, prices: PriceTable) -> dict[Pool, In
 
 def measured_subtask_s(folder: RunFolder) -> float:
     """Mean training time of a run's completely trained subtasks. Raises FleetError if none, and JournalError."""
-    whole = [timed.event.train_s for timed in read_report(folder).updates if timed.event.fraction >= 1.0]
-    times = [train_s for train_s in whole if train_s is not None]
-    if not times:
+    count, sum_s = 0, 0.0
+    for update in events_of(folder, UpdateApplied):
+        if update.fraction >= 1.0 and update.train_s is not None:
+            count, sum_s = count + 1, sum_s + update.train_s
+    if not count:
         raise FleetError(f"{folder.path} has no completely trained subtask: choose another run, or give --subtask-s")
-    return sum(times) / len(times)
+    return sum_s / count

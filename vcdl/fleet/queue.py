@@ -94,4 +94,4 @@ def _remaining(folder: "RunFolder") -> int:
     report = read_report(folder)
     if report.stop is not None or folder.stop_request.exists():
         return 0
-    return max(0, load_frozen_job(folder.job_file).subtasks - len(report.updates))
+    return max(0, load_frozen_job(folder.job_file).subtasks - report.totals.applied)

@@ -1,7 +1,8 @@
 """How far a job is, computed from its journal's events: the coordinator decides from it, and the reports show it.
 
 A `JobHistory` follows the journal event by event and holds what the events say, nothing else: no plan, no I/O and no
-clock of its own. Each event takes the same time, however many workunits are open and however long the job has run.
+clock of its own. Each event takes the same time, however many workunits are open and however long the job has run. Its
+size grows with the open workunits and the epochs, not with the updates.
 
 Active time is the time that the job was being run, over all its sessions; the pauses between them are cut out.
 """
@@ -33,9 +34,14 @@ from vcdl.journal.events import (
     WorkunitFailed,
     WorkunitSent,
 )
+from vcdl.journal.totals import Totals
 from vcdl.wire.workunit import WorkunitName
 
 E = TypeVar("E", bound=Event)
+
+_REMEMBERED = 1000
+"""Versions before the last measured end of an epoch whose measures are kept: servers may write their rows out of order.
+"""
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,8 @@ class JobHistory:
     wanted: dict[tuple[int, str], EvaluationWanted] = field(default_factory=dict)
     """(version, split) → evaluations that were announced and are not measured."""
     measured: dict[tuple[int, str], VersionEvaluated] = field(default_factory=dict)
-    """(version, split) → its evaluation."""
+    """(version, split) → its evaluation; of validations the newer ones only, see `is_announced`."""
+    totals: Totals = field(default_factory=Totals)
     sessions: int = 0
     """How often a process took the job up."""
     paused: RunPaused | None = None
@@ -109,6 +116,8 @@ class JobHistory:
     rollbacks: list[RolledBack] = field(default_factory=list)
     stop: StopDecided | None = None
     finished: bool = False
+    _forgotten: int = -1
+    """The newest version whose validation is forgotten."""
     _shards: dict[int, set[int]] = field(default_factory=dict)
     """Epoch that is not closed → shards whose update was applied."""
     _open_attempts: dict[tuple[int, int], list[str]] = field(default_factory=dict)
@@ -171,6 +180,7 @@ class JobHistory:
             case RunReopened():
                 self._begin_session(time_s)
                 self.stop, self.finished = None, False
+        self.totals.follow(recorded.event, self.wall_s_at(time_s))
         self._last_s = time_s
 
     # -- read
@@ -202,6 +212,12 @@ class JobHistory:
             if rolled.undoes(version):
                 version = rolled.version
         return version
+
+    def is_announced(self, version: int, split: str) -> bool:
+        """Whether an evaluation is wanted or measured; it is taken for granted of versions that lie far back."""
+        if split == VALIDATION and version <= self._forgotten:
+            return True
+        return (version, split) in self.wanted or (version, split) in self.measured
 
     def score(self, epoch: EpochDetail) -> float:
         """An epoch's mean, turned so that larger is better; one that diverged (NaN) scores worst."""
@@ -294,5 +310,18 @@ class JobHistory:
             mean = sum(values) / len(values)
             detail = EpochDetail(epoch, mean, min(values), max(values), closed.wall_s)
             self.epochs.append(detail)
+            self._forget(end)
             if self.best_epoch is None or self.score(detail) > self.score(self.best_epoch):
                 self.best_epoch = detail
+
+    def _forget(self, end: int) -> None:
+        """Forget the measures of versions far behind the end of an epoch that is scored, some thousand at a time."""
+        if len(self.measured) <= 2 * _REMEMBERED:
+            return
+        self._forgotten = max(self._forgotten, end - _REMEMBERED)
+        needed = {version for versions in self._validations.values() for version in versions}
+        self.measured = {
+            (version, split): event
+            for (version, split), event in self.measured.items()
+            if version > self._forgotten or split != VALIDATION or version in needed
+        }

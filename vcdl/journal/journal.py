@@ -5,10 +5,12 @@ remembers the last id misses none. Any number of processes may append and read a
 the thread that opened it.
 """
 
+import hashlib
 import json
 import math
 import sqlite3
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -34,14 +36,36 @@ CREATE TABLE IF NOT EXISTS events (
 );
 """
 _APPEND = "INSERT INTO events (time_s, kind, key, fields) VALUES (?, ?, ?, ?) ON CONFLICT (key) DO NOTHING"
+_STATES = """
+CREATE TABLE IF NOT EXISTS states (
+    name TEXT PRIMARY KEY,
+    form TEXT NOT NULL,
+    last_id INTEGER NOT NULL,
+    last_event TEXT NOT NULL,
+    state BLOB NOT NULL
+);
+"""
 _READ = "SELECT id, time_s, kind, fields FROM events WHERE id > ? ORDER BY id LIMIT ?"
 _READ_KEYS = "SELECT id, time_s, kind, fields FROM events WHERE key >= ? AND key < ? ORDER BY id"
+_READ_KINDS = "SELECT id, time_s, kind, fields FROM events WHERE id > ? AND kind IN ({}) ORDER BY id LIMIT ?"
+_READ_BACKWARDS = "SELECT id, time_s, kind, fields FROM events WHERE id < ? AND kind = ? ORDER BY id DESC LIMIT ?"
+_LAST = "SELECT id, time_s, kind, fields FROM events WHERE id = ?"
 _FIND = "SELECT kind, fields FROM events WHERE key = ?"
 _READ_NEWEST = "SELECT id, time_s, kind, fields FROM events WHERE kind = ? ORDER BY id DESC LIMIT ?"
 _TIME_OF = "SELECT time_s FROM events WHERE key = ?"
+_KEEP_STATE = """
+INSERT INTO states (name, form, last_id, last_event, state) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET
+    form = excluded.form, last_id = excluded.last_id, last_event = excluded.last_event, state = excluded.state
+WHERE excluded.form != form OR excluded.last_id > last_id
+"""
+_FIND_STATE = "SELECT last_id, last_event, state FROM states WHERE name = ? AND form = ?"
+_HAS_STATES = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'states'"
 _HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'events'"
 
 _PAGE = 5000
+_FEW = 200
+_BEHIND_ALL = 2**62
 _BUSY_TIMEOUT_S = 30
 """A writer waits this long for another process's transaction; each takes milliseconds."""
 
@@ -89,7 +113,7 @@ class Journal:
         with _mapped_errors(path):
             connection = sqlite3.connect(path, _BUSY_TIMEOUT_S, isolation_level="IMMEDIATE")
             try:
-                connection.executescript(_SETUP + TABLE)
+                connection.executescript(_SETUP + TABLE + _STATES)
             except sqlite3.Error:
                 connection.close()
                 raise
@@ -140,11 +164,35 @@ class Journal:
         """The time of an event that is appended now. Raises JournalError."""
         return self.clock()
 
-    def stream(self, after_id: int = 0) -> Iterator[Recorded]:
-        """The events of `read`, with only some thousand in memory at a time. Raises JournalError."""
-        while page := self._read(after_id, _PAGE):
+    def append_at(self, events: Sequence[tuple[float, Event]]) -> None:
+        """Append events in one transaction, each with its own time; otherwise as `append`. Raises JournalError."""
+        self._check_place()
+        with _mapped_errors(self._path), self._connection:
+            self._connection.executemany(
+                _APPEND, [(time_s, event.kind, event.key, json.dumps(encode(event))) for time_s, event in events]
+            )
+
+    def stream(self, after_id: int = 0, kinds: Collection[type[Event]] = ()) -> Iterator[Recorded]:
+        """The events of `read`, or those of some kinds, with only some thousand in memory at a time.
+
+        Raises JournalError.
+        """
+        while page := self._read(after_id, _PAGE, [kind.kind for kind in kinds]):
             yield from page
             after_id = page[-1].id
+
+    def backwards(self, kind: type[Event]) -> Iterator[Recorded]:
+        """The events of a kind, the newest first, with only some in memory at a time. Raises JournalError."""
+        before_id = _BEHIND_ALL
+        while True:
+            self._check_place()
+            with _mapped_errors(self._path):
+                rows = self._connection.execute(_READ_BACKWARDS, (before_id, kind.kind, _FEW)).fetchall()
+                page = [_recorded(*row) for row in rows]
+            yield from page
+            if len(page) < _FEW:
+                return
+            before_id = page[-1].id
 
     def read(self, after_id: int = 0) -> list[Recorded]:
         """Events with an id above `after_id`, in order. Raises JournalError."""
@@ -164,14 +212,46 @@ class Journal:
         """Raises JournalError when the file was deleted or replaced: what is written into it now would be lost."""
         self._place.check(self._connection, may_write=self._may_write)
 
-    def _read(self, after_id: int, limit: int) -> list[Recorded]:
+    def keep_state(self, name: str, form: str, last_id: int, state: str) -> None:
+        """Keep a state that follows from the events up to `last_id`, beside them: what copies, restores or deletes
+        the one does it to the other. A state of later events stays. Raises JournalError.
+        """
+        self._check_place()
+        compressed = zlib.compress(state.encode(), 1)
+        with _mapped_errors(self._path), self._connection:
+            event = _digest(self._connection.execute(_LAST, (last_id,)).fetchall()) or ""
+            self._connection.execute(_KEEP_STATE, (name, form, last_id, event, compressed))
+
+    def kept_state(self, name: str, form: str) -> tuple[int, str] | None:
+        """The newest state kept under this name in this form, after the id of its last event; None: there is none, or
+        it is of another journal than this one.
+
+        Raises JournalError.
+        """
+        self._check_place()
+        with _mapped_errors(self._path):
+            if not self._connection.execute(_HAS_STATES).fetchall():
+                return None
+            rows = self._connection.execute(_FIND_STATE, (name, form)).fetchall()
+            if not rows or rows[0][1] != _digest(self._connection.execute(_LAST, (rows[0][0],)).fetchall()):
+                return None
+        try:
+            return rows[0][0], zlib.decompress(rows[0][2]).decode()
+        except (zlib.error, ValueError, TypeError):
+            return None
+
+    def _read(self, after_id: int, limit: int, kinds: Sequence[str] = ()) -> list[Recorded]:
         self._check_place()
         with _mapped_errors(self._path):
             # A process that makes a journal makes the file first, and the table a moment later.
             if not self._has_table and not self._connection.execute(_HAS_TABLE).fetchall():
                 return []
             self._has_table = True
-            rows = self._connection.execute(_READ, (after_id, limit)).fetchall()
+            if kinds:
+                query = _READ_KINDS.format(", ".join("?" * len(kinds)))
+                rows = self._connection.execute(query, (after_id, *kinds, limit)).fetchall()
+            else:
+                rows = self._connection.execute(_READ, (after_id, limit)).fetchall()
             return [_recorded(*row) for row in rows]
 
     def find(self, key: str) -> Event | None:
@@ -201,6 +281,11 @@ def _recorded(number: int, time_s: float, kind: str, fields: str) -> Recorded:
     if not math.isfinite(time_s):
         raise ValueError("a row without a time")
     return Recorded(number, time_s, decode(kind, json.loads(fields)))
+
+
+def _digest(rows: Sequence[tuple[object, ...]]) -> str | None:
+    """The identity of an event; None: it is not there."""
+    return hashlib.sha256(repr(rows[0]).encode()).hexdigest() if rows else None
 
 
 @contextmanager

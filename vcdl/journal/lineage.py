@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Self
+from typing import ClassVar, Self
 
 from vcdl.journal.events import Event, RolledBack, UpdateApplied
 
@@ -11,6 +11,9 @@ from vcdl.journal.events import Event, RolledBack, UpdateApplied
 @dataclass
 class Lineage:
     """What the newest version is made of; `follow` each event in the order of the journal, then read."""
+
+    KINDS: ClassVar = (UpdateApplied, RolledBack)
+    """The events that it follows."""
 
     recorded: list[UpdateApplied] = field(default_factory=list)
     """Every update that was ever applied."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from vcdl.backoff import retry
 from vcdl.errors import StoreLost, VcdlError
-from vcdl.journal.history import JobHistory
+from vcdl.journal.kept_state import kept_history
 from vcdl.local.child import end_with_parent, log_lines
 from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.parameter_server import ParameterServer
@@ -38,7 +38,7 @@ def _serve(run: Run, log: Callable[[str], None]) -> None:
             if not retry(server.run_once, log):
                 time.sleep(_POLL_S)
         except StoreLost as lost:
-            if JobHistory.of(journal.stream()).stop is not None:
+            if kept_history(journal).now().stop is not None:
                 return  # its weights were dropped
             log(str(lost))
             is_lost = True

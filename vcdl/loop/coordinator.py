@@ -9,7 +9,6 @@ before the last subtasks of this one are back. `epoch` (the paper's): all subtas
 at its begin.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,27 +16,17 @@ from itertools import islice
 
 import numpy as np
 
-from vcdl.checks.refusal import Refusal
 from vcdl.journal.events import (
     FINAL_SPLITS,
     VALIDATION,
-    EpochClosed,
-    EvaluationWanted,
     Recorded,
-    RolledBack,
-    RunReopened,
     StopDecided,
     StopReason,
-    UpdateApplied,
-    UpdateRefused,
-    VersionEvaluated,
-    WorkunitCancelled,
-    WorkunitCreated,
-    WorkunitFailed,
 )
 from vcdl.journal.history import CreationContext, JobHistory
-from vcdl.loop.collapse import Collapse, CollapseWatch
-from vcdl.loop.plan import Plan, is_validated
+from vcdl.loop.collapse import Collapse
+from vcdl.loop.job_state import JobState
+from vcdl.loop.plan import Plan
 from vcdl.wire.workunit import WorkunitName
 
 
@@ -99,55 +88,17 @@ class Coordinator:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self.history = JobHistory()
+        self.state = JobState.of(plan)
+        """All that the job's events say; nothing else is remembered from one call to the next."""
+
+    @property
+    def history(self) -> JobHistory:
         """The job as its events tell it; all decisions rest on it."""
-        self._due: dict[int, int] = {}
-        """Version → epoch: validations that are wanted and not announced yet."""
-        self._bases: dict[int, int] = {}
-        """Version → the one its client started from, of the updates since the last closed epoch."""
-        self._attempts: dict[tuple[int, int], int] = {}
-        """The last attempt at each subtask that was created and is not applied."""
-        self._retries: dict[tuple[int, int], int] = {}
-        """Subtasks that wait to be tried again, in their order, with the attempt's number."""
-        self._failures: Counter[tuple[int, int]] = Counter()
-        """Failed tries of each subtask that is not applied."""
-        self._exhausted = False
-        self._watch = CollapseWatch(plan.shards)
-        self._covered = 0
+        return self.state.history
 
     def follow(self, recorded: Recorded) -> None:
         """Take in the journal's next event; the time it takes does not depend on how many workunits are open."""
-        event, history = recorded.event, self.history
-        match event:
-            case WorkunitCreated():
-                self._created(WorkunitName.parse(event.workunit))
-            case UpdateApplied():
-                self._applied(event)
-            case UpdateRefused():
-                # A host in quarantine says nothing about the subtask: with enough of them, none would be left to try.
-                self._came_to_nothing(event.workunit, is_a_try=event.refusal != Refusal.QUARANTINED)
-            case WorkunitFailed():
-                self._came_to_nothing(event.workunit, is_a_try=True)
-            case WorkunitCancelled():
-                self._came_to_nothing(event.workunit, is_a_try=False)
-            case EpochClosed():
-                self._want_validation(event.version, event.epoch)
-            case EvaluationWanted(version, _, split):
-                if split == VALIDATION:
-                    self._due.pop(version, None)
-            case RolledBack():
-                self._rolled_back(event)
-            case StopDecided():
-                self._retries.clear()
-            case RunReopened():
-                self._reopen()
-            case _:
-                pass
-        history.follow(recorded)
-        self._watch.follow(event)
-        if isinstance(event, EpochClosed | VersionEvaluated | RolledBack) and self.covered != self._covered:
-            self._covered = self.covered
-            self._bases = {version: base for version, base in self._bases.items() if version > self._covered}
+        self.state.follow(recorded)
 
     def actions(self, now_s: float, open_wanted: int) -> list[Action]:
         """The actions to take now; `open_wanted`: number of workunits that the grid wants unsent or running.
@@ -158,7 +109,7 @@ class Coordinator:
         history = self.history
         if history.finished:
             return []
-        evaluations: list[Action] = [Evaluate(version, epoch, VALIDATION) for version, epoch in self._due.items()]
+        evaluations: list[Action] = [Evaluate(version, epoch, VALIDATION) for version, epoch in self.state.due.items()]
         if history.stop is not None:
             evaluations += self._final_evaluations(history.stop.version)
             return evaluations or ([] if history.wanted else [Finish()])
@@ -203,10 +154,10 @@ class Coordinator:
         """Versions whose snapshots must be kept."""
         history = self.history
         versions = set(history.bases)
-        versions.update(self._due, (version for version, _ in history.wanted))
+        versions.update(self.state.due, (version for version, _ in history.wanted))
         versions |= {history.version, history.end_of(len(history.closed))}
         if self._plan.rolls_back:
-            versions.update(self._watch.to_keep)
+            versions.update(self.state.watch.to_keep)
         if history.best_epoch is not None:
             versions.add(history.closed[history.best_epoch.epoch].event.version)
         if history.stop is not None:
@@ -218,14 +169,12 @@ class Coordinator:
         """The version from which updates may have to be folded again: the last closed epoch's end, or its last good
         one.
         """
-        if self._plan.rolls_back:
-            return self._watch.last_good_end
-        return self.history.end_of(len(self.history.closed))
+        return self.state.covered
 
     @property
     def collapse(self) -> Collapse | None:
         """The collapse that the job must go back from."""
-        return self._watch.collapse if self._plan.rolls_back else None
+        return self.state.watch.collapse if self._plan.rolls_back else None
 
     @property
     def versions_to_fold_again_with(self) -> set[int]:
@@ -235,7 +184,7 @@ class Coordinator:
         """
         stop = self.history.stop
         is_over = stop is not None and stop.reason != StopReason.SUBTASK_FAILED
-        return set(self._bases.values()) if self._plan.needs_bases and not is_over else set()
+        return set(self.state.bases.values()) if self._plan.needs_bases and not is_over else set()
 
     def rate(self, epoch: int, shard: int, context: CreationContext) -> float:
         """The factor of the peak learning rate for a workunit.
@@ -250,76 +199,23 @@ class Coordinator:
         factor = plan.scaling.at(context.active_clients, context.open)
         return plan.rate.at(place, plan.epochs * plan.shards) * factor
 
-    # -- following: called before the history has the event
-
-    def _created(self, name: WorkunitName) -> None:
-        subtask = name.epoch, name.shard
-        self._attempts[subtask] = name.attempt
-        if self._retries.get(subtask) == name.attempt:
-            del self._retries[subtask]
-
-    def _applied(self, event: UpdateApplied) -> None:
-        name = self.history.open.get(event.workunit) or WorkunitName.parse(event.workunit)
-        subtask = name.epoch, name.shard
-        if self._plan.needs_bases:
-            self._bases[event.version] = event.base_version
-        for of_subtasks in (self._attempts, self._retries, self._failures):
-            of_subtasks.pop(subtask, None)
-        if is_validated(self._plan.validate_every, event.version):
-            self._want_validation(event.version, name.epoch)
-
-    def _came_to_nothing(self, workunit: str, *, is_a_try: bool) -> None:
-        name = self.history.open.get(workunit)
-        if name is None or self.history.is_applied(name.epoch, name.shard):
-            return
-        subtask = name.epoch, name.shard
-        self._failures[subtask] += is_a_try
-        if self._failures[subtask] >= self._plan.tries:
-            self._exhausted = True
-        else:
-            self._retries[subtask] = name.attempt + 1
-
-    def _rolled_back(self, event: RolledBack) -> None:
-        """What started from weights that the job went back from is made again; that was no try."""
-        for workunit in event.overtaken(self.history.open):
-            self._came_to_nothing(workunit, is_a_try=False)
-        self._want_validation(event.version, 0)
-
-    def _want_validation(self, version: int, epoch: int) -> None:
-        """Announce a validation for the first epoch that wants it."""
-        if version not in self._due and not self._is_announced(version, VALIDATION):
-            self._due[version] = epoch
-
-    def _reopen(self) -> None:
-        """Give every begun and unapplied subtask a fresh number of tries."""
-        self._exhausted = False
-        self._failures.clear()
-        self._retries = {
-            subtask: attempt + 1
-            for subtask, attempt in sorted(self._attempts.items())
-            if not self.history.is_applied(*subtask)
-        }
-
     # -- deciding
 
     def _final_evaluations(self, version: int) -> list[Action]:
         splits = FINAL_SPLITS if self._plan.has_test else FINAL_SPLITS[:1]
-        return [Evaluate(version, 0, split) for split in splits if not self._is_announced(version, split)]
+        return [Evaluate(version, 0, split) for split in splits if not self.history.is_announced(version, split)]
 
     def _must_be_looked_at(self) -> bool:
         """Whether one more version must be measured, to tell a collapse from a swing."""
-        if not self._plan.rolls_back or not self._watch.wants_measure_of(self.version):
+        if not self._plan.rolls_back or not self.state.watch.wants_measure_of(self.version):
             return False
-        is_known = self.version in self._due or self._is_announced(self.version, VALIDATION)
+        is_known = self.version in self.state.due or self.history.is_announced(self.version, VALIDATION)
         return not is_known and not any(split == VALIDATION for _, split in self.history.wanted)
-
-    def _is_announced(self, version: int, split: str) -> bool:
-        return (version, split) in self.history.wanted or (version, split) in self.history.measured
 
     def _reason_to_stop(self, now_s: float) -> StopReason | None:
         plan, history = self._plan, self.history
         best = history.best_epoch
-        if self._exhausted:
+        if self.state.tries.exhausted:
             return StopReason.SUBTASK_FAILED
         if best is not None:
             if plan.target_accuracy is not None and history.score(best) >= plan.target_accuracy:
@@ -342,7 +238,7 @@ class Coordinator:
         free = max(0, open_wanted - len(self.history.open))
         created: list[Action] = [
             Create(epoch, shard, attempt, self._base_version(epoch))
-            for (epoch, shard), attempt in islice(self._retries.items(), free)
+            for (epoch, shard), attempt in islice(self.state.tries.waiting.items(), free)
         ]
         while len(created) < free:
             epoch, position = made // plan.shards + 1, made % plan.shards

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from vcdl.journal.events import FINAL_SPLITS, VALIDATION, EvaluationWanted, VersionEvaluated
-from vcdl.journal.history import JobHistory
 from vcdl.journal.journal import Journal
+from vcdl.journal.kept_state import kept_history, kept_hosts
 from vcdl.loop.loss_meter import LossMeter
 from vcdl.loop.reference_update import ReferenceUpdate
 from vcdl.loop.upload_scores import UploadScores
@@ -36,8 +36,8 @@ class Evaluator:
         job, folder = run.job, run.folder
         self._folder = folder
         self._journal = journal
-        self._history = JobHistory()
-        self._last_id = 0
+        self._kept = kept_history(journal)
+        self._history = self._kept.state
         self._layout = run.layout
         self._classifies = job.data.task == "classification"
         self._model = load_model(folder.read_model_json())
@@ -51,7 +51,7 @@ class Evaluator:
             self._data["test"] = (normalise(x_test, run.prepared.normalisation), y_test)
         self._scores: UploadScores | None = None
         if job.is_for_strangers:
-            self._scores = UploadScores(run, LossMeter(run, self._model), self._data[VALIDATION])
+            self._scores = UploadScores(run, LossMeter(run, self._model), self._data[VALIDATION], kept_hosts(journal))
         self._reference: ReferenceUpdate | None = None
         if ReferenceUpdate.is_asked_for(run):
             self._reference = ReferenceUpdate(run, self._history, *self._data[VALIDATION])
@@ -78,11 +78,11 @@ class Evaluator:
         return self._history.finished
 
     def _follow(self) -> None:
-        for recorded in self._journal.read(self._last_id):
-            self._history.follow(recorded)
+        last_id = self._kept.last_id if self._scores is None else min(self._kept.last_id, self._scores.last_id)
+        for recorded in self._journal.stream(last_id):
+            self._kept.follow(recorded)
             if self._scores is not None:
                 self._scores.follow(recorded)
-            self._last_id = recorded.id
 
     @property
     def final_splits(self) -> tuple[str, ...]:

@@ -1,11 +1,12 @@
 """What a parameter server makes of a host's history (vcdl.journal.hosts): how far each upload counts."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 from vcdl.checks import Refusal, Refused
 from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
+from vcdl.journal.kept_state import KeptState
 from vcdl.loop.grid import Uploaded
 from vcdl.run.run import Run
 
@@ -14,24 +15,27 @@ from vcdl.run.run import Run
 class HostTrust:
     """The hosts of one run, as far as its journal was read."""
 
-    journal: Journal
+    hosts: KeptState[HostHistory]
     judges: bool
     """False where the hosts are the submitter's own: all are believed, and the journal is not read."""
-    _history: HostHistory = field(default_factory=HostHistory)
-    _last_id: int = 0
 
     @classmethod
     def of(cls, run: Run, journal: Journal) -> Self:
         """The hosts of a run."""
-        return cls(journal, run.job.is_for_strangers)
+        return cls(KeptState(journal, "hosts", HostHistory()), run.job.is_for_strangers)
 
     def catch_up(self) -> None:
         """Read what is new in the journal. Raises JournalError."""
         if not self.judges:
             return
-        for recorded in self.journal.stream(self._last_id):
-            self._history.follow(recorded)
-            self._last_id = recorded.id
+        if not self.hosts.last_id:
+            self.hosts.begin()
+        self.hosts.now()
+        self.hosts.keep()
+
+    @property
+    def _history(self) -> HostHistory:
+        return self.hosts.state
 
     def named(self, upload: Uploaded) -> Uploaded:
         """An upload with its host, where only the journal knows it."""

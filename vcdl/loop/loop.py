@@ -13,6 +13,7 @@ from typing import Self
 from vcdl.errors import JournalUnavailable, StoreError, StoreLost
 from vcdl.journal.events import Recorded, RunPaused, RunReopened, RunStarted, StopReason
 from vcdl.journal.journal import Journal
+from vcdl.journal.packing import copy_of
 from vcdl.loop.coordinator import Coordinator
 from vcdl.loop.grid import Grid, Results
 from vcdl.loop.parameter_server import ParameterServer
@@ -73,13 +74,14 @@ class Loop:
 
         A job that ended because a shard kept failing is tried again. Raises Unavailable, StoreError, JournalError.
         """
-        earlier = self.follow()
+        self.follow()
+        is_resumed = self.generator.last_id > 0
         stopped = self.coordinator.stopped
         if self.coordinator.finished and stopped is not None:
             if stopped.reason != StopReason.SUBTASK_FAILED:
                 return False
             self.journal.append(RunReopened())
-        self.begin_session(resumed=bool(earlier))
+        self.begin_session(resumed=is_resumed)
         if self.server is not None:
             self.server.catch_up(self.coordinator.version)
         return True
@@ -91,6 +93,8 @@ class Loop:
 
     def follow(self) -> Sequence[Recorded]:
         """Read the new rows of the journal and return them. Raises JournalError."""
+        if self.generator.begin() and self.generator.last_id > 0:
+            self._observer.begins(copy_of(self.coordinator.history))  # its own, which it may keep
         return self._observed(self.generator.follow())
 
     def step(self) -> Sequence[Recorded]:
@@ -124,7 +128,10 @@ class Loop:
         self._grid.pause()
         with suppress(JournalUnavailable):  # without a word the run will look killed, and can be resumed as well
             self.journal.append(RunPaused(why))
-        return self.follow()
+        new = self.follow()
+        with suppress(JournalUnavailable):
+            self.generator.keep_state(at_once=True)
+        return new
 
     @property
     def ended(self) -> StopReason | None:

@@ -3,8 +3,8 @@
 from typing import Self
 
 from vcdl.journal.events import UpdateApplied
-from vcdl.journal.history import JobHistory
 from vcdl.journal.journal import Journal
+from vcdl.journal.kept_state import kept_history
 from vcdl.loop.assimilator import Assimilator
 from vcdl.loop.grid import Results
 from vcdl.loop.recovery import restore_store, whole_unless_behind
@@ -28,17 +28,18 @@ class ParameterServer:
         """A server with a connection of its own to the run's store. Raises StoreError."""
         return cls(run, journal, run.store(), results)
 
-    def catch_up(self, version: int = 0) -> int:
-        """Restore a store that is behind the journal, or behind `version`, or lost everything while nobody looked.
+    def catch_up(self, version: int | None = None) -> int:
+        """Restore a store that is behind the journal, or lost everything while nobody looked.
 
-        Called before the first `run_once`. Returns how many updates were folded again. Raises StoreError, JournalError.
+        `version`: the newest that the journal has, where the caller knows it. Called before the first `run_once`.
+        Returns how many updates were folded again. Raises StoreError, JournalError.
         """
-        history = JobHistory()
-        for recorded in self._journal.stream():
-            history.follow(recorded)
-            if isinstance(recorded.event, UpdateApplied):
-                self.check.steps.accept(recorded.event.cosine, recorded.event.reference_cosine)
-        newest = max(version, history.version)
+        if self._run.job.is_for_strangers:
+            applied = (row.event for row in self._journal.backwards(UpdateApplied))
+            self.check.steps.recall(
+                (event.cosine, event.reference_cosine) for event in applied if isinstance(event, UpdateApplied)
+            )
+        newest = kept_history(self._journal).now().version if version is None else version
         folded, whole = 0, whole_unless_behind(self.store, newest)
         if whole is None:
             folded = self.restore()

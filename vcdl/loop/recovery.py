@@ -37,7 +37,7 @@ def restore_store(run: Run, store: WeightStore, journal: Journal) -> int:
 
 def make_newest(run: Run, store: WeightStore, journal: Journal) -> int:
     """`restore_store` for a caller that holds the RestoreLock."""
-    events = [row.event for row in journal.read()]
+    events = [row.event for row in journal.stream(kinds=(*Lineage.KINDS, EpochClosed, StopDecided))]
     lineage = Lineage.of(events)
     if whole_unless_behind(store, lineage.version) is not None:
         return 0

@@ -12,6 +12,7 @@ from vcdl.errors import StoreError, StoreLost
 from vcdl.journal.events import RolledBack, UpdateApplied, UploadScored
 from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
+from vcdl.journal.kept_state import kept_hosts
 from vcdl.journal.lineage import Lineage
 from vcdl.loop.collapse import Collapse
 from vcdl.loop.recovery import fold_again, make_newest, whole_of
@@ -33,13 +34,13 @@ def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collap
     newest = 0
     with suppress(StoreLost):
         newest = snapshots.keep_newest()  # it may have to be measured, and is gone in a moment
-    recorded = journal.read()
-    lineage = Lineage.of(row.event for row in recorded)
+    lineage = Lineage.of(row.event for row in journal.stream(kinds=Lineage.KINDS))
     later = lineage.after(collapse.to)
     dropped: Sequence[UpdateApplied] = later
     if not collapse.is_again:
-        scores = [row.event for row in recorded if isinstance(row.event, UploadScored)]
-        dropped = without_trust(later, HostHistory.of(recorded), scores)
+        scored = (row.event for row in journal.stream(kinds=(UploadScored,)))
+        scores = [event for event in scored if isinstance(event, UploadScored)]
+        dropped = without_trust(later, kept_hosts(journal).now(), scores)
     left_out = {update.version for update in dropped}
     if not _can_be_made(run, collapse.to, [update for update in later if update.version not in left_out]):
         dropped = later

@@ -17,6 +17,7 @@ from vcdl.checks.draw import is_drawn
 from vcdl.errors import WeightsFileError
 from vcdl.journal.events import Recorded, StopDecided, UpdateApplied, UploadScored
 from vcdl.journal.hosts import HostHistory
+from vcdl.journal.kept_state import KeptState
 from vcdl.loop.loss_meter import LossMeter, Samples
 from vcdl.run.run import Run
 from vcdl.wire.weights import read_weights
@@ -35,21 +36,31 @@ _WORST = -1e6
 class UploadScores:
     """Scores the uploads of one run."""
 
-    def __init__(self, run: Run, meter: LossMeter, held_out: Samples) -> None:
-        """`held_out`: samples, of which some are taken."""
+    def __init__(self, run: Run, meter: LossMeter, held_out: Samples, hosts: KeptState[HostHistory]) -> None:
+        """`held_out`: samples, of which some are taken. `hosts`: those of the job; what they brought before is not
+        scored any more.
+        """
         x, y = held_out
         some = np.sort(np.random.default_rng([run.job.seed, len(x), _SAMPLES]).permutation(len(x))[:_SAMPLES])
         self._samples = x[some], y[some]
         self._run = run
         self._meter = meter
-        self._hosts = HostHistory()
+        self._kept_hosts = hosts
+        self._hosts = hosts.state
         self._waiting: dict[str, UpdateApplied] = {}
         """Workunit → its upload, which is to be scored; the newest is last."""
         self._base = -1, math.nan
         """The last base version, and the loss there."""
 
+    @property
+    def last_id(self) -> int:
+        """The last event that was followed."""
+        return self._kept_hosts.last_id
+
     def follow(self, recorded: Recorded) -> None:
-        """Take in the journal's next event."""
+        """Take in the journal's next event; an older one changes nothing."""
+        if recorded.id <= self.last_id:
+            return
         match event := recorded.event:
             case UpdateApplied():
                 host = event.host or self._hosts.sender(event.workunit)
@@ -63,7 +74,7 @@ class UploadScores:
                 self._waiting.clear()
             case _:
                 pass
-        self._hosts.follow(recorded)
+        self._kept_hosts.follow(recorded)
 
     def next_scores(self) -> list[UploadScored]:
         """Score some of the uploads that wait. Raises FileUnavailable."""

@@ -26,6 +26,7 @@ from vcdl.journal.events import (
 )
 from vcdl.journal.history import CreationContext
 from vcdl.journal.journal import Journal
+from vcdl.journal.kept_state import KeptState, keep_history
 from vcdl.loop.collapse import Collapse
 from vcdl.loop.coordinator import (
     Action,
@@ -63,7 +64,9 @@ class WorkGenerator:
         self._grid = grid
         self._downloads = run.downloads()
         self._training = run.training
-        self._last_id = 0
+        job = coordinator.state
+        self._job = KeptState(journal, "job", job, settings=repr((job.plan, job.watch.shards)), code=("loop", "checks"))
+        self._has_begun = False
         self._snapshots_in_use: frozenset[int] = frozenset()
         self._unswept = 0
         """Events since unused weights were removed the last time."""
@@ -75,6 +78,32 @@ class WorkGenerator:
         """Events that the coordinator has and no caller got yet."""
         self._unrecorded: list[WorkunitSent] = []
         """Reports of the grid that are not in the journal yet."""
+
+    @property
+    def last_id(self) -> int:
+        """The last event that the coordinator has."""
+        return self._job.last_id
+
+    def begin(self) -> bool:
+        """Bring the coordinator up to the journal as it is, from the state that an earlier process kept; False: that is
+        done. Nobody is told of these events. Raises JournalError.
+        """
+        if self._has_begun:
+            return False
+        self._coordinator.state = self._job.begin().now()
+        self._may_be_behind = bool(self._coordinator.history.rollbacks)
+        self._unswept = 1
+        self._has_begun = True
+        self.keep_state()
+        return True
+
+    def keep_state(self, *, at_once: bool = False) -> None:
+        """Keep what the coordinator knows when that is due, or `at_once`, for the next process and for those that read.
+
+        Raises JournalError.
+        """
+        if self._job.keep(at_once=at_once):
+            keep_history(self._journal, self._coordinator.history, self._job.last_id)
 
     def follow(self) -> Sequence[Recorded]:
         """Bring the coordinator up to the journal; returns the events that are new to the caller.
@@ -122,15 +151,15 @@ class WorkGenerator:
         self._unswept = 0
 
     def _follow_new(self) -> None:
-        for recorded in self._journal.read(self._last_id):
-            self._coordinator.follow(recorded)
+        self.begin()
+        for recorded in self._job.catch_up():
             self._unreported.append(recorded)
             self._unswept += 1
-            self._last_id = recorded.id
             if isinstance(recorded.event, RunPaused):
                 self._is_handed_over = False  # what was out was taken back
             elif isinstance(recorded.event, RolledBack):
                 self._may_be_behind = True
+            self.keep_state()
 
     def _take_unreported(self) -> Sequence[Recorded]:
         new, self._unreported = self._unreported, []

@@ -20,6 +20,7 @@ from vcdl.journal.events import (
     VersionEvaluated,
     WorkunitFailed,
 )
+from vcdl.journal.history import JobHistory
 from vcdl.report import progress
 from vcdl.report.measures import Report
 from vcdl.report.observer import RunningTask, RunObserver
@@ -68,6 +69,9 @@ class EventLines(RunObserver, ABC):
         self._report = Report()
         self._epochs_shown = 0
 
+    def begins(self, history: JobHistory) -> None:
+        self._report = Report(history)
+
     def events(self, events: Sequence[Recorded]) -> None:
         for line in self._lines(events):
             self.show(line)
@@ -86,7 +90,7 @@ class EventLines(RunObserver, ABC):
             match recorded.event:
                 case RunStarted(resumed) if self._session_began:
                     if resumed:
-                        lines.append(f"resumed after {plural(len(self._report.updates), 'update')}")
+                        lines.append(f"resumed after {plural(self._report.totals.applied, 'update')}")
                 case RolledBack() if self._session_began:
                     lines.append(progress.rolled_back_words(recorded.event))
                 case WorkunitFailed() | UpdateRefused() | ResultRefused() if (
@@ -144,6 +148,10 @@ class LiveDisplay(EventLines):
     def waiting_for(self, why: str | None) -> None:
         self._waiting_for = f"waiting: {why}" if why else ""
 
+    def begins(self, history: JobHistory) -> None:
+        with self._lock:
+            super().begins(history)
+
     def events(self, events: Sequence[Recorded]) -> None:
         with self._lock:
             lines = self._lines(events)
@@ -161,14 +169,14 @@ class LiveDisplay(EventLines):
     @property
     def _is_trained(self) -> bool:
         """Whether all training is done and only measurements are left."""
-        return self._report.stop is not None or len(self._report.updates) >= self._goal.subtasks
+        return self._report.stop is not None or self._report.totals.applied >= self._goal.subtasks
 
     def render(self) -> "RenderableType":
         """The display as it is drawn now."""
         from rich.text import Text
 
         with self._lock:
-            if not self._report.updates and not self._running:
+            if not self._report.totals.applied and not self._running:
                 what = printable(self._waiting_for or self._phase)
                 return Text(f"{self._goal.job}: {what} … {duration(self._clock() - self._made_s)}")
             return self._table()
@@ -189,7 +197,7 @@ class LiveDisplay(EventLines):
             table.add_row(label, ProgressBar(total=total, completed=done, width=_BAR_WIDTH), words)
 
         bar(f"epoch {epoch}/{goal.epochs}", done, goal.shards, f"{done}/{goal.shards} shards")
-        bar("whole run", len(report.updates), goal.subtasks, f"{progress.left_words(goal, report, now_s)} left")
+        bar("whole run", report.totals.applied, goal.subtasks, f"{progress.left_words(goal, report, now_s)} left")
         for task in self._running[:_TASKS_SHOWN]:
             name = WorkunitName.parse(task.workunit)
             bar(f"  {printable(task.host)}", task.fraction, 1.0, f"shard {name.shard} of epoch {name.epoch}")

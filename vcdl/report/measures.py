@@ -13,23 +13,14 @@ from vcdl.journal.events import (
     FINAL_SPLITS,
     EpochClosed,
     Recorded,
-    ResultRefused,
     RolledBack,
     RunPaused,
     StopDecided,
     StopReason,
-    UpdateApplied,
-    UpdateRefused,
-    UpdateSuperseded,
     VersionEvaluated,
-    WorkunitCreated,
-    WorkunitFailed,
-    WorkunitSent,
 )
 from vcdl.journal.history import EpochDetail, JobHistory, Timed
-
-_RECENT_UPDATES = 30
-"""Rates are measured over these: long enough to be steady, short enough to show that a run has become slow."""
+from vcdl.journal.totals import Totals
 
 
 @dataclass(frozen=True)
@@ -48,61 +39,20 @@ class Report:
 
     history: JobHistory = field(default_factory=JobHistory)
     """The history from which the coordinator decides, too."""
-    created: int = 0
-    failed: int = 0
-    refused: int = 0
-    superseded: int = 0
-    lost: int = 0
-    """Applied updates that another server had overwritten when the last epoch was closed."""
-    samples_trained: int = 0
-    bytes_down: int = 0
-    bytes_up: int = 0
-    updates: list[Timed[UpdateApplied]] = field(default_factory=list)
-    evaluations: list[Timed[VersionEvaluated]] = field(default_factory=list)
-    last_setback: WorkunitFailed | UpdateRefused | ResultRefused | None = None
-    """The last reason for which a workunit had to be created again."""
-    staleness_max: int | None = None
-    """Over all updates; None before the first one."""
-    _staleness_sum: int = 0
 
     @classmethod
     def of(cls, events: Iterable[Recorded]) -> Self:
         """The report of a journal."""
-        report = cls()
-        for recorded in events:
-            report.follow(recorded)
-        return report
+        return cls(JobHistory.of(events))
 
     def follow(self, recorded: Recorded) -> None:
         """Take in the journal's next event."""
         self.history.follow(recorded)
-        match event := recorded.event:
-            case WorkunitCreated():
-                self.created += 1
-            case WorkunitSent():
-                self.bytes_down += event.bytes_down
-            case UpdateApplied():
-                self.updates.append(Timed(recorded.time_s, self.history.wall_s, event))
-                self.samples_trained += event.samples
-                self.bytes_up += event.bytes_up
-                self._staleness_sum += event.staleness
-                self.staleness_max = max(event.staleness, self.staleness_max or 0)
-            case WorkunitFailed():
-                self.failed += 1
-                self.last_setback = event
-            case UpdateRefused() | ResultRefused():
-                self.refused += 1
-                self.bytes_up += event.bytes_up
-                self.last_setback = event
-            case UpdateSuperseded():
-                self.superseded += 1
-                self.bytes_up += event.bytes_up
-            case VersionEvaluated():
-                self.evaluations.append(Timed(recorded.time_s, self.history.wall_s, event))
-            case EpochClosed() | StopDecided():
-                self.lost = event.lost
-            case _:
-                pass
+
+    @property
+    def totals(self) -> Totals:
+        """Counts and sums over all events."""
+        return self.history.totals
 
     # -- the job's state
 
@@ -160,7 +110,7 @@ class Report:
     @property
     def retried(self) -> int:
         """Workunits that were created because an earlier attempt at the same subtask had failed."""
-        return self.created - self.history.made
+        return self.totals.created - self.history.made
 
     @property
     def epochs(self) -> Sequence[EpochDetail]:
@@ -195,15 +145,15 @@ class Report:
     @property
     def staleness_mean(self) -> float | None:
         """Versions between base and server over all updates; None before the first one."""
-        return self._staleness_sum / len(self.updates) if self.updates else None
+        return self.totals.staleness_sum / self.totals.applied if self.totals.applied else None
 
     def rates(self, now_s: float) -> Rates | None:
         """Speed over the last updates, at a Unix time while the run goes on; None before there are two."""
-        recent = self.updates[-_RECENT_UPDATES:]
+        recent = self.totals.recent
         if len(recent) < 2:
             return None
         span_s = self.wall_s_at(now_s) - recent[0].wall_s
         if span_s <= 0:
             return None
-        samples = sum(timed.event.samples for timed in recent[1:])
+        samples = sum(update.samples for update in recent) - recent[0].samples
         return Rates((len(recent) - 1) / span_s, samples / span_s)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vcdl.journal.events import Recorded
+from vcdl.journal.history import JobHistory
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,11 @@ class RunObserver:
         goes on. The same may be said many times.
         """
 
+    def begins(self, history: JobHistory) -> None:
+        """Learn what the job was like before the first of `events`; the observer may keep the history."""
+
     def events(self, events: Sequence[Recorded]) -> None:
-        """New rows of the journal, in order; at the start of a resumed run, all earlier ones."""
+        """New rows of the journal, in order; those of a resumed run that are older are in `begins`."""
 
     def tasks(self, running: Sequence[RunningTask], waiting: int) -> None:
         """Learn which tasks run and how many subtasks wait for a client; several times a second."""
@@ -51,6 +55,10 @@ class ShieldedObserver(RunObserver):
     def waiting_for(self, why: str | None) -> None:
         with contextlib.suppress(Exception):
             self._observer.waiting_for(why)
+
+    def begins(self, history: JobHistory) -> None:
+        with contextlib.suppress(Exception):
+            self._observer.begins(history)
 
     def events(self, events: Sequence[Recorded]) -> None:
         if events:

@@ -42,7 +42,7 @@ def seconds_left(goal: RunGoal, report: Report, now_s: float) -> float | None:
     rates = report.rates(now_s)
     if rates is None:
         return None
-    left_s = (goal.subtasks - len(report.updates)) / rates.updates_s
+    left_s = (goal.subtasks - report.totals.applied) / rates.updates_s
     if goal.wall_time_s is not None:
         left_s = min(left_s, goal.wall_time_s - report.wall_s_at(now_s))
     return max(0.0, left_s)
@@ -84,27 +84,27 @@ def staleness_words(report: Report) -> str:
     """`1.0 on average, 3 at most`."""
     if report.staleness_mean is None:
         return "–"
-    return f"{report.staleness_mean:.1f} on average, {report.staleness_max} at most"
+    return f"{report.staleness_mean:.1f} on average, {report.totals.staleness_max} at most"
 
 
 def count_words(report: Report) -> str:
     """`137 done, 1 failed, 0 refused, 1 made again`."""
     return (
-        f"{grouped(len(report.updates))} done, {report.failed} failed, {report.refused} refused, "
+        f"{grouped(report.totals.applied)} done, {report.totals.failed} failed, {report.totals.refused} refused, "
         f"{report.retried} made again"
     )
 
 
 def lost_words(report: Report) -> str:
     """`3 of 160 updates, 1.9 %: the store is eventual`."""
-    applied = len(report.updates)
-    percent = 100 * report.lost / max(1, applied)
-    return f"{grouped(report.lost)} of {grouped(applied)} updates, {percent:.1f} %: the store is eventual"
+    applied = report.totals.applied
+    percent = 100 * report.totals.lost / max(1, applied)
+    return f"{grouped(report.totals.lost)} of {grouped(applied)} updates, {percent:.1f} %: the store is eventual"
 
 
 def rollback_words(report: Report) -> str:
     """`2 times, 31 of 160 updates are dropped; the last time from version 90 to 60`."""
-    last, applied = report.rollbacks[-1], len(report.updates)
+    last, applied = report.rollbacks[-1], report.totals.applied
     return (
         f"{plural(len(report.rollbacks), 'time')}, {grouped(report.rolled_back_updates)} of {grouped(applied)} updates "
         f"are dropped; the last time from version {last.version - 1} to {last.to}"

@@ -20,14 +20,14 @@ def summary_of(job: str, report: Report) -> dict[str, Any]:
         "job": job,
         "stop_reason": report.stop.reason if report.stop else None,
         "epochs": len(epochs),
-        "updates_applied": len(report.updates),
-        "updates_lost": report.lost,
+        "updates_applied": report.totals.applied,
+        "updates_lost": report.totals.lost,
         "rollbacks": {"count": len(report.rollbacks), "updates_dropped": report.rolled_back_updates},
         "workunits": {
-            "created": report.created,
-            "applied": len(report.updates),
-            "failed": report.failed,
-            "refused": report.refused,
+            "created": report.totals.created,
+            "applied": report.totals.applied,
+            "failed": report.totals.failed,
+            "refused": report.totals.refused,
             "retried": report.retried,
         },
         "accuracy": {
@@ -37,9 +37,9 @@ def summary_of(job: str, report: Report) -> dict[str, Any]:
         },
         "epochs_detail": [{key: _finite(value) for key, value in asdict(detail).items()} for detail in epochs],
         "wall_s": round(report.wall_s, 3),
-        "samples_trained": report.samples_trained,
-        "staleness": {"mean": report.staleness_mean, "max": report.staleness_max},
-        "bytes": {"down": report.bytes_down, "up": report.bytes_up},
+        "samples_trained": report.totals.samples_trained,
+        "staleness": {"mean": report.staleness_mean, "max": report.totals.staleness_max},
+        "bytes": {"down": report.totals.bytes_down, "up": report.totals.bytes_up},
     }
 
 

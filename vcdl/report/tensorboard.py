@@ -4,12 +4,16 @@ Scalars: accuracy and loss by version of the weights, for each split; loss, stal
 epochs' means. Only the record format of the `tensorboard` package is used: TensorFlow is not imported.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from vcdl.errors import folder_errors
 from vcdl.files.atomic import atomic_write
+from vcdl.journal.events import Recorded, UpdateApplied, VersionEvaluated
 from vcdl.report.measures import Report
 
 _FILE = "events.out.tfevents.vcdl"
@@ -28,40 +32,50 @@ class Scalar(NamedTuple):
     """Unix time."""
 
 
-def write_event_file(folder: Path, report: Report) -> Path:
-    """Write the run's event file into `folder` atomically and return its path. Raises RunFolderError."""
+def write_event_file(folder: Path, report: Report, events: Iterable[Recorded]) -> Path:
+    """Write the run's event file into `folder` atomically and return its path; `events`: the whole journal's, which are
+    not kept in memory. Raises RunFolderError.
+    """
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.record_writer import RecordWriter
 
-    points = sorted(scalars(report), key=lambda scalar: scalar.time_s)
-    begin_s = points[0].time_s if points else 0.0
+    points = scalars(report, events)
+    first = next(points, None)
+    begin_s = first.time_s if first is not None else 0.0
     path = folder / _FILE
     with folder_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as temporary, temporary.open("wb") as file:
             writer = RecordWriter(file)
             writer.write(Event(wall_time=begin_s, file_version=_FILE_VERSION).SerializeToString())
-            for tag, step, value, time_s in points:
+            for tag, step, value, time_s in chain([first] if first is not None else [], points):
                 summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
                 writer.write(Event(wall_time=time_s, step=step, summary=summary).SerializeToString())
             writer.flush()
     return path
 
 
-def scalars(report: Report) -> Iterator[Scalar]:
-    """All points of a run, curve by curve."""
-    for timed in report.evaluations:
-        evaluated = timed.event
-        yield Scalar(f"{evaluated.split}/loss", evaluated.version, evaluated.loss, timed.time_s)
-        if evaluated.accuracy is not None:
-            yield Scalar(f"{evaluated.split}/accuracy", evaluated.version, evaluated.accuracy, timed.time_s)
-    for update in report.updates:
-        version, applied = update.event.version, update.event
-        if applied.loss is not None:
-            yield Scalar("training/loss", version, applied.loss, update.time_s)
-        yield Scalar("update/staleness", version, applied.staleness, update.time_s)
-        yield Scalar("update/weight_given", version, applied.weight, update.time_s)
+def scalars(report: Report, events: Iterable[Recorded]) -> Iterator[Scalar]:
+    """All points of a run, in the order of their times."""
+    return merge(_points(events), _epochs(report), key=attrgetter("time_s"))
+
+
+def _points(events: Iterable[Recorded]) -> Iterator[Scalar]:
+    for recorded in events:
+        event, time_s = recorded.event, recorded.time_s
+        if isinstance(event, VersionEvaluated):
+            yield Scalar(f"{event.split}/loss", event.version, event.loss, time_s)
+            if event.accuracy is not None:
+                yield Scalar(f"{event.split}/accuracy", event.version, event.accuracy, time_s)
+        elif isinstance(event, UpdateApplied):
+            if event.loss is not None:
+                yield Scalar("training/loss", event.version, event.loss, time_s)
+            yield Scalar("update/staleness", event.version, event.staleness, time_s)
+            yield Scalar("update/weight_given", event.version, event.weight, time_s)
+
+
+def _epochs(report: Report) -> Iterator[Scalar]:
     for detail in report.epochs:
         closed = report.closed[detail.epoch]
         for name, value in (("mean", detail.mean), ("min", detail.min), ("max", detail.max)):

@@ -4,15 +4,20 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
 from vcdl.errors import RunFolderError
 from vcdl.files.atomic import final_name
 from vcdl.journal.clock import SteadyClock
+from vcdl.journal.events import Event
 from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Clock, Journal
+from vcdl.journal.kept_state import kept_history, kept_hosts
 from vcdl.journal.place import gone
 from vcdl.report.measures import Report
 from vcdl.run.folder import RunFolder
+
+E = TypeVar("E", bound=Event)
 
 RUNS = Path("runs")
 """The folder of runs unless --out says otherwise."""
@@ -101,13 +106,13 @@ def holds_anything(path: Path) -> bool:
 def read_report(folder: RunFolder) -> Report:
     """The figures of a run, running or not; nothing is written. Raises JournalError."""
     with journal_of(folder) as journal:
-        return Report() if journal is None else Report.of(journal.stream())
+        return Report() if journal is None else Report(kept_history(journal).now())
 
 
 def read_hosts(folder: RunFolder) -> HostHistory:
     """The hosts of a run, running or not; nothing is written. Raises JournalError."""
     with journal_of(folder) as journal:
-        return HostHistory() if journal is None else HostHistory.of(journal.stream())
+        return HostHistory() if journal is None else kept_hosts(journal).now()
 
 
 def clock_of(folder: RunFolder) -> Clock:
@@ -126,6 +131,14 @@ def journal_of(folder: RunFolder) -> Iterator[Journal | None]:
         return
     with closing(Journal.read_only(folder.journal_file)) as journal:
         yield journal
+
+
+def events_of(folder: RunFolder, *kinds: type[E]) -> Iterator[E]:
+    """The events of some kinds in a run's journal, one after the other. Raises JournalError."""
+    with journal_of(folder) as journal:
+        for recorded in () if journal is None else journal.stream(kinds=kinds):
+            if isinstance(recorded.event, kinds):
+                yield recorded.event
 
 
 def shown(path: Path) -> Path:

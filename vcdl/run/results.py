@@ -1,5 +1,9 @@
 """The results of a run that has ended: the model, the curve, TensorBoard's file and, last of all, summary.json."""
 
+from contextlib import closing
+
+from vcdl.journal.events import UpdateApplied, VersionEvaluated
+from vcdl.journal.journal import Journal
 from vcdl.report.measures import Report
 from vcdl.report.observer import RunObserver, ShieldedObserver
 from vcdl.report.plot import Curve, plot_curves
@@ -21,6 +25,7 @@ def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
     export_model(folder, folder.keras_file, report.stop.version if report.stop else None)
     observer.phase("drawing accuracy.png")
     plot_curves([Curve.of(folder.path.name, report)], folder.plot_file, job)
-    write_event_file(folder.tensorboard, report)
+    with closing(Journal.read_only(folder.journal_file)) as journal:
+        write_event_file(folder.tensorboard, report, journal.stream(kinds=(UpdateApplied, VersionEvaluated)))
     write_summary(folder.summary_file, summary_of(job, report))
     return report

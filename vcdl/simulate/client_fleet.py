@@ -135,6 +135,8 @@ class ClientFleet(Section):
     """Mean time that a preempted client is away (exponential)."""
     checkpoint_every_s: _Seconds | None = 0.0
     """Training time between checkpoints, from which a preempted subtask continues; None: without any it is lost."""
+    usd_per_h: _Seconds = 0.0
+    """The price of a client for an hour, for the cost of a run."""
     hostile: tuple[Hostile, ...] = ()
 
     @field_validator("timeout_s")

@@ -12,6 +12,7 @@ import numpy as np
 from vcdl.errors import RunFolderError
 from vcdl.journal.events import VALIDATION, EvaluationWanted, RolledBack, UpdateApplied, VersionEvaluated
 from vcdl.journal.journal import Journal
+from vcdl.journal.kept_state import kept_history
 from vcdl.journal.lineage import Lineage
 from vcdl.loop.evaluator import Evaluator
 from vcdl.loop.recovery import fold_again
@@ -58,8 +59,8 @@ def replay(run: Run) -> Replayed:
         raise RunFolderError(f"{folder.path} is not finished: wait for it, or continue with `vcdl resume`")
     journal = Journal.read_only(folder.journal_file)
     try:
-        report = Report.of(journal.stream())
-        lineage = Lineage.of(recorded.event for recorded in journal.stream())
+        report = Report(kept_history(journal).now())
+        lineage = Lineage.of(recorded.event for recorded in journal.stream(kinds=Lineage.KINDS))
         _check_kept(run, lineage.recorded)
         return _replayed(run, journal, report, lineage)
     finally:
@@ -68,7 +69,8 @@ def replay(run: Run) -> Replayed:
 
 def _replayed(run: Run, journal: Journal, report: Report, lineage: Lineage) -> Replayed:
     evaluator = Evaluator(run, journal)
-    measured = {(timed.event.version, timed.event.split): timed.event for timed in report.evaluations}
+    evaluated = (row.event for row in journal.stream(kinds=(VersionEvaluated,)))
+    measured = {(one.version, one.split): one for one in evaluated if isinstance(one, VersionEvaluated)}
     last = report.stop.version if report.stop else 0
     wanted = [EvaluationWanted(timed.event.version, epoch, VALIDATION) for epoch, timed in report.closed.items()]
     wanted += [EvaluationWanted(last, 0, split) for split in evaluator.final_splits]

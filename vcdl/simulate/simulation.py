@@ -2,15 +2,19 @@
 
 import os
 import shutil
+from contextlib import closing
 
 from vcdl.client.processors import limit_threads
 from vcdl.client.trainer import TrainerCache
-from vcdl.errors import RunFolderError
+from vcdl.errors import RunFolderError, folder_errors
+from vcdl.files.atomic import atomic_write
 from vcdl.job import Job
+from vcdl.journal.journal import Journal
 from vcdl.report.measures import Report
 from vcdl.report.observer import RunObserver
+from vcdl.report.summary import as_json, summary_of, write_summary
 from vcdl.run.beginning import discarded_if_refused
-from vcdl.run.finding import RUNS, holds_anything, is_finished
+from vcdl.run.finding import RUNS, holds_anything, is_finished, read_report
 from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.frozen_job import freeze
 from vcdl.run.host import SIMULATED
@@ -19,12 +23,16 @@ from vcdl.simulate.backdoor import leave_backdoor_success
 from vcdl.simulate.client_fleet import ClientFleet, save_clients
 from vcdl.simulate.here import TrainingHere
 from vcdl.simulate.serial import OneTrainer, serial_job
+from vcdl.simulate.times_only import TimesRun
+from vcdl.simulate.times_report import TimesReport
 from vcdl.simulate.training import PooledTraining, Training
 from vcdl.simulate.virtual_run import VirtualRun
 
 _KEPT = frozenset({"data", "host", "run.lock"})
 """Entries that stay when a run starts again: the data would be cut in the same way, and the lock is ours."""
 _NAMES = 10_000
+TIMES_FILE = "times.json"
+"""The file in a run's folder with the figures of a simulation without training."""
 
 
 def simulate(
@@ -58,6 +66,25 @@ def simulate(
         if measures_backdoor or any(hostile.attack == "backdoor" for hostile in fleet.hostile):
             leave_backdoor_success(folder)
         return leave_results(folder, job.name, observer)
+
+
+def simulate_times(folder: RunFolder, job: Job, fleet: ClientFleet, observer: RunObserver) -> TimesReport | None:
+    """Run a job's subtasks on simulated clients without training any; None: it was asked to stop. Raises VcdlError."""
+    _check_room(folder)
+    is_new = not folder.path.exists()
+    folder.make()
+    with RunLock(folder), discarded_if_refused(folder, is_new=is_new):
+        _make_room(folder)
+        folder.create(SIMULATED)
+        save_clients(fleet, folder)
+        job = freeze(job.trusting(SIMULATED.trust), folder)
+        with closing(Journal.at(folder.journal_file)) as journal:
+            report = TimesRun(folder, job, fleet, journal, observer).run()
+        if report is not None:
+            with folder_errors(folder.path), atomic_write(folder.path / TIMES_FILE) as temporary:
+                temporary.write_text(as_json(report.as_dict()), encoding="utf-8")
+            write_summary(folder.summary_file, summary_of(job.name, read_report(folder)))
+        return report
 
 
 def as_simulated(job: Job, fleet: ClientFleet, serial: bool) -> tuple[Job, ClientFleet]:

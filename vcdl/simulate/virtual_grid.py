@@ -1,28 +1,22 @@
-"""A grid whose clients exist in virtual time: subtasks are trained for real, and their uploads arrive by the clock.
+"""A grid whose clients exist in virtual time: what they make of their subtasks arrives by the clock.
 
-The grid waits for a training only when the clock has come to its upload. So the order of all events follows from the
-seed, and a run repeats bit for bit, whatever else the machine does.
+Where subtasks are trained for real, the grid waits for a training only when the clock has come to its upload. So the
+order of all events follows from the seed, and a run repeats bit for bit, whatever else the machine does.
 """
 
 import heapq
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
-from vcdl.codecs.encoding import Encoding
-from vcdl.errors import folder_errors
 from vcdl.journal.events import WorkunitSent
-from vcdl.loop.grid import GaveUp, Grid, Outcome, Results, Staged, Uploaded
-from vcdl.simulate.client_fleet import ClientFleet, Hostile
+from vcdl.loop.grid import GaveUp, Grid, Outcome, Results, Staged
+from vcdl.simulate.client_fleet import ClientFleet
+from vcdl.simulate.client_work import ClientWork
 from vcdl.simulate.clients import Clients, SubtaskOutcome
-from vcdl.simulate.hostile import HostileClients
-from vcdl.simulate.poisoned_data import PoisonedData
-from vcdl.simulate.training import Training
+from vcdl.simulate.slot_times import SlotTimes
 from vcdl.simulate.virtual_time import VirtualTime
-from vcdl.wire.weights import Vector
-from vcdl.wire.workunit import UpdateHeader, WorkunitName
+from vcdl.wire.workunit import WorkunitName
 
 LOSSES = 3
 """Losses after which the grid gives a workunit up, as on a BOINC server (`max_error_results` of templates/vcdl_in.xml
@@ -37,21 +31,15 @@ class VirtualGrid(Grid, Results):
         self,
         fleet: ClientFleet,
         time: VirtualTime,
-        training: Training,
-        encodings: tuple[Encoding, Encoding],
-        poisoned_data: PoisonedData,
+        work: ClientWork,
         queue_ahead: int = 0,
     ) -> None:
-        """`encodings`: of downloads and of uploads. `queue_ahead`: subtasks kept ready beyond those in training."""
+        """`queue_ahead`: subtasks kept ready beyond those in training."""
         self._fleet = fleet
         self._time = time
-        self._training = training
-        self._down, self._up = encodings
-        self._poisoned_data = poisoned_data
+        self._work = work
         self._queue_ahead = queue_ahead
         self._clients = Clients(fleet)
-        self._hostile = {hostile.client: hostile for hostile in fleet.hostile}
-        self._hostile_clients = HostileClients(fleet, self._up.layout)
         self._idle = deque(client for _ in range(fleet.slots) for client in range(fleet.clients))
         """The client of each free slot; the slot that has waited longest is first."""
         self._servers_free_s = [0.0] * fleet.servers
@@ -61,7 +49,7 @@ class VirtualGrid(Grid, Results):
         """How often each workunit was lost."""
         self._outcomes: dict[str, Outcome] = {}
         self._sent: list[WorkunitSent] = []
-        self._delivered: list[set[Path]] = [set() for _ in range(fleet.clients)]
+        self.times = SlotTimes()
 
     # -- the contracts of a grid and of its results
 
@@ -86,11 +74,11 @@ class VirtualGrid(Grid, Results):
     def done(self, workunit: str, version: int | None = None) -> None:
         self._outcomes.pop(workunit, None)
         self._known.pop(workunit, None)
-        self._training.done(workunit, version)
+        self._work.done(workunit, version)
 
     def cancel(self, workunits: Collection[str]) -> None:
         """Drop the workunits. A client that trains one is not told, and stays busy until the end of its training."""
-        self._training.cancel(workunits)
+        self._work.cancel(workunits)
         for workunit in workunits:
             self._outcomes.pop(workunit, None)
             self._known.pop(workunit, None)
@@ -110,21 +98,14 @@ class VirtualGrid(Grid, Results):
         workunit = staged.workunit.name
         name, losses = WorkunitName.parse(workunit), self._losses[workunit]
         planned = self._clients.outcome(client, name, self._time.now_s(), losses)
-        self._sent.append(WorkunitSent(workunit, self._clients.host(client), self._bytes_down(client, staged)))
+        self._sent.append(WorkunitSent(workunit, self._clients.host(client), self._work.bytes_down(staged, client)))
+        self.times.began(self._time.now_s(), planned)
         self._time.at(planned.slot_free_s, partial(self._is_free, client))
         if planned.lost is not None:
             self._time.at(planned.heard_of_s, partial(self._is_lost, GaveUp(workunit, planned.lost)))
             return
-        hostile = self._attacker(client, staged.workunit.epoch)
-        if hostile is not None:
-            staged = replace(staged, shard=self._poisoned_data.shard(hostile.attack, staged.shard))
-        self._training.begin(staged, planned.heard_of_s)
+        self._work.begin(staged, client, planned.heard_of_s)
         self._time.at(planned.heard_of_s, partial(self._has_come, workunit, client, planned))
-
-    def _attacker(self, client: int, epoch: int) -> Hostile | None:
-        """The attack of a client on a subtask of an epoch; None: it is honest."""
-        hostile = self._hostile.get(client)
-        return hostile if hostile is not None and hostile.attacks(epoch) else None
 
     def _is_free(self, client: int) -> None:
         self._idle.append(client)
@@ -144,6 +125,7 @@ class VirtualGrid(Grid, Results):
     def _has_come(self, workunit: str, client: int, planned: SubtaskOutcome) -> None:
         """The upload waits for a server, and is folded in when the server has finished with it."""
         begin_s = max(self._time.now_s(), heapq.heappop(self._servers_free_s))
+        self.times.waits_s.append(begin_s - self._time.now_s())
         heapq.heappush(self._servers_free_s, begin_s + self._fleet.update_s)
         self._time.at(begin_s + self._fleet.update_s, partial(self._is_served, workunit, client, planned))
 
@@ -151,40 +133,4 @@ class VirtualGrid(Grid, Results):
         staged = self._known.get(workunit)
         if staged is None:
             return
-        outcome = self._training.outcome(workunit)
-        self._outcomes[workunit] = (
-            self._as_uploaded(outcome, staged, client, planned) if isinstance(outcome, Uploaded) else outcome
-        )
-
-    def _as_uploaded(self, trained: Uploaded, staged: Staged, client: int, planned: SubtaskOutcome) -> Uploaded:
-        """The upload as this client sends it: with its own training time, and from a hostile client with other
-        weights.
-        """
-        sent, text = self._up.read(trained.path)
-        header = replace(UpdateHeader.from_json(text), train_s=planned.train_s).to_json()
-        with folder_errors(trained.path.parent):
-            name = WorkunitName.parse(trained.workunit)
-            hostile = self._attacker(client, name.epoch)
-            if hostile is not None:
-                base, weights = self._weights(staged, sent)
-                weights = self._hostile_clients.upload(hostile, name, base, weights)
-                self._up.write_upload(trained.path, weights, base, header)
-            else:
-                if self._hostile:
-                    self._hostile_clients.saw(*self._weights(staged, sent))
-                self._up.write(trained.path, sent, header)
-        return replace(trained, size_bytes=trained.path.stat().st_size, host=self._clients.host(client))
-
-    def _weights(self, staged: Staged, sent: Vector) -> tuple[Vector, Vector]:
-        """The weights that a client started from, and those that it trained."""
-        base, _ = self._down.read(staged.params)
-        weights = sent.copy()
-        self._up.add_base(base, weights)
-        return base, weights
-
-    def _bytes_down(self, client: int, staged: Staged) -> int:
-        """Bytes that the client downloads: weights and description, and model and shard unless it has them already."""
-        have = self._delivered[client]
-        new = {staged.model, staged.shard} - have
-        have |= new
-        return sum(path.stat().st_size for path in (staged.params, *new)) + len(staged.workunit.to_json().encode())
+        self._outcomes[workunit] = self._work.upload(staged, client, planned.train_s)

@@ -28,6 +28,7 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.preparation import prepare
 from vcdl.run.run import Run
 from vcdl.simulate.client_fleet import ClientFleet
+from vcdl.simulate.client_work import TrainedWork
 from vcdl.simulate.poisoned_data import FOLDER as POISONED_DATA
 from vcdl.simulate.poisoned_data import PoisonedData
 from vcdl.simulate.training import Training
@@ -91,7 +92,8 @@ class VirtualRun:
         ahead = run.job.pacing.queue_ahead
         encodings = down_encoding(run.transport, run.layout), up_encoding(run.transport, run.layout)
         data = PoisonedData(run.folder.path / POISONED_DATA, run.shard_files)
-        return VirtualGrid(self._fleet, self._time, self._training, encodings, data, 0 if ahead == "auto" else ahead)
+        work = TrainedWork(self._fleet, self._training, encodings, data)
+        return VirtualGrid(self._fleet, self._time, work, 0 if ahead == "auto" else ahead)
 
     def _act(self, loop: Loop, evaluator: InstantEvaluator) -> None:
         """Do all that is to be done at this moment, while the clock stands."""

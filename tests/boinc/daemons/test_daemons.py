@@ -30,6 +30,7 @@ from vcdl.job import load_frozen_job, save_job
 from vcdl.job.trust import TrustSettings
 from vcdl.journal.events import Event, ResultRefused, RunStarted, StopDecided, UpdateApplied, WorkunitFailed
 from vcdl.journal.journal import Journal
+from vcdl.run.finding import events_of
 from vcdl.run.prepared import Prepared
 from vcdl.stores.settings import URL_VARIABLE
 
@@ -55,7 +56,7 @@ def go_on(server: Server, until: Callable[[], bool], evaluates: bool = False) ->
 
 
 def applied(server: Server) -> list[UpdateApplied]:
-    return [timed.event for timed in server.report.updates]
+    return list(events_of(server.folder, UpdateApplied))
 
 
 def test_a_submitted_job_is_trained_to_its_end_and_leaves_results_and_an_empty_download_folder(server: Server) -> None:
@@ -88,16 +89,16 @@ def test_weights_that_travel_encoded_are_staged_validated_and_folded(server: Ser
     assert int(template.stem.removeprefix("vcdl_out_")) < 2 * size + (2 << 20)
     server.client.hostile.add("e0001_s001")
     go_on(server, lambda: len(applied(server)) >= 3)
-    assert server.report.refused == 1
+    assert server.report.totals.refused == 1
     assert all(update.bytes_up < 2 * size for update in applied(server))
 
 
 def test_a_refused_result_has_its_name_in_the_journal_and_its_workunit_goes_to_another_client(server: Server) -> None:
     server.client.hostile.add("e0001_s002")
     go_on(server, lambda: len(applied(server)) >= 3)
-    assert server.report.refused == 1
-    assert server.report.failed == 0
-    refused = server.report.last_setback
+    assert server.report.totals.refused == 1
+    assert server.report.totals.failed == 0
+    refused = server.report.totals.last_setback
     assert refused is not None
     assert refused.workunit.startswith("tiny_e0001_s002_a0")
     assert isinstance(refused, ResultRefused)
@@ -119,7 +120,7 @@ def test_a_stopped_job_takes_its_work_back_and_a_resumed_one_makes_it_again_with
             assert not [name for name in server.staged() if name.startswith("vcdl_")]
             resume(server.folder.path)
     go_on(server, lambda: len(applied(server)) >= 3)
-    assert server.report.failed == 0
+    assert server.report.totals.failed == 0
     assert server.report.stop is None or server.report.stop.reason == "epochs"
 
 
@@ -223,7 +224,7 @@ def test_a_full_disk_sets_nothing_aside(server: Server, monkeypatch: pytest.Monk
         with monkeypatch.context() as patch:
             patch.setattr("vcdl.boinc.grid.results.BoincResults.done", full)
             assimilator.run_once()
-        assert server.report.failed == 0
+        assert server.report.totals.failed == 0
     with closing(Assimilator(server.project)) as assimilator:
         assimilator.run_once()
     assert len(applied(server)) >= 3
@@ -245,7 +246,7 @@ def test_a_session_that_the_journal_could_not_take_in_is_begun_by_a_later_round(
     with closing(WorkGenerators(server.project)) as generators:
         for _ in range(ROUNDS):
             generators.run_once()
-            if server.report.created:
+            if server.report.totals.created:
                 break
             time.sleep(0.05)
     started = [r.event for r in Journal.at(server.folder.journal_file).read() if isinstance(r.event, RunStarted)]
@@ -264,7 +265,7 @@ def test_a_machine_that_is_out_of_memory_sets_nothing_aside(server: Server, monk
             patch.setattr(UploadCheck, "_check_header", fails)
             assimilator.run_once()
         assert errors == []
-        assert server.report.failed == 0
+        assert server.report.totals.failed == 0
     with closing(Assimilator(server.project)) as assimilator:
         assimilator.run_once()
     assert len(applied(server)) >= 3
@@ -327,7 +328,7 @@ def test_the_validator_gives_no_credit_for_an_upload_without_training(server: Se
         checked = job.model_copy(update={"trust": TrustSettings(kind="strangers", spot_checks=share)})
         save_job(checked, server.folder.job_file)
         assert validate(server.project, file) == code
-    refused = server.report.last_setback
+    refused = server.report.totals.last_setback
     assert isinstance(refused, ResultRefused)
     assert (refused.refusal, refused.host) == ("no_training_effect", "host-1")
 
@@ -348,7 +349,7 @@ def test_the_validator_refuses_nobody_for_trouble_of_this_machine(server: Server
     file.symlink_to("/proc/self/mem")  # nothing is at address 0: reading there is EIO
     with pytest.raises(FileUnavailable):
         validate(server.project, file)
-    assert server.report.refused == 0
+    assert server.report.totals.refused == 0
     file.unlink()
     assert validate(server.project, file) == REFUSED
 
@@ -378,4 +379,4 @@ def test_a_job_whose_weights_are_not_in_the_store_that_is_named_now_waits_and_th
     )
     monkeypatch.delenv(URL_VARIABLE)
     go_on(server, lambda: len(applied(server)) >= 3)
-    assert server.report.failed == 0
+    assert server.report.totals.failed == 0

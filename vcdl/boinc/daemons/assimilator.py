@@ -15,7 +15,7 @@ from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.results import BoincResults, conclude_orphans
 from vcdl.errors import ExitCode, StoreLost, VcdlError, folder_errors
 from vcdl.journal.events import Event, UpdateApplied, UpdateRefused, WorkunitFailed
-from vcdl.journal.history import JobHistory
+from vcdl.journal.kept_state import kept_history
 from vcdl.loop.grid import Uploaded
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.run.folder import RunFolder
@@ -38,13 +38,12 @@ class Assimilation:
         self._results = BoincResults(project, database, folder, _AT_MOST)
         self._server = ParameterServer.of(run, self._journal, self._results)
         self._server.catch_up()
-        self._history = JobHistory()
-        self._last_id = 0
+        self._history = kept_history(self._journal)
 
     def run_once(self) -> bool:
         """Fold what waits. Raises VcdlError."""
         self._follow()
-        if self._history.stop is not None:
+        if self._history.state.stop is not None:
             return False  # what still comes is nobody's any more; it is concluded with the orphans
         try:
             return self._fold()
@@ -104,9 +103,7 @@ class Assimilation:
                 self._results.done(outcome.workunit)
 
     def _follow(self) -> None:
-        for recorded in self._journal.read(self._last_id):
-            self._history.follow(recorded)
-            self._last_id = recorded.id
+        for recorded in self._history.catch_up():
             self._tell(recorded.event)
 
     def _tell(self, event: Event) -> None:

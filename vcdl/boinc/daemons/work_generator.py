@@ -29,7 +29,7 @@ from vcdl.journal.events import (
     StopDecided,
     WorkunitCreated,
 )
-from vcdl.journal.history import JobHistory
+from vcdl.journal.kept_state import kept_history
 from vcdl.loop.loop import Loop
 from vcdl.report.observer import RunObserver
 from vcdl.report.progress import rolled_back_words
@@ -60,7 +60,7 @@ class Generation:
         run = Run.open(folder)
         journal = run.journal()
         with closing(journal):
-            sent_until_s = JobHistory.of(journal.stream()).last_sent_s
+            sent_until_s = kept_history(journal).now().last_sent_s
         self._folder = folder
         self._grid = BoincGrid(project, database, work_settings(run), sent_until_s)
         self._loop = Loop.of(run, self._grid, observer=_Log(run.name))

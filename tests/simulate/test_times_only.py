@@ -1,0 +1,111 @@
+"""Simulations of times: the same clock, clients and coordinator, and no training."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.vcdl_process import assert_every_shard_of_every_epoch_was_applied_once
+from vcdl.errors import ExitCode, JobError
+from vcdl.job import Job
+from vcdl.job.schema import DataSettings, ModelSettings, PacingSettings, StopSettings
+from vcdl.journal.events import Event, UpdateApplied, WorkunitSent
+from vcdl.journal.journal import Journal
+from vcdl.report.observer import RunObserver
+from vcdl.run.finding import RunState, events_of, read_report, state_of
+from vcdl.run.folder import RunFolder
+from vcdl.simulate.client_fleet import ClientFleet, Hostile
+from vcdl.simulate.simulation import TIMES_FILE, simulate_times
+from vcdl.simulate.times_report import Spread, TimesReport
+from vcdl.wire.workunit import Named
+
+EPOCHS, SHARDS = 3, 40
+
+
+def job(**pacing: object) -> Job:
+    return Job(
+        name="times",
+        model=ModelSettings(builtin=Named("mlp")),
+        data=DataSettings(dataset="digits", shards=SHARDS),
+        stop=StopSettings(epochs=EPOCHS, target_accuracy=0.9, patience=1),
+        pacing=PacingSettings.model_validate(pacing),
+    )
+
+
+def times(path: Path, fleet: ClientFleet, of_job: Job | None = None) -> TimesReport:
+    report = simulate_times(RunFolder(path), of_job or job(), fleet, RunObserver())
+    assert report is not None
+    return report
+
+
+def rows(path: Path) -> list[tuple[float, Event]]:
+    journal = Journal.read_only(path / "journal.db")
+    found = [(recorded.time_s, recorded.event) for recorded in journal.read()]
+    journal.close()
+    return found
+
+
+LOSSY = ClientFleet(clients=7, slots=2, lost=0.2, loss_report_s=5.0, update_s=1.0, speed_ratio=4.0, usd_per_h=0.5)
+
+
+@pytest.mark.parametrize("kind", ["rolling", "epoch"])
+def test_every_subtask_counts_once_whatever_is_lost(tmp_path: Path, kind: str) -> None:
+    report = times(tmp_path / "run", LOSSY, job(kind=kind))
+    assert_every_shard_of_every_epoch_was_applied_once(tmp_path / "run", EPOCHS, SHARDS)
+    assert (report.stop_reason, report.epochs, report.updates) == ("epochs", EPOCHS, EPOCHS * SHARDS)
+    assert report.slots.lost > 10
+    assert report.slots.begun >= report.updates + report.slots.lost - LOSSY.clients * LOSSY.slots
+
+
+def test_without_losses_or_jitter_the_times_are_known(tmp_path: Path) -> None:
+    """40 subtasks of a minute on 10 clients with a slot each: three times four minutes."""
+    report = times(tmp_path / "run", ClientFleet(clients=10, slots=1, jitter=0.0, usd_per_h=3.0))
+    assert report.wall_s == pytest.approx(EPOCHS * 4 * 60.0)
+    assert report.client_hours == pytest.approx(10 * 12 / 60)
+    assert report.usd == pytest.approx(6.0)
+    assert report.as_dict()["slots_useful"] == 1.0
+    assert Spread.of(report.staleness).max <= 10
+
+
+def test_uploads_wait_for_a_busy_server(tmp_path: Path) -> None:
+    report = times(tmp_path / "run", ClientFleet(clients=10, slots=1, jitter=0.0, update_s=2.0))
+    assert max(report.slots.waits_s) == pytest.approx(18.0), "ten come at once, and each takes two seconds"
+    assert report.as_dict()["server_busy"] == pytest.approx(1 / 3, abs=0.05)
+
+
+def test_the_same_settings_give_the_same_run(tmp_path: Path) -> None:
+    first, second = (times(tmp_path / name, LOSSY).as_dict() for name in ("one", "two"))
+    assert first == second
+    assert repr(rows(tmp_path / "one")) == repr(rows(tmp_path / "two"))
+
+
+def test_the_folder_is_a_run_like_any_other(tmp_path: Path) -> None:
+    folder, report = RunFolder(tmp_path / "run"), times(tmp_path / "run", LOSSY)
+    shown = read_report(folder)
+    assert state_of(folder, shown) is RunState.FINISHED
+    assert (shown.totals.applied, shown.wall_s) == (report.updates, report.wall_s)
+    assert shown.staleness_mean == pytest.approx(Spread.of(report.staleness).mean)
+    assert json.loads((folder.path / TIMES_FILE).read_text()) == report.as_dict()
+    assert all((update.train_s or 0) > 0 for update in events_of(folder, UpdateApplied))
+    assert sum(1 for _ in events_of(folder, WorkunitSent)) == report.slots.begun
+
+
+def test_a_subtask_that_is_always_lost_ends_the_job(tmp_path: Path) -> None:
+    report = times(tmp_path / "run", ClientFleet(clients=3, slots=1, lost=0.999999, loss_report_s=1.0))
+    assert report.is_given_up
+
+
+def test_hostile_clients_need_training(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="--training none"):
+        times(tmp_path / "run", ClientFleet(hostile=(Hostile(client=0, attack="noise"),)))
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_command_shows_the_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from vcdl.commands.simulate import simulate_times as command
+
+    assert command(job(), LOSSY, tmp_path / "run") is ExitCode.OK
+    shown = capsys.readouterr().out
+    assert "without training" in shown
+    assert "120 done" in shown
+    assert "cost" in shown

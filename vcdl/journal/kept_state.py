@@ -1,0 +1,131 @@
+"""States that are folded from a journal, kept beside its events, so that nobody reads a long journal from its begin.
+
+A kept state is a shortcut and never a source: it is used when the code that folded it, its settings and the last event
+in it are those of today, and folded again from the first event otherwise. It lies in the journal's own file, so a copy
+or a backup of the one is a copy or a backup of the other.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Generic, Protocol, Self, TypeVar
+
+import vcdl
+from vcdl.errors import JournalError
+from vcdl.journal.events import Recorded
+from vcdl.journal.history import JobHistory
+from vcdl.journal.hosts import HostHistory
+from vcdl.journal.journal import Journal
+from vcdl.journal.packing import pack, unpack
+
+_PACKAGE = Path(vcdl.__file__).parent
+_FOLDING = ("journal", "wire/workunit.py")
+"""The code that a state of this package follows from."""
+_EVENTS = 10_000
+"""Events after which a state is kept again: folding as many takes a tenth of a second."""
+_BYTES_OF_AN_EVENT = 200
+"""Less than an event takes in the journal: all states that are ever kept are no longer than it."""
+
+
+class Folding(Protocol):
+    """What follows from a journal's events; a dataclass of plain fields that says all of it."""
+
+    def follow(self, recorded: Recorded) -> None:
+        """Take in the journal's next event."""
+        ...
+
+
+F = TypeVar("F", bound=Folding)
+
+
+class KeptState(Generic[F]):
+    """A folded state and how far it has come: begun from what is kept, brought up to date, kept again."""
+
+    def __init__(self, journal: Journal, name: str, new: F, *, settings: str = "", code: tuple[str, ...] = ()) -> None:
+        """`new`: the state before the first event. `settings`: what the state follows from besides events. `code`:
+        further files or folders of this package by which it is folded.
+        """
+        self.state = new
+        self.last_id = 0
+        self._journal = journal
+        self._name = name
+        self._form = f"{_fingerprint((*_FOLDING, *code))} {hashlib.sha256(settings.encode()).hexdigest()}"
+        self._kept_id = 0
+        self._wait = _EVENTS
+
+    def begin(self) -> Self:
+        """Begin with the state that is kept, if it fits. Raises JournalError."""
+        kept = self._journal.kept_state(self._name, self._form)
+        if kept is None:
+            return self
+        last_id, text = kept
+        try:
+            self.state = unpack(type(self.state), text)
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError, JournalError):
+            return self  # damaged: the events say it again
+        self.last_id = self._kept_id = last_id
+        self._wait = _wait(text)
+        return self
+
+    def follow(self, recorded: Recorded) -> None:
+        """Take in the journal's next event; one that is in the state already changes nothing."""
+        if recorded.id > self.last_id:
+            self.state.follow(recorded)
+            self.last_id = recorded.id
+
+    def catch_up(self) -> Iterator[Recorded]:
+        """Follow the journal's new events, and return each once it is in the state. Raises JournalError."""
+        for recorded in self._journal.stream(self.last_id):
+            self.follow(recorded)
+            yield recorded
+
+    def now(self) -> F:
+        """The state with all of the journal's events in it. Raises JournalError."""
+        for _ in self.catch_up():
+            pass
+        return self.state
+
+    def keep(self, *, at_once: bool = False) -> bool:
+        """Keep the state when it is far behind, or `at_once`; returns whether it did. Raises JournalError."""
+        wait = 1 if at_once else self._wait
+        if self.last_id < self._kept_id + wait:
+            return False
+        text = pack(self.state)
+        self._journal.keep_state(self._name, self._form, self.last_id, text)
+        self._kept_id = self.last_id
+        self._wait = _wait(text)
+        return True
+
+
+def kept_history(journal: Journal) -> KeptState[JobHistory]:
+    """The history of a job, begun from what is kept. Raises JournalError."""
+    return KeptState(journal, "history", JobHistory()).begin()
+
+
+def kept_hosts(journal: Journal) -> KeptState[HostHistory]:
+    """The history of its hosts, likewise. Raises JournalError."""
+    return KeptState(journal, "hosts", HostHistory()).begin()
+
+
+def keep_history(journal: Journal, history: JobHistory, last_id: int) -> None:
+    """Keep the history of a job that somebody else has folded, up to `last_id`. Raises JournalError."""
+    kept = KeptState(journal, "history", history)
+    kept.last_id = last_id
+    kept.keep(at_once=True)
+
+
+def _wait(text: str) -> int:
+    return max(_EVENTS, len(text) // _BYTES_OF_AN_EVENT)
+
+
+@cache
+def _fingerprint(code: tuple[str, ...]) -> str:
+    """What changes with each change of the code: then a state that it folded before means nothing."""
+    digest = hashlib.sha256(vcdl.__version__.encode())
+    for name in code:
+        path = _PACKAGE / name
+        for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:
+            if file.is_file():  # an installation without sources has its version
+                digest.update(file.read_bytes())
+    return digest.hexdigest()

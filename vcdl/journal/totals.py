@@ -1,0 +1,81 @@
+"""What a job's journal adds up to: counts, sums and the last of each kind, nothing that grows with its updates."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from vcdl.journal.events import (
+    EpochClosed,
+    Event,
+    ResultRefused,
+    StopDecided,
+    UpdateApplied,
+    UpdateRefused,
+    UpdateSuperseded,
+    WorkunitCreated,
+    WorkunitFailed,
+    WorkunitSent,
+)
+
+_RECENT_UPDATES = 30
+"""Rates are measured over these: long enough to be steady, short enough to show that a run has become slow."""
+
+
+@dataclass(frozen=True)
+class RecentUpdate:
+    """One of the last updates."""
+
+    wall_s: float
+    """Active time at that moment."""
+    samples: int
+
+
+@dataclass
+class Totals:
+    """Counts and sums over a job's events; `follow` each event in the order of the journal, then read."""
+
+    created: int = 0
+    applied: int = 0
+    failed: int = 0
+    refused: int = 0
+    superseded: int = 0
+    lost: int = 0
+    """Applied updates that another server had overwritten when the last epoch was closed."""
+    samples_trained: int = 0
+    bytes_down: int = 0
+    bytes_up: int = 0
+    staleness_sum: int = 0
+    staleness_max: int | None = None
+    """Over all updates; None before the first one."""
+    recent: deque[RecentUpdate] = field(default_factory=lambda: deque(maxlen=_RECENT_UPDATES))
+    """The last updates, the newest last."""
+    last_setback: WorkunitFailed | UpdateRefused | ResultRefused | None = None
+    """The last reason for which a workunit had to be created again."""
+
+    def follow(self, event: Event, wall_s: float) -> None:
+        """Take in the journal's next event; `wall_s`: the active time at that moment."""
+        match event:
+            case WorkunitCreated():
+                self.created += 1
+            case WorkunitSent():
+                self.bytes_down += event.bytes_down
+            case UpdateApplied():
+                self.applied += 1
+                self.samples_trained += event.samples
+                self.bytes_up += event.bytes_up
+                self.staleness_sum += event.staleness
+                self.staleness_max = max(event.staleness, self.staleness_max or 0)
+                self.recent.append(RecentUpdate(wall_s, event.samples))
+            case WorkunitFailed():
+                self.failed += 1
+                self.last_setback = event
+            case UpdateRefused() | ResultRefused():
+                self.refused += 1
+                self.bytes_up += event.bytes_up
+                self.last_setback = event
+            case UpdateSuperseded():
+                self.superseded += 1
+                self.bytes_up += event.bytes_up
+            case EpochClosed() | StopDecided():
+                self.lost = event.lost
+            case _:
+                pass

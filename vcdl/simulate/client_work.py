@@ -1,0 +1,125 @@
+"""What simulated clients make of their subtasks: trained uploads, or nothing but times. The clock says when."""
+
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from vcdl.codecs.encoding import Encoding
+from vcdl.errors import folder_errors
+from vcdl.loop.grid import Outcome, Staged, Uploaded
+from vcdl.simulate.client_fleet import ClientFleet, Hostile
+from vcdl.simulate.clients import Clients
+from vcdl.simulate.hostile import HostileClients
+from vcdl.simulate.poisoned_data import PoisonedData
+from vcdl.simulate.training import Training
+from vcdl.wire.weights import Vector
+from vcdl.wire.workunit import UpdateHeader, WorkunitName
+
+
+class ClientWork(Protocol):
+    """The work of the clients of a virtual grid. A subtask that was begun is asked for its upload, or cancelled."""
+
+    def begin(self, staged: Staged, client: int, due_s: float) -> None:
+        """A client begins with a subtask, whose upload will be due at a virtual second."""
+        ...
+
+    def upload(self, staged: Staged, client: int, train_s: float) -> Outcome:
+        """The upload of a client that has trained for so many virtual seconds, or the reason why there is none.
+
+        Raises GridError, RunFolderError.
+        """
+        ...
+
+    def bytes_down(self, staged: Staged, client: int) -> int:
+        """Bytes that the client downloads for a subtask."""
+        ...
+
+    def done(self, workunit: str, version: int | None) -> None:
+        """Forget a subtask and its files. `version`: the version that its upload made."""
+        ...
+
+    def cancel(self, workunits: Collection[str]) -> None:
+        """Drop subtasks that nobody wants any more."""
+        ...
+
+
+class TrainedWork:
+    """Subtasks that are trained for real; hostile clients replace the result."""
+
+    def __init__(
+        self,
+        fleet: ClientFleet,
+        training: Training,
+        encodings: tuple[Encoding, Encoding],
+        poisoned_data: PoisonedData,
+    ) -> None:
+        """`encodings`: of downloads and of uploads."""
+        self._training = training
+        self._down, self._up = encodings
+        self._poisoned_data = poisoned_data
+        self._hostile = {hostile.client: hostile for hostile in fleet.hostile}
+        self._hostile_clients = HostileClients(fleet, self._up.layout)
+        self._delivered: dict[int, set[Path]] = {}
+        self._sizes: dict[Path, int] = {}
+
+    def begin(self, staged: Staged, client: int, due_s: float) -> None:
+        hostile = self._attacker(client, staged.workunit.epoch)
+        if hostile is not None:
+            staged = replace(staged, shard=self._poisoned_data.shard(hostile.attack, staged.shard))
+        self._training.begin(staged, due_s)
+
+    def upload(self, staged: Staged, client: int, train_s: float) -> Outcome:
+        outcome = self._training.outcome(staged.workunit.name)
+        return self._as_uploaded(outcome, staged, client, train_s) if isinstance(outcome, Uploaded) else outcome
+
+    def bytes_down(self, staged: Staged, client: int) -> int:
+        """Weights and description, and model and shard unless the client has them already."""
+        have = self._delivered.setdefault(client, set())
+        new = {staged.model, staged.shard} - have
+        have |= new
+        files = staged.params.stat().st_size + sum(self._size(path) for path in new)
+        return files + len(staged.workunit.to_json().encode())
+
+    def done(self, workunit: str, version: int | None) -> None:
+        self._training.done(workunit, version)
+
+    def cancel(self, workunits: Collection[str]) -> None:
+        self._training.cancel(workunits)
+
+    def _size(self, path: Path) -> int:
+        """The size of a file that stays as it is."""
+        if path not in self._sizes:
+            self._sizes[path] = path.stat().st_size
+        return self._sizes[path]
+
+    def _attacker(self, client: int, epoch: int) -> Hostile | None:
+        """The attack of a client on a subtask of an epoch; None: it is honest."""
+        hostile = self._hostile.get(client)
+        return hostile if hostile is not None and hostile.attacks(epoch) else None
+
+    def _as_uploaded(self, trained: Uploaded, staged: Staged, client: int, train_s: float) -> Uploaded:
+        """The upload as this client sends it: with its own training time, and from a hostile client with other
+        weights.
+        """
+        sent, text = self._up.read(trained.path)
+        header = replace(UpdateHeader.from_json(text), train_s=train_s).to_json()
+        with folder_errors(trained.path.parent):
+            name = WorkunitName.parse(trained.workunit)
+            hostile = self._attacker(client, name.epoch)
+            if hostile is not None:
+                base, weights = self._weights(staged, sent)
+                weights = self._hostile_clients.upload(hostile, name, base, weights)
+                self._up.write_upload(trained.path, weights, base, header)
+            else:
+                if self._hostile:
+                    self._hostile_clients.saw(*self._weights(staged, sent))
+                self._up.write(trained.path, sent, header)
+        return replace(trained, size_bytes=trained.path.stat().st_size, host=Clients.host(client))
+
+    def _weights(self, staged: Staged, sent: Vector) -> tuple[Vector, Vector]:
+        """The weights that a client started from, and those that it trained."""
+        base, _ = self._down.read(staged.params)
+        weights = sent.copy()
+        self._up.add_base(base, weights)
+        return base, weights

@@ -1,0 +1,126 @@
+"""What a simulation of times tells: how long a job takes, what it wastes, how stale its updates are, what it costs."""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vcdl.journal.history import JobHistory
+from vcdl.report.wording import duration, grouped
+from vcdl.simulate.client_fleet import ClientFleet
+from vcdl.simulate.slot_times import SlotTimes
+
+_HOUR_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A quantity over all updates."""
+
+    mean: float
+    median: float
+    p99: float
+    """99 of 100 are at most this."""
+    max: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """The spread of values; zeros for none."""
+        if not values:
+            return cls(0.0, 0.0, 0.0, 0.0)
+        ordered, last = sorted(values), len(values) - 1
+        return cls(sum(ordered) / len(ordered), ordered[last // 2], ordered[int(0.99 * last)], ordered[last])
+
+    @property
+    def fields(self) -> dict[str, float]:
+        return {name: round(value, 3) for name, value in vars(self).items()}
+
+
+def _numbers() -> "array[int]":
+    return array("q")
+
+
+@dataclass
+class TimesReport:
+    """The outcome of a simulation of times."""
+
+    staleness: "array[int]" = field(default_factory=_numbers)
+    """Of each update."""
+    stop_reason: str = ""
+    epochs: int = 0
+    wall_s: float = 0.0
+    """Virtual time."""
+    updates: int = 0
+    failed: int = 0
+    """Workunits that were given up, and made again."""
+    slots: SlotTimes = field(default_factory=SlotTimes)
+    fleet: ClientFleet = field(default_factory=ClientFleet)
+
+    def complete(self, fleet: ClientFleet, history: JobHistory, slots: SlotTimes) -> None:
+        """Take in what is known at the job's end."""
+        self.fleet, self.slots = fleet, slots
+        self.stop_reason = history.stop.reason if history.stop is not None else ""
+        self.epochs, self.wall_s = len(history.epochs), history.wall_s
+        self.updates, self.failed = history.totals.applied, history.totals.failed
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the job ended because a shard kept failing."""
+        return self.stop_reason == "subtask_failed"
+
+    @property
+    def client_hours(self) -> float:
+        return self.fleet.clients * self.wall_s / _HOUR_S
+
+    @property
+    def usd(self) -> float:
+        """What the clients cost, also while they had nothing to do or were away."""
+        return self.client_hours * self.fleet.usd_per_h
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures, for times.json."""
+        return {
+            "stop_reason": self.stop_reason,
+            "epochs": self.epochs,
+            "wall_s": round(self.wall_s, 3),
+            "subtasks": {
+                "applied": self.updates,
+                "begun": self.slots.begun,
+                "lost": self.slots.lost,
+                "failed": self.failed,
+            },
+            "staleness": Spread.of(self.staleness).fields,
+            "server_wait_s": Spread.of(self.slots.waits_s).fields,
+            "server_busy": round(self._server_busy, 4),
+            "slots_useful": round(self._share(self.slots.useful_s), 4),
+            "slots_lost": round(self._share(self.slots.lost_s), 4),
+            "client_hours": round(self.client_hours, 3),
+            "usd": round(self.usd, 2),
+        }
+
+    def lines(self) -> list[str]:
+        """The figures for people, a label and words each."""
+        stale, wait = Spread.of(self.staleness), Spread.of(self.slots.waits_s)
+        rows = {
+            "subtasks": f"{grouped(self.updates)} done; {grouped(self.slots.begun)} were begun, "
+            f"{grouped(self.slots.lost)} of these lost, {grouped(self.failed)} given up",
+            "staleness": f"{stale.mean:.1f} on average, median {stale.median:.0f}, 99 % up to {stale.p99:.0f}, "
+            f"{stale.max:.0f} at most",
+            "waited for a server": f"{wait.mean:.2f} s on average, 99 % up to {wait.p99:.2f} s, {wait.max:.2f} s at "
+            f"most; servers busy {self._server_busy:.1%}",
+            "slots": f"useful {self._share(self.slots.useful_s):.1%}, with what was lost "
+            f"{self._share(self.slots.lost_s):.1%}; the rest idle or away",
+            "clients": f"{grouped(self.fleet.clients)} for {duration(self.wall_s)}, {self.client_hours:,.1f} h in all",
+        }
+        if self.fleet.usd_per_h:
+            rows["cost"] = f"${self.usd:,.2f}"
+        return [f"{label:<20} {words}" for label, words in rows.items()]
+
+    def _share(self, slot_s: float) -> float:
+        whole_s = self.fleet.clients * self.fleet.slots * self.wall_s
+        return min(1.0, slot_s / whole_s) if whole_s else 0.0
+
+    @property
+    def _server_busy(self) -> float:
+        whole_s = self.fleet.servers * self.wall_s
+        return min(1.0, len(self.slots.waits_s) * self.fleet.update_s / whole_s) if whole_s else 0.0
