@@ -45,7 +45,7 @@ class TimesReport:
     """The outcome of a simulation of times."""
 
     staleness: "array[int]" = field(default_factory=_numbers)
-    """Of each update."""
+    """The staleness of each update."""
     stop_reason: str = ""
     epochs: int = 0
     wall_s: float = 0.0
