@@ -113,6 +113,27 @@ def test_a_full_or_read_only_disk_is_an_error_of_the_folder(
     assert line.startswith(f"vcdl: error: runs/a: {os.strerror(number)}; free some space")
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
+        ImportError("libtensorflow_cc.so.2: failed to map segment from shared object"),
+        RuntimeError("can't start new thread"),
+        type("ResourceExhaustedError", (Exception,), {})("OOM when allocating tensor"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_memory_that_runs_out_is_told_as_that(
+    error: BaseException, raising: list[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising.append(error)
+    assert exit_code_of(["raise"]) == ExitCode.MEMORY
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("vcdl: error: memory has run out (")
+    assert "bug" not in line
+
+
 def test_ctrl_c_is_130(raising: list[BaseException], capsys: pytest.CaptureFixture[str]) -> None:
     raising.append(KeyboardInterrupt())
     assert exit_code_of(["raise"]) == ExitCode.INTERRUPTED

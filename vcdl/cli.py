@@ -103,12 +103,10 @@ def exit_code_of(arguments: Sequence[str]) -> ExitCode | int:
         # The reader of our output has closed it. Python flushes stdout once more at exit: send that nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
-    except OSError as error:
-        if error.errno in _FOLDER_ERRORS:
-            return _say(_folder_words(error), ExitCode.BAD_FOLDER)
-        return _bug(error)
     except Exception as error:
-        return _bug(error)
+        if isinstance(error, OSError) and error.errno in _FOLDER_ERRORS:
+            return _say(_folder_words(error), ExitCode.BAD_FOLDER)
+        return _out_of_memory(error) or _bug(error)
     return ExitCode(result)
 
 
@@ -121,6 +119,22 @@ def _say(message: str, code: ExitCode) -> ExitCode:
 def _folder_words(error: OSError) -> str:
     where = error.filename or "the disk"
     return f"{where}: {error.strerror}; free some space or mend the rights, or choose another folder"
+
+
+def _out_of_memory(error: Exception) -> ExitCode | None:
+    """Say that memory has run out, if that is what an error is about."""
+    from vcdl.client.resources import available_memory_bytes, is_out_of_memory
+    from vcdl.report.wording import size
+
+    if not is_out_of_memory(error):
+        return None
+    free_bytes = available_memory_bytes()
+    free = "" if free_bytes is None else f" ({size(free_bytes)} of this machine are free)"
+    return _say(
+        f"memory has run out{free}: free some, raise this process's limit, or lower grid > workers or training > "
+        "batch_size. `vcdl resume` goes on with a run that had begun",
+        ExitCode.MEMORY,
+    )
 
 
 def _bug(error: Exception) -> ExitCode:

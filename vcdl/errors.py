@@ -52,6 +52,8 @@ class ExitCode(IntEnum):
     """The store, the journal or the grid has failed."""
     FLEET = 8
     """The cloud refuses, or a part of a fleet is left over."""
+    MEMORY = 9
+    """The memory of this machine, or the process's share of it, has run out."""
     BUG = 70
     """An unexpected exception: a bug in vcdl."""
     INTERRUPTED = 130

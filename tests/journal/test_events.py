@@ -11,6 +11,7 @@ from vcdl.errors import JournalError
 from vcdl.journal.events import (
     EpochClosed,
     EvaluationWanted,
+    EvaluatorDied,
     Event,
     ResultRefused,
     RolledBack,
@@ -70,6 +71,7 @@ ONE_OF_EACH: list[tuple[Event, str | None]] = [
     (UploadScored(W, "host-7", -0.002), f"scored:{W}"),
     (EvaluationWanted(150, 3, "validation"), "wanted:validation:150"),
     (evaluated(), "evaluated:validation:150"),
+    (EvaluatorDied("killed by signal 9"), None),
     (EpochClosed(3, 150), "epoch:3"),
     (RolledBack(161, 140, (141, 143), 155, 0.1, 0.9), "rolled_back:155"),
     (StopDecided("epochs", 1000), None),

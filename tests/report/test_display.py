@@ -8,10 +8,18 @@ import pytest
 from rich.console import Console
 
 from tests.recorded_run import BEGAN_S, FIRST_SESSION, SECOND_SESSION, WHOLE_RUN, recorded, workunit
-from vcdl.journal.events import Recorded, RolledBack, WorkunitFailed
+from vcdl.journal.events import (
+    EvaluationWanted,
+    EvaluatorDied,
+    Recorded,
+    RolledBack,
+    VersionEvaluated,
+    WorkunitFailed,
+)
 from vcdl.report.display import LiveDisplay, PlainLines, display
+from vcdl.report.measures import Report
 from vcdl.report.observer import RunningTask, RunObserver, ShieldedObserver
-from vcdl.report.progress import RunGoal
+from vcdl.report.progress import RunGoal, unmeasured_words
 
 GOAL = RunGoal("demo", epochs=2, shards=2, target_accuracy=0.95)
 
@@ -210,3 +218,30 @@ def test_epochs_stay_above_the_live_display() -> None:
     with console.capture() as capture:
         observer.events(WHOLE_RUN)
     assert "epoch 2/2: accuracy 0.8000" in capture.get()
+
+
+@pytest.mark.parametrize("width", [30, 40, 60])
+def test_a_narrow_terminal_keeps_the_label_of_every_line(width: int) -> None:
+    console = Console(file=io.StringIO(), width=width, highlight=False, markup=False)
+    observer = LiveDisplay(RunGoal("demo", epochs=20, shards=200), console, clock=lambda: BEGAN_S + 30)
+    observer.events(recorded([*FIRST_SESSION[:-1], (25, EvaluatorDied("killed by signal 9"))]))
+    observer.tasks([RunningTask(workunit(2, 1), "worker-12", 0.25, 0.0)], waiting=3)
+    lines = drawn(observer, console).splitlines()
+    labels = ["epoch 2/20", "whole run", "  worker-12", "accuracy", "subtasks", "speed", "staleness", "not measured"]
+    for label in [*labels, "running for"]:
+        assert any(line.startswith(label) for line in lines), label
+    assert max(map(len, lines)) <= width
+
+
+def test_the_death_of_the_evaluator_is_a_line_and_stays_in_the_figures_until_something_is_measured() -> None:
+    died = (12.0, EvaluatorDied("killed by signal 9"))
+    wanted = (13.0, EvaluationWanted(2, 1, "validation"))
+    assert plain(recorded([FIRST_SESSION[0], died])) == [
+        "the evaluator died (killed by signal 9): training goes on, and what is missing is measured later"
+    ]
+    report = Report.of(recorded([FIRST_SESSION[0], died, wanted]))
+    words = "1 version, from version 2 on: the evaluator died (killed by signal 9) and is started again"
+    assert unmeasured_words(report) == words
+    measured = VersionEvaluated(2, 1, "validation", samples=10, loss=0.5, accuracy=0.5, evaluation_s=0.1)
+    report.follow(Recorded(99, BEGAN_S + 20, measured))
+    assert report.totals.evaluator_death is None

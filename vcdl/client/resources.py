@@ -11,6 +11,13 @@ _LEAST_OF_BOUND = 0.5
 _MIB = 1 << 20
 _OUT_OF_MEMORY = frozenset({"MemoryError", "_ArrayMemoryError", "ResourceExhaustedError", "OutOfMemoryError"})
 """Errors of Python, NumPy, TensorFlow and PyTorch (JAX: RESOURCE_EXHAUSTED), by name: no backend is imported here."""
+_WORDS_OF_ALL = ("RESOURCE_EXHAUSTED", "std::bad_alloc")
+_WORDS_FOR_IT = {
+    "ImportError": ("failed to map segment", "annot allocate memory"),
+    "OSError": ("failed to map segment", "annot allocate memory"),
+    "RuntimeError": (*_WORDS_OF_ALL, "can't start new thread"),
+}
+"""What libraries say that could not be loaded, and threads that could not be started: their memory is not to be had."""
 _LIMIT_CHARACTERS = 500
 
 
@@ -25,17 +32,26 @@ def shortage_of(error: BaseException) -> str | None:
             return str(cause)
         if _is_disk_full(cause):
             return "the disk is full"
-        if isinstance(cause, OSError) and cause.errno == errno.ENOMEM:
-            return "out of memory"
-        if isinstance(cause, Exception) and error_text(cause) == error_text(MemoryError()):
+        if _is_out_of_memory(cause):
             return "out of memory"
     return None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory that ran out is at the root of `error`: Python's, a library's or the system's."""
+    return any(map(_is_out_of_memory, _causes(error)))
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    if type(error).__name__ in _OUT_OF_MEMORY or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    return any(words in str(error) for words in _WORDS_FOR_IT.get(type(error).__name__, _WORDS_OF_ALL))
 
 
 def error_text(error: Exception) -> str:
     """The cause of an error and, where known, advice: one line, however long the library's own message."""
     text = " ".join(str(error).split())[:_LIMIT_CHARACTERS]
-    if type(error).__name__ in _OUT_OF_MEMORY or text.startswith("RESOURCE_EXHAUSTED"):
+    if _is_out_of_memory(error):
         return "out of memory: lower training.batch_size, or run fewer workers at a time"
     return text if isinstance(error, VcdlError) else f"{type(error).__name__}: {text}"
 

@@ -75,6 +75,8 @@ def _figures(goal: "RunGoal", report: "Report", now_s: float | None) -> dict[str
     }
     if report.totals.lost:
         figures["overwritten"] = progress.lost_words(report)
+    if report.totals.evaluator_death is not None:
+        figures["not measured"] = progress.unmeasured_words(report)
     if report.rollbacks:
         figures["rolled back"] = progress.rollback_words(report)
     for label, evaluated in (("validation", report.final_validation), ("test", report.final_test)):

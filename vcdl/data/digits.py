@@ -20,7 +20,7 @@ def load(local: Path | None) -> DataSource:
     """1 437 training and 360 test images, uint8 from 0 to 16 of shape (n, 8, 8, 1). Raises DataError."""
     try:
         from sklearn.datasets import load_digits
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise DataError(
             "the digits come with scikit-learn, which is not installed: pip install scikit-learn"
         ) from error

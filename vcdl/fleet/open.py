@@ -55,7 +55,7 @@ def open_price_source(cloud: Cloud, environment: Mapping[str, str]) -> PriceSour
 def _needing(cloud: Cloud) -> Iterator[None]:
     try:
         yield
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         package = _PACKAGES[cloud]
         raise FleetError(f"cloud: {cloud} needs the package {package}: pip install {package}") from error
 

@@ -260,6 +260,14 @@ class VersionEvaluated(Event):
 
 
 @dataclass(frozen=True)
+class EvaluatorDied(Event):
+    """The process that measures ended against its will, and is started again; training goes on meanwhile."""
+
+    kind: ClassVar[str] = "evaluator_died"
+    reason: str
+
+
+@dataclass(frozen=True)
 class EpochClosed(Event):
     """Every shard of the epoch was applied; the snapshot of `version` is its end."""
 

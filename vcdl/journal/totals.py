@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 
 from vcdl.journal.events import (
     EpochClosed,
+    EvaluatorDied,
     Event,
     ResultRefused,
     StopDecided,
     UpdateApplied,
     UpdateRefused,
     UpdateSuperseded,
+    VersionEvaluated,
     WorkunitCreated,
     WorkunitFailed,
     WorkunitSent,
@@ -50,6 +52,8 @@ class Totals:
     """The last updates, the newest last."""
     last_setback: WorkunitFailed | UpdateRefused | ResultRefused | None = None
     """The last reason for which a workunit had to be created again."""
+    evaluator_death: EvaluatorDied | None = None
+    """The last death of the evaluator since it measured something."""
 
     def follow(self, event: Event, wall_s: float) -> None:
         """Take in the journal's next event; `wall_s`: the active time at that moment."""
@@ -75,6 +79,10 @@ class Totals:
             case UpdateSuperseded():
                 self.superseded += 1
                 self.bytes_up += event.bytes_up
+            case EvaluatorDied():
+                self.evaluator_death = event
+            case VersionEvaluated():
+                self.evaluator_death = None
             case EpochClosed() | StopDecided():
                 self.lost = event.lost
             case _:

@@ -12,12 +12,19 @@ import threading
 from collections.abc import Callable
 from typing import IO
 
+from vcdl.backoff import Attempts, Backoff
 from vcdl.client.processors import limit_threads
-from vcdl.errors import GridError
+from vcdl.client.resources import is_out_of_memory
+from vcdl.errors import ExitCode, GridError, VcdlError
+from vcdl.local.death import how_it_died, peak_bytes_of
 from vcdl.run.folder import RunFolder
 
 _DEATHS_ALLOWED = 5
 """Deaths in a row, without a sign of work between them."""
+_AT_ONCE = 3
+"""Deaths in a row after which the child is started again at once."""
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 60.0
+"""From a further death to the next start: Keras alone takes a core for seconds."""
 
 
 class ChildProcess:
@@ -27,30 +34,50 @@ class ChildProcess:
         self._module = module
         self._folder = folder
         self._log: IO[bytes] = folder.workers_log.open("ab")
-        self._deaths = 0
+        self.deaths = 0
+        """Deaths in a row, without a sign of work between them."""
+        self.death = ""
+        """How it died the last time."""
+        self._starts = Attempts(Backoff(_FIRST_WAIT_S, _LONGEST_WAIT_S))
+        self._peak_bytes: int | None = None
+        self._is_dead = False
         self._process = self._start()
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def watch(self, worked: bool) -> None:
-        """Start the child again if it died; `worked`: it showed a sign of work since the last call.
+    def watch(self, worked: bool) -> bool:
+        """Start the child again if it died, less often after many deaths; returns whether it died since the last call.
 
-        Raises GridError.
+        `worked`: it showed a sign of work since then.
         """
-        self._deaths = 0 if worked else self._deaths
-        status = self._process.poll()
-        if status is None:
-            return
-        self._deaths += 1
-        if self._deaths > _DEATHS_ALLOWED:
-            raise GridError(
-                f"{self._module} died {self._deaths} times in a row, the last time with status {status}: "
-                f"{self._folder.workers_log} says why"
-            )
-        self._process.stdin.close()  # type: ignore[union-attr]
-        self._process = self._start()
+        if worked:
+            self.try_anew()
+        died = not self._is_dead and self._has_died()
+        if self._is_dead and self._starts.is_due:
+            try:
+                self._process, self._is_dead = self._start(), False
+            except GridError as error:
+                self._note_death(str(error))
+        return died
+
+    def try_anew(self) -> None:
+        """Forget the deaths so far: a dead child is started at once, and a few times more."""
+        self.deaths = 0
+        self._starts.succeeded()
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether it died too often in a row to be waited for."""
+        return self.deaths > _DEATHS_ALLOWED
+
+    def hopeless(self) -> GridError:
+        """The error for a child that died too often."""
+        return GridError(
+            f"{self._module} died {self.deaths} times in a row, the last time: {self.death}; "
+            f"{self._folder.workers_log} says why. Mend the cause, and `vcdl resume` goes on"
+        )
 
     def close(self) -> None:
         """End the child at once."""
@@ -58,6 +85,20 @@ class ChildProcess:
         self._process.wait()
         self._process.stdin.close()  # type: ignore[union-attr]
         self._log.close()
+
+    def _has_died(self) -> bool:
+        status = self._process.poll()
+        if status is None:
+            self._peak_bytes = peak_bytes_of(self.pid) or self._peak_bytes
+            return False
+        self._process.stdin.close()  # type: ignore[union-attr]
+        self._note_death(how_it_died(status, self._peak_bytes))
+        return True
+
+    def _note_death(self, words: str) -> None:
+        self.deaths, self.death, self._is_dead = self.deaths + 1, words, True
+        if self.deaths > _AT_ONCE:
+            self._starts.failed(words)
 
     def _start(self) -> subprocess.Popen[bytes]:
         try:
@@ -84,6 +125,21 @@ def _wait_for_the_end() -> None:
     ):  # not through its buffer: a thread that waits in there aborts a process that ends
         pass
     os._exit(0)
+
+
+def run_child(act: Callable[[], object], log: Callable[[str], None]) -> int:
+    """In a child: do its work, and return its exit code; an error of ours and a want of memory are told in a line."""
+    try:
+        act()
+    except VcdlError as error:
+        log(str(error))
+        return int(error.exit_code)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        log(f"out of memory ({type(error).__name__})")
+        return int(ExitCode.MEMORY)
+    return 0
 
 
 def log_lines(name: str) -> Callable[[str], None]:

@@ -6,12 +6,12 @@ full, and ends when its standard input closes.
 
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from vcdl.backoff import retry
-from vcdl.errors import VcdlError
-from vcdl.local.child import end_with_parent, log_lines
+from vcdl.local.child import end_with_parent, log_lines, run_child
 from vcdl.loop.evaluator import Evaluator
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
@@ -19,20 +19,20 @@ from vcdl.run.run import Run
 _POLL_S = 0.1
 
 
+def _evaluate(folder: RunFolder, log: Callable[[str], None]) -> None:
+    run = Run.open(folder)
+    journal = retry(run.journal, log)
+    evaluator = retry(partial(Evaluator, run, journal), log)
+    while True:
+        if not retry(evaluator.run_once, log):
+            time.sleep(_POLL_S)
+
+
 def main(path: str) -> int:
     """Evaluate until the standard input closes."""
     end_with_parent()
     log = log_lines("evaluator")
-    try:
-        run = Run.open(RunFolder.existing(Path(path)))
-        journal = retry(run.journal, log)
-        evaluator = retry(partial(Evaluator, run, journal), log)
-        while True:
-            if not retry(evaluator.run_once, log):
-                time.sleep(_POLL_S)
-    except VcdlError as error:
-        log(str(error))
-        return int(error.exit_code)
+    return run_child(lambda: _evaluate(RunFolder.existing(Path(path)), log), log)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from pathlib import Path
 from vcdl.backoff import Attempts
 from vcdl.errors import DISK_FULL, GridError, RunFolderError, RunFolderFull, folder_error
 from vcdl.journal.events import WorkunitSent
+from vcdl.local.death import how_it_died
 from vcdl.local.slots import SlotFolders
 from vcdl.local.worker_process import WorkerProcess
 from vcdl.loop.grid import GaveUp, Grid, Outcome, Results, Staged, Uploaded
@@ -266,9 +267,9 @@ class LocalGrid(Grid, Results):
             if self._deaths_at_start >= _START_ATTEMPTS:
                 raise GridError(
                     f"{_START_ATTEMPTS} worker processes died before they were ready "
-                    f"(the last with {_how_it_died(status)}): {self._folder.workers_log} says why"
+                    f"(the last with {how_it_died(status)}): {self._folder.workers_log} says why"
                 )
-        self._gave_up(worker, reason or f"its worker died ({_how_it_died(status)})")
+        self._gave_up(worker, reason or f"its worker died ({how_it_died(status)})")
         self._start_worker()
 
     def _remove(self, worker: WorkerProcess) -> int:
@@ -316,7 +317,3 @@ class LocalGrid(Grid, Results):
         have |= new
         fresh = sum(path.stat().st_size for path in (staged.params, *new))
         return fresh + len(staged.workunit.to_json().encode())
-
-
-def _how_it_died(status: int) -> str:
-    return f"signal {-status}" if status < 0 else f"exit status {status}"

@@ -2,14 +2,14 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 from vcdl.backoff import Attempts
 from vcdl.files.atomic import sweep
 from vcdl.job import Job, load_frozen_job
-from vcdl.journal.events import StopReason, VersionEvaluated
+from vcdl.journal.events import EvaluatorDied, Recorded, StopReason, VersionEvaluated
 from vcdl.local.child import ChildProcess
 from vcdl.local.grid import LocalGrid, LocalSettings
 from vcdl.local.server_pool import ServerPool
@@ -57,6 +57,8 @@ class _LocalRun:
         self._observer = ShieldedObserver(observer)
         self._stop_request = folder.stop_request
         self._interrupted: str | None = None
+        self._is_trained = False
+        """Whether only measurements are left."""
         self._evaluator = ChildProcess("vcdl.local.evaluator", folder)
         closing.callback(self._evaluator.close)
         self._servers = ServerPool.of(folder, loop.run.job.grid.servers)
@@ -94,11 +96,28 @@ class _LocalRun:
         missing = self._grid.missing_uploads(coordinator.open)
         new = self._loop.step()  # reads the journal, into which a server writes before it removes an upload
         self._grid.lose(missing & coordinator.open.keys())
-        self._evaluator.watch(any(isinstance(recorded.event, VersionEvaluated) for recorded in new))
+        self._watch_evaluator(new)
         if self._loop.coordinator.stopped is None:
             self._servers.look(new)
         else:
             self._servers.close()
+
+    def _watch_evaluator(self, new: Sequence[Recorded]) -> None:
+        """Training does not wait for an evaluator that dies; it is given up when only measurements are left.
+
+        Raises GridError, JournalError.
+        """
+        died = self._evaluator.watch(any(isinstance(recorded.event, VersionEvaluated) for recorded in new))
+        if died:
+            self._loop.journal.append(EvaluatorDied(self._evaluator.death))
+            self._loop.generator.look_again()  # what was to be measured may be gone
+        if self._loop.coordinator.open:
+            self._is_trained = False
+        elif not self._is_trained:
+            self._is_trained = True
+            self._evaluator.try_anew()
+        elif died and self._evaluator.is_hopeless:
+            raise self._evaluator.hopeless()
 
     def _pause(self, why: str) -> None:
         self._observer.phase("stopping: the workers write their checkpoints")

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 
 from vcdl.backoff import retry
-from vcdl.errors import StoreLost, VcdlError
+from vcdl.errors import StoreLost
 from vcdl.journal.kept_state import kept_history
-from vcdl.local.child import end_with_parent, log_lines
+from vcdl.local.child import end_with_parent, log_lines, run_child
 from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.run.folder import RunFolder
@@ -48,12 +48,7 @@ def main(path: str) -> int:
     """Serve until the standard input closes."""
     end_with_parent()
     log = log_lines("parameter server")
-    try:
-        _serve(Run.open(RunFolder.existing(Path(path))), log)
-    except VcdlError as error:
-        log(str(error))
-        return int(error.exit_code)
-    return 0
+    return run_child(lambda: _serve(Run.open(RunFolder.existing(Path(path))), log), log)
 
 
 if __name__ == "__main__":

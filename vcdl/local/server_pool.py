@@ -61,6 +61,8 @@ class ServerPool:
             self._servers.pop().close()
         for server in self._servers:
             server.watch(bool(applied))
+            if server.is_hopeless:
+                raise server.hopeless()
 
     def close(self) -> None:
         """End all servers."""

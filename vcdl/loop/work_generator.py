@@ -113,6 +113,10 @@ class WorkGenerator:
         self._follow_new()
         return self._take_unreported()
 
+    def look_again(self) -> None:
+        """See with the next step whether all that the run needs is there."""
+        self._is_handed_over = False
+
     def record_sent(self) -> None:
         """Record which workunits clients began. Raises JournalError, GridError."""
         self._unrecorded += self._grid.sent()

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING
 from vcdl.journal.clock import SteadyClock
 from vcdl.journal.events import (
     EpochClosed,
+    EvaluatorDied,
     Recorded,
     ResultRefused,
     RolledBack,
@@ -39,6 +40,9 @@ _REDRAWS_S = 4
 _TASKS_SHOWN = 8
 _BAR_WIDTH = 40
 """Width of a bar, in characters."""
+_LEAST_BAR_WIDTH = 4
+_GAP = 2
+"""Characters between two columns."""
 
 
 @contextmanager
@@ -91,6 +95,8 @@ class EventLines(RunObserver, ABC):
                 case RunStarted(resumed) if self._session_began:
                     if resumed:
                         lines.append(f"resumed after {plural(self._report.totals.applied, 'update')}")
+                case EvaluatorDied() if self._session_began:
+                    lines.append(progress.evaluator_words(recorded.event))
                 case RolledBack() if self._session_began:
                     lines.append(progress.rolled_back_words(recorded.event))
                 case WorkunitFailed() | UpdateRefused() | ResultRefused() if (
@@ -188,27 +194,36 @@ class LiveDisplay(EventLines):
         goal, report, now_s = self._goal, self._report, self._clock()
         epoch = progress.epoch_at_work(goal, report)
         done = report.applied_by_epoch.get(epoch, 0)
-        table = Table.grid(padding=(0, 2))
-        table.add_column(style="bold", no_wrap=True)
-        table.add_column(no_wrap=True)
-        table.add_column(no_wrap=True)
-
-        def bar(label: str, done: float, total: float, words: str) -> None:
-            table.add_row(label, ProgressBar(total=total, completed=done, width=_BAR_WIDTH), words)
-
-        bar(f"epoch {epoch}/{goal.epochs}", done, goal.shards, f"{done}/{goal.shards} shards")
-        bar("whole run", report.totals.applied, goal.subtasks, f"{progress.left_words(goal, report, now_s)} left")
+        bars: list[tuple[str, float, float, str]] = [
+            (f"epoch {epoch}/{goal.epochs}", done, goal.shards, f"{done}/{goal.shards} shards"),
+            (
+                "whole run",
+                report.totals.applied,
+                goal.subtasks,
+                f"{progress.left_words(goal, report, now_s)} left",
+            ),
+        ]
         for task in self._running[:_TASKS_SHOWN]:
             name = WorkunitName.parse(task.workunit)
-            bar(f"  {printable(task.host)}", task.fraction, 1.0, f"shard {name.shard} of epoch {name.epoch}")
+            words = f"shard {name.shard} of epoch {name.epoch}"
+            bars.append((f"  {printable(task.host)}", task.fraction, 1.0, words))
+        labels, most = max(len(label) for label, *_ in bars), max(len(words) for *_, words in bars)
+        # On a narrow terminal the bars give way, then the words; a line without its label says nothing.
+        width = max(_LEAST_BAR_WIDTH, min(_BAR_WIDTH, self._console.width - labels - most - 2 * _GAP))
+        table = Table.grid(padding=(0, _GAP))
+        table.add_column(style="bold", no_wrap=True, min_width=labels)
+        table.add_column(no_wrap=True, min_width=width)
+        table.add_column(no_wrap=True)
+        for label, completed, total, words in bars:
+            table.add_row(label, ProgressBar(total=total, completed=completed, width=width), words)
         return self._with_figures(table, now_s)
 
     def _with_figures(self, bars: "Table", now_s: float) -> "Table":
         from rich.table import Table
 
         report = self._report
-        figures = Table.grid(padding=(0, 2))
-        figures.add_column(style="bold", no_wrap=True)
+        figures = Table.grid(padding=(0, _GAP))
+        figures.add_column(style="bold", no_wrap=True, min_width=len("not measured"))
         figures.add_column()
         measured = "loss" if report.is_regression else "accuracy"
         busy = f"{len(self._running)} running, {self._waiting} waiting"
@@ -216,6 +231,8 @@ class LiveDisplay(EventLines):
         figures.add_row("subtasks", f"{busy}, {progress.count_words(report)}")
         figures.add_row("speed", progress.speed_words(report, now_s))
         figures.add_row("staleness", progress.staleness_words(report))
+        if report.totals.evaluator_death is not None:
+            figures.add_row("not measured", progress.unmeasured_words(report))
         if report.rollbacks:
             figures.add_row("rolled back", progress.rollback_words(report))
         figures.add_row("running for", duration(report.wall_s_at(now_s)))

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vcdl.journal.events import ResultRefused, RolledBack, UpdateRefused, WorkunitFailed
+from vcdl.journal.events import EvaluatorDied, ResultRefused, RolledBack, UpdateRefused, WorkunitFailed
 from vcdl.journal.history import EpochDetail
 from vcdl.report.measures import Report
-from vcdl.report.wording import duration, grouped, plural
+from vcdl.report.wording import duration, grouped, plural, printable
 from vcdl.wire.workunit import WorkunitName
 
 if TYPE_CHECKING:
@@ -93,6 +93,20 @@ def count_words(report: Report) -> str:
         f"{grouped(report.totals.applied)} done, {report.totals.failed} failed, {report.totals.refused} refused, "
         f"{report.retried} made again"
     )
+
+
+def unmeasured_words(report: Report) -> str:
+    """`3 versions, from version 120 on: the evaluator died (killed by signal 9 …) and is started again`."""
+    wanted = sorted(version for version, _ in report.history.wanted)
+    since = f", from version {wanted[0]} on" if wanted else ""
+    died = report.totals.evaluator_death
+    why = "" if died is None else f": the evaluator died ({printable(died.reason)}) and is started again"
+    return f"{plural(len(wanted), 'version')}{since}{why}"
+
+
+def evaluator_words(event: EvaluatorDied) -> str:
+    """`the evaluator died (exit status 1): training goes on, and what is missing is measured later`."""
+    return f"the evaluator died ({event.reason}): training goes on, and what is missing is measured later"
 
 
 def lost_words(report: Report) -> str:

@@ -22,7 +22,7 @@ try:
     from MySQLdb.constants import CR, ER
 
     from vcdl.stores.mysql_errors import BUSY, FULL, LOGIN, code_of, is_away, words_of
-except ImportError as error:
+except ModuleNotFoundError as error:
     raise StoreError("a mysql:// store needs the package mysqlclient: pip install mysqlclient") from error
 
 _TABLES = (

@@ -31,7 +31,7 @@ try:
     from redis import exceptions
     from redis.backoff import NoBackoff
     from redis.retry import Retry
-except ImportError as error:
+except ModuleNotFoundError as error:
     raise StoreError("a redis:// store needs the package redis: pip install redis") from error
 
 _CONNECT_S = 10.0

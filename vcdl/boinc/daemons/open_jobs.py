@@ -9,6 +9,7 @@ from typing import Protocol
 
 from vcdl.backoff import Attempts
 from vcdl.boinc.grid.project_folder import BoincProject, not_readable
+from vcdl.client.resources import is_out_of_memory
 from vcdl.errors import GridUnavailable, Unavailable, VcdlError
 from vcdl.run.finding import is_finished
 from vcdl.run.folder import RunFolder
@@ -87,8 +88,13 @@ class OpenJobs:
             if not isinstance(error, Unavailable):
                 self._drop(job)
             _log.error("%s: %s", folder.path.name, job.attempts.failed(error))
-        except Exception:
-            _log.exception("%s: a bug in vcdl; its part is put together again", folder.path.name)
+        except Exception as error:
+            if is_out_of_memory(error):
+                _log.error(
+                    "%s: out of memory (%s); its part is put together again", folder.path.name, type(error).__name__
+                )
+            else:
+                _log.exception("%s: a bug in vcdl; its part is put together again", folder.path.name)
             self._drop(job)
             _log.error("%s: %s", folder.path.name, job.attempts.failed("it rests", _AFTER_A_BUG_S))
         else:

@@ -18,7 +18,7 @@ try:
     from MySQLdb.constants import ER
 
     from vcdl.stores.mysql_errors import BUSY, FULL, LOGIN, code_of, is_away, words_of
-except ImportError as error:
+except ModuleNotFoundError as error:
     raise GridError("a BOINC project needs the package mysqlclient: pip install mysqlclient") from error
 
 _CONNECT_S = 10

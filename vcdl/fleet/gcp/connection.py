@@ -28,7 +28,7 @@ class Connection:
     def __init__(self, project: str, environment: Mapping[str, str] = os.environ) -> None:
         try:
             from google.cloud import compute_v1
-        except ImportError as error:
+        except ModuleNotFoundError as error:
             raise FleetError(
                 "fleets on GCP need google-cloud-compute, which is not installed; run: pip install google-cloud-compute"
             ) from error
