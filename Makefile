@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 # The tests start hundreds of interpreters.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick test check format docs nightly soak test-boinc lock clean
+.PHONY: demo quick test check format docs nightly soak fuzz test-boinc lock clean
 
 demo: $(VENV)/installed
 	@./deploy/system-packages --optional dataset-fashion-mnist
@@ -30,7 +30,7 @@ check: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mdformat --check $(MARKDOWN)
-	$(BIN)/python .ci/docstrings.py vcdl tests benchmarks
+	$(BIN)/python .ci/docstrings.py vcdl tests benchmarks fuzz
 	$(BIN)/mypy
 
 # Code and prose in their one form: what `make check` asks of both.
@@ -48,6 +48,11 @@ nightly: $(VENV)/installed-dev
 
 soak: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -m soak
+
+# Hostile and damaged bytes for whatever reads bytes of others; inputs that crash are kept in fuzz/crashes/.
+FUZZ_SECONDS ?= 600
+fuzz: $(VENV)/installed-dev
+	$(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS) --seed $$(date +%Y%m%d)
 
 # Against a real BOINC server, on its machine and as the project's user: make test-boinc PROJECT_DIR=~/projects/trial
 test-boinc: $(VENV)/installed-dev

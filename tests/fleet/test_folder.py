@@ -1,5 +1,6 @@
 """A fleet's folder: its state comes back as it was, and its locks exclude others as long as their holder lives."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,32 @@ def test_a_state_comes_back_as_it_was(state: FleetState) -> None:
 def test_a_damaged_state_is_refused(text: str) -> None:
     with pytest.raises(FleetError, match=r"state\.json is damaged"):
         FleetState.of_json(text)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"target": "1"},
+        {"target": [[[]]]},
+        {"wanted": 1.5},
+        {"budget_spent": 1},
+        {"last_pass_s": float("nan")},
+        {"launches_suspended_until_s": float("inf")},
+        {"launches_suspended_why": None},
+        {"cooldowns": [{"pool": {"cloud": "aws", "type": 5, "region": "r"}, "until_s": 1.0}]},
+        {"cooldowns": [{"pool": {"cloud": "aws", "type": "t", "region": "r"}, "until_s": float("inf")}]},
+        {"recent_launches": [{"instance": {}, "noted_s": 1.0}]},
+    ],
+)
+def test_a_state_with_a_value_of_another_kind_is_refused(changed: dict[str, object]) -> None:
+    text = json.dumps({**json.loads(FleetState().to_json()), **changed})
+    with pytest.raises(FleetError, match=r"state\.json is damaged"):
+        FleetState.of_json(text)
+
+
+def test_a_state_that_is_nested_too_deeply_is_refused() -> None:
+    with pytest.raises(FleetError, match=r"state\.json is damaged"):
+        FleetState.of_json('{"goal": ' + "[" * 100_000)
 
 
 def test_a_new_fleet_is_down(folder: FleetFolder) -> None:

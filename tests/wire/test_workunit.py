@@ -107,6 +107,9 @@ def test_a_job_may_be_named_like_a_workunit() -> None:
         "../x_e0003_s017_a0_v000142",
         "digits_e0003_s017_a0_v000142\n",
         "digits_e٠٠٠٣_s017_a0_v000142",
+        "digits_e0003_s017_a0_v" + "1" * 19,
+        "digits_e0003_s017_a0_v" + "9" * 5000,
+        "digits_e" + "9" * 5000 + "_s017_a0_v000142",
         "x" * 10000,
     ],
 )

@@ -1,13 +1,17 @@
 """A fleet's memory between two passes. All of it may be lost: the fleet itself is found by its tag."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Self
+from functools import cache
+from typing import Self
+
+from pydantic import TypeAdapter
 
 from vcdl.errors import FleetError
-from vcdl.fleet.instance import Instance, InstanceState, Pool
+from vcdl.fleet.instance import Instance, Pool
 
 
 class FleetGoal(StrEnum):
@@ -58,20 +62,51 @@ class FleetState:
     def of_json(cls, text: str) -> Self:
         """The inverse of `to_json`. Raises FleetError when it is damaged."""
         try:
-            values = json.loads(text)
-            cooldowns = {Pool(**item["pool"]): float(item["until_s"]) for item in values.pop("cooldowns")}
-            launches = tuple(
-                RecentLaunch(_instance(item["instance"]), float(item["noted_s"]))
-                for item in values.pop("recent_launches")
+            stored = _reader().validate_json(text, strict=True)
+            moments = [stored.last_pass_s, stored.launches_suspended_until_s]
+            moments += [item.until_s for item in stored.cooldowns]
+            moments += [item.noted_s for item in stored.recent_launches]
+            if not all(map(math.isfinite, moments)):
+                raise ValueError("a moment that is not finite")
+            launches = (replace(item, instance=replace(item.instance, ending=None)) for item in stored.recent_launches)
+            return cls(
+                goal=stored.goal,
+                target=stored.target,
+                wanted=stored.wanted,
+                budget_spent=stored.budget_spent,
+                last_pass_s=stored.last_pass_s,
+                cooldowns={item.pool: item.until_s for item in stored.cooldowns},
+                recent_launches=tuple(launches),
+                launches_suspended_until_s=stored.launches_suspended_until_s,
+                launches_suspended_why=stored.launches_suspended_why,
             )
-            goal = FleetGoal(values.pop("goal"))
-            return cls(goal=goal, cooldowns=cooldowns, recent_launches=launches, **values)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except ValueError as error:
             raise FleetError(
                 f"state.json is damaged ({type(error).__name__}): delete it, then `vcdl fleet up` or `down`"
             ) from None
 
 
-def _instance(values: dict[str, Any]) -> Instance:
-    state = InstanceState(values["state"])
-    return Instance(**{**values, "pool": Pool(**values["pool"]), "state": state, "ending": None})
+@dataclass(frozen=True)
+class _Cooldown:
+    pool: Pool
+    until_s: float
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A state as state.json has it."""
+
+    goal: FleetGoal
+    target: int | None
+    wanted: int | None
+    budget_spent: bool
+    last_pass_s: float
+    cooldowns: tuple[_Cooldown, ...]
+    recent_launches: tuple[RecentLaunch, ...]
+    launches_suspended_until_s: float
+    launches_suspended_why: str
+
+
+@cache
+def _reader() -> TypeAdapter[_Stored]:
+    return TypeAdapter(_Stored)

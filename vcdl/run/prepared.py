@@ -1,15 +1,20 @@
 """`prepared.json`: the facts found when a job was prepared (vcdl.run.preparation)."""
 
+import itertools
 import json
+import math
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any, Self
+
+from pydantic import TypeAdapter, ValidationError
 
 from vcdl import __version__
 from vcdl.errors import RunFolderError, unreadable
 from vcdl.files.atomic import atomic_write
 from vcdl.models.footprint import Footprint
 from vcdl.run.folder import RunFolder
-from vcdl.wire.weights import Layout, Variable
+from vcdl.wire.weights import Layout
 from vcdl.wire.workunit import Normalisation
 
 _FORMAT = 1
@@ -45,28 +50,45 @@ class Prepared:
     def read(cls, folder: RunFolder) -> Self:
         """Raises RunFolderError for a file that is missing or damaged, FileUnavailable."""
         try:
-            raw: dict[str, Any] = json.loads(folder.prepared_file.read_text())
+            text = folder.prepared_file.read_text()
+            raw: dict[str, Any] = json.loads(text)
             if raw["format"] != _FORMAT:
                 raise RunFolderError(
                     f"{folder.prepared_file} is of format {raw['format']!r}, and this version of vcdl ({__version__}) "
                     f"reads format {_FORMAT}: go on with the version that began the run"
                 )
-            norm = raw["normalisation"]
-            variables = (Variable(v["path"], tuple(v["shape"]), v["offset"]) for v in raw["layout"]["variables"])
-            return cls(
-                shard_samples=tuple(raw["shard_samples"]),
-                has_test=raw["has_test"],
-                normalisation=Normalisation(tuple(norm["scale"]), tuple(norm["offset"])),
-                layout=Layout(tuple(variables)),
-                initial_norm=raw["initial_norm"],
-                store_key=raw["store_key"],
-                footprint=Footprint(**raw["footprint"]),
-                own_step=tuple(raw["own_step"]),
-                store=raw["store"],
-            )
-        except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
-            raise RunFolderError(
-                f"{folder.prepared_file} cannot be read ({error!r}): the run cannot go on; start another with --out"
-            ) from error
+            prepared = _reader().validate_json(text, strict=True)
+            prepared._check()
+            return cls(**vars(prepared))
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise _damaged(folder, f"{'.'.join(map(str, first['loc']))[:200]}: {first['msg'][:200]}") from error
+        except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise _damaged(folder, repr(error)[:300]) from error
         except OSError as error:
             raise unreadable(folder.prepared_file, error) from error
+
+    def _check(self) -> None:
+        """Raises ValueError for facts that no preparation finds."""
+        scale, offset = self.normalisation.scale, self.normalisation.offset
+        sizes = (self.initial_norm, self.footprint.flops_per_sample, self.footprint.bytes_per_sample, *self.own_step)
+        if not all(map(math.isfinite, (*scale, *offset, *sizes))) or min(sizes) < 0:
+            raise ValueError("a number that is negative or not finite")
+        if not self.shard_samples or min(self.shard_samples) < 1:
+            raise ValueError("a shard without samples")
+        ends = itertools.accumulate((variable.size for variable in self.layout.variables), initial=0)
+        if any(variable.offset != end for variable, end in zip(self.layout.variables, ends, strict=False)):
+            raise ValueError("variables that do not follow one another")
+        if any(length < 0 for variable in self.layout.variables for length in variable.shape):
+            raise ValueError("a variable of negative size")
+
+
+@cache
+def _reader() -> TypeAdapter[Prepared]:
+    return TypeAdapter(Prepared)
+
+
+def _damaged(folder: RunFolder, what: str) -> RunFolderError:
+    return RunFolderError(
+        f"{folder.prepared_file} cannot be read ({what}): the run cannot go on; start another with --out"
+    )

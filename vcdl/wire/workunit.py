@@ -21,7 +21,7 @@ INPUT_FILES = ("workunit.json", "model.json", "params.h5", "shard.npz")
 """Logical names of a workunit's inputs, the same on every grid."""
 OUTPUT_FILE = "update.h5"
 
-_NAME = re.compile(r"([a-z0-9][a-z0-9_-]*)_e([0-9]{4,})_s([0-9]{3,})_a([0-9]+)_v([0-9]{6,})")
+_NAME = re.compile(r"([a-z0-9][a-z0-9_-]*)_e([0-9]{4,18})_s([0-9]{3,18})_a([0-9]{1,18})_v([0-9]{6,18})")
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,27 @@ def test_a_manifest_is_read_as_it_was_written(world: World) -> None:
     assert manifest.names == {"vcdl_a.json", "vcdl_b.npz"}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"priority": "x"}', "null"])
+MANIFEST = '{"priority": 1, "result_template": "t", "model": null, "shards": {}, "params": {}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"priority": "x"}',
+        "null",
+        "[" * 100_000,
+        MANIFEST.replace("1,", '"1",'),
+        MANIFEST.replace("1,", "1.5,"),
+        MANIFEST.replace("null", '{"name": 5, "size_bytes": 1, "md5": "a"}'),
+        MANIFEST.replace("null", '{"name": "a", "size_bytes": "1", "md5": "a"}'),
+        MANIFEST.replace('"shards": {}', '"shards": {"a": null}'),
+        MANIFEST.replace('"shards": {}', '"shards": {"0": {"\\ud800": 1}}'),
+    ],
+)
 def test_a_damaged_manifest_says_what_to_do(world: World, text: str) -> None:
     world.project.manifests.mkdir(parents=True)
     (world.project.manifests / "mnist.json").write_text(text)

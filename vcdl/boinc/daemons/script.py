@@ -20,7 +20,7 @@ ACCEPTED, REFUSED, LATER = 0, 10, 3
 _TRIES = 5
 _BETWEEN_TRIES_S = 2.0
 
-_UPLOAD = re.compile(r"(?P<workunit>.+)_(?P<result>\d+)_r\d+_\d+")
+_UPLOAD = re.compile(r"(?P<workunit>.+)_(?P<result>[0-9]{1,18})_r[0-9]+_[0-9]+")
 """BOINC's name of an output file: the workunit's, the number of the result among the workunit's, a random
 number, the file's number.
 """

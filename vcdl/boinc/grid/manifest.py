@@ -10,8 +10,11 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Self
+
+from pydantic import TypeAdapter
 
 from vcdl.boinc.grid.download_folder import Content, writing
 from vcdl.boinc.grid.project_folder import BoincProject
@@ -47,18 +50,16 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Decode a manifest. Raises ValueError, KeyError or TypeError when it is damaged."""
-        raw = json.loads(text)
-        return cls(
-            int(raw["priority"]),
-            str(raw["result_template"]),
-            Content(**raw["model"]) if raw["model"] else None,
-            {int(number): Content(**content) for number, content in raw["shards"].items()},
-            {int(version): Content(**content) for version, content in raw["params"].items()},
-        )
+        """Decode a manifest. Raises ValueError when it is damaged."""
+        return cls(**vars(_reader().validate_json(text, strict=True)))
 
     def without_params(self, versions: set[int]) -> Self:
         return replace(self, params={v: content for v, content in self.params.items() if v not in versions})
+
+
+@cache
+def _reader() -> TypeAdapter[Manifest]:
+    return TypeAdapter(Manifest)
 
 
 class Manifests:
@@ -89,9 +90,10 @@ class Manifests:
             return None
         except OSError as error:
             raise GridError(f"{path}: {error.strerror or error}; run as the project's user") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except ValueError as error:
+            what = " ".join(str(error).split())[:300]
             raise GridError(
-                f"{path} is damaged ({error}): remove it; vcdl_*.* files in download/ that no job needs may stay behind"
+                f"{path} is damaged ({what}): remove it; vcdl_*.* files in download/ that no job needs may stay behind"
             ) from error
 
     def write(self, job: str, manifest: Manifest) -> None:

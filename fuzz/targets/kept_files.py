@@ -1,0 +1,191 @@
+"""Files that VCDL has written itself, after a disk, a person or another version has had them."""
+
+import json
+import random
+from collections.abc import Sequence
+
+from fuzz.mutations import as_json, mutated, mutated_json
+from fuzz.target import BrokenContractError, Target, hold
+from fuzz.targets.of_boinc import CONFIG
+from vcdl.boinc.grid.download_folder import Content
+from vcdl.boinc.grid.manifest import Manifest, Manifests
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.client.model import checked_config
+from vcdl.errors import FleetError, GridError, ModelError, RunFolderError, StoreError, WorkunitError
+from vcdl.fleet.state import FleetState
+from vcdl.models.footprint import Footprint
+from vcdl.run.folder import RunFolder
+from vcdl.run.prepared import Prepared
+from vcdl.stores.commit_log import CommitLog
+from vcdl.wire.weights import Layout, Variable
+from vcdl.wire.workunit import Named, Normalisation, Training, Workunit
+
+
+class JsonTarget(Target):
+    """A target of JSON: its values are changed more often than its bytes."""
+
+    words = (
+        b"NaN",
+        b"Infinity",
+        b"1e999",
+        b"null",
+        b"[" * 3000,
+        b'{"a":' * 3000,
+        b"9" * 5000,
+        b"\\ud800",
+        b"\xff",
+        b"-1",
+    )
+
+    def mutate(self, dice: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+        if dice.random() < 0.7:
+            try:
+                return as_json(mutated_json(dice, json.loads(data)))
+            except (ValueError, RecursionError):
+                pass
+        return mutated(dice, data, others, self.words)
+
+
+class Workunits(JsonTarget):
+    """Files of workunit.json, as a client gets them."""
+
+    name = "workunits"
+    refuses = (WorkunitError,)
+
+    def seeds(self) -> Sequence[bytes]:
+        metrics = (Named("accuracy"), Named("top_k", {"k": 3}))
+        training = Training(Named("adam", {"beta_1": 0.9}), 0.1, 8, 1, Named("mean_squared_error"), metrics)
+        return [Workunit("j", 1, 0, 0, 142, seed=1, training=training).to_json().encode()]
+
+    def take(self, data: bytes) -> None:
+        unit = Workunit.from_json(_text(data))
+        hold(unit.training.batch_size >= 1 and unit.training.local_epochs >= 1, "nothing to train")
+        hold(Workunit.from_json(unit.to_json()) == unit, "it is read as another one")
+
+
+class Models(JsonTarget):
+    """Files of model.json, checked before Keras sees them."""
+
+    name = "models"
+    refuses = (ModelError,)
+
+    def seeds(self) -> Sequence[bytes]:
+        layers = [
+            {
+                "module": "keras.layers",
+                "class_name": "Dense",
+                "config": {"name": "d", "units": 4, "activation": "relu"},
+                "registered_name": None,
+            }
+        ]
+        model = {
+            "module": "keras",
+            "class_name": "Sequential",
+            "config": {"name": "s", "layers": layers},
+            "registered_name": None,
+        }
+        return [json.dumps(model).encode()]
+
+    def take(self, data: bytes) -> None:
+        config = checked_config(data.decode(errors="surrogateescape"))
+        text = json.dumps(config)
+        hold("Lambda" not in text.replace("LambdaCallback", "") or '"class_name": "Lambda"' not in text, "code")
+
+
+class PreparedFiles(JsonTarget):
+    """Files of prepared.json."""
+
+    name = "prepared"
+    refuses = (RunFolderError,)
+
+    def seeds(self) -> Sequence[bytes]:
+        folder = RunFolder(self.folder)
+        Prepared(
+            shard_samples=(10, 20),
+            has_test=False,
+            normalisation=Normalisation(),
+            layout=Layout((Variable("w", (3, 4), 0), Variable("b", (4,), 12))),
+            initial_norm=1.0,
+            store_key="key",
+            footprint=Footprint(1.0, 1.0, 16),
+            own_step=(0.1, 0.2, 0.3),
+            store="store/",
+        ).write(folder)
+        return [folder.prepared_file.read_bytes()]
+
+    def take(self, data: bytes) -> None:
+        folder = RunFolder(self.folder)
+        folder.prepared_file.write_bytes(data)
+        prepared = Prepared.read(folder)
+        hold(prepared.layout.size >= 0, "a size below zero")
+        hold(len(prepared.layout.fingerprint) == 16, "no fingerprint")
+        hold(all(samples >= 1 for samples in prepared.shard_samples), "a shard without samples")
+        hold(0 <= prepared.initial_norm < float("inf"), "a norm that is not finite")
+        prepared.footprint.memory_bytes(8, 100)
+
+
+class ManifestFiles(JsonTarget):
+    """A project's manifest of the files of a job."""
+
+    name = "manifests"
+    refuses = (GridError,)
+
+    def seeds(self) -> Sequence[bytes]:
+        content = Content("vcdl_0123", 100, "0123456789")
+        return [Manifest(1, "template", content, {0: content}, {142: content}).to_json().encode()]
+
+    def take(self, data: bytes) -> None:
+        (self.folder / "config.xml").write_text(CONFIG)
+        project = BoincProject.at(self.folder)
+        project.manifests.mkdir(parents=True, exist_ok=True)
+        (project.manifests / "j.json").write_bytes(data)
+        manifest = Manifests(project).read("j")
+        if manifest is None:
+            raise BrokenContractError("a file that is there was not found")
+        hold(all(isinstance(name, str) for name in manifest.names), "a name that is no text")
+
+
+class FleetStates(JsonTarget):
+    """A fleet's state.json."""
+
+    name = "fleet_states"
+    refuses = (FleetError,)
+
+    def seeds(self) -> Sequence[bytes]:
+        pool = {"cloud": "aws", "type": "m5.large", "region": "us-east-1", "zone": "us-east-1a"}
+        state = json.loads(FleetState().to_json())
+        return [
+            FleetState().to_json().encode(),
+            json.dumps({**state, "cooldowns": [{"pool": pool, "until_s": 5.0}]}).encode(),
+        ]
+
+    def take(self, data: bytes) -> None:
+        state = FleetState.of_json(_text(data))
+        hold(FleetState.of_json(state.to_json()) == state, "it is read as another one")
+
+
+class CommitLogs(Target):
+    """The commit log of a store in a folder: every line has a checksum."""
+
+    name = "commit_logs"
+    refuses = (StoreError,)
+
+    def seeds(self) -> Sequence[bytes]:
+        path = self.folder / "seed.log"
+        log = CommitLog(path)
+        log.make()
+        log.catch_up()
+        for version in range(1, 4):
+            log.append(version, version % 2, ())
+        return [path.read_bytes()]
+
+    def take(self, data: bytes) -> None:
+        path = self.folder / "commits.log"
+        path.write_bytes(data)
+        log = CommitLog(path)
+        log.catch_up()
+        hold(0 <= log.version <= 3 and log.slot in (0, 1), f"version {log.version} in slot {log.slot}")
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")
