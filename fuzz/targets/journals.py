@@ -34,6 +34,7 @@ from vcdl.journal.history import JobHistory
 from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.lineage import Lineage
+from vcdl.journal.packing import copy_of, pack
 from vcdl.report.measures import Report
 
 
@@ -148,7 +149,9 @@ def follow(events: Sequence[Recorded]) -> None:
     lineage = Lineage.of(recorded.event for recorded in events)
     hold(history.version >= 0 or not events, "a version below zero")
     lineage.after(0)
-    hold(report.samples_trained == sum(t.event.samples for t in report.updates), "another number of samples")
+    samples = sum(recorded.event.samples for recorded in events if isinstance(recorded.event, UpdateApplied))
+    hold(report.totals.samples_trained == samples, "another number of samples")
+    hold(pack(copy_of(history)) == pack(history), "a history that is kept is read as another one")
     for figure in (report.wall_s, report.staleness_mean or 0.0):
         hold(figure == figure, "a figure that is no number")
 
