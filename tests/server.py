@@ -4,6 +4,7 @@ as every driver's is.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from vcdl.rules.base import Rule, Update
 from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
-from vcdl.run.run import Run
+from vcdl.run.run import Run, expected_of
 from vcdl.wire.weights import Layout, Variable, Vector, read_weights
 from vcdl.wire.workunit import PLAIN, Named, Normalisation, Training, Transport, WorkunitName
 
@@ -44,8 +45,11 @@ class FusedRun(Run):
     def journal(self, clock: Callable[[], float] | None = None) -> FusedJournal:
         return FusedJournal.at(self.folder.journal_file, clock)
 
-    def store(self) -> FusedStore:
-        return FusedStore(self.folder.store, self.layout.size, self.rule.state)
+    def store(self, journal: Journal | None = None) -> FusedStore:
+        store = FusedStore(self.folder.store, self.layout.size, self.rule.state)
+        if journal is not None:
+            store.expected = partial(expected_of, journal)
+        return store
 
 
 def run_of(

@@ -1,7 +1,7 @@
 """The updates that the newest weights are made of, when rollbacks left some out."""
 
 from tests.job_events import applied, evaluated
-from vcdl.journal.events import RolledBack, UpdateApplied
+from vcdl.journal.events import EpochClosed, RolledBack, StoreRestored, UpdateApplied
 from vcdl.journal.lineage import Lineage
 
 
@@ -48,6 +48,28 @@ def test_a_rollback_behind_another_one_undoes_it() -> None:
     assert again.ends_with_rollback
 
 
-def test_a_missing_row_makes_versions_after_it_incomplete_until_a_rollback() -> None:
-    line = Lineage.of([applied(1, 1, 1), applied(3, 1, 3), rolled_back(4, 1, (3,)), applied(5, 1, 5)])
-    assert [version for version in range(6) if line.is_complete(version)] == [0, 1, 4, 5]
+def test_a_version_with_an_update_that_has_no_row_is_no_base_until_a_rollback() -> None:
+    line = Lineage.of(
+        [
+            applied(1, 1, 1),
+            EpochClosed(1, 1),
+            applied(3, 1, 3),
+            EpochClosed(2, 3, 1),
+            rolled_back(4, 1, (3,)),
+            applied(5, 1, 5),
+            EpochClosed(3, 5, 2),
+        ]
+    )
+    assert line.bases == {0: 0, 1: 0, 4: 0, 5: 2}
+
+
+def test_a_row_that_comes_late_does_not_change_what_an_earlier_snapshot_had() -> None:
+    """Another update was version 2 when it was kept; then the store came back older."""
+    line = Lineage.of([applied(1, 1, 1), EpochClosed(1, 2), applied(2, 1, 2), EpochClosed(2, 2)])
+    assert line.bases == {0: 0, 2: 0}
+    assert Lineage.of([applied(1, 1, 1), EpochClosed(1, 2), applied(2, 1, 2)]).bases == {0: 0}
+
+
+def test_a_restored_store_has_all_that_the_journal_has() -> None:
+    line = Lineage.of([applied(1, 1, 1), applied(3, 1, 3), StoreRestored(3, 2), applied(4, 1, 4), EpochClosed(1, 4)])
+    assert line.bases == {0: 0, 4: 0}

@@ -17,6 +17,7 @@ from tests.store_servers import start_redis
 from tests.stores.conftest import redis_client
 from vcdl.codecs.choose import down_encoding, up_encoding
 from vcdl.errors import StoreError
+from vcdl.journal.events import EpochClosed
 from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.loop import Loop
 from vcdl.loop.parameter_server import ParameterServer
@@ -176,6 +177,7 @@ def test_killed_between_state_and_weights_the_next_one_keeps_both(
     redis_client(redis_url).flushall()
     assert life.served().restore() == 3
     assert life.loop.snapshots.keep_newest(durable=True) == SHARDS + 5
+    life.loop.journal.append(EpochClosed(2, SHARDS + 5))
     redis_client(redis_url).flushall()
     assert life.served().restore() == 0
     np.testing.assert_array_equal(life.server.store.read_whole()[1], life.whole)

@@ -165,3 +165,19 @@ def test_a_watch_keeps_what_its_answers_need_and_no_measure_more() -> None:
             watch.follow(EpochClosed(version // 100, version))
     assert watch.to_keep == [300, 400, 500]
     assert sum(len(kept) for kept in vars(watch).values() if isinstance(kept, list | dict)) < 100
+
+
+def test_a_collapse_of_which_it_was_heard_late_is_not_found_again_after_going_back() -> None:
+    """Its measures are of versions before the good end that the job goes back to: the same rollback was decided for
+    ever.
+    """
+    watch = watch_of([*GOOD, *[0.9] * 6], every=1, ends=[10])
+    watch.follow(EpochClosed(2, 40))
+    watch.follow(evaluated(40, 1, 0.9))
+    for version in range(31, 40, 2):
+        watch.follow(evaluated(version, 1, 0.1))
+    collapse = watch.collapse
+    assert collapse is not None
+    assert collapse.version < collapse.to == 40
+    watch.follow(RolledBack(41, collapse.to, (), collapse.version, collapse.measured, collapse.usual))
+    assert watch.collapse is None

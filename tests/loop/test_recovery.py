@@ -66,7 +66,8 @@ def test_a_store_that_lost_one_chunk_only_is_restored_as_well(run: ServedRun, re
 def test_a_newer_snapshot_saves_folding_unless_it_is_damaged(run: ServedRun) -> None:
     server = served(run)
     server.restore()
-    version = run.run.snapshots(server.store).keep_newest()
+    version = run.run.snapshots(server.store).keep_newest(durable=True)
+    run.run.journal().append(EpochClosed(1, version))
     assert version == 3
     server.store.drop()
     assert server.restore() == 0
@@ -105,7 +106,7 @@ class _NeverDone(Results):
 def test_an_upload_that_is_needed_and_gone_is_named(run: ServedRun) -> None:
     (kept,) = run.folder.kept_uploads.glob("v000002_*.h5")
     kept.unlink()
-    with pytest.raises(StoreError, match=r"version 2 cannot be made again from .*: start the run again"):
+    with pytest.raises(StoreError, match=r"version 2 cannot be made again from .*: put a copy of it back"):
         served(run).restore()
 
 
@@ -170,7 +171,7 @@ def test_nobody_restores_while_a_fold_has_no_row_yet(run: ServedRun) -> None:
     """What the journal says of a version must be in it."""
     lock = RestoreLock(run.folder)
     restored = threading.Thread(target=lambda: served(run).restore())
-    with lock.folding(), lock.folding():
+    with lock.folding(shared=True), lock.folding(shared=True):
         restored.start()
         restored.join(0.3)
         assert restored.is_alive()

@@ -19,7 +19,7 @@ def test_servers_that_fold_all_the_time_let_a_restore_in(tmp_path: Path) -> None
             restored.set()
 
     def fold(has_it: threading.Event, next_has_it: threading.Event) -> None:
-        with lock.folding():
+        with lock.folding(shared=True):
             has_it.set()
             next_has_it.wait(_BLOCKED_S)
 
@@ -43,5 +43,5 @@ def test_servers_that_fold_all_the_time_let_a_restore_in(tmp_path: Path) -> None
 
 def test_folds_go_on_side_by_side(tmp_path: Path) -> None:
     lock = RestoreLock(RunFolder(tmp_path))
-    with lock.folding(), lock.folding():
+    with lock.folding(shared=True), lock.folding(shared=True):
         pass

@@ -5,17 +5,19 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.store_folds import fold, interrupted, replayed, weights
+from tests.store_folds import fold, interrupted, replayed, subtask, weights
 from tests.store_servers import open_redis, start_redis
 from tests.stores.conftest import redis_client
 from tests.tcp_proxy import TcpProxy
 from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.stores import WeightStore
+from vcdl.stores.base import Expected
 from vcdl.stores.private_servers import PrivateServer
 
 
@@ -55,7 +57,7 @@ def test_the_old_generation_is_deleted_and_the_new_one_does_not_expire(forgetful
         store.fold([fold(number)])
     left = keys(forgetful)
     assert len([key for key in left if key.endswith((":0", ":1"))]) == 2
-    assert {key for key in left if not key.endswith((":0", ":1"))} == {"vcdl:{job}:head", "vcdl:{job}:applied"}
+    assert {key for key in left if not key.endswith((":0", ":1"))} == {"vcdl:{job}:head"}
     assert all(client(forgetful).ttl(key) == -1 for key in left)
 
 
@@ -79,20 +81,37 @@ def test_chunks_of_a_writer_that_died_expire(forgetful: PrivateServer) -> None:
 # -- the server goes away
 
 
-def test_a_server_that_went_back_in_time_is_noticed(server: PrivateServer) -> None:
-    store = created(server.url)
+def test_a_server_that_went_back_in_time_is_found_by_all_who_look(server: PrivateServer) -> None:
+    """Also when somebody who knows nothing of the journal has folded another version 2 into it."""
+    store, other = created(server.url), open_redis(server.url, "job")
     store.fold([fold(1)])
     dump = {key: client(server).dump(key) for key in keys(server)}
     store.fold([fold(2)])
     client(server).flushall()
     for key, value in dump.items():
         client(server).restore(key, 0, value)
-    with pytest.raises(StoreLost, match="went back from version 2 to 1"):
-        store.fold([fold(3)])
-    # Another server has not seen version 2; it must not take the first one's copy of the lost version for this one's.
+    expected = Expected(2, subtask(2), 2)
+    for expecting in (store, other):
+        expecting.expected = lambda: expected
+        fold_one = partial(expecting.fold, [fold(3)])
+        for look in (expecting.version, expecting.read, expecting.read_whole, fold_one):
+            with pytest.raises(StoreLost, match="is at version 1 and the journal at 2"):
+                look()
     assert open_redis(server.url, "job").fold([fold(4)])[0].version == 2
-    store.fold([fold(5)])
-    assert store.read()[1].tobytes() == replayed(1, 4, 5).tobytes()
+    for expecting in (store, other):
+        with pytest.raises(StoreLost, match="has another version 2 than the journal"):
+            expecting.fold([fold(3)])
+
+
+def test_records_cannot_be_lost_without_the_weights(server: PrivateServer) -> None:
+    store = created(server.url)
+    store.fold([fold(1)])
+    for key in keys(server):
+        copy = client(server).dump(key)
+        client(server).delete(key)
+        with pytest.raises(StoreLost):
+            open_redis(server.url, "job").read()
+        client(server).restore(key, 0, copy)
 
 
 def test_a_full_server_is_waited_for_and_keeps_its_weights(forgetful: PrivateServer) -> None:

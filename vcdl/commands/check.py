@@ -84,11 +84,11 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     from vcdl.run.host import HOSTS
     from vcdl.run.store_address import asked_settings
     from vcdl.stores.exposure import exposures
-    from vcdl.stores.open import see_that_it_answers
+    from vcdl.stores.open import see_that_it_serves
 
     job = load_job(job_file, overrides)
     store = asked_settings(job, RunFolder(Path(job.name)))
-    see_that_it_answers(store)
+    see_that_it_serves(store)
     dataset = load_dataset(job.data, job.seed)
     if len(dataset.x_train) < job.data.shards:
         raise DataError(

@@ -329,6 +329,18 @@ class StopDecided(Event):
 
 
 @dataclass(frozen=True)
+class StoreRestored(Event):
+    """The store had lost its weights, or came back older: `version` was put there, with every update up to it of which
+    there is a row, and no others.
+    """
+
+    kind: ClassVar[str] = "store_restored"
+    version: int
+    folded_again: int
+    """Updates that were folded in again, after the snapshot that it began with."""
+
+
+@dataclass(frozen=True)
 class RunFinished(Event):
     """Everything that was wanted has been evaluated."""
 

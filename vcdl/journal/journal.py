@@ -17,7 +17,7 @@ from typing import Self
 
 from vcdl.errors import JournalError, JournalUnavailable
 from vcdl.journal.clock import TABLE, kept_clock, seen_clock
-from vcdl.journal.events import Event, Recorded, decode, encode
+from vcdl.journal.events import Event, Recorded, UpdateApplied, decode, encode
 from vcdl.journal.place import Place, gone
 from vcdl.journal.reading import open_to_read
 
@@ -34,6 +34,7 @@ CREATE TABLE IF NOT EXISTS events (
     key TEXT UNIQUE,
     fields TEXT NOT NULL
 );
+CREATE INDEX IF NOT EXISTS versions ON events (json_extract(fields, '$.version')) WHERE kind = 'update_applied';
 """
 _APPEND = "INSERT INTO events (time_s, kind, key, fields) VALUES (?, ?, ?, ?) ON CONFLICT (key) DO NOTHING"
 _STATES = """
@@ -61,6 +62,9 @@ WHERE excluded.form != form OR excluded.last_id > last_id
 """
 _FIND_STATE = "SELECT last_id, last_event, state FROM states WHERE name = ? AND form = ?"
 _HAS_STATES = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'states'"
+_NEWEST = """
+SELECT kind, fields FROM events WHERE kind = 'update_applied' ORDER BY json_extract(fields, '$.version') DESC LIMIT 1
+"""
 _HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'events'"
 
 _PAGE = 5000
@@ -271,6 +275,14 @@ class Journal:
         with _mapped_errors(self._path):
             rows = self._connection.execute(_TIME_OF, (key,)).fetchall()
             return self.now_s() - rows[0][0] if rows else None
+
+    def newest_update(self) -> UpdateApplied | None:
+        """The update that made the highest version, found by an index; None before the first. Raises JournalError."""
+        with _mapped_errors(self._path):
+            for kind, fields in self._connection.execute(_NEWEST).fetchall():
+                event = decode(kind, json.loads(fields))
+                return event if isinstance(event, UpdateApplied) else None
+            return None
 
     def close(self) -> None:
         """Close the file; doing it again is harmless."""

@@ -5,33 +5,54 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
-from vcdl.journal.events import Event, RolledBack, UpdateApplied
+from vcdl.journal.events import EpochClosed, Event, RolledBack, StopDecided, StoreRestored, UpdateApplied
 
 
 @dataclass
 class Lineage:
-    """What the newest version is made of; `follow` each event in the order of the journal, then read."""
+    """What the newest version is made of."""
 
-    KINDS: ClassVar = (UpdateApplied, RolledBack)
+    KINDS: ClassVar = (UpdateApplied, RolledBack, StoreRestored, EpochClosed, StopDecided)
     """The events that it follows."""
 
     recorded: list[UpdateApplied] = field(default_factory=list)
     """Every update that was ever applied."""
     rollbacks: list[RolledBack] = field(default_factory=list)
+    bases: dict[int, int] = field(default_factory=lambda: {0: 0})
+    """The versions that others can be made from, each with the number of its updates that are missing in it: their
+    snapshot has an update exactly when the journal had a row of it. (A server may have been killed between the two.)
+    """
     _left_out: set[int] = field(default_factory=set)
+    _counted_from: int = 0
+    """A version that is known to be complete."""
+    _counted: int = 0
+    """Rows of later versions."""
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> Self:
         """The lineage that a journal tells."""
         lineage = cls()
         for event in events:
-            if isinstance(event, UpdateApplied):
-                lineage.recorded.append(event)
-            elif isinstance(event, RolledBack):
-                lineage.rollbacks.append(event)
-                lineage._left_out.update(event.dropped)
+            lineage._follow(event)
         lineage.recorded.sort(key=lambda update: update.version)
         return lineage
+
+    def _follow(self, event: Event) -> None:
+        match event:
+            case UpdateApplied():
+                self.recorded.append(event)
+                self._counted += event.version > self._counted_from
+            case RolledBack():
+                self.rollbacks.append(event)
+                self._left_out.update(event.dropped)
+                self._counted_from, self._counted = event.version, 0
+                self.bases[event.version] = self.bases.get(event.to, 0)
+            case StoreRestored():
+                self._counted_from, self._counted = event.version, 0
+            case EpochClosed() | StopDecided() if self._counted_from + self._counted == event.version:
+                self.bases[event.version] = event.lost
+            case _:
+                pass
 
     @property
     def version(self) -> int:
@@ -61,15 +82,6 @@ class Lineage:
     def leads_on(self, version: int) -> bool:
         """Whether the newest version comes from this one: no rollback went back behind it."""
         return not any(rolled.undoes(version) for rolled in self.rollbacks)
-
-    def is_complete(self, version: int) -> bool:
-        """Whether the journal has a row of every update that is in this version.
-
-        A server may have been killed between its fold and its row. Such a version is not one that a rollback made,
-        nor older than it.
-        """
-        begin = max((rolled.version for rolled in self.rollbacks if rolled.version <= version), default=0)
-        return len(self._rows(begin, version)) == version - begin
 
     def _rows(self, after: int, up_to: int) -> list[UpdateApplied]:
         begin, end = (bisect_right(self.recorded, v, key=lambda update: update.version) for v in (after, up_to))

@@ -12,7 +12,6 @@ from functools import partial
 from vcdl.checks import Refused
 from vcdl.checks.claims import LOSSES_KEPT, ClaimCheck, believed_train_s
 from vcdl.checks.refusal import OF_CONTENT
-from vcdl.errors import StoreLost
 from vcdl.journal.events import (
     Event,
     RolledBack,
@@ -78,8 +77,6 @@ class Assimilator:
         self._restore_lock = RestoreLock(run.folder)
         self._hosts = HostTrust.of(run, journal)
         self._claims = ClaimCheck.of(_losses_of(journal))
-        self._followed = 0
-        """The version of the last rollback that the store is known to have followed."""
         self._spot_check = None if results.are_spot_checked else SpotCheck(run)
 
     def run_once(self) -> int:
@@ -134,22 +131,15 @@ class Assimilator:
 
     def _fold(self, batch: list[_Waiting]) -> None:
         while batch:
-            with self._restore_lock.folding():
+            with self._restore_lock.folding(shared=self._store.overwrites):
                 done = self._drop_overtaken(batch) or self._fold_some(batch)
             batch = [item for item in batch if item.uploaded.workunit not in done]
 
     def _drop_overtaken(self, batch: list[_Waiting]) -> Collection[str]:
-        """Drop what started from weights that the job went back from; returns it. Raises StoreLost while the store
-        has not followed: it must be restored before anything is folded into it.
-        """
+        """Drop what started from weights that the job went back from; returns it."""
         if not self._run.job.rolls_back:
             return ()
         rollbacks = [row.event for row in self._journal.keyed(RolledBack.kind) if isinstance(row.event, RolledBack)]
-        if rollbacks and rollbacks[-1].version > self._followed:
-            newest = rollbacks[-1].version
-            if self._store.version() < newest:
-                raise StoreLost(f"the job goes back to version {rollbacks[-1].to}, as version {newest}")
-            self._followed = newest
         overtaken = [item for item in batch if any(rolled.undoes(item.name.base_version) for rolled in rollbacks)]
         for item in overtaken:
             self._conclude(item.uploaded.workunit, *self._superseded(item))

@@ -105,7 +105,9 @@ class CollapseWatch:
                     self._end(version)
             case RolledBack(to=to):
                 self._rollbacks.append(event)
-                self._measures = [one for one in self._measures if one.version <= to]
+                # A late measure may be of a version before the good one: the collapse is over with it as well.
+                last = min(to, event.collapsed - 1)
+                self._measures = [one for one in self._measures if one.version <= last]
                 self._levels = [one for one in self._levels if one.version <= to] or self._levels[:1]
                 self._ends = [version for version in self._ends if version <= to]
                 self._good_ends = {version: score for version, score in self._good_ends.items() if version <= to}

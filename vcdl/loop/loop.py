@@ -18,7 +18,7 @@ from vcdl.loop.coordinator import Coordinator
 from vcdl.loop.grid import Grid, Results
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.loop.plan import Plan
-from vcdl.loop.recovery import drop_weights
+from vcdl.loop.recovery import drop_weights, restore_store
 from vcdl.loop.work_generator import WorkGenerator
 from vcdl.report.observer import RunObserver, ShieldedObserver
 from vcdl.run.run import Run
@@ -58,7 +58,7 @@ class Loop:
         """
         journal = run.journal(clock)
         try:
-            loop = cls(run, Plan.of(run) if plan is None else plan, journal, run.store(), grid)
+            loop = cls(run, Plan.of(run) if plan is None else plan, journal, run.store(journal), grid)
         except StoreError:
             journal.close()
             raise
@@ -104,8 +104,8 @@ class Loop:
         could not; VcdlError.
         """
         try:
-            if self._is_lost and self.server is not None:
-                folded = self.server.restore()
+            if self._is_lost:
+                folded = restore_store(self.run, self._store, self.journal)
                 self._is_lost = False
                 self._observer.phase(f"the weights are restored, {folded} updates were folded in again")
             if self.server is not None and self.coordinator.stopped is None:
@@ -113,7 +113,7 @@ class Loop:
             new = self._observed(self.generator.run_once(self.journal.now_s()))
             self.generator.record_sent()
         except StoreLost as lost:
-            if self.server is None:
+            if self.coordinator.stopped is not None:  # its weights were dropped
                 raise
             self._is_lost = True
             self._observer.phase(str(lost))

@@ -26,7 +26,7 @@ class ParameterServer:
     @classmethod
     def of(cls, run: Run, journal: Journal, results: Results) -> Self:
         """A server with a connection of its own to the run's store. Raises StoreError."""
-        return cls(run, journal, run.store(), results)
+        return cls(run, journal, run.store(journal), results)
 
     def catch_up(self, version: int | None = None) -> int:
         """Restore a store that is behind the journal, or lost everything while nobody looked.
@@ -34,6 +34,7 @@ class ParameterServer:
         `version`: the newest that the journal has, where the caller knows it. Called before the first `run_once`.
         Returns how many updates were folded again. Raises StoreError, JournalError.
         """
+        self.store.check_service()
         if self._run.job.is_for_strangers:
             applied = (row.event for row in self._journal.backwards(UpdateApplied))
             self.check.steps.recall(

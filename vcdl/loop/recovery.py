@@ -7,11 +7,10 @@ lost, and the weights are the same to the last bit; what an eventual store had o
 in them again. They are put there in one step: nobody ever folds into weights that are half restored.
 """
 
-from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
 
 from vcdl.errors import StoreError, StoreLost, WeightsFileError
-from vcdl.journal.events import EpochClosed, Event, RolledBack, StopDecided, StopReason, UpdateApplied
+from vcdl.journal.events import StopDecided, StopReason, StoreRestored, UpdateApplied
 from vcdl.journal.journal import Journal
 from vcdl.journal.lineage import Lineage
 from vcdl.loop.streamed_upload import StreamedUpload, UploadFacts
@@ -37,12 +36,10 @@ def restore_store(run: Run, store: WeightStore, journal: Journal) -> int:
 
 def make_newest(run: Run, store: WeightStore, journal: Journal) -> int:
     """`restore_store` for a caller that holds the RestoreLock."""
-    events = [row.event for row in journal.stream(kinds=(*Lineage.KINDS, EpochClosed, StopDecided))]
-    lineage = Lineage.of(events)
+    lineage = Lineage.of(row.event for row in journal.stream(kinds=Lineage.KINDS))
     if whole_unless_behind(store, lineage.version) is not None:
         return 0
-    lost = _lost(events)
-    begin, whole = _snapshot(run, lineage, lost if store.overwrites else None)
+    begin, whole = _snapshot(run, lineage)
     later = lineage.after(begin)
     for update in later:
         fold_again(run, update, whole)
@@ -50,19 +47,9 @@ def make_newest(run: Run, store: WeightStore, journal: Journal) -> int:
     if lineage.ends_with_rollback:  # before anybody can change it, as at a boundary
         run.snapshots(store).keep_whole(newest, whole)
     records = [_record(update) for update in lineage.recorded]
-    store.restore(newest, whole, records, lost[max(version for version in lost if version <= begin)])
+    store.restore(newest, whole, records, lineage.bases[max(base for base in lineage.bases if base <= begin)])
+    journal.append(StoreRestored(newest, len(later)))
     return len(later)
-
-
-def _lost(events: Sequence[Event]) -> dict[int, int]:
-    """Version → updates that are missing in it, of the versions of which that is known."""
-    lost = {0: 0}
-    for event in events:
-        if isinstance(event, EpochClosed | StopDecided):
-            lost[event.version] = event.lost
-        elif isinstance(event, RolledBack):
-            lost[event.version] = lost[event.to]
-    return lost
 
 
 def whole_unless_behind(store: WeightStore, version: int) -> Vector | None:
@@ -86,18 +73,11 @@ def drop_weights(store: WeightStore, snapshots: Snapshots, stopped: StopDecided)
             store.drop()
 
 
-def _snapshot(run: Run, lineage: Lineage, counted: Collection[int] | None) -> tuple[int, Vector]:
-    """The newest readable snapshot from which the journal leads on; its version and the store's whole vector.
-
-    Of a store that overwrites, one that is `counted`: of others nobody knows how many updates are missing in them.
-    """
+def _snapshot(run: Run, lineage: Lineage) -> tuple[int, Vector]:
+    """The newest readable snapshot from which the journal leads on; its version and the store's whole vector."""
     versions = [version for version in run.folder.snapshot_versions() if lineage.leads_on(version)]
-    # One that holds an update whose row was never written is the last resort: that update will be brought again.
-    usable = [
-        version
-        for version in versions
-        if _is_enough(version, run.folder, lineage) and (counted is None or version in counted)
-    ]
+    # Another one is the last resort: it may hold an update that has no row, and will be brought again.
+    usable = [version for version in versions if version in lineage.bases and _is_enough(version, run.folder, lineage)]
     for version in [*sorted(usable, reverse=True), *sorted(versions, reverse=True)]:
         try:
             return version, whole_of(version, run)
@@ -117,12 +97,8 @@ def whole_of(version: int, run: Run) -> Vector:
 
 
 def _is_enough(version: int, folder: RunFolder, lineage: Lineage) -> bool:
-    """Whether the journal has all that is in a snapshot of `version`, and the uploads of all that came later
-    are kept.
-    """
-    return lineage.is_complete(version) and all(
-        folder.kept_upload(update.version, update.workunit).exists() for update in lineage.after(version)
-    )
+    """Whether the uploads of all that came after `version` are kept."""
+    return all(folder.kept_upload(update.version, update.workunit).exists() for update in lineage.after(version))
 
 
 def _record(update: UpdateApplied) -> Applied:

@@ -5,8 +5,9 @@ never the other way round; the next process hands it over. So does the next step
 disk.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from vcdl.journal.events import (
     VALIDATION,
     EpochClosed,
     EvaluationWanted,
+    Event,
     Recorded,
     RolledBack,
     RunFinished,
@@ -210,8 +212,7 @@ class WorkGenerator:
         for action in actions:
             match action:
                 case CloseEpoch(epoch):
-                    version = self._snapshots.keep_newest(durable=True)
-                    self._journal.append(EpochClosed(epoch, version, self._snapshots.store.lost_updates()))
+                    self._keep(partial(EpochClosed, epoch))
                     self._follow_new()
                     if not self._run.job.keeps_uploads:
                         discard_kept_uploads(self._run.folder, self._coordinator.covered)
@@ -224,10 +225,18 @@ class WorkGenerator:
                     self._roll_back(collapse)
                 case Stop(reason):
                     self._grid.cancel(set(self._coordinator.open))
-                    version = self._snapshots.keep_newest(durable=True)
-                    self._journal.append(StopDecided(reason.value, version, self._snapshots.store.lost_updates()))
+                    self._keep(partial(StopDecided, reason.value))
                 case Finish():
                     self._journal.append(RunFinished())
+
+    def _keep(self, event: Callable[[int, int], Event]) -> None:
+        """Keep the newest version, and record an event of it and of the number of updates that are missing in it.
+
+        Alone: when the event is recorded, a row is there of each update in the snapshot whose server lives.
+        """
+        with RestoreLock(self._run.folder).restoring():
+            version = self._snapshots.keep_newest(durable=True)
+            self._journal.append(event(version, self._snapshots.store.lost_updates()))
 
     def _roll_back(self, collapse: Collapse) -> None:
         run = self._run

@@ -15,7 +15,7 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
 from vcdl.run.run import Run
 from vcdl.run.store_address import asked_settings, store_address
-from vcdl.stores.open import load_client_libraries, see_that_it_answers
+from vcdl.stores.open import load_client_libraries, see_that_it_serves
 from vcdl.stores.settings import Service
 
 
@@ -36,7 +36,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     from vcdl.run.own_step import own_step
     from vcdl.wire.normalise import normalise
 
-    see_that_it_answers(asked_settings(job, folder))
+    see_that_it_serves(asked_settings(job, folder))
     observer.phase(f"reading the data set {job.data.dataset or job.data.npz}")
     dataset = load_dataset(job.data, job.seed)
     normalisation = normalisation_of(dataset, job.data)

@@ -20,12 +20,13 @@ class RestoreLock:
     folder: RunFolder
 
     @contextmanager
-    def folding(self) -> Iterator[None]:
-        """Hold the lock from before a fold until its rows and uploads are kept; any number may at a time.
+    def folding(self, *, shared: bool) -> Iterator[None]:
+        """Hold the lock from before a fold until its rows and uploads are kept. Raises RunFolderError.
 
-        Raises RunFolderError.
+        `shared`: any number of servers may at a time. Otherwise the journal has every earlier fold of a living server
+        when the lock is got, so that it tells what the store must have.
         """
-        with self._held(shared=True):
+        with self._held(shared=shared):
             yield
 
     @contextmanager

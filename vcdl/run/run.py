@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Self
 
@@ -10,6 +10,7 @@ from vcdl.checks import UploadCheck
 from vcdl.job import Job
 from vcdl.job.rule import rule_of
 from vcdl.job.schema import EVERY_EPOCH
+from vcdl.journal.events import RolledBack
 from vcdl.journal.journal import Journal
 from vcdl.rules.base import Rule
 from vcdl.rules.bounds import Bounds
@@ -22,10 +23,11 @@ from vcdl.run.prepared import Prepared
 from vcdl.run.snapshots import Snapshots
 from vcdl.run.store_address import asked_settings, held_to
 from vcdl.stores import Boundary, WeightStore
+from vcdl.stores.base import Expected
 from vcdl.stores.open import load_client_libraries, open_store
 from vcdl.stores.settings import StoreSettings
 from vcdl.wire.weights import Layout
-from vcdl.wire.workunit import Training, Transport
+from vcdl.wire.workunit import Training, Transport, WorkunitName
 
 
 @dataclass(frozen=True)
@@ -98,9 +100,16 @@ class Run:
         """The store that the run was prepared with. Raises StoreError when another one is named now."""
         return held_to(asked_settings(self.job, self.folder), self.prepared.store, self.job, self.folder)
 
-    def store(self) -> WeightStore:
-        """A connection to the run's weights; nothing is connected yet. Raises StoreError."""
-        return open_store(self.store_settings(), self.prepared.store_key, self.layout.size, self.state)
+    def store(self, journal: Journal | None = None) -> WeightStore:
+        """A connection to the run's weights; nothing is connected yet. Raises StoreError.
+
+        `journal`: of the same thread. Then a store that came back older than the journal raises StoreLost when it is
+        looked at.
+        """
+        store = open_store(self.store_settings(), self.prepared.store_key, self.layout.size, self.state)
+        if journal is not None:
+            store.expected = partial(expected_of, journal)
+        return store
 
     def journal(self, clock: Callable[[], float] | None = None) -> Journal:
         """The run's event log, for writing; `clock`: a simulation's. Raises JournalError, also when it was deleted."""
@@ -129,3 +138,16 @@ class Run:
         """The versions at which a fold stops to keep them; None: only the end of each epoch is evaluated."""
         every = self.job.validate_every
         return None if every == EVERY_EPOCH else Boundary(every, snapshots.keep, snapshots.has)
+
+
+def expected_of(journal: Journal) -> Expected:
+    """What the journal knows of the store. Raises JournalError."""
+    rollbacks = [row.event.version for row in journal.keyed(RolledBack.kind) if isinstance(row.event, RolledBack)]
+    update = journal.newest_update()
+    if update is None:
+        return Expected(version=max(rollbacks, default=0))
+    return Expected(
+        version=max([update.version, *rollbacks]),
+        subtask=WorkunitName.parse(update.workunit).subtask,
+        update_version=update.version,
+    )

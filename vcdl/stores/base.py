@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 
 from vcdl.checks.refusal import Refused
-from vcdl.errors import StoreUnavailable
+from vcdl.errors import StoreLost, StoreUnavailable
 from vcdl.rules.state import RuleState
 from vcdl.stores.change import Change, WorkingVector, fold_changes
 from vcdl.wire.weights import Vector
@@ -71,6 +71,25 @@ class Boundary:
     """Whether a version is kept: a server that is killed between its commit and `keep` leaves one out."""
 
 
+@dataclass(frozen=True)
+class Expected:
+    """What a store must have, by the journal of its run: one without it came back older, or with other updates.
+
+    A version is a number that may be given twice; the subtask that made it is not.
+    """
+
+    version: int = 0
+    """The newest version."""
+    subtask: str = ""
+    """The subtask of the newest update; "": none was applied."""
+    update_version: int = 0
+    """The version that this update made."""
+
+
+def _nothing() -> Expected:
+    return Expected()
+
+
 class Conflict(Exception):
     """Another server committed between this transaction's read and its write. Nothing was changed: start over."""
 
@@ -110,14 +129,21 @@ class WeightStore(ABC):
     """How much the rule keeps."""
     overwrites: bool = False
     """Whether an update may be overwritten by a server that had read before it: eventual stores only."""
+    expected: Callable[[], Expected] = staticmethod(_nothing)
+    """What the store must have. Asked before each look at it: a store without it raises StoreLost for whoever reads,
+    and before anything is folded in."""
 
     @abstractmethod
     def create(self, vector: Vector) -> None:
         """Store version 0, W of shape (n,). A store that exists already stays as it is."""
 
+    def check_service(self) -> None:
+        """Check that the service is of a kind that keeps weights, whatever it has now. Raises StoreError."""
+        return
+
     @abstractmethod
     def version(self) -> int:
-        """The newest version."""
+        """The newest version. Raises StoreLost, StoreError, as all that follow."""
 
     @abstractmethod
     def read(self) -> tuple[int, Vector]:
@@ -173,6 +199,19 @@ class WeightStore(ABC):
         raise StoreUnavailable(
             f"other parameter servers changed the weights {_TRIES} times in a row: run fewer of them"
         )
+
+
+def check_expected(
+    expected: Expected, version: int, find: Callable[[Sequence[str]], Mapping[str, Applied]], where: str
+) -> None:
+    """Check a store's newest version and its records against the journal. Raises StoreLost, which names `where`."""
+    cure = "it came back older, or has not followed the journal yet; the weights must be made again"
+    if version < expected.version:
+        raise StoreLost(f"{where} is at version {version} and the journal at {expected.version}: {cure}")
+    if expected.subtask:
+        record = find([expected.subtask]).get(expected.subtask)
+        if record is None or record.version != expected.update_version:
+            raise StoreLost(f"{where} has another version {expected.update_version} than the journal: {cure}")
 
 
 @dataclass(frozen=True)

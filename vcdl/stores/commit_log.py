@@ -8,29 +8,34 @@ import errno
 import json
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import BinaryIO
 
 from vcdl.errors import StoreError
 from vcdl.files.atomic import atomic_write
 from vcdl.stores.base import Applied
+
+_CHECKSUM_BYTES = 8
 
 
 class CommitLog:
     """The commits that were in the file at the last look. All methods raise OSError."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
         self.version = -1
         """The newest version; −1 before the first look."""
         self.slot = 0
         """The slot that holds it."""
-        self.applied: dict[str, Applied] = {}
-        """The record of each subtask that was folded in."""
-        self._path = path
+        self._applied: dict[str, Applied] = {}
         self._end = 0
-        self._last = b""
-        """The line before the end: another file has another one there."""
+        self._last = (0, b"")
+        """Offset and checksum of the last commit: the file is another one when it has another checksum there."""
 
     def make(self) -> None:
         """Make the file, with version 0 in slot 0."""
@@ -41,13 +46,10 @@ class CommitLog:
         """Take in the commits that this or another process has appended since the last look. Raises StoreError for a
         damaged log."""
         with self._path.open("rb") as log:
-            log.seek(self._end - len(self._last))
-            new = log.read()
-            if not new.startswith(self._last):  # the store was deleted, and made again or put back as it once was
-                self._forget()
-                log.seek(0)
-                new = log.read()
-        lines = new[len(self._last) :].splitlines(keepends=True)
+            if not self._is_the_same(log):
+                self._begin_anew()
+            log.seek(self._end)
+            lines = log.read().splitlines(keepends=True)
         for number, line in enumerate(lines, start=1):
             checksum, _, body = line.partition(b" ")
             if not line.endswith(b"\n") or checksum != _checksum(body):
@@ -61,8 +63,9 @@ class CommitLog:
                 break
             commit = json.loads(body)
             if commit.get("restored"):
-                self.applied.clear()
-            self._take_in(line, commit["version"], commit["slot"], [Applied(**each) for each in commit["applied"]])
+                self._applied.clear()
+            applied = [Applied(**fields) for fields in commit["applied"]]
+            self._take_in(line, commit["version"], commit["slot"], applied)
         if self.version < 0:
             raise StoreError(
                 f"the weight store {self._path.parent.name} has no valid commit: start the job again in another folder"
@@ -82,17 +85,24 @@ class CommitLog:
                 log.truncate(self._end)
                 raise
         if restored:
-            self.applied.clear()
+            self._applied.clear()
         self._take_in(line, version, slot, applied)
+
+    def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
+        """The records of those subtasks that were folded in."""
+        return {subtask: self._applied[subtask] for subtask in subtasks if subtask in self._applied}
+
+    def _is_the_same(self, log: BinaryIO) -> bool:
+        """Whether the file is the one of the last look, and not an older copy of it that was put back."""
+        begin, checksum = self._last
+        log.seek(begin)
+        return log.read(len(checksum)) == checksum
 
     def _take_in(self, line: bytes, version: int, slot: int, applied: Sequence[Applied]) -> None:
         self.version, self.slot = version, slot
-        self.applied |= {record.subtask: record for record in applied}
-        self._end, self._last = self._end + len(line), line
-
-    def _forget(self) -> None:
-        self.version, self.slot, self._end, self._last = -1, 0, 0, b""
-        self.applied.clear()
+        self._applied |= {record.subtask: record for record in applied}
+        self._last = self._end, line[:_CHECKSUM_BYTES]
+        self._end += len(line)
 
 
 def _line(version: int, slot: int, applied: Sequence[Applied], restored: bool = False) -> bytes:

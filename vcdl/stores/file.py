@@ -22,7 +22,7 @@ from vcdl.errors import DISK_FULL, StoreError, StoreLost, StoreUnavailable
 from vcdl.files.atomic import sweep
 from vcdl.files.lock import locked
 from vcdl.rules.state import STATELESS, RuleState
-from vcdl.stores.base import Applied, Transaction, WeightStore
+from vcdl.stores.base import Applied, Transaction, WeightStore, check_expected
 from vcdl.stores.change import FOLD_BLOCK
 from vcdl.stores.commit_log import CommitLog
 from vcdl.stores.slots import OpenedSlots, WeightSlots
@@ -57,7 +57,7 @@ class FileStore(WeightStore):
                     self._log.make()
 
     def version(self) -> int:
-        with self._caught_up() as log:
+        with self._checked() as log:
             return log.version
 
     def read(self) -> tuple[int, Vector]:
@@ -86,7 +86,7 @@ class FileStore(WeightStore):
 
     @contextmanager
     def _transaction(self) -> Iterator["_FileTransaction"]:
-        with self._caught_up() as log, ExitStack() as opened:
+        with self._checked() as log, ExitStack() as opened:
             with self.naming("open"):
                 slots = opened.enter_context(self._slots.opened())
             yield _FileTransaction(self, log, slots)
@@ -101,6 +101,14 @@ class FileStore(WeightStore):
 
     def close(self) -> None:
         return
+
+    @contextmanager
+    def _checked(self) -> Iterator[CommitLog]:
+        """As `_caught_up`, of a store that has what is expected. Raises StoreLost."""
+        expected = self.expected()
+        with self._caught_up() as log:
+            check_expected(expected, log.version, log.find, f"the weight store in {self._folder}")
+            yield log
 
     @contextmanager
     def _caught_up(self) -> Iterator[CommitLog]:
@@ -155,7 +163,7 @@ class _FileTransaction(Transaction):
         return numbers
 
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
-        return {subtask: self._log.applied[subtask] for subtask in subtasks if subtask in self._log.applied}
+        return self._log.find(subtasks)
 
     def commit(self, version: int, applied: Sequence[Applied]) -> int:
         self.working.keep_tail()

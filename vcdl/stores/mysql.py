@@ -21,7 +21,7 @@ try:
     import MySQLdb
     from MySQLdb.constants import CR, ER
 
-    from vcdl.stores.mysql_errors import BUSY, FULL, LOGIN, code_of, is_away, words_of
+    from vcdl.stores.mysql_errors import BUSY, FULL, LOGIN, READ_ONLY, RIGHTS, code_of, is_away, words_of
 except ModuleNotFoundError as error:
     raise StoreError("a mysql:// store needs the package mysqlclient: pip install mysqlclient") from error
 
@@ -61,6 +61,9 @@ _ANSWER_S = 120
 """Limit for one statement: longer than the server's wait for a turn (innodb_lock_wait_timeout, 50 s), and than a
 large COMMIT takes."""
 
+_PACKET_BYTES = 2 * CHUNK_BYTES + 4096
+"""A statement with one chunk: each byte of it may have to be escaped."""
+
 
 class MysqlStore(ServerStore):
     """Versioned weights in MariaDB or MySQL; any number of processes may use it at once."""
@@ -77,6 +80,15 @@ class MysqlStore(ServerStore):
         super().__init__(settings, job, size, chunk_bytes, state)
         self._connection: Any = None
         self._holds_turn = False
+
+    def check_service(self) -> None:
+        with self._transaction_of_server():
+            ((packet_bytes,),) = self._execute("SELECT @@max_allowed_packet")
+        if packet_bytes < _PACKET_BYTES:
+            raise StoreError(
+                f"{self._settings} takes at most {packet_bytes} bytes at once, and a chunk of weights needs "
+                f"{_PACKET_BYTES}: set max_allowed_packet to 16M, its default, or more"
+            )
 
     def create(self, vector: Vector) -> None:
         self._undisturbed(self._make_tables)
@@ -237,7 +249,12 @@ class MysqlStore(ServerStore):
         if code in LOGIN:
             return StoreError(
                 f"{self._settings} refused the login ({words}): check the user, the password in the URL or in "
-                f"{PASSWORD_VARIABLE}, and the user's rights on the database"
+                f"{PASSWORD_VARIABLE}, and that the user may use the database"
+            )
+        if code in RIGHTS:
+            return StoreError(
+                f"{self._settings} does not let this user do that ({words}): "
+                "give it SELECT, INSERT, UPDATE, DELETE and CREATE on the database"
             )
         if code == CR.SSL_CONNECTION_ERROR:
             return StoreError(
@@ -252,6 +269,10 @@ class MysqlStore(ServerStore):
             )
         if code in FULL:
             return StoreUnavailable(f"{self._settings} cannot write ({words}): is the disk of the server full?")
+        if code in READ_ONLY:
+            return StoreUnavailable(
+                f"{self._settings} takes no writes ({words}): if it is a replica, name its primary; else wait"
+            )
         if code in BUSY or is_away(error):  # busy: the turn never came
             self.close()
             return StoreUnavailable(f"{self._settings} cannot be reached ({words}): is the server running?")

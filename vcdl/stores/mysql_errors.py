@@ -3,17 +3,20 @@
 import MySQLdb
 from MySQLdb.constants import CR, ER
 
-LOGIN = {ER.ACCESS_DENIED_ERROR, ER.DBACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, 1698}
+LOGIN = {ER.ACCESS_DENIED_ERROR, ER.DBACCESS_DENIED_ERROR, 1698}
+RIGHTS = {ER.TABLEACCESS_DENIED_ERROR, ER.COLUMNACCESS_DENIED_ERROR}
 FULL = {3, 20, 28, 1021, 1026, 1030, 1034, ER.RECORD_FILE_FULL}
 """A full disk: errors of a file (EE_WRITE, EE_DISK_FULL, ENOSPC) or of the engine (ER_DISK_FULL, ER_ERROR_ON_WRITE,
 …)."""
+READ_ONLY = {1290, 1836}
+"""The server takes no writes, for a while or as a replica."""
 BUSY = {ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK, ER.CHECKREAD}
 """Another transaction holds the rows, or has changed them."""
 _AWAY = {
     CR.CONNECTION_ERROR, CR.CONN_HOST_ERROR, CR.UNKNOWN_HOST, CR.SERVER_GONE_ERROR, CR.SERVER_LOST,
-    CR.SERVER_LOST_EXTENDED, ER.CON_COUNT_ERROR, ER.SERVER_SHUTDOWN, ER.QUERY_INTERRUPTED, 1290, 1836, 1927, 4031,
+    CR.SERVER_LOST_EXTENDED, ER.CON_COUNT_ERROR, ER.SERVER_SHUTDOWN, ER.QUERY_INTERRUPTED, 1927, 4031,
 }  # fmt: skip
-"""The server is down, starting, stopping, out of connections, or read-only for a while."""
+"""The server is down, starting, stopping, or out of connections."""
 
 
 def code_of(error: Exception) -> int:

@@ -1,8 +1,11 @@
 """Opens the store that settings ask for; a service's client library is imported only when it is used."""
 
 from contextlib import closing, suppress
+from pathlib import Path
 
-from vcdl.errors import StoreLost
+import numpy as np
+
+from vcdl.errors import StoreError, StoreLost
 from vcdl.rules.state import STATELESS, RuleState
 from vcdl.stores.base import WeightStore
 from vcdl.stores.file import FileStore
@@ -19,21 +22,29 @@ def load_client_libraries() -> None:
         import MySQLdb  # noqa: F401
 
 
-def see_that_it_answers(settings: StoreSettings) -> None:
-    """Check before a long preparation. Raises StoreError when the library is missing, the service is away, or it
-    refuses the login."""
+def see_that_it_serves(settings: StoreSettings) -> None:
+    """Check before a long preparation, by the weights of a job that there is not: they are written, read and removed.
+
+    Raises StoreError when the library is missing, the service is away or of the wrong kind, or the login or one of its
+    rights is refused.
+    """
     if settings.service == Service.FILE:
         return
-    with closing(open_store(settings, "vcdl-is-there", 1)) as store, suppress(StoreLost):  # there is no such job
-        store.version()
+    with closing(open_store(settings, "vcdl-trial", 1)) as store, suppress(StoreLost):  # another trial has removed it
+        store.check_service()
+        store.create(np.zeros(1, np.float32))
+        store.read()
+        store.drop()
 
 
 def open_store(settings: StoreSettings, job: str, size: int, state: RuleState = STATELESS) -> WeightStore:
     """The store of `settings` for a job's `size` float32 weights and its rule's `state`. Nothing is connected yet.
 
     `job` is the key: two runs that must not share weights need two names. Raises StoreError when the service's
-    library is not installed.
+    library is not installed, or the file of the trusted authority is missing.
     """
+    if settings.ca and not Path(settings.ca).is_file():
+        raise StoreError(f"{settings}: there is no file {settings.ca}: `ca` names the certificate of the authority")
     if settings.service == Service.REDIS:
         from vcdl.stores.redis import RedisStore
 

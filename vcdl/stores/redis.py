@@ -2,15 +2,15 @@
 
 The keys (the braces keep a job's keys on one node of a cluster):
 
-    vcdl:{JOB}:head           hash: era, generation, version, kept, size (weights), chunk_bytes, chunks (their number)
-    vcdl:{JOB}:applied        hash: a subtask's name → "VERSION STALENESS WEIGHT TRUST WORKUNIT", once it is folded in
+    vcdl:{JOB}:head           hash: era, generation, version, kept, size (weights), chunk_bytes, chunks (their number);
+                              applied:SUBTASK → "VERSION STALENESS WEIGHT TRUST WORKUNIT", once it is folded in
     vcdl:{JOB}:GENERATION:I   string: chunk I, from 0, of the weights of that generation, little-endian float32
     vcdl:{JOB}:turn           string: the server that folds now; it expires, so that a dead server loses its turn
 
 A write puts new chunks beside the old ones, with an expiry. Then one script compares the head, records the subtasks,
 makes the new chunks permanent and deletes the old ones. A server killed before the script has changed nothing, and
 its new chunks expire. The turn only saves work: when two servers believe that they have it, the script refuses one of
-them.
+them. What says which weights these are, and what is in them, is one key: it can only be lost as a whole.
 """
 
 import time
@@ -47,9 +47,9 @@ _POLL_S = 0.002
 _NOT_NOW = ("MISCONF", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN")
 _LOGIN = ("NOAUTH", "WRONGPASS", "NOPERM")
 
-# KEYS: head, applied, turn. ARGV: 1 old generation ("" none, "*" any), 2 new generation, 3 era, 4 version, 5
+# KEYS: head, turn. ARGV: 1 old generation ("" none, "*" any), 2 new generation, 3 era, 4 version, 5
 # kept, 6 size, 7 chunk_bytes, 8 chunks, 9 prefix of chunk keys, 10 the writer, whose turn ends; then three for
-# each record: subtask, version, the rest. Returns the version made, or −1: the head is another one, or a
+# each record: field, version, the rest. Returns the version made, or −1: the head is another one, or a
 # subtask has a record; −2: a new chunk is gone.
 _REPLACE = """
 local head = redis.call('HMGET', KEYS[1], 'generation', 'version', 'chunks', 'era')
@@ -61,7 +61,7 @@ elseif generation ~= ARGV[1] then
 end
 local is_same_era = head[4] == ARGV[3]
 for i = 11, #ARGV, 3 do
-  if is_same_era and redis.call('HEXISTS', KEYS[2], ARGV[i]) == 1 then return -1 end
+  if is_same_era and redis.call('HEXISTS', KEYS[1], ARGV[i]) == 1 then return -1 end
 end
 local chunks = tonumber(ARGV[8])
 for i = 0, chunks - 1 do
@@ -72,36 +72,39 @@ local shift = 0
 if ARGV[1] == '*' then shift = tonumber(head[2]) + count - tonumber(ARGV[4]) end
 local version = tonumber(ARGV[4]) + shift
 for i = 0, chunks - 1 do redis.call('PERSIST', ARGV[9] .. ARGV[2] .. ':' .. i) end
-if not is_same_era then redis.call('UNLINK', KEYS[2]) end
+if not is_same_era then redis.call('UNLINK', KEYS[1]) end
 for i = 11, #ARGV, 3 do
   local record = string.format('%d %s', tonumber(ARGV[i + 1]) + shift, ARGV[i + 2])
-  redis.call('HSET', KEYS[2], ARGV[i], record)
+  redis.call('HSET', KEYS[1], ARGV[i], record)
 end
 redis.call('HSET', KEYS[1], 'generation', ARGV[2], 'era', ARGV[3], 'version', string.format('%d', version),
   'kept', ARGV[5], 'size', ARGV[6], 'chunk_bytes', ARGV[7], 'chunks', ARGV[8])
 for i = 0, tonumber(head[3] or '0') - 1 do redis.call('UNLINK', ARGV[9] .. generation .. ':' .. i) end
-if redis.call('GET', KEYS[3]) == ARGV[10] then redis.call('DEL', KEYS[3]) end
+if redis.call('GET', KEYS[2]) == ARGV[10] then redis.call('DEL', KEYS[2]) end
 return version
 """
 
-# KEYS: turn, head. ARGV: the server that wants it, for how many ms. Returns the head, or nothing while another server
-# has the turn. A server that lost its connection during its turn takes the same turn again.
+# KEYS: turn, head. ARGV: the server that wants it, for how many ms; the head's fields. Returns their values, or nothing
+# while another server has the turn. A server that lost its connection during its turn takes the same turn again.
 _TAKE_TURN = """
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then return false end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return redis.call('HGETALL', KEYS[2])
+return redis.call('HMGET', KEYS[2], unpack(ARGV, 3))
 """
 
 # KEYS: turn. ARGV: the server that has it.
 _LEAVE_TURN = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
 
-# KEYS: head, applied, turn. ARGV: prefix of chunk keys. Chunks that are not committed expire by themselves.
+# KEYS: head, turn. ARGV: prefix of chunk keys. Chunks that are not committed expire by themselves.
 _DROP = """
 local head = redis.call('HMGET', KEYS[1], 'generation', 'chunks')
 for i = 0, tonumber(head[2] or '0') - 1 do redis.call('UNLINK', ARGV[1] .. head[1] .. ':' .. i) end
-redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3])
+redis.call('UNLINK', KEYS[1], KEYS[2])
 """
+
+_HEAD = ("era", "generation", "version", "kept", "size", "chunk_bytes")
+"""The head's fields; the scripts know `chunks` beside them."""
 
 
 class RedisStore(ServerStore):
@@ -118,6 +121,7 @@ class RedisStore(ServerStore):
         """`size`: the number of weights n. Nothing is connected yet."""
         super().__init__(settings, job, size, chunk_bytes, state)
         self._prefix = f"vcdl:{{{job}}}:"
+        self._keys = [self._key("head"), self._key("turn")]
         self._name = fresh_name()
         self._has_turn = False
         self._turn_s = 2.0 + self._size * 4 / 50e6
@@ -128,16 +132,28 @@ class RedisStore(ServerStore):
         self._leave_turn_script = self._redis.register_script(_LEAVE_TURN)
         self._drop_script = self._redis.register_script(_DROP)
 
+    def check_service(self) -> None:
+        with self._translated():
+            facts: dict[str, Any] = self._redis.info()
+        if facts.get("role") == "slave":  # it may be made the primary
+            raise StoreUnavailable(
+                f"{self._settings} is a replica, which takes no writes: "
+                f"name its primary, {facts['master_host']}:{facts['master_port']}"
+            )
+        problem = _problem(facts)
+        if problem:
+            raise StoreError(f"{self._settings} {problem}")
+
     def drop(self) -> None:
         with self._translated():
-            self._drop_script(keys=[self._key(name) for name in ("head", "applied", "turn")], args=[self._prefix])
+            self._drop_script(keys=self._keys, args=[self._prefix])
 
     def close(self) -> None:
         self._redis.close()
 
     def _head(self) -> Head | None:
         with self._translated():
-            return _head_of(self._redis.hgetall(self._key("head")))
+            return _head_of(self._redis.hmget(self._key("head"), _HEAD))
 
     @contextmanager
     def _snapshot(self) -> Iterator[Head | None]:
@@ -158,14 +174,14 @@ class RedisStore(ServerStore):
                 self._has_turn = False
 
     def _take_turn(self) -> Head | None:
-        keys, arguments = [self._key("turn"), self._key("head")], [self._name, int(self._turn_s * 1000)]
+        keys, arguments = [self._key("turn"), self._key("head")], [self._name, int(self._turn_s * 1000), *_HEAD]
         give_up = time.monotonic() + 2 * self._turn_s
         with self._translated():
             while time.monotonic() < give_up:
-                fields: list[bytes] | None = self._take_turn_script(keys=keys, args=arguments)
-                if fields is not None:
+                values: list[bytes | None] | None = self._take_turn_script(keys=keys, args=arguments)
+                if values is not None:
                     self._has_turn = True
-                    return _head_of(dict(zip(fields[::2], fields[1::2], strict=True)))
+                    return _head_of(values)
                 time.sleep(_POLL_S)
         return self._head()  # others are always first: the script decides
 
@@ -184,7 +200,7 @@ class RedisStore(ServerStore):
         if not subtasks:
             return {}
         with self._translated():
-            records: list[bytes | None] = self._redis.hmget(self._key("applied"), list(subtasks))
+            records: list[bytes | None] = self._redis.hmget(self._key("head"), list(map(_field, subtasks)))
         return {
             subtask: _decode(subtask, record)
             for subtask, record in zip(subtasks, records, strict=True)
@@ -196,12 +212,10 @@ class RedisStore(ServerStore):
         arguments: list[str | int] = [compared, new.generation, new.era, new.version, new.kept, new.size]
         arguments += [new.chunk_bytes, chunk_count(new.size, new.chunk_bytes), self._prefix, self._name]
         for record in applied:
-            arguments += [record.subtask, record.version, _encode(record)]
+            arguments += [_field(record.subtask), record.version, _encode(record)]
         self._write(new, vector)
         with self._translated():
-            made = int(
-                self._replace_script(keys=[self._key(name) for name in ("head", "applied", "turn")], args=arguments)
-            )
+            made = int(self._replace_script(keys=self._keys, args=arguments))
         if made >= 0:
             self._has_turn = False
             return made
@@ -241,7 +255,12 @@ class RedisStore(ServerStore):
         """Turn every exception of redis-py into a StoreError that says what to do."""
         try:
             yield
-        except (exceptions.AuthenticationError, exceptions.NoPermissionError) as error:
+        except exceptions.NoPermissionError as error:
+            raise StoreError(
+                f"{self._settings} does not let this user do that ({_words(error)}): "
+                "give it the keys and commands that docs/stores.md lists"
+            ) from None
+        except exceptions.AuthenticationError as error:
             raise StoreError(
                 f"{self._settings} refused the login ({_words(error)}): "
                 f"check the user and the password in the URL or in {PASSWORD_VARIABLE}"
@@ -267,6 +286,10 @@ class RedisStore(ServerStore):
                 raise StoreError(
                     f"{self._settings} wants a login ({words}): "
                     f"put it in the URL or the password in {PASSWORD_VARIABLE}"
+                ) from None
+            if "DB index" in words:
+                raise StoreError(
+                    f"{self._settings}: {words}: the number at the end of the URL is the database, 0 to 15 by default"
                 ) from None
             raise StoreError(f"{self._settings} refused a command ({words}): Redis 7 or later is needed") from None
 
@@ -297,17 +320,33 @@ def _client(settings: StoreSettings) -> Any:
     )
 
 
-def _head_of(fields: dict[bytes, bytes]) -> Head | None:
-    if not fields:
+def _problem(facts: Mapping[str, Any]) -> str:
+    """Why a server cannot keep weights, by its INFO; "" when it can."""
+    mode, policy = facts.get("redis_mode", "standalone"), facts.get("maxmemory_policy", "noeviction")
+    if mode == "sentinel":
+        return "is a Sentinel, which keeps no data, and VCDL asks none for the primary: name the primary itself"
+    if mode == "cluster":
+        return "is a node of a Redis Cluster, which VCDL does not support: name a server of its own"
+    if policy != "noeviction":
+        return (
+            f"may drop weights when its memory is full: its maxmemory-policy is {policy}; "
+            "set it to noeviction (`CONFIG SET maxmemory-policy noeviction`, and in redis.conf)"
+        )
+    version = str(facts.get("redis_version", "7"))
+    return f"is Redis {version}: 7 or later is needed" if int(version.partition(".")[0]) < 7 else ""
+
+
+def _head_of(values: Sequence[bytes | None]) -> Head | None:
+    """The head from the values of `_HEAD`."""
+    fields = [value for value in values if value is not None]
+    if len(fields) < len(_HEAD):
         return None
-    return Head(
-        era=fields[b"era"].decode(),
-        generation=fields[b"generation"].decode(),
-        version=int(fields[b"version"]),
-        kept=int(fields[b"kept"]),
-        size=int(fields[b"size"]),
-        chunk_bytes=int(fields[b"chunk_bytes"]),
-    )
+    era, generation, version, kept, size, chunk_bytes = fields
+    return Head(era.decode(), generation.decode(), int(version), int(kept), int(size), int(chunk_bytes))
+
+
+def _field(subtask: str) -> str:
+    return f"applied:{subtask}"
 
 
 def _words(error: Exception) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 
 from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.rules.state import STATELESS, RuleState
-from vcdl.stores.base import Applied, Conflict, Transaction, WeightStore
+from vcdl.stores.base import Applied, Conflict, Expected, Transaction, WeightStore, check_expected
 from vcdl.stores.change import InMemory
 from vcdl.stores.chunks import CHUNK_BYTES
 from vcdl.stores.settings import Consistency, StoreSettings
@@ -117,10 +117,10 @@ class ServerStore(WeightStore):
             self._put(None, 0, self.state.begun(vector), (), 0)
 
     def version(self) -> int:
-        return self._known(self._undisturbed(self._head)).version
+        return self._undisturbed(self._newest).version
 
     def lost_updates(self) -> int:
-        head = self._seen or self._known(self._undisturbed(self._head))
+        head = self._seen or self._undisturbed(self._newest)
         return head.version - head.kept
 
     def read(self) -> tuple[int, Vector]:
@@ -138,8 +138,9 @@ class ServerStore(WeightStore):
 
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
+        expected = self.expected()
         with self._snapshot() if self.overwrites else self._turn() as head:
-            yield _ServerTransaction(self, self._known(head))
+            yield _ServerTransaction(self, self._known(head, expected))
 
     def working_copy(self, head: Head) -> Vector:
         """The weights of a head, to be changed in place; read from the server only when this process does not have
@@ -199,22 +200,28 @@ class ServerStore(WeightStore):
         raise StoreUnavailable(f"{self._settings} is busy with others, {_TRIES} times in a row: run fewer servers")
 
     def _read(self, size: int) -> tuple[int, Vector]:
+        expected = self.expected()
         for _ in range(3):
             try:
                 with self._snapshot() as head:
-                    return self._copied(head, size)
+                    return self._copied(self._known(head, expected), size)
             except Conflict:
                 continue
 
         def alone() -> tuple[int, Vector]:
             with self._turn() as head:
-                return self._copied(head, size)
+                return self._copied(self._known(head, expected), size)
 
         return self._undisturbed(alone)  # others write faster than this one reads: hold them off
 
-    def _copied(self, head: Head | None, size: int) -> tuple[int, Vector]:
+    def _newest(self) -> Head:
+        """The newest head. Raises Conflict, and what `_known` raises."""
+        expected = self.expected()
+        with self._snapshot() as head:
+            return self._known(head, expected)
+
+    def _copied(self, head: Head, size: int) -> tuple[int, Vector]:
         """A head's version and the first `size` numbers of its vector; later chunks are not read."""
-        head = self._known(head)
         chunk = head.chunk_bytes // 4
         out = np.empty(min(self._size, -(-size // chunk) * chunk), np.float32)
         if self._copy is not None and self._copy_generation == head.generation:
@@ -229,20 +236,16 @@ class ServerStore(WeightStore):
             f"chunk {number} of job {self._job} in {self._settings} is gone or damaged: restore the newest snapshot"
         )
 
-    def _known(self, head: Head | None) -> Head:
-        """The head, once it is there and not older than the last one seen. Raises StoreLost, StoreError."""
+    def _known(self, head: Head | None, expected: Expected) -> Head:
+        """The head, once it is there and has what is expected. Raises StoreLost, StoreError."""
         if head is None:
             raise StoreLost(
                 f"{self._settings} has no weights of job {self._job}: it has lost its memory, or never had them; "
                 "restore the newest snapshot"
             )
         self._check_size(head.size)
-        if self._seen is not None and head.era == self._seen.era and head.version < self._seen.version:
-            raise StoreLost(
-                f"{self._settings} went back from version {self._seen.version} to {head.version} of job {self._job}: "
-                "it was restarted from an older state; restore the newest snapshot"
-            )
         self._seen = head
+        check_expected(expected, head.version, self._find, f"job {self._job} in {self._settings}")
         return head
 
     def _check_size(self, size: int) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from vcdl.boinc.doctor.finding import Finding, failed, ok, warning
 from vcdl.boinc.doctor.patient import Patient
 from vcdl.boinc.grid.environment import PYTHON_VARIABLE
-from vcdl.errors import StoreError, StoreLost
+from vcdl.errors import StoreError
 from vcdl.stores.exposure import exposures
-from vcdl.stores.open import open_store
+from vcdl.stores.open import see_that_it_serves
 from vcdl.stores.settings import URL_VARIABLE, StoreSettings
 
 _IMPORTS = "import MySQLdb, keras, vcdl.boinc.daemons; print(keras.__version__)"
@@ -48,17 +48,11 @@ def weight_store(patient: Patient) -> Iterator[Finding]:
         settings = StoreSettings.parse(url, environment=patient.environment)
         for exposure in exposures(settings):
             yield warning("weight store", exposure.what, exposure.cure)
-        store = open_store(settings, "vcdl-doctor", 1)
-        try:
-            store.version()
-        except StoreLost:  # it answered, without weights for this job
-            pass
-        finally:
-            store.close()
+        see_that_it_serves(settings)
     except StoreError as error:
         yield failed("weight store", f"{error}", f"start it, or {patient.install_command} --redis URL")
         return
-    yield ok("weight store", f"{settings} answers")
+    yield ok("weight store", f"{settings} keeps weights")
 
 
 CHECKS = (python, weight_store)

@@ -1,0 +1,234 @@
+"""A store that comes back older, in the middle of a run with several servers: whatever the order, nothing is lost."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.end_to_end.vcdl_process import applied
+from tests.examples import examples
+from tests.served_run import ServedRun, noise
+from tests.store_servers import on_server, start_mariadb, start_redis
+from tests.stores.conftest import redis_client, sql
+from vcdl.errors import StoreLost
+from vcdl.journal.events import EpochClosed
+from vcdl.local.upload_folder import UploadFolder
+from vcdl.loop.parameter_server import ParameterServer
+from vcdl.loop.recovery import restore_store
+from vcdl.run.restore_lock import RestoreLock
+
+WEIGHTS = 300
+MOST_SERVERS = 4
+
+
+class Backups(Protocol):
+    """Copies of a store's data, made and put back behind VCDL's back."""
+
+    url: str
+
+    def make(self, run: ServedRun) -> Any: ...
+
+    def put_back(self, run: ServedRun, backup: Any) -> None: ...
+
+
+@dataclass
+class FolderBackups:
+    """A copied folder."""
+
+    url: str = ""
+
+    def make(self, run: ServedRun) -> Any:
+        copy = Path(tempfile.mkdtemp(dir=run.folder.path)) / "store"
+        shutil.copytree(run.folder.store, copy)
+        return copy
+
+    def put_back(self, run: ServedRun, backup: Any) -> None:
+        shutil.rmtree(run.folder.store)
+        shutil.copytree(backup, run.folder.store)
+
+
+@dataclass
+class OverwritingBackups(FolderBackups):
+    """A copied folder whose files are written over the ones that are there."""
+
+    def put_back(self, run: ServedRun, backup: Any) -> None:
+        for file in filter(Path.is_file, backup.rglob("*")):
+            (run.folder.store / file.relative_to(backup)).write_bytes(file.read_bytes())
+
+
+@dataclass
+class RedisBackups:
+    """The keys of the run, as an RDB has them."""
+
+    url: str
+
+    def make(self, run: ServedRun) -> Any:
+        client = redis_client(self.url)
+        return {key: client.dump(key) for key in self._keys(run)}
+
+    def put_back(self, run: ServedRun, backup: Any) -> None:
+        client = redis_client(self.url)
+        client.delete(*self._keys(run), "none")
+        for key, data in backup.items():
+            client.restore(key, 0, data)
+
+    def _keys(self, run: ServedRun) -> Sequence[bytes]:
+        return list(redis_client(self.url).scan_iter(f"vcdl:{{{run.prepared.store_key}}}:*"))
+
+
+@dataclass
+class MariadbBackups:
+    """The rows of the run, as a dump has them."""
+
+    url: str
+    made: int = 0
+
+    def make(self, run: ServedRun) -> Any:
+        self.made += 1
+        for table in ("head", "chunk", "applied"):
+            where = f"WHERE job = '{run.prepared.store_key}'"
+            sql(self.url, f"CREATE TABLE backup_{self.made}_{table} AS SELECT * FROM vcdl_{table} {where}")
+        return self.made
+
+    def put_back(self, run: ServedRun, backup: Any) -> None:
+        for table in ("head", "chunk", "applied"):
+            sql(self.url, f"DELETE FROM vcdl_{table} WHERE job = '{run.prepared.store_key}'")
+            sql(self.url, f"INSERT INTO vcdl_{table} SELECT * FROM backup_{backup}_{table}")
+
+
+@pytest.fixture(scope="module", params=["folder", "folder, overwritten", *map(on_server, ("redis", "mariadb"))])
+def backups(request: pytest.FixtureRequest) -> Iterator[Backups]:
+    if request.param.startswith("folder"):
+        yield OverwritingBackups() if "overwritten" in request.param else FolderBackups()
+        return
+    with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
+        if request.param == "redis":
+            with start_redis(Path(folder)) as server:
+                yield RedisBackups(server.url)
+        else:
+            with start_mariadb(Path(folder)) as server:
+                yield MariadbBackups(server.url)
+
+
+class Killed(BaseException):
+    """The server ends here."""
+
+
+class Claims(UploadFolder):
+    """The claims of a server that may die within this process."""
+
+    def end(self) -> None:
+        for lock in self._claimed.values():
+            lock.close()
+
+
+@dataclass
+class Servers:
+    """Several servers of one run, driven as their processes drive them."""
+
+    run: ServedRun
+    running: dict[int, ParameterServer] = field(default_factory=dict)
+    claims: dict[int, Claims] = field(default_factory=dict)
+
+    def fold(self, number: int) -> None:
+        """Fold what waits, as often as the store has to be repaired before."""
+        if number not in self.running:
+            self.start(number)
+        for _ in range(5):
+            try:
+                self.running[number].run_once()
+                return
+            except StoreLost:
+                self.running[number].restore()
+        raise AssertionError("the store is lost again and again")
+
+    def start(self, number: int) -> None:
+        if number in self.running:
+            self.running.pop(number).close()
+        self.claims[number] = Claims(self.run.folder)
+        self.running[number] = ParameterServer.of(self.run.run, self.run.run.journal(), self.claims[number])
+        self.running[number].catch_up()
+
+    def keep(self, number: int) -> None:
+        """Close an epoch, as the work generator does."""
+        folder, journal = self.run.folder, self.run.run.journal()
+        store = self.run.run.store(journal)
+        for _ in range(5):
+            try:
+                with RestoreLock(folder).restoring():
+                    version = self.run.run.snapshots(store).keep_newest(durable=True)
+                    journal.append(EpochClosed(number, version))
+                return
+            except StoreLost:
+                restore_store(self.run.run, store, journal)
+        raise AssertionError("the store is lost again and again")
+
+    def die(self, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Fold what waits, and be killed before the journal has a row of it."""
+        with monkeypatch.context() as patched, suppress(Killed):
+            patched.setattr("vcdl.loop.assimilator.keep_upload", _kill)
+            self.fold(number)
+        self.running.pop(number).close()
+        self.claims[number].end()
+
+
+def _kill(*_: object) -> None:
+    raise Killed
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.sampled_from(["fold", "fold", "die", "start"]), st.integers(0, MOST_SERVERS - 1), st.integers(1, 3)
+        ),
+        st.tuples(st.sampled_from(["back up", "put back", "keep"]), st.integers(0, 2), st.just(0)),
+    ),
+    min_size=4,
+    max_size=20,
+)
+
+
+@given(steps=STEPS, servers=st.integers(2, MOST_SERVERS))
+@examples(25)
+def test_whatever_store_comes_back_the_weights_are_the_journals_replay(
+    backups: Backups, tmp_path: Path, steps: Sequence[tuple[str, int, int]], servers: int
+) -> None:
+    path = Path(tempfile.mkdtemp(dir=tmp_path))
+    run = ServedRun.new(path / path.name, noise(0, WEIGHTS), backups.url)
+    running, made, brought = Servers(run), [backups.make(run)], 0
+    epochs = 0
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for what, which, uploads in steps:
+            match what:
+                case "back up":
+                    made.append(backups.make(run))
+                case "put back":
+                    backups.put_back(run, made[max(0, len(made) - 1 - which)])
+                case "start":
+                    running.start(which % servers)
+                case "keep":
+                    running.keep(epochs := epochs + 1)
+                case _:
+                    for _ in range(uploads):
+                        run.bring(brought, noise(brought + 1, WEIGHTS))
+                        brought += 1
+                    if what == "die":
+                        running.die(which % servers, monkeypatch)
+                    else:
+                        running.fold(which % servers)
+        for number in range(servers):
+            running.fold(number)
+        running.keep(epochs + 1)
+    assert run.waiting() == 0
+    assert len(applied(run.folder.path)) == brought
+    assert run.store.read()[1].tobytes() == run.replayed().tobytes()
+    for server in running.running.values():
+        server.close()
+    run.store.drop()
