@@ -7,7 +7,9 @@ next writer cuts that off.
 import errno
 import json
 import os
+import re
 import zlib
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,8 +18,13 @@ from typing import BinaryIO
 from vcdl.errors import StoreError
 from vcdl.files.atomic import atomic_write
 from vcdl.stores.base import Applied
+from vcdl.stores.record_index import RecordIndex
 
 _CHECKSUM_BYTES = 8
+_SUBTASK = re.compile(rb'"subtask": "([^"]+)"')
+_RESTORED = b'"restored": true}\n'
+_RECENT = 500
+"""Newest records that are kept in memory; of the others only where they are."""
 
 
 class CommitLog:
@@ -32,7 +39,10 @@ class CommitLog:
         """The newest version; −1 before the first look."""
         self.slot = 0
         """The slot that holds it."""
-        self._applied: dict[str, Applied] = {}
+        self._index = RecordIndex()
+        """Where each subtask's record is: offsets of lines."""
+        self._recent: dict[str, Applied] = {}
+        """The newest records."""
         self._end = 0
         self._last = (0, b"")
         """Offset and checksum of the last commit: the file is another one when it has another checksum there."""
@@ -49,27 +59,33 @@ class CommitLog:
             if not self._is_the_same(log):
                 self._begin_anew()
             log.seek(self._end)
-            lines = log.read().splitlines(keepends=True)
-        for number, line in enumerate(lines, start=1):
-            checksum, _, body = line.partition(b" ")
-            if not line.endswith(b"\n") or checksum != _checksum(body):
-                # A killed writer leaves half a line, and only at the end.
-                if number < len(lines) and self.version >= 0:
-                    raise StoreError(
-                        f"the weight store in {self._path.parent} is damaged: "
-                        f"the commit after version {self.version} is unreadable and others follow it; "
-                        "check the disk, then start the job again in another folder"
-                    )
-                break
-            commit = json.loads(body)
-            if commit.get("restored"):
-                self._applied.clear()
-            applied = [Applied(**fields) for fields in commit["applied"]]
-            self._take_in(line, commit["version"], commit["slot"], applied)
+            self._follow(log)
         if self.version < 0:
             raise StoreError(
                 f"the weight store {self._path.parent.name} has no valid commit: start the job again in another folder"
             )
+
+    def _follow(self, log: BinaryIO) -> None:
+        """Take in the lines from here on: where the records are, and of the newest also what they are."""
+        newest: deque[bytes] = deque(maxlen=_RECENT)
+        for line in log:
+            body = _valid_body(line)
+            if body is None:
+                # A killed writer leaves half a line, and only at the end.
+                if log.readline() and self._end:
+                    last = json.loads(newest[-1])["version"] if newest else self.version
+                    raise self._damaged(f"the commit after version {last}")
+                break
+            if body.endswith(_RESTORED):
+                self._clear()
+                newest.clear()
+            for subtask in _SUBTASK.findall(body):
+                self._index.add(subtask, self._end)
+            self._advance(line)
+            newest.append(body)
+        for commit in map(json.loads, newest):
+            self.version, self.slot = commit["version"], commit["slot"]
+            self._remember([Applied(**record) for record in commit["applied"][-_RECENT:]])
 
     def append(self, version: int, slot: int, applied: Sequence[Applied], *, restored: bool = False) -> None:
         """Commit a slot; when that fails, the log is as it was. `restored`: these records replace all older ones."""
@@ -85,12 +101,35 @@ class CommitLog:
                 log.truncate(self._end)
                 raise
         if restored:
-            self._applied.clear()
-        self._take_in(line, version, slot, applied)
+            self._clear()
+        for record in applied:
+            self._index.add(record.subtask.encode(), self._end)
+        self.version, self.slot = version, slot
+        self._advance(line)
+        self._remember(applied[-_RECENT:])
 
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
         """The records of those subtasks that were folded in."""
-        return {subtask: self._applied[subtask] for subtask in subtasks if subtask in self._applied}
+        found = {subtask: self._recent[subtask] for subtask in subtasks if subtask in self._recent}
+        offsets = {subtask: self._index.offsets(subtask.encode()) for subtask in subtasks if subtask not in found}
+        if not any(offsets.values()):
+            return found
+        with self._path.open("rb") as log:
+            for subtask, its_offsets in offsets.items():
+                for offset in its_offsets:
+                    log.seek(offset)
+                    body = _valid_body(log.readline())
+                    if body is None:
+                        raise self._damaged(f"the commit with {subtask}")
+                    records = [Applied(**fields) for fields in json.loads(body)["applied"]]
+                    found |= {record.subtask: record for record in records if record.subtask == subtask}
+        return found
+
+    def _damaged(self, where: str) -> StoreError:
+        return StoreError(
+            f"the weight store in {self._path.parent} is damaged: {where} is unreadable and others follow it; "
+            "check the disk, then start the job again in another folder"
+        )
 
     def _is_the_same(self, log: BinaryIO) -> bool:
         """Whether the file is the one of the last look, and not an older copy of it that was put back."""
@@ -98,11 +137,23 @@ class CommitLog:
         log.seek(begin)
         return log.read(len(checksum)) == checksum
 
-    def _take_in(self, line: bytes, version: int, slot: int, applied: Sequence[Applied]) -> None:
-        self.version, self.slot = version, slot
-        self._applied |= {record.subtask: record for record in applied}
+    def _clear(self) -> None:
+        self._index, self._recent = RecordIndex(), {}
+
+    def _remember(self, applied: Sequence[Applied]) -> None:
+        self._recent |= {record.subtask: record for record in applied}
+        if len(self._recent) > 2 * _RECENT:
+            self._recent = dict([*self._recent.items()][-_RECENT:])
+
+    def _advance(self, line: bytes) -> None:
         self._last = self._end, line[:_CHECKSUM_BYTES]
         self._end += len(line)
+
+
+def _valid_body(line: bytes) -> bytes | None:
+    """The JSON of a line; None: it is not whole."""
+    checksum, _, body = line.partition(b" ")
+    return body if line.endswith(b"\n") and checksum == _checksum(body) else None
 
 
 def _line(version: int, slot: int, applied: Sequence[Applied], restored: bool = False) -> bytes:

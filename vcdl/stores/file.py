@@ -107,7 +107,8 @@ class FileStore(WeightStore):
         """As `_caught_up`, of a store that has what is expected. Raises StoreLost."""
         expected = self.expected()
         with self._caught_up() as log:
-            check_expected(expected, log.version, log.find, f"the weight store in {self._folder}")
+            with self.naming("read"):
+                check_expected(expected, log.version, log.find, f"the weight store in {self._folder}")
             yield log
 
     @contextmanager
@@ -163,7 +164,8 @@ class _FileTransaction(Transaction):
         return numbers
 
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
-        return self._log.find(subtasks)
+        with self._store.naming("read"):
+            return self._log.find(subtasks)
 
     def commit(self, version: int, applied: Sequence[Applied]) -> int:
         self.working.keep_tail()

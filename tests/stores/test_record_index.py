@@ -1,0 +1,26 @@
+"""Where records stand: found among many, and told apart from those with the same hash."""
+
+import pytest
+
+from vcdl.stores import record_index
+from vcdl.stores.record_index import RecordIndex
+
+
+@pytest.mark.parametrize("few", [1, 3, 1000])
+def test_every_subtask_is_found_at_its_offset_and_no_other(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_index, "_FEW", few)
+    index = RecordIndex()
+    for number in range(500):
+        index.add(b"e%04d_s000" % number, 7 * number)
+        assert index.offsets(b"e%04d_s000" % number) == [7 * number]
+    assert [index.offsets(b"e%04d_s000" % number) for number in range(500)] == [[7 * number] for number in range(500)]
+    assert index.offsets(b"e0500_s000") == []
+
+
+def test_subtasks_with_the_same_hash_are_all_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_index, "_hash", lambda subtask: 2**63 + 5)
+    monkeypatch.setattr(record_index, "_FEW", 2)
+    index = RecordIndex()
+    for number in range(5):
+        index.add(b"s%d" % number, number)
+    assert sorted(index.offsets(b"s0")) == [0, 1, 2, 3, 4]
