@@ -79,6 +79,7 @@ def test_a_checkpoint_that_numpy_does_not_write_is_left_aside(
     [
         {"samples": "104"},
         {"samples": -1},
+        {"samples": 10**30},
         {"samples": True},
         {"loss_sum": float("nan")},
         {"train_s": float("inf")},

@@ -44,7 +44,9 @@ class Position:
     def of(cls, raw: Mapping[str, Any]) -> Self:
         """Decode a position. Raises ValueError, KeyError, TypeError."""
         samples, loss_sum, train_s = raw["samples"], float(raw["loss_sum"]), float(raw["train_s"])
-        if type(samples) is not int or not (samples >= 0 and math.isfinite(loss_sum) and 0 <= train_s < math.inf):
+        if type(samples) is not int or not (
+            0 <= samples < 2**63 and math.isfinite(loss_sum) and 0 <= train_s < math.inf
+        ):
             raise ValueError("its position does not exist")
         return cls(samples, loss_sum, train_s)
 
