@@ -19,7 +19,7 @@ from vcdl.errors import DISK_FULL, ExitCode, VcdlError
 from vcdl.passwords import without_passwords
 
 COMMANDS = (
-    *("run", "check", "describe", "status", "hosts", "watch", "stop", "resume", "export", "plot"),
+    *("run", "check", "describe", "status", "hosts", "watch", "stop", "resume", "clone", "export", "plot"),
     *("submit", "project", "client", "simulate", "experiment", "replay", "assimilator", "bench", "fleet"),
 )
 """The commands in the order of a first use; each is a module of vcdl.commands with a `command`."""

@@ -69,7 +69,8 @@ def chosen_run(path: Path | None, project_dir: Path | None = None) -> RunFolder:
     runs = RUNS if project_dir is None else project_dir / SUBMITTED
     if path is not None:
         return RunFolder.existing(path if project_dir is None else runs / path)
-    found = [RunFolder(job_file.parent) for job_file in runs.glob("*/job.yaml")] if runs.is_dir() else []
+    folders = (job_file.parent for job_file in runs.glob("*/job.yaml")) if runs.is_dir() else ()
+    found = [RunFolder(path) for path in folders if final_name(path.name) == path.name]
     if not found:
         raise RunFolderError(_NOTHING_RUN if project_dir is None else _NOTHING_SUBMITTED.format(runs))
     return RunFolder.existing(max(found, key=_changed_s).path)

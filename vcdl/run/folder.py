@@ -62,6 +62,11 @@ class RunFolder:
         return self.path / "store_password"
 
     @property
+    def store_claim_file(self) -> Path:
+        """The claim on weights that lie elsewhere (vcdl.run.claim); exists only with such a store."""
+        return self.path / "store_claim.json"
+
+    @property
     def host_file(self) -> Path:
         """The name of the run's kind, written before anything else."""
         return self.path / "host"

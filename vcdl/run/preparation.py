@@ -75,6 +75,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
             own_step=own_lengths,
             store=store_address(settings, folder),
         )
+        folder.store_claim_file.unlink(missing_ok=True)  # of a preparation that was killed
         run = Run(folder, job, prepared)
         store = run.store()
         store.create(vector)

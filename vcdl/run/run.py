@@ -15,17 +15,18 @@ from vcdl.journal.journal import Journal
 from vcdl.rules.base import Rule
 from vcdl.rules.bounds import Bounds
 from vcdl.rules.state import RuleState
+from vcdl.run.claim import claimed_key
 from vcdl.run.downloads import Downloads
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import open_frozen
 from vcdl.run.host import Host
 from vcdl.run.prepared import Prepared
 from vcdl.run.snapshots import Snapshots
-from vcdl.run.store_address import asked_settings, held_to
+from vcdl.run.store_address import OWN_FOLDER, asked_settings, held_to
 from vcdl.stores import Boundary, WeightStore
 from vcdl.stores.base import Expected
 from vcdl.stores.open import load_client_libraries, open_store
-from vcdl.stores.settings import StoreSettings
+from vcdl.stores.settings import Service, StoreSettings
 from vcdl.wire.weights import Layout
 from vcdl.wire.workunit import Training, Transport, WorkunitName
 
@@ -101,12 +102,16 @@ class Run:
         return held_to(asked_settings(self.job, self.folder), self.prepared.store, self.job, self.folder)
 
     def store(self, journal: Journal | None = None) -> WeightStore:
-        """A connection to the run's weights; nothing is connected yet. Raises StoreError.
+        """A connection to the run's weights; nothing is connected yet.
 
         `journal`: of the same thread. Then a store that came back older than the journal raises StoreLost when it is
-        looked at.
+        looked at. Raises StoreError, and RunFolderError for a copy of another run's folder.
         """
-        store = open_store(self.store_settings(), self.prepared.store_key, self.layout.size, self.state)
+        settings, key = self.store_settings(), self.prepared.store_key
+        if self.prepared.store != OWN_FOLDER:
+            may_restore = settings.service != Service.FILE
+            key = claimed_key(self.folder, self.prepared, may_restore=may_restore)
+        store = open_store(settings, key, self.layout.size, self.state)
         if journal is not None:
             store.expected = partial(expected_of, journal)
         return store
