@@ -4,7 +4,15 @@ from fuzz.target import Target
 from fuzz.targets.codecs import Codecs, Params
 from fuzz.targets.job_files import ClientFiles, FleetFiles, JobFiles
 from fuzz.targets.journals import JournalFiles, Journals
-from fuzz.targets.kept_files import CommitLogs, FleetStates, ManifestFiles, Models, PreparedFiles, Workunits
+from fuzz.targets.kept_files import (
+    CommitLogs,
+    FleetStates,
+    ManifestFiles,
+    Models,
+    PreparedFiles,
+    RedisRecords,
+    Workunits,
+)
 from fuzz.targets.npz import Checkpoints, DataSets, Splits
 from fuzz.targets.of_boinc import InitDataFiles, Names, ProjectFiles, ResultDescriptions
 from fuzz.targets.uploads import Headers, Uploads
@@ -12,6 +20,6 @@ from fuzz.targets.uploads import Headers, Uploads
 _KINDS: tuple[type[Target], ...] = (
     Uploads, Headers, Codecs, Params, JobFiles, FleetFiles, ClientFiles, DataSets, Splits, Checkpoints, Journals,
     JournalFiles, InitDataFiles, ResultDescriptions, Names, ProjectFiles, Workunits, Models, PreparedFiles,
-    ManifestFiles, FleetStates, CommitLogs,
+    ManifestFiles, FleetStates, CommitLogs, RedisRecords,
 )  # fmt: skip
 TARGETS = {kind.name: kind for kind in _KINDS}

@@ -1,6 +1,7 @@
 """Files that VCDL has written itself, after a disk, a person or another version has had them."""
 
 import json
+import math
 import random
 from collections.abc import Sequence
 
@@ -17,6 +18,7 @@ from vcdl.models.footprint import Footprint
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
 from vcdl.stores.commit_log import CommitLog
+from vcdl.stores.redis import _decode, _head_of
 from vcdl.wire.weights import Layout, Variable
 from vcdl.wire.workunit import Named, Normalisation, Training, Workunit
 
@@ -185,6 +187,26 @@ class CommitLogs(Target):
         log = CommitLog(path)
         log.catch_up()
         hold(0 <= log.version <= 3 and log.slot in (0, 1), f"version {log.version} in slot {log.slot}")
+
+
+class RedisRecords(Target):
+    """A record of a subtask and, in inputs of several lines, the head of the weights."""
+
+    name = "redis_records"
+    refuses = (StoreError,)
+    words = (b" ", b"\n", b"nan", b"inf", b"-1", b"9" * 5000, b"\xff", b"1e999", b"1_0")
+
+    def seeds(self) -> Sequence[bytes]:
+        return [b"7 3 0.25 0.5 j_e0001_s002_a0_v000000", b"era\ngeneration\n7\n6\n100\n4096"]
+
+    def take(self, data: bytes) -> None:
+        values = data.split(b"\n")
+        if len(values) == 6:
+            head = _head_of(values)
+            hold(head is not None and head.size >= 0 and head.chunk_bytes > 0, "a size out of bounds")
+        else:
+            record = _decode("e0001_s002", data)
+            hold(math.isfinite(record.weight) and math.isfinite(record.trust), "a weight that is not finite")
 
 
 def _text(data: bytes) -> str:

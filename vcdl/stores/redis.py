@@ -13,6 +13,7 @@ its new chunks expire. The turn only saves work: when two servers believe that t
 them. What says which weights these are, and what is in them, is one key: it can only be lost as a whole.
 """
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -337,12 +338,18 @@ def _problem(facts: Mapping[str, Any]) -> str:
 
 
 def _head_of(values: Sequence[bytes | None]) -> Head | None:
-    """The head from the values of `_HEAD`."""
+    """The head from the values of `_HEAD`. Raises StoreError for a damaged one."""
     fields = [value for value in values if value is not None]
     if len(fields) < len(_HEAD):
         return None
-    era, generation, version, kept, size, chunk_bytes = fields
-    return Head(era.decode(), generation.decode(), int(version), int(kept), int(size), int(chunk_bytes))
+    era, generation, *numbers = fields
+    try:
+        version, kept, size, chunk_bytes = map(int, numbers)
+        if size < 0 or chunk_bytes < 1:
+            raise ValueError("a number is too small")
+        return Head(era.decode(), generation.decode(), version, kept, size, chunk_bytes)
+    except ValueError as error:
+        raise _damaged("the head of the weights", error) from error
 
 
 def _field(subtask: str) -> str:
@@ -358,5 +365,19 @@ def _encode(record: Applied) -> str:
 
 
 def _decode(subtask: str, record: bytes) -> Applied:
-    version, staleness, weight, trust, workunit = record.decode().split(" ", 4)
-    return Applied(subtask, workunit, int(version), int(staleness), float(weight), float(trust))
+    """Raises StoreError for a damaged record."""
+    try:
+        version, staleness, weight, trust, workunit = record.decode().split(" ", 4)
+        applied = Applied(subtask, workunit, int(version), int(staleness), float(weight), float(trust))
+        if not (math.isfinite(applied.weight) and math.isfinite(applied.trust)):
+            raise ValueError("a number is not finite")
+    except ValueError as error:
+        raise _damaged(f"the record of {subtask}", error) from error
+    return applied
+
+
+def _damaged(what: str, error: Exception) -> StoreError:
+    return StoreError(
+        f"{what} in Redis is damaged ({_words(error)}): put a backup of it back, or delete the run's keys, "
+        "and the next server restores the weights from a snapshot"
+    )
