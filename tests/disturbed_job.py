@@ -110,7 +110,10 @@ class DisturbedJob:
 
     def run(self) -> None:
         for _ in range(2000):
+            rounds = 0
             while todo := self.coordinator.actions(self.now_s, self.workers):
+                rounds += 1
+                assert rounds < 1000, f"the same again and again: {todo}"
                 assert len(self.coordinator.open) + sum(isinstance(action, Create) for action in todo) <= self.workers
                 if self.dice.randrange(20) == 0:
                     self.tell(*(self.event_of(action) for action in todo[: self.dice.randrange(len(todo))]))

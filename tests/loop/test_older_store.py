@@ -1,12 +1,10 @@
 """A store that comes back older, in the middle of a run with several servers: whatever the order, nothing is lost."""
 
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
 
 import pytest
 from hypothesis import given
@@ -15,8 +13,8 @@ from hypothesis import strategies as st
 from tests.end_to_end.vcdl_process import applied
 from tests.examples import examples
 from tests.served_run import ServedRun, noise
+from tests.store_backups import Backups, FolderBackups, MariadbBackups, OverwritingBackups, RedisBackups
 from tests.store_servers import on_server, start_mariadb, start_redis
-from tests.stores.conftest import redis_client, sql
 from vcdl.errors import StoreLost
 from vcdl.journal.events import EpochClosed
 from vcdl.local.upload_folder import UploadFolder
@@ -26,81 +24,6 @@ from vcdl.run.restore_lock import RestoreLock
 
 WEIGHTS = 300
 MOST_SERVERS = 4
-
-
-class Backups(Protocol):
-    """Copies of a store's data, made and put back behind VCDL's back."""
-
-    url: str
-
-    def make(self, run: ServedRun) -> Any: ...
-
-    def put_back(self, run: ServedRun, backup: Any) -> None: ...
-
-
-@dataclass
-class FolderBackups:
-    """A copied folder."""
-
-    url: str = ""
-
-    def make(self, run: ServedRun) -> Any:
-        copy = Path(tempfile.mkdtemp(dir=run.folder.path)) / "store"
-        shutil.copytree(run.folder.store, copy)
-        return copy
-
-    def put_back(self, run: ServedRun, backup: Any) -> None:
-        shutil.rmtree(run.folder.store)
-        shutil.copytree(backup, run.folder.store)
-
-
-@dataclass
-class OverwritingBackups(FolderBackups):
-    """A copied folder whose files are written over the ones that are there."""
-
-    def put_back(self, run: ServedRun, backup: Any) -> None:
-        for file in filter(Path.is_file, backup.rglob("*")):
-            (run.folder.store / file.relative_to(backup)).write_bytes(file.read_bytes())
-
-
-@dataclass
-class RedisBackups:
-    """The keys of the run, as an RDB has them."""
-
-    url: str
-
-    def make(self, run: ServedRun) -> Any:
-        client = redis_client(self.url)
-        return {key: client.dump(key) for key in self._keys(run)}
-
-    def put_back(self, run: ServedRun, backup: Any) -> None:
-        client = redis_client(self.url)
-        client.delete(*self._keys(run), "none")
-        for key, data in backup.items():
-            client.restore(key, 0, data)
-
-    def _keys(self, run: ServedRun) -> Sequence[bytes]:
-        return list(redis_client(self.url).scan_iter(f"vcdl:{{{run.prepared.store_key}}}:*"))
-
-
-@dataclass
-class MariadbBackups:
-    """The rows of the run, as a dump has them."""
-
-    url: str
-    made: int = 0
-
-    def make(self, run: ServedRun) -> Any:
-        self.made += 1
-        for table in ("head", "chunk", "applied"):
-            where = f"WHERE job = '{run.prepared.store_key}'"
-            sql(self.url, f"CREATE TABLE backup_{self.made}_{table} AS SELECT * FROM vcdl_{table} {where}")
-        return self.made
-
-    def put_back(self, run: ServedRun, backup: Any) -> None:
-        for table in ("head", "chunk", "applied"):
-            sql(self.url, f"DELETE FROM vcdl_{table} WHERE job = '{run.prepared.store_key}'")
-            sql(self.url, f"INSERT INTO vcdl_{table} SELECT * FROM backup_{backup}_{table}")
 
 
 @pytest.fixture(scope="module", params=["folder", "folder, overwritten", *map(on_server, ("redis", "mariadb"))])
