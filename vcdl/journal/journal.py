@@ -22,11 +22,14 @@ from vcdl.journal.place import Place, gone
 from vcdl.journal.reading import open_to_read
 
 # Readers (status, evaluator) never block the writer in WAL mode. NORMAL loses nothing on kill -9, only the last
-# rows on a power cut. Several processes may open a new journal at once: whether there is a table must not be
-# asked first.
+# rows on a power cut.
 _SETUP = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
+"""
+# Several processes may make a new journal at once: one transaction, as each is a wait for all others.
+_TABLES = """
+BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS events (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     time_s REAL NOT NULL,
@@ -45,7 +48,9 @@ CREATE TABLE IF NOT EXISTS states (
     last_event TEXT NOT NULL,
     state BLOB NOT NULL
 );
+COMMIT;
 """
+_HAS_ALL = "SELECT COUNT(*) = 4 FROM sqlite_master WHERE name IN ('events', 'versions', 'clocks', 'states')"
 _READ = "SELECT id, time_s, kind, fields FROM events WHERE id > ? ORDER BY id LIMIT ?"
 _READ_KEYS = "SELECT id, time_s, kind, fields FROM events WHERE key >= ? AND key < ? ORDER BY id"
 _READ_KINDS = "SELECT id, time_s, kind, fields FROM events WHERE id > ? AND kind IN ({}) ORDER BY id LIMIT ?"
@@ -117,7 +122,9 @@ class Journal:
         with _mapped_errors(path):
             connection = sqlite3.connect(path, _BUSY_TIMEOUT_S, isolation_level="IMMEDIATE")
             try:
-                connection.executescript(_SETUP + TABLE + _STATES)
+                connection.executescript(_SETUP)
+                if connection.execute(_HAS_ALL).fetchone() != (1,):
+                    connection.executescript(_TABLES + TABLE + _STATES)
             except sqlite3.Error:
                 connection.close()
                 raise
