@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import sqlite3
+import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,10 +24,8 @@ from vcdl.journal.reading import open_to_read
 
 # Readers (status, evaluator) never block the writer in WAL mode. NORMAL loses nothing on kill -9, only the last
 # rows on a power cut.
-_SETUP = """
-PRAGMA journal_mode = WAL;
-PRAGMA synchronous = NORMAL;
-"""
+_WAL = "PRAGMA journal_mode = WAL"
+_SYNCHRONOUS = "PRAGMA synchronous = NORMAL"
 # Several processes may make a new journal at once: one transaction, as each is a wait for all others.
 _TABLES = """
 BEGIN IMMEDIATE;
@@ -75,6 +74,7 @@ _HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'event
 _PAGE = 5000
 _FEW = 200
 _BEHIND_ALL = 2**62
+_POLL_S = 0.005
 _BUSY_TIMEOUT_S = 30
 """A writer waits this long for another process's transaction; each takes milliseconds."""
 
@@ -122,7 +122,8 @@ class Journal:
         with _mapped_errors(path):
             connection = sqlite3.connect(path, _BUSY_TIMEOUT_S, isolation_level="IMMEDIATE")
             try:
-                connection.executescript(_SETUP)
+                _switch_to_wal(connection)
+                connection.execute(_SYNCHRONOUS)
                 if connection.execute(_HAS_ALL).fetchone() != (1,):
                     connection.executescript(_TABLES + TABLE + _STATES)
             except sqlite3.Error:
@@ -294,6 +295,19 @@ class Journal:
     def close(self) -> None:
         """Close the file; doing it again is harmless."""
         self._connection.close()
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    """Switch a new journal's mode: where others do so too, SQLite gives up at once instead of waiting its turn."""
+    give_up_s = time.monotonic() + _BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute(_WAL)
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname != "SQLITE_BUSY" or time.monotonic() > give_up_s:
+                raise
+            time.sleep(_POLL_S)
 
 
 def _recorded(number: int, time_s: float, kind: str, fields: str) -> Recorded:
