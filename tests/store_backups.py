@@ -48,8 +48,10 @@ class OverwritingBackups(FolderBackups):
 _DUMP = """
 local all = {}
 for _, key in ipairs(redis.call('KEYS', ARGV[1])) do
-  all[#all + 1] = key
-  all[#all + 1] = redis.call('DUMP', key)
+  if redis.call('TTL', key) == -1 then
+    all[#all + 1] = key
+    all[#all + 1] = redis.call('DUMP', key)
+  end
 end
 return all
 """
@@ -57,7 +59,7 @@ return all
 
 @dataclass
 class RedisBackups:
-    """The keys of the run, as an RDB has them: all of one moment."""
+    """The keys of the run, as an RDB has them: all of one moment, but what has expired by then."""
 
     url: str
 
