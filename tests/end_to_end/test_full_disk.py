@@ -28,6 +28,7 @@ from vcdl.run.run import Run
 from vcdl.simulate.replay import replay
 
 EPOCHS, SHARDS = 8, 8
+TWO_SERVERS = "file with two servers"
 OPTIONS = [
     *("--set", f"stop.epochs={EPOCHS}"),
     *("--set", "stop.target_accuracy=null"),
@@ -45,11 +46,13 @@ def disk() -> Iterator[Path]:
         yield disk
 
 
-@pytest.mark.parametrize("kind", ["file", "file with two servers", "redis"])
+@pytest.mark.parametrize(
+    "kind", ["file", *(pytest.param(k, marks=pytest.mark.nightly) for k in (TWO_SERVERS, "redis"))]
+)
 def test_a_full_disk_is_waited_for_and_nothing_is_lost_or_counted_twice(disk: Path, kind: str) -> None:
     run = RunFolder(disk / "run")
     with ExitStack() as held:
-        where = ["--set", f"grid.servers={2 if kind == 'file with two servers' else 1}"]
+        where = ["--set", f"grid.servers={2 if kind == TWO_SERVERS else 1}"]
         if kind == "redis":
             redis = held.enter_context(start_redis(disk.parent))
             where += ["--set", f"store.url={redis.url}", "--set", "grid.workers=1"]

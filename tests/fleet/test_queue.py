@@ -12,6 +12,7 @@ from tests.store_servers import start_mariadb
 from vcdl.errors import GridError
 from vcdl.fleet.queue import ProjectQueue, Queue, wanted_units
 from vcdl.fleet.settings import CapacitySettings
+from vcdl.journal.journal import Journal
 from vcdl.stores.private_servers import PrivateServer
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -79,6 +80,7 @@ JOB = "name: {}\nmodel: {{builtin: small_cnn}}\ndata: {{dataset: digits, shards:
 def open_job(world: World, name: str = "mnist") -> None:
     folder = world.folder(name)
     folder.job_file.write_text(JOB.format(name))
+    Journal.at(folder.journal_file).close()
     folder.prepared_file.write_text("{}")
 
 

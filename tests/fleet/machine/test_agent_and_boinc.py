@@ -83,7 +83,9 @@ def world(folder: Path, metadata: AwsMetadata | GcpMetadata) -> Iterator[World]:
         yield World(metadata, project, client, stack.enter_context(machine))
 
 
-@pytest.mark.parametrize("metadata", [AwsMetadata(), GcpMetadata()], ids=["aws", "gcp"])
+@pytest.mark.parametrize(
+    "metadata", [AwsMetadata(), pytest.param(GcpMetadata(), marks=pytest.mark.nightly)], ids=["aws", "gcp"]
+)
 def test_on_notice_a_partial_update_is_written_uploaded_and_reported_and_what_waited_goes_to_another_machine(
     metadata: AwsMetadata | GcpMetadata, tmp_path: Path
 ) -> None:
