@@ -43,7 +43,7 @@ from vcdl.stores.private_servers import PrivateServer
 from vcdl.wire.workunit import WorkunitName
 
 SOAK_S = float(os.environ.get("VCDL_SOAK_S", "1200"))
-"""Of disturbances, for each store. Three stores make an hour."""
+"""Seconds of disturbances for each store: three stores make an hour."""
 SEED = int(os.environ.get("VCDL_SOAK_SEED", "1"))
 SHARDS = 20
 SUBTASKS_PER_S = 3.0
