@@ -163,11 +163,13 @@ def test_kill_9_while_files_are_written_leaves_whole_files_and_what_can_be_swept
 
 def stop_in_the_middle_of_a_file(writer: subprocess.Popen[bytes], folder: Path) -> None:
     """Stop a writer with one of its files half written, however busy the machine is."""
-    while not any(final_name(path.name) != path.name for path in folder.iterdir()):
+    while True:
+        writer.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, writer.pid, os.WSTOPPED)
+        if any(final_name(path.name) != path.name for path in folder.iterdir()):
+            return  # looked at while it stands: it cannot have finished the file since
         writer.send_signal(signal.SIGCONT)
         time.sleep(0.001)
-        writer.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, writer.pid, os.WSTOPPED | os.WNOWAIT)
 
 
 def test_processes_that_write_the_same_file_leave_the_whole_of_one(tmp_path: Path) -> None:
