@@ -49,7 +49,7 @@ def test_the_snapshot_and_the_kept_uploads_make_the_same_weights_to_the_last_bit
     assert server.restore() == 3
     version, weights = server.store.read()
     assert (version, weights.tobytes()) == (3, run.replayed().tobytes())
-    assert server.catch_up(3) == 0, "there is nothing left to do"
+    assert server.catch_up() == 0, "there is nothing left to do"
 
 
 def test_a_store_that_lost_one_chunk_only_is_restored_as_well(run: ServedRun, redis_url: str) -> None:
@@ -59,7 +59,7 @@ def test_a_store_that_lost_one_chunk_only_is_restored_as_well(run: ServedRun, re
     redis_client(redis_url).delete(chunk)
     started_anew = served(run)
     assert started_anew.store.version() == 3, "its head says nothing of it"
-    assert started_anew.catch_up(0) == 3
+    assert started_anew.catch_up() == 3
     assert server.store.read()[1].tobytes() == run.replayed().tobytes()
 
 

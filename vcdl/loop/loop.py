@@ -83,7 +83,7 @@ class Loop:
             self.journal.append(RunReopened())
         self.begin_session(resumed=is_resumed)
         if self.server is not None:
-            self.server.catch_up(self.coordinator.version)
+            self.server.catch_up()
         return True
 
     def begin_session(self, *, resumed: bool) -> None:

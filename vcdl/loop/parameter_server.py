@@ -4,7 +4,6 @@ from typing import Self
 
 from vcdl.journal.events import UpdateApplied
 from vcdl.journal.journal import Journal
-from vcdl.journal.kept_state import kept_history
 from vcdl.loop.assimilator import Assimilator
 from vcdl.loop.grid import Results
 from vcdl.loop.recovery import restore_store, whole_unless_behind
@@ -28,11 +27,10 @@ class ParameterServer:
         """A server with a connection of its own to the run's store. Raises StoreError."""
         return cls(run, journal, run.store(journal), results)
 
-    def catch_up(self, version: int | None = None) -> int:
+    def catch_up(self) -> int:
         """Restore a store that is behind the journal, or lost everything while nobody looked.
 
-        `version`: the newest that the journal has, where the caller knows it. Called before the first `run_once`.
-        Returns how many updates were folded again. Raises StoreError, JournalError.
+        Called before the first `run_once`. Returns how many updates were folded again. Raises StoreError, JournalError.
         """
         self.store.check_service()
         if self._run.job.is_for_strangers:
@@ -40,8 +38,7 @@ class ParameterServer:
             self.check.steps.recall(
                 (event.cosine, event.reference_cosine) for event in applied if isinstance(event, UpdateApplied)
             )
-        newest = kept_history(self._journal).now().version if version is None else version
-        folded, whole = 0, whole_unless_behind(self.store, newest)
+        folded, whole = 0, whole_unless_behind(self.store)
         if whole is None:
             folded = self.restore()
             _, whole = self.store.read_whole()

@@ -52,8 +52,8 @@ def make_newest(run: Run, store: WeightStore, journal: Journal) -> int:
     return len(later)
 
 
-def whole_unless_behind(store: WeightStore, version: int) -> Vector | None:
-    """A store's whole vector; None when it has lost what the journal knows of, up to `version`.
+def whole_unless_behind(store: WeightStore, version: int = 0) -> Vector | None:
+    """A store's whole vector; None when it has lost what its journal knows of, or has not reached `version`.
 
     Raises StoreUnavailable, StoreError.
     """

@@ -2,7 +2,8 @@
 
 import os
 import shutil
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 from vcdl.client.processors import limit_threads
 from vcdl.client.trainer import TrainerCache
@@ -53,13 +54,7 @@ def simulate(
     """
     os.environ.update(limit_threads(1))  # several would add up in an order that differs from run to run
     job, fleet = as_simulated(job, fleet, serial)
-    _check_room(folder)
-    is_new = not folder.path.exists()
-    folder.make()
-    with RunLock(folder), discarded_if_refused(folder, is_new=is_new):
-        _make_room(folder)
-        folder.create(SIMULATED)
-        save_clients(fleet, folder)
+    with _begun(folder, fleet):
         freeze(job, folder)
         if VirtualRun(folder, fleet, _training(folder, job, serial, trainers), observer).run() is None:
             return None
@@ -70,13 +65,7 @@ def simulate(
 
 def simulate_times(folder: RunFolder, job: Job, fleet: ClientFleet, observer: RunObserver) -> TimesReport | None:
     """Run a job's subtasks on simulated clients without training any; None: it was asked to stop. Raises VcdlError."""
-    _check_room(folder)
-    is_new = not folder.path.exists()
-    folder.make()
-    with RunLock(folder), discarded_if_refused(folder, is_new=is_new):
-        _make_room(folder)
-        folder.create(SIMULATED)
-        save_clients(fleet, folder)
+    with _begun(folder, fleet):
         job = freeze(job.trusting(SIMULATED.trust), folder)
         with closing(Journal.at(folder.journal_file)) as journal:
             report = TimesRun(folder, job, fleet, journal, observer).run()
@@ -103,6 +92,19 @@ def default_folder(name: str) -> RunFolder:
 
 def _may_begin_in(folder: RunFolder) -> bool:
     return not holds_anything(folder.path) or (folder.host is SIMULATED and not is_finished(folder))
+
+
+@contextmanager
+def _begun(folder: RunFolder, fleet: ClientFleet) -> Iterator[None]:
+    """A simulated run's folder, locked and with its clients; nothing of it is left when the job is refused."""
+    _check_room(folder)
+    is_new = not folder.path.exists()
+    folder.make()
+    with RunLock(folder), discarded_if_refused(folder, is_new=is_new):
+        _make_room(folder)
+        folder.create(SIMULATED)
+        save_clients(fleet, folder)
+        yield
 
 
 def _check_room(folder: RunFolder) -> None:
