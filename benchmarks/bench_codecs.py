@@ -157,7 +157,8 @@ def train(model: str, warm_up: int, samples: int, moments: bool) -> Trained:
     os.environ.update({"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"})
     from vcdl.client.trainer import Trainer
     from vcdl.data import load_dataset
-    from vcdl.job.schema import DataSettings, ModelSettings
+    from vcdl.job.data import DataSettings
+    from vcdl.job.model import ModelSettings
     from vcdl.models import build_model_json, initial_weights
 
     dataset = load_dataset(DataSettings.model_validate({"dataset": "fashion-mnist"}), 1)

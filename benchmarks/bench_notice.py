@@ -32,7 +32,7 @@ from tests.store_servers import start_mariadb
 from vcdl.boinc.project.app_version import PLATFORM, ClientFiles
 from vcdl.client.model import load_model
 from vcdl.files.shipped import shipped
-from vcdl.job.schema import ModelSettings
+from vcdl.job.model import ModelSettings
 from vcdl.models import build_model_json, initial_weights
 from vcdl.wire.weights import Layout, ParamsHeader, write_weights
 from vcdl.wire.workunit import Named, Normalisation, Training, Workunit

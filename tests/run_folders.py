@@ -5,7 +5,9 @@ from pathlib import Path
 
 from tests.recorded_run import WHOLE_RUN
 from vcdl.job import Job, save_job
-from vcdl.job.schema import DataSettings, ModelSettings, StopSettings
+from vcdl.job.data import DataSettings
+from vcdl.job.model import ModelSettings
+from vcdl.job.schema import StopSettings
 from vcdl.journal.events import Recorded
 from vcdl.journal.journal import Journal
 from vcdl.report.measures import Report

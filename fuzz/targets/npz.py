@@ -21,7 +21,7 @@ from vcdl.data import facts_of, load_dataset, read_split
 from vcdl.data.dataset import Dataset
 from vcdl.data.normalisation import normalisation_of
 from vcdl.errors import DataError, WorkunitError
-from vcdl.job.schema import DataSettings
+from vcdl.job.data import DataSettings
 from vcdl.wire.normalise import normalise
 from vcdl.wire.workunit import Named, Normalisation, Training, Workunit
 

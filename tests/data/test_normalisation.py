@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vcdl.data import Dataset, normalisation_of
-from vcdl.job.schema import DataSettings
+from vcdl.job.data import DataSettings
 from vcdl.wire.normalise import normalise
 from vcdl.wire.workunit import Normalisation
 

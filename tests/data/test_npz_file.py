@@ -9,7 +9,7 @@ import pytest
 from tests.hostile_npz import HOSTILE, write_hostile
 from vcdl.data import facts_of, load_dataset, read_split, write_split
 from vcdl.errors import DataError, FileUnavailable
-from vcdl.job.schema import DataSettings
+from vcdl.job.data import DataSettings
 
 
 def arrays(samples: int = 40, **changed: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from tests.full_disk import files_limited_to
 from vcdl.data import Dataset, ShardFile, ensure_shards, read_split
 from vcdl.errors import RunFolderError
-from vcdl.job.schema import DataSettings
+from vcdl.job.data import DataSettings
 
 
 def dataset(samples: int = 100) -> Dataset:

@@ -16,8 +16,10 @@ from tests.examples import examples
 from tests.places import ROOT
 from vcdl.errors import JobError
 from vcdl.job import Job, load_frozen_job, load_job, save_job
+from vcdl.job.data import DataSettings
+from vcdl.job.model import BUILTINS, ModelSettings
 from vcdl.job.preset import PRESETS
-from vcdl.job.schema import BUILTINS, DataSettings, ModelSettings, StopSettings
+from vcdl.job.schema import StopSettings
 from vcdl.job.training import LearningRateSettings, TrainingSettings
 from vcdl.job.transport import Int8Arguments, TopKArguments
 from vcdl.job.update import (

@@ -8,7 +8,7 @@ import pytest
 
 from vcdl.client.model import load_model
 from vcdl.errors import ModelError
-from vcdl.job.schema import ModelSettings
+from vcdl.job.model import ModelSettings
 from vcdl.models import build_model_json, initial_weights
 from vcdl.wire.workunit import Named
 

@@ -11,7 +11,7 @@ from vcdl.client.model import load_model
 from vcdl.data import ensure_shards, load_dataset
 from vcdl.errors import DataError
 from vcdl.job import Job
-from vcdl.job.schema import ModelSettings
+from vcdl.job.model import ModelSettings
 from vcdl.models import build_model_json, initial_weights
 from vcdl.report.describe import describe_job
 from vcdl.wire.weights import ParamsHeader, write_weights

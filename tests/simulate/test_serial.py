@@ -10,7 +10,8 @@ from vcdl.client.batches import Batches
 from vcdl.client.inputs import read_shard
 from vcdl.client.trainer import Trainer
 from vcdl.job import Job
-from vcdl.job.schema import DataSettings, ModelSettings
+from vcdl.job.data import DataSettings
+from vcdl.job.model import ModelSettings
 from vcdl.job.update import VcAsgdSettings
 from vcdl.loop.grid import GaveUp, Staged, Uploaded
 from vcdl.run.folder import RunFolder

@@ -9,7 +9,7 @@ from vcdl.commands.resume import resume
 from vcdl.commands.stop import stop
 from vcdl.errors import DataError, RunFolderError
 from vcdl.job import Job
-from vcdl.job.schema import DataSettings
+from vcdl.job.data import DataSettings
 from vcdl.report.observer import RunObserver
 from vcdl.run.folder import RunFolder, RunIsBusy, RunLock
 from vcdl.run.host import SIMULATED

@@ -8,7 +8,9 @@ import pytest
 from tests.end_to_end.vcdl_process import assert_every_shard_of_every_epoch_was_applied_once
 from vcdl.errors import ExitCode, JobError
 from vcdl.job import Job
-from vcdl.job.schema import DataSettings, ModelSettings, PacingSettings, StopSettings
+from vcdl.job.data import DataSettings
+from vcdl.job.model import ModelSettings
+from vcdl.job.schema import PacingSettings, StopSettings
 from vcdl.journal.events import Event, UpdateApplied, WorkunitSent
 from vcdl.journal.journal import Journal
 from vcdl.report.observer import RunObserver

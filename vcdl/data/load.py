@@ -13,7 +13,7 @@ from vcdl.data.split import held_out
 from vcdl.errors import DataError
 
 if TYPE_CHECKING:
-    from vcdl.job.schema import DataSettings
+    from vcdl.job.data import DataSettings
 
 
 class _NamedSource(Protocol):

@@ -9,7 +9,7 @@ from vcdl.data.dataset import Array, Dataset
 from vcdl.wire.workunit import Normalisation
 
 if TYPE_CHECKING:
-    from vcdl.job.schema import DataSettings
+    from vcdl.job.data import DataSettings
 
 _ROWS = 4096
 """Rows that are converted at a time: integer images never become floats as a whole."""

@@ -18,7 +18,7 @@ from vcdl.errors import DataError, RunFolderError
 from vcdl.files.atomic import atomic_write
 
 if TYPE_CHECKING:
-    from vcdl.job.schema import DataSettings
+    from vcdl.job.data import DataSettings
 
 MANIFEST = "shards.json"
 _FORMAT = 1

@@ -14,6 +14,8 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from vcdl.errors import JobError
 from vcdl.files.atomic import atomic_write
+from vcdl.job.data import DataSettings
+from vcdl.job.model import ModelSettings
 from vcdl.job.preset import Preset, with_preset
 from vcdl.job.training import TrainingSettings
 from vcdl.job.transport import TransportSettings
@@ -23,12 +25,8 @@ from vcdl.wire.workunit import Named
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.file_kind import JOB
 from vcdl.yaml_schema.reading import Problem, ProblemsError, YamlDumper
-from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, load_section, read_section
+from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, load_section
 
-DataSet = Literal["fashion-mnist", "cifar10", "digits"]
-Task = Literal["classification", "regression"]
-Split = Literal["iid", "dirichlet"]
-Normalise = Literal["scale", "standardise", "none"]
 PacingKind = Literal["rolling", "epoch"]
 StoreConsistency = Literal["strong", "eventual"]
 KeptUploads = Literal["needed", "all"]
@@ -37,119 +35,9 @@ EVERY_EPOCH = 0
 """`Job.validate_every` when versions are evaluated at the end of an epoch only."""
 _Count = Annotated[int, kinds.whole(1)]
 _AboveZero = Annotated[float, kinds.above_zero()]
-_File = Annotated[Path, kinds.existing_file()]
 _SHORT_FORMS = {"pacing": "kind", "store": "url", "trust": "kind"}
 """Sections that may be given as the value of one key: `pacing: epoch`."""
 _REGRESSION = {"loss": Named("mean_squared_error"), "metrics": (Named("mean_absolute_error"),)}
-
-
-class MlpArguments(Section):
-    """`builtin: {name: mlp, …}`: dense ReLU layers over the flattened input."""
-
-    units: tuple[_Count, ...] = (128,)
-    dropout: Annotated[float, kinds.fraction(zero=True, one=False)] = 0.0
-
-
-class SmallCnnArguments(Section):
-    """`builtin: small_cnn`, which has no arguments."""
-
-
-class ResnetV2Arguments(Section):
-    """`builtin: {name: resnet_v2, …}`: bottleneck blocks with pre-activation (He et al. 2016)."""
-
-    depth: Annotated[int, kinds.whole(11)] = 20
-
-    @field_validator("depth")
-    @classmethod
-    def _is_three_stages(cls, depth: int) -> int:
-        if depth % 9 != 2:
-            near = max(11, round((depth - 2) / 9) * 9 + 2)
-            raise ValueError(f"expected 9·n + 2 (11, 20, 29, …), got {depth}; the nearest is {near}")
-        return depth
-
-
-BUILTINS: dict[str, type[Section]] = {
-    "mlp": MlpArguments,
-    "small_cnn": SmallCnnArguments,
-    "resnet_v2": ResnetV2Arguments,
-}
-
-
-class ModelSettings(Section):
-    """The model: exactly one of `builtin`, `keras_json` and `python`."""
-
-    builtin: Annotated[Named | None, kinds.NAMED_AS_YAML] = None
-    """A built-in model with all its arguments, including defaults."""
-    keras_json: _File | None = None
-    python: Annotated[str, kinds.function_path()] | None = None
-    python_folder: Path | None = Field(default=None, validate_default=True)
-    """The folder in which the function's module is looked for first; None in the job file: that file's own folder."""
-
-    @field_validator("builtin", mode="plain")
-    @classmethod
-    def _is_known(cls, raw: Any) -> Named | None:
-        if raw is None:
-            return None
-        value = kinds.named(raw)
-        if value.name not in BUILTINS:
-            raise kinds.expected_one_of(tuple(BUILTINS), value.name)
-        arguments = read_section(BUILTINS[value.name], value.arguments)
-        return Named(value.name, arguments.model_dump(mode="json"))
-
-    @field_validator("python_folder", mode="plain")
-    @classmethod
-    def _goes_with_python(cls, raw: Any, info: ValidationInfo) -> Path | None:
-        if info.data.get("python") is not None:
-            return kinds.folder(raw, info.context)
-        if raw is not None and "python" in info.data:
-            raise ValueError("is used with `python` only; remove it")
-        return None
-
-    @model_validator(mode="after")
-    def _is_one(self) -> "ModelSettings":
-        _exactly_one(self, "builtin", "keras_json", "python")
-        return self
-
-
-class DataSettings(Section):
-    """The data, and how they are cut: exactly one of `dataset` and `npz`."""
-
-    dataset: Annotated[DataSet, kinds.one_of(DataSet)] | None = None
-    npz: _File | None = None
-    task: Annotated[Task, kinds.one_of(Task)] = "classification"
-    shards: _Count = 50
-    split: Annotated[Split, kinds.one_of(Split)] = "iid"
-    concentration: _AboveZero = 0.5
-    """The parameter of the Dirichlet distribution; `iid` does not use it."""
-    validation: Annotated[int | float, kinds.count_or_fraction()] = 0.1
-    """A number of samples, or a fraction of the training set."""
-    normalise: Annotated[Normalise, kinds.one_of(Normalise)] = "scale"
-
-    @field_validator("task")
-    @classmethod
-    def _fits_the_data(cls, task: Task, info: ValidationInfo) -> Task:
-        if task == "regression" and info.data.get("dataset") is not None:
-            raise ValueError(f"{info.data['dataset']} has labels, not numbers to predict; use classification")
-        return task
-
-    @field_validator("split")
-    @classmethod
-    def _has_classes(cls, split: Split, info: ValidationInfo) -> Split:
-        if split == "dirichlet" and info.data.get("task") == "regression":
-            raise ValueError("dirichlet cuts by class, which regression has not; use iid")
-        return split
-
-    @field_validator("concentration")
-    @classmethod
-    def _is_used(cls, concentration: float, info: ValidationInfo) -> float:
-        if info.data.get("split") == "iid":
-            raise ValueError("is used with `split: dirichlet` only; remove it, or set the split")
-        return concentration
-
-    @model_validator(mode="after")
-    def _is_one(self) -> "DataSettings":
-        _exactly_one(self, "dataset", "npz")
-        return self
 
 
 class PacingSettings(Section):
@@ -339,9 +227,3 @@ def save_job(job: Job, path: Path) -> None:
             temporary.write_text(f"# Made by VCDL: the job as this run follows it.\n{job.to_yaml()}", encoding="utf-8")
     except OSError as error:
         raise JobError(f"{path}: cannot be written ({error.strerror}); check the folder and the disk") from error
-
-
-def _exactly_one(section: Section, *keys: str) -> None:
-    given = [key for key in keys if getattr(section, key) is not None]
-    if len(given) != 1:
-        raise ValueError(f"expected exactly one of {', '.join(keys)}; got {' and '.join(given) or 'none'}")

@@ -12,7 +12,7 @@ from vcdl.models.small_cnn import small_cnn
 from vcdl.wire.weights import Vector, flatten
 
 if TYPE_CHECKING:
-    from vcdl.job.schema import ModelSettings
+    from vcdl.job.model import ModelSettings
 
 BUILTIN = {"mlp": mlp, "small_cnn": small_cnn, "resnet_v2": resnet_v2}
 

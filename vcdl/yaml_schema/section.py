@@ -199,3 +199,10 @@ def _section_at(schema: type[Section], at: Place) -> type[Section]:
 def _fields(section: type[Section]) -> dict[str, Any]:
     """The type of each key of a section, by the key's name in the file."""
     return {field.alias or name: field.annotation for name, field in section.model_fields.items()}
+
+
+def exactly_one(section: Section, *keys: str) -> None:
+    """Raise ValueError unless exactly one of the section's keys has a value."""
+    given = [key for key in keys if getattr(section, key) is not None]
+    if len(given) != 1:
+        raise ValueError(f"expected exactly one of {', '.join(keys)}; got {' and '.join(given) or 'none'}")

@@ -1,0 +1,59 @@
+"""The section `data` of a job file."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import ValidationInfo, field_validator, model_validator
+
+from vcdl.yaml_schema import values as kinds
+from vcdl.yaml_schema.section import Section, exactly_one
+
+DataSet = Literal["fashion-mnist", "cifar10", "digits"]
+Task = Literal["classification", "regression"]
+Split = Literal["iid", "dirichlet"]
+Normalise = Literal["scale", "standardise", "none"]
+
+_Count = Annotated[int, kinds.whole(1)]
+_AboveZero = Annotated[float, kinds.above_zero()]
+_File = Annotated[Path, kinds.existing_file()]
+
+
+class DataSettings(Section):
+    """The data, and how they are cut: exactly one of `dataset` and `npz`."""
+
+    dataset: Annotated[DataSet, kinds.one_of(DataSet)] | None = None
+    npz: _File | None = None
+    task: Annotated[Task, kinds.one_of(Task)] = "classification"
+    shards: _Count = 50
+    split: Annotated[Split, kinds.one_of(Split)] = "iid"
+    concentration: _AboveZero = 0.5
+    """The parameter of the Dirichlet distribution; `iid` does not use it."""
+    validation: Annotated[int | float, kinds.count_or_fraction()] = 0.1
+    """A number of samples, or a fraction of the training set."""
+    normalise: Annotated[Normalise, kinds.one_of(Normalise)] = "scale"
+
+    @field_validator("task")
+    @classmethod
+    def _fits_the_data(cls, task: Task, info: ValidationInfo) -> Task:
+        if task == "regression" and info.data.get("dataset") is not None:
+            raise ValueError(f"{info.data['dataset']} has labels, not numbers to predict; use classification")
+        return task
+
+    @field_validator("split")
+    @classmethod
+    def _has_classes(cls, split: Split, info: ValidationInfo) -> Split:
+        if split == "dirichlet" and info.data.get("task") == "regression":
+            raise ValueError("dirichlet cuts by class, which regression has not; use iid")
+        return split
+
+    @field_validator("concentration")
+    @classmethod
+    def _is_used(cls, concentration: float, info: ValidationInfo) -> float:
+        if info.data.get("split") == "iid":
+            raise ValueError("is used with `split: dirichlet` only; remove it, or set the split")
+        return concentration
+
+    @model_validator(mode="after")
+    def _is_one(self) -> "DataSettings":
+        exactly_one(self, "dataset", "npz")
+        return self

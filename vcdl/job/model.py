@@ -1,0 +1,81 @@
+"""The section `model` of a job file."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from vcdl.wire.workunit import Named
+from vcdl.yaml_schema import values as kinds
+from vcdl.yaml_schema.section import Section, exactly_one, read_section
+
+_Count = Annotated[int, kinds.whole(1)]
+_File = Annotated[Path, kinds.existing_file()]
+
+
+class MlpArguments(Section):
+    """`builtin: {name: mlp, …}`: dense ReLU layers over the flattened input."""
+
+    units: tuple[_Count, ...] = (128,)
+    dropout: Annotated[float, kinds.fraction(zero=True, one=False)] = 0.0
+
+
+class SmallCnnArguments(Section):
+    """`builtin: small_cnn`, which has no arguments."""
+
+
+class ResnetV2Arguments(Section):
+    """`builtin: {name: resnet_v2, …}`: bottleneck blocks with pre-activation (He et al. 2016)."""
+
+    depth: Annotated[int, kinds.whole(11)] = 20
+
+    @field_validator("depth")
+    @classmethod
+    def _is_three_stages(cls, depth: int) -> int:
+        if depth % 9 != 2:
+            near = max(11, round((depth - 2) / 9) * 9 + 2)
+            raise ValueError(f"expected 9·n + 2 (11, 20, 29, …), got {depth}; the nearest is {near}")
+        return depth
+
+
+BUILTINS: dict[str, type[Section]] = {
+    "mlp": MlpArguments,
+    "small_cnn": SmallCnnArguments,
+    "resnet_v2": ResnetV2Arguments,
+}
+
+
+class ModelSettings(Section):
+    """The model: exactly one of `builtin`, `keras_json` and `python`."""
+
+    builtin: Annotated[Named | None, kinds.NAMED_AS_YAML] = None
+    """A built-in model with all its arguments, including defaults."""
+    keras_json: _File | None = None
+    python: Annotated[str, kinds.function_path()] | None = None
+    python_folder: Path | None = Field(default=None, validate_default=True)
+    """The folder in which the function's module is looked for first; None in the job file: that file's own folder."""
+
+    @field_validator("builtin", mode="plain")
+    @classmethod
+    def _is_known(cls, raw: Any) -> Named | None:
+        if raw is None:
+            return None
+        value = kinds.named(raw)
+        if value.name not in BUILTINS:
+            raise kinds.expected_one_of(tuple(BUILTINS), value.name)
+        arguments = read_section(BUILTINS[value.name], value.arguments)
+        return Named(value.name, arguments.model_dump(mode="json"))
+
+    @field_validator("python_folder", mode="plain")
+    @classmethod
+    def _goes_with_python(cls, raw: Any, info: ValidationInfo) -> Path | None:
+        if info.data.get("python") is not None:
+            return kinds.folder(raw, info.context)
+        if raw is not None and "python" in info.data:
+            raise ValueError("is used with `python` only; remove it")
+        return None
+
+    @model_validator(mode="after")
+    def _is_one(self) -> "ModelSettings":
+        exactly_one(self, "builtin", "keras_json", "python")
+        return self
