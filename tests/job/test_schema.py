@@ -59,7 +59,7 @@ def refusal(folder: Path, text: str | bytes) -> str:
 def in_section(section: str, line: str) -> str:
     """A job with this line in this section."""
     required = {"model": "builtin: small_cnn", "data": "dataset: digits"}
-    if line.startswith(("keras_json", "python:", "npz")):
+    if line.startswith(("keras_json", "keras:", "weights:", "python:", "npz")):
         del required[section]  # the one that the line stands in for
     parts: dict[str, list[str]] = {key: [] for key in ("model", "data", section)} | {
         key: [value] for key, value in required.items()
@@ -392,10 +392,15 @@ WRONG_JOBS = [
         "model: {builtin: {name: resnet_v2, depth: 160}}",
         "model > builtin > depth: expected 9·n + 2 (11, 20, 29, …), got 160; the nearest is 164",
     ),
-    ("model: {}", "model: expected exactly one of builtin, keras_json, python; got none"),
+    ("model: {}", "model: expected exactly one of builtin, keras_json, keras, python; got none"),
     (
         "model: {builtin: mlp, python: 'm:f'}",
-        "model: expected exactly one of builtin, keras_json, python; got builtin and python",
+        "model: expected exactly one of builtin, keras_json, keras, python; got builtin and python",
+    ),
+    ("model: {keras: job.yaml}", "model > keras: expected a .keras file, as model.save() writes it, got job.yaml"),
+    (
+        "model: {builtin: mlp, weights: job.yaml}",
+        "model > weights: expected a file that ends in .keras, .weights.h5, .npz, got job.yaml",
     ),
     ("model: small_cnn", 'model: expected keys indented below it, got "small_cnn"'),
     ("update:", "update: expected keys indented below it, got nothing"),

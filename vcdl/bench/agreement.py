@@ -1,7 +1,7 @@
 """`python -m vcdl.bench.agreement RUN`: how far two honest computers' updates of one subtask are apart.
 
-Trains some shards of a run's job from its first and from its newest weights, each under several numbers of threads and
-with oneDNN on and off, as different computers would, and prints the distances as shares of the step
+Trains some shards of a run's job from the first and from the newest weights that it keeps, each under several numbers
+of threads and with oneDNN on and off, as different computers would, and prints the distances as shares of the step
 (vcdl.checks.agreement).
 """
 
@@ -16,10 +16,8 @@ from pathlib import Path
 
 from vcdl.checks.agreement import Disagreement, disagreement
 from vcdl.client.processors import limit_threads
-from vcdl.client.trainer import Trainer
 from vcdl.codecs.choose import up_encoding
 from vcdl.errors import RunFolderError
-from vcdl.models.build import initial_weights
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
 from vcdl.wire.weights import ParamsHeader, read_weights, write_weights
@@ -48,11 +46,10 @@ FIRST, *OTHERS = (Computer(1, True), Computer(1, True), Computer(2, True), Compu
 
 def measured(run: Run, shards: int, folder: Path) -> Iterator[tuple[str, int, Computer, Disagreement]]:
     """The weights started from, the shard, the other computer, and its disagreement with the first one."""
-    model_json = run.folder.read_model_json()
-    newest = run.folder.snapshot(max(run.folder.snapshot_versions()))
+    versions = run.folder.snapshot_versions()
     starts = {
-        "first weights": Trainer(model_json, run.training).with_moments(initial_weights(model_json, run.job.seed)),
-        "newest weights": read_weights(newest, run.layout.size)[0],
+        f"{which} weights": read_weights(run.folder.snapshot(version), run.layout.size)[0]
+        for which, version in (("first", versions[0]), ("newest", versions[-1]))
     }
     for name, weights in starts.items():
         header = ParamsHeader(run.name, 0, run.layout.fingerprint)

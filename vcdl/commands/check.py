@@ -98,9 +98,9 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     import numpy as np
 
     from vcdl.client.model import load_model
-    from vcdl.models import build_model_json, check_model
+    from vcdl.models import build_model, check_model
 
-    model_json = build_model_json(job.model, dataset.input_shape, dataset.outputs, job.data.task)
+    model_json = build_model(job.model, dataset.input_shape, dataset.outputs, job.data.task, job.seed).json
     labels = [y for y in (dataset.y_train, dataset.y_val, dataset.y_test) if y is not None]
     training = job.training.to_wire(normalisation_of(dataset, job.data))
     check_model(model_json, training, dataset.input_shape, np.concatenate(labels))

@@ -45,15 +45,24 @@ BUILTINS: dict[str, type[Section]] = {
 }
 
 
+SOURCES = ("builtin", "keras_json", "keras", "python")
+"""Keys of which exactly one gives the model."""
+WEIGHTS_ENDINGS = (".keras", ".weights.h5", ".npz")
+
+
 class ModelSettings(Section):
-    """The model: exactly one of `builtin`, `keras_json` and `python`."""
+    """The model: exactly one of SOURCES."""
 
     builtin: Annotated[Named | None, kinds.NAMED_AS_YAML] = None
     """A built-in model with all its arguments, including defaults."""
     keras_json: _File | None = None
+    keras: _File | None = None
+    """A file of `model.save()`: the model with its weights."""
     python: Annotated[str, kinds.function_path()] | None = None
     python_folder: Path | None = Field(default=None, validate_default=True)
     """The folder in which the function's module is looked for first; None in the job file: that file's own folder."""
+    weights: _File | None = None
+    """The weights to begin with, instead of fresh ones."""
 
     @field_validator("builtin", mode="plain")
     @classmethod
@@ -75,7 +84,23 @@ class ModelSettings(Section):
             raise ValueError("is used with `python` only; remove it")
         return None
 
+    @field_validator("keras")
+    @classmethod
+    def _is_keras_file(cls, path: Path | None) -> Path | None:
+        if path is not None and path.suffix != ".keras":
+            raise ValueError(f"expected a .keras file, as model.save() writes it, got {path.name}")
+        return path
+
+    @field_validator("weights")
+    @classmethod
+    def _is_weights_file(cls, path: Path | None, info: ValidationInfo) -> Path | None:
+        if path is not None and not path.name.endswith(WEIGHTS_ENDINGS):
+            raise ValueError(f"expected a file that ends in {', '.join(WEIGHTS_ENDINGS)}, got {path.name}")
+        if path is not None and info.data.get("keras") is not None:
+            raise ValueError("the file of `keras` has weights of its own; remove one of the two")
+        return path
+
     @model_validator(mode="after")
     def _is_one(self) -> "ModelSettings":
-        exactly_one(self, "builtin", "keras_json", "python")
+        exactly_one(self, *SOURCES)
         return self

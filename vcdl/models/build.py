@@ -1,10 +1,12 @@
-"""Build a job's model as JSON, and its initial weights."""
+"""Build a job's model: its JSON, and the weights of version 0."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcdl.client.model import load_model
 from vcdl.errors import ModelError
+from vcdl.models.given_weights import check_finite, load_given_weights, read_keras_json
 from vcdl.models.mlp import mlp
 from vcdl.models.python_function import call_builder
 from vcdl.models.resnet_v2 import resnet_v2
@@ -17,26 +19,65 @@ if TYPE_CHECKING:
 BUILTIN = {"mlp": mlp, "small_cnn": small_cnn, "resnet_v2": resnet_v2}
 
 
+@dataclass(frozen=True)
+class BuiltModel:
+    """A job's model before any training."""
+
+    json: str
+    """Keras' `to_json()` text, checked to be safe to load and to have float32 weights."""
+    weights: Vector
+    """Its initial weights, shape (n,)."""
+
+
+def build_model(
+    settings: "ModelSettings",
+    input_shape: tuple[int, ...],
+    outputs: int,
+    task: str = "classification",
+    seed: int = 0,
+) -> BuiltModel:
+    """Build the model that a job names, with given weights where it names some, else with fresh ones.
+
+    `input_shape` is that of one sample, `outputs` the number of classes or of numbers to predict. Both shape a
+    built-in model, and are passed to a `python` function that takes them. Fresh weights are determined by the JSON (of
+    a `python` function: by what it does), by `seed`, the backend and the version of Keras.
+
+    Sets the process' random seeds: Keras has no other way to seed the initialisers of a whole model. Raises
+    ModelError.
+    """
+    import keras
+
+    keras.utils.set_random_seed(seed)
+    returned = None
+    if settings.python is not None:
+        returned = call_builder(settings.python, input_shape, outputs, settings.python_folder)
+        model_json = _to_json(returned, settings.python)
+    else:
+        model_json = _given_json(settings, input_shape, outputs, task)
+    model_json = str(load_model(model_json).to_json())
+    keras.utils.set_random_seed(seed)
+    model = load_model(model_json)
+    if returned is not None:
+        model.set_weights(returned.get_weights())
+        check_finite(model, str(settings.python))
+    given = settings.weights or settings.keras
+    if given is not None:
+        load_given_weights(model, given)
+    return BuiltModel(model_json, flatten(model))
+
+
 def build_model_json(
     settings: "ModelSettings",
     input_shape: tuple[int, ...],
     outputs: int,
     task: str = "classification",
 ) -> str:
-    """The model as Keras' `to_json()` text, checked to be safe to load and to have float32 weights.
-
-    `input_shape` is that of one sample, `outputs` the number of classes or of numbers to predict. Both shape a
-    built-in model, and are passed to a `python` function that takes them. Raises ModelError.
-    """
-    return str(load_model(_given_json(settings, input_shape, outputs, task)).to_json())
+    """The model's JSON alone, for those who need no weights. Raises ModelError."""
+    return build_model(settings, input_shape, outputs, task).json
 
 
 def initial_weights(model_json: str, seed: int) -> Vector:
-    """The model's initial weights, shape (n,), determined by JSON, seed, backend and Keras version.
-
-    Sets the process' random seeds: Keras has no other way to seed the initialisers of a whole model. Raises
-    ModelError.
-    """
+    """Fresh weights of a model, shape (n,), as build_model makes them from its JSON. Raises ModelError."""
     import keras
 
     keras.utils.set_random_seed(seed)
@@ -46,8 +87,8 @@ def initial_weights(model_json: str, seed: int) -> Vector:
 def _given_json(settings: "ModelSettings", input_shape: tuple[int, ...], outputs: int, task: str) -> str:
     if settings.keras_json is not None:
         return _read(settings.keras_json)
-    if settings.python is not None:
-        return _to_json(call_builder(settings.python, input_shape, outputs, settings.python_folder), settings.python)
+    if settings.keras is not None:
+        return read_keras_json(settings.keras)
     if settings.builtin is None or settings.builtin.name not in BUILTIN:
         raise ModelError(f"there is no built-in model {settings.builtin!r}: choose {', '.join(BUILTIN)}")
     builder: Any = BUILTIN[settings.builtin.name]

@@ -32,7 +32,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     from vcdl.checks import trained_norm
     from vcdl.client.trainer import Trainer
     from vcdl.data import ensure_shards, load_dataset, normalisation_of, write_split
-    from vcdl.models import build_model_json, check_model, initial_weights
+    from vcdl.models import build_model, check_model
     from vcdl.run.own_step import own_step
     from vcdl.wire.normalise import normalise
 
@@ -41,20 +41,20 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     dataset = load_dataset(job.data, job.seed)
     normalisation = normalisation_of(dataset, job.data)
     observer.phase("building the model")
-    model_json = build_model_json(job.model, dataset.input_shape, dataset.outputs, job.data.task)
+    model = build_model(job.model, dataset.input_shape, dataset.outputs, job.data.task, job.seed)
     labels = [y for y in (dataset.y_train, dataset.y_val, dataset.y_test) if y is not None]
     training = job.training.to_wire(normalisation)
-    check_model(model_json, training, dataset.input_shape, np.concatenate(labels))
-    trainer = Trainer(model_json, training)
+    check_model(model.json, training, dataset.input_shape, np.concatenate(labels))
+    trainer = Trainer(model.json, training)
     layout = trainer.layout
-    vector = trainer.with_moments(initial_weights(model_json, job.seed))
+    vector = trainer.with_moments(model.weights)
     observer.phase(f"cutting {len(dataset.x_train)} samples into {job.data.shards} shards")
     try:
         shards = ensure_shards(folder.shards, dataset, job.data, job.seed)
         write_split(folder.validation_file, dataset.x_val, dataset.y_val)
         if dataset.x_test is not None and dataset.y_test is not None:
             write_split(folder.test_file, dataset.x_test, dataset.y_test)
-        folder.model_file.write_text(model_json)
+        folder.model_file.write_text(model.json)
         own_lengths: tuple[float, ...] = ()
         if job.is_for_strangers:
             observer.phase("measuring a step of training")

@@ -1,0 +1,154 @@
+"""Weights that somebody gives: in a `.keras` or `.weights.h5` file of Keras, or in an `.npz` of NumPy.
+
+Of a `.keras` file only two members are read, `config.json` and `model.weights.h5`. Keras sees the first one only after
+vcdl.client.model has checked it, and of the second one nothing but arrays.
+"""
+
+import re
+import shutil
+import tempfile
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vcdl.client.model import SIZE_LIMIT_BYTES
+from vcdl.errors import ModelError
+from vcdl.wire.npz_form import NpzError, NpzFile, opened_npz
+
+_CONFIG = "config.json"
+_WEIGHTS = "model.weights.h5"
+_SUFFIX = ".keras"
+_ZIP_ERRORS = (OSError, zipfile.BadZipFile, zlib.error, KeyError, RuntimeError, EOFError, NotImplementedError)
+_OBJECT = re.compile(r"for object <\w+ name=([^,>]+)")
+_SHAPES = re.compile(r"variable\.shape=(\([^)]*\)), Received: value\.shape=(\([^)]*\))")
+_COUNTS = re.compile(r"expected (\d+) variables, but received (\d+) variables")
+
+
+def read_keras_json(path: Path) -> str:
+    """The architecture in a `.keras` file, not checked yet. Raises ModelError."""
+    with _opened_keras(path) as archive:
+        member = archive.getinfo(_CONFIG)
+        if member.file_size > SIZE_LIMIT_BYTES:
+            raise ModelError(f"{path}: its {_CONFIG} has {member.file_size} bytes, {SIZE_LIMIT_BYTES} are allowed")
+        with archive.open(member) as file:
+            return file.read(SIZE_LIMIT_BYTES).decode(errors="replace")
+
+
+def load_given_weights(model: Any, path: Path) -> None:
+    """Set all weights of a Keras model from a file. Raises ModelError, which names the layer that does not fit."""
+    if path.suffix == ".npz":
+        _load_npz(model, path)
+    elif path.suffix == _SUFFIX:
+        with tempfile.TemporaryDirectory(prefix="vcdl-weights-") as folder:
+            extracted = Path(folder) / _WEIGHTS
+            with _opened_keras(path) as archive, archive.open(_WEIGHTS) as packed, extracted.open("wb") as file:
+                shutil.copyfileobj(packed, file)
+            _load_h5(model, extracted, path)
+    else:
+        _load_h5(model, path, path)
+    check_finite(model, str(path))
+
+
+def check_finite(model: Any, origin: str) -> None:
+    """Check that no weight is infinite or NaN. Raises ModelError."""
+    for weight, value in zip(model.weights, model.get_weights(), strict=True):
+        if not np.isfinite(value).all():
+            raise ModelError(
+                f"{origin}: {weight.path} holds numbers that are not finite: nothing can be trained from it"
+            )
+
+
+@contextmanager
+def _opened_keras(path: Path) -> Iterator[zipfile.ZipFile]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except _ZIP_ERRORS as error:
+        raise ModelError(
+            f"{path} is not a whole .keras file ({_one_line(error)}): write it with model.save()"
+        ) from error
+
+
+def _load_h5(model: Any, path: Path, shown: Path) -> None:
+    try:
+        surplus = _saved_variables(path) - len(model.weights)
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        raise ModelError(
+            f"{shown} holds no weights ({_one_line(error)}): write it with model.save() or model.save_weights()"
+        ) from error
+    if surplus > 0:
+        raise ModelError(
+            f"{shown} holds {surplus} variables more than the model's {len(model.weights)}: it is of another model"
+        )
+    try:
+        with warnings.catch_warnings(action="ignore"):  # what matters is in the error
+            model.load_weights(str(path))
+    except Exception as error:  # Keras and h5py each raise their own exceptions
+        raise ModelError(f"{shown} does not fit the model: {_reason(str(error))}") from error
+
+
+def _saved_variables(path: Path) -> int:
+    """Variables of layers in a file of Keras, without the states of random generators."""
+    import h5py
+
+    found = 0
+
+    def count(name: str, item: Any) -> None:
+        nonlocal found
+        is_weight = name.startswith("layers/") and "seed_generator" not in name
+        found += is_weight and isinstance(item, h5py.Dataset)
+
+    with h5py.File(path, "r") as file:
+        file.visititems(count)
+    return found
+
+
+def _reason(message: str) -> str:
+    """Keras' long message, which prints whole arrays, in one line."""
+    layer, shapes, counts = _OBJECT.search(message), _SHAPES.search(message), _COUNTS.search(message)
+    where = f"layer {layer[1]}" if layer else "a layer"
+    if shapes:
+        return f"{where} has weights of shape {shapes[1]}, the file {shapes[2]}"
+    if counts:
+        return f"{where} has {counts[1]} variables, the file {counts[2]}"
+    return " ".join(message.split())[:300]
+
+
+def _load_npz(model: Any, path: Path) -> None:
+    weights = model.weights
+    names = [weight.path for weight in weights]
+    try:
+        with opened_npz(path) as file:
+            if set(file.names) == {f"arr_{number}" for number in range(len(names))}:  # np.savez(f, *get_weights())
+                names = [f"arr_{number}" for number in range(len(names))]
+            _check_names(names, file, path)
+            values = [file.read(name) for name in names]
+    except (OSError, NpzError) as error:
+        raise ModelError(f"{path} cannot be read ({_one_line(error)}): write it with numpy.savez") from error
+    for weight, value in zip(weights, values, strict=True):
+        if tuple(value.shape) != tuple(weight.shape) or value.dtype.kind not in "iuf":
+            raise ModelError(
+                f"{path} does not fit the model: {weight.path} has shape {tuple(weight.shape)}, "
+                f"the file {tuple(value.shape)} of {value.dtype}"
+            )
+    model.set_weights(values)
+
+
+def _check_names(names: list[str], file: NpzFile, path: Path) -> None:
+    missing, unknown = sorted(set(names) - set(file.names)), sorted(set(file.names) - set(names))
+    if missing or unknown:
+        what = f"lacks {missing[0]}" if missing else f"holds {unknown[0][:100]}, which the model has not"
+        raise ModelError(
+            f"{path} {what}: name the arrays as the model's weights (weight.path), "
+            f"or give its {len(names)} arrays in order: numpy.savez(file, *model.get_weights())"
+        )
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
