@@ -126,3 +126,20 @@ def test_labels_that_would_wrap_around_are_refused(tmp_path: Path, label: int) -
     write_shard(tmp_path, X, np.full(len(X), label))
     with pytest.raises(WorkunitError, match="labels beyond 32 bits"):
         read_shard(tmp_path, Normalisation(), X.shape[1:])
+
+
+def test_whole_numbers_arrive_as_they_are(tmp_path: Path) -> None:
+    tokens = np.array([[2**24, 2**24 + 1], [2**31 - 1, -5]])
+    write_shard(tmp_path, tokens, np.arange(2))
+    found = read_shard(tmp_path, Normalisation(integers=True), (2,))
+    assert found.x.dtype == np.int32
+    assert found.x.tolist() == tokens.tolist(), "float32 would round 2²⁴ + 1"
+
+
+@pytest.mark.parametrize(
+    ("x", "words"), [([[0.5]], "not whole"), ([[2**31]], "beyond 32 bits"), ([[np.nan]], "beyond")]
+)
+def test_other_numbers_are_refused_where_whole_ones_are_expected(tmp_path: Path, x: Any, words: str) -> None:
+    write_shard(tmp_path, np.array(x), np.zeros(1, int))
+    with pytest.raises(WorkunitError, match=words):
+        read_shard(tmp_path, Normalisation(integers=True), (1,))

@@ -76,7 +76,7 @@ def in_section(section: str, line: str) -> str:
 def test_a_minimal_job_has_every_default(tmp_path: Path) -> None:
     job = load(tmp_path, MINIMAL)
     assert (job.name, job.seed, job.model.builtin) == ("a", 1, Named("small_cnn"))
-    assert (job.data.shards, job.data.split, job.data.validation, job.data.normalise) == (50, "iid", 0.1, "scale")
+    assert (job.data.shards, job.data.split, job.data.validation, job.data.normalise) == (50, "iid", 0.1, "auto")
     assert (job.training.optimizer, job.training.share_optimizer_state, job.training.batch_size) == (
         Named("adam"),
         "auto",
@@ -291,7 +291,7 @@ WRONG_VALUES = [
     ("data", "npz: none.npz", "data > npz: there is no file none.npz; a relative path starts at the job file's folder"),
     ("data", "npz: 5", "data > npz: expected the name of a file, got 5"),
     ("data", "shard: 5", "data > shard: unknown key; did you mean shards?"),
-    ("data", "normalise: full", 'data > normalise: expected one of: scale, standardise, none; got "full"'),
+    ("data", "normalise: full", 'data > normalise: expected one of: auto, scale, standardise, none; got "full"'),
     (
         "model",
         "keras_json: m.json",

@@ -29,8 +29,8 @@ def test_a_damaged_file_ends_the_run_and_one_that_this_machine_cannot_read_is_wa
 
 def test_a_newer_format_is_refused_by_its_name(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    folder.prepared_file.write_text('{"format": 2, "shards": "in another form"}')
-    with pytest.raises(RunFolderError, match=r"is of format 2, .* reads format 1: go on with the version that began"):
+    folder.prepared_file.write_text('{"format": 3, "shards": "in another form"}')
+    with pytest.raises(RunFolderError, match=r"is of format 3, .* reads format 2: go on with the version that began"):
         Prepared.read(folder)
 
 
@@ -61,6 +61,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
         ("has_test", 1),
         ("normalisation", {"scale": "xx", "offset": [0.0]}),
         ("normalisation", {"scale": [float("nan")], "offset": [0.0]}),
+        ("normalisation", {"scale": [1.0], "offset": [0.0], "integers": 1}),
         ("layout", {"variables": [{"path": "w", "shape": [3], "offset": 4}]}),
         ("layout", {"variables": [{"path": "w", "shape": [-3, -4], "offset": 0}]}),
         ("layout", {"variables": [{"path": 5, "shape": [3], "offset": 0}]}),

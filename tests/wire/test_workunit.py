@@ -63,7 +63,7 @@ def test_how_weights_travel_survives_as_well() -> None:
 
 def test_another_version_is_named_before_its_keys_are() -> None:
     before = {key: value for key, value in json.loads(WORKUNIT.to_json()).items() if key != "transport"} | {"format": 1}
-    with pytest.raises(WorkunitError, match="another format than 2: client and server differ in version"):
+    with pytest.raises(WorkunitError, match="another format than 3: client and server differ in version"):
         Workunit.from_json(json.dumps(before))
 
 
@@ -127,7 +127,7 @@ def test_a_file_that_was_cut_is_not_json(text: str) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (["format"], 1, "another format than 2"),
+        (["format"], 1, "another format than 3"),
         (["epoch"], "3", "epoch: expected a whole number"),
         (["epoch"], True, "epoch: expected a whole number"),
         (["epoch"], -1, "epoch: expected a whole number"),
@@ -144,6 +144,7 @@ def test_a_file_that_was_cut_is_not_json(text: str) -> None:
         (["training", "metrics"], 5, "workunit.json"),
         (["training", "normalisation", "scale"], "123", "scale: expected a list"),
         (["training", "normalisation", "offset"], [1, float("inf")], "offset: expected a finite number"),
+        (["training", "normalisation", "integers"], 1, "integers: expected true or false"),
     ],
 )
 def test_a_wrong_value_is_named(path: list[str], value: Any, message: str) -> None:

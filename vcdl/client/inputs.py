@@ -20,9 +20,9 @@ _AGAIN = "fetch the workunit's files again"
 
 @dataclass(frozen=True)
 class Shard:
-    """Training data in the model's form: x of shape (n, …) in float32, y of shape (n, …) in int32 or float32."""
+    """Training data in the model's form: x and y of shape (n, …) in float32, or int32 for whole numbers and labels."""
 
-    x: npt.NDArray[np.float32]
+    x: npt.NDArray[Any]
     y: npt.NDArray[Any]
 
     def __len__(self) -> int:

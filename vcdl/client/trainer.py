@@ -94,12 +94,12 @@ class Trainer:
         draws = np.random.default_rng(seed).integers(2**31, size=len(self._seeds))
         _assign(self._seeds, [np.array([draw, 0]) for draw in draws])
 
-    def steps(self, x: npt.NDArray[np.float32], y: npt.NDArray[Any], order: Order, batch_size: int) -> list[float]:
+    def steps(self, x: npt.NDArray[Any], y: npt.NDArray[Any], order: Order, batch_size: int) -> list[float]:
         """Train a shard's samples in this order, batch after batch; returns each batch's mean loss before its step."""
         batches = (order[begin : begin + batch_size] for begin in range(0, len(order), batch_size))
         return [self.step(x[batch], y[batch]) for batch in batches]
 
-    def step(self, x: npt.NDArray[np.float32], y: npt.NDArray[Any]) -> float:
+    def step(self, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> float:
         """Train one batch; returns its mean loss before the step."""
         self.model.reset_metrics()  # Keras < 3.11 returns the mean since the last reset
         return float(self.model.train_on_batch(x, y, return_dict=True)["loss"])

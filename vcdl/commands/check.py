@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vcdl.commands._options import json_option, set_option
-from vcdl.errors import DataError, ExitCode, VcdlError
+from vcdl.errors import ExitCode, VcdlError
 
 if TYPE_CHECKING:
     from vcdl.job import Job
@@ -78,7 +78,7 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
 
 def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     """Make the checks that a run makes before its first subtask. Raises JobError, DataError, ModelError, StoreError."""
-    from vcdl.data import load_dataset, normalisation_of
+    from vcdl.data import load_dataset
     from vcdl.job import load_job
     from vcdl.run.folder import RunFolder
     from vcdl.run.host import HOSTS
@@ -90,21 +90,10 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     store = asked_settings(job, RunFolder(Path(job.name)))
     see_that_it_serves(store)
     dataset = load_dataset(job.data, job.seed)
-    if len(dataset.x_train) < job.data.shards:
-        raise DataError(
-            f"{len(dataset.x_train)} training samples are too few for {job.data.shards} shards: "
-            f"set data > shards to at most {len(dataset.x_train)}"
-        )
-    import numpy as np
-
     from vcdl.client.model import load_model
-    from vcdl.models import build_model, check_model
+    from vcdl.models import fitted
 
-    model_json = build_model(job.model, dataset.input_shape, dataset.outputs, job.data.task, job.seed).json
-    labels = [y for y in (dataset.y_train, dataset.y_val, dataset.y_test) if y is not None]
-    training = job.training.to_wire(normalisation_of(dataset, job.data))
-    check_model(model_json, training, dataset.input_shape, np.concatenate(labels))
-    parameters = int(load_model(model_json).count_params())
+    parameters = int(load_model(fitted(job, dataset).model.json).count_params())
     return Checked(
         job=job.name,
         train_samples=len(dataset.x_train),

@@ -19,11 +19,12 @@ def normalisation_of(dataset: Dataset, settings: "DataSettings") -> Normalisatio
     """The normalisation that `data > normalise` asks for, measured on the training samples alone.
 
     `scale`: the smallest number becomes 0 and the largest 1. `standardise`: mean 0 and variance 1, per entry of
-    the last axis (a channel, a feature); grey images without a channel axis as a whole. `none`: unchanged.
+    the last axis (a channel, a feature); grey images without a channel axis as a whole. `none`: unchanged. `auto` is
+    `scale`: data of a model that takes whole numbers do not come here.
     """
     if settings.normalise == "none":
         return Normalisation()
-    if settings.normalise == "scale":
+    if settings.normalise in ("auto", "scale"):
         low, high = float(dataset.x_train.min()), float(dataset.x_train.max())
         return _affine(np.array([low]), np.array([high - low]))
     return _affine(*_mean_and_deviation(dataset.x_train))

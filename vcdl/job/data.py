@@ -11,7 +11,7 @@ from vcdl.yaml_schema.section import Section, exactly_one
 DataSet = Literal["fashion-mnist", "cifar10", "digits"]
 Task = Literal["classification", "regression"]
 Split = Literal["iid", "dirichlet"]
-Normalise = Literal["scale", "standardise", "none"]
+Normalise = Literal["auto", "scale", "standardise", "none"]
 
 _Count = Annotated[int, kinds.whole(1)]
 _AboveZero = Annotated[float, kinds.above_zero()]
@@ -30,7 +30,8 @@ class DataSettings(Section):
     """The parameter of the Dirichlet distribution; `iid` does not use it."""
     validation: Annotated[int | float, kinds.count_or_fraction()] = 0.1
     """A number of samples, or a fraction of the training set."""
-    normalise: Annotated[Normalise, kinds.one_of(Normalise)] = "scale"
+    normalise: Annotated[Normalise, kinds.one_of(Normalise)] = "auto"
+    """`auto`: nothing for whole numbers that the model takes as such (vcdl.models.integer_inputs), else `scale`."""
 
     @field_validator("task")
     @classmethod

@@ -13,7 +13,7 @@ from vcdl.codecs.choose import up_encoding
 from vcdl.run.run import Run
 from vcdl.wire.weights import Vector, assign
 
-Samples = tuple[npt.NDArray[np.float32], npt.NDArray[Any]]
+Samples = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 """Inputs, normalised, and their labels or targets."""
 
 

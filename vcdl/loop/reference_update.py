@@ -25,7 +25,7 @@ class ReferenceUpdate:
     anything in common with what honest clients learn.
     """
 
-    def __init__(self, run: Run, history: JobHistory, x: npt.NDArray[np.float32], y: npt.NDArray[Any]) -> None:
+    def __init__(self, run: Run, history: JobHistory, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> None:
         """`history`: the job's; the caller keeps it up to date. `x`, `y`: the held-out samples, normalised."""
         from vcdl.client.trainer import Trainer
 

@@ -2,5 +2,6 @@
 
 from vcdl.models.build import BuiltModel, build_model, build_model_json, initial_weights
 from vcdl.models.check import check_model
+from vcdl.models.fitted import Fitted, fitted
 
-__all__ = ["BuiltModel", "build_model", "build_model_json", "check_model", "initial_weights"]
+__all__ = ["BuiltModel", "Fitted", "build_model", "build_model_json", "check_model", "fitted", "initial_weights"]

@@ -59,7 +59,7 @@ def _weights(folder: RunFolder, version: int, size: int) -> Any:
 
 def _normalising(model: Any, normalisation: Normalisation, name: str) -> Any:
     """The model behind a Rescaling layer; as it is when there is nothing to rescale."""
-    if normalisation == Normalisation():
+    if normalisation.integers or normalisation == Normalisation():
         return model
     import keras
 

@@ -31,7 +31,7 @@ class OwnStep:
 
 
 def own_step(
-    job: Job, trainer: "Trainer", initial: Vector, samples: int, x: npt.NDArray[np.float32], y: npt.NDArray[Any]
+    job: Job, trainer: "Trainer", initial: Vector, samples: int, x: npt.NDArray[Any], y: npt.NDArray[Any]
 ) -> OwnStep:
     """Train a subtask of so many `samples` twice: for the moments, and then for the lengths.
 

@@ -27,25 +27,20 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     if folder.prepared_file.exists():
         return Run.open(folder)
     load_client_libraries()
-    import numpy as np
-
     from vcdl.checks import trained_norm
     from vcdl.client.trainer import Trainer
-    from vcdl.data import ensure_shards, load_dataset, normalisation_of, write_split
-    from vcdl.models import build_model, check_model
+    from vcdl.data import ensure_shards, load_dataset, write_split
+    from vcdl.models import fitted
     from vcdl.run.own_step import own_step
     from vcdl.wire.normalise import normalise
 
     see_that_it_serves(asked_settings(job, folder))
     observer.phase(f"reading the data set {job.data.dataset or job.data.npz}")
     dataset = load_dataset(job.data, job.seed)
-    normalisation = normalisation_of(dataset, job.data)
     observer.phase("building the model")
-    model = build_model(job.model, dataset.input_shape, dataset.outputs, job.data.task, job.seed)
-    labels = [y for y in (dataset.y_train, dataset.y_val, dataset.y_test) if y is not None]
-    training = job.training.to_wire(normalisation)
-    check_model(model.json, training, dataset.input_shape, np.concatenate(labels))
-    trainer = Trainer(model.json, training)
+    fit = fitted(job, dataset)
+    model, normalisation = fit.model, fit.normalisation
+    trainer = Trainer(model.json, fit.training)
     layout = trainer.layout
     vector = trainer.with_moments(model.weights)
     observer.phase(f"cutting {len(dataset.x_train)} samples into {job.data.shards} shards")

@@ -17,7 +17,7 @@ from vcdl.run.folder import RunFolder
 from vcdl.wire.weights import Layout
 from vcdl.wire.workunit import Normalisation
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ vcdl.client.worker that trains in this way.
 
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from vcdl.client.batches import Order
@@ -26,7 +25,7 @@ class ShardTrainer(Trainer):
             self.at_once = 1_000_000
             self._loop = _compiled_loop(self.model)
 
-    def steps(self, x: npt.NDArray[np.float32], y: npt.NDArray[Any], order: Order, batch_size: int) -> list[float]:
+    def steps(self, x: npt.NDArray[Any], y: npt.NDArray[Any], order: Order, batch_size: int) -> list[float]:
         if self._loop is None:
             return super().steps(x, y, order, batch_size)
         import tensorflow as tf

@@ -1,4 +1,7 @@
-"""Normalisation of a model's inputs: `x ↦ x · scale + offset` in float32. The client imports this file: NumPy only."""
+"""Normalisation of a model's inputs: `x ↦ x · scale + offset` in float32, or whole numbers as they are.
+
+The client imports this file: NumPy only.
+"""
 
 from typing import Any
 
@@ -8,12 +11,15 @@ import numpy.typing as npt
 from vcdl.wire.workunit import Normalisation
 
 
-def normalise(x: npt.NDArray[Any], normalisation: Normalisation) -> npt.NDArray[np.float32]:
+def normalise(x: npt.NDArray[Any], normalisation: Normalisation) -> npt.NDArray[Any]:
     """Normalise `x`, shape (n, …), of any number type; scale and offset have one number, or one per entry of
     the last axis.
 
-    Raises ValueError when they fit neither.
+    The result is float32, or int32 for whole numbers that stay what they are. Raises ValueError when scale and offset
+    fit neither, and for numbers that are not whole or beyond int32.
     """
+    if normalisation.integers:
+        return _integers(x)
     result: npt.NDArray[np.float32] = np.multiply(
         x, np.asarray(normalisation.scale, np.float32), dtype=np.float32, casting="unsafe"
     )
@@ -22,3 +28,13 @@ def normalise(x: npt.NDArray[Any], normalisation: Normalisation) -> npt.NDArray[
     if any(normalisation.offset):
         result += np.asarray(normalisation.offset, np.float32)
     return result
+
+
+def _integers(x: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    limits = np.iinfo(np.int32)
+    if x.size and not (limits.min <= x.min() and x.max() <= limits.max):  # also refuses NaN
+        raise ValueError("the data hold numbers beyond 32 bits, and whole numbers are expected")
+    whole = x.astype(np.int32)
+    if x.dtype.kind == "f" and np.any(whole != x):
+        raise ValueError("the data hold numbers that are not whole, and whole numbers are expected")
+    return whole

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, cast, get_args
 
 from vcdl.errors import WorkunitError
 
-FORMAT = 2
+FORMAT = 3
 """Format number of workunit.json and of an update's header; a client refuses any other."""
 
 INPUT_FILES = ("workunit.json", "model.json", "params.h5", "shard.npz")
@@ -38,6 +38,8 @@ class Normalisation:
 
     scale: tuple[float, ...] = (1.0,)
     offset: tuple[float, ...] = (0.0,)
+    integers: bool = False
+    """Whether x are whole numbers that stay what they are, in int32; scale and offset are not used then."""
 
 
 SharedOptimizerState = Literal["auto", "none", "second_moment", "all"]
@@ -103,7 +105,7 @@ class Workunit:
         """Decode workunit.json. Raises WorkunitError."""
         raw = _object(text, "workunit.json", {"format", *cls.__dataclass_fields__})
         training = _fields(raw.pop("training"), "training", set(Training.__dataclass_fields__))
-        norm = _fields(training.pop("normalisation"), "normalisation", {"scale", "offset"})
+        norm = _fields(training.pop("normalisation"), "normalisation", set(Normalisation.__dataclass_fields__))
         transport = _fields(raw.pop("transport"), "transport", set(Transport.__dataclass_fields__))
         try:
             return cls(
@@ -120,7 +122,9 @@ class Workunit:
                     local_epochs=_count(training, "local_epochs", at_least=1),
                     loss=_named(training["loss"]),
                     metrics=tuple(_named(metric) for metric in training["metrics"]),
-                    normalisation=Normalisation(_numbers(norm, "scale"), _numbers(norm, "offset")),
+                    normalisation=Normalisation(
+                        _numbers(norm, "scale"), _numbers(norm, "offset"), _flag(norm, "integers")
+                    ),
                     share_optimizer_state=_shared_state(training["share_optimizer_state"]),
                 ),
                 transport=Transport(_named(transport["down"]), _named(transport["up"]), _flag(transport, "compress")),

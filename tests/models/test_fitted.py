@@ -1,0 +1,50 @@
+"""Data and model of a job, put together: how inputs are normalised, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from vcdl.data import load_dataset
+from vcdl.errors import JobError
+from vcdl.job import load_job
+from vcdl.models import Fitted, fitted
+
+SAMPLES = 40
+
+
+def words() -> Any:
+    return keras.Sequential([keras.Input((6,)), layers.Embedding(9, 3), layers.Flatten(), layers.Dense(2, "softmax")])
+
+
+def dense() -> Any:
+    return keras.Sequential([keras.Input((6,)), layers.Dense(2, activation="softmax")])
+
+
+def fit(folder: Path, model: Any, *overrides: str) -> Fitted:
+    """A model over tokens 0…8, with two classes."""
+    rng = np.random.default_rng(0)
+    np.savez(folder / "d.npz", x_train=rng.integers(0, 9, (SAMPLES, 6)), y_train=np.arange(SAMPLES) % 2)
+    (folder / "model.json").write_text(model.to_json())
+    (folder / "job.yaml").write_text("name: a\nmodel: {keras_json: model.json}\ndata: {npz: d.npz, shards: 2}\n")
+    job = load_job(folder / "job.yaml", overrides)
+    return fitted(job, load_dataset(job.data, job.seed))
+
+
+@pytest.mark.parametrize("normalise", ["auto", "none"])
+def test_tokens_of_an_embedding_stay_whole(normalise: str, tmp_path: Path) -> None:
+    assert fit(tmp_path, words(), f"data.normalise={normalise}").normalisation.integers
+
+
+def test_other_whole_numbers_are_scaled(tmp_path: Path) -> None:
+    found = fit(tmp_path, dense()).normalisation
+    assert (found.integers, found.scale) == (False, (1 / 8,))
+
+
+@pytest.mark.parametrize("normalise", ["scale", "standardise"])
+def test_tokens_are_not_scaled_when_the_job_asks_for_it(normalise: str, tmp_path: Path) -> None:
+    with pytest.raises(JobError, match=f"data > normalise: {normalise} would turn .* 'embedding.*: remove it"):
+        fit(tmp_path, words(), f"data.normalise={normalise}")

@@ -1,0 +1,58 @@
+"""A job's model and data, checked to fit each other: what `vcdl check` and a run's preparation both begin with."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vcdl.client.model import checked_config
+from vcdl.data import cut_into_shards, normalisation_of
+from vcdl.data.dataset import Dataset
+from vcdl.errors import JobError
+from vcdl.models.build import BuiltModel, build_model
+from vcdl.models.check import check_model
+from vcdl.models.integer_inputs import integer_input
+from vcdl.wire.workunit import Normalisation, Training
+
+if TYPE_CHECKING:
+    from vcdl.job import Job
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a job trains with, before anything of it is written."""
+
+    dataset: Dataset
+    model: BuiltModel
+    normalisation: Normalisation
+    training: Training
+
+
+def fitted(job: "Job", dataset: Dataset) -> Fitted:
+    """Build the job's model for a data set, and make every check that needs no training.
+
+    Raises DataError, ModelError and JobError, each with what to do.
+    """
+    model = build_model(job.model, dataset.input_shape, dataset.outputs, job.data.task, job.seed)
+    normalisation = _normalisation(job, dataset, model.json)
+    training = job.training.to_wire(normalisation)
+    labels = [y for y in (dataset.y_train, dataset.y_val, dataset.y_test) if y is not None]
+    check_model(model.json, training, dataset.input_shape, np.concatenate(labels))
+    cut_into_shards(dataset, job.data, job.seed)  # which refuses what cannot be cut, before anything is written
+    return Fitted(dataset, model, normalisation, training)
+
+
+def _normalisation(job: "Job", dataset: Dataset, model_json: str) -> Normalisation:
+    """The normalisation that the job asks for; none at all for whole numbers that the model takes as such."""
+    whole = integer_input(checked_config(model_json))
+    if whole is None:
+        return normalisation_of(dataset, job.data)
+    if job.data.normalise not in ("auto", "none"):
+        raise JobError(
+            f"data > normalise: {job.data.normalise} would turn the whole numbers that the model takes "
+            f"({whole.what}) into other ones: remove it"
+        )
+    for name, x in (("train", dataset.x_train), ("val", dataset.x_val), ("test", dataset.x_test)):
+        if x is not None:
+            whole.check(f"x_{name}", x)
+    return Normalisation(integers=True)

@@ -1,0 +1,156 @@
+"""What a model does with whole numbers: an input that it declares as integers, or that it looks up in an Embedding.
+
+Such an input must not be scaled: a token of 4711 that becomes 0.3 is token 0. All is read from the model's JSON.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vcdl.data.dataset import Array
+from vcdl.errors import DataError
+
+_LOOKUPS = frozenset({"Embedding", "ReversibleEmbedding"})
+_KEEPS_NUMBERS = frozenset(
+    {
+        "Concatenate",
+        "Cropping1D",
+        "Cropping2D",
+        "Flatten",
+        "Identity",
+        "Permute",
+        "RepeatVector",
+        "Reshape",
+        "ZeroPadding1D",
+        "ZeroPadding2D",
+    }
+)
+"""Layers that move numbers and change none."""
+_MODELS = frozenset({"Functional", "Sequential"})
+_EXACT_IN_FLOAT32 = 2**24
+
+
+@dataclass(frozen=True)
+class IntegerInput:
+    """An input of whole numbers."""
+
+    dtype: str
+    """As the model declares it: a float type where only an Embedding says that these are whole numbers."""
+    lookups: tuple[tuple[str, int], ...]
+    """Name and `input_dim` of each Embedding that it reaches."""
+
+    @property
+    def what(self) -> str:
+        """The part of the model that takes whole numbers, for messages."""
+        return f"embedding {self.lookups[0][0]!r}" if self.lookups else f"an input of {self.dtype}"
+
+    def check(self, name: str, x: Array) -> None:
+        """Refuse numbers that this input cannot take. `name`: of the array, for the message. Raises DataError."""
+        if x.dtype.kind == "f" and np.any(x != np.floor(x)):
+            raise DataError(
+                f"{name} holds numbers that are not whole, and the model takes whole ones ({self.what}): "
+                "number the tokens 0, 1, …"
+            )
+        low, high = int(x.min()), int(x.max())
+        for layer, size in self.lookups:
+            if low < 0 or high >= size:
+                wrong = low if low < 0 else high
+                raise DataError(
+                    f"{name} holds the token {wrong}, and the embedding {layer!r} knows 0…{size - 1}: "
+                    + ("number the tokens from 0" if low < 0 else f"give it input_dim={high + 1}, or replace the token")
+                )
+        if np.dtype(self.dtype).kind == "f":
+            least, most, cure = -_EXACT_IN_FLOAT32, _EXACT_IN_FLOAT32, "begin the model with keras.Input(dtype='int32')"
+        else:
+            limits = np.iinfo(self.dtype if np.dtype(self.dtype).itemsize <= 4 else "int32")
+            least, most, cure = int(limits.min), int(limits.max), "give the model's input a wider dtype, at most int32"
+        if low < least or high > most:
+            wrong = low if low < least else high
+            raise DataError(f"{name} holds {wrong}, which an input of {self.dtype} cannot tell from others: {cure}")
+
+
+def integer_input(config: Mapping[str, Any]) -> IntegerInput | None:
+    """What the only input of a model is to it; None: an input of numbers that may be scaled.
+
+    `config`: the model's JSON, checked to be safe.
+    """
+    dtype = _input_dtype(config)
+    lookups, _ = _reached(config)
+    if dtype.startswith(("int", "uint")) or lookups:
+        return IntegerInput(dtype, tuple(dict.fromkeys(lookups)))
+    return None
+
+
+def _input_dtype(config: Mapping[str, Any]) -> str:
+    """The type of the first input layer, of the model itself or of the models inside it."""
+    for layer in config["config"].get("layers", ()):
+        if layer["class_name"] == "InputLayer":
+            dtype = layer["config"].get("dtype", "float32")
+            return str(dtype["config"]["name"] if isinstance(dtype, Mapping) else dtype)
+        if layer["class_name"] in _MODELS and config["class_name"] == "Sequential":
+            return _input_dtype(layer)
+    return "float32"
+
+
+def _reached(part: Mapping[str, Any]) -> tuple[list[tuple[str, int]], bool]:
+    """The embeddings that a layer's input reaches, and whether its output still holds the same numbers."""
+    kind, config = part["class_name"], part["config"]
+    if kind in _LOOKUPS:
+        return [(str(config["name"]), int(config["input_dim"]))], False
+    if kind == "TimeDistributed":
+        return _reached(config["layer"])
+    if kind == "Sequential":
+        found: list[tuple[str, int]] = []
+        for layer in config["layers"]:
+            more, goes_on = _reached(layer)
+            found += more
+            if not goes_on:
+                return found, False
+        return found, True
+    if kind == "Functional":
+        return _reached_in_graph(config)
+    return [], kind == "InputLayer" or kind in _KEEPS_NUMBERS
+
+
+def _reached_in_graph(config: Mapping[str, Any]) -> tuple[list[tuple[str, int]], bool]:
+    found: list[tuple[str, int]] = []
+    same = {(layer["name"], 0) for layer in config["layers"] if layer["class_name"] == "InputLayer"}
+    """The calls of layers whose output holds the input's numbers."""
+    before = -1
+    while before != len(same):  # layers need not be listed in the order of their calls
+        before = len(same)
+        for layer in config["layers"]:
+            for call, node in enumerate(layer["inbound_nodes"]):
+                if (layer["name"], call) not in same and same & set(_sources(node)):
+                    more, goes_on = _reached(layer)
+                    found += more
+                    same |= {(layer["name"], call)} if goes_on else set()
+    outputs = {(name, call) for name, call in _histories(config["output_layers"])}
+    return found, bool(outputs & same)
+
+
+def _sources(node: Any) -> Iterator[tuple[str, int]]:
+    """The calls that a call takes its tensors from."""
+    if isinstance(node, Mapping):
+        if node.get("class_name") == "__keras_tensor__":
+            name, call, _ = node["config"]["keras_history"]
+            yield name, call
+        else:
+            for value in node.values():
+                yield from _sources(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _sources(value)
+
+
+def _histories(outputs: Any) -> Iterator[tuple[str, int]]:
+    if isinstance(outputs, list) and len(outputs) == 3 and isinstance(outputs[0], str):
+        yield outputs[0], outputs[1]
+    elif isinstance(outputs, Mapping):
+        for value in outputs.values():
+            yield from _histories(value)
+    elif isinstance(outputs, list):
+        for value in outputs:
+            yield from _histories(value)
