@@ -8,6 +8,7 @@ import pytest
 
 from tests.hostile_npz import HOSTILE, write_hostile
 from vcdl.data import facts_of, load_dataset, read_split, write_split
+from vcdl.data.labels import Classes
 from vcdl.errors import DataError, FileUnavailable
 from vcdl.job.data import DataSettings
 
@@ -41,13 +42,13 @@ def test_its_own_validation_and_test_sets_are_kept(tmp_path: Path) -> None:
         "x_test": np.ones((6, 3)),
         "y_test": np.full(6, 7),
     }
-    data = settings(tmp_path, arrays(**extra))
+    data = settings(tmp_path, arrays(**extra), classes=8)
     dataset = load_dataset(data, seed=1)
     assert len(dataset.x_train) == 40
     assert len(dataset.x_val) == 5
     assert dataset.x_test is not None
     assert len(dataset.x_test) == 6
-    assert dataset.outputs == 8, "a class that only the test set has counts too"
+    assert dataset.outputs == 8
     facts = facts_of(data)
     assert (facts.train_samples, facts.val_samples, facts.test_samples, facts.outputs) == (40, 5, 6, 8)
 
@@ -67,6 +68,13 @@ def test_a_regression_has_float_targets(tmp_path: Path) -> None:
 def test_labels_in_a_column_are_taken_as_labels(tmp_path: Path) -> None:
     data = settings(tmp_path, arrays(y_train=(np.arange(40) % 4).reshape(-1, 1)))
     assert load_dataset(data, seed=1).y_train.shape == (36,)
+
+
+def test_text_labels_keep_their_names(tmp_path: Path) -> None:
+    data = settings(tmp_path, arrays(y_train=np.array(["no", "yes"] * 20)))
+    dataset, facts = load_dataset(data, seed=1), facts_of(data)
+    assert (dataset.classes, dataset.outputs) == (Classes(2, ("no", "yes")), facts.outputs)
+    assert set(dataset.y_train) == {0, 1}
 
 
 def test_facts_agree_with_what_is_loaded(tmp_path: Path) -> None:

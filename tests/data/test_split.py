@@ -64,12 +64,22 @@ def test_a_smaller_concentration_makes_class_mixes_differ_more() -> None:
 @given(st.lists(st.integers(3, 60), min_size=1, max_size=6), st.data())
 def test_a_held_out_set_has_the_class_mix(counts: list[int], data: st.DataObject) -> None:
     y = labels(counts)
-    count = data.draw(st.integers(1, len(y) - 1))
+    count = data.draw(st.integers(1, len(y) // 2))  # more may take a class as a whole, see below
     keep, out = held_out(y, count, stratified=True, rng=rng())
     assert sorted([*keep, *out]) == list(range(len(y)))
     assert len(out) == count
     for label, total in enumerate(counts):
         assert abs(int(np.sum(y[out] == label)) - total * count / len(y)) <= 1
+
+
+def test_a_class_is_never_held_out_as_a_whole() -> None:
+    y = labels([9, 1, 1, 1])
+    for seed in range(5):
+        keep, out = held_out(y, 6, stratified=True, rng=rng(seed))
+        assert set(y[keep]) == {0, 1, 2, 3}
+        assert sorted([*keep, *out]) == list(range(len(y)))
+    with pytest.raises(DataError, match="give x_val and y_val"):
+        held_out(labels([1, 1, 1]), 2, stratified=True, rng=rng())
 
 
 def test_the_seed_decides_the_cut() -> None:

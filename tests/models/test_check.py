@@ -54,6 +54,13 @@ WRONG: dict[str, tuple[Callable[[], str], Training, Any, type[VcdlError], str]] 
         "the model ends in 7 outputs, the data has labels 0…9: give the last layer 10 units",
     ),
     "logits taken for probabilities": (lambda: ending(10, None), training(), CLASSES, ModelError, "give it softmax"),
+    "softmax taken for logits": (
+        lambda: ending(10), training(from_logits=True), CLASSES, ModelError, "take from_logits out of the loss",
+    ),
+    "sigmoid taken for logits": (
+        lambda: ending(1, "sigmoid"), training("binary_crossentropy", from_logits=True), BINARY, ModelError,
+        "or sigmoid out of the model",
+    ),
     "a loss for one-hot labels": (
         lambda: ending(10), training("categorical_crossentropy"), CLASSES, JobError,
         "use sparse_categorical_crossentropy",
@@ -127,3 +134,18 @@ def test_every_name_that_keras_does_not_know_is_told_at_once() -> None:
         check_model(ending(10), wrong, (4,), CLASSES)
     keys = [line.split(":")[0] for line in str(refused.value).splitlines()]
     assert keys == ["training > optimizer", "training > loss", "training > metrics"]
+
+
+def test_softmax_in_a_layer_of_its_own_is_seen() -> None:
+    ends: tuple[Any, ...] = (layers.Softmax(), layers.Activation("softmax"), keras.Sequential([layers.Softmax()]))
+    for end in ends:
+        model = keras.Sequential([keras.Input((4,)), layers.Dense(10), end]).to_json()
+        check_model(model, training(), (4,), CLASSES)
+        with pytest.raises(ModelError, match="from_logits"):
+            check_model(model, training(from_logits=True), (4,), CLASSES)
+
+
+def test_a_class_that_no_label_shows_has_an_output() -> None:
+    check_model(ending(12), training(), (4,), CLASSES, classes=12)
+    with pytest.raises(ModelError, match="give the last layer 12 units"):
+        check_model(ending(10), training(), (4,), CLASSES, classes=12)

@@ -23,6 +23,7 @@ from vcdl.run.prepared import Prepared
 from vcdl.run.results import leave_results
 from vcdl.wire.normalise import normalise
 from vcdl.wire.weights import Vector, write_weights
+from vcdl.wire.workunit import Named
 
 DATA = load_dataset(DEMO.data, DEMO.seed)
 
@@ -174,3 +175,20 @@ def test_a_run_that_was_killed_while_it_wrote_its_results_is_completed_by_resume
     assert left.keras_file.exists()
     assert json.loads(left.summary_file.read_text())["updates_applied"] == 4
     assert "writing model.keras" in capsys.readouterr().out
+
+
+def test_names_of_classes_lie_beside_the_model(tmp_path: Path) -> None:
+    names = np.array(["ant", "bée", "cat"])
+    np.savez(tmp_path / "data.npz", x_train=np.eye(60, 4, dtype=np.float32), y_train=names[np.arange(60) % 3])
+    data = DEMO.data.model_copy(update={"dataset": None, "npz": tmp_path / "data.npz"})
+    model = DEMO.model.model_copy(update={"builtin": Named("mlp", {"units": [4]})})
+    folder = make_run(tmp_path / "run", WHOLE_RUN, finished=False)
+    run_of(folder, DEMO.model_copy(update={"data": data, "model": model}))
+    export_model(folder, tmp_path / "best.keras", None)
+    assert json.loads((tmp_path / "best.classes.json").read_text())["classes"] == ["ant", "bée", "cat"]
+
+
+def test_without_names_an_older_side_file_goes(finished: RunFolder, tmp_path: Path) -> None:
+    (tmp_path / "model.classes.json").write_text("{}")
+    export_model(finished, tmp_path / "model.keras", None)
+    assert not (tmp_path / "model.classes.json").exists()

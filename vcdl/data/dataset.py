@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vcdl.data.labels import Classes, Given, classes_of
 from vcdl.errors import DataError
+from vcdl.wire.task import HAS_CLASSES, Task
 
 Array = npt.NDArray[Any]
 
@@ -41,10 +43,13 @@ class Dataset:
         """Shape of one sample."""
         return self.x_train.shape[1:]
 
+    classes: Classes | None = None
+    """None: numbers to predict."""
+
     @property
     def outputs(self) -> int:
         """Size of the model's output: the number of classes, or of numbers to predict."""
-        return outputs_of(self.y_train, *(y for y in (self.y_val, self.y_test) if y is not None))
+        return outputs_of(self.y_train, self.classes)
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,13 @@ class DataSource:
     train: Part
     val: Part | None = None
     test: Part | None = None
+    classes: Classes | None = None
+    """None: numbers to predict, or labels that were not looked at yet."""
+
+    def parts(self) -> dict[str, Part]:
+        """The parts that it has, by name, train first."""
+        named = (("train", self.train), ("val", self.val), ("test", self.test))
+        return {name: part for name, part in named if part is not None}
 
 
 @dataclass(frozen=True)
@@ -74,22 +86,21 @@ class Facts:
     """Measured ratio of the size in a compressed shard to the uncompressed size; 1 when unknown."""
 
 
-def outputs_of(*labels: Array) -> int:
-    """The number of classes when the labels are integers, else the numbers to predict per sample."""
-    if labels[0].dtype.kind in "iu":
-        return max(int(y.max()) for y in labels) + 1
-    return int(np.prod(labels[0].shape[1:], dtype=np.int64))
+def outputs_of(y: Array, classes: Classes | None) -> int:
+    """The number of classes, else the numbers to predict per sample."""
+    return int(np.prod(y.shape[1:], dtype=np.int64)) if classes is None else classes.count
 
 
-def checked_part(name: str, x: Array, y: Array, task: str) -> Part:
-    """`x` and `y` as a Part: labels int32, or float32 for a regression.
+def checked_part(name: str, x: Array, y: Array, task: Task) -> Part:
+    """`x` and `y` as a Part: labels as they are given, or float32 for numbers to predict.
 
     `name` (train, val, test) appears in messages. Raises DataError: object arrays, different lengths, NaN, infinity or
-    numbers beyond float32, labels that are negative or not whole numbers.
+    numbers beyond float32, labels of another shape than the task's.
     """
     x_name, y_name = f"x_{name}", f"y_{name}"
-    for array_name, array in ((x_name, x), (y_name, y)):
-        if array.dtype.kind not in "biuf":
+    has_classes = task in HAS_CLASSES
+    for array_name, array, kinds in ((x_name, x, "biuf"), (y_name, y, "biufUS" if has_classes else "biuf")):
+        if array.dtype.kind not in kinds:
             raise DataError(f"{array_name} holds {array.dtype}, expected numbers: save it as a plain NumPy array")
     if x.ndim < 2:
         raise DataError(f"{x_name} has shape {x.shape}, expected (samples, …): one row for each sample")
@@ -101,7 +112,15 @@ def checked_part(name: str, x: Array, y: Array, task: str) -> Part:
         if array.size == 0:
             raise DataError(f"{array_name} is empty: it has shape {array.shape}")
         _refuse_not_finite(array_name, array)
-    return Part(x, _labels(y_name, y) if task == "classification" else y.astype(np.float32))
+    return Part(x, _column(y_name, y) if has_classes else y.astype(np.float32))
+
+
+def labelled(source: DataSource, given: Given) -> DataSource:
+    """The source with its labels as numbers of classes. `given`: `data > classes`. Raises DataError."""
+    parts = source.parts()
+    labels, classes = classes_of({f"y_{name}": part.y for name, part in parts.items()}, given)
+    placed = {name: Part(part.x, labels[f"y_{name}"]) for name, part in parts.items()}
+    return DataSource(placed["train"], placed.get("val"), placed.get("test"), classes)
 
 
 def content_sha256(*arrays: Array) -> str:
@@ -123,7 +142,8 @@ def _refuse_not_finite(name: str, array: Array) -> None:
         raise DataError(f"{name} holds numbers beyond ±{_LARGEST:.2g}, and float32 is trained: scale them")
 
 
-def _labels(name: str, y: Array) -> Array:
+def _column(name: str, y: Array) -> Array:
+    """Labels of shape (n,)."""
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim != 1:
@@ -131,10 +151,4 @@ def _labels(name: str, y: Array) -> Array:
             f"{name} has shape {y.shape}, expected (samples,) of whole numbers 0, 1, …: "
             "turn one-hot labels into numbers with argmax, or set data > task: regression"
         )
-    if y.dtype.kind == "f" and np.any(y != np.floor(y)):
-        raise DataError(f"{name} holds labels that are not whole numbers: for a regression set data > task: regression")
-    if y.min() < 0:
-        raise DataError(f"{name} holds the negative label {int(y.min())}: labels are 0, 1, …")
-    if y.max() >= 2**31:
-        raise DataError(f"{name} holds the label {int(y.max())}: labels are 0, 1, … up to the number of classes")
-    return y.astype(np.int32)
+    return y

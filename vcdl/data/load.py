@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from vcdl.data import cifar10, digits, fashion_mnist, npz_file
-from vcdl.data.dataset import Dataset, DataSource, Facts, Part, checked_part
+from vcdl.data.dataset import Dataset, DataSource, Facts, Part, checked_part, labelled
 from vcdl.data.split import held_out
 from vcdl.errors import DataError
 
@@ -33,12 +33,11 @@ def load_dataset(data: "DataSettings", seed: int, cache: Path | None = None) -> 
     `cache` is a folder with local copies of named sets; $VCDL_DATA_DIR without it. Raises DataError.
     """
     if data.npz is not None:
-        source = npz_file.load(data.npz, data.task)
+        source = npz_file.load(data.npz, data.task, data.classes)
     else:
         source = _named(data).load(cache or _data_folder())
-        source = replace(
-            source, train=_checked(source.train, "train"), test=source.test and _checked(source.test, "test")
-        )
+        checked = {name: checked_part(name, part.x, part.y, data.task) for name, part in source.parts().items()}
+        source = labelled(DataSource(checked["train"], test=checked.get("test")), data.classes)
     train, val = (source.train, source.val) if source.val is not None else _cut_validation(source.train, data, seed)
     test = source.test
     return Dataset(
@@ -48,12 +47,13 @@ def load_dataset(data: "DataSettings", seed: int, cache: Path | None = None) -> 
         y_val=val.y,
         x_test=test.x if test else None,
         y_test=test.y if test else None,
+        classes=source.classes,
     )
 
 
 def facts_of(data: "DataSettings") -> Facts:
     """Shapes and counts of the set that `load_dataset` would return, without its samples. Raises DataError."""
-    facts = npz_file.facts(data.npz, data.task) if data.npz is not None else _named(data).FACTS
+    facts = npz_file.facts(data.npz, data.task, data.classes) if data.npz is not None else _named(data).FACTS
     if facts.val_samples:
         return facts
     count = _validation_count(facts.train_samples, data.validation)
@@ -69,10 +69,6 @@ def _named(data: "DataSettings") -> _NamedSource:
 def _data_folder() -> Path | None:
     folder = os.environ.get("VCDL_DATA_DIR")
     return Path(folder) if folder else None
-
-
-def _checked(part: Part, name: str) -> Part:
-    return checked_part(name, part.x, part.y, "classification")
 
 
 def _cut_validation(train: Part, data: "DataSettings", seed: int) -> tuple[Part, Part]:

@@ -7,16 +7,18 @@ from pathlib import Path
 
 import numpy as np
 
-from vcdl.data.dataset import Array, DataSource, Facts, Part, checked_part, outputs_of
+from vcdl.data.dataset import Array, DataSource, Facts, Part, checked_part, labelled, outputs_of
+from vcdl.data.labels import Given
 from vcdl.errors import DataError, unreadable
 from vcdl.files.atomic import atomic_write
 from vcdl.wire.npz_form import ArrayHeader, NpzError, NpzFile, NpzObjectsError, opened_npz
+from vcdl.wire.task import HAS_CLASSES, Task
 
 
-def load(path: Path, task: str) -> DataSource:
+def load(path: Path, task: Task, given: Given = None) -> DataSource:
     """x_train and y_train of the file, and x_val, y_val, x_test, y_test if present.
 
-    Raises DataError, FileUnavailable.
+    `given`: `data > classes`. Raises DataError, FileUnavailable.
     """
     with _opened(path) as file:
         parts = {part: _part(file, part, task, path) for part in _parts(file.names, path)}
@@ -27,21 +29,22 @@ def load(path: Path, task: str) -> DataSource:
                 f"{path.name}: a sample of {name} has shape {part.x.shape[1:]} → {part.y.shape[1:]}, "
                 f"one of train {train.x.shape[1:]} → {train.y.shape[1:]}: they must agree"
             )
-    return DataSource(train, parts.get("val"), parts.get("test"))
+    return _labelled(DataSource(train, parts.get("val"), parts.get("test")), task, given, path)
 
 
-def facts(path: Path, task: str) -> Facts:
+def facts(path: Path, task: Task, given: Given = None) -> Facts:
     """Shapes and counts from the arrays' headers and the labels. Raises DataError, FileUnavailable."""
     with _opened(path) as file:
         found = _parts(file.names, path)
         headers = {part: _header(file, f"x_{part}", path) for part in found}
-        labels = [_labels(file, part, headers[part].shape[0], task, path) for part in found]
+        parts = {part: _labels(file, part, headers[part].shape[0], task, path) for part in found}
+    source = _labelled(DataSource(parts["train"], parts.get("val"), parts.get("test")), task, given, path)
     counts = {part: header.shape[0] for part, header in headers.items()}
     train = headers["train"]
-    sample_bytes = math.prod(train.shape[1:]) * train.dtype.itemsize + labels[0][:1].nbytes
+    sample_bytes = math.prod(train.shape[1:]) * train.dtype.itemsize + source.train.y[:1].nbytes
     return Facts(
         input_shape=train.shape[1:],
-        outputs=outputs_of(*labels),
+        outputs=outputs_of(source.train.y, source.classes),
         train_samples=counts["train"],
         val_samples=counts.get("val", 0),
         test_samples=counts.get("test", 0),
@@ -97,17 +100,26 @@ def _parts(names: list[str], path: Path) -> list[str]:
     return found
 
 
-def _part(file: NpzFile, part: str, task: str, path: Path) -> Part:
+def _part(file: NpzFile, part: str, task: Task, path: Path) -> Part:
     return _checked(part, _array(file, f"x_{part}", path), _array(file, f"y_{part}", path), task, path)
 
 
-def _labels(file: NpzFile, part: str, samples: int, task: str, path: Path) -> Array:
-    """The labels of a part, checked as if its samples were there."""
+def _labels(file: NpzFile, part: str, samples: int, task: Task, path: Path) -> Part:
+    """The labels of a part with a stand-in for its samples, checked as if these were there."""
     stand_in = np.broadcast_to(np.uint8(0), (samples, 1))
-    return _checked(part, stand_in, _array(file, f"y_{part}", path), task, path).y
+    return _checked(part, stand_in, _array(file, f"y_{part}", path), task, path)
 
 
-def _checked(part: str, x: Array, y: Array, task: str, path: Path) -> Part:
+def _labelled(source: DataSource, task: Task, given: Given, path: Path) -> DataSource:
+    if task not in HAS_CLASSES:
+        return source
+    try:
+        return labelled(source, given)
+    except DataError as error:
+        raise DataError(f"{path.name}: {error}") from error
+
+
+def _checked(part: str, x: Array, y: Array, task: Task, path: Path) -> Part:
     try:
         return checked_part(part, x, y, task)
     except DataError as error:

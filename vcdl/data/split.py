@@ -13,7 +13,7 @@ Indices = npt.NDArray[np.intp]
 
 def held_out(y: Array, count: int, stratified: bool, rng: np.random.Generator) -> tuple[Indices, Indices]:
     """Indices to keep, and `count` to hold out; stratified, the held-out set has the class mix to within one
-    sample.
+    sample, and no class is held out as a whole.
 
     Raises DataError when one side would be empty.
     """
@@ -21,7 +21,16 @@ def held_out(y: Array, count: int, stratified: bool, rng: np.random.Generator) -
         raise DataError(f"cannot cut {count} validation samples from {len(y)}: give data > validation a smaller number")
     order = _by_label(y, rng) if stratified else rng.permutation(len(y))
     picked = np.floor((np.arange(count) + 0.5) * len(y) / count).astype(np.intp)
-    return rng.permutation(np.delete(order, picked)), rng.permutation(order[picked])
+    keep, out = np.delete(order, picked), order[picked]
+    if stratified:
+        lost, first = np.unique(y[out], return_index=True)
+        first = first[~np.isin(lost, y[keep])]  # a class with one sample: somebody must train on it
+        keep, out = np.concatenate([keep, out[first]]), np.delete(out, first)
+        if not len(out):
+            raise DataError(
+                f"of {len(y)} samples none can validate, since each class needs one to train on: give x_val and y_val"
+            )
+    return rng.permutation(keep), rng.permutation(out)
 
 
 def iid(y: Array, shards: int, stratified: bool, rng: np.random.Generator) -> tuple[Indices, ...]:

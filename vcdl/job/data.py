@@ -1,15 +1,15 @@
 """The section `data` of a job file."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ValidationInfo, field_validator, model_validator
+from pydantic import PlainValidator, ValidationInfo, field_validator, model_validator
 
+from vcdl.wire.task import NAMES_OUTPUTS, Task
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.section import Section, exactly_one
 
 DataSet = Literal["fashion-mnist", "cifar10", "digits"]
-Task = Literal["classification", "regression"]
 Split = Literal["iid", "dirichlet"]
 Normalise = Literal["auto", "scale", "standardise", "none"]
 
@@ -18,12 +18,35 @@ _AboveZero = Annotated[float, kinds.above_zero()]
 _File = Annotated[Path, kinds.existing_file()]
 
 
+def class_names(raw: Any) -> int | tuple[str | int, ...]:
+    """Two different names or more, or a count ≥ 2. Raises ValueError."""
+    if isinstance(raw, int) and not isinstance(raw, bool) and raw >= 2:
+        return raw
+    if isinstance(raw, list | tuple) and len(raw) >= 2 and all(_is_name(name) for name in raw):
+        kinds_of_names = {type(name) for name in raw}
+        if len(kinds_of_names) > 1:
+            raise ValueError("expected all names as text, or all as whole numbers; put them in quotes")
+        twice = next((name for place, name in enumerate(raw) if name in raw[:place]), None)
+        if twice is not None:
+            raise ValueError(f"holds {twice} twice; a class is named once")
+        return tuple(raw)
+    raise kinds.expected("a list of two names or more, such as [cat, dog], or a number of classes ≥ 2", raw)
+
+
+def _is_name(name: Any) -> bool:
+    if isinstance(name, str):
+        return 0 < len(name) <= 200
+    return isinstance(name, int) and not isinstance(name, bool) and abs(name) < 2**31
+
+
 class DataSettings(Section):
     """The data, and how they are cut: exactly one of `dataset` and `npz`."""
 
     dataset: Annotated[DataSet, kinds.one_of(DataSet)] | None = None
     npz: _File | None = None
     task: Annotated[Task, kinds.one_of(Task)] = "classification"
+    classes: Annotated[int | tuple[str | int, ...], PlainValidator(class_names)] | None = None
+    """The classes by name, in the order of the model's outputs; or how many there are."""
     shards: _Count = 50
     split: Annotated[Split, kinds.one_of(Split)] = "iid"
     concentration: _AboveZero = 0.5
@@ -39,6 +62,15 @@ class DataSettings(Section):
         if task == "regression" and info.data.get("dataset") is not None:
             raise ValueError(f"{info.data['dataset']} has labels, not numbers to predict; use classification")
         return task
+
+    @field_validator("classes")
+    @classmethod
+    def _names_outputs(
+        cls, classes: int | tuple[str | int, ...] | None, info: ValidationInfo
+    ) -> int | tuple[str | int, ...] | None:
+        if classes is not None and info.data.get("task", "classification") not in NAMES_OUTPUTS:
+            raise ValueError(f"{info.data['task']} has no classes; remove it")
+        return classes
 
     @field_validator("split")
     @classmethod

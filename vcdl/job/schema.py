@@ -21,7 +21,7 @@ from vcdl.job.training import TrainingSettings
 from vcdl.job.transport import TransportSettings
 from vcdl.job.trust import Trust, TrustSettings
 from vcdl.job.update import UPDATE, ForecastSettings, UpdateSettings
-from vcdl.wire.workunit import Named
+from vcdl.wire.task import DEFAULTS
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.file_kind import JOB
 from vcdl.yaml_schema.reading import Problem, ProblemsError, YamlDumper
@@ -37,7 +37,6 @@ _Count = Annotated[int, kinds.whole(1)]
 _AboveZero = Annotated[float, kinds.above_zero()]
 _SHORT_FORMS = {"pacing": "kind", "store": "url", "trust": "kind"}
 """Sections that may be given as the value of one key: `pacing: epoch`."""
-_REGRESSION = {"loss": Named("mean_squared_error"), "metrics": (Named("mean_absolute_error"),)}
 
 
 class PacingSettings(Section):
@@ -146,9 +145,9 @@ class Job(Section):
     @classmethod
     def _fits_the_task(cls, training: TrainingSettings, info: ValidationInfo) -> TrainingSettings:
         data = info.data.get("data")
-        if data is None or data.task == "classification":
+        if data is None:
             return training
-        missing = {key: value for key, value in _REGRESSION.items() if key not in training.model_fields_set}
+        missing = {key: value for key, value in DEFAULTS[data.task].items() if key not in training.model_fields_set}
         return training.model_copy(update=missing)
 
     @field_validator("stop")

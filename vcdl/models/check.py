@@ -18,12 +18,15 @@ _ONE_HOT_METRICS = ("CategoricalAccuracy", "CategoricalCrossentropy", "TopKCateg
 _SPARSE = "sparse_categorical_crossentropy"
 
 
-def check_model(model_json: str, training: Training, input_shape: tuple[int, ...], y: Array) -> None:
+def check_model(
+    model_json: str, training: Training, input_shape: tuple[int, ...], y: Array, classes: int | None = None
+) -> None:
     """Check that the model takes samples of `input_shape`, that output and loss fit the labels, and that Keras
     knows every name.
 
-    `y`: all labels, shape (n,) or (n, outputs); integers are classes, floats numbers to predict. Raises
-    ModelError when the model must change, JobError when the training settings must.
+    `y`: all labels, shape (n,) or (n, outputs); integers are classes, floats numbers to predict. `classes`: how many
+    there are, if labels need not show all. Raises ModelError when the model must change, JobError when the training
+    settings must.
     """
     model = load_model(model_json)
     if len(model.inputs) != 1 or len(model.outputs) != 1:
@@ -37,7 +40,7 @@ def check_model(model_json: str, training: Training, input_shape: tuple[int, ...
     MovingMoments(optimizer, training)
     output_shape = tuple(model.outputs[0].shape[1:])
     if y.dtype.kind in "iu":
-        _check_classes(loss, training.loss.name, output_shape, y)
+        _check_classes(loss, training.loss.name, output_shape, max(int(y.max()) + 1, classes or 0))
         _check_probabilities(model, loss)
         _check_sparse(metrics)
     else:
@@ -72,8 +75,8 @@ def _check_input(expected: tuple[int | None, ...], given: tuple[int, ...]) -> No
         )
 
 
-def _check_classes(loss: Any, name: str, output_shape: tuple[int, ...], y: Array) -> None:
-    kind, last = type(loss).__name__, int(y.max())
+def _check_classes(loss: Any, name: str, output_shape: tuple[int, ...], classes: int) -> None:
+    kind, last = type(loss).__name__, classes - 1
     if kind not in ("SparseCategoricalCrossentropy", *_BINARY):
         raise JobError(f"training > loss: {name} does not fit labels that are whole numbers: use {_SPARSE}")
     if len(output_shape) != 1:
@@ -95,17 +98,38 @@ def _check_classes(loss: Any, name: str, output_shape: tuple[int, ...], y: Array
 
 
 def _check_probabilities(model: Any, loss: Any) -> None:
-    """Refuse logits for a loss that expects probabilities: a last Dense layer without activation would learn
-    nothing.
+    """Refuse logits for a loss that expects probabilities, and probabilities for one that expects logits: neither
+    learns what it should.
     """
-    config = model.layers[-1].get_config()
-    if "Crossentropy" not in type(loss).__name__ or loss.get_config().get("from_logits"):
+    if "Crossentropy" not in type(loss).__name__:
         return
-    if type(model.layers[-1]).__name__ == "Dense" and config["activation"] == "linear":
+    activation = _last_activation(model)
+    if loss.get_config().get("from_logits"):
+        if activation in ("softmax", "sigmoid"):
+            raise ModelError(
+                f"the model ends in {activation}, and the loss has `from_logits: true`, which expects no activation: "
+                f"take from_logits out of the loss, or {activation} out of the model"
+            )
+    elif activation == "linear":
         raise ModelError(
             "the model ends in a Dense layer without activation, and the loss expects probabilities: give it softmax "
             "(sigmoid for one output), or the loss `from_logits: true`"
         )
+
+
+def _last_activation(model: Any) -> str | None:
+    """The activation of the model's output by its name; None: of a layer that says nothing about it."""
+    last = model.layers[-1]
+    while hasattr(last, "layers"):
+        last = last.layers[-1]
+    last = getattr(last, "layer", last)  # TimeDistributed
+    kind, config = type(last).__name__, last.get_config()
+    if kind == "Softmax":
+        return "softmax"
+    if kind in ("Dense", "Activation", "EinsumDense") or kind.startswith("Conv"):
+        named = config["activation"]
+        return named if isinstance(named, str) else None
+    return None
 
 
 def _check_sparse(metrics: list[Any]) -> None:

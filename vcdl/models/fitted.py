@@ -37,7 +37,8 @@ def fitted(job: "Job", dataset: Dataset) -> Fitted:
     normalisation = _normalisation(job, dataset, model.json)
     training = job.training.to_wire(normalisation)
     labels = [y for y in (dataset.y_train, dataset.y_val, dataset.y_test) if y is not None]
-    check_model(model.json, training, dataset.input_shape, np.concatenate(labels))
+    classes = None if dataset.classes is None else dataset.classes.count
+    check_model(model.json, training, dataset.input_shape, np.concatenate(labels), classes)
     cut_into_shards(dataset, job.data, job.seed)  # which refuses what cannot be cut, before anything is written
     return Fitted(dataset, model, normalisation, training)
 

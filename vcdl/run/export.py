@@ -4,6 +4,7 @@ Clients train on normalised samples. The exported model normalises by itself, in
 samples as they are in the user's data set.
 """
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,23 @@ def export_model(folder: RunFolder, output: Path, version: int | None) -> int:
     model.optimizer.build(model.trainable_variables)  # or Keras warns, on loading, that it has no variables
     with folder_errors(output.parent), atomic_write(output) as temporary:
         model.save(temporary)
+    _write_classes(run.prepared.classes, classes_file(output))
     return version
+
+
+def classes_file(model: Path) -> Path:
+    """The side file of an exported model with the names of its outputs: `model.classes.json` of `model.keras`."""
+    return model.with_suffix(".classes.json")
+
+
+def _write_classes(names: tuple[str, ...], path: Path) -> None:
+    """Write the names of the classes; without any, remove those of an earlier model. Raises RunFolderError."""
+    with folder_errors(path.parent):
+        if not names:
+            path.unlink(missing_ok=True)
+            return
+        with atomic_write(path) as temporary:
+            temporary.write_text(json.dumps({"classes": names}, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 def _newest_version(folder: RunFolder) -> int:

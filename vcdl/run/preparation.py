@@ -69,6 +69,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
             footprint=footprint_of(trainer.model),
             own_step=own_lengths,
             store=store_address(settings, folder),
+            classes=dataset.classes.names if dataset.classes else (),
         )
         folder.store_claim_file.unlink(missing_ok=True)  # of a preparation that was killed
         run = Run(folder, job, prepared)

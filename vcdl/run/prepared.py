@@ -40,6 +40,8 @@ class Prepared:
     """Lengths of the server's own first step (vcdl.run.own_step), for bounds; empty where clients are trusted."""
     store: str
     """The address of that store, without a login (`vcdl.run.store_address`)."""
+    classes: tuple[str, ...] = ()
+    """Names of the classes by number of the model's output; empty where they have none."""
 
     def write(self, folder: RunFolder) -> None:
         """Raises OSError."""

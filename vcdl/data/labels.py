@@ -1,0 +1,154 @@
+"""Labels: from what a data set holds, text or whole numbers, to the classes 0 … k−1 with their names.
+
+Every class that a set uses must be known: from the training labels, or from `data > classes`. So a stray label is
+found before the model gets a million outputs, and no class is measured that nobody could learn.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vcdl.errors import DataError
+
+Array = npt.NDArray[Any]
+
+_SHOWN = 8
+"""Labels that a message lists."""
+_MISSING_FACTOR = 10
+"""A count of classes above so many times those present is no cure that anybody means."""
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes of a data set."""
+
+    count: int
+    names: tuple[str, ...] = ()
+    """By number of the class; empty where a class has no other name than its number."""
+
+
+Given = Sequence[str | int] | int | None
+"""`data > classes`: the classes by name (or by whole number, where they do not begin at 0), or how many there are."""
+
+
+def classes_of(labels: Mapping[str, Array], given: Given) -> tuple[dict[str, Array], Classes]:
+    """The labels as numbers of classes, int32 and of the same shape, and the classes.
+
+    `labels`: text or numbers of any shape by the array's name, that of the training labels first. Raises DataError.
+    """
+    is_text = {name: y.dtype.kind in "US" for name, y in labels.items()}
+    train = next(iter(labels))
+    for name, text in is_text.items():
+        if text != is_text[train]:
+            odd, first = ("text", "numbers") if text else ("numbers", "text")
+            raise DataError(f"{name} holds {odd} and {train} {first}: give both the same labels")
+    if is_text[train]:
+        return _of_text({name: _decoded(name, y) for name, y in labels.items()}, given)
+    return _of_numbers({name: _whole(name, y) for name, y in labels.items()}, given)
+
+
+def _of_text(labels: Mapping[str, Array], given: Given) -> tuple[dict[str, Array], Classes]:
+    train, y_train = next(iter(labels.items()))
+    found = [str(value) for value in np.unique(y_train)]
+    if isinstance(given, int):
+        raise DataError(f"data > classes is {given}, and {train} holds text: list the names, or remove it")
+    names = found if given is None else [str(name) for name in given]
+    _refuse_one_class(train, found)
+    values = np.array(names)
+    placed = {name: _places(name, y, values, train, given) for name, y in labels.items()}
+    return placed, Classes(len(names), tuple(names))
+
+
+def _of_numbers(labels: Mapping[str, Array], given: Given) -> tuple[dict[str, Array], Classes]:
+    train, y_train = next(iter(labels.items()))
+    found = [int(value) for value in np.unique(y_train)]
+    _refuse_one_class(train, found)
+    names: tuple[str, ...] = ()
+    if given is None or isinstance(given, int):
+        values = np.arange(_count(train, y_train, found) if given is None else given)
+    elif all(isinstance(value, int) for value in given):
+        values, names = np.array(given), tuple(str(value) for value in given)
+    else:
+        values, names = np.arange(len(given)), tuple(str(name) for name in given)
+    for name, y in labels.items():
+        if y.min() < 0 and not np.isin(y.min(), values):
+            raise DataError(
+                f"{name} holds the negative label {int(y.min())}: labels are 0, 1, …; give another one, "
+                "or list all labels in data > classes"
+            )
+    placed = {name: _places(name, y, values, train, given) for name, y in labels.items()}
+    return placed, Classes(len(values), names)
+
+
+def _count(name: str, y: Array, found: list[int]) -> int:
+    """How many classes labels without a gap have. Raises DataError with the cure."""
+    if found[0] < 0:
+        raise DataError(f"{name} holds the negative label {found[0]}: labels are 0, 1, …; list them in data > classes")
+    count = found[-1] + 1
+    if len(found) == count:
+        return count
+    listed = f"[{', '.join(map(str, found))}]" if len(found) <= _SHOWN else "[…]"
+    if found == list(range(1, count)):
+        raise DataError(
+            f"{name} holds the labels 1…{found[-1]}, and labels count from 0: "
+            f"subtract 1, or set data > classes: {listed}"
+        )
+    before = next(place for place, value in enumerate(found) if value != place)
+    stray = found[before]
+    samples = int(np.count_nonzero(y == stray))
+    cure = "mend it" if samples * 100 < y.size else "number them 0, 1, …"
+    exist = f", or set data > classes: {count} if the others exist" if count <= _MISSING_FACTOR * len(found) else ""
+    raise DataError(
+        f"{name} holds the label {stray} ({samples} of {y.size}) but none of {_range(before, stray - 1)}: {cure}, "
+        f"or list all labels in data > classes: {listed}{exist}"
+    )
+
+
+def _places(name: str, y: Array, values: Array, train: str, given: Given) -> Array:
+    """The place of each label among the values. Raises DataError for one that is not there."""
+    order = np.argsort(values)
+    at = np.minimum(np.searchsorted(values, y, sorter=order), len(values) - 1)
+    places: Array = order[at].astype(np.int32)
+    unknown = values[places] != y
+    if unknown.any():
+        label = y[unknown].flat[0]
+        shown = repr(str(label)[:60]) if y.dtype.kind == "U" else str(label)
+        samples = f"{name} holds the label {shown} ({int(np.count_nonzero(y == label))} of {y.size}), "
+        if given is not None:
+            raise DataError(f"{samples}which is not in data > classes: add it there, or take these samples out")
+        listed = f"classes: {int(label) + 1}" if y.dtype.kind != "U" else "classes, with all names"
+        raise DataError(
+            f"{samples}and {train} does not: nothing can learn it; add samples of it to {train}, take these out, "
+            f"or set data > {listed}"
+        )
+    return places
+
+
+def _refuse_one_class(name: str, found: Sequence[Any]) -> None:
+    if len(found) == 1:
+        raise DataError(f"{name} holds one class only ({found[0]}): there is nothing to tell apart, check the labels")
+
+
+def _decoded(name: str, y: Array) -> Array:
+    if y.dtype.kind == "U":
+        return y
+    try:
+        return np.char.decode(y, "utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name} holds bytes that are no text in UTF-8: save the labels as text") from error
+
+
+def _whole(name: str, y: Array) -> Array:
+    if y.dtype.kind == "f" and np.any(y != np.floor(y)):
+        raise DataError(f"{name} holds labels that are not whole numbers: for a regression set data > task: regression")
+    if max(-int(y.min()), int(y.max())) >= 2**31:
+        extreme = max(int(y.min()), int(y.max()), key=abs)
+        raise DataError(f"{name} holds the label {extreme}: labels are 0, 1, … up to the number of classes")
+    return y.astype(np.int64)
+
+
+def _range(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low}…{high}"
