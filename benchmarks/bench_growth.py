@@ -263,7 +263,7 @@ def _applied(workunit: str, version: int) -> UpdateApplied:
 
 def _evaluated(version: int, epoch: int) -> VersionEvaluated:
     return VersionEvaluated(
-        version=version, epoch=epoch, split=VALIDATION, samples=100, loss=0.4, accuracy=0.9, evaluation_s=0.1
+        version, epoch, VALIDATION, samples=100, loss=0.4, evaluation_s=0.1, metrics={"accuracy": 0.9}
     )
 
 

@@ -56,7 +56,13 @@ def wanted(version: int, epoch: int, split: str = "validation") -> EvaluationWan
 
 def evaluated(version: int, epoch: int, accuracy: float = 0.5, split: str = "validation") -> VersionEvaluated:
     return VersionEvaluated(
-        version=version, epoch=epoch, split=split, samples=100, loss=0.4, accuracy=accuracy, evaluation_s=0.1
+        version=version,
+        epoch=epoch,
+        split=split,
+        samples=100,
+        loss=0.4,
+        evaluation_s=0.1,
+        metrics={"accuracy": accuracy},
     )
 
 

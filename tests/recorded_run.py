@@ -48,7 +48,9 @@ def applied(name: str, version: int, staleness: int = 0, samples: int = 100) -> 
 def evaluated(
     version: int, epoch: int, measured: float, split: str = "validation", loss: float = 0.3
 ) -> VersionEvaluated:
-    return VersionEvaluated(version, epoch, split, samples=50, loss=loss, accuracy=measured, evaluation_s=0.1)
+    return VersionEvaluated(
+        version, epoch, split, samples=50, loss=loss, evaluation_s=0.1, metrics={"accuracy": measured}
+    )
 
 
 def numbered(events: Iterable[Event]) -> list[Recorded]:

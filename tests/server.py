@@ -173,8 +173,8 @@ class Server:
                             split=split,
                             samples=10,
                             loss=0.5,
-                            accuracy=score(vector),
                             evaluation_s=0.1,
+                            metrics={"accuracy": score(vector)},
                         )
                     )
 

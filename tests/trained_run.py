@@ -1,5 +1,6 @@
 """A prepared run for strangers with a real model, and uploads as honest and other clients would bring them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,7 @@ class TrainedRun:
     trainer: Trainer
 
     @classmethod
-    def new(cls, path: Path, trust: str = "strangers") -> "TrainedRun":
+    def new(cls, path: Path, trust: str = "strangers", metrics: Sequence[str] = ("accuracy",)) -> "TrainedRun":
         folder = RunFolder(path)
         folder.create()
         job = Job.model_validate(
@@ -33,7 +34,7 @@ class TrainedRun:
                 "name": "trained",
                 "model": {"builtin": {"name": "mlp", "units": [4]}},
                 "data": {"dataset": "digits", "shards": SHARDS},
-                "training": {"batch_size": 16, "learning_rate": 0.01},
+                "training": {"batch_size": 16, "learning_rate": 0.01, "metrics": list(metrics)},
                 "trust": {"kind": trust, "spot_checks": 0.25},
             }
         )

@@ -56,7 +56,7 @@ _EVENTS: tuple[Event, ...] = (
     UpdateRefused(_name(2, 0), "not_finite", "NaN", 10, "h2"),
     WorkunitFailed(_name(3, 0), "it died"),
     EvaluationWanted(2, 1, "validation"),
-    VersionEvaluated(2, 1, "validation", 100, 0.5, 0.8, 0.1),
+    VersionEvaluated(2, 1, "validation", 100, 0.5, 0.1, {"accuracy": 0.8}),
     RolledBack(3, 1, (2,), 2, 0.1, 0.8),
     EpochClosed(1, 3),
     StopDecided("epochs", 3),

@@ -93,8 +93,8 @@ def test_resuming_a_finished_run_prints_its_results_and_changes_nothing(
     assert resume(Path("a")) is ExitCode.OK
     assert capsys.readouterr().out == (
         "finished after 2 epochs and 55 s: all epochs are done\n"
-        "validation accuracy  0.7900  (50 samples)\n"
-        "test accuracy        0.7700  (50 samples)\n"
+        "validation           accuracy 0.7900, loss 0.3 (50 samples)\n"
+        "test                 accuracy 0.7700, loss 0.3 (50 samples)\n"
         "model                a/model.keras\n"
         "plot                 a/accuracy.png\n"
         "summary              a/summary.json\n"

@@ -54,7 +54,7 @@ def applied(workunit: str = W, version: int = 143) -> UpdateApplied:
 
 
 def evaluated(version: int = 150, split: str = "validation", **changed: Any) -> VersionEvaluated:
-    numbers = {"samples": 2000, "loss": 0.4, "accuracy": 0.9, "evaluation_s": 0.2, **changed}
+    numbers = {"samples": 2000, "loss": 0.4, "evaluation_s": 0.2, "metrics": {"accuracy": 0.9}, **changed}
     return VersionEvaluated(version, 3, split, **numbers)
 
 
@@ -107,13 +107,23 @@ def test_an_event_of_another_version_is_named(kind: str, fields: dict[str, Any])
         decode(kind, fields)
 
 
-def test_a_version_is_judged_by_its_accuracy_or_the_loss_of_a_regression() -> None:
-    assert evaluated(accuracy=0.9, loss=0.2).value == 0.9
-    assert evaluated(accuracy=None, loss=0.2).value == 0.2
+@pytest.mark.parametrize(("accuracy", "metrics"), [(0.9, {"accuracy": 0.9}), (None, {})])
+def test_an_evaluation_of_an_older_journal_has_its_accuracy_among_its_metrics(
+    accuracy: float | None, metrics: dict[str, float]
+) -> None:
+    older = {**encode(evaluated(metrics={})), "accuracy": accuracy}
+    del older["metrics"]
+    assert decode("version_evaluated", older) == evaluated(metrics=metrics)
+
+
+@pytest.mark.parametrize("metrics", [{"auc": "high"}, {"auc": None}, {"auc": True}, [0.9], 0.9])
+def test_a_metric_that_is_no_number_is_damage(metrics: object) -> None:
+    with pytest.raises(JournalError, match="the journal is damaged"):
+        decode("version_evaluated", {**encode(evaluated()), "metrics": metrics})
 
 
 def test_a_model_that_diverged_survives_its_json() -> None:
-    diverged = evaluated(accuracy=None, loss=math.nan)
+    diverged = evaluated(metrics={}, loss=math.nan)
     again = decode(diverged.kind, json.loads(json.dumps(encode(diverged))))
     assert isinstance(again, VersionEvaluated)
-    assert math.isnan(again.value)
+    assert math.isnan(again.loss)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -29,6 +30,7 @@ from vcdl.journal.events import (
     WorkunitSent,
 )
 from vcdl.journal.history import CreationContext, EpochDetail, JobHistory
+from vcdl.journal.monitor import Monitor
 from vcdl.loop.plan import Plan, is_validated
 from vcdl.report.measures import Report
 from vcdl.wire.workunit import WorkunitName
@@ -133,24 +135,28 @@ def test_an_evaluation_is_wanted_until_it_is_measured() -> None:
     assert history.measured == {(1, VALIDATION): evaluated(1, 1, 0.5)}
 
 
+def bands(history: JobHistory) -> list[tuple[Any, ...]]:
+    return [(detail.epoch, detail.mean, detail.min, detail.max) for detail in history.epochs]
+
+
 def test_an_epoch_is_the_mean_and_range_of_the_versions_that_its_updates_made_and_its_end() -> None:
     events: list[Event] = [applied(1, 1, 0), applied(2, 1, 1), applied(3, 2, 0), wanted(3, 2), applied(4, 1, 2)]
     events += [applied(5, 2, 1), applied(6, 1, 3), EpochClosed(1, 6), wanted(6, 1)]
     events += [evaluated(3, 2, 0.2), evaluated(6, 1, 0.6)]
-    assert history_of(*events).epochs == [EpochDetail(1, 0.6, 0.6, 0.6, 0.0)], "version 3 is of an update of epoch 2"
+    assert bands(history_of(*events)) == [(1, 0.6, 0.6, 0.6)], "version 3 is of an update of epoch 2"
     events += [applied(7, 2, 2), applied(8, 2, 3), EpochClosed(2, 8), wanted(8, 2)]
     assert len(history_of(*events).epochs) == 1, "version 8 is not measured yet"
-    second = history_of(*events, evaluated(8, 2, 0.4)).epochs[1]
-    assert second == EpochDetail(2, pytest.approx(0.3), 0.2, 0.4, 0.0)  # type: ignore[arg-type]
+    second = bands(history_of(*events, evaluated(8, 2, 0.4)))[1]
+    assert second == (2, pytest.approx(0.3), 0.2, 0.4)
 
 
 def test_an_epoch_that_ends_with_a_version_of_the_next_one_counts_it_as_its_end() -> None:
     events: list[Event] = [applied(1, 1, 0), applied(2, 1, 1), applied(3, 2, 0), wanted(3, 2), EpochClosed(1, 3)]
     events += [evaluated(3, 2, 0.7)]
-    assert history_of(*events).epochs == [EpochDetail(1, 0.7, 0.7, 0.7, 0.0)]
+    assert bands(history_of(*events)) == [(1, 0.7, 0.7, 0.7)]
     events += [applied(4, 2, 1), EpochClosed(2, 4), wanted(4, 2), evaluated(4, 2, 0.9)]
-    second = history_of(*events).epochs[1]
-    assert second == EpochDetail(2, pytest.approx(0.8), 0.7, 0.9, 0.0)  # type: ignore[arg-type]
+    second = bands(history_of(*events))[1]
+    assert second == (2, pytest.approx(0.8), 0.7, 0.9)
 
 
 def test_epochs_are_scored_in_order_even_when_the_later_one_is_measured_first() -> None:
@@ -169,19 +175,47 @@ def test_an_epoch_has_the_time_at_which_it_was_closed() -> None:
 def test_the_best_epoch_is_the_first_of_equals() -> None:
     assert history_of().best_epoch is None
     history = history_of(*an_epoch(1, 0.6), *an_epoch(2, 0.7), *an_epoch(3, 0.7))
-    assert history.best_epoch == EpochDetail(2, 0.7, 0.7, 0.7, 0.0)
+    assert history.best_epoch == EpochDetail(2, 0.7, 0.7, 0.7, 0.0, {"loss": 0.4, "accuracy": 0.7}, train_loss=0.5)
 
 
 def regression(losses: Sequence[float]) -> JobHistory:
     events: list[Event] = []
     for epoch, loss in enumerate(losses, start=1):
-        events += [*an_epoch(epoch)[:-1], replace(evaluated(epoch, epoch), loss=loss, accuracy=None)]
+        events += [*an_epoch(epoch)[:-1], replace(evaluated(epoch, epoch), loss=loss, metrics={})]
     return history_of(*events)
+
+
+def test_an_epoch_has_the_mean_of_every_measure_and_of_the_clients_losses_by_their_samples() -> None:
+    first, second = (replace(applied(version, 1, version - 1), loss=loss) for version, loss in ((1, 2.0), (2, None)))
+    third = replace(applied(3, 1, 2), loss=0.5, samples=30)
+    measured = [replace(evaluated(version, 1), loss=loss, metrics={"auc": auc})
+                for version, loss, auc in ((2, 0.5, 0.75), (3, 0.25, 1.0))]  # fmt: skip
+    history = history_of(first, second, third, EpochClosed(1, 3), wanted(2, 1), wanted(3, 1), *measured)
+    (detail,) = history.epochs
+    assert detail.measures == {"loss": 0.375, "auc": 0.875}
+    assert detail.train_loss == (10 * 2.0 + 30 * 0.5) / 40
+    assert not history.train_losses, "of epochs that are scored nothing is kept twice"
+
+
+def test_the_session_names_the_monitor_and_the_first_evaluation_where_it_does_not() -> None:
+    named = [RunStarted(False, "auc", "max"), *an_epoch(1)[:-1]]
+    history = history_of(*named, replace(evaluated(1, 1, 0.5), metrics={"accuracy": 0.5, "auc": 0.75}))
+    assert history.monitor == Monitor("auc", "max")
+    assert bands(history) == [(1, 0.75, 0.75, 0.75)]
+    history.follow(Recorded(100, 0.0, RunStarted(True, "loss", "min")))
+    assert history.monitor == Monitor("auc", "max"), "what is scored is not scored again"
+    assert history_of(RunStarted(False), *an_epoch(1)).monitor == Monitor("accuracy", "max")
+
+
+def test_a_monitor_that_was_not_measured_scores_worst() -> None:
+    history = history_of(RunStarted(False, "auc", "max"), *an_epoch(1))
+    assert math.isnan(history.epochs[0].mean)
+    assert history.score(history.epochs[0]) == -math.inf
 
 
 def test_the_lowest_loss_is_the_best_of_a_regression() -> None:
     history = regression([3.0, 1.0, 2.0])
-    assert history.is_regression
+    assert history.monitor == Monitor("loss", "min")
     assert [detail.mean for detail in history.epochs] == [3.0, 1.0, 2.0]
     assert history.best_epoch == history.epochs[1]
     assert history.score(history.epochs[1]) > history.score(history.epochs[2])
@@ -224,7 +258,7 @@ def expected_of(plan: Plan, journal: Sequence[Recorded]) -> tuple[object, ...]:
                 closed[epoch] = end
                 asked.setdefault(end, epoch)
             case VersionEvaluated(split="validation"):
-                values[event.version] = event.value
+                values[event.version] = event.metrics["accuracy"]
         last_s = recorded.time_s
     active_s += last_s - began_s if began_s is not None else 0.0
     scores: list[tuple[int, float, float, float]] = []

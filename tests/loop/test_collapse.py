@@ -14,7 +14,7 @@ GOOD = [0.3, 0.5, 0.7, 0.8, 0.85, 0.88, 0.9, 0.91, 0.9, 0.92]
 
 
 def regression(version: int, loss: float) -> VersionEvaluated:
-    return VersionEvaluated(version, 1, "validation", samples=10, loss=loss, accuracy=None, evaluation_s=0.1)
+    return VersionEvaluated(version, 1, "validation", samples=10, loss=loss, evaluation_s=0.1)
 
 
 def watch_of(accuracies: Iterable[float], every: int = 2, ends: Sequence[int] = ()) -> CollapseWatch:

@@ -38,6 +38,16 @@ GOOD: dict[str, tuple[Callable[[], str], Training, Any]] = {
     "logits": (lambda: ending(10, None), training(from_logits=True), CLASSES),
     "two classes, one output": (lambda: ending(1, "sigmoid"), training("binary_crossentropy", "auc"), BINARY),
     "a regression": (lambda: ending(1, None), training("mse", "mae", "root_mean_squared_error"), NUMBERS),
+    "a metric for each kind of words": (
+        lambda: ending(10),
+        training("sparse_categorical_crossentropy", "acc", "crossentropy", "perplexity"),
+        CLASSES,
+    ),
+    "two classes, further metrics": (
+        lambda: ending(1, "sigmoid"),
+        training("binary_crossentropy", "precision", "r2_score", "bce"),
+        BINARY,
+    ),
     "two numbers": (lambda: ending(2, None), training("huber"), np.ones((5, 2), np.float32)),
 }
 
@@ -82,6 +92,44 @@ WRONG: dict[str, tuple[Callable[[], str], Training, Any, type[VcdlError], str]] 
     ),
     "a metric for other shapes": (
         lambda: ending(10), training("sparse_categorical_crossentropy", "precision"), CLASSES, JobError, "precision",
+    ),
+    "a metric that compares each output with a label": (
+        lambda: ending(10), training("sparse_categorical_crossentropy", "mae"), CLASSES, JobError,
+        "mean_absolute_error cannot compare outputs of shape (10,) with labels of shape (); accuracy",
+    ),
+    "the same, with as many outputs as samples that are tried": (
+        lambda: ending(2), training("sparse_categorical_crossentropy", "mae"), BINARY, JobError, "cannot compare",
+    ),
+    "a metric of one-hot labels that computes something": (
+        lambda: ending(10), Training(Named("adam"), 0.001, 32, 1, Named("sparse_categorical_crossentropy"),
+                                     (Named("one_hot_mean_iou", {"num_classes": 10}),)),
+        CLASSES, JobError, "did you mean 'mean_iou'?",
+    ),
+    "a metric of several outputs for one": (
+        lambda: ending(1, "sigmoid"), training("binary_crossentropy", "sparse_categorical_accuracy"), BINARY, JobError,
+        "did you mean 'binary_accuracy'?",
+    ),
+    "a score of the largest output for one": (
+        lambda: ending(1, "sigmoid"), training("binary_crossentropy", "f1_score"), BINARY, JobError,
+        "give it `threshold: 0.5`",
+    ),
+    "a correlation along one number": (
+        lambda: ending(1, None), training("mse", "pearson_correlation"), NUMBERS, JobError, "give it `axis: 0`",
+    ),
+    "a metric of probabilities for logits": (
+        lambda: ending(1, None), Training(Named("adam"), 0.001, 32, 1,
+                                          Named("binary_crossentropy", {"from_logits": True}), (Named("auc"),)),
+        BINARY, JobError, "give it `from_logits: true`",
+    ),
+    "a metric of labels 0 and 1 for numbers": (
+        lambda: ending(1, None), training("mse", "auc"), 7 * NUMBERS, JobError, "the data has 0 … 7",
+    ),
+    "a score for each class": (
+        lambda: ending(2, None), training("mse", "f1_score"), np.ones((5, 2), np.float32), JobError,
+        "give it `average: macro`",
+    ),
+    "perplexity of a regression": (
+        lambda: ending(1, None), training("mse", "perplexity"), NUMBERS, JobError, "the loss is mean_squared_error",
     ),
     "an unknown metric": (
         lambda: ending(10), training("sparse_categorical_crossentropy", "acc_"), CLASSES, JobError, "did you mean",

@@ -47,7 +47,7 @@ def live(now_s: float = BEGAN_S) -> tuple[LiveDisplay, Console]:
 def test_each_epoch_and_each_setback_is_one_line() -> None:
     assert plain(recorded(FIRST_SESSION)) == [
         "shard 1 of epoch 1, attempt 1: the worker died (signal 9)",
-        "epoch 1/2: accuracy 0.6000 (0.5000 – 0.7000) after 20 s",
+        "epoch 1/2: accuracy 0.6000 (0.5000 – 0.7000), loss 0.3, in training 0.75, after 20 s",
     ]
 
 
@@ -82,7 +82,7 @@ def test_a_resumed_run_tells_only_what_is_new() -> None:
     assert plain(earlier, new, now_s=BEGAN_S + 900) == [
         "resumed after 2 updates",
         "shard 1 of epoch 2, attempt 1: upload refused, not_finite: the weights hold NaN",
-        "epoch 2/2: accuracy 0.8000 (0.8000 – 0.8000) after 50 s",
+        "epoch 2/2: accuracy 0.8000 (0.8000 – 0.8000), loss 0.3, in training 0.75, after 50 s",
     ]
 
 
@@ -91,7 +91,9 @@ def test_who_comes_in_the_middle_of_a_session_is_told_what_happens_from_then_on(
     now_s = BEGAN_S + 15
     before, after = ([e for e in events if (e.time_s >= now_s) is late] for late in (False, True))
     assert before
-    assert plain(before, after, now_s=now_s) == ["epoch 1/2: accuracy 0.6000 (0.5000 – 0.7000) after 20 s"]
+    assert plain(before, after, now_s=now_s) == [
+        "epoch 1/2: accuracy 0.6000 (0.5000 – 0.7000), loss 0.3, in training 0.75, after 20 s"
+    ]
 
 
 def test_an_epoch_that_is_measured_after_the_pause_is_told_then() -> None:
@@ -99,7 +101,10 @@ def test_an_epoch_that_is_measured_after_the_pause_is_told_then() -> None:
     late = [(1000.0, SECOND_SESSION[0][1]), (1001.0, FIRST_SESSION[14][1])]
     events = recorded([*unmeasured, *late])
     lines = plain(events[: len(unmeasured)], events[len(unmeasured) :], now_s=BEGAN_S + 900)
-    assert lines == ["resumed after 2 updates", "epoch 1/2: accuracy 0.6000 (0.5000 – 0.7000) after 20 s"]
+    assert lines == [
+        "resumed after 2 updates",
+        "epoch 1/2: accuracy 0.6000 (0.5000 – 0.7000), loss 0.3, in training 0.75, after 20 s",
+    ]
 
 
 def test_what_holds_a_run_up_is_a_line_when_it_begins_and_when_it_ends() -> None:
@@ -227,7 +232,17 @@ def test_a_narrow_terminal_keeps_the_label_of_every_line(width: int) -> None:
     observer.events(recorded([*FIRST_SESSION[:-1], (25, EvaluatorDied("killed by signal 9"))]))
     observer.tasks([RunningTask(workunit(2, 1), "worker-12", 0.25, 0.0)], waiting=3)
     lines = drawn(observer, console).splitlines()
-    labels = ["epoch 2/20", "whole run", "  worker-12", "accuracy", "subtasks", "speed", "staleness", "not measured"]
+    labels = [
+        "epoch 2/20",
+        "whole run",
+        "  worker-12",
+        "accuracy",
+        "loss",
+        "subtasks",
+        "speed",
+        "staleness",
+        "not measured",
+    ]
     for label in [*labels, "running for"]:
         assert any(line.startswith(label) for line in lines), label
     assert max(map(len, lines)) <= width
@@ -242,6 +257,6 @@ def test_the_death_of_the_evaluator_is_a_line_and_stays_in_the_figures_until_som
     report = Report.of(recorded([FIRST_SESSION[0], died, wanted]))
     words = "1 version, from version 2 on: the evaluator died (killed by signal 9) and is started again"
     assert unmeasured_words(report) == words
-    measured = VersionEvaluated(2, 1, "validation", samples=10, loss=0.5, accuracy=0.5, evaluation_s=0.1)
+    measured = VersionEvaluated(2, 1, "validation", samples=10, loss=0.5, evaluation_s=0.1)
     report.follow(Recorded(99, BEGAN_S + 20, measured))
     assert report.totals.evaluator_death is None

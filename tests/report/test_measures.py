@@ -25,6 +25,7 @@ from vcdl.journal.events import (
     VersionEvaluated,
 )
 from vcdl.journal.history import EpochDetail
+from vcdl.journal.monitor import Monitor
 from vcdl.loop.coordinator import Coordinator
 from vcdl.loop.plan import Plan
 from vcdl.report.measures import Report
@@ -89,8 +90,8 @@ def test_while_it_runs_the_time_goes_on() -> None:
 
 def test_an_epoch_is_the_mean_and_range_of_its_versions_at_the_time_it_was_closed() -> None:
     assert Report.of(WHOLE_RUN).epochs == [
-        EpochDetail(1, pytest.approx(0.6), 0.5, 0.7, wall_s=20),  # type: ignore[arg-type]
-        EpochDetail(2, 0.8, 0.8, 0.8, wall_s=50),
+        EpochDetail(1, 0.6, 0.5, 0.7, 20, {"loss": 0.3, "accuracy": 0.6}, train_loss=0.75),
+        EpochDetail(2, 0.8, 0.8, 0.8, 50, {"loss": 0.3, "accuracy": 0.8}, train_loss=0.75),
     ]
 
 
@@ -149,7 +150,6 @@ def regression(losses: list[float]) -> Report:
                     split="validation",
                     samples=50,
                     loss=loss,
-                    accuracy=None,
                     evaluation_s=0.1,
                 ),
             ),
@@ -159,7 +159,7 @@ def regression(losses: list[float]) -> Report:
 
 def test_a_regression_is_measured_by_its_loss_and_the_lowest_is_best() -> None:
     report = regression([3.0, 1.0, 2.0])
-    assert report.is_regression
+    assert report.monitor == Monitor("loss", "min")
     assert [detail.mean for detail in report.epochs] == [3.0, 1.0, 2.0]
     assert report.best_epoch is not None
     assert report.best_epoch.epoch == 2

@@ -48,7 +48,7 @@ def test_several_runs_lie_over_each_other_in_their_own_colours(tmp_path: Path) -
 
 def test_the_curve_of_a_run_is_its_epochs() -> None:
     report = Report.of(WHOLE_RUN)
-    assert Curve.of("demo", report) == Curve("demo", tuple(report.epochs), is_regression=False)
+    assert Curve.of("demo", report) == Curve("demo", tuple(report.epochs), "accuracy")
 
 
 def test_a_run_without_a_finished_epoch_still_has_a_picture(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_run_without_a_finished_epoch_still_has_a_picture(tmp_path: Path) -> N
 
 def test_an_epoch_that_diverged_does_not_stop_the_picture(tmp_path: Path) -> None:
     nan = float("nan")
-    curve = Curve("demo", (FALLING[0], EpochDetail(2, nan, nan, nan, 120.0)), is_regression=True)
+    curve = Curve("demo", (FALLING[0], EpochDetail(2, nan, nan, nan, 120.0)), "loss")
     plot_curves([curve], tmp_path / "nan.png", "demo")
     assert (0, 114, 178) in colours(tmp_path / "nan.png")
 

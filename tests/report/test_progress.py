@@ -3,6 +3,7 @@
 import pytest
 
 from tests.recorded_run import BEGAN_S, FIRST_SESSION, recorded
+from vcdl.journal.monitor import Monitor
 from vcdl.report.measures import Report
 from vcdl.report.progress import RunGoal, measured_words, seconds_left
 from vcdl.report.wording import duration, grouped, plural, printable, size
@@ -31,11 +32,14 @@ def test_sizes(size_bytes: int, words: str) -> None:
     assert size(size_bytes) == words
 
 
+HIGH, LOW = Monitor(), Monitor("loss", "min")
+
+
 def test_numbers_and_nouns() -> None:
     assert grouped(4_972_746) == "4 972 746"
     assert (plural(1, "epoch"), plural(0, "epoch")) == ("1 epoch", "0 epochs")
     assert printable("a\tb\x00c\n") == "a b c"
-    assert (measured_words(0.87654, False), measured_words(1234.5, True), measured_words(None, False)) == (
+    assert (measured_words(0.87654, HIGH), measured_words(1234.5, LOW), measured_words(None, HIGH)) == (
         "0.8765",
         "1234",
         "–",

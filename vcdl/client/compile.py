@@ -7,10 +7,10 @@ calling a class of Keras' public name space with numbers, texts, booleans and li
 
 import difflib
 import inspect
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from vcdl.client.metrics import ALIASES, BY_SHAPE, PERPLEXITY, metric_name, metric_names, metric_of_loss, snake_case
 from vcdl.errors import JobError
 from vcdl.wire.workunit import Named, Training
 
@@ -28,17 +28,8 @@ _NOT_BY_NAME = frozenset(
     }
 )
 """Base classes, and classes whose constructor takes another object or a function."""
-_ALIASES = {
-    "mse": "mean_squared_error",
-    "mae": "mean_absolute_error",
-    "mape": "mean_absolute_percentage_error",
-    "msle": "mean_squared_logarithmic_error",
-    "rmse": "root_mean_squared_error",
-    "bce": "binary_crossentropy",
-    "kld": "kl_divergence",
-}
-_BY_SHAPE = {"accuracy": "accuracy", "acc": "accuracy", "crossentropy": "crossentropy", "ce": "crossentropy"}
-"""Metrics that Keras itself picks by the shapes of labels and outputs; they take no arguments."""
+_WORDS = frozenset({*BY_SHAPE.values(), PERPLEXITY})
+"""Metrics that Keras has no class for."""
 
 
 def compile_model(model: Any, training: Training) -> None:
@@ -46,10 +37,11 @@ def compile_model(model: Any, training: Training) -> None:
 
     Raises JobError, with the nearest known name, when Keras does not know a name or an argument.
     """
+    loss = make_loss(training.loss)
     model.compile(
         optimizer=make_optimizer(training.optimizer, training.learning_rate),
-        loss=make_loss(training.loss),
-        metrics=[make_metric(metric) for metric in training.metrics],
+        loss=loss,
+        metrics=make_metrics(training, loss, model),
         jit_compile=_jit_compile(),
     )
 
@@ -81,20 +73,32 @@ def make_loss(named: Named) -> Any:
     return _make("training > loss", _classes(keras.losses, keras.losses.Loss), named, {})
 
 
-def make_metric(named: Named) -> Any:
-    """A new keras metric, or the word by which Keras picks one from the shapes. Raises JobError."""
+def make_metric(named: Named, name: str | None = None) -> Any:
+    """A new keras metric, or the word for one that follows from labels, outputs and loss. Raises JobError."""
     import keras
 
-    if named.name in _BY_SHAPE and not named.arguments:
-        return _BY_SHAPE[named.name]
+    word = metric_name(named)
+    if word in _WORDS and not named.arguments:
+        return word
     classes = _classes(keras.metrics, keras.metrics.Metric)
-    return _make("training > metrics", classes, named, {}, tuple(_BY_SHAPE))
+    return _make("training > metrics", classes, named, {"name": name}, (*BY_SHAPE, PERPLEXITY))
 
 
-def snake_case(name: str) -> str:
-    """The function name that Keras derives from a class name: `mean_squared_error` from `MeanSquaredError`."""
-    name = re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", name)
-    return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
+def make_metrics(training: Training, loss: Any, model: Any) -> list[Any]:
+    """The metrics of a model with this loss, as Keras takes them, under the job's names for them. Raises JobError."""
+    return [_complete(make_metric(named, name), loss, model) for name, named in metric_names(training.metrics).items()]
+
+
+def _complete(metric: Any, loss: Any, model: Any) -> Any:
+    """The metric for a word; Keras itself picks the one for `accuracy`, but takes every output for a probability."""
+    import keras
+
+    if metric not in _WORDS:
+        return metric
+    if metric != "accuracy":
+        return metric_of_loss(metric, loss)
+    is_logit = loss.get_config().get("from_logits") and tuple(model.outputs[0].shape[1:]) == (1,)
+    return keras.metrics.BinaryAccuracy(name=metric, threshold=0.0) if is_logit else metric
 
 
 def _classes(module: Any, base: type) -> dict[str, type]:
@@ -109,7 +113,7 @@ def _classes(module: Any, base: type) -> dict[str, type]:
 def _make(
     key: str, classes: dict[str, type], named: Named, fixed: Mapping[str, Any], also: tuple[str, ...] = ()
 ) -> Any:
-    wanted = _ALIASES.get(named.name.lower(), named.name)
+    wanted = ALIASES.get(named.name.lower(), named.name)
     squeezed = {name.replace("_", ""): found for name, found in classes.items()}
     found = squeezed.get(wanted.replace("_", "").lower())
     if found is None:

@@ -29,8 +29,9 @@ def plot(paths: Sequence[Path], output: Path | None = None, title: str | None = 
 
     folders = [RunFolder.existing(path) for path in paths]
     curves = [Curve.of(label, read_report(folder)) for label, folder in zip(_labels(folders), folders, strict=True)]
-    if len({curve.is_regression for curve in curves if curve.epochs}) > 1:
-        raise RunFolderError("some of these runs are regressions, others not: losses and accuracies need two pictures")
+    judged = sorted({curve.measure for curve in curves if curve.epochs})
+    if len(judged) > 1:
+        raise RunFolderError(f"these runs are judged by {' and '.join(judged)}, which need a picture each")
     empty = [path for path, curve in zip(paths, curves, strict=True) if not curve.epochs]
     if empty:
         raise RunFolderError(f"{empty[0]} has no epoch that is finished and measured yet: leave it out, or wait for it")

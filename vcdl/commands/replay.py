@@ -102,11 +102,11 @@ def _default_folder(folder: "RunFolder", summary: dict[str, Any]) -> Path:
 def _lines(replayed: "Replayed") -> list[str]:
     from vcdl.report.progress import measured_words
 
-    what = "loss" if replayed.is_regression else "accuracy"
+    what = replayed.monitor.name
     lines = [f"{f'validation {what}':<22}{'run':>10}{'replay':>10}"]
     for compared in (*replayed.epochs, *replayed.final):
         place = f"epoch {compared.epoch}" if compared.epoch else f"at the end, {compared.split.removeprefix('final_')}"
-        run, other = (measured_words(value, replayed.is_regression) for value in (compared.run, compared.replay))
+        run, other = (measured_words(value, replayed.monitor) for value in (compared.run, compared.replay))
         lines.append(f"{place:<22}{run:>10}{other:>10}")
     if replayed.is_the_runs_own:
         lines.append("the weights are the run's own, to the last bit")

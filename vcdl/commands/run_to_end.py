@@ -16,7 +16,7 @@ from vcdl.journal.journal import Journal
 from vcdl.report.display import display
 from vcdl.report.measures import Report
 from vcdl.report.observer import RunObserver
-from vcdl.report.progress import RunGoal, measured_words, setback_words
+from vcdl.report.progress import RunGoal, final_words, setback_words
 from vcdl.report.summary import as_json as json_text
 from vcdl.report.summary import summary_of
 from vcdl.report.wording import duration, plural, printable
@@ -96,12 +96,8 @@ def _tell(folder: RunFolder, report: Report) -> None:
     reason = _REASONS[StopReason(report.stop.reason)] if report.stop else "it ended"
     epochs = plural(len(report.epochs), "epoch")
     click.echo(f"finished after {epochs} and {duration(report.wall_s)}: {reason}")
-    what = "loss" if report.is_regression else "accuracy"
-    for split, evaluated in (("validation", report.final_validation), ("test", report.final_test)):
-        if evaluated is not None:
-            value = evaluated.loss if evaluated.accuracy is None else evaluated.accuracy
-            words = measured_words(value, report.is_regression)
-            click.echo(f"{f'{split} {what}':<20} {words}  ({plural(evaluated.samples, 'sample')})")
+    for split, words in final_words(report):
+        click.echo(f"{split:<20} {words}")
     for name, path in (("model", folder.keras_file), ("plot", folder.plot_file), ("summary", folder.summary_file)):
         click.echo(f"{name:<20} {shown(path)}")
 

@@ -90,18 +90,13 @@ def simulate(
 
 
 def _results(report: "Report", real_s: float) -> list[str]:
-    from vcdl.report.progress import measured_words
+    from vcdl.report.progress import final_words
     from vcdl.report.wording import duration, plural
 
     ended = f"ended ({report.stop.reason})" if report.stop else "ended"
     epochs = plural(len(report.epochs), "epoch")
     lines = [f"{ended} after {epochs} and {duration(report.wall_s)} of virtual time; simulated in {duration(real_s)}"]
-    what = "loss" if report.is_regression else "accuracy"
-    for split, evaluated in (("validation", report.final_validation), ("test", report.final_test)):
-        if evaluated is not None:
-            value = evaluated.loss if evaluated.accuracy is None else evaluated.accuracy
-            lines.append(f"{f'{split} {what}':<20} {measured_words(value, report.is_regression)}")
-    return lines
+    return [*lines, *(f"{split:<20} {words}" for split, words in final_words(report))]
 
 
 @click.command("simulate", epilog=_EXAMPLES)

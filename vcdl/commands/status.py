@@ -68,7 +68,7 @@ def _figures(goal: "RunGoal", report: "Report", now_s: float | None) -> dict[str
     epoch = progress.epoch_at_work(goal, report)
     figures = {
         "epoch": f"{epoch}/{goal.epochs}, {report.applied_by_epoch.get(epoch, 0)} of its {goal.shards} shards done",
-        "loss" if report.is_regression else "accuracy": progress.score_words(goal, report),
+        **progress.measured_figures(goal, report),
         "subtasks": progress.count_words(report),
         "staleness": progress.staleness_words(report),
         "running for": duration(report.wall_s if now_s is None else report.wall_s_at(now_s)),
@@ -79,10 +79,7 @@ def _figures(goal: "RunGoal", report: "Report", now_s: float | None) -> dict[str
         figures["not measured"] = progress.unmeasured_words(report)
     if report.rollbacks:
         figures["rolled back"] = progress.rollback_words(report)
-    for label, evaluated in (("validation", report.final_validation), ("test", report.final_test)):
-        if evaluated is not None:
-            value = evaluated.loss if evaluated.accuracy is None else evaluated.accuracy
-            figures[label] = progress.measured_words(value, report.is_regression)
+    figures |= progress.final_words(report)
     if now_s is not None:
         figures["speed"] = progress.speed_words(report, now_s)
         figures["time left"] = progress.left_words(goal, report, now_s)

@@ -126,7 +126,7 @@ def _make(run: PlannedRun, trainers: "TrainerCache") -> str | None:
     for unread in (run.folder.shards, run.folder.path / POISONED_DATA):  # up to 30 MB
         shutil.rmtree(unread, ignore_errors=True)
     final = report.final_test or report.final_validation
-    return f"{final.value:.4f}" if final else "not measured"
+    return f"{report.monitor.value(final):.4f}" if final else "not measured"
 
 
 def _end_with_parent() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from vcdl.experiments.planned_run import PlannedRun
 from vcdl.journal.events import FINAL_SPLITS, Recorded, UpdateApplied, UpdateRefused, VersionEvaluated
 from vcdl.journal.journal import Journal
+from vcdl.journal.monitor import MIN
 from vcdl.report.measures import Report
 from vcdl.simulate.backdoor import read_backdoor_success
 from vcdl.simulate.clients import Clients
@@ -77,9 +78,9 @@ def measured(run: PlannedRun) -> RunFigures:
     return RunFigures(
         run=run,
         points=_points(report, events),
-        final=final.value if final else None,
+        final=report.monitor.value(final) if final else None,
         stop_reason=report.stop.reason if report.stop else "",
-        is_regression=report.is_regression,
+        is_regression=report.monitor.mode == MIN,
         is_given_up=report.is_given_up,
         failed=report.totals.failed,
         refused=report.totals.refused,
@@ -99,8 +100,8 @@ def _uploads(events: Iterable[Recorded], hosts: set[str], *, are_of: bool) -> Up
 
 
 def _points(report: Report, events: Iterable[Recorded]) -> tuple[Point, ...]:
-    measured = (row.event for row in events)
-    tested = {one.version: one.value for one in measured if isinstance(one, VersionEvaluated) and one.split == _TEST}
+    measured = [row.event for row in events if isinstance(row.event, VersionEvaluated)]
+    tested = {one.version: report.monitor.value(one) for one in measured if one.split == _TEST}
     return tuple(
         Point(
             epoch=detail.epoch,

@@ -12,6 +12,7 @@ from vcdl.experiments.comparison import Comparison, Row
 from vcdl.experiments.experiment import Experiment
 from vcdl.experiments.measured import RunFigures
 from vcdl.files.atomic import atomic_write
+from vcdl.journal.events import ACCURACY, LOSS
 from vcdl.journal.history import EpochDetail
 from vcdl.report.plot import Curve, plot_curves
 from vcdl.report.summary import as_json
@@ -163,7 +164,9 @@ def _curves(runs: Sequence[RunFigures]) -> list[Curve]:
     has_lengths = len({epochs for _, epochs in groups}) > 1
     return [
         Curve(
-            f"{variant}, {plural(epochs, 'epoch')}" if has_lengths else variant, _details(group), group[0].is_regression
+            f"{variant}, {plural(epochs, 'epoch')}" if has_lengths else variant,
+            _details(group),
+            LOSS if group[0].is_regression else ACCURACY,
         )
         for (variant, epochs), group in groups.items()
     ]

@@ -16,11 +16,13 @@ from vcdl.errors import JobError
 from vcdl.files.atomic import atomic_write
 from vcdl.job.data import DataSettings
 from vcdl.job.model import ModelSettings
+from vcdl.job.monitor import monitor_of
 from vcdl.job.preset import Preset, with_preset
 from vcdl.job.training import TrainingSettings
 from vcdl.job.transport import TransportSettings
 from vcdl.job.trust import Trust, TrustSettings
 from vcdl.job.update import UPDATE, ForecastSettings, UpdateSettings
+from vcdl.journal.monitor import Monitor
 from vcdl.wire.task import DEFAULTS
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.file_kind import JOB
@@ -163,6 +165,11 @@ class Job(Section):
     def subtasks(self) -> int:
         """Subtasks of the whole job, if nothing ends it earlier."""
         return self.stop.epochs * self.data.shards
+
+    @property
+    def monitor(self) -> Monitor:
+        """The measure by which the job is judged."""
+        return monitor_of(self.data.task, self.training)
 
     @property
     def keeps_uploads(self) -> bool:

@@ -4,7 +4,7 @@ An event with a `key` is in the journal only once, however often the same fact i
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
 from enum import StrEnum
 from operator import index
@@ -14,6 +14,9 @@ from vcdl.errors import JournalError
 from vcdl.wire.workunit import WorkunitName
 
 VALIDATION = "validation"
+LOSS = "loss"
+"""The name of the loss among the measures."""
+ACCURACY = "accuracy"
 FINAL_SPLITS = ("final_validation", "test")
 
 
@@ -46,6 +49,10 @@ class RunStarted(Event):
 
     kind: ClassVar[str] = "run_started"
     resumed: bool
+    monitor: str = ""
+    """The measure by which the job is judged; empty: accuracy, or the loss where none is measured."""
+    mode: str = ""
+    """`max` or `min`: which way it is better."""
 
 
 @dataclass(frozen=True)
@@ -245,18 +252,23 @@ class VersionEvaluated(Event):
     split: str
     samples: int
     loss: float
-    accuracy: float | None
-    """None for a regression."""
     evaluation_s: float
+    metrics: dict[str, float] = field(default_factory=dict, hash=False)
+    """The job's metrics by their names."""
 
     @property
     def key(self) -> str:
         return f"evaluated:{self.split}:{self.version}"
 
     @property
-    def value(self) -> float:
-        """The score of the version: its accuracy, or the loss of a regression."""
-        return self.loss if self.accuracy is None else self.accuracy
+    def accuracy(self) -> float | None:
+        """The accuracy; None where none is measured."""
+        return self.metrics.get(ACCURACY)
+
+    @property
+    def measures(self) -> dict[str, float]:
+        """The loss and all metrics by their names."""
+        return {LOSS: self.loss, **self.metrics}
 
 
 @dataclass(frozen=True)
@@ -297,7 +309,7 @@ class RolledBack(Event):
     collapsed: int
     """The version whose measure showed it."""
     measured: float
-    """The measure: an accuracy, or the loss of a regression."""
+    """The measure that the job is judged by."""
     usual: float
     """The median of the measures before it."""
 
@@ -362,6 +374,7 @@ _OF_JSON: dict[Any, frozenset[type]] = {
     float | None: frozenset({float, int, type(None)}),
     str: frozenset({str}),
     tuple[int, ...]: frozenset({list}),
+    dict[str, float]: frozenset({dict}),
 }
 """The types that JSON has for the type of a field."""
 _TYPES = {kind: {field.name: _OF_JSON[field.type] for field in fields_of(event)} for kind, event in _BY_KIND.items()}
@@ -390,6 +403,8 @@ def decode(kind: str, fields: dict[str, Any]) -> Event:
     Raises JournalError when this version of vcdl does not know the kind or a field, or when a value is of another type.
     """
     try:
+        if kind == VersionEvaluated.kind:
+            fields = _with_metrics(fields)
         form = (kind, *fields, *map(type, fields.values()))
         if form not in _FORMS:
             _FORMS[form] = _whole_numbers(kind, fields)
@@ -414,6 +429,19 @@ def _whole_numbers(kind: str, fields: dict[str, Any]) -> tuple[str, ...]:
         if type(value) not in types[name]:
             raise _damaged(kind, name, value)
     return tuple(name for name, value in fields.items() if type(value) is int)
+
+
+def _with_metrics(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of an evaluation; older journals hold an accuracy in place of metrics. Raises JournalError."""
+    if ACCURACY in fields:
+        accuracy = fields[ACCURACY]
+        fields = {name: value for name, value in fields.items() if name != ACCURACY}
+        fields["metrics"] = {} if accuracy is None else {ACCURACY: accuracy}
+    metrics = fields.get("metrics", {})
+    for name, value in metrics.items() if isinstance(metrics, dict) else ():
+        if type(value) not in _OF_JSON[float]:
+            raise _damaged(VersionEvaluated.kind, name, value)
+    return fields
 
 
 def _damaged(kind: str, name: str, value: object) -> JournalError:

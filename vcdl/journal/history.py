@@ -7,7 +7,6 @@ size grows with the open workunits and the epochs, not with the updates.
 Active time is the time that the job was being run, over all its sessions; the pauses between them are cut out.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -34,6 +33,7 @@ from vcdl.journal.events import (
     WorkunitFailed,
     WorkunitSent,
 )
+from vcdl.journal.monitor import Monitor
 from vcdl.journal.totals import Totals
 from vcdl.wire.workunit import WorkunitName
 
@@ -67,7 +67,7 @@ class CreationContext:
 
 @dataclass(frozen=True)
 class EpochDetail:
-    """An epoch over the evaluations of the versions its updates made: accuracies, or the losses of a regression."""
+    """An epoch over the evaluations of the versions its updates made; mean, min and max are those of the monitor."""
 
     epoch: int
     mean: float
@@ -75,6 +75,27 @@ class EpochDetail:
     max: float
     wall_s: float
     """Active time at which the epoch was closed."""
+    measures: dict[str, float] = field(default_factory=dict, hash=False)
+    """The mean of the loss and of every metric by its name."""
+    train_loss: float | None = None
+    """The clients' mean loss over the samples that they trained; None: none of them tells one."""
+
+
+@dataclass(frozen=True)
+class LossSum:
+    """Losses of updates, weighted by their samples."""
+
+    total: float = 0.0
+    samples: int = 0
+
+    def plus(self, loss: float, samples: int) -> "LossSum":
+        """The sum with one more update."""
+        return LossSum(self.total + loss * samples, self.samples + samples)
+
+    @property
+    def mean(self) -> float | None:
+        """The mean loss of a sample; None without any."""
+        return self.total / self.samples if self.samples else None
 
 
 @dataclass
@@ -101,9 +122,11 @@ class JobHistory:
     epochs: list[EpochDetail] = field(default_factory=list)
     """Epochs that are closed and measured, in order."""
     best_epoch: EpochDetail | None = None
-    """The one of them with the best mean, the highest accuracy or the lowest loss; the first of equals."""
-    is_regression: bool = False
-    """Whether losses are measured instead of accuracies."""
+    """The one of them with the best mean, as the monitor judges it; the first of equals."""
+    monitor: Monitor = field(default_factory=Monitor)
+    """The measure by which the job is judged."""
+    train_losses: dict[int, LossSum] = field(default_factory=dict)
+    """Epoch that is not scored → what clients tell of their losses in it."""
     wanted: dict[tuple[int, str], EvaluationWanted] = field(default_factory=dict)
     """(version, split) → evaluations that were announced and are not measured."""
     measured: dict[tuple[int, str], VersionEvaluated] = field(default_factory=dict)
@@ -116,6 +139,8 @@ class JobHistory:
     rollbacks: list[RolledBack] = field(default_factory=list)
     stop: StopDecided | None = None
     finished: bool = False
+    _is_told: bool = False
+    """Whether the journal names the monitor."""
     _forgotten: int = -1
     """The newest version whose validation is forgotten."""
     _shards: dict[int, set[int]] = field(default_factory=dict)
@@ -165,6 +190,7 @@ class JobHistory:
                 self._begin_session(time_s)
                 self.sessions += 1
                 self.paused = None
+                self._judge_by(Monitor.of_session(event))
             case RunPaused():
                 self._end_session(time_s)
                 self.paused = event
@@ -221,8 +247,7 @@ class JobHistory:
 
     def score(self, epoch: EpochDetail) -> float:
         """An epoch's mean, turned so that larger is better; one that diverged (NaN) scores worst."""
-        score = -epoch.mean if self.is_regression else epoch.mean
-        return -math.inf if math.isnan(score) else score
+        return self.monitor.score(epoch.mean)
 
     # -- sessions
 
@@ -264,6 +289,9 @@ class JobHistory:
         self.version = max(self.version, event.version)
         self.applied_by_epoch[name.epoch] += 1
         self._shards.setdefault(name.epoch, set()).add(name.shard)
+        if event.loss is not None:
+            told = self.train_losses.get(name.epoch, LossSum())
+            self.train_losses[name.epoch] = told.plus(event.loss, event.samples)
         for workunit in list(self._open_attempts.get((name.epoch, name.shard), ())):
             self._end(workunit)  # what another attempt still brings will be superseded
 
@@ -276,6 +304,11 @@ class JobHistory:
 
     # -- evaluations
 
+    def _judge_by(self, monitor: Monitor | None) -> None:
+        """A session names the monitor; what is scored is not scored again."""
+        if monitor is not None and not self.epochs:
+            self.monitor, self._is_told = monitor, True
+
     def _announce(self, event: EvaluationWanted) -> None:
         if (event.version, event.split) in self.measured:
             return
@@ -285,8 +318,8 @@ class JobHistory:
             self._missing[event.epoch] += 1
 
     def _measure(self, event: VersionEvaluated) -> None:
-        if not self.measured:
-            self.is_regression = event.accuracy is None
+        if not self.measured and not self._is_told:
+            self.monitor = Monitor.of_first(event)
         self.measured[event.version, event.split] = event
         announced = self.wanted.pop((event.version, event.split), None)
         if event.split == VALIDATION:
@@ -306,13 +339,27 @@ class JobHistory:
                 return
             versions = sorted({*self._validations.pop(epoch, ()), end})
             self._missing.pop(epoch, None)
-            values = [self.measured[version, VALIDATION].value for version in versions]
-            mean = sum(values) / len(values)
-            detail = EpochDetail(epoch, mean, min(values), max(values), closed.wall_s)
+            detail = self._detail(epoch, closed.wall_s, [self.measured[version, VALIDATION] for version in versions])
             self.epochs.append(detail)
             self._forget(end)
             if self.best_epoch is None or self.score(detail) > self.score(self.best_epoch):
                 self.best_epoch = detail
+
+    def _detail(self, epoch: int, wall_s: float, evaluations: list[VersionEvaluated]) -> EpochDetail:
+        values = [self.monitor.value(event) for event in evaluations]
+        measures: dict[str, list[float]] = {}
+        for event in evaluations:
+            for name, value in event.measures.items():
+                measures.setdefault(name, []).append(value)
+        return EpochDetail(
+            epoch=epoch,
+            mean=_mean(values),
+            min=min(values),
+            max=max(values),
+            wall_s=wall_s,
+            measures={name: _mean(one) for name, one in measures.items()},
+            train_loss=self.train_losses.pop(epoch, LossSum()).mean,
+        )
 
     def _forget(self, end: int) -> None:
         """Forget the measures of versions far behind the end of an epoch that is scored, some thousand at a time."""
@@ -325,3 +372,7 @@ class JobHistory:
             for (version, split), event in self.measured.items()
             if version > self._forgotten or split != VALIDATION or version in needed
         }
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)

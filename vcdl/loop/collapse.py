@@ -12,6 +12,7 @@ from itertools import islice, pairwise
 from statistics import fmean, median
 
 from vcdl.journal.events import VALIDATION, EpochClosed, Event, RolledBack, VersionEvaluated
+from vcdl.journal.monitor import MAX, MIN, Monitor
 
 _STRETCH_AT_LEAST, _STRETCH_AT_MOST = 8, 100
 """Updates over which the median is taken: an epoch, within these. Honest swings are shorter."""
@@ -20,13 +21,13 @@ _MEASURES = 4
 _LEVEL_OF = 3
 """Measures whose median is a level of the job, at least."""
 _FALL, _FALL_SHARE = 0.15, 0.25
-"""An accuracy is bad when it has fallen by this much, and by this share of the level."""
+"""A measure such as an accuracy is bad when it has fallen by this much, and by this share of the level."""
 _FALL_LOSS = math.log(3.0)
-"""The loss of a regression is bad above three times the level."""
+"""A loss or an error is bad above three times the level."""
 _SWINGS = 2.0
 """Neither is bad within so many of the job's usual swings from one measure to the next."""
 _SMALLEST, _WORST = 1e-30, -100.0
-"""The loss that counts as none, and the score of a loss that is not a number."""
+"""The loss that counts as none, and the score of a measure that is not a number."""
 _TRIES = 3
 """Rollbacks before a job has a newer good epoch. A fourth collapse is left as it is: the data may be at fault."""
 
@@ -38,7 +39,7 @@ class Collapse:
     version: int
     """The first version whose measure was bad."""
     measured: float
-    """Its accuracy, or the loss of a regression."""
+    """Its measure, of the job's monitor."""
     usual: float
     """The level of the job before it."""
     to: int
@@ -51,14 +52,8 @@ class Collapse:
 class _Measure:
     version: int
     value: float
-    is_loss: bool
-
-    @property
-    def score(self) -> float:
-        """The accuracy, or −log loss: larger is better."""
-        if not self.is_loss:
-            return self.value
-        return -math.log(max(self.value, _SMALLEST)) if math.isfinite(self.value) else _WORST
+    score: float
+    """The value, or −log of one that is better low and never below zero: larger is better."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +72,8 @@ class CollapseWatch:
     """
 
     shards: int
+    monitor: Monitor | None = None
+    """The measure by which the job is judged; None: the first evaluation shows it."""
     collapse: Collapse | None = None
     """The collapse to go back from; None: there is none, or rolling back has not helped."""
     _measures: list[_Measure] = field(default_factory=list)
@@ -98,7 +95,9 @@ class CollapseWatch:
         match event:
             case VersionEvaluated(split=split, version=version) if split == VALIDATION:
                 if not any(rolled.undoes(version) for rolled in self._rollbacks):
-                    self._measured(_Measure(version, event.value, event.accuracy is None))
+                    self.monitor = self.monitor or Monitor.of_first(event)
+                    value = self.monitor.value(event)
+                    self._measured(_Measure(version, value, self._score(value)))
             case EpochClosed(version=version):
                 # What a rollback made is as good as what it went back to, and no better.
                 if not any(rolled.version == version for rolled in self._rollbacks):
@@ -173,8 +172,20 @@ class CollapseWatch:
     def _fall(self) -> float:
         """How far below the level a bad score lies."""
         level = self._levels[-1]
-        least = _FALL_LOSS if self._measures[-1].is_loss else max(_FALL, _FALL_SHARE * level.score)
+        least = _FALL_LOSS if self._is_ratio else max(_FALL, _FALL_SHARE * abs(level.score))
         return max(least, _SWINGS * self._swing)
+
+    @property
+    def _is_ratio(self) -> bool:
+        """Whether a measure is judged by how many times the level it is, as an error."""
+        return self.monitor is not None and self.monitor.mode == MIN and not self.monitor.is_signed
+
+    def _score(self, value: float) -> float:
+        if not math.isfinite(value):
+            return _WORST
+        if self._is_ratio:
+            return -math.log(max(value, _SMALLEST))
+        return value if self.monitor is None or self.monitor.mode == MAX else -value
 
     def _good_end(self) -> int:
         """The last end of an epoch that was not half way down already; the one before it where going back to it has

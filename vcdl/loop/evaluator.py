@@ -5,20 +5,19 @@ killed and started again at any moment.
 """
 
 import time
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from vcdl.journal.events import FINAL_SPLITS, VALIDATION, EvaluationWanted, VersionEvaluated
+from vcdl.journal.events import FINAL_SPLITS, LOSS, VALIDATION, EvaluationWanted, VersionEvaluated
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import kept_history, kept_hosts
 from vcdl.loop.loss_meter import LossMeter
 from vcdl.loop.reference_update import ReferenceUpdate
 from vcdl.loop.upload_scores import UploadScores
+from vcdl.models.measuring import as_compared, measuring
 from vcdl.run.run import Run
 from vcdl.wire.weights import ParamsHeader, Vector, assign, read_weights
-from vcdl.wire.workunit import Named, Normalisation, Training
 
 _BATCH_SIZE = 256
 
@@ -39,9 +38,8 @@ class Evaluator:
         self._kept = kept_history(journal)
         self._history = self._kept.state
         self._layout = run.layout
-        self._classifies = job.data.task == "classification"
         self._model = load_model(folder.read_model_json())
-        compile_model(self._model, _metrics_only(run.training, self._classifies))
+        compile_model(self._model, measuring(run.training, job.data.task))
         x, y = read_split(folder.validation_file)
         x = normalise(x, run.prepared.normalisation)
         sample = _sample(len(x), job.validate_.samples, job.seed)
@@ -100,15 +98,16 @@ class Evaluator:
         begin_s = time.perf_counter()
         assign(self._model, vector[: self._layout.model.size])
         x, y = self._data[wanted.split]
+        y = as_compared(y, self._model)
         measured: dict[str, Any] = self._model.evaluate(x, y, batch_size=_BATCH_SIZE, verbose=0, return_dict=True)
         return VersionEvaluated(
             version=wanted.version,
             epoch=wanted.epoch,
             split=wanted.split,
             samples=len(x),
-            loss=float(measured["loss"]),
-            accuracy=float(measured["accuracy"]) if self._classifies else None,
+            loss=float(measured[LOSS]),
             evaluation_s=time.perf_counter() - begin_s,
+            metrics={name: float(np.squeeze(value)) for name, value in measured.items() if name != LOSS},
         )
 
     def _leave_first_reference(self, reference: ReferenceUpdate) -> None:
@@ -116,18 +115,6 @@ class Evaluator:
         newest = max(self._folder.snapshot_versions(), default=0)
         vector, text = read_weights(self._folder.snapshot(newest), self._layout.size)
         reference.leave(ParamsHeader.from_json(text).version, vector)
-
-
-def _metrics_only(training: Training, classifies: bool) -> Training:
-    metrics = (Named("accuracy"),) if classifies else ()
-    return replace(
-        training,
-        batch_size=1,
-        local_epochs=1,
-        metrics=metrics,
-        normalisation=Normalisation(),
-        share_optimizer_state="none",
-    )
 
 
 def _sample(count: int, samples: int | str, seed: int) -> Any:

@@ -103,7 +103,7 @@ class JobState:
     def of(cls, plan: Plan) -> Self:
         """The state before the first event."""
         following = Following(plan.tries, plan.validate_every, plan.needs_bases, plan.rolls_back)
-        return cls(following, CollapseWatch(plan.shards))
+        return cls(following, CollapseWatch(plan.shards, plan.monitor))
 
     def follow(self, recorded: Recorded) -> None:
         """Take in the journal's next event; the time it takes does not depend on how many workunits are open."""

@@ -88,7 +88,8 @@ class Loop:
 
     def begin_session(self, *, resumed: bool) -> None:
         """Record that a process drives the run. Raises JournalError."""
-        self.journal.append(RunStarted(resumed))
+        monitor = self.run.job.monitor
+        self.journal.append(RunStarted(resumed, monitor.name, monitor.mode))
         self.follow()
 
     def follow(self) -> Sequence[Recorded]:

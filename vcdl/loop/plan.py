@@ -5,6 +5,7 @@ from typing import Self
 
 from vcdl.job.lr_schedule import STEADY, UNSCALED, LrScaling, LrSchedule
 from vcdl.job.schema import EVERY_EPOCH
+from vcdl.journal.monitor import Monitor
 from vcdl.run.run import Run
 
 
@@ -31,6 +32,8 @@ class Plan:
     """The factor on that rate, by the clients at work."""
     needs_bases: bool = False
     """Whether a fold needs the weights that the client started from."""
+    monitor: Monitor | None = None
+    """The measure by which the job is judged; None: accuracy, or the loss where none is measured."""
     rolls_back: bool = False
     """Whether the job goes back to its last good version when it has collapsed."""
 
@@ -53,6 +56,7 @@ class Plan:
             rate=job.training.lr_schedule,
             scaling=job.training.rate_scaling(run.prepared.shard_samples, job.stop.epochs),
             needs_bases=run.rule.needs_base or job.transport.needs_bases or job.is_for_strangers,
+            monitor=job.monitor,
             rolls_back=job.rolls_back and run.folder.kept_uploads.is_dir(),
         )
 

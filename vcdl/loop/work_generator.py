@@ -67,7 +67,8 @@ class WorkGenerator:
         self._downloads = run.downloads()
         self._training = run.training
         job = coordinator.state
-        self._job = KeptState(journal, "job", job, settings=repr((job.plan, job.watch.shards)), code=("loop", "checks"))
+        settings = repr((job.plan, job.watch.shards, job.watch.monitor))
+        self._job = KeptState(journal, "job", job, settings=settings, code=("loop", "checks"))
         self._has_begun = False
         self._snapshots_in_use: frozenset[int] = frozenset()
         self._unswept = 0

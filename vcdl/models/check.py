@@ -10,11 +10,11 @@ from vcdl.client.model import load_model
 from vcdl.client.moments import MovingMoments
 from vcdl.data.dataset import Array
 from vcdl.errors import JobError, ModelError
+from vcdl.models.check_metrics import check_metrics
 from vcdl.wire.workunit import Training
 
 _BINARY = ("BinaryCrossentropy", "BinaryFocalCrossentropy", "Hinge", "SquaredHinge")
 """Losses that compare one output with a label 0 or 1."""
-_ONE_HOT_METRICS = ("CategoricalAccuracy", "CategoricalCrossentropy", "TopKCategoricalAccuracy")
 _SPARSE = "sparse_categorical_crossentropy"
 
 
@@ -35,21 +35,20 @@ def check_model(
             "exactly one of each can be trained"
         )
     _check_input(tuple(model.inputs[0].shape[1:]), input_shape)
-    optimizer, loss, *metrics = _made(training)
+    optimizer, loss = _made(training)
     optimizer.build(model.trainable_variables)
     MovingMoments(optimizer, training)
     output_shape = tuple(model.outputs[0].shape[1:])
     if y.dtype.kind in "iu":
         _check_classes(loss, training.loss.name, output_shape, max(int(y.max()) + 1, classes or 0))
         _check_probabilities(model, loss)
-        _check_sparse(metrics)
     else:
         _check_numbers(loss, training.loss.name, output_shape, y)
-    _try(loss, metrics, output_shape, y)
+    check_metrics(model, loss, training, input_shape, y)
 
 
-def _made(training: Training) -> list[Any]:
-    """Optimizer, loss and metrics. Raises JobError with a line for each name that Keras does not know."""
+def _made(training: Training) -> tuple[Any, Any]:
+    """Optimizer and loss. Raises JobError with a line for each name that Keras does not know, also among metrics."""
     makers = [
         partial(make_optimizer, training.optimizer, training.learning_rate),
         partial(make_loss, training.loss),
@@ -63,7 +62,7 @@ def _made(training: Training) -> list[Any]:
             problems.append(str(error))
     if problems:
         raise JobError("\n".join(problems))
-    return made
+    return made[0], made[1]
 
 
 def _check_input(expected: tuple[int | None, ...], given: tuple[int, ...]) -> None:
@@ -132,15 +131,6 @@ def _last_activation(model: Any) -> str | None:
     return None
 
 
-def _check_sparse(metrics: list[Any]) -> None:
-    for metric in metrics:
-        if type(metric).__name__ in _ONE_HOT_METRICS:
-            raise JobError(
-                f"training > metrics: {metric.name} wants one-hot labels, the data has whole numbers: "
-                f"did you mean 'sparse_{metric.name}'?"
-            )
-
-
 def _check_numbers(loss: Any, name: str, output_shape: tuple[int, ...], y: Array) -> None:
     if type(loss).__name__ == "SparseCategoricalCrossentropy":
         raise JobError(f"training > loss: {name} is for classes, the task is a regression: use mean_squared_error")
@@ -150,18 +140,3 @@ def _check_numbers(loss: Any, name: str, output_shape: tuple[int, ...], y: Array
             f"the model ends in outputs of shape {output_shape}, a sample of the data has {wanted} numbers to predict: "
             f"give the last layer {int(np.prod(wanted))} units"
         )
-
-
-def _try(loss: Any, metrics: list[Any], output_shape: tuple[int, ...], y: Array) -> None:
-    """Run two samples through loss and metrics, which shows any other misfit."""
-    import keras
-
-    labels = keras.ops.convert_to_tensor(y[:2].reshape(-1, 1) if y.ndim == 1 else y[:2])
-    outputs = keras.ops.full((len(y[:2]), *output_shape), 1.0 / output_shape[-1])
-    tried: list[Any] = [loss, *(metric for metric in metrics if not isinstance(metric, str))]
-    for part in tried:
-        try:
-            part(labels, outputs)
-        except Exception as error:  # Keras and its backends each raise their own exceptions
-            reason = " ".join(str(error).split())[:300]
-            raise JobError(f"training: {part.name} does not fit labels of shape {y.shape}: {reason}") from error

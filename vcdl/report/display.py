@@ -225,9 +225,9 @@ class LiveDisplay(EventLines):
         figures = Table.grid(padding=(0, _GAP))
         figures.add_column(style="bold", no_wrap=True, min_width=len("not measured"))
         figures.add_column()
-        measured = "loss" if report.is_regression else "accuracy"
         busy = f"{len(self._running)} running, {self._waiting} waiting"
-        figures.add_row(measured, progress.score_words(self._goal, report))
+        for label, words in progress.measured_figures(self._goal, report).items():
+            figures.add_row(label, words)
         figures.add_row("subtasks", f"{busy}, {progress.count_words(report)}")
         figures.add_row("speed", progress.speed_words(report, now_s))
         figures.add_row("staleness", progress.staleness_words(report))

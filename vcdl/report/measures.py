@@ -20,6 +20,7 @@ from vcdl.journal.events import (
     VersionEvaluated,
 )
 from vcdl.journal.history import EpochDetail, JobHistory, Timed
+from vcdl.journal.monitor import Monitor
 from vcdl.journal.totals import Totals
 
 
@@ -118,13 +119,13 @@ class Report:
         return self.history.epochs
 
     @property
-    def is_regression(self) -> bool:
-        """Whether losses are measured instead of accuracies."""
-        return self.history.is_regression
+    def monitor(self) -> Monitor:
+        """The measure by which the job is judged."""
+        return self.history.monitor
 
     @property
     def best_epoch(self) -> EpochDetail | None:
-        """The epoch with the best mean, the highest accuracy or the lowest loss; None when all have diverged."""
+        """The epoch with the best mean, as the monitor judges it; None when all have diverged."""
         best = self.history.best_epoch
         return best if best is not None and math.isfinite(best.mean) else None
 

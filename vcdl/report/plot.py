@@ -3,16 +3,25 @@
 The form is that of figures 4 and 5 in Atre, Jha, Rao 2021.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vcdl.errors import folder_errors
 from vcdl.files.atomic import atomic_write
+from vcdl.journal.events import ACCURACY, LOSS
 from vcdl.journal.history import EpochDetail
 from vcdl.report.measures import Report
 
-_SIZE_INCHES = (8.0, 4.8)
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_WIDTH_INCHES, _HEIGHT_INCHES = 8.0, 4.8
+_ROW_INCHES = 2.6
+"""Height of a row of small panels."""
+_COLUMNS = 2
 _DOTS_PER_INCH = 150
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 """Okabe and Ito's colours, which colour-blind people can tell apart."""
@@ -26,28 +35,33 @@ class Curve:
 
     label: str
     epochs: tuple[EpochDetail, ...]
-    is_regression: bool = False
+    measure: str = ACCURACY
+    """The measure whose mean, min and max the epochs have."""
 
     @classmethod
     def of(cls, label: str, report: Report) -> "Curve":
         """The curve of a run."""
-        return cls(label, tuple(report.epochs), report.is_regression)
+        return cls(label, tuple(report.epochs), report.monitor.name)
 
 
 def plot_curves(curves: Sequence[Curve], output: Path, title: str, measured: str | None = None) -> None:
     """Draw curves into one picture, in the format that the suffix of `output` names, and write it atomically.
 
-    `measured`: the label of the vertical axis; None: validation accuracy or loss of an epoch.
+    The measure that the runs are judged by is the large panel; the losses of validation and training, and further
+    metrics, have small ones below. `measured`: the label of the large panel's vertical axis.
 
     Raises RunFolderError (a full disk, a read-only folder) and ValueError for a suffix that matplotlib does not know.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
+    further = _further_measures(curves)
+    rows = math.ceil(len(further) / _COLUMNS)
+    figure = Figure(figsize=(_WIDTH_INCHES, _HEIGHT_INCHES + rows * _ROW_INCHES), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    grid = figure.add_gridspec(1 + rows, _COLUMNS, height_ratios=[_HEIGHT_INCHES, *([_ROW_INCHES] * rows)])
     unit, unit_s = _time_unit(max((curve.epochs[-1].wall_s for curve in curves if curve.epochs), default=0.0))
+    axes = figure.add_subplot(grid[0, :])
     for number, curve in enumerate(curves):
         colour = _COLOURS[number % len(_COLOURS)]
         times = [detail.wall_s / unit_s for detail in curve.epochs]
@@ -58,15 +72,43 @@ def plot_curves(curves: Sequence[Curve], output: Path, title: str, measured: str
         axes.fill_between(times, lowest, highest, color=colour, alpha=0.2, linewidth=0)
     if not any(curve.epochs for curve in curves):
         axes.text(0.5, 0.5, "no epoch was finished", ha="center", va="center", transform=axes.transAxes)
-    what = "loss" if any(curve.is_regression for curve in curves) else "accuracy"
+    judged = curves[0].measure if curves else ACCURACY
     axes.set_title(title)
-    axes.set_xlabel(f"running time ({unit})")
-    axes.set_ylabel(measured or f"validation {what} (epoch's mean, min – max)")
-    axes.set_xlim(left=0)
-    axes.grid(alpha=0.3)
+    axes.set_ylabel(measured or f"validation {judged} (epoch's mean, min – max)")
     axes.legend(loc="best")
+    panels = [figure.add_subplot(grid[1 + place // _COLUMNS, place % _COLUMNS]) for place in range(len(further))]
+    for panel, name in zip(panels, further, strict=True):
+        _draw_measure(panel, curves, name, unit_s)
+    for panel in (axes, *panels):
+        panel.set_xlabel(f"running time ({unit})")
+        panel.set_xlim(left=0)
+        panel.grid(alpha=0.3)
     with folder_errors(output.parent), atomic_write(output) as temporary:
         figure.savefig(temporary, dpi=_DOTS_PER_INCH)
+
+
+def _further_measures(curves: Sequence[Curve]) -> list[str]:
+    """Measures beside the one that the runs are judged by. The loss comes first, also when it is that one: then the
+    training's is beside it.
+    """
+    names = dict.fromkeys(name for curve in curves for detail in curve.epochs for name in detail.measures)
+    judged = {curve.measure for curve in curves} - {LOSS}
+    return sorted(names.keys() - judged, key=lambda name: name != LOSS)
+
+
+def _draw_measure(axes: "Axes", curves: Sequence[Curve], name: str, unit_s: float) -> None:
+    """Draw one measure of all curves; for the loss also what the clients tell of theirs, dashed."""
+    for number, curve in enumerate(curves):
+        colour = _COLOURS[number % len(_COLOURS)]
+        times = [detail.wall_s / unit_s for detail in curve.epochs]
+        values = [detail.measures.get(name, math.nan) for detail in curve.epochs]
+        axes.plot(times, values, linewidth=1.4, color=colour, label="validation" if number == 0 else None)
+        if name == LOSS:
+            told = [math.nan if detail.train_loss is None else detail.train_loss for detail in curve.epochs]
+            axes.plot(times, told, "--", linewidth=1.2, color=colour, label="training" if number == 0 else None)
+    axes.set_ylabel(name)
+    if name == LOSS:
+        axes.legend(loc="best")
 
 
 def _time_unit(longest_s: float) -> tuple[str, float]:

@@ -1,16 +1,32 @@
 """The progress of a run in words, for the live display, the plain lines and `vcdl status` alike."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vcdl.journal.events import EvaluatorDied, ResultRefused, RolledBack, UpdateRefused, WorkunitFailed
+from vcdl.journal.events import (
+    FINAL_SPLITS,
+    LOSS,
+    EvaluatorDied,
+    ResultRefused,
+    RolledBack,
+    UpdateRefused,
+    VersionEvaluated,
+    WorkunitFailed,
+)
 from vcdl.journal.history import EpochDetail
+from vcdl.journal.monitor import MIN, Monitor
 from vcdl.report.measures import Report
 from vcdl.report.wording import duration, grouped, plural, printable
 from vcdl.wire.workunit import WorkunitName
 
 if TYPE_CHECKING:
     from vcdl.job import Job
+
+
+_LABEL_WIDTH = 12
+"""The longest name of a measure that is a label of its own."""
 
 
 @dataclass(frozen=True)
@@ -48,17 +64,57 @@ def seconds_left(goal: RunGoal, report: Report, now_s: float) -> float | None:
     return max(0.0, left_s)
 
 
-def measured_words(value: float | None, is_regression: bool) -> str:
-    """An accuracy with four decimals, or a loss with four digits."""
+def measured_words(value: float | None, monitor: Monitor) -> str:
+    """A measure with four decimals, such as an accuracy, or one that should be low with four digits."""
     if value is None:
         return "–"
-    return f"{value:.4g}" if is_regression else f"{value:.4f}"
+    return f"{value:.4g}" if monitor.mode == MIN else f"{value:.4f}"
 
 
 def epoch_words(goal: RunGoal, report: Report, detail: EpochDetail) -> str:
-    """`epoch 3/20: accuracy 0.8712 (0.8605 – 0.8791) after 2 min 05 s`."""
-    what = "loss" if report.is_regression else "accuracy"
-    return f"epoch {detail.epoch}/{goal.epochs}: {what} {_band(report, detail)} after {duration(detail.wall_s)}"
+    """`epoch 3/20: accuracy 0.8712 (0.8605 – 0.8791), loss 0.41, in training 0.43, after 2 min 05 s`."""
+    words = [f"{report.monitor.name} {_band(report, detail)}", *_beside(report, detail.measures)]
+    if detail.train_loss is not None:
+        place = 1 if report.monitor.name == LOSS else 2
+        words.insert(place, f"in training {detail.train_loss:.4g}")
+    return f"epoch {detail.epoch}/{goal.epochs}: {', '.join(words)}, after {duration(detail.wall_s)}"
+
+
+def measured_figures(goal: RunGoal, report: Report) -> dict[str, str]:
+    """Labels and words of what is measured: the monitor, the losses of validation and training, further metrics."""
+    name = report.monitor.name
+    is_short = len(name) <= _LABEL_WIDTH
+    figures = {name if is_short else "monitor": f"{'' if is_short else f'{name} '}{score_words(goal, report)}"}
+    if not report.epochs:
+        return figures
+    detail = report.epochs[-1]
+    trained = None if detail.train_loss is None else f"{detail.train_loss:.4g}"
+    if name != LOSS:
+        loss = f"{detail.measures.get(LOSS, math.nan):.4g} in validation"
+        figures["loss"] = loss if trained is None else f"{loss}, {trained} in training"
+    elif trained is not None:
+        figures["train loss"] = trained
+    further = [words for words in _beside(report, detail.measures) if not words.startswith(f"{LOSS} ")]
+    if further:
+        figures["metrics"] = ", ".join(further)
+    return figures
+
+
+def final_words(report: Report) -> list[tuple[str, str]]:
+    """For each split on which the last version was measured, its name and `accuracy 0.95, loss 0.2 (10 samples)`."""
+    finals = ((split.removeprefix("final_"), report.final(split)) for split in FINAL_SPLITS)
+    return [(split, _measures(report, evaluated)) for split, evaluated in finals if evaluated is not None]
+
+
+def _measures(report: Report, evaluated: VersionEvaluated) -> str:
+    monitor = report.monitor
+    judged = f"{monitor.name} {measured_words(monitor.value(evaluated), monitor)}"
+    return ", ".join([judged, *_beside(report, evaluated.measures)]) + f" ({plural(evaluated.samples, 'sample')})"
+
+
+def _beside(report: Report, measures: Mapping[str, float]) -> list[str]:
+    """All measures but the monitor's, the loss first."""
+    return [f"{name} {value:.4g}" for name, value in measures.items() if name != report.monitor.name]
 
 
 def score_words(goal: RunGoal, report: Report) -> str:
@@ -66,7 +122,7 @@ def score_words(goal: RunGoal, report: Report) -> str:
     epochs, best = report.epochs, report.best_epoch
     words = [f"{_band(report, epochs[-1])} in epoch {epochs[-1].epoch}" if epochs else "no epoch measured yet"]
     if best is not None:
-        words.append(f"best {measured_words(best.mean, report.is_regression)} in epoch {best.epoch}")
+        words.append(f"best {measured_words(best.mean, report.monitor)} in epoch {best.epoch}")
     if goal.target_accuracy is not None:
         words.append(f"target {goal.target_accuracy:g}")
     return ", ".join(words)
@@ -147,5 +203,5 @@ def setback_words(event: WorkunitFailed | UpdateRefused | ResultRefused) -> str:
 
 
 def _band(report: Report, detail: EpochDetail) -> str:
-    mean, low, high = (measured_words(v, report.is_regression) for v in (detail.mean, detail.min, detail.max))
+    mean, low, high = (measured_words(v, report.monitor) for v in (detail.mean, detail.min, detail.max))
     return f"{mean} ({low} – {high})"

@@ -2,13 +2,14 @@
 
 import json
 import math
-from dataclasses import asdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from vcdl.errors import folder_errors
 from vcdl.files.atomic import atomic_write
-from vcdl.journal.events import VersionEvaluated
+from vcdl.journal.events import ACCURACY, VersionEvaluated
+from vcdl.journal.history import EpochDetail
 from vcdl.report.measures import Report
 
 
@@ -33,9 +34,16 @@ def summary_of(job: str, report: Report) -> dict[str, Any]:
         "accuracy": {
             "validation": _accuracy(report.final_validation),
             "test": _accuracy(report.final_test),
-            "best_validation": best.mean if best and not report.is_regression else None,
+            "best_validation": _known(best.measures.get(ACCURACY)) if best else None,
         },
-        "epochs_detail": [{key: _finite(value) for key, value in asdict(detail).items()} for detail in epochs],
+        "monitor": {"name": report.monitor.name, "mode": report.monitor.mode},
+        "metrics": {
+            "validation": _measures(report.final_validation),
+            "test": _measures(report.final_test),
+            "best_validation": _values(best.measures) if best else None,
+        },
+        "best_epoch": best.epoch if best else None,
+        "epochs_detail": [_epoch(detail) for detail in epochs],
         "wall_s": round(report.wall_s, 3),
         "samples_trained": report.totals.samples_trained,
         "staleness": {"mean": report.staleness_mean, "max": report.totals.staleness_max},
@@ -55,8 +63,29 @@ def as_json(value: Any) -> str:
 
 
 def _accuracy(evaluated: VersionEvaluated | None) -> float | None:
-    return evaluated.accuracy if evaluated else None
+    return _known(evaluated.accuracy) if evaluated else None
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _measures(evaluated: VersionEvaluated | None) -> dict[str, float | None] | None:
+    return _values(evaluated.measures) if evaluated else None
+
+
+def _values(measures: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: _known(value) for name, value in measures.items()}
+
+
+def _epoch(detail: EpochDetail) -> dict[str, Any]:
+    return {
+        "epoch": detail.epoch,
+        "mean": _known(detail.mean),
+        "min": _known(detail.min),
+        "max": _known(detail.max),
+        "wall_s": detail.wall_s,
+        "train_loss": _known(detail.train_loss),
+        "metrics": _values(detail.measures),
+    }
+
+
+def _known(value: float | None) -> float | None:
+    """The value; None when it is not finite, which JSON cannot say."""
+    return value if value is not None and math.isfinite(value) else None

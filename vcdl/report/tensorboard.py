@@ -1,7 +1,8 @@
 """TensorBoard's event file of a run, written from its journal; `tensorboard --logdir RUN/tensorboard` shows it.
 
-Scalars: accuracy and loss by version of the weights, for each split; loss, staleness and weight of each update; the
-epochs' means. Only the record format of the `tensorboard` package is used: TensorFlow is not imported.
+Scalars: loss and metrics by version of the weights, for each split; loss, staleness and weight of each update; the
+epochs' means, the training loss among them. Only the record format of the `tensorboard` package is used: TensorFlow is
+not imported.
 """
 
 from collections.abc import Iterable, Iterator
@@ -65,9 +66,8 @@ def _points(events: Iterable[Recorded]) -> Iterator[Scalar]:
     for recorded in events:
         event, time_s = recorded.event, recorded.time_s
         if isinstance(event, VersionEvaluated):
-            yield Scalar(f"{event.split}/loss", event.version, event.loss, time_s)
-            if event.accuracy is not None:
-                yield Scalar(f"{event.split}/accuracy", event.version, event.accuracy, time_s)
+            for name, value in event.measures.items():
+                yield Scalar(f"{event.split}/{name}", event.version, value, time_s)
         elif isinstance(event, UpdateApplied):
             if event.loss is not None:
                 yield Scalar("training/loss", event.version, event.loss, time_s)
@@ -78,5 +78,8 @@ def _points(events: Iterable[Recorded]) -> Iterator[Scalar]:
 def _epochs(report: Report) -> Iterator[Scalar]:
     for detail in report.epochs:
         closed = report.closed[detail.epoch]
-        for name, value in (("mean", detail.mean), ("min", detail.min), ("max", detail.max)):
+        judged = {"mean": detail.mean, "min": detail.min, "max": detail.max}
+        trained = {"train_loss": detail.train_loss} if detail.train_loss is not None else {}
+        measured = {f"validation_{name}": value for name, value in detail.measures.items()}
+        for name, value in {**judged, **measured, **trained}.items():
             yield Scalar(f"epoch/{name}", detail.epoch, value, closed.time_s)

@@ -14,6 +14,7 @@ from vcdl.journal.events import VALIDATION, EvaluationWanted, RolledBack, Update
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import kept_history
 from vcdl.journal.lineage import Lineage
+from vcdl.journal.monitor import Monitor
 from vcdl.loop.evaluator import Evaluator
 from vcdl.loop.recovery import fold_again
 from vcdl.report.measures import Report
@@ -24,7 +25,7 @@ from vcdl.wire.weights import Vector, read_weights
 
 @dataclass(frozen=True)
 class Compared:
-    """A version's accuracy (or the loss of a regression) in the run and under the other rule."""
+    """A version's measure, that of the run's monitor, in the run and under the other rule."""
 
     version: int
     epoch: int
@@ -46,7 +47,7 @@ class Replayed:
     """The weights of the last version, of shape (n,)."""
     is_the_runs_own: bool
     """Whether these weights are the run's own, to the last bit."""
-    is_regression: bool
+    monitor: Monitor
 
 
 def replay(run: Run) -> Replayed:
@@ -80,14 +81,15 @@ def _replayed(run: Run, journal: Journal, report: Report, lineage: Lineage) -> R
         for evaluation in (one for one in wanted if one.version == version):
             own = measured.get((version, evaluation.split))
             if own is not None:
-                compared.append(_compared(own, evaluator.evaluation(evaluation, weights), evaluation.epoch))
+                replayed = evaluator.evaluation(evaluation, weights)
+                compared.append(_compared(report.monitor, own, replayed, evaluation.epoch))
     own_weights = read_weights(run.folder.snapshot(last), run.layout.size)[0]
     return Replayed(
         epochs=tuple(one for one in compared if one.epoch > 0),
         final=tuple(one for one in compared if one.epoch == 0),
         weights=weights,
         is_the_runs_own=own_weights.tobytes() == weights.tobytes(),
-        is_regression=report.is_regression,
+        monitor=report.monitor,
     )
 
 
@@ -113,8 +115,8 @@ def _versions(run: Run, lineage: Lineage) -> Iterator[tuple[int, Vector]]:
         yield step.version, vector
 
 
-def _compared(run: VersionEvaluated, replayed: VersionEvaluated, epoch: int) -> Compared:
-    return Compared(run.version, epoch, run.split, run.value, replayed.value)
+def _compared(monitor: Monitor, run: VersionEvaluated, replayed: VersionEvaluated, epoch: int) -> Compared:
+    return Compared(run.version, epoch, run.split, monitor.value(run), monitor.value(replayed))
 
 
 def _check_kept(run: Run, applied: list[UpdateApplied]) -> None:

@@ -206,4 +206,4 @@ def _plan(job: Job) -> Plan:
 
 def _unmeasured(version: int, epoch: int, split: str) -> VersionEvaluated:
     """The event that ends an evaluation, without a measure."""
-    return VersionEvaluated(version, epoch, split, samples=0, loss=math.nan, accuracy=None, evaluation_s=0.0)
+    return VersionEvaluated(version, epoch, split, samples=0, loss=math.nan, evaluation_s=0.0)

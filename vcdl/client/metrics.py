@@ -1,0 +1,73 @@
+"""The names of a job's metrics, and the metrics that follow from its loss: perplexity and crossentropy."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from vcdl.errors import JobError
+from vcdl.wire.workunit import Named
+
+ALIASES = {
+    "mse": "mean_squared_error",
+    "mae": "mean_absolute_error",
+    "mape": "mean_absolute_percentage_error",
+    "msle": "mean_squared_logarithmic_error",
+    "rmse": "root_mean_squared_error",
+    "bce": "binary_crossentropy",
+    "kld": "kl_divergence",
+}
+BY_SHAPE = {"accuracy": "accuracy", "acc": "accuracy", "crossentropy": "crossentropy", "ce": "crossentropy"}
+"""Metrics that follow from labels, outputs and loss; they take no arguments."""
+PERPLEXITY = "perplexity"
+"""exp of the cross-entropy; Keras has no metric of this name."""
+
+
+def snake_case(name: str) -> str:
+    """The function name that Keras derives from a class name: `mean_squared_error` from `MeanSquaredError`."""
+    name = re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", name)
+    return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
+
+
+def metric_name(named: Named) -> str:
+    """The name under which a metric, or a loss, is shown: Keras' own for the class."""
+    name = BY_SHAPE.get(named.name.lower()) or ALIASES.get(named.name.lower()) or snake_case(named.name)
+    return name.replace("io_u", "iou")
+
+
+def metric_names(metrics: Sequence[Named]) -> dict[str, Named]:
+    """The metrics by their names, each once. A second one of the same class gets `_2` behind it, and so on."""
+    names: dict[str, Named] = {}
+    for named in metrics:
+        if named in names.values():
+            continue
+        name = base = metric_name(named)
+        number = 1
+        while name in names:
+            number += 1
+            name = f"{base}_{number}"
+        names[name] = named
+    return names
+
+
+def metric_of_loss(name: str, loss: Any) -> Any:
+    """The metric `crossentropy` or `perplexity` for a loss of Keras. Raises JobError when it is no cross-entropy."""
+    import keras
+
+    kind: Any = {
+        "SparseCategoricalCrossentropy": keras.metrics.SparseCategoricalCrossentropy,
+        "CategoricalCrossentropy": keras.metrics.CategoricalCrossentropy,
+        "BinaryCrossentropy": keras.metrics.BinaryCrossentropy,
+    }.get(type(loss).__name__)
+    if kind is None:
+        raise JobError(
+            f"training > metrics: {name} follows from a cross-entropy, and the loss is {loss.name}: leave it out"
+        )
+    if name == PERPLEXITY:
+        kind = type("Perplexity", (kind,), {"result": _exp_of(kind)})
+    return kind(name=name, from_logits=bool(loss.get_config().get("from_logits")))
+
+
+def _exp_of(kind: Any) -> Any:
+    import keras
+
+    return lambda metric: keras.ops.exp(kind.result(metric))

@@ -1,0 +1,44 @@
+"""The one measure by which a job is judged: best epoch, target, patience and collapse all ask it."""
+
+import math
+from dataclasses import dataclass
+
+from vcdl.journal.events import ACCURACY, LOSS, RunStarted, VersionEvaluated
+
+MAX, MIN = "max", "min"
+
+
+@dataclass(frozen=True)
+class Monitor:
+    """A measure on validation data, and which way it is better."""
+
+    name: str = ACCURACY
+    """`loss`, or a metric of the job."""
+    mode: str = MAX
+    """`max` or `min`."""
+    is_signed: bool = False
+    """Whether a measure that should be low may be below zero, so that ratios of it say nothing."""
+
+    @classmethod
+    def of_session(cls, event: RunStarted) -> "Monitor | None":
+        """The monitor that a session names; None in an older journal."""
+        return cls(event.monitor, event.mode) if event.monitor else None
+
+    @classmethod
+    def of_first(cls, event: VersionEvaluated) -> "Monitor":
+        """The monitor of a journal that names none: accuracy, or the loss of a regression."""
+        return cls() if ACCURACY in event.metrics else cls(LOSS, MIN)
+
+    def value(self, event: VersionEvaluated) -> float:
+        """The measure of a version; NaN when it was not measured."""
+        return event.measures.get(self.name, math.nan)
+
+    def score(self, value: float) -> float:
+        """A value turned so that larger is better; NaN is worst."""
+        if math.isnan(value):
+            return -math.inf
+        return value if self.mode == MAX else -value
+
+    def reaches(self, value: float, target: float) -> bool:
+        """Whether a value is as good as a target."""
+        return self.score(value) >= self.score(target)

@@ -1,0 +1,102 @@
+"""Check that a job's loss and metrics can compare what its model gives with its labels."""
+
+from typing import Any
+
+import numpy as np
+
+from vcdl.client.compile import make_metrics
+from vcdl.data.dataset import Array
+from vcdl.errors import JobError
+from vcdl.models.measuring import as_compared
+from vcdl.wire.workunit import Training
+
+_ONE_HOT = {
+    "CategoricalAccuracy": "sparse_categorical_accuracy",
+    "CategoricalCrossentropy": "sparse_categorical_crossentropy",
+    "TopKCategoricalAccuracy": "sparse_top_k_categorical_accuracy",
+    "OneHotIoU": "iou",
+    "OneHotMeanIoU": "mean_iou",
+}
+"""Metrics for one-hot labels, and those for labels that are whole numbers."""
+_ALONG_A_SAMPLE = ("CosineSimilarity", "PearsonCorrelation", "ConcordanceCorrelation")
+"""Metrics that compare the numbers of one sample with each other, unless they get another axis."""
+_PROBABILITIES = ("AUC", "Precision", "Recall", "BinaryAccuracy", "F1Score", "FBetaScore")
+"""Metrics whose thresholds lie between 0 and 1; with those of names such as PrecisionAtRecall."""
+_FOR_CLASSES = "accuracy, sparse_top_k_categorical_accuracy and perplexity can"
+_FOR_NUMBERS = "mean_absolute_error, root_mean_squared_error and r2_score can"
+
+
+def check_metrics(model: Any, loss: Any, training: Training, input_shape: tuple[int, ...], y: Array) -> None:
+    """Measure a few samples of `input_shape` as the evaluator does, with the model's first weights.
+
+    `y`: labels as check_model gets them. Raises JobError with a line for each metric that cannot work.
+    """
+    import keras
+
+    outputs = tuple(model.outputs[0].shape[1:])
+    few = 3 if outputs[-1:] == (2,) else 2  # the length of no other axis, which would fit by chance
+    predicted = model(np.zeros((few, *input_shape), model.inputs[0].dtype), training=False)
+    labels = keras.ops.convert_to_tensor(as_compared(y[:few], model))
+    metrics = [metric for metric in make_metrics(training, loss, model) if not isinstance(metric, str)]
+    try:
+        loss(labels, predicted)
+    except Exception as error:  # Keras and its backends each raise their own exceptions
+        reason = " ".join(str(error).split())[:300]
+        raise JobError(f"training > loss: {loss.name} does not fit labels of shape {y.shape}: {reason}") from error
+    is_logits, problems = bool(loss.get_config().get("from_logits")), []
+    for metric in metrics:
+        why = _misfit_of_one(metric) if outputs == (1,) else _misfit_of_several(metric, y)
+        why = why or _misfit_of_probabilities(metric, is_logits, y)
+        problems.append(why or _tried(metric, labels, predicted))
+    if any(problems):
+        raise JobError("\n".join(f"training > metrics: {why}" for why in problems if why))
+
+
+def _misfit_of_one(metric: Any) -> str | None:
+    """Why a metric computes nonsense from one output a sample."""
+    kind, config = type(metric).__name__, metric.get_config()
+    if "Categorical" in kind or "OneHot" in kind:
+        near = "binary_crossentropy" if "Crossentropy" in kind else "binary_accuracy"
+        return f"{metric.name} compares several outputs, and the model ends in one: did you mean {near!r}?"
+    if kind in ("IoU", "MeanIoU"):
+        return f"{metric.name} compares classes, and the model ends in one number: did you mean 'binary_iou'?"
+    if kind in _ALONG_A_SAMPLE and getattr(metric, "_fn_kwargs", {}).get("axis", -1) == -1:
+        return f"{metric.name} compares the numbers of one sample, and here is one of them: give it `axis: 0`"
+    if kind in ("F1Score", "FBetaScore") and config.get("threshold") is None:
+        return f"{metric.name} takes the largest output for the class, and here is one: give it `threshold: 0.5`"
+    return None
+
+
+def _misfit_of_several(metric: Any, y: Array) -> str | None:
+    """Why a metric computes nonsense from an output for each class."""
+    near = _ONE_HOT.get(type(metric).__name__)
+    if near is None or y.dtype.kind not in "iu":
+        return None
+    return f"{metric.name} wants one-hot labels, the data has whole numbers: did you mean {near!r}?"
+
+
+def _misfit_of_probabilities(metric: Any, is_logits: bool, y: Array) -> str | None:
+    """Why a metric of probabilities computes nonsense."""
+    kind = type(metric).__name__
+    if kind not in _PROBABILITIES and "At" not in kind:
+        return None
+    if y.min() < 0 or y.max() > 1:
+        can = _FOR_NUMBERS if y.dtype.kind == "f" else _FOR_CLASSES
+        return f"{metric.name} is for labels 0 and 1, the data has {y.min():g} … {y.max():g}; {can}"
+    if is_logits and not metric.get_config().get("from_logits"):
+        cure = "give it `from_logits: true`" if kind == "AUC" else "end it in sigmoid, with a loss without from_logits"
+        return f"{metric.name} compares probabilities, and the model ends in logits: {cure}"
+    return None
+
+
+def _tried(metric: Any, labels: Any, predicted: Any) -> str | None:
+    """Why a metric cannot measure these outputs."""
+    shapes = [tuple(one.shape[1:]) for one in (predicted, labels)]
+    try:
+        measured = np.asarray(metric(labels, predicted))
+    except Exception:  # Keras and its backends each raise their own exceptions, in words about their insides
+        can = _FOR_NUMBERS if "float" in str(labels.dtype) else _FOR_CLASSES
+        return f"{metric.name} cannot compare outputs of shape {shapes[0]} with labels of shape {shapes[1]}; {can}"
+    if measured.size != 1:
+        return f"{metric.name} gives {measured.size} numbers, expected one: give it `average: macro`"
+    return None
