@@ -17,7 +17,7 @@ from tests.places import DOCS
 from tests.uploads import read_upload
 from vcdl.checks import Refusal, Refused, UploadCheck
 from vcdl.wire.weights import Layout, Variable, Vector, write_weights
-from vcdl.wire.workunit import UpdateHeader
+from vcdl.wire.workunit import FORMAT, UpdateHeader
 
 SIZE = 100
 LAYOUT = Layout((Variable("dense/kernel", (9, 10), 0), Variable("dense/bias", (10,), 90)))
@@ -106,7 +106,7 @@ def test_a_shard_that_the_job_does_not_have_is_refused(upload: Path) -> None:
         "[]",
         "null",
         HEADER.to_json()[:-1],
-        HEADER.to_json().replace('"format": 2', '"format": 1'),
+        HEADER.to_json().replace(f'"format": {FORMAT}', '"format": 1'),
         HEADER.to_json().replace('"samples": 60', '"samples": -60'),
         HEADER.to_json().replace('"samples": 60', '"samples": 6e1'),
         HEADER.to_json().replace('"samples": 60', '"samples": true'),

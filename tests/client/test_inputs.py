@@ -1,6 +1,7 @@
 """Inputs that are damaged, foreign or do not fit are refused before training, in one line."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,12 @@ import pytest
 
 from tests.client.workunit_folder import SIZE, WORKUNIT, ScriptedHost, samples, write_shard, write_workunit
 from tests.hostile_npz import HOSTILE, write_hostile
-from vcdl.client.inputs import read_shard
-from vcdl.client.train import train_workunit
+from vcdl.client.inputs import read_shard, read_workunit
+from vcdl.client.train import Outcome, train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import ModelError, VcdlError, WeightsFileError, WorkunitError
-from vcdl.wire.weights import ParamsHeader, read_weights, write_weights
+from vcdl.wire.frozen import read_frozen, write_frozen
+from vcdl.wire.weights import Layout, ParamsHeader, flatten, flatten_frozen, read_weights, write_weights
 from vcdl.wire.workunit import Normalisation
 
 X, Y = samples()
@@ -143,3 +145,60 @@ def test_other_numbers_are_refused_where_whole_ones_are_expected(tmp_path: Path,
     write_shard(tmp_path, np.array(x), np.zeros(1, int))
     with pytest.raises(WorkunitError, match=words):
         read_shard(tmp_path, Normalisation(integers=True), (1,))
+
+
+def with_frozen(folder: Path) -> Path:
+    """The workunit, of a job whose first layer is frozen."""
+    import keras
+
+    model = keras.models.model_from_json((folder / "model.json").read_text())
+    model.get_layer("hidden").trainable = False
+    (folder / "model.json").write_text(model.to_json())
+    frozen = write_frozen(folder / "frozen.h5", flatten_frozen(model))
+    (folder / "workunit.json").write_text(replace(WORKUNIT, frozen=frozen).to_json())
+    header = ParamsHeader(WORKUNIT.job, WORKUNIT.base_version, Layout.of(model).fingerprint)
+    write_weights(folder / "params.h5", flatten(model), header.to_json())
+    return folder
+
+
+def test_frozen_weights_are_trained_beside_and_do_not_come_back(tmp_path: Path) -> None:
+    folder, cache = with_frozen(write_workunit(tmp_path / "w")), TrainerCache()
+    assert train_workunit(folder, ScriptedHost(), cache) is Outcome.DONE
+    trainer = cache.get((folder / "model.json").read_text(), WORKUNIT.training, read_workunit(folder).frozen)
+    assert trainer.layout.model.size == SIZE - 320
+    assert (folder / "update.h5").stat().st_size < 4 * SIZE
+    frozen = read_frozen(folder / "frozen.h5", read_workunit(folder).frozen)
+    np.testing.assert_array_equal(flatten_frozen(trainer.model), frozen)
+
+
+def another_s(folder: Path) -> None:
+    write_frozen(folder / "frozen.h5", np.zeros(320, np.float32))
+
+
+def unnamed(folder: Path) -> None:
+    (folder / "workunit.json").write_text(WORKUNIT.to_json())
+
+
+def of_another_size(folder: Path) -> None:
+    frozen = write_frozen(folder / "frozen.h5", np.zeros(9, np.float32))
+    (folder / "workunit.json").write_text(replace(WORKUNIT, frozen=frozen).to_json())
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (remove("frozen.h5"), "frozen.h5 is missing: fetch the workunit's files again"),
+        (halve("frozen.h5"), "frozen.h5 is damaged or of another job"),
+        (another_s, "frozen.h5 is damaged or of another job"),
+        (unnamed, "0 frozen weights for a model of 320"),
+        (of_another_size, "9 frozen weights for a model of 320"),
+    ],
+)
+def test_wrong_frozen_weights_are_refused_before_training(
+    damage: Callable[[Path], None], words: str, tmp_path: Path
+) -> None:
+    folder = with_frozen(write_workunit(tmp_path / "w"))
+    damage(folder)
+    with pytest.raises(WeightsFileError, match=words.replace(".", r"\.")):
+        train_workunit(folder, ScriptedHost(), TrainerCache())
+    assert not (folder / "update.h5").exists()

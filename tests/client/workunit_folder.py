@@ -112,13 +112,13 @@ class RecordingCache(TrainerCache):
         super().__init__()
         self._log = log
 
-    def make(self, model_json: str, training: Training) -> Trainer:
-        return _RecordingTrainer(model_json, training, self._log)
+    def make(self, model_json: str, training: Training, frozen: Vector | None = None) -> Trainer:
+        return _RecordingTrainer(model_json, training, frozen, self._log)
 
 
 class _RecordingTrainer(Trainer):
-    def __init__(self, model_json: str, training: Training, log: Path) -> None:
-        super().__init__(model_json, training)
+    def __init__(self, model_json: str, training: Training, frozen: Vector | None, log: Path) -> None:
+        super().__init__(model_json, training, frozen)
         self._file = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
 
     def step(self, x: npt.NDArray[np.float32], y: npt.NDArray[Any]) -> float:

@@ -171,6 +171,18 @@ def test_what_a_worker_downloads_is_counted_once_a_file_it_keeps(new_grid: NewGr
     assert grid.sent() == []
 
 
+def test_frozen_weights_are_in_the_slot_and_counted_once_a_worker(new_grid: NewGrid, folder: RunFolder) -> None:
+    grid = new_grid()
+    folder.frozen_file.write_bytes(b"frozen" * 1000)
+    items = [replace(staged(folder, shard, "work"), frozen=folder.frozen_file) for shard in (0, 1)]
+    grid.submit(items)
+    first, _ = outcomes(grid, 2)
+    assert isinstance(first, Uploaded)
+    assert "frozen.h5" in first.path.read_text().split()
+    sent = grid.sent()
+    assert sent[0].bytes_down - sent[1].bytes_down > 6000
+
+
 def test_subtasks_wait_for_a_free_worker_in_order(new_grid: NewGrid, folder: RunFolder) -> None:
     grid = new_grid(workers=2, ahead=1)
     assert grid.open_wanted() == 3

@@ -31,3 +31,13 @@ def test_two_outputs_and_layers_without_weights_are_counted_too(shape: tuple[int
     hidden = keras.layers.ReLU()(inputs)
     model = keras.Model(inputs, [keras.layers.Flatten()(hidden), hidden])
     assert footprint_of(model).flops_per_sample > 0
+
+
+def test_frozen_layers_before_the_first_that_is_trained_cost_one_pass_and_little_memory() -> None:
+    model = keras.Sequential([keras.Input((20,)), keras.layers.Dense(1000), keras.layers.Dense(7)])
+    whole = footprint_of(model)
+    model.layers[0].trainable = False
+    frozen = footprint_of(model)
+    assert (frozen.parameters, frozen.frozen) == (1000 * 7 + 7, 21_000)
+    assert frozen.flops_per_sample == (2 * 20 * 1000 + 1000) + 3 * (2 * 1000 * 7 + 7)
+    assert frozen.memory_bytes(32, 0) < whole.memory_bytes(32, 0)

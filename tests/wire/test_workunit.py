@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 
 from vcdl.errors import WorkunitError
 from vcdl.wire.workunit import (
+    FORMAT,
+    INPUT_FILES,
+    Frozen,
     Named,
     Normalisation,
     Training,
@@ -61,9 +64,22 @@ def test_how_weights_travel_survives_as_well() -> None:
     assert Workunit.from_json(workunit.to_json()) == workunit
 
 
+def test_a_workunit_with_frozen_weights_survives_its_json() -> None:
+    workunit = replace(WORKUNIT, frozen=Frozen(7, "0123456789abcdef" * 4))
+    assert Workunit.from_json(workunit.to_json()) == workunit
+    assert workunit.input_files == (*INPUT_FILES, "frozen.h5")
+    assert WORKUNIT.input_files == INPUT_FILES
+
+
+@pytest.mark.parametrize("frozen", [{"size": 0, "sha256": "0" * 64}, {"size": 7, "sha256": "../x"}, {"size": 7}, 5])
+def test_frozen_weights_that_are_named_wrongly_are_refused(frozen: object) -> None:
+    with pytest.raises(WorkunitError, match=r"size|sha256|frozen"):
+        Workunit.from_json(json.dumps(json.loads(WORKUNIT.to_json()) | {"frozen": frozen}))
+
+
 def test_another_version_is_named_before_its_keys_are() -> None:
     before = {key: value for key, value in json.loads(WORKUNIT.to_json()).items() if key != "transport"} | {"format": 1}
-    with pytest.raises(WorkunitError, match="another format than 3: client and server differ in version"):
+    with pytest.raises(WorkunitError, match=f"another format than {FORMAT}: client and server differ in version"):
         Workunit.from_json(json.dumps(before))
 
 
@@ -127,7 +143,7 @@ def test_a_file_that_was_cut_is_not_json(text: str) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (["format"], 1, "another format than 3"),
+        (["format"], 1, f"another format than {FORMAT}"),
         (["epoch"], "3", "epoch: expected a whole number"),
         (["epoch"], True, "epoch: expected a whole number"),
         (["epoch"], -1, "epoch: expected a whole number"),

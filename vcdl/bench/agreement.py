@@ -18,10 +18,11 @@ from vcdl.checks.agreement import Disagreement, disagreement
 from vcdl.client.processors import limit_threads
 from vcdl.codecs.choose import up_encoding
 from vcdl.errors import RunFolderError
+from vcdl.loop.grid import Staged
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
 from vcdl.wire.weights import ParamsHeader, read_weights, write_weights
-from vcdl.wire.workunit import OUTPUT_FILE, Workunit
+from vcdl.wire.workunit import DESCRIPTION_FILE, OUTPUT_FILE, Workunit
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,12 @@ def trained(run: Run, subtasks: Sequence[tuple[str, int]], computer: Computer, f
     slots = [folder / f"{name} {shard}" for name, shard in subtasks]
     for slot, (name, shard) in zip(slots, subtasks, strict=True):
         slot.mkdir(parents=True)
-        unit = Workunit(run.name, 1, shard, 0, 0, seed=run.job.seed, training=run.training, transport=run.transport)
-        (slot / "workunit.json").write_text(unit.to_json())
-        (slot / "model.json").symlink_to(run.folder.model_file)
-        (slot / "params.h5").symlink_to(folder.parent / f"{name}.h5")
-        (slot / "shard.npz").symlink_to(run.folder.shard(shard))
+        unit = Workunit(run.name, 1, shard, 0, 0, run.job.seed, run.training, run.transport, run.prepared.frozen)
+        (slot / DESCRIPTION_FILE).write_text(unit.to_json())
+        frozen = None if unit.frozen is None else run.folder.frozen_file
+        staged = Staged(unit, run.folder.model_file, folder.parent / f"{name}.h5", run.folder.shard(shard), frozen)
+        for logical, source in staged.inputs.items():
+            (slot / logical).symlink_to(source)
     command = [sys.executable, "-c", _TRAIN, *map(str, slots)]
     done = subprocess.run(command, env=computer.environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vcdl.client.slot import SlotError
 from vcdl.files.atomic import atomic_write, sweep
-from vcdl.wire.workunit import INPUT_FILES, OUTPUT_FILE
+from vcdl.wire.workunit import FROZEN_FILE, INPUT_FILES, OUTPUT_FILE
 
 _LINK = re.compile(rb"<soft_link>([^<\0]+)</soft_link>")
 _STUB_LIMIT_BYTES = 1024
@@ -22,7 +22,7 @@ def resolve_stubs(slot: Path, project: Path) -> None:
 
     Raises OSError, and SlotError for a stub that leads out of the project's folder.
     """
-    for name in INPUT_FILES:
+    for name in (*INPUT_FILES, FROZEN_FILE):
         path = slot / name
         target = _target(path, project)
         if target is not None:

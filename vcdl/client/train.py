@@ -4,6 +4,7 @@ import logging
 import math
 import time
 from enum import Enum
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,9 @@ from vcdl.client.trainer import Trainer, TrainerCache
 from vcdl.codecs.choose import up_encoding
 from vcdl.codecs.encoding import Encoding
 from vcdl.errors import FileUnavailable, VcdlError, WeightsFileError, WorkunitError
+from vcdl.wire.frozen import read_frozen
 from vcdl.wire.weights import Vector
-from vcdl.wire.workunit import OUTPUT_FILE, UpdateHeader, Workunit
+from vcdl.wire.workunit import FROZEN_FILE, OUTPUT_FILE, UpdateHeader, Workunit
 
 CHECKPOINT_EVERY_S = 60.0
 """Seconds of training that a kill may lose; a checkpoint of the paper's model (60 MB) takes about 0.1 s."""
@@ -49,7 +51,8 @@ def train_workunit(
     written.
     """
     workunit = read_workunit(folder)
-    trainer = trainers.get(read_model_json(folder), workunit.training)
+    read = partial(read_frozen, folder / FROZEN_FILE, workunit.frozen)
+    trainer = trainers.get(read_model_json(folder), workunit.training, workunit.frozen, read)
     up = up_encoding(workunit.transport, trainer.layout)
     if not _is_done(folder, workunit, up):
         base = read_params(folder, workunit, trainer.layout)

@@ -6,7 +6,7 @@ the fastest for a model on a few processor cores, and the cheapest to start.
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -18,8 +18,8 @@ from vcdl.client.compile import compile_model
 from vcdl.client.model import load_model
 from vcdl.client.moments import MovingMoments
 from vcdl.errors import WorkunitError
-from vcdl.wire.weights import Layout, Vector, assign, flatten
-from vcdl.wire.workunit import Training
+from vcdl.wire.weights import Layout, Vector, assign, assign_frozen, flatten
+from vcdl.wire.workunit import Frozen, Training
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,15 @@ class Trainer:
     at_once = 1
     """Batches that `steps` should get at once: between two calls the host is asked."""
 
-    def __init__(self, model_json: str, training: Training) -> None:
-        """Raises ModelError (not safe, or cannot be built) and JobError (Keras does not know the optimizer or
-        the loss).
+    def __init__(self, model_json: str, training: Training, frozen: Vector | None = None) -> None:
+        """`frozen`: the weights that no training changes, shape (m,); None: fresh ones.
+
+        Raises ModelError (not safe, or cannot be built), JobError (Keras does not know the optimizer or the loss) and
+        WeightsFileError (`frozen` is not of this model).
         """
         self.model = load_model(model_json)
+        if frozen is not None:
+            assign_frozen(self.model, frozen)
         # Nobody reads a client's metrics, the server measures its own; the loss is computed anyway.
         compile_model(self.model, replace(training, metrics=()))
         self._optimizer = self.model.optimizer
@@ -127,22 +131,32 @@ class TrainerCache:
         self._key = ""
         self._trainer: Trainer | None = None
 
-    def get(self, model_json: str, training: Training) -> Trainer:
-        """The trainer for a model and its training settings. Raises what Trainer raises."""
+    def get(
+        self,
+        model_json: str,
+        training: Training,
+        frozen: Frozen | None = None,
+        read_frozen: Callable[[], Vector] = lambda: np.zeros(0, np.float32),
+    ) -> Trainer:
+        """The trainer for a model, its training settings and its frozen weights, which are read for a new one only.
+
+        Raises what Trainer and `read_frozen` raise.
+        """
         settings = [
             asdict(training.optimizer),
             asdict(training.loss),
             training.share_optimizer_state,
+            None if frozen is None else frozen.sha256,
         ]  # the rest is not compiled in
         key = hashlib.sha256(json.dumps([model_json, settings], sort_keys=True).encode()).hexdigest()
         if self._trainer is None or key != self._key:
             self.clear()
-            self._trainer, self._key = self.make(model_json, training), key
+            self._trainer, self._key = self.make(model_json, training, read_frozen()), key
         return self._trainer
 
-    def make(self, model_json: str, training: Training) -> Trainer:
+    def make(self, model_json: str, training: Training, frozen: Vector | None = None) -> Trainer:
         """A new trainer."""
-        return Trainer(model_json, training)
+        return Trainer(model_json, training, frozen)
 
     def clear(self) -> None:
         """Drop the trainer and the memory that Keras holds for it."""

@@ -92,8 +92,10 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     dataset = load_dataset(job.data, job.seed)
     from vcdl.client.model import load_model
     from vcdl.models import fitted
+    from vcdl.wire.weights import Layout
 
-    parameters = int(load_model(fitted(job, dataset).model.json).count_params())
+    model = load_model(fitted(job, dataset).model.json)
+    trained = Layout.of(model).size
     return Checked(
         job=job.name,
         train_samples=len(dataset.x_train),
@@ -102,14 +104,14 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
         shards=job.data.shards,
         input_shape=dataset.input_shape,
         outputs=dataset.outputs,
-        parameters=parameters,
+        parameters=int(model.count_params()),
         trust={host.command: _trust(job, host) for host in HOSTS.values()},
         notes=(
             *_notes(len(dataset.x_train) // job.data.shards, job.training.batch_size),
             *(f"{exposure.what}; {exposure.cure}" for exposure in exposures(store)),
             *_shown_passwords(job_file, job, overrides),
         ),
-        kept_bytes=_UPLOAD_AND_BASE * job.subtasks * _WEIGHT_BYTES * parameters if job.keeps_uploads else 0,
+        kept_bytes=_UPLOAD_AND_BASE * job.subtasks * _WEIGHT_BYTES * trained if job.keeps_uploads else 0,
     )
 
 

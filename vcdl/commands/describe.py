@@ -46,11 +46,15 @@ def _lines(description: "Description") -> list[tuple[str, str]]:
         ("job", description.job),
         ("model", f"{plural(model.layers, 'layer')}, {grouped(model.parameters)} parameters"),
         ("", f"{grouped(model.trainable_parameters)} of them trainable"),
+        *([("", f"{grouped(model.frozen_parameters)} frozen: they travel once")] if model.frozen_parameters else []),
         ("", f"from samples of shape {model.input_shape} to {plural(model.outputs, 'output')}"),
         ("data", f"{plural(shards.count, 'shard')} {each}, {grouped(shards.samples)} in all"),
         ("", f"{grouped(shards.validation_samples)} samples validate, {grouped(shards.test_samples)} test"),
         ("download", f"about {size(description.download_bytes)} for a subtask"),
-        *(("", f"{file.name:<14} {size(file.size_bytes)}") for file in description.downloads),
+        *(
+            ("", f"{file.name:<14} {size(file.size_bytes)}{', once for each client' if file.once else ''}")
+            for file in description.downloads
+        ),
         ("upload", f"about {size(description.upload_bytes)} by a subtask"),
         *(("", f"{file.name:<14} {size(file.size_bytes)}") for file in description.uploads),
         *((section, in_one_line(values)) for section, values in description.settings.items()),

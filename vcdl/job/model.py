@@ -11,6 +11,7 @@ from vcdl.yaml_schema.section import Section, exactly_one, read_section
 
 _Count = Annotated[int, kinds.whole(1)]
 _File = Annotated[Path, kinds.existing_file()]
+_Pattern = Annotated[str, kinds.text(r".+", "a pattern of layers, such as dense_*")]
 
 
 class MlpArguments(Section):
@@ -63,6 +64,8 @@ class ModelSettings(Section):
     """The folder in which the function's module is looked for first; None in the job file: that file's own folder."""
     weights: _File | None = None
     """The weights to begin with, instead of fresh ones."""
+    train: tuple[_Pattern, ...] | None = None
+    """Patterns of the layers that are trained, all others are frozen; None: as the model says."""
 
     @field_validator("builtin", mode="plain")
     @classmethod
@@ -99,6 +102,13 @@ class ModelSettings(Section):
         if path is not None and info.data.get("keras") is not None:
             raise ValueError("the file of `keras` has weights of its own; remove one of the two")
         return path
+
+    @field_validator("train")
+    @classmethod
+    def _names_something(cls, train: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if train == ():
+            raise ValueError("expected at least one pattern of layers; without the key all layers are trained")
+        return train
 
     @model_validator(mode="after")
     def _is_one(self) -> "ModelSettings":

@@ -311,9 +311,9 @@ class LocalGrid(Grid, Results):
         self._looks_for_room.failed(full)
 
     def _bytes_down(self, worker: str, staged: Staged) -> int:
-        """Bytes of a client's download: params and description, model and shard only if it lacks them (sticky)."""
+        """Bytes of a client's download: params and description, and of the sticky files those that it lacks."""
         have = self._delivered.setdefault(worker, set())
-        new = {staged.model, staged.shard} - have
+        new = staged.sticky - have
         have |= new
         fresh = sum(path.stat().st_size for path in (staged.params, *new))
         return fresh + len(staged.workunit.to_json().encode())

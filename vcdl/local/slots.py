@@ -9,7 +9,7 @@ from vcdl.errors import folder_errors
 from vcdl.files.atomic import atomic_write, temporary_name
 from vcdl.loop.grid import Staged, Uploaded
 from vcdl.run.folder import RunFolder
-from vcdl.wire.workunit import INPUT_FILES, OUTPUT_FILE
+from vcdl.wire.workunit import DESCRIPTION_FILE, OUTPUT_FILE
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,13 @@ class SlotFolders:
     def prepare(self, staged: Staged) -> Path:
         """Make the slot of a workunit; an existing one may hold a checkpoint. Raises RunFolderError: call again."""
         slot = self.path(staged.workunit.name)
-        description, *logical = (slot / name for name in INPUT_FILES)
         with folder_errors(slot):
             self.folder.slots.mkdir(exist_ok=True)  # somebody may have deleted it; nothing in it cannot be made again
             slot.mkdir(exist_ok=True)
-            for target, source in zip(logical, (staged.model, staged.params, staged.shard), strict=True):
-                if not target.exists():
-                    _link(source, target)
-            description.write_text(staged.workunit.to_json())
+            for name, source in staged.inputs.items():
+                if not (slot / name).exists():
+                    _link(source, slot / name)
+            (slot / DESCRIPTION_FILE).write_text(staged.workunit.to_json())
         return slot
 
     def check_room(self, staged: Staged) -> None:

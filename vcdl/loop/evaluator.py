@@ -28,7 +28,6 @@ class Evaluator:
     def __init__(self, run: Run, journal: Journal) -> None:
         """The evaluator follows `journal` and writes into it."""
         from vcdl.client.compile import compile_model
-        from vcdl.client.model import load_model
         from vcdl.data.npz_file import read_split
         from vcdl.wire.normalise import normalise
 
@@ -38,7 +37,7 @@ class Evaluator:
         self._kept = kept_history(journal)
         self._history = self._kept.state
         self._layout = run.layout
-        self._model = load_model(folder.read_model_json())
+        self._model = run.load_model()
         compile_model(self._model, measuring(run.training, job.data.task))
         x, y = read_split(folder.validation_file)
         x = normalise(x, run.prepared.normalisation)

@@ -4,13 +4,13 @@ Delivery is at least once: this process or the next one hands a result out again
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from vcdl.journal.events import WorkunitSent
-from vcdl.wire.workunit import Workunit
+from vcdl.wire.workunit import FROZEN_FILE, INPUT_FILES, Workunit
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,19 @@ class Staged:
     model: Path
     params: Path
     shard: Path
+    frozen: Path | None = None
+    """The weights that no training changes, where there are any."""
+
+    @property
+    def inputs(self) -> Mapping[str, Path]:
+        """The files beside workunit.json, by their logical names."""
+        files = dict(zip(INPUT_FILES[1:], (self.model, self.params, self.shard), strict=True))
+        return files if self.frozen is None else {**files, FROZEN_FILE: self.frozen}
+
+    @property
+    def sticky(self) -> set[Path]:
+        """The files that a client keeps for its next subtasks."""
+        return {self.model, self.shard} | ({self.frozen} if self.frozen is not None else set())
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,8 @@ class LossMeter:
     def of(cls, run: Run) -> Self:
         """A meter with a model of its own. Imports Keras; raises ModelError, JobError."""
         from vcdl.client.compile import compile_model
-        from vcdl.client.model import load_model
 
-        model = load_model(run.folder.read_model_json())
+        model = run.load_model()
         compile_model(model, replace(run.training, metrics=()))
         return cls(run, model)
 

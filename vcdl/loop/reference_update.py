@@ -38,7 +38,7 @@ class ReferenceUpdate:
         self._history = history
         some = np.random.default_rng([job.seed, len(x)]).permutation(len(x))[:most]
         self._data = x[some], y[some]
-        self._trainer = Trainer(run.folder.read_model_json(), self._training)
+        self._trainer = Trainer(run.folder.read_model_json(), self._training, run.frozen_weights())
 
     @staticmethod
     def is_asked_for(run: Run) -> bool:

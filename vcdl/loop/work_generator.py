@@ -284,8 +284,11 @@ class WorkGenerator:
             seed=seed,
             training=training,
             transport=self._run.transport,
+            frozen=self._run.prepared.frozen,
         )
-        return Staged(workunit, self._run.folder.model_file, params, self._run.folder.shard(shard))
+        folder = self._run.folder
+        frozen = None if workunit.frozen is None else folder.frozen_file
+        return Staged(workunit, folder.model_file, params, folder.shard(shard), frozen)
 
 
 def _words_of_missing(versions: Sequence[int], folder: RunFolder) -> str:

@@ -11,7 +11,8 @@ from vcdl.models.mlp import mlp
 from vcdl.models.python_function import call_builder
 from vcdl.models.resnet_v2 import resnet_v2
 from vcdl.models.small_cnn import small_cnn
-from vcdl.wire.weights import Vector, flatten
+from vcdl.models.trained import train_only
+from vcdl.wire.weights import Vector, flatten, flatten_frozen, trained_weights
 
 if TYPE_CHECKING:
     from vcdl.job.model import ModelSettings
@@ -26,7 +27,9 @@ class BuiltModel:
     json: str
     """Keras' `to_json()` text, checked to be safe to load and to have float32 weights."""
     weights: Vector
-    """Its initial weights, shape (n,)."""
+    """The initial weights of what training changes, shape (n,)."""
+    frozen: Vector
+    """The weights that no training changes, shape (m,)."""
 
 
 def build_model(
@@ -54,16 +57,20 @@ def build_model(
         model_json = _to_json(returned, settings.python)
     else:
         model_json = _given_json(settings, input_shape, outputs, task)
-    model_json = str(load_model(model_json).to_json())
+    described = load_model(model_json)
+    if settings.train is not None:
+        train_only(described, settings.train)
+    model_json = str(described.to_json())
     keras.utils.set_random_seed(seed)
     model = load_model(model_json)
+    _check_trained(model, described)
     if returned is not None:
         model.set_weights(returned.get_weights())
         check_finite(model, str(settings.python))
     given = settings.weights or settings.keras
     if given is not None:
         load_given_weights(model, given)
-    return BuiltModel(model_json, flatten(model))
+    return BuiltModel(model_json, flatten(model), flatten_frozen(model))
 
 
 def build_model_json(
@@ -77,11 +84,23 @@ def build_model_json(
 
 
 def initial_weights(model_json: str, seed: int) -> Vector:
-    """Fresh weights of a model, shape (n,), as build_model makes them from its JSON. Raises ModelError."""
+    """Fresh weights of what training changes in a model, shape (n,), as build_model makes them from its JSON.
+
+    Raises ModelError.
+    """
     import keras
 
     keras.utils.set_random_seed(seed)
     return flatten(load_model(model_json))
+
+
+def _check_trained(model: Any, described: Any) -> None:
+    """Check that something is trained, and that the JSON says what. Raises ModelError."""
+    if model.weights and not model.trainable_weights:
+        raise ModelError("every layer of the model is frozen: name those to train in model > train")
+    trained, wanted = ([tuple(weight.shape) for weight in trained_weights(one)] for one in (model, described))
+    if trained != wanted:
+        raise ModelError("the model's JSON does not keep which layers are frozen: freeze whole layers, not their parts")
 
 
 def _given_json(settings: "ModelSettings", input_shape: tuple[int, ...], outputs: int, task: str) -> str:

@@ -4,12 +4,16 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from vcdl.wire.weights import frozen_weights, trained_weights
+
 _TRAINING_PASSES = 3
 """Passes of one training step, in forward passes: one forward, and two backward for the inputs and for the weights."""
 _VECTORS = 10
 """Copies of the weights: themselves, gradients, an optimizer's moments, the base, and a checkpoint or update in
 writing.
 """
+_FROZEN_VECTORS = 2
+"""Copies of weights that no training changes: themselves, and the file while it is read."""
 _BACKEND_BYTES = 1 << 30
 """Bytes of Python, Keras and its backend before a model is loaded; TensorFlow on a CPU took 0.6 GB."""
 
@@ -23,10 +27,14 @@ class Footprint:
     bytes_per_sample: float
     """Memory for the activations of one sample, forward and backward."""
     parameters: int
+    """Weights that training changes."""
+    frozen: int = 0
+    """Weights that it does not."""
 
     def memory_bytes(self, batch_size: int, shard_bytes: int) -> int:
         """Memory of a process that trains; `shard_bytes`: the shard's samples as float32."""
-        return int(_BACKEND_BYTES + 4 * _VECTORS * self.parameters + batch_size * self.bytes_per_sample + shard_bytes)
+        weights = _VECTORS * self.parameters + _FROZEN_VECTORS * self.frozen
+        return int(_BACKEND_BYTES + 4 * weights + batch_size * self.bytes_per_sample + shard_bytes)
 
 
 def footprint_of(model: Any) -> Footprint:
@@ -34,16 +42,19 @@ def footprint_of(model: Any) -> Footprint:
 
     A layer's kernel is used once at each place of its output (every pixel of a convolution, once for a dense
     layer), with a multiplication and an addition per weight. A layer without kernel costs about one operation
-    per output number.
+    per output number. Frozen layers before the first that is trained are passed forward only.
     """
-    forward, activations = 0.0, 0.0
+    parts = trained_weights(model), frozen_weights(model)
+    trained, frozen = (sum(math.prod(weight.shape) for weight in part) for part in parts)
+    flops, activations, is_trained = 0.0, 0.0, not frozen
     for layer in model.layers:
         outputs = sum(_size(output.shape) for output in _outputs(layer))
-        kernels = sum(math.prod(weight.shape) for weight in layer.trainable_weights if len(weight.shape) > 1)
+        kernels = sum(math.prod(weight.shape) for weight in layer.weights if len(weight.shape) > 1)
         places = max((math.prod(_known(output.shape[1:-1])) for output in _outputs(layer)), default=1)
-        forward += 2.0 * kernels * places + outputs
+        is_trained = is_trained or bool(layer.trainable_weights)
+        flops += (_TRAINING_PASSES if is_trained else 1) * (2.0 * kernels * places + outputs)
         activations += outputs
-    return Footprint(_TRAINING_PASSES * forward, 2 * 4 * activations, int(model.count_params()))
+    return Footprint(flops, 2 * 4 * activations, trained, frozen)
 
 
 def _outputs(layer: Any) -> list[Any]:

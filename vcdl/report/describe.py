@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from vcdl.data import Facts, facts_of
 from vcdl.errors import DataError
-from vcdl.wire.workunit import INPUT_FILES, OUTPUT_FILE, Normalisation, Workunit
+from vcdl.wire.weights import Layout
+from vcdl.wire.workunit import FROZEN_FILE, INPUT_FILES, OUTPUT_FILE, Frozen, Normalisation, Workunit
 
 if TYPE_CHECKING:
     from vcdl.job import Job
@@ -28,6 +29,8 @@ class FileFacts:
     name: str
     size_bytes: int
     """An estimate: weights as if compression saved nothing, and a shard of average length."""
+    once: bool = False
+    """Whether a client downloads it for its first subtask alone."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class ModelFacts:
     layers: int
     parameters: int
     trainable_parameters: int
+    frozen_parameters: int
+    """Those that no training changes: they travel once to each client, and never back."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ class Description:
 
     @property
     def download_bytes(self) -> int:
-        return sum(file.size_bytes for file in self.downloads)
+        return sum(file.size_bytes for file in self.downloads if not file.once)
 
     @property
     def upload_bytes(self) -> int:
@@ -96,12 +101,12 @@ def describe_job(job: "Job") -> Description:
     shards = _shards(facts, job.data.shards, even=job.data.split == "iid")
     model_json = build_model_json(job.model, facts.input_shape, facts.outputs, job.data.task)
     model = load_model(model_json)
-    parameters = int(model.count_params())
+    parameters, frozen = int(model.count_params()), Layout.of_frozen(model).size
     transport, layout = job.transport.to_wire(), Trainer(model_json, job.training.to_wire(Normalisation())).layout
     params_bytes = down_encoding(transport, layout).most_bytes + _HDF5_BYTES
     update_bytes = up_encoding(transport, layout).most_bytes + _HDF5_BYTES
     shard_bytes = _NPZ_BYTES + round(facts.train_samples / shards.count * facts.sample_bytes * facts.packed)
-    sizes = (len(_workunit(job, facts).to_json()), len(model_json.encode()), params_bytes, shard_bytes)
+    sizes = (len(_workunit(job, facts, frozen).to_json()), len(model_json.encode()), params_bytes, shard_bytes)
     return Description(
         job=job.name,
         model=ModelFacts(
@@ -110,9 +115,13 @@ def describe_job(job: "Job") -> Description:
             layers=len(model.layers),
             parameters=parameters,
             trainable_parameters=sum(math.prod(weight.shape) for weight in model.trainable_weights),
+            frozen_parameters=frozen,
         ),
         shards=shards,
-        downloads=tuple(FileFacts(name, size) for name, size in zip(INPUT_FILES, sizes, strict=True)),
+        downloads=(
+            *(FileFacts(name, size) for name, size in zip(INPUT_FILES, sizes, strict=True)),
+            *([FileFacts(FROZEN_FILE, 4 * frozen + _HDF5_BYTES, once=True)] if frozen else []),
+        ),
         uploads=(FileFacts(OUTPUT_FILE, update_bytes),),
         settings={section: values for section, values in job.resolved().items() if section in _SHOWN},
     )
@@ -136,7 +145,7 @@ def _shards(facts: Facts, count: int, even: bool) -> ShardFacts:
     )
 
 
-def _workunit(job: "Job", facts: Facts) -> Workunit:
+def _workunit(job: "Job", facts: Facts, frozen: int) -> Workunit:
     """A workunit of the size that the job's workunits will have."""
     numbers = facts.input_shape[-1] if job.data.normalise == "standardise" else 1
     training = job.training.to_wire(Normalisation((1 / 255,) * numbers, (-1 / 3,) * numbers))
@@ -149,4 +158,5 @@ def _workunit(job: "Job", facts: Facts) -> Workunit:
         seed=job.seed,
         training=training,
         transport=job.transport.to_wire(),
+        frozen=Frozen(frozen, "0" * 64) if frozen else None,
     )

@@ -23,13 +23,12 @@ def export_model(folder: RunFolder, output: Path, version: int | None) -> int:
     RunFolderError, ModelError, WeightsFileError.
     """
     from vcdl.client.compile import compile_model
-    from vcdl.client.model import load_model
     from vcdl.wire.weights import assign
 
     run = Run.open(folder)
     version = _newest_version(folder) if version is None else version
     vector = _weights(folder, version, run.layout.size)[: run.layout.model.size]
-    model = load_model(folder.read_model_json())
+    model = run.load_model()
     assign(model, vector)
     model = _normalising(model, run.prepared.normalisation, run.name)
     compile_model(model, run.training)

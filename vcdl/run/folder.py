@@ -3,7 +3,8 @@
 job.yaml        the resolved job, frozen when the run began
 store_password  the password of the store that job.yaml names; only the owner may read it
 host            the kind of the run (vcdl.run.host), in one word; written before anything else
-model.json      the model, as Keras JSON           prepared.json  its layout, the shards' sizes, the normalisation
+model.json      the model, as Keras JSON           frozen.h5      its weights that no training changes, if any
+prepared.json  its layout, the shards' sizes, the normalisation
 data/           shards/ (with shards.json), validation.npz, test.npz
 journal.db      the event log (SQLite)             store/         the shared weights
 snapshots/      params_v000142.h5: weights by version, while something refers to them
@@ -28,6 +29,7 @@ from vcdl.errors import RunFolderError, folder_errors, unreadable
 from vcdl.files.atomic import atomic_write
 from vcdl.files.lock import FileLock, holder_of
 from vcdl.run.host import HOSTS, LOCAL, Host
+from vcdl.wire.workunit import FROZEN_FILE
 
 _LOCK_FILE = "run.lock"
 _WAIT_S = 0.5
@@ -101,6 +103,11 @@ class RunFolder:
             raise RunFolderError(f"{self.model_file} is missing: start another run with --out") from error
         except OSError as error:
             raise unreadable(self.model_file, error) from error
+
+    @property
+    def frozen_file(self) -> Path:
+        """The weights that no training changes; exists only where there are any."""
+        return self.path / FROZEN_FILE
 
     @property
     def prepared_file(self) -> Path:

@@ -32,6 +32,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     from vcdl.data import ensure_shards, load_dataset, write_split
     from vcdl.models import fitted
     from vcdl.run.own_step import own_step
+    from vcdl.wire.frozen import write_frozen
     from vcdl.wire.normalise import normalise
 
     see_that_it_serves(asked_settings(job, folder))
@@ -40,7 +41,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     observer.phase("building the model")
     fit = fitted(job, dataset)
     model, normalisation = fit.model, fit.normalisation
-    trainer = Trainer(model.json, fit.training)
+    trainer = Trainer(model.json, fit.training, model.frozen)
     layout = trainer.layout
     vector = trainer.with_moments(model.weights)
     observer.phase(f"cutting {len(dataset.x_train)} samples into {job.data.shards} shards")
@@ -50,6 +51,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
         if dataset.x_test is not None and dataset.y_test is not None:
             write_split(folder.test_file, dataset.x_test, dataset.y_test)
         folder.model_file.write_text(model.json)
+        frozen = write_frozen(folder.frozen_file, model.frozen) if model.frozen.size else None
         own_lengths: tuple[float, ...] = ()
         if job.is_for_strangers:
             observer.phase("measuring a step of training")
@@ -68,6 +70,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
             store_key=store_key,
             footprint=footprint_of(trainer.model),
             own_step=own_lengths,
+            frozen=frozen,
             store=store_address(settings, folder),
             classes=dataset.classes.names if dataset.classes else (),
         )

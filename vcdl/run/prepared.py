@@ -15,7 +15,7 @@ from vcdl.files.atomic import atomic_write
 from vcdl.models.footprint import Footprint
 from vcdl.run.folder import RunFolder
 from vcdl.wire.weights import Layout
-from vcdl.wire.workunit import Normalisation
+from vcdl.wire.workunit import Frozen, Normalisation
 
 _FORMAT = 2
 
@@ -29,6 +29,7 @@ class Prepared:
     has_test: bool
     normalisation: Normalisation
     layout: Layout
+    """Of what training changes."""
     initial_norm: float
     """‖W‖₂ of version 0."""
     store_key: str
@@ -42,6 +43,8 @@ class Prepared:
     """The address of that store, without a login (`vcdl.run.store_address`)."""
     classes: tuple[str, ...] = ()
     """Names of the classes by number of the model's output; empty where they have none."""
+    frozen: Frozen | None = None
+    """The file of the weights that no training changes; None: there are none."""
 
     def write(self, folder: RunFolder) -> None:
         """Raises OSError."""

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from vcdl.checks import UploadCheck
+from vcdl.errors import RunFolderError, WeightsFileError
 from vcdl.job import Job
 from vcdl.job.rule import rule_of
 from vcdl.job.schema import EVERY_EPOCH
@@ -27,7 +28,8 @@ from vcdl.stores import Boundary, WeightStore
 from vcdl.stores.base import Expected
 from vcdl.stores.open import load_client_libraries, open_store
 from vcdl.stores.settings import Service, StoreSettings
-from vcdl.wire.weights import Layout
+from vcdl.wire.frozen import read_frozen
+from vcdl.wire.weights import Layout, Vector, assign_frozen
 from vcdl.wire.workunit import Training, Transport, WorkunitName
 
 
@@ -81,6 +83,25 @@ class Run:
     def layout(self) -> Layout:
         """The place of each variable of the model in the weights."""
         return self.prepared.layout
+
+    def frozen_weights(self) -> Vector:
+        """The weights that no training changes, shape (m,). Raises RunFolderError, FileUnavailable."""
+        path = self.folder.frozen_file
+        try:
+            return read_frozen(path, self.prepared.frozen)
+        except WeightsFileError as error:
+            raise RunFolderError(f"{path}: {error}; put a copy back, or start another run with --out") from error
+
+    def load_model(self) -> Any:
+        """The run's Keras model with its frozen weights; what is trained is still to be assigned.
+
+        Raises RunFolderError, ModelError, FileUnavailable.
+        """
+        from vcdl.client.model import load_model
+
+        model = load_model(self.folder.read_model_json())
+        assign_frozen(model, self.frozen_weights())
+        return model
 
     @property
     def transport(self) -> Transport:

@@ -24,9 +24,7 @@ def leave_backdoor_success(folder: RunFolder) -> None:
     x, y = read_split(folder.test_file if run.prepared.has_test else folder.validation_file)
     if stop is None or run.job.data.task != "classification":
         return
-    from vcdl.client.model import load_model
-
-    model = load_model(folder.read_model_json())
+    model = run.load_model()
     weights, _ = read_weights(folder.snapshot(stop.version), run.layout.size)
     assign(model, weights[: run.layout.model.size])
     others = with_pattern(x[y != BACKDOOR_CLASS], highest_of(run.shard_files))

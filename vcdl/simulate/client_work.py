@@ -74,9 +74,9 @@ class TrainedWork:
         return self._as_uploaded(outcome, staged, client, train_s) if isinstance(outcome, Uploaded) else outcome
 
     def bytes_down(self, staged: Staged, client: int) -> int:
-        """Weights and description, and model and shard unless the client has them already."""
+        """Weights and description, and of the sticky files those that the client lacks."""
         have = self._delivered.setdefault(client, set())
-        new = {staged.model, staged.shard} - have
+        new = staged.sticky - have
         have |= new
         files = staged.params.stat().st_size + sum(self._size(path) for path in new)
         return files + len(staged.workunit.to_json().encode())

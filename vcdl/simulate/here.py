@@ -15,7 +15,7 @@ from vcdl.errors import VcdlError, folder_error
 from vcdl.loop.grid import GaveUp, Outcome, Staged, Uploaded
 from vcdl.run.folder import RunFolder
 from vcdl.run.kept_uploads import conclude_upload
-from vcdl.wire.workunit import INPUT_FILES, OUTPUT_FILE
+from vcdl.wire.workunit import DESCRIPTION_FILE, OUTPUT_FILE
 
 
 class TrainingHere:
@@ -78,7 +78,6 @@ class _NoHost:
 
 def _lay_out(slot: Path, staged: Staged) -> None:
     slot.mkdir()
-    description, *logical = (slot / name for name in INPUT_FILES)
-    description.write_text(staged.workunit.to_json(), encoding="utf-8")
-    for target, source in zip(logical, (staged.model, staged.params, staged.shard), strict=True):
-        target.symlink_to(source)
+    (slot / DESCRIPTION_FILE).write_text(staged.workunit.to_json(), encoding="utf-8")
+    for name, source in staged.inputs.items():
+        (slot / name).symlink_to(source)

@@ -12,14 +12,15 @@ import numpy.typing as npt
 from vcdl.client.batches import Order
 from vcdl.client.trainer import Trainer, TrainerCache
 from vcdl.client.worker import main
+from vcdl.wire.weights import Vector
 from vcdl.wire.workunit import Training
 
 
 class ShardTrainer(Trainer):
     """A trainer that loops inside TensorFlow on a CPU; on other backends an ordinary trainer."""
 
-    def __init__(self, model_json: str, training: Training) -> None:
-        super().__init__(model_json, training)
+    def __init__(self, model_json: str, training: Training, frozen: Vector | None = None) -> None:
+        super().__init__(model_json, training, frozen)
         self._loop: Any = None
         if _loops_here(self.model):
             self.at_once = 1_000_000
@@ -37,8 +38,8 @@ class ShardTrainer(Trainer):
 class ShardTrainers(TrainerCache):
     """Keeps the ShardTrainer of the newest job."""
 
-    def make(self, model_json: str, training: Training) -> Trainer:
-        return ShardTrainer(model_json, training)
+    def make(self, model_json: str, training: Training, frozen: Vector | None = None) -> Trainer:
+        return ShardTrainer(model_json, training, frozen)
 
 
 def _loops_here(model: Any) -> bool:

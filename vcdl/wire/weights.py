@@ -1,4 +1,5 @@
-"""A model's weights as one flat float32 vector with its layout, and the HDF5 file in which they travel.
+"""The weights of a model that training changes, as one flat float32 vector with its layout, and the HDF5 file in
+which they travel. What is frozen does not travel with them (vcdl.wire.frozen).
 
 `params.h5` and `update.h5` alike hold one contiguous dataset `weights`, little-endian float32 of shape (n,),
 and one text attribute `header` (JSON, at most 60 000 bytes), in the form of vcdl.wire.hdf5_form. Nothing in it
@@ -34,6 +35,10 @@ _STATISTICS = ("moving_mean", _VARIANCE)
 """Path endings of the variables of batch normalisation that follow the data."""
 SECOND_MOMENTS = ("_velocity", "_velocity_hat", "_norm", "_accumulator", "_accumulated_grad")
 """Name endings of the variables by whose root Keras' optimizers divide; such a variable is never negative."""
+_CONSTANTS = ("/kernel", "/embeddings", "/mean", "/variance", "/count")
+"""Path endings of weights that no training changes in a layer that is trained: what LoRA adds to, and the statistics
+of a Normalization layer.
+"""
 _MOMENTS = "/"
 """Path prefix of an optimizer's variables; no variable of a model has it."""
 
@@ -64,8 +69,8 @@ class Variable:
 
 @dataclass(frozen=True)
 class Layout:
-    """All variables of a model in Keras' order, batch statistics included; then the optimizer moments that
-    travel, if any.
+    """The variables of a model that training changes, in Keras' order, batch statistics included; then the optimizer
+    moments that travel, if any.
     """
 
     variables: tuple[Variable, ...]
@@ -125,10 +130,19 @@ class Layout:
 
     @classmethod
     def of(cls, model: Any) -> Self:
-        """The layout of a built Keras model."""
+        """The layout of what training changes in a built Keras model."""
+        return cls._of(trained_weights(model))
+
+    @classmethod
+    def of_frozen(cls, model: Any) -> Self:
+        """The layout of the rest."""
+        return cls._of(frozen_weights(model))
+
+    @classmethod
+    def _of(cls, weights: Iterable[Any]) -> Self:
         variables: list[Variable] = []
         offset = 0
-        for weight in model.weights:
+        for weight in weights:
             variables.append(Variable(weight.path, tuple(weight.shape), offset))
             offset += variables[-1].size
         return cls(tuple(variables))
@@ -168,9 +182,56 @@ def _joined(variables: Iterable[Variable]) -> list[tuple[int, int]]:
     return parts
 
 
+def trained_weights(model: Any) -> list[Any]:
+    """The weights of a Keras model that training changes, in Keras' order: those that gradients move, and the
+    statistics of layers that are not frozen.
+    """
+    frozen = _frozen_ids(model)
+    return [weight for weight in model.weights if id(weight) not in frozen]
+
+
+def frozen_weights(model: Any) -> list[Any]:
+    """The weights of a Keras model that no training changes, in Keras' order."""
+    frozen = _frozen_ids(model)
+    return [weight for weight in model.weights if id(weight) in frozen]
+
+
+def _frozen_ids(model: Any) -> set[int]:
+    frozen = {id(weight) for weight in model.weights} - {id(weight) for weight in model.trainable_weights}
+    if not frozen:
+        return frozen
+    for layer in model._flatten_layers(include_self=False):  # `layers` leaves out what is in wrappers
+        if layer.trainable:
+            within = {id(weight) for part in layer._flatten_layers(include_self=False) for weight in part.weights}
+            frozen -= {id(w) for w in layer.weights if id(w) not in within and not w.path.endswith(_CONSTANTS)}
+    return frozen
+
+
 def flatten(model: Any, out: Vector | None = None) -> Vector:
-    """All weights of a Keras model as one float32 vector of shape (n,)."""
-    arrays: Sequence[npt.NDArray[Any]] = model.get_weights()
+    """The weights of a Keras model that training changes as one float32 vector of shape (n,)."""
+    return _flattened(trained_weights(model), out)
+
+
+def flatten_frozen(model: Any) -> Vector:
+    """The weights of a Keras model that no training changes as one float32 vector of shape (n,)."""
+    return _flattened(frozen_weights(model))
+
+
+def assign(model: Any, vector: Vector) -> None:
+    """Set the weights of a Keras model that training changes from a flat vector of shape (n,).
+
+    Raises WeightsFileError when the length differs.
+    """
+    _assign(trained_weights(model), vector, "weights")
+
+
+def assign_frozen(model: Any, vector: Vector) -> None:
+    """Set the weights of a Keras model that no training changes, as `assign` sets the others."""
+    _assign(frozen_weights(model), vector, "frozen weights")
+
+
+def _flattened(weights: Sequence[Any], out: Vector | None = None) -> Vector:
+    arrays: list[npt.NDArray[Any]] = [weight.numpy() for weight in weights]
     vector = np.empty(sum(array.size for array in arrays), np.float32) if out is None else out
     offset = 0
     for array in arrays:
@@ -179,12 +240,14 @@ def flatten(model: Any, out: Vector | None = None) -> Vector:
     return vector
 
 
-def assign(model: Any, vector: Vector) -> None:
-    """Set a Keras model's weights from a flat vector of shape (n,). Raises WeightsFileError when the length differs."""
-    layout = Layout.of(model)
-    if layout.size != vector.size:
-        raise WeightsFileError(f"{vector.size} weights for a model of {layout.size}: they belong to another model")
-    model.set_weights([vector[v.offset : v.offset + v.size].reshape(v.shape) for v in layout.variables])
+def _assign(weights: Sequence[Any], vector: Vector, kind: str) -> None:
+    sizes = [math.prod(weight.shape) for weight in weights]
+    if sum(sizes) != vector.size:
+        raise WeightsFileError(f"{vector.size} {kind} for a model of {sum(sizes)}: they belong to another model")
+    begin = 0
+    for weight, size in zip(weights, sizes, strict=True):
+        weight.assign(vector[begin : begin + size].reshape(weight.shape))
+        begin += size
 
 
 def write_weights(path: Path, vector: Vector, header: str, *, durable: bool = False) -> None:

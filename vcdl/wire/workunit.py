@@ -17,10 +17,14 @@ from vcdl.errors import WorkunitError
 FORMAT = 3
 """Format number of workunit.json and of an update's header; a client refuses any other."""
 
-INPUT_FILES = ("workunit.json", "model.json", "params.h5", "shard.npz")
+DESCRIPTION_FILE = "workunit.json"
+INPUT_FILES = (DESCRIPTION_FILE, "model.json", "params.h5", "shard.npz")
 """Logical names of a workunit's inputs, the same on every grid."""
+FROZEN_FILE = "frozen.h5"
+"""Logical name of one more input, where the job's model has weights that no training changes."""
 OUTPUT_FILE = "update.h5"
 
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"([a-z0-9][a-z0-9_-]*)_e([0-9]{4,18})_s([0-9]{3,18})_a([0-9]{1,18})_v([0-9]{6,18})")
 
 
@@ -75,6 +79,16 @@ PLAIN = Transport()
 
 
 @dataclass(frozen=True)
+class Frozen:
+    """The file of the weights that no training changes."""
+
+    size: int
+    """Number of weights."""
+    sha256: str
+    """SHA-256 of the file, in hex digits."""
+
+
+@dataclass(frozen=True)
 class Workunit:
     """One subtask: train `shard` in `epoch`, starting from weights of `base_version`."""
 
@@ -86,6 +100,13 @@ class Workunit:
     seed: int
     training: Training
     transport: Transport = PLAIN
+    frozen: Frozen | None = None
+    """None: training changes all weights, and there is no such file."""
+
+    @property
+    def input_files(self) -> tuple[str, ...]:
+        """Logical names of its inputs."""
+        return INPUT_FILES if self.frozen is None else (*INPUT_FILES, FROZEN_FILE)
 
     @property
     def name(self) -> str:
@@ -128,6 +149,7 @@ class Workunit:
                     share_optimizer_state=_shared_state(training["share_optimizer_state"]),
                 ),
                 transport=Transport(_named(transport["down"]), _named(transport["up"]), _flag(transport, "compress")),
+                frozen=_frozen(raw["frozen"]),
             )
         except (TypeError, ValueError) as error:
             raise WorkunitError(f"workunit.json: {error}") from error
@@ -226,6 +248,15 @@ def _named(raw: Any) -> Named:
     if not isinstance(fields["arguments"], dict):
         raise WorkunitError("arguments: expected an object")
     return Named(_text(fields, "name"), fields["arguments"])
+
+
+def _frozen(raw: Any) -> Frozen | None:
+    if raw is None:
+        return None
+    fields = _fields(raw, "frozen", {"size", "sha256"})
+    if not _SHA256.fullmatch(_text(fields, "sha256")):
+        raise WorkunitError(f"sha256: expected 64 hex digits, got {fields['sha256'][:100]!r}")
+    return Frozen(_count(fields, "size", at_least=1), fields["sha256"])
 
 
 def _text(raw: dict[str, Any], key: str) -> str:

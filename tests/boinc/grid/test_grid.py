@@ -6,7 +6,7 @@ import pytest
 from tests.boinc.grid.world import World
 from tests.leftovers import leave_half
 from vcdl.boinc.grid.client_rows import ClientRows
-from vcdl.boinc.grid.forget import kept_on_clients
+from vcdl.boinc.grid.forget import forget_finished, kept_on_clients
 from vcdl.commands.stop import stop
 from vcdl.errors import ExitCode, GridError, GridUnavailable
 from vcdl.loop.grid import GaveUp
@@ -405,3 +405,42 @@ def test_calls_say_that_the_database_is_away_and_go_on_when_it_is_back(world: Wo
         mariadb.start()
     grid.submit([world.staged(2)])
     assert len(world.rows("SELECT id FROM workunit")) == 2
+
+
+# -- frozen weights
+
+
+def test_frozen_weights_are_one_more_input_that_a_client_downloads_once_and_forgets_with_the_job(world: World) -> None:
+    frozen = world.folder("a").frozen_file
+    frozen.write_bytes(b"frozen" * 1000)
+    items = [world.staged(epoch, job="a") for epoch in (1, 2)]
+    grid = world.grid("a", redundancy=0.5)
+    grid.submit(items)
+    world.grid("b").submit([world.staged(job="b")])
+    world.transition()
+    inputs = inputs_of(world, items[0].workunit.name)
+    assert len(inputs) == 5
+    assert world.project.download_path(inputs[4]).read_bytes() == frozen.read_bytes()
+    assert len(inputs_of(world, world.staged(job="b").workunit.name)) == 4
+    for item in items:
+        world.send(item.workunit.name)
+    first, second = world.grid("a").sent()
+    assert first.bytes_down - second.bytes_down > frozen.stat().st_size
+    assert {"vcdl_in_frozen.xml", "vcdl_in_frozen_two.xml"} < {path.name for path in world.project.templates.iterdir()}
+    grid.clear(forget_on_clients=True)
+    asked = {row["xml"].split(">")[1].split("<")[0] for row in world.rows("SELECT xml FROM msg_to_host")}
+    assert inputs[4] in asked
+    assert not world.project.download_path(inputs[4]).exists()
+    world.grid("b").clear(forget_on_clients=False)
+    assert not list(world.project.templates.glob("vcdl_in*"))
+
+
+def test_the_frozen_weights_of_a_finished_job_are_forgotten_on_demand(world: World) -> None:
+    folder = world.folder("a")
+    folder.frozen_file.write_bytes(b"frozen" * 1000)
+    (name,) = world.submitted(job="a")
+    world.send(name)
+    frozen = inputs_of(world, name)[4]
+    world.grid("a").clear(forget_on_clients=False)
+    assert forget_finished(world.project, world.database, folder) == 1
+    assert [row for row in world.rows("SELECT xml FROM msg_to_host") if frozen in row["xml"]]

@@ -4,6 +4,8 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from tests.boinc.grid.world import UPLOAD_BYTES, World
+from vcdl.boinc.grid.frozen_input import with_frozen
+from vcdl.boinc.grid.redundancy import for_two
 from vcdl.files.shipped import shipped
 from vcdl.wire.workunit import INPUT_FILES, OUTPUT_FILE
 
@@ -33,6 +35,22 @@ def test_clients_keep_what_is_shared_and_boinc_deletes_the_description_only() ->
         "params.h5": {"no_delete"},
         "shard.npz": {"sticky", "no_delete"},
     }
+
+
+def test_a_job_with_frozen_weights_has_one_more_file_that_clients_keep() -> None:
+    given = (TEMPLATES / "vcdl_in.xml").read_text(encoding="utf-8")
+    plain, root = ElementTree.fromstring(given), ElementTree.fromstring(with_frozen(given))
+    names = [each.findtext("open_name") for each in root.findall("workunit/file_ref")]
+    assert names == [*INPUT_FILES, "frozen.h5"]
+    infos, references = root.findall("file_info"), root.findall("workunit/file_ref")
+    assert {tag.tag for tag in infos.pop()} == {"sticky", "no_delete"}
+    assert references.pop().find("copy_file") is not None
+    assert [ElementTree.tostring(each) for each in infos] == [
+        ElementTree.tostring(i) for i in plain.findall("file_info")
+    ]
+    assert with_frozen(for_two(given)) == for_two(with_frozen(given))
+    with pytest.raises(ValueError, match="0 times"):
+        with_frozen("<workunit></workunit>")
 
 
 def test_one_result_is_enough_and_boinc_tries_again_by_itself() -> None:

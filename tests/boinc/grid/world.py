@@ -102,7 +102,8 @@ class World:
         workunit = Workunit(
             job=job, epoch=epoch, shard=shard, attempt=attempt, base_version=version, seed=7, training=TRAINING
         )
-        return Staged(workunit, folder.model_file, folder.snapshot(version), folder.shard(shard))
+        frozen = folder.frozen_file if folder.frozen_file.exists() else None
+        return Staged(workunit, folder.model_file, folder.snapshot(version), folder.shard(shard), frozen)
 
     # -- BOINC
 

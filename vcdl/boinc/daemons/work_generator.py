@@ -142,13 +142,14 @@ def work_settings(run: Run) -> WorkSettings:
     samples = sum(prepared.shard_samples) / len(prepared.shard_samples) * job.training.local_epochs
     shard_bytes = max(file.stat().st_size for file in run.shard_files)
     weights_bytes = 4 * prepared.layout.size
+    frozen_bytes = 4 * prepared.frozen.size if prepared.frozen else 0
     return WorkSettings(
         job=job.name,
         priority=job.boinc.priority,
         deadline_s=job.boinc.deadline_s,
         flops=prepared.footprint.flops_per_sample * samples,
         memory_bytes=prepared.footprint.memory_bytes(job.training.batch_size, _SHARD_EXPANDS * shard_bytes),
-        disk_bytes=_DISK_VECTORS * weights_bytes + shard_bytes + _SCRATCH_BYTES,
+        disk_bytes=_DISK_VECTORS * weights_bytes + frozen_bytes + shard_bytes + _SCRATCH_BYTES,
         upload_bytes=up_encoding(run.transport, run.layout).most_file_bytes + _HEADER_BYTES,
         redundancy=job.trust.redundancy,
         draw_key=prepared.store_key,

@@ -51,7 +51,7 @@ class Creation:
 
     name: str
     inputs: tuple[str, ...]
-    """Physical names in the order of INPUT_FILES."""
+    """Physical names in the order of Workunit.input_files."""
     input_template: str = ""
     """Its own, instead of that of all."""
 

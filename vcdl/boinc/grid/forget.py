@@ -1,4 +1,4 @@
-"""Files of a job that clients keep (model and shards are sticky), and requests to delete them."""
+"""Files of a job that clients keep (model, frozen weights and shards are sticky), and requests to delete them."""
 
 from collections.abc import Collection
 
@@ -18,12 +18,13 @@ def files_on_hosts(
     """The sticky files of a job on hosts that were `sent` its workunits, without those that `others` use, too."""
     kept = {name for other in others for name in other.sticky}
     contents = (
-        (host, manifest.model, manifest.shards.get(WorkunitName.parse(workunit).shard)) for host, workunit in sent
+        (host, manifest.model, manifest.frozen, manifest.shards.get(WorkunitName.parse(workunit).shard))
+        for host, workunit in sent
     )
     return {
         (host, content.name)
-        for host, *both in contents
-        for content in both
+        for host, *files in contents
+        for content in files
         if content is not None and content.name not in kept
     }
 
@@ -40,7 +41,8 @@ def forget_finished(project: BoincProject, database: BoincDatabase, folder: RunF
         return 0
     shards = sorted({WorkunitName.parse(workunit).shard for _, workunit in sent})
     contents = {number: Content.of(folder.shard(number)) for number in shards}
-    manifest = Manifest(1, "", Content.of(folder.model_file), contents)
+    frozen = Content.of(folder.frozen_file) if folder.frozen_file.exists() else None
+    manifest = Manifest(1, "", Content.of(folder.model_file), contents, frozen=frozen)
     files = files_on_hosts(sent, manifest, Manifests(project).others(job).values())
     clients.ask_to_delete(files)
     return len({host for host, _ in files})

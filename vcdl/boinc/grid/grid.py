@@ -15,7 +15,7 @@ from vcdl.boinc.grid.manifest import Manifest
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.redundancy import is_made_twice
 from vcdl.boinc.grid.results import host_name
-from vcdl.boinc.grid.staging import INPUT_TEMPLATE, TEMPLATE_FOR_TWO, Staging
+from vcdl.boinc.grid.staging import INPUT_TEMPLATE, Staging
 from vcdl.boinc.grid.supply import JobStock, Marks, marks, missing_to_half, open_wanted
 from vcdl.boinc.grid.workunit_rows import WorkunitRows
 from vcdl.errors import GridError
@@ -144,12 +144,13 @@ class BoincGrid(Grid):
 
     def _creation(self, workunit: str, inputs: tuple[str, ...]) -> Creation:
         is_twice = is_made_twice(workunit, self._settings.redundancy, self._settings.draw_key)
-        return Creation(workunit, inputs, TEMPLATE_FOR_TWO if is_twice else "")
+        template = self._staging.input_template(for_two=is_twice)
+        return Creation(workunit, inputs, "" if template == INPUT_TEMPLATE else template)
 
     def _bytes_down(self, sending: Sending) -> int:
         manifest, name = self._staging.manifest, WorkunitName.parse(sending.workunit)
         new = [f"{sending.workunit}.json"]
-        for content in (manifest.model, manifest.shards.get(name.shard)):
+        for content in (manifest.model, manifest.frozen, manifest.shards.get(name.shard)):
             if content is not None and not self._had_sticky(sending, content.name):
                 new.append(content.name)
         params = manifest.params.get(name.base_version)

@@ -34,11 +34,12 @@ class Manifest:
     model: Content | None = None
     shards: Mapping[int, Content] = field(default_factory=dict)
     params: Mapping[int, Content] = field(default_factory=dict)
+    frozen: Content | None = None
 
     @property
     def sticky(self) -> set[str]:
         """Files that clients keep."""
-        return {content.name for content in (self.model, *self.shards.values()) if content is not None}
+        return {content.name for content in (self.model, self.frozen, *self.shards.values()) if content is not None}
 
     @property
     def names(self) -> set[str]:

@@ -1,4 +1,6 @@
-"""Files of one job in download/ and templates/: model, shards and weights, and a description per workunit."""
+"""Files of one job in download/ and templates/: model, frozen weights, shards and weights, and a description per
+workunit.
+"""
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -7,6 +9,7 @@ from pathlib import Path
 
 from vcdl.boinc.grid.create_work import WorkSettings
 from vcdl.boinc.grid.download_folder import Content, DownloadFolder, writing
+from vcdl.boinc.grid.frozen_input import with_frozen
 from vcdl.boinc.grid.manifest import Manifest, Manifests
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.redundancy import for_two
@@ -18,6 +21,8 @@ from vcdl.wire.workunit import WorkunitName
 
 INPUT_TEMPLATE = "vcdl_in.xml"
 TEMPLATE_FOR_TWO = "vcdl_in_two.xml"
+_WITH_FROZEN = {INPUT_TEMPLATE: "vcdl_in_frozen.xml", TEMPLATE_FOR_TWO: "vcdl_in_frozen_two.xml"}
+"""The templates of jobs with frozen weights, by those of other jobs."""
 _OUTPUT_TEMPLATE = "vcdl_out.xml"
 _MAX_NBYTES = "@max_nbytes@"
 _DESCRIPTION = ".json"
@@ -51,8 +56,15 @@ class Staging:
         """Manifests of the other open jobs."""
         return self._manifests.others(self._settings.job)
 
-    def stage(self, staged: Sequence[Staged]) -> list[tuple[str, str, str, str]]:
-        """Put all inputs of the workunits in place; returns their physical names, in the order of INPUT_FILES."""
+    def input_template(self, *, for_two: bool) -> str:
+        """Name of the input template of workunits that are staged."""
+        name = TEMPLATE_FOR_TWO if for_two else INPUT_TEMPLATE
+        return name if self.manifest.frozen is None else _WITH_FROZEN[name]
+
+    def stage(self, staged: Sequence[Staged]) -> list[tuple[str, ...]]:
+        """Put all inputs of the workunits in place; returns their physical names, in the order of
+        Workunit.input_files.
+        """
         manifest = self._stage_shared(staged)
         inputs = []
         for item in staged:
@@ -61,7 +73,8 @@ class Staging:
             self._download.write(description, workunit.to_json().encode())
             model = manifest.model.name if manifest.model else ""
             params, shard = manifest.params[workunit.base_version].name, manifest.shards[workunit.shard].name
-            inputs.append((description, model, params, shard))
+            frozen = (manifest.frozen.name,) if manifest.frozen else ()
+            inputs.append((description, model, params, shard, *frozen))
         return inputs
 
     def discard_params(self, is_needed: Callable[[Collection[int]], Collection[int]], keep: Collection[int]) -> None:
@@ -87,7 +100,7 @@ class Staging:
             if manifest.result_template not in {other.result_template for other in others}:
                 self._remove_template(manifest.result_template)
             if not others:
-                for name in (INPUT_TEMPLATE, TEMPLATE_FOR_TWO):
+                for name in (*_WITH_FROZEN, *_WITH_FROZEN.values()):
                     self._remove_template(name)
             self._manifests.remove(self._settings.job)
         self._in_place.clear()
@@ -98,7 +111,7 @@ class Staging:
     # -- shared files
 
     def _stage_shared(self, staged: Sequence[Staged]) -> Manifest:
-        model = staged[0].model
+        model, frozen = staged[0].model, staged[0].frozen
         shards = {item.workunit.shard: item.shard for item in staged}
         params = {item.workunit.base_version: item.params for item in staged}
         with self._manifests.locked():
@@ -106,13 +119,16 @@ class Staging:
             grown = replace(
                 manifest,
                 model=manifest.model or Content.of(model),
+                frozen=manifest.frozen or (None if frozen is None else Content.of(frozen)),
                 shards=_with_new(manifest.shards, shards),
                 params=_with_new(manifest.params, params),
             )
             if grown != manifest or not self._in_place:
                 self._manifests.write(self._settings.job, grown)
-                self._write_templates()
+                self._write_templates(has_frozen=frozen is not None)
             self._put(model, grown.model, compress=True)
+            if frozen is not None:
+                self._put(frozen, grown.frozen)
             for number, path in shards.items():
                 self._put(path, grown.shards[number])
             for version, path in params.items():
@@ -140,7 +156,7 @@ class Staging:
 
     # -- templates
 
-    def _write_templates(self) -> None:
+    def _write_templates(self, *, has_frozen: bool) -> None:
         templates = shipped("templates")
         try:
             given = (templates / INPUT_TEMPLATE).read_text()
@@ -152,6 +168,8 @@ class Staging:
         contents = {INPUT_TEMPLATE: given, self.result_template: text}
         if self._settings.redundancy > 0:
             contents[TEMPLATE_FOR_TWO] = for_two(given)
+        if has_frozen:
+            contents |= {_WITH_FROZEN[name]: with_frozen(contents[name]) for name in _WITH_FROZEN if name in contents}
         for name, content in contents.items():
             with writing(self._project.templates / name) as target:
                 target.write_text(content)

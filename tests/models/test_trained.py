@@ -1,0 +1,75 @@
+"""The layers that a job trains: by the model's own flags, and by patterns."""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from vcdl.client.model import load_model
+from vcdl.errors import ModelError
+from vcdl.job.model import ModelSettings
+from vcdl.models import BuiltModel, build_model
+
+
+def built(folder: Path, *train: str) -> BuiltModel:
+    """A model with another one in it, built from its JSON with what the patterns name."""
+    backbone = keras.Sequential(
+        [keras.Input((4,)), layers.Dense(6, name="low"), layers.BatchNormalization(name="norm")], name="backbone"
+    )
+    inputs = keras.Input((4,))
+    x = layers.Dropout(0.5, name="chance")(backbone(inputs))
+    model = keras.Model(inputs, layers.Dense(3, name="head")(layers.Dense(5, name="middle")(x)))
+    backbone.trainable = False
+    (folder / "model.json").write_text(model.to_json())
+    settings = ModelSettings(keras_json=folder / "model.json", train=train or None)
+    return build_model(settings, (4,), 3, seed=1)
+
+
+def trained(model: BuiltModel) -> set[str]:
+    return {weight.path.split("/")[-2] for weight in load_model(model.json).trainable_weights}
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"),
+    [
+        ((), {"middle", "head"}),
+        (("head",), {"head"}),
+        (("h*", "mid?le"), {"middle", "head"}),
+        (("backbone",), {"low", "norm"}),
+        (("backbone/norm", "head"), {"norm", "head"}),
+        (("*",), {"low", "norm", "middle", "head"}),
+    ],
+)
+def test_patterns_name_what_is_trained_whatever_the_model_says(
+    patterns: tuple[str, ...], names: set[str], tmp_path: Path
+) -> None:
+    model = built(tmp_path, *patterns)
+    assert trained(model) == names
+    assert model.weights.size + model.frozen.size == load_model(model.json).count_params()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "advice"), [("haed", "did you mean head"), ("chance", ""), ("dense_*", "known here")]
+)
+def test_a_pattern_that_names_no_weights_is_refused(pattern: str, advice: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=f"model > train: no layer with weights is named .*{advice}"):
+        built(tmp_path, "head", pattern)
+
+
+def test_a_model_that_is_frozen_whole_is_refused(tmp_path: Path) -> None:
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(3)])
+    model.trainable = False
+    model.save(tmp_path / "m.keras")
+    with pytest.raises(ModelError, match=r"every layer of the model is frozen.*model > train"):
+        build_model(ModelSettings(keras=tmp_path / "m.keras"), (4,), 3)
+
+
+def test_frozen_weights_are_those_of_the_file(tmp_path: Path) -> None:
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(6, name="low"), layers.Dense(3, name="head")])
+    model.save(tmp_path / "m.keras")
+    found = build_model(ModelSettings(keras=tmp_path / "m.keras", train=("head",)), (4,), 3)
+    low, head = (np.concatenate([w.reshape(-1) for w in layer.get_weights()]) for layer in model.layers)
+    np.testing.assert_array_equal(found.frozen, low)
+    np.testing.assert_array_equal(found.weights, head)

@@ -1,0 +1,23 @@
+"""One more input of each workunit of a job with frozen weights: a sticky file, so that a client gets it once."""
+
+from vcdl.wire.workunit import FROZEN_FILE
+
+_FILE_INFO = """    <file_info>
+        <sticky/>
+        <no_delete/>
+    </file_info>
+    <workunit>"""
+_FILE_REF = f"""        <file_ref>
+            <open_name>{FROZEN_FILE}</open_name>
+            <copy_file/>
+        </file_ref>
+        <min_quorum>"""
+
+
+def with_frozen(template: str) -> str:
+    """The input template of such workunits, from that of the others: the file is their last input."""
+    for before, text in (("    <workunit>", _FILE_INFO), ("        <min_quorum>", _FILE_REF)):
+        if template.count(before) != 1:
+            raise ValueError(f"the input template has {template.count(before)} times {before}: this is a bug in vcdl")
+        template = template.replace(before, text)
+    return template

@@ -1,0 +1,53 @@
+"""The part of a model that a job trains: the layers that its patterns name."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from vcdl.errors import ModelError
+from vcdl.yaml_schema.reading import nearest
+
+
+def train_only(model: Any, patterns: Sequence[str]) -> None:
+    """Train the layers that a pattern names, and freeze all others. Raises ModelError for one that names none."""
+    named = named_layers("model > train", model, patterns)
+    model.trainable = True  # also the models within it, whose flag holds for what is in them
+    for layer in layers_with_weights(model):
+        layer.trainable = id(layer) in named
+
+
+def named_layers(key: str, model: Any, patterns: Sequence[str]) -> Mapping[int, Any]:
+    """The layers with weights that patterns name, by their id. Raises ModelError for a pattern that names none.
+
+    A layer has three kinds of names: its own, its path (`backbone/conv_1`), and those of the models that it is in.
+    """
+    named: dict[int, Any] = {}
+    for pattern in patterns:
+        found = {
+            id(layer): layer
+            for layer, names in _layers(model, ())
+            if layer.weights and any(fnmatchcase(name, pattern) for name in names)
+        }
+        if not found:
+            known = sorted({name for layer, names in _layers(model, ()) if layer.weights for name in names})
+            raise ModelError(f"{key}: no layer with weights is named {pattern!r}; {nearest(pattern, known)[:300]}")
+        named |= found
+    return named
+
+
+def layers_with_weights(model: Any) -> list[Any]:
+    """The layers of a model and of the models within it; a wrapper counts as one layer."""
+    return [layer for layer, _ in _layers(model, ()) if layer.weights]
+
+
+def _layers(model: Any, above: tuple[str, ...]) -> Iterator[tuple[Any, set[str]]]:
+    """Each layer that is no model, with its names; `above`: names of the models that it is in, outermost first."""
+    import keras
+
+    for layer in model.layers:
+        path = (*above, layer.name)
+        if isinstance(layer, keras.Model):
+            yield from _layers(layer, path)
+        else:
+            paths = {"/".join(path[:length]) for length in range(1, len(path) + 1)}
+            yield layer, paths | set(path)

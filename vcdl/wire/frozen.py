@@ -1,0 +1,53 @@
+"""The file of the weights that no training changes: written once for a job, and the same for each of its subtasks.
+
+`frozen.h5` has the form of vcdl.wire.hdf5_form. It is named by its size and SHA-256, so nobody trains beside other
+weights. It holds nothing of its job: jobs with the same frozen weights share one file on their clients.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+
+from vcdl.errors import WeightsFileError, weights_file_error
+from vcdl.wire.weights import Vector, read_weights, write_weights
+from vcdl.wire.workunit import Frozen
+
+_HEADER = json.dumps({"format": 1})
+_BLOCK_BYTES = 1 << 20
+
+
+def write_frozen(path: Path, vector: Vector) -> Frozen:
+    """Write weights of shape (n,), n ≥ 1; returns what names the file. Raises OSError."""
+    write_weights(path, vector, _HEADER, durable=True)
+    return Frozen(vector.size, _sha256(path))
+
+
+def read_frozen(path: Path, expected: Frozen | None) -> Vector:
+    """The weights of shape (n,); none for a job without such a file.
+
+    Raises WeightsFileError for a file that is missing, damaged or another job's, FileUnavailable.
+    """
+    if expected is None:
+        return np.zeros(0, np.float32)
+    try:
+        digest = _sha256(path)
+    except FileNotFoundError as error:
+        raise WeightsFileError(f"{path.name} is missing: fetch the workunit's files again") from error
+    except OSError as error:
+        raise weights_file_error(path, error) from error
+    if digest != expected.sha256:
+        raise WeightsFileError(
+            f"{path.name} is damaged or of another job (SHA-256 {digest[:16]}…, expected {expected.sha256[:16]}…): "
+            "fetch the workunit's files again"
+        )
+    return read_weights(path, expected.size)[0]
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
