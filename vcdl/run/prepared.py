@@ -29,7 +29,7 @@ class Prepared:
     has_test: bool
     normalisation: Normalisation
     layout: Layout
-    """Of what training changes."""
+    """The place of each variable that training changes in the weights."""
     initial_norm: float
     """‖W‖₂ of version 0."""
     store_key: str
