@@ -1,3 +1,50 @@
-"""VCDL: train one Keras model on many machines that nobody can rely on."""
+"""VCDL: train one Keras model on many machines that nobody can rely on.
+
+    import vcdl
+    run = vcdl.train(model, x, y, epochs=5).wait()
+    run.history.history["val_accuracy"], run.model()
+
+docs/python.md explains it. Nothing heavy is imported before it is used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vcdl import errors
+    from vcdl.api.handle import Run
+    from vcdl.api.history import History
+    from vcdl.api.job import Job
+    from vcdl.api.training import train
+    from vcdl.journal import events
+
+    open = Run.open  # noqa: A001
 
 __version__ = "0.1.0"
+__all__ = ["History", "Job", "Run", "__version__", "errors", "events", "open", "train"]
+
+_PLACES = {
+    "History": "vcdl.api.history:History",
+    "Job": "vcdl.api.job:Job",
+    "Run": "vcdl.api.handle:Run",
+    "errors": "vcdl.errors",
+    "events": "vcdl.journal.events",
+    "open": "vcdl.api.handle:Run.open",
+    "train": "vcdl.api.training:train",
+}
+"""The place of each name, which is imported when it is asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, attribute = _PLACES[name].partition(":")
+    found: Any = importlib.import_module(module)
+    for part in filter(None, attribute.split(".")):
+        found = getattr(found, part)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

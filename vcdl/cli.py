@@ -4,7 +4,6 @@
 Heavy libraries are imported inside the functions that use them.
 """
 
-import errno
 import importlib
 import io
 import os
@@ -15,7 +14,7 @@ from typing import NoReturn
 import click
 
 from vcdl import __version__
-from vcdl.errors import DISK_FULL, ExitCode, VcdlError
+from vcdl.errors import ExitCode
 from vcdl.passwords import without_passwords
 
 COMMANDS = (
@@ -23,9 +22,6 @@ COMMANDS = (
     *("submit", "project", "client", "simulate", "experiment", "replay", "assimilator", "bench", "fleet"),
 )
 """The commands in the order of a first use; each is a module of vcdl.commands with a `command`."""
-
-_FOLDER_ERRORS = DISK_FULL | {errno.EROFS, errno.EACCES, errno.EPERM}
-"""States of the machine, not bugs: a full or read-only disk, missing rights."""
 
 _EXAMPLES = """\b
 Examples:
@@ -95,8 +91,6 @@ def exit_code_of(arguments: Sequence[str]) -> ExitCode | int:
         error.show(words)
         click.echo(without_passwords(words.getvalue()), err=True, nl=False)
         return error.exit_code
-    except VcdlError as error:
-        return _say(str(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         return _say("interrupted", ExitCode.INTERRUPTED)
     except BrokenPipeError:
@@ -104,9 +98,9 @@ def exit_code_of(arguments: Sequence[str]) -> ExitCode | int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in _FOLDER_ERRORS:
-            return _say(_folder_words(error), ExitCode.BAD_FOLDER)
-        return _out_of_memory(error) or _bug(error)
+        from vcdl.commands.failure import told
+
+        return _say(*told(error))
     return ExitCode(result)
 
 
@@ -114,31 +108,3 @@ def _say(message: str, code: ExitCode) -> ExitCode:
     for line in message.splitlines():
         click.echo(f"vcdl: error: {line}", err=True)
     return code
-
-
-def _folder_words(error: OSError) -> str:
-    where = error.filename or "the disk"
-    return f"{where}: {error.strerror}; free some space or mend the rights, or choose another folder"
-
-
-def _out_of_memory(error: Exception) -> ExitCode | None:
-    """Say that memory has run out, if that is what an error is about."""
-    from vcdl.client.resources import available_memory_bytes, is_out_of_memory
-    from vcdl.report.wording import size
-
-    if not is_out_of_memory(error):
-        return None
-    free_bytes = available_memory_bytes()
-    free = "" if free_bytes is None else f" ({size(free_bytes)} of this machine are free)"
-    return _say(
-        f"memory has run out{free}: free some, raise this process's limit, or lower grid > workers or training > "
-        "batch_size. `vcdl resume` goes on with a run that had begun",
-        ExitCode.MEMORY,
-    )
-
-
-def _bug(error: Exception) -> ExitCode:
-    from vcdl.commands.bug_report import write_bug_report
-
-    what = f"{type(error).__name__}: {' '.join(without_passwords(str(error)).split())[:300]}"
-    return _say(f"{what}: this is a bug in vcdl; please report it with {write_bug_report(error)}", ExitCode.BUG)

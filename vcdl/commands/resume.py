@@ -39,23 +39,15 @@ def resume(path: Path | None = None, as_json: bool = False) -> ExitCode:
 
 def _release(folder: "RunFolder") -> ExitCode:
     """Let the daemons of a BOINC project continue a job."""
-    from vcdl.journal.events import RunReopened
-    from vcdl.journal.journal import Journal
-    from vcdl.run.finding import is_finished, read_report, shown
+    from vcdl.run.finding import shown
+    from vcdl.run.pausing import release
 
-    report = read_report(folder)
-    if report.is_given_up:
-        journal = Journal.at(folder.journal_file)
-        journal.append(RunReopened())
-        journal.close()
-        folder.summary_file.unlink(missing_ok=True)
-    elif is_finished(folder):
+    if release(folder):
+        click.echo(
+            f"{shown(folder.path)} goes on with the next round of the project's work generator; `vcdl watch` shows it"
+        )
+    else:
         click.echo(f"{shown(folder.path)} is finished; `vcdl status` shows its results")
-        return ExitCode.OK
-    folder.stop_request.unlink(missing_ok=True)
-    click.echo(
-        f"{shown(folder.path)} goes on with the next round of the project's work generator; `vcdl watch` shows it"
-    )
     return ExitCode.OK
 
 

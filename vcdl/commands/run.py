@@ -2,15 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from vcdl.commands._options import set_option
-from vcdl.errors import ExitCode, RunFolderError
-
-if TYPE_CHECKING:
-    from vcdl.run.folder import RunFolder
+from vcdl.errors import ExitCode
 
 _EXAMPLES = """\b
 Examples:
@@ -29,37 +25,13 @@ def run(job_file: Path, out: Path | None = None, overrides: Sequence[str] = (), 
     """
     from vcdl.commands.run_to_end import run_to_end
     from vcdl.job import load_job
-    from vcdl.run.beginning import discarded_if_refused
-    from vcdl.run.finding import unfinished
-    from vcdl.run.folder import RunLock
-    from vcdl.run.frozen_job import freeze
-    from vcdl.run.host import LOCAL
+    from vcdl.run.beginning import begun
+    from vcdl.run.finding import folder_for
 
-    job = load_job(job_file, overrides).trusting(LOCAL.trust)
-    folder = _folder(job.name, out)
-    is_new = not folder.path.exists()
-    folder.make()
-    with RunLock(folder):
-        if folder.job_file.exists():  # another process has begun a run here meanwhile
-            raise unfinished(folder.path)
-        with discarded_if_refused(folder, is_new=is_new):
-            folder.create(LOCAL)
-            job = freeze(job, folder)
-            return run_to_end(folder, job, as_json)
-
-
-def _folder(name: str, out: Path | None) -> "RunFolder":
-    from vcdl.run.finding import holds_anything, is_finished, new_run, unfinished
-    from vcdl.run.folder import RunFolder
-
-    if out is None:
-        return new_run(name)
-    folder = RunFolder(out.resolve())
-    if not holds_anything(out):
-        return folder
-    if folder.job_file.is_file() and not is_finished(folder):
-        raise unfinished(out)
-    raise RunFolderError(f"{out} is not empty: choose another folder with --out")
+    job = load_job(job_file, overrides)
+    folder = folder_for(job.name, out)
+    with begun(folder, job) as frozen:
+        return run_to_end(folder, frozen, as_json)
 
 
 @click.command("run", epilog=_EXAMPLES)

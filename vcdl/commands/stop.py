@@ -1,6 +1,5 @@
 """`vcdl stop`: ask a run in another process to pause."""
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,13 +8,11 @@ import click
 from vcdl.commands._options import in_project, project_option
 from vcdl.errors import ExitCode, RunFolderError
 from vcdl.run.finding import resume_hint
+from vcdl.run.pausing import PATIENCE_S, pause
 
 if TYPE_CHECKING:
     from vcdl.run.folder import RunFolder
 
-_POLL_S = 0.1
-_TIMEOUT_S = 60.0
-"""Seconds to wait: checkpoints take a few; Keras at a run's start and a final evaluation take longest."""
 
 _EXAMPLES = """\b
 Examples:
@@ -24,61 +21,26 @@ Examples:
   vcdl stop mnist --project-dir ~/projects/grid --forget"""
 
 
-def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S, forget: bool = False) -> ExitCode:
+def stop(path: Path | None = None, timeout_s: float = PATIENCE_S, forget: bool = False) -> ExitCode:
     """Ask a run to pause, and wait until its process has gone; `forget`: free the clients' disks of a finished
     job.
 
     Raises GridError, and RunFolderError when the process has not gone in time.
     """
-    from vcdl.errors import folder_errors
     from vcdl.run.finding import chosen_run, is_finished, shown
 
     folder = chosen_run(path)
-    if folder.host.has_daemons:
-        return _forget(folder) if forget and is_finished(folder) else _take_back(folder, timeout_s)
-    if forget:
+    if forget and folder.host.has_daemons and is_finished(folder):
+        return _forget(folder)
+    if forget and not folder.host.has_daemons:
         raise RunFolderError(f"{shown(folder.path)} is no job of a BOINC project: no client keeps files of it")
-    pid = folder.running_pid
-    if pid is not None:
-        with folder_errors(folder.path):
-            folder.stop_request.touch()
-        deadline_s = time.monotonic() + timeout_s
-        while folder.running_pid == pid:
-            if time.monotonic() > deadline_s:
-                raise RunFolderError(
-                    f"process {pid} still runs {shown(folder.path)} after {timeout_s:g} s; it has been asked to stop: "
-                    f"wait longer with --timeout, or end it with `kill {pid}`"
-                )
-            time.sleep(_POLL_S)
-        folder.stop_request.unlink(missing_ok=True)
+    was_run = pause(folder, timeout_s)
     if is_finished(folder):
         click.echo(f"{shown(folder.path)} is finished; there is nothing to stop")
+    elif folder.host.has_daemons:
+        click.echo(f"{shown(folder.path)} stopped, its workunits are cancelled; {resume_hint(folder)}")
     else:
-        was = "stopped" if pid is not None else "was not being run"
-        click.echo(f"{shown(folder.path)} {was}; {resume_hint(folder)}")
-    return ExitCode.OK
-
-
-def _take_back(folder: "RunFolder", timeout_s: float) -> ExitCode:
-    """Have a BOINC project's work generator cancel open workunits; the request stays until `vcdl resume`."""
-    from vcdl.errors import folder_errors
-    from vcdl.run.finding import is_finished, read_report, shown
-
-    if is_finished(folder):
-        click.echo(f"{shown(folder.path)} is finished; there is nothing to stop")
-        return ExitCode.OK
-    with folder_errors(folder.path):
-        folder.stop_request.touch()
-    deadline_s = time.monotonic() + timeout_s
-    while not read_report(folder).paused:
-        if time.monotonic() > deadline_s:
-            raise RunFolderError(
-                f"{shown(folder.path)} is asked to stop, but the project's work generator has not done it after "
-                f"{timeout_s:g} s: it will when it runs (bin/start starts it) and can continue the job: "
-                "see log_HOST/vcdl_work_generator.log"
-            )
-        time.sleep(_POLL_S)
-    click.echo(f"{shown(folder.path)} stopped, its workunits are cancelled; `vcdl resume {shown(folder.path)}` goes on")
+        click.echo(f"{shown(folder.path)} {'stopped' if was_run else 'was not being run'}; {resume_hint(folder)}")
     return ExitCode.OK
 
 
@@ -112,7 +74,7 @@ def _forget(folder: "RunFolder") -> ExitCode:
     "timeout_s",
     metavar="SECONDS",
     type=click.FloatRange(min=0),
-    default=_TIMEOUT_S,
+    default=PATIENCE_S,
     show_default=True,
     help="Longest wait.",
 )

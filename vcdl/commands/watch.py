@@ -22,37 +22,29 @@ Ctrl-C ends the display, not the run."""
 def watch(path: Path | None = None) -> ExitCode:
     """Show a run until it has ended or is paused. Raises RunFolderError, JobError, JournalError."""
     from vcdl.job import load_frozen_job
-    from vcdl.journal.kept_state import kept_history
-    from vcdl.journal.packing import copy_of
     from vcdl.report.display import display
-    from vcdl.report.measures import Report
+    from vcdl.report.observer import RunObserver
     from vcdl.report.progress import RunGoal
-    from vcdl.run.finding import RunState, chosen_run, clock_of, is_finished, journal_of, shown, state_of
+    from vcdl.run.finding import RunState, chosen_run, clock_of, is_finished, shown, state_of
+    from vcdl.run.following import Following
 
     folder = chosen_run(path)
-    job, report = load_frozen_job(folder.job_file), Report()
+    job = load_frozen_job(folder.job_file)
+    following = Following(folder, RunObserver())
     try:
         with display(RunGoal.of(job), sys.stdout, clock_of(folder)) as observer:
             observer.phase(f"{job.name} in {shown(folder.path)}")
-            last_id = 0
+            following = Following(folder, observer)
             while True:
                 was_finished = is_finished(folder)
-                with journal_of(folder) as journal:
-                    if journal is not None and not last_id:
-                        kept = kept_history(journal)
-                        report, last_id = Report(kept.now()), kept.last_id
-                        observer.begins(copy_of(report.history))
-                    new = [] if journal is None else journal.read(last_id)
-                for recorded in new:
-                    report.follow(recorded)
-                    last_id = recorded.id
-                observer.events(new)
-                if was_finished or state_of(folder, report) in (RunState.PAUSED, RunState.KILLED):
+                following.look()
+                if was_finished or state_of(folder, following.report) in (RunState.PAUSED, RunState.KILLED):
                     break
                 time.sleep(_POLL_S)
     except KeyboardInterrupt:
         pass
-    click.echo(f"{job.name}: {state_of(folder, report)}; `vcdl status {shown(folder.path)}` shows all figures")
+    state = state_of(folder, following.report)
+    click.echo(f"{job.name}: {state}; `vcdl status {shown(folder.path)}` shows all figures")
     return ExitCode.OK
 
 

@@ -90,6 +90,18 @@ def new_run(name: str) -> RunFolder:
     raise RunFolderError(f"no name is free for {name} below {RUNS}/: choose a folder with --out")
 
 
+def folder_for(name: str, out: Path | None) -> RunFolder:
+    """The folder in which a new run may begin: `out`, or the next of `new_run`. Raises RunFolderError."""
+    if out is None:
+        return new_run(name)
+    folder = RunFolder(out.resolve())
+    if not holds_anything(out):
+        return folder
+    if folder.job_file.is_file() and not is_finished(folder):
+        raise unfinished(out)
+    raise RunFolderError(f"{out} is not empty: choose another folder with --out")
+
+
 def unfinished(path: Path) -> RunFolderError:
     """The refusal to begin a run where another one waits to be resumed."""
     return RunFolderError(
@@ -98,10 +110,10 @@ def unfinished(path: Path) -> RunFolderError:
 
 
 def holds_anything(path: Path) -> bool:
-    """Whether a path holds more than an empty folder, or the lock and the kind of a run that never began."""
+    """Whether a path holds more than an empty folder, or the lock, the kind and the input of a run that never began."""
     if not path.is_dir():
         return path.exists()
-    return any(final_name(entry.name) not in ("run.lock", "host") for entry in path.iterdir())
+    return any(final_name(entry.name) not in ("run.lock", "host", "given") for entry in path.iterdir())
 
 
 def read_report(folder: RunFolder) -> Report:

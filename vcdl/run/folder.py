@@ -5,6 +5,7 @@ store_password  the password of the store that job.yaml names; only the owner ma
 host            the kind of the run (vcdl.run.host), in one word; written before anything else
 model.json      the model, as Keras JSON           frozen.h5      its weights that no training changes, if any
 prepared.json  its layout, the shards' sizes, the normalisation
+given/          the model and the arrays of `vcdl.train`, with a job file that names them
 data/           shards/ (with shards.json), validation.npz, test.npz
 journal.db      the event log (SQLite)             store/         the shared weights
 snapshots/      params_v000142.h5: weights by version, while something refers to them
@@ -90,6 +91,13 @@ class RunFolder:
                 "use the version that began it"
             )
         return HOSTS[name]
+
+    @property
+    def given(self) -> Path:
+        """Exists only where a program handed model and arrays over (vcdl.api); a run that has begun reads nothing in
+        it.
+        """
+        return self.path / "given"
 
     @property
     def model_file(self) -> Path:

@@ -29,7 +29,7 @@ from vcdl.simulate.times_report import TimesReport
 from vcdl.simulate.training import PooledTraining, Training
 from vcdl.simulate.virtual_run import VirtualRun
 
-_KEPT = frozenset({"data", "host", "run.lock"})
+_KEPT = frozenset({"data", "given", "host", "run.lock"})
 """Entries that stay when a run starts again: the data would be cut in the same way, and the lock is ours."""
 _NAMES = 10_000
 TIMES_FILE = "times.json"

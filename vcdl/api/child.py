@@ -1,0 +1,171 @@
+"""The child process of a program that trains, `python -m vcdl.api.child`: it carries out one order.
+
+Its standard input brings the order and then stays open: when it closes, the program is gone, and the run pauses as it
+does at Ctrl-C. Its standard output takes messages, a line of JSON each: phases, running tasks, the end, an error.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vcdl import errors
+from vcdl.api.order import Order
+from vcdl.commands.failure import told
+from vcdl.errors import ExitCode
+from vcdl.journal.events import Recorded
+from vcdl.journal.history import JobHistory
+from vcdl.report.observer import RunningTask, RunObserver
+
+_TASKS_EVERY_S = 0.5
+_TASKS_TOLD = 8
+_LONGEST_TEXT = 500
+"""A message shorter than a pipe's atomic write (4096 bytes) is written whole or not at all."""
+
+
+def main() -> int:
+    """Carry out the order and return the exit code."""
+    parent = _Parent(os.dup(1))
+    os.dup2(2, 1)  # what libraries print is no message
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    order = Order.of_line(sys.stdin.buffer.readline())
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has it ignored
+    threading.Thread(target=_pause_with_parent, daemon=True).start()
+    try:
+        is_over = _DEEDS[order.deed](order, _Relay(parent))
+    except KeyboardInterrupt:
+        is_over = False
+    except Exception as error:
+        message, code = told(error)
+        parent.tell(wait=True, error={"kind": _public_kind(error), "message": message, "code": int(code)})
+        return code
+    return ExitCode.OK if is_over else ExitCode.INTERRUPTED
+
+
+class _Parent:
+    """The pipe to the program; a message that it has no room for, or that nobody reads, is dropped."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        os.set_blocking(descriptor, False)
+
+    def tell(self, *, wait: bool = False, **message: Any) -> None:
+        line = json.dumps(message).encode() + b"\n"
+        if wait:
+            os.set_blocking(self._descriptor, True)
+        with contextlib.suppress(OSError):
+            while line:
+                line = line[os.write(self._descriptor, line) :]
+
+
+class _Relay(RunObserver):
+    """Tells the program what the run's journal does not say."""
+
+    def __init__(self, parent: _Parent) -> None:
+        self._parent = parent
+        self._told_s = 0.0
+        self._begun = False
+
+    def phase(self, text: str) -> None:
+        self._parent.tell(phase=text[:_LONGEST_TEXT])
+
+    def waiting_for(self, why: str | None) -> None:
+        self._parent.tell(waiting_for=why and why[:_LONGEST_TEXT])
+
+    def begins(self, history: JobHistory) -> None:
+        self._tell_begun()
+
+    def events(self, events: Sequence[Recorded]) -> None:
+        self._tell_begun()
+
+    def tasks(self, running: Sequence[RunningTask], waiting: int) -> None:
+        now_s = time.monotonic()
+        if now_s - self._told_s >= _TASKS_EVERY_S:
+            self._told_s = now_s
+            first = [[task.workunit, task.host, task.fraction, task.since_s] for task in running[:_TASKS_TOLD]]
+            self._parent.tell(running=first, waiting=waiting)
+
+    def _tell_begun(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._parent.tell(wait=True, begun=True)
+
+
+def _pause_with_parent() -> None:
+    """Interrupt this process when its standard input closes."""
+    while os.read(0, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def _public_kind(error: Exception) -> str:
+    """The nearest class of vcdl.errors that an error is of; empty: it is none of ours."""
+    return next((kind.__name__ for kind in type(error).__mro__ if getattr(errors, kind.__name__, None) is kind), "")
+
+
+def _run(order: Order, observer: RunObserver) -> bool:
+    from vcdl.job import load_job
+    from vcdl.run.beginning import begun
+    from vcdl.run.finding import folder_for
+
+    job = load_job(Path(order.job_file), order.settings)
+    folder = folder_for(job.name, Path(order.folder))
+    with begun(folder, job) as frozen:
+        return _driven(folder, frozen, observer)
+
+
+def _resume(order: Order, observer: RunObserver) -> bool:
+    from vcdl.job import load_frozen_job
+    from vcdl.run.folder import RunFolder, RunLock
+
+    folder = RunFolder.existing(Path(order.folder))
+    job = load_frozen_job(folder.job_file)
+    with RunLock(folder):
+        return _driven(folder, job, observer)
+
+
+def _driven(folder: Any, job: Any, observer: RunObserver) -> bool:
+    from vcdl.run.driving import drive, given_up, has_results, note_pause
+    from vcdl.run.finding import read_report
+
+    report = read_report(folder)
+    if not has_results(folder, report):
+        try:
+            reached = drive(folder, job, observer)
+        except KeyboardInterrupt:
+            note_pause(folder)
+            return False
+        if reached is None:
+            return False
+        report = reached
+    if report.is_given_up:
+        raise given_up(folder, job, report)
+    return True
+
+
+def _simulate(order: Order, observer: RunObserver) -> bool:
+    from vcdl.job import load_job
+    from vcdl.run.driving import given_up
+    from vcdl.run.folder import RunFolder
+    from vcdl.simulate.client_fleet import load_clients
+    from vcdl.simulate.simulation import simulate
+
+    job = load_job(Path(order.job_file), order.settings)
+    fleet = load_clients(Path(order.clients_file) if order.clients_file else None, order.client_settings)
+    folder = RunFolder(Path(order.folder))
+    report = simulate(folder, job, fleet, observer, serial=order.serial)
+    if report is not None and report.is_given_up:
+        raise given_up(folder, job, report)
+    return report is not None
+
+
+_DEEDS = {"run": _run, "resume": _resume, "simulate": _simulate}
+
+if __name__ == "__main__":
+    sys.exit(main())

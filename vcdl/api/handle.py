@@ -1,0 +1,215 @@
+"""The handle of a run: a view of its folder, and the child process that trains, if this program has one.
+
+All that is told of the run is read in its folder, so a run of another process, a simulated one and one of a BOINC
+project are looked at in the same way.
+"""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from vcdl.api.history import History
+from vcdl.api.order import Order
+from vcdl.api.process import RunProcess
+from vcdl.api.showing import shown_run
+from vcdl.errors import RunFolderError
+from vcdl.job import Job, load_frozen_job
+from vcdl.journal.events import Event
+from vcdl.report.outcome import outcome_lines
+from vcdl.report.progress import RunGoal
+from vcdl.report.summary import summary_of
+from vcdl.run.finding import RunState, journal_of, read_report, resume_hint, shown, state_of
+from vcdl.run.folder import RunFolder
+from vcdl.run.following import Following
+from vcdl.run.pausing import PATIENCE_S, pause, release
+
+_LOOK_EVERY_S = 0.2
+_GO_ON = frozenset({RunState.RUNNING, RunState.WAITING})
+
+
+class Run:
+    """A run: of `vcdl.train`, of `Job.run`, or an existing one of `vcdl.open`."""
+
+    def __init__(self, folder: RunFolder, process: RunProcess | None = None) -> None:
+        self._folder = folder
+        self._process = process
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Self:
+        """The run in a folder, whoever runs it. Raises RunFolderError when there is none."""
+        return cls(RunFolder.existing(Path(folder)))
+
+    @classmethod
+    def begin(cls, order: Order, *, shows: bool) -> Self:
+        """Start a process for a run, and wait until its job is accepted and prepared. Raises VcdlError."""
+        process = RunProcess(order)
+        try:
+            _until_begun(process, shows)
+        except KeyboardInterrupt:
+            process.interrupt()
+            process.wait(PATIENCE_S)
+            raise
+        if process.failure is not None:
+            raise process.failure
+        return cls(RunFolder.existing(Path(order.folder)), process)
+
+    def __repr__(self) -> str:
+        history = self.history
+        return f"<vcdl.Run {self.name} in {shown(self.folder)}: {self.status}, {len(history.epoch)} epochs measured>"
+
+    @property
+    def folder(self) -> Path:
+        """The folder in which everything of the run lies."""
+        return self._folder.path
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self._job.name
+
+    @property
+    def status(self) -> RunState:
+        """The state as `vcdl status` shows it: running, paused, waiting, killed, finished or failed."""
+        if self._process is not None and self._process.is_alive:
+            return RunState.RUNNING
+        return state_of(self._folder, read_report(self._folder))
+
+    @property
+    def history(self) -> History:
+        """The measurements of the epochs so far."""
+        return History.of(self._folder, self._job.stop.epochs, self._job.data.shards)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The values of summary.json, also of a run that is not finished. docs/summary.md states its schema."""
+        return summary_of(self.name, read_report(self._folder))
+
+    def events(self, *, follow: bool = True) -> Iterator[Event]:
+        """The events of the run from its begin; with `follow`, also those to come, until the run has ended or paused.
+
+        Raises the error by which the run ended, JournalError.
+        """
+        last_id, is_over = 0, False
+        while not is_over:
+            is_over = not follow or self._is_over
+            with journal_of(self._folder) as journal:
+                for recorded in () if journal is None else journal.stream(last_id):
+                    last_id = recorded.id
+                    yield recorded.event
+            if not is_over:
+                time.sleep(_LOOK_EVERY_S)
+        if follow:
+            self._raise_failure()
+
+    def wait(self, timeout_s: float | None = None, *, show: bool = True) -> Self:
+        """Wait until the run has ended or paused, and show its progress meanwhile; returns the run itself.
+
+        Ctrl-C pauses the run of this program. Raises the error by which the run ended, TimeoutError.
+        """
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        try:
+            report = self._follow(deadline_s, show)
+        except KeyboardInterrupt:
+            self._pause_process()
+            if show:
+                print(f"{self.status}; {resume_hint(self._folder)}, and so does run.resume()", flush=True)
+            raise
+        self._raise_failure()
+        if show and self.status is RunState.FINISHED:
+            print(*outcome_lines(report), sep="\n", flush=True)
+        return self
+
+    def stop(self, timeout_s: float = PATIENCE_S) -> Self:
+        """Pause the run, wherever it runs, and wait until it has paused; `resume` goes on.
+
+        Raises RunFolderError when that takes longer.
+        """
+        if self._process is not None and self._process.is_alive:
+            self._process.interrupt()
+            if not self._process.wait(timeout_s):
+                raise RunFolderError(
+                    f"{shown(self.folder)} still runs after {timeout_s:g} s; it has been asked to stop: wait for it"
+                )
+        else:
+            pause(self._folder, timeout_s)
+        return self
+
+    def resume(self, *, show: bool = True) -> Self:
+        """Go on with a run that was paused or killed; returns the run itself. Raises VcdlError."""
+        if self._folder.host.has_daemons:
+            release(self._folder)
+        elif self._folder.host.driver is None:
+            raise RunFolderError(f"{shown(self.folder)} cannot be resumed: {resume_hint(self._folder)}")
+        elif self._process is None or not self._process.is_alive:
+            self._process = Run.begin(Order("resume", str(self.folder)), shows=show)._process
+        return self
+
+    def model(self) -> Any:
+        """The model that the run has trained, or the one of the newest kept weights while it is not finished.
+
+        Raises VcdlError.
+        """
+        import keras
+
+        from vcdl.run.export import export_model
+
+        if self._folder.keras_file.is_file() and self.status is RunState.FINISHED:
+            return keras.models.load_model(self._folder.keras_file)
+        with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
+            file = Path(folder) / "model.keras"
+            export_model(self._folder, file, None)
+            return keras.models.load_model(file)
+
+    @cached_property
+    def _job(self) -> Job:
+        return load_frozen_job(self._folder.job_file)
+
+    @property
+    def _is_over(self) -> bool:
+        return self.status not in _GO_ON
+
+    def _follow(self, deadline_s: float | None, shows: bool) -> Any:
+        with shown_run(self._folder, RunGoal.of(self._job), shows=shows) as observer:
+            following = Following(self._folder, observer)
+            while True:
+                is_over = self._is_over
+                following.look()
+                if is_over:
+                    return following.report
+                if deadline_s is not None and time.monotonic() > deadline_s:
+                    raise TimeoutError(f"{shown(self.folder)} still runs; it goes on while this program does")
+                if self._process is not None:
+                    observer.waiting_for(self._process.waiting_for)
+                    observer.tasks(self._process.running, self._process.waiting)
+                time.sleep(_LOOK_EVERY_S)
+
+    def _pause_process(self) -> None:
+        """Pause the run of this program; another Ctrl-C ends its process at once."""
+        if self._process is None:
+            return
+        self._process.interrupt()
+        try:
+            self._process.wait(PATIENCE_S)
+        except KeyboardInterrupt:
+            self._process.interrupt()
+            self._process.wait(PATIENCE_S)
+
+    def _raise_failure(self) -> None:
+        if self._process is not None and self._process.failure is not None:
+            raise self._process.failure
+        report = read_report(self._folder)
+        if report.is_given_up and not self._folder.running_pid:
+            from vcdl.run.driving import given_up
+
+            raise given_up(self._folder, self._job, report)
+
+
+def _until_begun(process: RunProcess, shows: bool) -> None:
+    last = ""
+    while not process.begun.wait(_LOOK_EVERY_S):
+        if shows and process.phase not in ("starting", last):
+            last = process.phase
+            print(last, flush=True)

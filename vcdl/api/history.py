@@ -1,0 +1,58 @@
+"""A run's measurements by epoch, in the form of the History that Keras' `fit` returns."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from vcdl.journal.events import VALIDATION, EpochClosed, UpdateApplied, VersionEvaluated
+from vcdl.run.finding import journal_of
+from vcdl.run.folder import RunFolder
+from vcdl.wire.workunit import WorkunitName
+
+
+@dataclass(frozen=True)
+class History:
+    """`history["val_loss"][0]` is the first epoch's, as of `fit`; an epoch is there when it is closed and measured."""
+
+    history: dict[str, list[float]] = field(default_factory=dict)
+    """`loss`: the mean training loss that clients report; `val_loss`, `val_accuracy`: of the weights at the epoch's
+    end.
+    """
+    epoch: list[int] = field(default_factory=list)
+    """Counted from 0, as Keras does."""
+    params: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, folder: RunFolder, epochs: int, shards: int) -> "History":
+        """The history of a run so far. Raises JournalError."""
+        losses, samples = defaultdict[int, float](float), defaultdict[int, int](int)
+        closed: dict[int, EpochClosed] = {}
+        measured: defaultdict[int, dict[int, VersionEvaluated]] = defaultdict(dict)
+        with journal_of(folder) as journal:
+            for recorded in () if journal is None else journal.stream(kinds=_KINDS):
+                match recorded.event:
+                    case UpdateApplied() as update if update.loss is not None:
+                        epoch = WorkunitName.parse(update.workunit).epoch
+                        losses[epoch] += update.loss * update.samples
+                        samples[epoch] += update.samples
+                    case EpochClosed() as event:
+                        closed[event.epoch] = event
+                    case VersionEvaluated(split=split) as event if split == VALIDATION:
+                        measured[event.epoch][event.version] = event
+        made = cls(params={"epochs": epochs, "steps": shards})
+        for epoch in sorted(closed):
+            if measured[epoch]:
+                last = measured[epoch].get(closed[epoch].version, measured[epoch][max(measured[epoch])])
+                made._add(epoch, losses[epoch] / samples[epoch] if samples[epoch] else float("nan"), last)
+        return made
+
+    def _add(self, epoch: int, loss: float, end: VersionEvaluated) -> None:
+        self.epoch.append(epoch - 1)
+        values = {"loss": loss, "val_loss": end.loss}
+        if end.accuracy is not None:
+            values["val_accuracy"] = end.accuracy
+        for name, value in values.items():
+            self.history.setdefault(name, []).append(value)
+
+
+_KINDS = (UpdateApplied, EpochClosed, VersionEvaluated)

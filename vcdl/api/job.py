@@ -1,0 +1,87 @@
+"""A job file in a Python program: checked, run, or simulated."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from vcdl.api.handle import Run
+from vcdl.api.order import Order
+from vcdl.api.settings import as_overrides
+from vcdl.job import Job as JobSettings
+from vcdl.job import load_job
+from vcdl.run.finding import folder_for
+from vcdl.run.folder import RunFolder
+
+if TYPE_CHECKING:
+    from vcdl.commands.check import Checked
+
+
+class Job:
+    """A job file with some of its keys replaced. It is read again when it is run."""
+
+    def __init__(self, file: Path, overrides: tuple[str, ...] = ()) -> None:
+        self._file = file
+        self._overrides = overrides
+        self.settings: JobSettings = load_job(file, overrides)
+        """The job with every default filled in."""
+
+    @classmethod
+    def load(cls, file: str | Path, **sections: Any) -> Self:
+        """Read and check a job file: `Job.load("job.yaml", stop={"epochs": 3}, seed=7)`.
+
+        Raises JobError with all that is wrong, one problem a line.
+        """
+        return cls(Path(file), as_overrides(sections))
+
+    def __repr__(self) -> str:
+        return f"<vcdl.Job {self.name} of {self._file}>"
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.settings.name
+
+    def check(self) -> "Checked":
+        """Make the checks that a run makes before its first subtask, as `vcdl check` does.
+
+        Raises JobError, DataError, ModelError, StoreError.
+        """
+        from vcdl.commands.check import check_job
+
+        return check_job(self._file, self._overrides)
+
+    def run(self, out: str | Path | None = None, *, show: bool = True) -> Run:
+        """Begin to train on this machine, in a process of its own; `Run.wait` waits for the end.
+
+        `out`: the run's folder; None: runs/NAME. Raises VcdlError when the job is refused, and leaves nothing then.
+        """
+        folder = folder_for(self.name, None if out is None else Path(out))
+        return Run.begin(self._order("run", folder), shows=show)
+
+    def simulate(
+        self,
+        clients: int | None = None,
+        *,
+        clients_file: str | Path | None = None,
+        serial: bool = False,
+        out: str | Path | None = None,
+        show: bool = True,
+        **settings: Any,
+    ) -> Run:
+        """Begin to train on simulated clients in virtual time, as `vcdl simulate` does.
+
+        `settings`: keys of a clients file, such as `slots=2` and `lost=0.3`. `out`: the run's folder; None:
+        runs/NAME-simulated. Raises VcdlError when the job is refused, and leaves nothing then.
+        """
+        from vcdl.simulate.client_fleet import load_clients
+        from vcdl.simulate.simulation import default_folder
+
+        file = None if clients_file is None else Path(clients_file)
+        given = as_overrides(settings if clients is None else {"clients": clients, **settings})
+        load_clients(file, given)  # what is wrong is told before a process starts
+        kind = "serial" if serial else "simulated"
+        folder = default_folder(f"{self.name}-{kind}") if out is None else RunFolder(Path(out).resolve())
+        order = self._order("simulate", folder, clients_file=str(file or ""), client_settings=given, serial=serial)
+        return Run.begin(order, shows=show)
+
+    def _order(self, deed: Any, folder: RunFolder, **more: Any) -> Order:
+        return Order(deed, str(folder.path), str(self._file.resolve()), self._overrides, **more)

@@ -1,0 +1,34 @@
+"""The order that a program gives its child process: which run it begins or continues."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+Deed = Literal["run", "resume", "simulate"]
+
+
+@dataclass(frozen=True)
+class Order:
+    """Plain values, as they travel over the child's standard input."""
+
+    deed: Deed
+    folder: str
+    """The run's folder."""
+    job_file: str = ""
+    settings: tuple[str, ...] = ()
+    """Keys of the job file that are replaced: `stop.epochs=2`."""
+    clients_file: str = ""
+    client_settings: tuple[str, ...] = ()
+    """Keys of the clients file that are replaced."""
+    serial: bool = False
+
+    def to_line(self) -> bytes:
+        """The order as a line of JSON."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+    @classmethod
+    def of_line(cls, line: bytes) -> Self:
+        """The inverse of `to_line`."""
+        fields: dict[str, Any] = json.loads(line)
+        plain: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()}
+        return cls(**plain)

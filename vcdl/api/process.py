@@ -1,0 +1,152 @@
+"""The child process of a run, as the program sees it: started, listened to, interrupted, and ended with it."""
+
+import atexit
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from typing import Any
+
+from vcdl import errors
+from vcdl.api.order import Order
+from vcdl.errors import ExitCode, GridError, VcdlError
+from vcdl.report.observer import RunningTask
+
+_LAST_WAIT_S = 60.0
+"""From the end of the program to the pause of its run: the workers write their checkpoints."""
+_SHOWN_BYTES = 2000
+
+
+class RunProcess:
+    """Carries out an order in a process of its own, in which nothing of this program can disturb the run."""
+
+    def __init__(self, order: Order) -> None:
+        """Raises GridError when no process can be started."""
+        self._order = order
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the process
+        self.phase = "starting"
+        self.waiting_for: str | None = None
+        self.running: list[RunningTask] = []
+        self.waiting = 0
+        self.begun = threading.Event()
+        """Set when the job is prepared, or when the process has ended."""
+        self._error: VcdlError | None = None
+        self._was_interrupted = False
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "vcdl.api.child"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                env=_environment(),
+                start_new_session=True,  # Ctrl-C reaches this program alone, which passes it on
+            )
+        except OSError as error:
+            raise GridError(f"cannot start the process of the run: {error}; free some memory") from error
+        with contextlib.suppress(BrokenPipeError):  # it has died: `failure` says how
+            self._stdin.write(order.to_line())
+            self._stdin.flush()
+        self._listener = threading.Thread(target=self._listen, name="vcdl-run", daemon=True)
+        self._listener.start()
+        atexit.register(self._end_with_program)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still works, or has something to tell."""
+        return self._process.poll() is None or self._listener.is_alive()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the end of the process; False: it goes on."""
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        self._listener.join()
+        atexit.unregister(self._end_with_program)
+        self._stdin.close()
+        return True
+
+    def interrupt(self) -> None:
+        """Ask it to pause the run, as Ctrl-C does; a second time, at once."""
+        self._was_interrupted = True
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+
+    @property
+    def failure(self) -> VcdlError | None:
+        """The error by which it ended; None: it goes on, or its end was a good one."""
+        if self.is_alive:
+            return None
+        status = self._process.returncode
+        if self._error is not None or status in (ExitCode.OK, ExitCode.INTERRUPTED):
+            return self._error
+        return None if self._was_interrupted and status == -signal.SIGINT else self._death(status)
+
+    @property
+    def _stdin(self) -> Any:
+        return self._process.stdin
+
+    def _death(self, status: int) -> VcdlError:
+        from vcdl.local.death import how_it_died
+
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - _SHOWN_BYTES))
+        lines = self._log.read().decode(errors="replace").splitlines()
+        last = f"; its last line: {lines[-1].strip()}" if lines else ""
+        return VcdlError(
+            f"the process of the run died ({how_it_died(status)}){last}. Nothing that was applied is lost: "
+            f"`vcdl.open({str(self._order.folder)!r}).resume()` goes on"
+        )
+
+    def _listen(self) -> None:
+        stdout: Any = self._process.stdout
+        for line in stdout:
+            with contextlib.suppress(ValueError):
+                self._hear(json.loads(line))
+        self.begun.set()
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        match message:
+            case {"phase": str(text)}:
+                self.phase = text
+            case {"waiting_for": why}:
+                self.waiting_for = why
+            case {"running": running, "waiting": int(waiting)}:
+                self.running, self.waiting = [RunningTask(*task) for task in running], waiting
+            case {"begun": True}:
+                self.begun.set()
+            case {"error": {"kind": kind, "message": text, "code": code}}:
+                self._error = _error_of(kind, text, ExitCode(code))
+
+    def _end_with_program(self) -> None:
+        """Pause the run, and say so: a program that ends without `wait` has most likely forgotten it."""
+        if self._process.poll() is not None:
+            return
+        print(
+            f"vcdl: the program ends, so its run in {self._order.folder} pauses: call run.wait() before the end; "
+            "`vcdl resume` goes on",
+            file=sys.stderr,
+            flush=True,
+        )
+        self.interrupt()
+        with contextlib.suppress(KeyboardInterrupt):
+            self.wait(_LAST_WAIT_S)
+
+
+def _error_of(kind: str, message: str, code: ExitCode) -> VcdlError:
+    found = getattr(errors, kind, None) if kind else None
+    error: VcdlError = found(message) if found is not None else VcdlError(message)
+    error.exit_code = code
+    return error
+
+
+def _environment() -> dict[str, str]:
+    """This program's, with the backend that its Keras has."""
+    environment = dict(os.environ)
+    keras = sys.modules.get("keras")
+    if keras is not None:
+        environment["KERAS_BACKEND"] = keras.backend.backend()
+    return environment

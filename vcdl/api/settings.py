@@ -1,0 +1,37 @@
+"""Settings of a job file as a Python program gives them: keyword arguments in place of YAML."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from vcdl.errors import JobError
+
+
+def plain(value: Any, at: str) -> Any:
+    """A value as YAML has it: NumPy's numbers become Python's, a path its text. Raises JobError."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner, f"{at} > {key}") for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner, f"{at} > {number}") for number, inner in enumerate(value, 1)]
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "tolist") and hasattr(value, "dtype"):
+        return plain(value.tolist(), at)
+    raise JobError(f"{at}: expected a number, a text, or lists and keys of them, got a {type(value).__name__}")
+
+
+def as_overrides(sections: Mapping[str, Any]) -> tuple[str, ...]:
+    """Sections as settings of the command line: `{"stop": {"epochs": 2}}` is `stop.epochs=2`. Raises JobError."""
+    return tuple(_overrides(sections))
+
+
+def _overrides(sections: Mapping[str, Any]) -> Iterator[str]:
+    for section, value in sections.items():
+        if isinstance(value, Mapping):
+            for key, inner in value.items():
+                yield f"{section}.{key}={json.dumps(plain(inner, f'{section} > {key}'))}"
+        else:
+            yield f"{section}={json.dumps(plain(value, section))}"

@@ -1,0 +1,21 @@
+"""The display of a run in the program that waits for it: a notebook's cell, a terminal, plain lines, or nothing."""
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+
+from vcdl.report.display import PlainLines, display
+from vcdl.report.notebook import is_notebook, notebook_display
+from vcdl.report.observer import RunObserver
+from vcdl.report.progress import RunGoal
+from vcdl.run.finding import clock_of
+from vcdl.run.folder import RunFolder
+
+
+def shown_run(folder: RunFolder, goal: RunGoal, *, shows: bool) -> AbstractContextManager[RunObserver]:
+    """The observer that shows a run where the program's output goes. Raises JournalError."""
+    if not shows:
+        return nullcontext(RunObserver())
+    if not folder.host.has_wall_clock:  # its journal begins at 0; setbacks are what its clients were set up for
+        return nullcontext(PlainLines(goal, sys.stdout, lambda: 0.0, shows_setbacks=False))
+    clock = clock_of(folder)
+    return notebook_display(goal, clock) if is_notebook() else display(goal, sys.stdout, clock)

@@ -1,0 +1,43 @@
+"""An exception that nobody expected, in words and with an exit code: a state of the machine, or a bug."""
+
+import errno
+
+from vcdl.errors import DISK_FULL, ExitCode, VcdlError
+from vcdl.passwords import without_passwords
+
+_FOLDER_ERRORS = DISK_FULL | {errno.EROFS, errno.EACCES, errno.EPERM}
+"""States of the machine, not bugs: a full or read-only disk, missing rights."""
+
+
+def told(error: Exception) -> tuple[str, ExitCode]:
+    """The message and the exit code; for a bug, a report is written that the message names."""
+    if isinstance(error, VcdlError):
+        return str(error), error.exit_code
+    if isinstance(error, OSError) and error.errno in _FOLDER_ERRORS:
+        where = error.filename or "the disk"
+        words = f"{where}: {error.strerror}; free some space or mend the rights, or choose another folder"
+        return words, ExitCode.BAD_FOLDER
+    return _out_of_memory(error) or _bug(error)
+
+
+def _out_of_memory(error: Exception) -> tuple[str, ExitCode] | None:
+    """Say that memory has run out, if that is what an error is about."""
+    from vcdl.client.resources import available_memory_bytes, is_out_of_memory
+    from vcdl.report.wording import size
+
+    if not is_out_of_memory(error):
+        return None
+    free_bytes = available_memory_bytes()
+    free = "" if free_bytes is None else f" ({size(free_bytes)} of this machine are free)"
+    return (
+        f"memory has run out{free}: free some, raise this process's limit, or lower grid > workers or training > "
+        "batch_size. `vcdl resume` goes on with a run that had begun",
+        ExitCode.MEMORY,
+    )
+
+
+def _bug(error: Exception) -> tuple[str, ExitCode]:
+    from vcdl.commands.bug_report import write_bug_report
+
+    what = f"{type(error).__name__}: {' '.join(without_passwords(str(error)).split())[:300]}"
+    return f"{what}: this is a bug in vcdl; please report it with {write_bug_report(error)}", ExitCode.BUG

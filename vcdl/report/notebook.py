@@ -1,0 +1,104 @@
+"""The display of a run in a notebook: the live display's figures, redrawn in the output of a cell."""
+
+import io
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from vcdl.journal.events import Recorded
+from vcdl.report.display import Clock, LiveDisplay
+from vcdl.report.observer import RunningTask
+from vcdl.report.progress import RunGoal
+from vcdl.report.wording import printable
+
+_WIDTH = 100
+"""Characters of a line."""
+_REDRAW_EVERY_S = 0.5
+_LINES_SHOWN = 30
+"""Epochs and setbacks above the figures; those before them are counted."""
+
+
+def is_notebook() -> bool:
+    """Whether this program runs in a notebook's kernel, without loading IPython where it is not."""
+    import sys
+
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and shell.has_trait("kernel")
+
+
+@contextmanager
+def notebook_display(goal: RunGoal, clock: Clock | None = None) -> Iterator["NotebookDisplay"]:
+    """Show a run in the output of the present cell; its epochs stay there."""
+    display = NotebookDisplay(goal, clock)
+    try:
+        yield display
+    finally:
+        display.close()
+
+
+class NotebookDisplay(LiveDisplay):
+    """The live display, drawn as HTML into one place of a cell's output."""
+
+    def __init__(self, goal: RunGoal, clock: Clock | None = None) -> None:
+        from rich.console import Console
+
+        console = Console(file=io.StringIO(), width=_WIDTH, highlight=False, markup=False, force_jupyter=False)
+        super().__init__(goal, console, clock)
+        self._lines_shown: list[str] = []
+        self._handle: Any = None
+        self._drawn_s = 0.0
+
+    def show(self, line: str) -> None:
+        self._lines_shown.append(printable(line))
+
+    def phase(self, text: str) -> None:
+        super().phase(text)
+        self._draw_if_due()
+
+    def events(self, events: Sequence[Recorded]) -> None:
+        super().events(events)
+        self._draw_if_due()
+
+    def tasks(self, running: Sequence[RunningTask], waiting: int) -> None:
+        super().tasks(running, waiting)
+        self._draw_if_due()
+
+    def close(self) -> None:
+        """Draw the lines a last time, without the figures of what runs."""
+        self._draw(is_over=True)
+
+    def _draw_if_due(self) -> None:
+        if time.monotonic() - self._drawn_s >= _REDRAW_EVERY_S:
+            self._draw(is_over=False)
+
+    def _draw(self, is_over: bool) -> None:
+        from IPython.display import display
+
+        self._drawn_s = time.monotonic()
+        bundle = self._bundle(is_over)
+        if self._handle is None:
+            self._handle = display(bundle, raw=True, display_id=True)
+        else:
+            self._handle.update(bundle, raw=True)
+
+    def _bundle(self, is_over: bool) -> dict[str, str]:
+        """What a cell shows, as text and as HTML."""
+        from rich.console import Group
+        from rich.text import Text
+
+        left_out = len(self._lines_shown) - _LINES_SHOWN
+        lines = [f"… {left_out} lines before", *self._lines_shown[left_out:]] if left_out > 0 else self._lines_shown
+        shown = Group(*map(Text, lines)) if is_over else Group(*map(Text, lines), self.render())
+        from rich.console import Console
+
+        console = Console(file=io.StringIO(), width=_WIDTH, record=True, force_jupyter=False, force_terminal=True)
+        console.print(shown)
+        return {
+            "text/html": console.export_html(inline_styles=True, code_format=_PRE, clear=False),
+            "text/plain": console.export_text(clear=False).rstrip("\n"),
+        }
+
+
+_PRE = '<pre style="line-height:normal;font-family:Menlo,Consolas,monospace">{code}</pre>'

@@ -1,0 +1,65 @@
+"""The course of a run that this process drives, from its present state to its results, whoever looks on."""
+
+import pkgutil
+from collections.abc import Callable
+from contextlib import suppress
+
+from vcdl.errors import JournalUnavailable, RunFolderError, VcdlError
+from vcdl.job import Job
+from vcdl.journal.events import RunPaused, StopReason
+from vcdl.journal.journal import Journal
+from vcdl.report.measures import Report
+from vcdl.report.observer import RunObserver
+from vcdl.report.progress import setback_words
+from vcdl.report.wording import printable
+from vcdl.run.finding import is_finished, read_report, resume_hint
+from vcdl.run.folder import RunFolder
+from vcdl.run.results import leave_results
+
+
+def has_results(folder: RunFolder, report: Report) -> bool:
+    """Whether there is nothing left to do: a job that was given up is tried again."""
+    return is_finished(folder) and not report.is_given_up
+
+
+def drive(folder: RunFolder, job: Job, observer: RunObserver) -> Report | None:
+    """Run the rest of a job and leave its results; None: it was interrupted, and the journal says so.
+
+    The caller holds the folder's lock. Raises VcdlError; KeyboardInterrupt outside the loop itself: before the first
+    subtask, while results are written, or at a second Ctrl-C.
+    """
+    report = read_report(folder)
+    if not report.finished or report.is_given_up:  # else it was killed while it wrote its results
+        folder.summary_file.unlink(missing_ok=True)  # a retried job is not finished
+        if _driver(folder)(folder, observer) is None:
+            return None
+    return leave_results(folder, job.name, observer)
+
+
+def note_pause(folder: RunFolder) -> None:
+    """Record the pause in the journal, unless it is there: otherwise the run would look killed."""
+    if not read_report(folder).paused:
+        journal = Journal.at(folder.journal_file)
+        with suppress(JournalUnavailable):  # then it looks killed, and can be resumed as well
+            journal.append(RunPaused("interrupted"))
+        journal.close()
+
+
+def given_up(folder: RunFolder, job: Job, report: Report) -> VcdlError:
+    """The error at the end of a run whose shard kept failing."""
+    last = f" ({printable(setback_words(report.totals.last_setback))})" if report.totals.last_setback else ""
+    return VcdlError(
+        f"a shard was tried {job.grid.tries} times in vain{last}; the results are those of the updates before it. "
+        f"see workers.log in the run's folder, mend the cause, and {resume_hint(folder)}"
+    )
+
+
+def _driver(folder: RunFolder) -> Callable[[RunFolder, RunObserver], StopReason | None]:
+    """The driver that runs the folder's job in this process, until its end or an interruption.
+
+    Raises RunFolderError.
+    """
+    if folder.host.driver is None:
+        raise RunFolderError(f"{folder.path} cannot be run here: {resume_hint(folder)}")
+    driver: Callable[[RunFolder, RunObserver], StopReason | None] = pkgutil.resolve_name(folder.host.driver)
+    return driver
