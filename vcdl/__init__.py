@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vcdl.api.training import train
     from vcdl.journal import events
 
-    open = Run.open  # noqa: A001
+    open = Run.open
 
 __version__ = "0.1.0"
 __all__ = ["History", "Job", "Run", "__version__", "errors", "events", "open", "train"]

@@ -52,7 +52,7 @@ class Run:
             process.interrupt()
             process.wait(PATIENCE_S)
             raise
-        if process.failure is not None:
+        if not process.has_begun and process.failure is not None:
             raise process.failure
         return cls(RunFolder.existing(Path(order.folder)), process)
 
@@ -209,7 +209,7 @@ class Run:
 
 def _until_begun(process: RunProcess, shows: bool) -> None:
     last = ""
-    while not process.begun.wait(_LOOK_EVERY_S):
+    while not process.wait_until_begun(_LOOK_EVERY_S):
         if shows and process.phase not in ("starting", last):
             last = process.phase
             print(last, flush=True)

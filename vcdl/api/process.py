@@ -32,8 +32,9 @@ class RunProcess:
         self.waiting_for: str | None = None
         self.running: list[RunningTask] = []
         self.waiting = 0
-        self.begun = threading.Event()
-        """Set when the job is prepared, or when the process has ended."""
+        self.has_begun = False
+        """Whether its job is accepted and prepared."""
+        self._decided = threading.Event()
         self._error: VcdlError | None = None
         self._was_interrupted = False
         try:
@@ -69,6 +70,10 @@ class RunProcess:
         atexit.unregister(self._end_with_program)
         self._stdin.close()
         return True
+
+    def wait_until_begun(self, timeout_s: float) -> bool:
+        """Wait until the job is prepared, or the process has ended; False: neither has come yet."""
+        return self._decided.wait(timeout_s) and (self.has_begun or self.wait(_LAST_WAIT_S))
 
     def interrupt(self) -> None:
         """Ask it to pause the run, as Ctrl-C does; a second time, at once."""
@@ -106,7 +111,7 @@ class RunProcess:
         for line in stdout:
             with contextlib.suppress(ValueError):
                 self._hear(json.loads(line))
-        self.begun.set()
+        self._decided.set()
 
     def _hear(self, message: dict[str, Any]) -> None:
         match message:
@@ -117,7 +122,8 @@ class RunProcess:
             case {"running": running, "waiting": int(waiting)}:
                 self.running, self.waiting = [RunningTask(*task) for task in running], waiting
             case {"begun": True}:
-                self.begun.set()
+                self.has_begun = True
+                self._decided.set()
             case {"error": {"kind": kind, "message": text, "code": code}}:
                 self._error = _error_of(kind, text, ExitCode(code))
 

@@ -161,6 +161,11 @@ def report(path: Path, document: Document, problems: Iterable[Problem]) -> JobEr
     return JobError("\n".join(lines))
 
 
+def report_values(origin: str, problems: Iterable[Problem]) -> JobError:
+    """One error with a line for each problem of values that come from no file."""
+    return JobError("\n".join([f"{origin}: {_breadcrumb(problem)}" for problem in problems][:MAX_SHOWN]))
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """`did you mean x?`, or all the known words when none is near."""
     known = sorted(known)

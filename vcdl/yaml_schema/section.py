@@ -20,6 +20,7 @@ from vcdl.yaml_schema.reading import (
     read_document,
     replace_key,
     report,
+    report_values,
     show,
 )
 
@@ -65,6 +66,17 @@ def load_section(
     if problems:
         raise report(path or Path(kind.name), document, problems) from None
     return section
+
+
+def section_of(schema: type[_Kind], values: Mapping[str, Any], origin: str) -> _Kind:
+    """Check values that come from no file; the files that they name are not looked up.
+
+    `origin` stands in front of each problem. Raises JobError with all that is wrong, one problem a line.
+    """
+    try:
+        return schema.model_validate(values)
+    except ValidationError as error:
+        raise report_values(origin, _problems_of(error, schema)) from None
 
 
 def read_section(kind: type[_Kind], raw: Any) -> _Kind:

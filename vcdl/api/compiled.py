@@ -1,0 +1,115 @@
+"""The settings of a compiled Keras model as a job file has them: what `fit` would use, `vcdl.train` uses as well."""
+
+import inspect
+from typing import Any
+
+from vcdl.errors import JobError
+from vcdl.job.training import TrainingSettings
+
+_NOT_SAID = frozenset({"name", "learning_rate", "dtype"})
+"""What the job file says elsewhere, or has no use for."""
+
+
+def training_of(model: Any) -> dict[str, Any]:
+    """The keys of the section `training` that the model was compiled with; empty: it was not compiled.
+
+    Raises JobError for what is not plain Keras.
+    """
+    config = model.get_compile_config() if getattr(model, "compiled", False) else None
+    if not config:
+        return {}
+    _refuse_what_is_left_out(config)
+    optimizer = config["optimizer"]
+    training = {
+        "optimizer": _named("optimizer", model.optimizer, optimizer),
+        "learning_rate": _as_peak(_rate(optimizer["config"].get("learning_rate"))),
+    }
+    if config.get("loss") is not None:
+        training["loss"] = _part("loss", model.loss, config["loss"])
+    if config.get("metrics"):
+        metrics = config["metrics"]
+        if not isinstance(metrics, list) or any(isinstance(metric, list) for metric in metrics):
+            raise _several("metrics")
+        given = _given_metrics(model, len(metrics))
+        training["metrics"] = [_part("metrics", *pair) for pair in zip(given, metrics, strict=True)]
+    return training
+
+
+def _refuse_what_is_left_out(config: dict[str, Any]) -> None:
+    for key in ("loss_weights", "weighted_metrics"):
+        if config.get(key):
+            raise JobError(f"the model is compiled with {key}, which vcdl.train does not take over: compile it without")
+
+
+def _given_metrics(model: Any, count: int) -> list[Any]:
+    """The metrics as they were given to `compile`, which alone tells a function of Keras from another of its name."""
+    given = getattr(getattr(model, "_compile_metrics", None), "_user_metrics", None)
+    return list(given) if isinstance(given, list | tuple) and len(given) == count else [None] * count
+
+
+def _as_peak(rate: float) -> Any:
+    """The rate as the peak of a job's default course: many clients come further with it than with a constant rate."""
+    course = TrainingSettings().model_dump(mode="json", exclude_none=True)["learning_rate"]
+    return {**course, "peak": rate} if isinstance(course, dict) else rate
+
+
+def _rate(rate: Any) -> float:
+    if not isinstance(rate, int | float):
+        kind = rate.get("class_name", "schedule") if isinstance(rate, dict) else type(rate).__name__
+        raise JobError(
+            f"the optimizer's learning rate is a {kind}, which counts steps of one machine: compile with a number, or "
+            "give training={'learning_rate': {'peak': 0.002, 'schedule': 'cosine', 'warmup': 0.05}}"
+        )
+    return float(f"{rate:.7g}")  # Keras keeps it in float32: 0.0010000000474974513
+
+
+def _part(key: str, given: Any, config: Any) -> Any:
+    """A loss or a metric, of which Keras has kept a name, an object's configuration, or a function's name."""
+    import keras
+
+    if isinstance(config, str):
+        return config
+    if not isinstance(config, dict) or "class_name" not in config:
+        raise _several(key)
+    if config["class_name"] == "function":
+        name = str(config["config"])
+        known = getattr(getattr(keras, "losses" if key == "loss" else "metrics"), name, None)
+        if known is None or (given is not None and given is not known):
+            raise _own(key, name)
+        return name
+    return _named(key, None, config)
+
+
+def _named(key: str, given: Any, config: dict[str, Any]) -> Any:
+    """An object of Keras by its name, with the arguments that differ from their defaults."""
+    import keras
+
+    from vcdl.client.compile import snake_case
+
+    class_name = config["class_name"]
+    spaces = {"optimizer": keras.optimizers, "loss": keras.losses, "metrics": keras.metrics}
+    kind = getattr(spaces[key], class_name, None)
+    is_keras = str(config.get("module", "")).startswith("keras.") and not config.get("registered_name")
+    if kind is None or not is_keras or (given is not None and type(given) is not kind):
+        raise _own(key, class_name)
+    defaults = {name: found.default for name, found in inspect.signature(kind).parameters.items()}
+    arguments = {
+        name: value
+        for name, value in config["config"].items()
+        if name in defaults and name not in _NOT_SAID and value != defaults[name]
+    }
+    return {"name": snake_case(class_name), **arguments} if arguments else snake_case(class_name)
+
+
+def _own(key: str, name: str) -> JobError:
+    return JobError(
+        f"the model is compiled with {name!r} as its {key}, which is not Keras' own, and no code of yours runs on a "
+        f"client: compile with one of keras.{key if key == 'metrics' else 'losses' if key == 'loss' else 'optimizers'}"
+    )
+
+
+def _several(key: str) -> JobError:
+    return JobError(
+        f"the model is compiled with several {key}, one for each output, which vcdl.train does not take over: give "
+        f"them as training={{{key!r}: …}}, as docs/job-file.md has it"
+    )

@@ -1,0 +1,98 @@
+"""What a program hands over to a run: its model and its arrays, as files that a job file can name."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vcdl.errors import DataError, ModelError, folder_errors
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+
+JOB_FILE, MODEL_FILE, DATA_FILE = "job.yaml", "model.keras", "data.npz"
+_STREAMS = {
+    "DatasetV2": "a tf.data.Dataset",
+    "PyDataset": "a keras.utils.PyDataset",
+    "DataLoader": "a DataLoader of PyTorch",
+    "generator": "a generator",
+}
+"""Classes that give batches instead of arrays."""
+
+
+def as_array(name: str, value: Any) -> "Array":
+    """Samples or labels as a NumPy array: lists, tensors, and what pandas has. Raises DataError."""
+    import numpy as np
+
+    _refuse_streams(name, value)
+    if isinstance(value, dict):
+        raise DataError(f"{name} is a dict, one entry for each input or output: give one array")
+    try:
+        array = value.to_numpy() if hasattr(value, "to_numpy") else np.asarray(value)
+    except Exception as error:  # each library refuses in its own way
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{name} is no array ({reason}): give rows of the same length, as numbers") from error
+    if array.dtype.kind == "O":
+        array = _without_objects(name, array)
+    return array
+
+
+def _refuse_streams(name: str, value: Any) -> None:
+    stream = next((_STREAMS[kind.__name__] for kind in type(value).__mro__ if kind.__name__ in _STREAMS), None)
+    if stream is not None or hasattr(value, "__next__"):
+        raise DataError(
+            f"{name} is {stream or 'an iterator'}, which gives batches, and shards are cut from whole arrays: "
+            "give arrays x and y, such as numpy.concatenate([batch for batch, _ in data])"
+        )
+
+
+def _without_objects(name: str, array: "Array") -> "Array":
+    """An array of Python objects as numbers or texts: a table of pandas with columns of several types is one."""
+    import numpy as np
+
+    kinds = {type(value) for value in array.ravel()}
+    if kinds <= {str}:
+        return array.astype(str)
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        odd = next(value for value in array.ravel() if not isinstance(value, int | float | bool | np.number))
+        raise DataError(
+            f"{name} holds {type(odd).__name__} objects, such as {str(odd)[:40]!r}: give numbers; rows must have the "
+            "same length"
+        ) from error
+
+
+def write_arrays(folder: Path, arrays: dict[str, Any]) -> None:
+    """Write the arrays uncompressed, piece by piece: none is copied as a whole. Raises RunFolderError."""
+    import numpy as np
+
+    with folder_errors(folder), (folder / DATA_FILE).open("wb") as file:
+        np.savez(file, **arrays)
+
+
+def write_model(folder: Path, model: Any) -> None:
+    """Write the model with its weights. Raises ModelError."""
+    try:
+        model.save(folder / MODEL_FILE)
+    except Exception as error:  # a custom class may raise anything here
+        reason = " ".join(str(error).split())[:300]
+        raise ModelError(f"Keras cannot save the model ({reason}): use Keras' own layers only") from error
+
+
+def see_that_it_is_a_model(model: Any, sample_shape: tuple[int, ...]) -> None:
+    """Refuse what is no Keras model, and build one that does not know its input, as `fit` would. Raises ModelError."""
+    import keras
+
+    if not isinstance(model, keras.Model):
+        kind = f"{type(model).__module__}.{type(model).__qualname__}"
+        raise ModelError(f"the model is a {kind}, expected a keras.Model: build it with Keras 3")
+    if not model.built:
+        try:
+            model.build((None, *sample_shape))
+        except Exception as error:
+            reason = " ".join(str(error).split())[:300]
+            raise ModelError(
+                f"the model cannot be built for samples of shape {sample_shape} ({reason}): begin it with "
+                f"keras.Input({sample_shape})"
+            ) from error

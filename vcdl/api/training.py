@@ -1,0 +1,235 @@
+"""`vcdl.train`: a Keras model and arrays become a run, with the words of Keras' `fit`."""
+
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vcdl.api.compiled import training_of
+from vcdl.api.given import (
+    DATA_FILE,
+    JOB_FILE,
+    MODEL_FILE,
+    as_array,
+    see_that_it_is_a_model,
+    write_arrays,
+    write_model,
+)
+from vcdl.api.handle import Run
+from vcdl.api.job import Job
+from vcdl.api.settings import plain
+from vcdl.errors import DataError, JobError, folder_errors
+from vcdl.job import Job as JobSettings
+from vcdl.run.finding import folder_for
+from vcdl.run.folder import RunFolder
+from vcdl.yaml_schema.reading import YamlDumper, nearest
+from vcdl.yaml_schema.section import section_of
+
+_ARGUMENTS = {
+    "epochs": ("stop", "epochs"),
+    "batch_size": ("training", "batch_size"),
+    "shards": ("data", "shards"),
+    "validation_split": ("data", "validation"),
+    "workers": ("grid", "workers"),
+}
+"""Arguments that are keys of a section."""
+_OF_FIT = {
+    "callbacks": "iterate over run.events(), or read run.history; stop={'patience': 3} ends a run early",
+    "verbose": "run.wait(show=False) shows nothing",
+    "initial_epoch": "vcdl.open(FOLDER).resume() continues a run",
+    "steps_per_epoch": "an epoch is every shard once: give the samples that are to be trained",
+    "shuffle": "samples are shuffled before they are cut into shards",
+    "validation_steps": "give validate={'samples': 2000}",
+    "validation_batch_size": "give validate={'samples': 2000}",
+    "validation_freq": "give validate={'every': 'epoch'}",
+    "sample_weight": "docs/data.md says what a job can weigh",
+    "class_weight": "docs/data.md says what a job can weigh",
+}
+"""Arguments of `fit` that a run has not, with the cure."""
+_ONE_HOT = ("categorical_crossentropy", "categoricalcrossentropy")
+_CLASSES = (
+    "sparsecategoricalcrossentropy",
+    "binarycrossentropy",
+    "binaryfocalcrossentropy",
+    "hinge",
+    "squaredhinge",
+    "bce",
+)
+"""Losses of labels that are classes."""
+
+
+def train(
+    model: Any,
+    x: Any,
+    y: Any,
+    *,
+    validation_data: tuple[Any, Any] | None = None,
+    test_data: tuple[Any, Any] | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    shards: int | None = None,
+    validation_split: float | None = None,
+    workers: int | None = None,
+    seed: int | None = None,
+    name: str | None = None,
+    out: str | Path | None = None,
+    simulate: Mapping[str, Any] | None = None,
+    show: bool = True,
+    **sections: Any,
+) -> Run:
+    """Begin to train a Keras model on arrays, in shards, in a process of its own; `Run.wait` waits for the end.
+
+    A compiled model brings its optimizer, learning rate, loss and metrics; samples are used as they are
+    (`data={"normalise": …}` changes that). `simulate`: keys of a clients file, such as `{"clients": 10}`: virtual
+    clients train instead of this machine's workers. `sections`: sections of a job file, `update={"rule": "easgd"}`,
+    which go before what follows from the arguments.
+
+    Returns as soon as the job is accepted and prepared. Raises JobError, DataError, ModelError and RunFolderError for
+    what is wrong, and leaves nothing then.
+    """
+    for argument in sections:
+        _refuse_unknown(argument)
+    arrays = _arrays(x, y, validation_data, test_data)
+    see_that_it_is_a_model(model, arrays["x_train"].shape[1:])
+    arguments = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "shards": shards,
+        "validation_split": validation_split,
+        "workers": workers,
+    }
+    values = _values(model, arrays, arguments, sections)
+    values = {"name": name or _name_of(model, out), **({} if seed is None else {"seed": seed}), **values}
+    section_of(JobSettings, values, "vcdl.train")
+    return _begin(model, arrays, values, out, simulate, show)
+
+
+def _refuse_unknown(argument: str) -> None:
+    if argument in _OF_FIT:
+        raise JobError(f"vcdl.train has no {argument}: {_OF_FIT[argument]}")
+    known = {field.alias or key for key, field in JobSettings.model_fields.items()} - {"name", "seed", "model"}
+    if argument not in known:
+        raise JobError(f"vcdl.train: {argument} is no section of a job file; {nearest(argument, known)}")
+
+
+def _arrays(x: Any, y: Any, validation: Any, test: Any) -> dict[str, Any]:
+    pairs = {"train": (x, y), "val": validation, "test": test}
+    arrays = {}
+    for part, pair in pairs.items():
+        if pair is None:
+            continue
+        what = {"train": "", "val": "validation_data: ", "test": "test_data: "}[part]
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise DataError(f"{what}expected a pair (x, y)")
+        for letter, value in zip("xy", pair, strict=True):
+            if value is None:
+                raise DataError(f"{what}{letter} is missing: give arrays x and y")
+            arrays[f"{letter}_{part}"] = as_array(f"{what}{letter}", value)
+    return arrays
+
+
+def _values(
+    model: Any, arrays: dict[str, Any], arguments: Mapping[str, Any], sections: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The job file, without its name; one-hot labels become numbers of classes."""
+    data: dict[str, Any] = {"npz": DATA_FILE, "normalise": "none"}
+    values: dict[str, Any] = {"model": {"keras": MODEL_FILE}, "data": data, "training": training_of(model)}
+    for key, section in sections.items():
+        section = plain(section, key)
+        values[key] = {**values[key], **section} if key in values and isinstance(section, dict) else section
+    if not isinstance(values["data"], dict) or not isinstance(values["training"], dict):
+        raise JobError("vcdl.train: data and training are sections: give a dict of their keys")
+    for argument, value in arguments.items():
+        if value is None:
+            continue
+        section, key = _ARGUMENTS[argument]
+        inner = values.setdefault(section, {})
+        if not isinstance(inner, dict) or key in inner:
+            raise JobError(f"vcdl.train: {argument} and {section}={{{key!r}: …}} say the same: give one of them")
+        inner[key] = plain(value, argument)
+    _as_classes(values["training"], arrays)
+    if "task" not in values["data"] and _is_regression(values["training"].get("loss"), arrays["y_train"]):
+        values["data"]["task"] = "regression"
+    if not values["training"]:
+        del values["training"]
+    return values
+
+
+def _as_classes(training: dict[str, Any], arrays: dict[str, Any]) -> None:
+    """Turn one-hot labels into numbers of classes, which say the same in less, and the loss into the one for them."""
+    labels = {name: y for name, y in arrays.items() if name.startswith("y_")}
+    if _name(training.get("loss")) not in _ONE_HOT or not all(map(_is_one_hot, labels.values())):
+        return
+    arrays.update({name: y.argmax(axis=1) for name, y in labels.items()})
+    training["loss"] = _sparse(training["loss"])
+    if "metrics" in training:
+        training["metrics"] = [_sparse(metric) for metric in training["metrics"]]
+
+
+def _is_one_hot(y: Any) -> bool:
+    return bool(y.ndim == 2 and ((y == 0) | (y == 1)).all() and (y.sum(axis=1) == 1).all())
+
+
+def _sparse(part: Any) -> Any:
+    name = _name(part)
+    if not name.replace("_", "").startswith(("categorical", "topkcategorical")):
+        return part
+    spelt = f"sparse_{name}" if "_" in name else f"sparse{name}"
+    return {**part, "name": spelt} if isinstance(part, Mapping) else spelt
+
+
+def _name(part: Any) -> str:
+    """The name of a loss or a metric, as Keras takes it: in either spelling."""
+    name = part.get("name") if isinstance(part, Mapping) else part
+    return name.lower() if isinstance(name, str) else ""
+
+
+def _is_regression(loss: Any, y: Any) -> bool:
+    """Whether numbers are predicted: the loss says it, or else the labels do."""
+    if _name(loss):
+        return _name(loss).replace("_", "") not in _CLASSES
+    return bool(y.dtype.kind == "f" and ((y.ndim > 1 and y.shape[-1] > 1) or (y != y.round()).any()))
+
+
+def _name_of(model: Any, out: str | Path | None) -> str:
+    """The name of the run's folder, or the model's, as a job may be called."""
+    name = Path(out).name if out is not None else str(model.name)
+    return re.sub(r"[^a-z0-9_-]", "_", name.lower()).lstrip("_-")[:63] or "run"
+
+
+def _begin(
+    model: Any,
+    arrays: dict[str, Any],
+    values: dict[str, Any],
+    out: str | Path | None,
+    simulate: Mapping[str, Any] | None,
+    show: bool,
+) -> Run:
+    folder = folder_for(values["name"], None if out is None else Path(out))
+    is_new = not folder.path.exists()
+    try:
+        _write_given(folder, model, arrays, values)
+        job = Job.load(folder.given / JOB_FILE)
+        if simulate is None:
+            return job.run(folder.path, show=show)
+        return job.simulate(**simulate, out=folder.path, show=show)
+    except BaseException:
+        if not folder.prepared_file.exists():
+            _discard(folder, is_new)
+        raise
+
+
+def _write_given(folder: RunFolder, model: Any, arrays: dict[str, Any], values: dict[str, Any]) -> None:
+    with folder_errors(folder.path):
+        folder.given.mkdir(parents=True, exist_ok=True)
+        text = yaml.dump(values, Dumper=YamlDumper, sort_keys=False, width=110)
+        (folder.given / JOB_FILE).write_text(f"# Made by vcdl.train: `vcdl run` takes it as well.\n{text}", "utf-8")
+    write_model(folder.given, model)
+    write_arrays(folder.given, arrays)
+
+
+def _discard(folder: RunFolder, is_new: bool) -> None:
+    shutil.rmtree(folder.path if is_new else folder.given, ignore_errors=True)
