@@ -15,8 +15,8 @@ class History:
     """`history["val_loss"][0]` is the first epoch's, as of `fit`; an epoch is there when it is closed and measured."""
 
     history: dict[str, list[float]] = field(default_factory=dict)
-    """`loss`: the mean training loss that clients report; `val_loss`, `val_accuracy`: of the weights at the epoch's
-    end.
+    """`loss`: the mean training loss that clients report; `val_loss` and `val_` with a metric's name: of the weights at
+    the epoch's end.
     """
     epoch: list[int] = field(default_factory=list)
     """Counted from 0, as Keras does."""
@@ -48,9 +48,7 @@ class History:
 
     def _add(self, epoch: int, loss: float, end: VersionEvaluated) -> None:
         self.epoch.append(epoch - 1)
-        values = {"loss": loss, "val_loss": end.loss}
-        if end.accuracy is not None:
-            values["val_accuracy"] = end.accuracy
+        values = {"loss": loss, **{f"val_{name}": value for name, value in end.measures.items()}}
         for name, value in values.items():
             self.history.setdefault(name, []).append(value)
 

@@ -1,0 +1,119 @@
+"""What a compiled model brings."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from vcdl.api.compiled import training_of
+from vcdl.client.compile import compile_model
+from vcdl.errors import JobError
+from vcdl.job.training import TrainingSettings
+from vcdl.wire.workunit import Normalisation
+
+
+def compiled(**arguments: Any) -> Any:
+    import keras
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="softmax")])
+    if arguments:
+        model.compile(**arguments)
+    return model
+
+
+def test_a_model_that_is_not_compiled_brings_nothing() -> None:
+    assert training_of(compiled()) == {}
+
+
+def objects() -> dict[str, Any]:
+    import keras
+
+    return {
+        "optimizer": keras.optimizers.SGD(0.05, momentum=0.9, clipnorm=1.0),
+        "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        "metrics": ["accuracy", keras.metrics.SparseTopKCategoricalAccuracy(k=2)],
+    }
+
+
+def functions() -> dict[str, Any]:
+    import keras
+
+    return {
+        "optimizer": keras.optimizers.AdamW(weight_decay=0.01),
+        "loss": keras.losses.mean_squared_error,
+        "metrics": [keras.metrics.mean_absolute_error],
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (
+            lambda: {"optimizer": "adam", "loss": "mse", "metrics": ["mae"]},
+            {"optimizer": "adam", "peak": 0.001, "loss": "mse", "metrics": ["mae"]},
+        ),
+        (
+            objects,
+            {
+                "optimizer": {"name": "sgd", "momentum": 0.9, "clipnorm": 1.0},
+                "peak": 0.05,
+                "loss": {"name": "sparse_categorical_crossentropy", "from_logits": True},
+                "metrics": ["accuracy", {"name": "sparse_top_k_categorical_accuracy", "k": 2}],
+            },
+        ),
+        (
+            functions,
+            {
+                "optimizer": {"name": "adam_w", "weight_decay": 0.01},
+                "peak": 0.001,
+                "loss": "mean_squared_error",
+                "metrics": ["mean_absolute_error"],
+            },
+        ),
+    ],
+    ids=["names", "objects", "functions"],
+)
+def test_what_is_keras_own_is_taken_over(given: Callable[[], dict[str, Any]], expected: dict[str, Any]) -> None:
+    training = training_of(compiled(**given()))
+    rate = training.pop("learning_rate")
+    assert {**training, "peak": rate["peak"]} == expected
+    settings = TrainingSettings.model_validate({**training, "learning_rate": rate})
+    compile_model(compiled(), settings.to_wire(Normalisation()))  # Keras knows all of it by these names
+
+
+def own() -> dict[str, Any]:
+    def mean_squared_error(y: Any, predicted: Any) -> Any:
+        return predicted - y
+
+    return {"loss": mean_squared_error}
+
+
+def of_own_class() -> dict[str, Any]:
+    import keras
+
+    class Adam(keras.optimizers.Adam):  # type: ignore[misc]
+        pass
+
+    return {"optimizer": Adam(), "loss": "mse"}
+
+
+def scheduled() -> dict[str, Any]:
+    import keras
+
+    return {"optimizer": keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.01, 100)), "loss": "mse"}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (own, "compiled with 'mean_squared_error' as its loss, which is not Keras' own.* one of keras.losses"),
+        (of_own_class, "compiled with 'Adam' as its optimizer, which is not Keras' own.* one of keras.optimizers"),
+        (scheduled, "learning rate is a CosineDecay, which counts steps of one machine: compile with a number, or"),
+        (lambda: {"loss": "mse", "weighted_metrics": ["mae"]}, "compiled with weighted_metrics, which vcdl.train does"),
+        (lambda: {"loss": ["mse", "mse"]}, "compiled with several loss"),
+    ],
+    ids=["function", "class", "schedule", "weighted", "several"],
+)
+def test_what_is_not_is_refused_with_the_cure(given: Callable[[], dict[str, Any]], words: str) -> None:
+    with pytest.raises(JobError, match=words):
+        training_of(compiled(**given()))

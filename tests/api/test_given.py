@@ -1,0 +1,74 @@
+"""Arrays as people have them."""
+
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vcdl.api.given import as_array, write_arrays
+from vcdl.errors import DataError, RunFolderError
+
+
+class Table:
+    """A table of pandas, as far as it is looked at."""
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = np.array(rows, dtype=object)
+
+    def to_numpy(self) -> Any:
+        return self._rows
+
+
+class PyDataset:
+    """As Keras' own: it is told by its name, without loading Keras."""
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "shape"),
+    [
+        ([[1, 2], [3, 4]], "i", (2, 2)),
+        (Table([[1, 2.5], [True, np.float32(4)]]), "f", (2, 2)),
+        (np.zeros((3, 2), np.float64), "f", (3, 2)),
+        (["cat", "dog"], "U", (2,)),
+        (Table(["cat", "dog"]), "U", (2,)),
+        (deque([1, 2]), "i", (2,)),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_they_become_plain_arrays(given: Any, kind: str, shape: tuple[int, ...]) -> None:
+    array = as_array("x", given)
+    assert (array.dtype.kind, array.shape) == (kind, shape)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([[1, 2], [3]], "x is no array .*: give rows of the same length"),
+        (Table([[1, "red"]]), "x holds str objects, such as 'red': give numbers"),
+        (Table([[1, (2,)], [3, 4]]), "x holds tuple objects"),
+        ({"a": [1]}, "x is a dict, one entry for each input or output: give one array"),
+        (iter([[1]]), "x is an iterator, which gives batches, .*numpy.concatenate"),
+        ((row for row in [[1]]), "x is a generator, which gives batches"),
+        (PyDataset(), "x is a keras.utils.PyDataset, which gives batches"),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_what_is_none_is_refused_with_the_cure(given: Any, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        as_array("x", given)
+
+
+def test_an_array_in_a_file_is_written_as_it_is(tmp_path: Path) -> None:
+    mapped = np.memmap(tmp_path / "large.dat", np.float32, "w+", shape=(1000, 8))
+    mapped[:] = np.arange(8000).reshape(1000, 8)
+    assert np.shares_memory(as_array("x", mapped), mapped)
+    write_arrays(tmp_path, {"x_train": mapped})
+    assert np.array_equal(np.load(tmp_path / "data.npz")["x_train"], mapped)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "data.npz").mkdir()
+    with pytest.raises(RunFolderError, match="free some space or mend the folder's rights"):
+        write_arrays(tmp_path, {"x_train": np.zeros(3)})

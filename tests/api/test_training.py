@@ -1,0 +1,146 @@
+"""`vcdl.train` before its process starts: what it makes of its arguments, and what it refuses."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+import vcdl
+from vcdl.api import training
+from vcdl.errors import DataError, JobError, ModelError, VcdlError
+from vcdl.job import load_job
+
+X = np.arange(40, dtype=np.float64).reshape(20, 2)
+Y = np.arange(20) % 2
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def model(**compiled: Any) -> Any:
+    import keras
+
+    made = keras.Sequential([keras.layers.Dense(2, activation="softmax")], name="My_Model")
+    if compiled:
+        made.compile(**compiled)
+    return made
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """A function that trains nothing, and returns the job file that would be run."""
+
+    def job_of(*arguments: Any, **more: Any) -> dict[str, Any]:
+        monkeypatch.setattr("vcdl.api.job.Job.run", lambda job, out, show: job)
+        job: Any = vcdl.train(*arguments, **more)
+        load_job(job._file)
+        loaded: dict[str, Any] = yaml.safe_load(job._file.read_text())
+        return {**loaded, "folder": job._file.parent}
+
+    return job_of
+
+
+def test_it_writes_a_folder_that_vcdl_run_could_take(written: Callable[..., dict[str, Any]]) -> None:
+    job = written(model(), X, Y, validation_data=(X[:4], Y[:4]), test_data=(X[4:8], Y[4:8]), epochs=3, shards=2, seed=7)
+    assert (job["name"], job["seed"], job["stop"]) == ("my_model", 7, {"epochs": 3})
+    assert job["model"] == {"keras": "model.keras"}
+    assert job["data"] == {"npz": "data.npz", "normalise": "none", "shards": 2}
+    assert job["folder"] == Path.cwd() / "runs" / "my_model" / "given"
+    arrays = np.load(job["folder"] / "data.npz")
+    assert {name: len(arrays[name]) for name in arrays} == {
+        "x_train": 20, "y_train": 20, "x_val": 4, "y_val": 4, "x_test": 4, "y_test": 4,
+    }  # fmt: skip
+    assert np.array_equal(arrays["x_train"], X)
+
+
+def test_sections_go_before_what_follows_from_the_model(written: Callable[..., dict[str, Any]]) -> None:
+    made = model(optimizer="adam", loss="sparse_categorical_crossentropy")
+    job = written(made, X, Y, batch_size=4, training={"optimizer": "sgd"}, update={"rule": "easgd"}, out="runs/B c")
+    assert job["name"] == "b_c"
+    assert (job["training"]["optimizer"], job["training"]["batch_size"]) == ("sgd", 4)
+    assert job["training"]["loss"] == "sparse_categorical_crossentropy"
+    assert job["update"] == {"rule": "easgd"}
+
+
+@pytest.mark.parametrize(
+    ("loss", "y", "task"),
+    [
+        (None, Y, None),
+        (None, Y.astype(float), None),
+        (None, Y + 0.5, "regression"),
+        ("mse", Y, "regression"),
+        ("sparse_categorical_crossentropy", Y.astype(float), None),
+    ],
+    ids=str,
+)
+def test_the_task_follows_from_the_loss_or_else_from_the_labels(
+    loss: str | None, y: Any, task: str | None, written: Callable[..., dict[str, Any]]
+) -> None:
+    made = model() if loss is None else model(loss=loss)
+    assert written(made, X, y)["data"].get("task") == task
+
+
+def test_one_hot_labels_become_classes(written: Callable[..., dict[str, Any]]) -> None:
+    made = model(loss="categorical_crossentropy", metrics=["accuracy", "categorical_accuracy"])
+    job = written(made, X, np.eye(2)[Y], test_data=(X[:5], np.eye(2)[Y[:5]]))
+    assert job["training"]["loss"] == "sparse_categorical_crossentropy"
+    assert job["training"]["metrics"] == ["accuracy", "sparse_categorical_accuracy"]
+    arrays = np.load(job["folder"] / "data.npz")
+    assert np.array_equal(arrays["y_train"], Y)
+    assert np.array_equal(arrays["y_test"], Y[:5])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "words"),
+    [
+        ({"callbacks": []}, JobError, r"vcdl.train has no callbacks: iterate over run.events"),
+        ({"updates": {}}, JobError, r"updates is no section of a job file; did you mean update\?"),
+        ({"shards": 0}, JobError, r"vcdl.train: data > shards: expected a whole number ≥ 1, got 0"),
+        ({"update": {"rule": "sum"}}, JobError, r"vcdl.train: update > rule: expected one of"),
+        ({"epochs": 3, "stop": {"epochs": 2}}, JobError, r"epochs and stop={'epochs': …} say the same: give one"),
+        ({"training": "fast"}, JobError, r"data and training are sections: give a dict of their keys"),
+        ({"stop": {"patience": object()}}, JobError, r"stop > patience: expected a number, a text"),
+        ({"validation_data": X}, DataError, r"validation_data: expected a pair \(x, y\)"),
+        ({"test_data": (X, None)}, DataError, r"test_data: y is missing: give arrays x and y"),
+        ({"x": X[:, :, None, None]}, ModelError, r"."),
+        ({"model": "mlp"}, ModelError, r"the model is a builtins.str, expected a keras.Model"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_refused_with_the_cure_and_leaves_nothing(
+    arguments: dict[str, Any], kind: type[VcdlError], words: str, here: Path
+) -> None:
+    if "x" in arguments:
+        import keras
+
+        arguments = {**arguments, "model": keras.Sequential([keras.layers.LSTM(2)])}
+    with pytest.raises(kind, match=words):
+        vcdl.train(**{"model": model(), "x": X, "y": Y, **arguments})
+    assert list(here.iterdir()) == []
+
+
+def test_a_model_that_keras_cannot_save_is_refused_and_leaves_nothing(here: Path) -> None:
+    made = model()
+
+    def no(_: object) -> None:
+        raise ValueError("no such\nthing")
+
+    made.save = no
+    with pytest.raises(ModelError, match=r"Keras cannot save the model \(no such thing\): use Keras' own layers"):
+        vcdl.train(made, X, Y)
+    assert list((here / "runs").iterdir()) == []
+
+
+def test_every_argument_of_fit_is_known_or_has_a_cure() -> None:
+    import inspect
+
+    import keras
+
+    ours = {*inspect.signature(vcdl.train).parameters, *training._OF_FIT, "self"}
+    assert set(inspect.signature(keras.Model.fit).parameters) <= ours

@@ -1,0 +1,115 @@
+"""The Python API with real processes: a model and arrays become a run, which ends, fails, pauses and goes on."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vcdl
+from tests.end_to_end.vcdl_process import applied, environment, kill, summary, wait_until
+from vcdl.errors import DataError
+from vcdl.run.finding import RunState, read_report, state_of
+from vcdl.run.folder import RunFolder
+
+SAMPLES, EPOCHS, SHARDS = 400, 3, 4
+pytestmark = [pytest.mark.process, pytest.mark.keras]
+"""`vcdl.train` is found by its name only when it is asked for."""
+
+PROGRAM = """
+import keras, numpy as np, sys, vcdl
+x = np.random.default_rng(1).normal(size=(400, 6))
+y = (x[:, 0] + x[:, 1] > 0).astype(int)
+model = keras.Sequential([keras.layers.Dense(8, activation="relu"), keras.layers.Dense(2, activation="softmax")])
+run = vcdl.train(model, x, y, epochs=500, shards=4, workers=1, out=sys.argv[1])
+print("begun", flush=True)
+run.wait()
+"""
+
+
+def given() -> dict[str, object]:
+    """A model and data that two clients learn in seconds."""
+    import keras
+
+    keras.utils.set_random_seed(1)
+    x = np.random.default_rng(1).normal(size=(SAMPLES, 6))
+    y = (x[:, 0] + x[:, 1] > 0).astype(int)
+    model = keras.Sequential([keras.layers.Dense(8, activation="relu"), keras.layers.Dense(2, activation="softmax")])
+    model.compile(optimizer=keras.optimizers.Adam(0.01), loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+    return {"model": model, "x": x, "y": y, "shards": SHARDS, "epochs": EPOCHS, "workers": 1, "show": False}
+
+
+def test_a_model_and_arrays_become_a_trained_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = given()
+    x, y = np.asarray(arguments["x"]), np.asarray(arguments["y"])
+    run = vcdl.train(**arguments, test_data=(x, y), out=tmp_path / "run")  # type: ignore[arg-type]
+    run.wait()
+    assert "all epochs are done" in capsys.readouterr().out
+    assert run.status is RunState.FINISHED
+    assert run.history.epoch == [0, 1, 2]
+    assert {name: len(values) for name, values in run.history.history.items()}["val_accuracy"] == EPOCHS
+    updates = [event for event in run.events() if isinstance(event, vcdl.events.UpdateApplied)]
+    assert len(updates) == EPOCHS * SHARDS
+    model = run.model()
+    _, accuracy = model.evaluate(x, y, verbose=0)
+    assert accuracy == pytest.approx(run.summary["accuracy"]["test"], abs=1e-6)
+    assert accuracy > 0.8
+    assert [layer.name for layer in model.layers] == [layer.name for layer in arguments["model"].layers]  # type: ignore[attr-defined]
+    assert run.summary == summary(run.folder)
+
+
+@pytest.mark.nightly
+def test_a_simulated_run_is_the_same_object(tmp_path: Path) -> None:
+    run = vcdl.train(**given(), simulate={"clients": 4, "slots": 1}, out=tmp_path / "run")  # type: ignore[arg-type]
+    run.wait(show=False)
+    assert run.status is RunState.FINISHED
+    assert run.history.epoch == [0, 1, 2]
+    assert isinstance(list(run.events())[-1], vcdl.events.RunFinished)
+    assert (run.folder / "clients.yaml").is_file()
+    assert run.model().predict(np.zeros((1, 6)), verbose=0).shape == (1, 2)
+
+
+@pytest.mark.nightly
+def test_what_the_data_lack_is_an_error_of_the_call(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="too few for 1000 shards"):
+        vcdl.train(**{**given(), "shards": 1000}, out=tmp_path / "run")  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.nightly
+def test_a_run_stops_is_looked_at_and_goes_on(tmp_path: Path) -> None:
+    run = vcdl.train(**{**given(), "epochs": 500}, out=tmp_path / "run")  # type: ignore[arg-type]
+    for event in run.events():
+        if isinstance(event, vcdl.events.EpochClosed):
+            break
+    assert run.stop().status is RunState.PAUSED
+    assert run.model().built
+    again = vcdl.open(tmp_path / "run")
+    before = len(applied(tmp_path / "run"))
+    again.resume(show=False)
+    wait_until(lambda: len(applied(tmp_path / "run")) > before, "the run goes on")
+    assert run.status is RunState.RUNNING
+    assert again.stop().status is RunState.PAUSED
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "ended"])
+def test_a_program_that_ends_leaves_a_run_that_is_paused(tmp_path: Path, is_killed: bool) -> None:
+    program = PROGRAM if is_killed else PROGRAM.replace("run.wait()", "")
+    folder = RunFolder(tmp_path / "run")
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(folder.path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    if is_killed:
+        wait_until(lambda: applied(folder.path), "something is trained")
+        kill(process.pid)
+    _, errors = process.communicate(timeout=120)
+    if not is_killed:
+        assert "the program ends, so its run in" in errors
+    wait_until(lambda: folder.running_pid is None, "the child has gone")
+    assert state_of(folder, read_report(folder)) is RunState.PAUSED
