@@ -84,7 +84,7 @@ def _named(key: str, given: Any, config: dict[str, Any]) -> Any:
     """An object of Keras by its name, with the arguments that differ from their defaults."""
     import keras
 
-    from vcdl.client.compile import snake_case
+    from vcdl.client.metrics import snake_case
 
     class_name = config["class_name"]
     spaces = {"optimizer": keras.optimizers, "loss": keras.losses, "metrics": keras.metrics}
