@@ -7,7 +7,7 @@ from tests.recorded_run import WHOLE_RUN
 from vcdl.job import Job, save_job
 from vcdl.job.data import DataSettings
 from vcdl.job.model import ModelSettings
-from vcdl.job.schema import StopSettings
+from vcdl.job.stop import StopSettings
 from vcdl.journal.events import Recorded
 from vcdl.journal.journal import Journal
 from vcdl.report.measures import Report

@@ -19,7 +19,7 @@ from vcdl.job import Job, load_frozen_job, load_job, save_job
 from vcdl.job.data import DataSettings
 from vcdl.job.model import BUILTINS, ModelSettings
 from vcdl.job.preset import PRESETS
-from vcdl.job.schema import StopSettings
+from vcdl.job.stop import StopSettings
 from vcdl.job.training import LearningRateSettings, TrainingSettings
 from vcdl.job.transport import Int8Arguments, TopKArguments
 from vcdl.job.update import (
@@ -355,6 +355,15 @@ WRONG_VALUES = [
     ("pacing", "kind: epochs", 'pacing > kind: expected one of: rolling, epoch; got "epochs"; did you mean epoch?'),
     ("stop", "target_accuracy: 0", "stop > target_accuracy: expected a number between 0 and 1 (0 excluded), got 0"),
     ("stop", "target_accuracy: 90", "stop > target_accuracy: expected a number between 0 and 1 (0 excluded), got 90"),
+    ("stop", "monitor: 7", "stop > monitor: expected val_loss, or the name of a metric, got 7"),
+    (
+        "stop",
+        "monitor: acuracy",
+        "stop > monitor: acuracy is not measured, add it to training > metrics; did you mean accuracy?",
+    ),
+    ("stop", "mode: up", 'stop > mode: expected one of: min, max; got "up"'),
+    ("stop", "target: .inf", 'stop > target: expected a number, got ".inf"'),
+    ("stop", "target: 95", "stop > target: 95 is never reached: accuracy is at most 1"),
     ("stop", "wall_time_s: 1h", 'stop > wall_time_s: expected a number > 0, got "1h"'),
     ("validate", "every: 0", "validate > every: expected a whole number ≥ 1 or epoch or update, got 0"),
     ("validate", "samples: some", 'validate > samples: expected a whole number ≥ 1 or all, got "some"'),
@@ -486,7 +495,7 @@ stop:
         "job.yaml:6: data > split: dirichlet cuts by class, which regression has not; use iid"
     )
     assert refusal(tmp_path, text.replace("dirichlet", "iid")) == (
-        "job.yaml:8: stop > target_accuracy: regression has no accuracy; remove it, or stop by epochs or patience"
+        "job.yaml:8: stop > target_accuracy: regression has no accuracy; remove it, or use target, epochs or patience"
     )
     assert "digits has labels, not numbers" in refusal(tmp_path, text.replace("npz: d.npz", "dataset: digits"))
 

@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import pytest
 
 from tests.job_events import evaluated
 from vcdl.journal.events import EpochClosed, RolledBack, VersionEvaluated
+from vcdl.journal.monitor import Monitor
 from vcdl.loop.collapse import CollapseWatch
 
 SHARDS = 10
@@ -89,6 +91,32 @@ def test_a_regression_whose_loss_doubles_has_not_collapsed() -> None:
     for version, value in enumerate([2.0, 1.2, 0.8, 0.7, 0.65, 0.6, *[1.3] * 9], start=1):
         watch.follow(regression(version, value))
     assert watch.collapse is None
+
+
+def measured_by(monitor: Monitor, values: Iterable[float]) -> CollapseWatch:
+    """A watch of a job with this monitor, whose accuracy is always the same."""
+    watch = CollapseWatch(SHARDS, monitor)
+    for version, value in enumerate(values, start=1):
+        watch.follow(replace(evaluated(version, 1, 0.5), loss=value, metrics={"accuracy": 0.5, monitor.name: value}))
+    return watch
+
+
+@pytest.mark.parametrize(
+    ("monitor", "good", "bad", "swing"),
+    [
+        (Monitor("auc", "max"), [0.5, 0.7, 0.9, 0.92, 0.91, 0.92], 0.5, 0.85),
+        (Monitor("mean_absolute_error", "min"), [9.0, 3.0, 2.0, 1.9, 1.8, 1.8], 7.0, 3.0),
+        (Monitor("loss", "min"), [2.0, 1.0, 0.5, 0.4, 0.4, 0.4], 1.5, 0.9),
+        (Monitor("loss", "min", is_signed=True), [0.2, -0.5, -0.8, -0.85, -0.86, -0.86], -0.1, -0.8),
+        (Monitor("loss", "min", is_signed=True), [0.5, 0.1, 0.01, -0.01, -0.02, -0.02], 0.4, 0.05),
+        (Monitor("r2_score", "max"), [-3.0, -1.0, 0.5, 0.7, 0.75, 0.75, 0.75, 0.75], -2.0, 0.6),
+    ],
+)
+def test_a_job_collapses_by_its_monitor(monitor: Monitor, good: list[float], bad: float, swing: float) -> None:
+    collapse = measured_by(monitor, [*good, *[bad] * 8]).collapse
+    assert collapse is not None
+    assert (collapse.version, collapse.measured) == (len(good) + 1, bad)
+    assert measured_by(monitor, [*good, *[swing] * 8]).collapse is None
 
 
 def test_other_splits_say_nothing() -> None:

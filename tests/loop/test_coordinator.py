@@ -33,6 +33,7 @@ from vcdl.journal.events import (
     WorkunitSent,
 )
 from vcdl.journal.history import CreationContext
+from vcdl.journal.monitor import Monitor
 from vcdl.loop.coordinator import (
     Action,
     CloseEpoch,
@@ -336,6 +337,33 @@ def test_a_job_stops_at_its_target_its_last_epoch_or_when_it_no_longer_improves(
     plan = replace(ROLLING, **{"epochs": 10, **changed})
     events = [event for number, accuracy in enumerate(accuracies, start=1) for event in an_epoch(number, accuracy)]
     expected = [Create(len(accuracies) + 1, 0, 0, None)] if reason is None else [Stop(reason)]
+    assert actions(plan, events) == expected
+
+
+@pytest.mark.parametrize(
+    ("monitor", "changed", "values", "reason"),
+    [
+        (Monitor("mean_absolute_error", "min"), {"target": 0.5}, [0.9, 0.6], None),
+        (Monitor("mean_absolute_error", "min"), {"target": 0.5}, [0.9, 0.4], StopReason.TARGET),
+        (Monitor("mean_absolute_error", "min"), {"patience_epochs": 2}, [0.5, 0.6, 0.7], StopReason.NO_IMPROVEMENT),
+        (Monitor("mean_absolute_error", "min"), {"patience_epochs": 2}, [0.5, 0.6, 0.4], None),
+        (Monitor("auc", "max"), {"target": 0.5}, [0.4, 0.6], StopReason.TARGET),
+        (Monitor("loss", "min"), {"patience_epochs": 1}, [0.4, 0.6], StopReason.NO_IMPROVEMENT),
+    ],
+)
+def test_a_job_is_judged_by_its_monitor(
+    monitor: Monitor, changed: dict[str, Any], values: list[float], reason: StopReason | None
+) -> None:
+    """The accuracy improves all the time; it says nothing."""
+    plan = replace(ROLLING, **{"epochs": 10, "monitor": monitor, **changed})
+    events: list[Event] = [RunStarted(False, monitor.name, monitor.mode)]
+    for number, value in enumerate(values, start=1):
+        *begun, measured = an_epoch(number, number / 10)
+        assert isinstance(measured, VersionEvaluated)
+        metrics = {**measured.metrics, monitor.name: value}
+        loss = metrics.pop("loss", 0.4)
+        events += [*begun, replace(measured, loss=loss, metrics=metrics)]
+    expected = [Create(len(values) + 1, 0, 0, None)] if reason is None else [Stop(reason)]
     assert actions(plan, events) == expected
 
 

@@ -21,7 +21,7 @@ from vcdl.report.measures import Report
 from vcdl.report.observer import RunningTask, RunObserver, ShieldedObserver
 from vcdl.report.progress import RunGoal, unmeasured_words
 
-GOAL = RunGoal("demo", epochs=2, shards=2, target_accuracy=0.95)
+GOAL = RunGoal("demo", epochs=2, shards=2, target=0.95)
 
 
 def plain(*batches: Sequence[Recorded], now_s: float = BEGAN_S) -> list[str]:

@@ -10,7 +10,8 @@ from vcdl.errors import ExitCode, JobError
 from vcdl.job import Job
 from vcdl.job.data import DataSettings
 from vcdl.job.model import ModelSettings
-from vcdl.job.schema import PacingSettings, StopSettings
+from vcdl.job.schema import PacingSettings
+from vcdl.job.stop import StopSettings
 from vcdl.journal.events import Event, UpdateApplied, WorkunitSent
 from vcdl.journal.journal import Journal
 from vcdl.report.observer import RunObserver

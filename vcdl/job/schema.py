@@ -16,8 +16,8 @@ from vcdl.errors import JobError
 from vcdl.files.atomic import atomic_write
 from vcdl.job.data import DataSettings
 from vcdl.job.model import ModelSettings
-from vcdl.job.monitor import monitor_of
 from vcdl.job.preset import Preset, with_preset
+from vcdl.job.stop import StopSettings
 from vcdl.job.training import TrainingSettings
 from vcdl.job.transport import TransportSettings
 from vcdl.job.trust import Trust, TrustSettings
@@ -26,7 +26,7 @@ from vcdl.journal.monitor import Monitor
 from vcdl.wire.task import DEFAULTS
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.file_kind import JOB
-from vcdl.yaml_schema.reading import Problem, ProblemsError, YamlDumper
+from vcdl.yaml_schema.reading import ProblemsError, YamlDumper
 from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, load_section
 
 PacingKind = Literal["rolling", "epoch"]
@@ -49,16 +49,6 @@ class PacingSettings(Section):
     kind: Annotated[PacingKind, kinds.one_of(PacingKind)] = "rolling"
     queue_ahead: Annotated[int | Literal["auto"], kinds.whole(0, None, "auto")] = "auto"
     """Subtasks kept ready beyond those that are being trained."""
-
-
-class StopSettings(Section):
-    """The ends of a job; the first one counts."""
-
-    epochs: _Count = 20
-    target_accuracy: Annotated[float, kinds.fraction(zero=False, one=True)] | None = None
-    wall_time_s: _AboveZero | None = None
-    patience: _Count | None = None
-    """Epochs without improvement."""
 
 
 class ValidateSettings(Section):
@@ -154,11 +144,11 @@ class Job(Section):
 
     @field_validator("stop")
     @classmethod
-    def _has_an_accuracy(cls, stop: StopSettings, info: ValidationInfo) -> StopSettings:
-        data = info.data.get("data")
-        if stop.target_accuracy is not None and data is not None and data.task == "regression":
-            message = "regression has no accuracy; remove it, or stop by epochs or patience"
-            raise ProblemsError([Problem(("target_accuracy",), message)])
+    def _is_measured(cls, stop: StopSettings, info: ValidationInfo) -> StopSettings:
+        data, training = info.data.get("data"), info.data.get("training")
+        problems = [] if data is None or training is None else list(stop.problems(data.task, training))
+        if problems:
+            raise ProblemsError(problems)
         return stop
 
     @property
@@ -169,7 +159,7 @@ class Job(Section):
     @property
     def monitor(self) -> Monitor:
         """The measure by which the job is judged."""
-        return monitor_of(self.data.task, self.training)
+        return self.stop.judged_by(self.data.task, self.training)
 
     @property
     def keeps_uploads(self) -> bool:

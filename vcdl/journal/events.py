@@ -24,6 +24,8 @@ class StopReason(StrEnum):
     """Why a job ended; in summary.json as `stop_reason`."""
 
     TARGET_ACCURACY = "target_accuracy"
+    TARGET = "target"
+    """The target of another measure."""
     EPOCHS = "epochs"
     NO_IMPROVEMENT = "no_improvement"
     WALL_TIME = "wall_time"

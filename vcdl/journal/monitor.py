@@ -2,10 +2,12 @@
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 from vcdl.journal.events import ACCURACY, LOSS, RunStarted, VersionEvaluated
 
-MAX, MIN = "max", "min"
+MAX: Final = "max"
+MIN: Final = "min"
 
 
 @dataclass(frozen=True)

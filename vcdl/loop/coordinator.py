@@ -218,8 +218,10 @@ class Coordinator:
         if self.state.tries.exhausted:
             return StopReason.SUBTASK_FAILED
         if best is not None:
-            if plan.target_accuracy is not None and history.score(best) >= plan.target_accuracy:
-                return StopReason.TARGET_ACCURACY
+            targets = {StopReason.TARGET_ACCURACY: plan.target_accuracy, StopReason.TARGET: plan.target}
+            for reason, target in targets.items():
+                if target is not None and history.monitor.reaches(best.mean, target):
+                    return reason
             if len(history.epochs) >= plan.epochs:
                 return StopReason.EPOCHS
             if plan.patience_epochs is not None and len(history.epochs) - best.epoch >= plan.patience_epochs:

@@ -32,6 +32,8 @@ class Plan:
     """The factor on that rate, by the clients at work."""
     needs_bases: bool = False
     """Whether a fold needs the weights that the client started from."""
+    target: float | None = None
+    """The monitor's value that ends the job."""
     monitor: Monitor | None = None
     """The measure by which the job is judged; None: accuracy, or the loss where none is measured."""
     rolls_back: bool = False
@@ -50,6 +52,7 @@ class Plan:
             has_test=run.prepared.has_test,
             epochs=job.stop.epochs,
             target_accuracy=job.stop.target_accuracy,
+            target=job.stop.target,
             wall_time_s=job.stop.wall_time_s,
             patience_epochs=job.stop.patience,
             tries=job.grid.tries,

@@ -7,8 +7,9 @@ from vcdl.report.wording import duration, plural
 
 _REASONS = {
     StopReason.TARGET_ACCURACY: "the target accuracy is reached",
+    StopReason.TARGET: "the target is reached",
     StopReason.EPOCHS: "all epochs are done",
-    StopReason.NO_IMPROVEMENT: "the accuracy no longer improves",
+    StopReason.NO_IMPROVEMENT: "the {} no longer improves",
     StopReason.WALL_TIME: "its time is up",
     StopReason.SUBTASK_FAILED: "a shard kept failing",
 }
@@ -16,6 +17,6 @@ _REASONS = {
 
 def outcome_lines(report: Report) -> list[str]:
     """Why and when the run ended, and how its last weights do on the held-out sets."""
-    reason = _REASONS[StopReason(report.stop.reason)] if report.stop else "it ended"
+    reason = _REASONS[StopReason(report.stop.reason)].format(report.monitor.name) if report.stop else "it ended"
     lines = [f"finished after {plural(len(report.epochs), 'epoch')} and {duration(report.wall_s)}: {reason}"]
     return [*lines, *(f"{split:<20} {words}" for split, words in final_words(report))]

@@ -36,12 +36,14 @@ class RunGoal:
     job: str
     epochs: int
     shards: int
-    target_accuracy: float | None = None
+    target: float | None = None
+    """The value of the monitor that ends it."""
     wall_time_s: float | None = None
 
     @classmethod
     def of(cls, job: "Job") -> "RunGoal":
-        return cls(job.name, job.stop.epochs, job.data.shards, job.stop.target_accuracy, job.stop.wall_time_s)
+        target = job.stop.target_accuracy if job.stop.target is None else job.stop.target
+        return cls(job.name, job.stop.epochs, job.data.shards, target, job.stop.wall_time_s)
 
     @property
     def subtasks(self) -> int:
@@ -123,8 +125,8 @@ def score_words(goal: RunGoal, report: Report) -> str:
     words = [f"{_band(report, epochs[-1])} in epoch {epochs[-1].epoch}" if epochs else "no epoch measured yet"]
     if best is not None:
         words.append(f"best {measured_words(best.mean, report.monitor)} in epoch {best.epoch}")
-    if goal.target_accuracy is not None:
-        words.append(f"target {goal.target_accuracy:g}")
+    if goal.target is not None:
+        words.append(f"target {goal.target:g}")
     return ", ".join(words)
 
 

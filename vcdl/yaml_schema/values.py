@@ -45,6 +45,11 @@ def above_zero(also: str = "") -> PlainValidator:
     return _number("a number > 0", lambda value: value > 0, also=also)
 
 
+def any_number() -> PlainValidator:
+    """A finite number."""
+    return _number("a number", lambda value: True)
+
+
 def at_least(limit: float) -> PlainValidator:
     """A finite number ≥ limit."""
     return _number(f"a number ≥ {limit:g}", lambda value: value >= limit)

@@ -1,0 +1,99 @@
+"""The section `stop` of a job file, and the measure by which the job is judged."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from vcdl.client.metrics import metric_name, metric_names
+from vcdl.job.training import TrainingSettings
+from vcdl.journal.events import ACCURACY, LOSS
+from vcdl.journal.monitor import MAX, MIN, Monitor
+from vcdl.wire.task import HAS_CLASSES, Task
+from vcdl.wire.workunit import Named
+from vcdl.yaml_schema import values as kinds
+from vcdl.yaml_schema.reading import Problem, nearest
+from vcdl.yaml_schema.section import Section
+
+Mode = Literal["min", "max"]
+
+_Count = Annotated[int, kinds.whole(1)]
+_VALIDATION = "val_"
+"""What Keras writes before the name of a measure on validation data; all of ours are."""
+_LOW = ("loss", "error", "crossentropy", "hinge", "poisson", "divergence", "perplexity", "cosh", "false_")
+_HIGH = (
+    "accuracy",
+    "auc",
+    "precision",
+    "recall",
+    "score",
+    "iou",
+    "similarity",
+    "correlation",
+    "sensitivity",
+    "specificity",
+    "true_",
+)
+"""Parts of the names of Keras' metrics that should be low, or high."""
+_AT_MOST_ONE = ("accuracy", "auc", "precision", "recall", "score", "iou")
+_SIGNED = ("poisson", "cosine_similarity")
+"""Losses that should be low and may be below zero."""
+
+
+class StopSettings(Section):
+    """The measure by which the job is judged, and the ends of the job; the first one counts."""
+
+    epochs: _Count = 20
+    monitor: Annotated[str, kinds.text("[A-Za-z0-9_]+", "val_loss, or the name of a metric")] | None = None
+    """None: accuracy where it is measured, else the loss."""
+    mode: Annotated[Mode, kinds.one_of(Mode)] | None = None
+    """None: as the monitor's name says."""
+    target: Annotated[float, kinds.any_number()] | None = None
+    target_accuracy: Annotated[float, kinds.fraction(zero=False, one=True)] | None = None
+    wall_time_s: Annotated[float, kinds.above_zero()] | None = None
+    patience: _Count | None = None
+    """Epochs without improvement."""
+
+    def problems(self, task: Task, training: TrainingSettings) -> Iterator[Problem]:
+        """What does not fit the task and its metrics."""
+        known, name = measured_names(task, training), self._name(task, training)
+        if name not in known:
+            near = nearest(name, ["val_loss", *known[1:]])
+            yield Problem(("monitor",), f"{self.monitor} is not measured, add it to training > metrics; {near}")
+        elif self.mode is None and direction(name) is None:
+            yield Problem(
+                ("monitor",), f"the name {name} does not say which way is better: set stop > mode to min or max"
+            )
+        if self.target_accuracy is not None and self.target is not None:
+            yield Problem(("target",), "is another name for target_accuracy here; remove one of the two")
+        elif self.target_accuracy is not None and name != ACCURACY:
+            message = f"is for the monitor accuracy, and the job is judged by {name}: use target"
+            if self.monitor is None:
+                message = f"{task} has no accuracy; remove it, or use target, epochs or patience"
+            yield Problem(("target_accuracy",), message)
+        elif self.target is not None and self.target > 1 and any(part in name for part in _AT_MOST_ONE):
+            yield Problem(("target",), f"{self.target:g} is never reached: {name} is at most 1")
+
+    def judged_by(self, task: Task, training: TrainingSettings) -> Monitor:
+        """The measure by which the job is judged."""
+        name = self._name(task, training)
+        mode = self.mode or direction(name) or MIN
+        measured = metric_name(training.loss) if name == LOSS else name
+        is_signed = any(part in measured for part in _SIGNED) or direction(name) != MIN
+        return Monitor(name, mode, is_signed=mode == MIN and is_signed)
+
+    def _name(self, task: Task, training: TrainingSettings) -> str:
+        if self.monitor is not None:
+            return metric_name(Named(self.monitor.removeprefix(_VALIDATION)))
+        is_accuracy = task in HAS_CLASSES or (task != "regression" and ACCURACY in metric_names(training.metrics))
+        return ACCURACY if is_accuracy else LOSS
+
+
+def measured_names(task: Task, training: TrainingSettings) -> list[str]:
+    """The names of all that is measured on validation data, the loss first."""
+    metrics = metric_names(training.metrics)
+    return list(dict.fromkeys([LOSS, *([ACCURACY] if task in HAS_CLASSES else []), *metrics]))
+
+
+def direction(name: str) -> Mode | None:
+    """Which way a measure is better, by its name; None: the name does not say."""
+    is_low, is_high = (any(part in name for part in parts) for parts in (_LOW, _HIGH))
+    return None if is_low == is_high else MIN if is_low else MAX
