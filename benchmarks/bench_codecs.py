@@ -174,12 +174,10 @@ def train(model: str, warm_up: int, samples: int, moments: bool) -> Trained:
     trainer = Trainer(model_json, replace(training, share_optimizer_state="second_moment" if moments else "none"))
     initial = initial_weights(model_json, 1)
     trainer.begin(np.concatenate([initial, np.zeros(trainer.layout.size - initial.size, np.float32)]), 1, 0.001)
-    for begin in range(0, warm_up * BATCH_SIZE, BATCH_SIZE):
-        trainer.step(x[begin : begin + BATCH_SIZE], y[begin : begin + BATCH_SIZE])
+    trainer.steps(x, y, np.arange(warm_up * BATCH_SIZE), BATCH_SIZE)
     base = trainer.finish().copy()
     trainer.begin(base, 2, 0.001)
-    for begin in range(warm_up * BATCH_SIZE, count, BATCH_SIZE):
-        trainer.step(x[begin : begin + BATCH_SIZE], y[begin : begin + BATCH_SIZE])
+    trainer.steps(x, y, np.arange(warm_up * BATCH_SIZE, count), BATCH_SIZE)
     return Trained(trainer.layout, base, trainer.finish().copy())
 
 

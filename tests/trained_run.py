@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from vcdl.client.trainer import Trainer
 from vcdl.data.npz_file import read_split
 from vcdl.job import Job, save_job
@@ -55,8 +57,7 @@ class TrainedRun:
         x, y = read_split(self.run.folder.shard(shard))
         x = normalise(x, self.run.prepared.normalisation)
         self.trainer.begin(self.base, shard, self.run.training.learning_rate)
-        for begin in range(0, len(x), 16):
-            self.trainer.step(x[begin : begin + 16], y[begin : begin + 16])
+        self.trainer.steps(x, y, np.arange(len(x)), 16)
         return self.trainer.finish()
 
     def upload(self, path: Path, workunit: str, weights: Vector) -> Path:

@@ -43,8 +43,7 @@ class Work:
     def train(self, vector: Vector, batches: range) -> Vector:
         self.trainer.begin(vector, 1, RATE)
         for batch in batches:
-            samples = slice(8 * batch, 8 * batch + 8)
-            self.trainer.step(self.shard.x[samples], self.shard.y[samples])
+            self.trainer.steps(self.shard.x, self.shard.y, np.arange(8 * batch, 8 * batch + 8), 8)
         return self.trainer.finish()
 
 

@@ -15,6 +15,7 @@ from tests.client.workunit_folder import (
     SAMPLES,
     SIZE,
     WORKUNIT,
+    BatchAfterBatch,
     RecordingCache,
     ScriptedHost,
     batches_seen,
@@ -39,7 +40,7 @@ BATCHES = -(-SAMPLES // BATCH_SIZE)
 
 @pytest.fixture(scope="module")
 def trainers() -> TrainerCache:
-    return TrainerCache()
+    return BatchAfterBatch()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vcdl.client.batches import Order
 from vcdl.client.host import Request
 from vcdl.client.trainer import Trainer, TrainerCache
 from vcdl.wire.weights import Layout, ParamsHeader, Vector, flatten, read_weights, write_weights
@@ -105,6 +106,15 @@ class ScriptedHost:
         self.checkpoints += 1
 
 
+class BatchAfterBatch(TrainerCache):
+    """Makes trainers that train one batch in a call, so that the host is asked before each."""
+
+    def make(self, model_json: str, training: Training, frozen: Vector | None = None) -> Trainer:
+        trainer = Trainer(model_json, training, frozen)
+        trainer.longest_call_s = 0.0
+        return trainer
+
+
 class RecordingCache(TrainerCache):
     """Makes trainers that write the sample numbers of each batch into a file before they train it, one batch a line."""
 
@@ -117,13 +127,17 @@ class RecordingCache(TrainerCache):
 
 
 class _RecordingTrainer(Trainer):
+    longest_call_s = 0.0  # the host is asked before each batch
+
     def __init__(self, model_json: str, training: Training, frozen: Vector | None, log: Path) -> None:
         super().__init__(model_json, training, frozen)
         self._file = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
 
-    def step(self, x: npt.NDArray[np.float32], y: npt.NDArray[Any]) -> float:
-        os.write(self._file, (" ".join(str(round(value / LABEL_UNIT)) for value in y) + "\n").encode())
-        return super().step(x, y)
+    def steps(self, x: npt.NDArray[Any], y: npt.NDArray[Any], order: Order, batch_size: int) -> list[float]:
+        for begin in range(0, len(order), batch_size):
+            labels = y[order[begin : begin + batch_size]]
+            os.write(self._file, (" ".join(str(round(value / LABEL_UNIT)) for value in labels) + "\n").encode())
+        return super().steps(x, y, order, batch_size)
 
 
 def batches_seen(log: Path) -> list[list[int]]:

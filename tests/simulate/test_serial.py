@@ -56,7 +56,7 @@ def test_the_optimizer_is_carried_on_and_the_learning_rate_is_each_subtasks_own(
         position = 0
         while position < batches.total:
             batch = batches.at(position)
-            plain.step(shard.x[batch], shard.y[batch])
+            plain.steps(shard.x, shard.y, batch, len(batch))
             position += len(batch)
         assert weights.tolist() == plain.finish().tolist()
     assert not np.array_equal(weights, start)

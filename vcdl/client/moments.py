@@ -15,7 +15,8 @@ from vcdl.wire.workunit import Training
 
 _STAYS = ("learning_rate", "_average")
 """Variables that do not travel: the job's learning rate, and averages of weights, from which the upload is made."""
-_MOST_STEPS = 2**31
+_MOST_STEPS = 2**30
+"""JAX counts in 32 bits, and goes on counting."""
 
 
 class MovingMoments:

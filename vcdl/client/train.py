@@ -138,7 +138,7 @@ class _Subtask:
         """Write update.h5; `base`: the initial weights, shape (n,). Raises DivergedError and OSError."""
         weights = self._trainer.finish()
         if not np.isfinite(weights).all():
-            raise self._diverged("some weights are")
+            raise _diverged("some weights are", self._position.samples)
         position = self._position
         header = UpdateHeader(
             job=self._workunit.job,
@@ -166,7 +166,7 @@ class _Subtask:
         samples, loss_sum = old.samples, 0.0 if self._batches.starts_epoch(old.samples) else old.loss_sum
         for loss in losses:
             if not math.isfinite(loss):
-                raise self._diverged("the loss is")
+                raise _diverged("the loss is", samples)
             batch = min(size, old.samples + len(order) - samples)
             samples, loss_sum = samples + batch, loss_sum + loss * batch
         self._position = Position(samples, loss_sum, old.train_s + time.perf_counter() - begun_s)
@@ -188,11 +188,11 @@ class _Subtask:
             time.sleep(_PAUSE_POLL_S)
         return request
 
-    def _diverged(self, what: str) -> DivergedError:
-        return DivergedError(
-            f"the training diverged: {what} not finite after {self._position.samples} samples; "
-            "lower training.learning_rate"
-        )
+
+def _diverged(what: str, samples: int) -> DivergedError:
+    return DivergedError(
+        f"the training diverged: {what} not finite after {samples} samples; lower training.learning_rate"
+    )
 
 
 class _Every:

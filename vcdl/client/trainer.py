@@ -1,11 +1,12 @@
 """A compiled Keras model that trains one workunit after another: nothing is built or traced twice.
 
-Only Keras' backend-neutral API is used. Among all public ways (measured in docs/client.md), `train_on_batch` is
-the fastest for a model on a few processor cores, and the cheapest to start.
+How batches are trained is left to vcdl.client.loops; the rest uses Keras' backend-neutral API only.
 """
 
 import hashlib
 import json
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from vcdl.client.batches import Order
 from vcdl.client.compile import compile_model
+from vcdl.client.loops import loop_of
 from vcdl.client.model import load_model
 from vcdl.client.moments import MovingMoments
 from vcdl.errors import WorkunitError
@@ -43,8 +45,8 @@ class TrainerState:
 class Trainer:
     """Trains one model with one optimizer and one loss; weights, data, seed and learning rate change by workunit."""
 
-    at_once = 1
-    """Batches that `steps` should get at once: between two calls the host is asked."""
+    longest_call_s = 0.1
+    """The time that a call of `steps` should take: between two calls the host is asked."""
 
     def __init__(self, model_json: str, training: Training, frozen: Vector | None = None) -> None:
         """`frozen`: the weights that no training changes, shape (m,); None: fresh ones.
@@ -64,6 +66,9 @@ class Trainer:
         self._seeds = [variable for variable in self.model.variables if id(variable) not in weights]
         self._fresh_optimizer = _values(self._optimizer.variables)
         self.layout = Layout.of(self.model).with_moments(self._moments.shapes)
+        self._loop = loop_of(self.model)
+        self._batch_s = math.inf
+        """Time of a batch in the last call."""
 
     @property
     def input_shape(self) -> tuple[int | None, ...]:
@@ -98,15 +103,17 @@ class Trainer:
         draws = np.random.default_rng(seed).integers(2**31, size=len(self._seeds))
         _assign(self._seeds, [np.array([draw, 0]) for draw in draws])
 
+    @property
+    def at_once(self) -> int:
+        """Batches that `steps` should get at once, by what the last call took; the first call should get one."""
+        return max(1, int(self.longest_call_s / self._batch_s))
+
     def steps(self, x: npt.NDArray[Any], y: npt.NDArray[Any], order: Order, batch_size: int) -> list[float]:
         """Train a shard's samples in this order, batch after batch; returns each batch's mean loss before its step."""
-        batches = (order[begin : begin + batch_size] for begin in range(0, len(order), batch_size))
-        return [self.step(x[batch], y[batch]) for batch in batches]
-
-    def step(self, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> float:
-        """Train one batch; returns its mean loss before the step."""
-        self.model.reset_metrics()  # Keras < 3.11 returns the mean since the last reset
-        return float(self.model.train_on_batch(x, y, return_dict=True)["loss"])
+        begun_s = time.perf_counter()
+        losses = self._loop.steps(x, y, order, batch_size)
+        self._batch_s = (time.perf_counter() - begun_s) / len(losses)
+        return losses
 
     def finish(self) -> Vector:
         """The trained weights and moments, shape (n,), after the optimizer's last act of a training (averaging)."""

@@ -1,0 +1,135 @@
+"""Many batches in one call, without Keras' work between two of them.
+
+`train_on_batch` takes about a millisecond of Python for each batch, and on JAX it also carries the whole state from the
+model into the step and back. A loop does neither. Model, step (Keras' own `train_step`) and results are those of
+`train_on_batch`, to the last bit, however the batches of a shard are spread over calls.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from vcdl.client.batches import Order
+
+Array = npt.NDArray[Any]
+
+
+class Loop(Protocol):
+    """Trains a compiled model."""
+
+    def steps(self, x: Array, y: Array, order: Order, batch_size: int) -> list[float]:
+        """Train samples in this order, batch after batch; returns each batch's mean loss before its step."""
+
+
+def loop_of(model: Any) -> Loop:
+    """The fastest loop for a compiled model on this process' backend."""
+    import keras
+
+    backend = keras.backend.backend()
+    if backend == "tensorflow" and not model.jit_compile:
+        return _GraphLoop(model)
+    if backend == "jax":
+        return _StateLoop(model)
+    return BatchLoop(model)
+
+
+class BatchLoop:
+    """Batch after batch by Keras' public method: PyTorch, and TensorFlow with XLA."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def steps(self, x: Array, y: Array, order: Order, batch_size: int) -> list[float]:
+        return [self._step(x[batch], y[batch]) for batch in _cut(order, batch_size)]
+
+    def _step(self, x: Array, y: Array) -> float:
+        self._model.reset_metrics()  # Keras < 3.11 returns the mean since the last reset
+        return float(self._model.train_on_batch(x, y, return_dict=True)["loss"])
+
+
+class _GraphLoop:
+    """TensorFlow: the loop over the batches is a part of the graph. One trace serves batches of any size."""
+
+    def __init__(self, model: Any) -> None:
+        self._loop = _traced_loop(model)
+        self._held: tuple[Array, Array, Any] | None = None
+        """The newest shard, and its tensors."""
+
+    def steps(self, x: Array, y: Array, order: Order, batch_size: int) -> list[float]:
+        import tensorflow as tf
+
+        if self._held is None or self._held[0] is not x or self._held[1] is not y:
+            self._held = x, y, (tf.constant(x), tf.constant(y))
+        losses = self._loop(*self._held[2], tf.constant(order, tf.int32), tf.constant(batch_size))
+        return [float(loss) for loss in losses.numpy()]
+
+
+def _traced_loop(model: Any) -> Any:
+    """(x, y, order, batch size) → the mean loss of each batch before its step, of shape (batches,)."""
+    import tensorflow as tf
+
+    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
+    def loop(x: Any, y: Any, order: Any, batch_size: Any) -> Any:
+        count = -(-tf.shape(order)[0] // batch_size)
+        losses = tf.TensorArray(tf.float32, count)
+        for number in tf.range(count):
+            batch = order[number * batch_size : (number + 1) * batch_size]
+            for metric in model.metrics:
+                metric.reset_state()
+            logs = model.train_step((tf.gather(x, batch), tf.gather(y, batch)))
+            losses = losses.write(number, tf.cast(logs["loss"], tf.float32))
+        return losses.stack()
+
+    return loop
+
+
+class _StateLoop:
+    """JAX: the state stays with the compiled step from batch to batch, and enters the model after the last one."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._step = _compiled_step(model)
+
+    def steps(self, x: Array, y: Array, order: Order, batch_size: int) -> list[float]:
+        model = self._model
+        model.reset_metrics()
+        fresh = _values(model.metrics_variables)
+        trained, others = _values(model.trainable_variables), _values(model.non_trainable_variables)
+        optimizer, losses = _values(model.optimizer.variables), []
+        for batch in _cut(order, batch_size):
+            loss, trained, optimizer, others = self._step(trained, optimizer, others, fresh, x[batch], y[batch])
+            losses.append(loss)
+        _assign(model.trainable_variables, trained)
+        _assign(model.optimizer.variables, optimizer)
+        _assign(model.non_trainable_variables, others)
+        return [float(loss) for loss in losses]
+
+
+def _compiled_step(model: Any) -> Any:
+    """(trained, optimizer's, other variables, fresh metrics, x, y) → the mean loss of the batch before its step, and
+    the first three after it.
+
+    The step takes the memory of what it trains for what comes out. The others may be frozen, and large: they are handed
+    through.
+    """
+    import jax
+
+    def step(trained: Any, optimizer: Any, others: Any, fresh: Any, x: Any, y: Any) -> Any:
+        logs, (trained, others, optimizer, _) = model.train_step((trained, others, optimizer, fresh), (x, y))
+        return logs["loss"], trained, optimizer, others
+
+    return jax.jit(step, donate_argnums=(0, 1))
+
+
+def _values(variables: Iterable[Any]) -> list[Any]:
+    return [variable.value for variable in variables]
+
+
+def _assign(variables: Iterable[Any], values: Iterable[Any]) -> None:
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+
+
+def _cut(order: Order, batch_size: int) -> list[Order]:
+    return [order[begin : begin + batch_size] for begin in range(0, len(order), batch_size)]
