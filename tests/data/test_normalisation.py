@@ -1,5 +1,6 @@
 """From training samples to what a client multiplies and adds."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,3 +68,24 @@ def test_none_leaves_the_numbers() -> None:
 def test_a_normalisation_for_other_data_is_refused() -> None:
     with pytest.raises(ValueError, match="shape"):
         normalise(np.zeros((2, 4)), Normalisation((1.0, 2.0), (0.0, 0.0)))
+
+
+def test_auto_standardises_a_table_of_uneven_columns_only() -> None:
+    rng = np.random.default_rng(0)
+    even = rng.random((50, 4)).astype(np.float32)
+    uneven = even * [1, 2, 3, 1000]
+    images = rng.integers(0, 256, (50, 6, 6), np.uint8)
+    scale, standardise = (DataSettings.model_validate({"npz": "d", "normalise": n}) for n in ("scale", "standardise"))
+    auto = DataSettings(npz=Path("d"))
+    for x, named in ((even, scale), (uneven, standardise), (images, scale), (uneven * 0, scale)):
+        y = np.arange(50) % 2
+        data = Dataset(x, y, x, y)
+        assert normalisation_of(data, auto) == normalisation_of(data, named)
+
+
+def test_a_column_that_float32_holds_as_constant_is_not_blown_up() -> None:
+    x = np.full((1000, 2), 0.1, np.float32)  # its mean in float64 differs from 0.1f by rounding
+    x[:, 1] = 1e6 + np.arange(1000) * 1e-5
+    y = np.zeros(1000, int)
+    found = normalisation_of(Dataset(x, y, x, y), DataSettings(npz=Path("d.npz"), normalise="standardise"))
+    assert found.scale == (1.0, 1.0)

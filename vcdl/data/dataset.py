@@ -38,6 +38,11 @@ class Dataset:
     x_test: Array | None = None
     y_test: Array | None = None
 
+    def inputs(self) -> dict[str, Array]:
+        """The inputs of each part by the name of their array."""
+        named = {"x_train": self.x_train, "x_val": self.x_val, "x_test": self.x_test}
+        return {name: x for name, x in named.items() if x is not None}
+
     @property
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one sample."""

@@ -17,6 +17,8 @@ Array = npt.NDArray[Any]
 
 _SHOWN = 8
 """Labels that a message lists."""
+_STRAY_FACTOR = 20
+"""A label of fewer samples than one in so many is taken for a mistake."""
 _MISSING_FACTOR = 10
 """A count of classes above so many times those present is no cure that anybody means."""
 
@@ -99,7 +101,7 @@ def _count(name: str, y: Array, found: list[int]) -> int:
     before = next(place for place, value in enumerate(found) if value != place)
     stray = found[before]
     samples = int(np.count_nonzero(y == stray))
-    cure = "mend it" if samples * 100 < y.size else "number them 0, 1, …"
+    cure = "mend it" if samples * _STRAY_FACTOR < y.size else "number them 0, 1, …"
     exist = f", or set data > classes: {count} if the others exist" if count <= _MISSING_FACTOR * len(found) else ""
     raise DataError(
         f"{name} holds the label {stray} ({samples} of {y.size}) but none of {_range(before, stray - 1)}: {cure}, "

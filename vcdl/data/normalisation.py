@@ -11,6 +11,10 @@ from vcdl.wire.workunit import Normalisation
 if TYPE_CHECKING:
     from vcdl.job.data import DataSettings
 
+_SMALL_SPAN = 0.1
+"""Share of the whole range that a column spans at most if it counts as small."""
+_CONSTANT = 1e-7
+"""Share of its size that an input differs by at most if float32 holds it as a constant; more would be noise, scaled."""
 _ROWS = 4096
 """Rows that are converted at a time: integer images never become floats as a whole."""
 
@@ -19,20 +23,30 @@ def normalisation_of(dataset: Dataset, settings: "DataSettings") -> Normalisatio
     """The normalisation that `data > normalise` asks for, measured on the training samples alone.
 
     `scale`: the smallest number becomes 0 and the largest 1. `standardise`: mean 0 and variance 1, per entry of
-    the last axis (a channel, a feature); grey images without a channel axis as a whole. `none`: unchanged. `auto` is
-    `scale`: data of a model that takes whole numbers do not come here.
+    the last axis (a channel, a feature); grey images without a channel axis as a whole. `none`: unchanged. `auto`:
+    `standardise` for a table whose columns differ much in size, else `scale`. Data of a model that takes whole numbers
+    do not come here.
     """
     if settings.normalise == "none":
         return Normalisation()
-    if settings.normalise in ("auto", "scale"):
+    if settings.normalise == "scale" or (settings.normalise == "auto" and not _is_uneven(dataset.x_train)):
         low, high = float(dataset.x_train.min()), float(dataset.x_train.max())
         return _affine(np.array([low]), np.array([high - low]))
     return _affine(*_mean_and_deviation(dataset.x_train))
 
 
+def _is_uneven(x: Array) -> bool:
+    """Whether one scale for all columns of a table would leave most of them near zero."""
+    if x.ndim != 2:
+        return False
+    spans = x.max(axis=0).astype(np.float64) - x.min(axis=0)
+    spans = spans[spans > 0]
+    return bool(np.mean(spans < _SMALL_SPAN * (float(x.max()) - float(x.min()))) > 0.5) if spans.size else False
+
+
 def _affine(zero: Array, unit: Array) -> Normalisation:
-    """`(x − zero) / unit` as scale and offset; a constant input stays unscaled."""
-    scale = 1.0 / np.where(unit > 0, unit, 1.0)
+    """`(x − zero) / unit` as scale and offset; an input that is constant in float32 stays unscaled."""
+    scale = 1.0 / np.where(unit > _CONSTANT * np.abs(zero), unit, 1.0)
     return Normalisation(tuple(scale.tolist()), tuple((-zero * scale).tolist()))
 
 

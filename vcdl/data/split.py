@@ -37,17 +37,10 @@ def iid(y: Array, shards: int, stratified: bool, rng: np.random.Generator) -> tu
     """Shards whose sizes differ by at most one; stratified, their counts of each class differ by at most one,
     too.
 
-    Raises DataError when there are fewer samples, or (stratified) fewer of one class, than shards.
+    A class with fewer samples than shards is in as many shards as it has samples. Raises DataError when there are fewer
+    samples than shards.
     """
     _check_enough(y, shards)
-    if stratified:
-        classes, counts = np.unique(y, return_counts=True)
-        rarest = int(np.argmin(counts))
-        if counts[rarest] < shards:
-            raise DataError(
-                f"class {classes[rarest]} has {counts[rarest]} training samples, too few for {shards} shards that "
-                f"each hold every class: set data > shards to at most {counts[rarest]}, or data > split: dirichlet"
-            )
     order = _by_label(y, rng) if stratified else rng.permutation(len(y))
     return tuple(rng.permutation(order[first::shards]) for first in range(shards))
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import PlainValidator, ValidationInfo, field_validator, model_validator
+from pydantic import PlainSerializer, PlainValidator, ValidationInfo, field_validator, model_validator
 
 from vcdl.wire.task import NAMES_OUTPUTS, Task
 from vcdl.yaml_schema import values as kinds
@@ -33,6 +33,10 @@ def class_names(raw: Any) -> int | tuple[str | int, ...]:
     raise kinds.expected("a list of two names or more, such as [cat, dog], or a number of classes ≥ 2", raw)
 
 
+def _plain(classes: Any) -> Any:
+    return list(classes) if isinstance(classes, tuple) else classes
+
+
 def _is_name(name: Any) -> bool:
     if isinstance(name, str):
         return 0 < len(name) <= 200
@@ -45,7 +49,7 @@ class DataSettings(Section):
     dataset: Annotated[DataSet, kinds.one_of(DataSet)] | None = None
     npz: _File | None = None
     task: Annotated[Task, kinds.one_of(Task)] = "classification"
-    classes: Annotated[int | tuple[str | int, ...], PlainValidator(class_names)] | None = None
+    classes: Annotated[int | tuple[str | int, ...], PlainValidator(class_names), PlainSerializer(_plain)] | None = None
     """The classes by name, in the order of the model's outputs; or how many there are."""
     shards: _Count = 50
     split: Annotated[Split, kinds.one_of(Split)] = "iid"

@@ -17,6 +17,7 @@ from vcdl.files.atomic import atomic_write
 from vcdl.job.data import DataSettings
 from vcdl.job.model import ModelSettings
 from vcdl.job.preset import Preset, with_preset
+from vcdl.job.small_data import suited
 from vcdl.job.stop import StopSettings
 from vcdl.job.training import TrainingSettings
 from vcdl.job.transport import TransportSettings
@@ -203,9 +204,10 @@ class Job(Section):
 def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     """Read and check a job file, with some of its keys replaced: `("stop.epochs=2",)`.
 
-    Raises JobError with all that is wrong, one problem a line.
+    What the file leaves open follows the data's size (vcdl.job.small_data). Raises JobError with all that is wrong, one
+    problem a line.
     """
-    return load_section(Job, JOB, path, overrides, path.parent)
+    return suited(load_section(Job, JOB, path, overrides, path.parent))
 
 
 def load_frozen_job(path: Path, overrides: Sequence[str] = ()) -> Job:

@@ -8,10 +8,11 @@ import numpy as np
 from vcdl.client.model import checked_config
 from vcdl.data import cut_into_shards, normalisation_of
 from vcdl.data.dataset import Dataset
-from vcdl.errors import JobError
+from vcdl.errors import DataError, JobError
 from vcdl.models.build import BuiltModel, build_model
 from vcdl.models.check import check_model
 from vcdl.models.integer_inputs import integer_input
+from vcdl.wire.normalise import normalise
 from vcdl.wire.workunit import Normalisation, Training
 
 if TYPE_CHECKING:
@@ -47,13 +48,26 @@ def _normalisation(job: "Job", dataset: Dataset, model_json: str) -> Normalisati
     """The normalisation that the job asks for; none at all for whole numbers that the model takes as such."""
     whole = integer_input(checked_config(model_json))
     if whole is None:
-        return normalisation_of(dataset, job.data)
+        return _finite(normalisation_of(dataset, job.data), dataset)
     if job.data.normalise not in ("auto", "none"):
         raise JobError(
             f"data > normalise: {job.data.normalise} would turn the whole numbers that the model takes "
             f"({whole.what}) into other ones: remove it"
         )
-    for name, x in (("train", dataset.x_train), ("val", dataset.x_val), ("test", dataset.x_test)):
-        if x is not None:
-            whole.check(f"x_{name}", x)
+    for name, x in dataset.inputs().items():
+        whole.check(name, x)
     return Normalisation(integers=True)
+
+
+def _finite(normalisation: Normalisation, dataset: Dataset) -> Normalisation:
+    """The normalisation itself. Raises DataError when it makes numbers that float32 does not have."""
+    for name, x in dataset.inputs().items():
+        columns = x.reshape(-1, x.shape[-1])
+        with np.errstate(over="ignore", invalid="ignore"):
+            ends = normalise(np.stack([columns.min(axis=0), columns.max(axis=0)]), normalisation)
+        if not np.isfinite(ends).all():
+            raise DataError(
+                f"{name} holds numbers from {columns.min():.3g} to {columns.max():.3g}, and float32 has none as large "
+                "once they are normalised: scale them, or take these samples out"
+            )
+    return normalisation

@@ -1,0 +1,229 @@
+"""`vcdl check` and a run's preparation agree on every input, good or bad; what check accepts can be trained."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.hostile_npz import HOSTILE, write_hostile
+from vcdl.client.inputs import read_shard
+from vcdl.client.trainer import Trainer
+from vcdl.commands.check import check_job
+from vcdl.errors import VcdlError
+from vcdl.job import load_job
+from vcdl.report.observer import RunObserver
+from vcdl.run.beginning import discarded_if_refused
+from vcdl.run.folder import RunFolder
+from vcdl.run.frozen_job import freeze
+from vcdl.run.host import LOCAL
+from vcdl.run.preparation import prepare
+from vcdl.run.run import Run
+from vcdl.wire.weights import read_weights
+
+SAMPLES = 60
+LABELS = np.arange(SAMPLES) % 3
+RNG = np.random.default_rng(0)
+X = RNG.random((SAMPLES, 4)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A job over a small file, and what is said of it; no word: it is in order."""
+
+    word: str = ""
+    arrays: dict[str, Any] = field(default_factory=dict)
+    data: str = ""
+    rest: str = ""
+    model: str = "{builtin: {name: mlp, units: [4]}}"
+
+
+def x(**changed: Any) -> dict[str, Any]:
+    return {"x_train": X, "y_train": LABELS, **changed}
+
+
+def labels(y: Any) -> dict[str, Any]:
+    return x(y_train=np.array(y))
+
+
+def with_value(value: float, dtype: type = np.float64) -> Any:
+    changed: Any = X.astype(dtype)
+    changed[3, 1] = value
+    return changed
+
+
+REGRESSION = "task: regression"
+TOKENS = RNG.integers(0, 9, (SAMPLES, 6))
+EMBEDDING = "{python: 'models_of_test:words'}"
+LOGITS = "{python: 'models_of_test:logits'}"
+MODELS = """
+import keras
+from keras import layers
+
+def words(shape, outputs):
+    last = layers.Dense(outputs, activation="softmax")
+    return keras.Sequential([keras.Input(shape), layers.Embedding(9, 3, name="tokens"), layers.Flatten(), last])
+
+def logits(shape, outputs):
+    return keras.Sequential([keras.Input(shape), layers.Dense(outputs)])
+
+def two_inputs(shape, outputs):
+    inputs = [keras.Input(shape), keras.Input(shape)]
+    return keras.Model(inputs, layers.Dense(outputs, activation="softmax")(layers.Add()(inputs)))
+
+def wide(shape, outputs):
+    return keras.Sequential([keras.Input((99,)), layers.Dense(outputs, activation="softmax")])
+"""
+
+CASES: dict[str, Case] = {
+    # data that no training could use
+    "nan": Case("NaN or infinite", x(x_train=with_value(np.nan))),
+    "infinity": Case("NaN or infinite", x(x_train=with_value(np.inf, np.float32))),
+    "1e300": Case("beyond", x(x_train=with_value(1e300))),
+    "nan target": Case("NaN", x(y_train=with_value(np.nan)[:, 1]), REGRESSION),
+    "a large number times a small deviation": Case(
+        "once they are normalised", x(x_test=with_value(3e38, np.float32), y_test=LABELS, x_train=X * 1e-20)
+    ),
+    "text in x": Case("expected numbers", x(x_train=np.full((SAMPLES, 4), "a"))),
+    "complex x": Case("expected numbers", x(x_train=X.astype(complex))),
+    "objects": Case("Python objects", x(x_train=np.array([[None] * 4] * SAMPLES))),
+    "dates": Case("expected numbers", x(x_train=np.zeros((SAMPLES, 4), "datetime64[s]"))),
+    "flat x": Case("one row for each sample", x(x_train=X[:, 0])),
+    "no samples": Case("is empty", x(x_train=X[:0], y_train=LABELS[:0])),
+    "one sample": Case("give less", x(x_train=X[:1], y_train=LABELS[:1]), REGRESSION),
+    "no columns": Case("is empty", x(x_train=X[:, :0])),
+    "lengths differ": Case("the numbers must agree", x(y_train=LABELS[1:])),
+    "no y": Case("has no y_train", {"x_train": X}),
+    "x_test alone": Case("has no y_test", x(x_test=X)),
+    "another shape in the test set": Case("they must agree", x(x_test=X[:, :2], y_test=LABELS)),
+    # labels
+    "labels 1..3": Case("subtract 1", labels(LABELS + 1)),
+    "a stray label": Case("mend it", labels([10**6, *LABELS[1:]])),
+    "a label beyond 32 bits": Case("labels are 0, 1", labels([2**40, *LABELS[1:]])),
+    "a class without samples": Case("if the others exist", labels(LABELS * 2)),
+    "a class only in the test set": Case("nothing can learn it", x(x_test=X, y_test=LABELS + 1)),
+    "a class only in the validation set": Case("nothing can learn it", x(x_val=X, y_val=LABELS + 1)),
+    "one class": Case("one class only", labels(LABELS * 0)),
+    "negative labels": Case("negative label", labels(LABELS - 1)),
+    "fractions": Case("not whole numbers", labels(LABELS / 2)),
+    "one-hot": Case("argmax", labels(np.eye(3)[LABELS])),
+    "a label for each step": Case("expected (samples,)", labels(TOKENS)),
+    "text and numbers": Case("same labels", x(y_train=LABELS.astype(str), x_test=X, y_test=LABELS)),
+    "a name that is not listed": Case("not in data > classes", labels(LABELS.astype(str)), "classes: [a, b, c]"),
+    "too few names": Case("not in data > classes", x(), "classes: [a, b]"),
+    "text as numbers": Case("expected numbers", labels(LABELS.astype(str)), REGRESSION),
+    # shards and validation
+    "more shards than samples": Case("set data > shards to at most 54", x(), "shards: 55"),
+    "all samples validate": Case("give less", x(), "validation: 60"),
+    "all but one validate": Case("too few for 2 shards", x(), "shards: 2, validation: 59, task: regression"),
+    "dirichlet with few samples": Case("set data > shards to at most", x(), "shards: 55, split: dirichlet"),
+    # model and training
+    "tokens beyond the embedding": Case("knows 0…8", x(x_train=TOKENS + 1), model=EMBEDDING),
+    "negative tokens": Case("number the tokens from 0", x(x_train=TOKENS - 1), model=EMBEDDING),
+    "fractional tokens": Case("not whole", x(x_train=TOKENS / 2), model=EMBEDDING),
+    "scaled tokens": Case("remove it", x(x_train=TOKENS), "normalise: scale", model=EMBEDDING),
+    "logits for probabilities": Case("give it softmax", x(), model=LOGITS),
+    "probabilities for logits": Case(
+        "take from_logits out", x(), rest="training: {loss: {name: sparse_categorical_crossentropy, from_logits: true}}"
+    ),
+    "two inputs": Case("exactly one of each", x(), model="{python: 'models_of_test:two_inputs'}"),
+    "another input": Case("begin the model with", x(), model="{python: 'models_of_test:wide'}"),
+    "a module that is not there": Case("there is no module", x(), model="{python: 'not_there:build'}"),
+    "an image model for a table": Case("use mlp", x(), model="{builtin: small_cnn}"),
+    "a loss for numbers": Case("use sparse_categorical_crossentropy", x(), rest="training: {loss: mse}"),
+    "an unknown optimizer": Case("did you mean", x(), rest="training: {optimizer: adamm}"),
+    "an unknown metric": Case("did you mean", x(), rest="training: {metrics: [acuracy]}"),
+    # in order
+    "plain": Case("", x()),
+    "text labels": Case("", labels(np.array(["a", "b", "c"])[LABELS])),
+    "labels 1..3 that are listed": Case("", labels(LABELS + 1), "classes: [1, 2, 3]"),
+    "a class with one sample": Case("", labels([3, *LABELS[1:]])),
+    "a class with one sample in many shards": Case("", labels([3, *LABELS[1:]]), "shards: 50"),
+    "as many shards as samples": Case("", x(), "shards: 54"),
+    "dirichlet with a shard a sample": Case("", x(), "shards: 54, split: dirichlet"),
+    "two samples": Case("", x(x_train=X[:3], y_train=LABELS[:3]), "validation: 1, task: regression"),
+    "constant inputs": Case("", x(x_train=X * 0 + 0.1), "normalise: standardise"),
+    "the largest float32": Case("", x(x_train=with_value(3.4e38, np.float32))),
+    "tokens": Case("", x(x_train=TOKENS), model=EMBEDDING),
+    "tokens as floats": Case("", x(x_train=TOKENS.astype(float)), model=EMBEDDING),
+    "whole numbers of 64 bits": Case("", x(x_train=np.full((SAMPLES, 4), 2**60) + LABELS[:, None])),
+}
+
+
+@pytest.fixture(autouse=True)
+def _models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    import sys
+
+    (tmp_path / "models_of_test.py").write_text(MODELS)
+    monkeypatch.chdir(tmp_path)
+    yield
+    sys.modules.pop("models_of_test", None)
+
+
+def job_file(folder: Path, case: Case) -> Path:
+    np.savez(folder / "d.npz", **case.arrays, allow_pickle=True)
+    path = folder / "job.yaml"
+    data = f"{{npz: d.npz, {case.data}}}" if case.data else "{npz: d.npz}"
+    path.write_text(f"name: a\nmodel: {case.model}\ndata: {data}\n{case.rest}\n")
+    return path
+
+
+def prepared(path: Path) -> RunFolder:
+    """What `vcdl run` does up to its first subtask."""
+    job = load_job(path).trusting(LOCAL.trust)
+    folder = RunFolder(path.parent / "run")
+    folder.make()
+    with discarded_if_refused(folder, is_new=True):
+        folder.create(LOCAL)
+        prepare(folder, freeze(job, folder), RunObserver())
+    return folder
+
+
+def refusal(act: Callable[[], Any]) -> str:
+    try:
+        act()
+    except VcdlError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.word])
+def test_what_check_refuses_a_run_refuses_with_the_same_line(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    path = job_file(tmp_path, case)
+    before = {entry.name for entry in tmp_path.iterdir()}
+    checked = refusal(lambda: check_job(path))
+    assert case.word in checked
+    assert "\n" not in checked
+    assert refusal(lambda: prepared(path)) == checked
+    assert {entry.name for entry in tmp_path.iterdir()} - {"__pycache__"} == before, "nothing is left behind"
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_damaged_files_are_refused_alike(kind: str, tmp_path: Path) -> None:
+    path = job_file(tmp_path, CASES["plain"])
+    write_hostile(tmp_path / "d.npz", x(), "x_train", kind)
+    checked = refusal(lambda: check_job(path))
+    assert "d.npz" in checked
+    assert "\n" not in checked
+    assert refusal(lambda: prepared(path)) == checked
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.word])
+def test_what_check_accepts_begins(name: str, tmp_path: Path) -> None:
+    path = job_file(tmp_path, CASES[name])
+    checked = check_job(path)
+    folder = prepared(path)
+    job = load_job(folder.job_file)
+    assert checked.shards == job.data.shards == len(list(folder.shards.glob("shard_*.npz")))
+    run = Run.open(folder)
+    training = run.training
+    trainer = Trainer(folder.read_model_json(), training)
+    vector, _ = read_weights(folder.snapshot(0), run.layout.size)
+    (tmp_path / "shard.npz").write_bytes(run.shard_files[0].read_bytes())
+    shard = read_shard(tmp_path, training.normalisation, trainer.input_shape)
+    trainer.begin(vector, 1, training.learning_rate)
+    losses = trainer.steps(shard.x, shard.y, np.arange(len(shard)), training.batch_size)
+    assert np.isfinite(losses).all()

@@ -1,0 +1,52 @@
+"""Shards and batch size follow the number of samples, where the job does not set them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vcdl.job import load_frozen_job, load_job, save_job
+
+MODEL = "name: a\nmodel: {builtin: mlp}\n"
+
+
+def sizes(folder: Path, samples: int, data: str = "", rest: str = "", **arrays: int) -> tuple[int, int]:
+    """Number of shards and batch size of a job over so many samples."""
+    contents: dict[str, Any] = {
+        "x_train": np.zeros((samples, 2), np.uint8),
+        **{name: np.zeros((n, 2)) for name, n in arrays.items()},
+    }
+    np.savez_compressed(folder / "d.npz", **contents)
+    (folder / "job.yaml").write_text(f"{MODEL}data: {{npz: d.npz, {data}}}\n{rest}")
+    job = load_job(folder / "job.yaml")
+    save_job(job, folder / "frozen.yaml")
+    assert load_frozen_job(folder / "frozen.yaml") == job, "a run keeps what was chosen"
+    return job.data.shards, job.training.batch_size
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [(3, (1, 1)), (10, (2, 1)), (140, (2, 8)), (1000, (14, 16)), (3556, (50, 16)), (90_000, (50, 16))],
+)
+def test_they_follow_the_samples_that_are_trained(samples: int, expected: tuple[int, int], tmp_path: Path) -> None:
+    assert sizes(tmp_path, samples) == expected
+
+
+def test_a_validation_set_of_its_own_leaves_all_samples(tmp_path: Path) -> None:
+    assert sizes(tmp_path, 640) == (9, 16)
+    assert sizes(tmp_path, 640, x_val=10) == (10, 16)
+
+
+def test_what_the_job_sets_stays(tmp_path: Path) -> None:
+    assert sizes(tmp_path, 140, "shards: 50") == (50, 1)
+    assert sizes(tmp_path, 140, rest="training: {batch_size: 32}") == (2, 32)
+    assert sizes(tmp_path, 140, rest="preset: paper") == (50, 32)
+
+
+def test_a_published_set_and_a_file_that_cannot_be_read_have_the_usual_ones(tmp_path: Path) -> None:
+    (tmp_path / "d.npz").write_bytes(b"no data")
+    for data in ("npz: d.npz", "dataset: digits"):
+        (tmp_path / "job.yaml").write_text(f"{MODEL}data: {{{data}}}\n")
+        job = load_job(tmp_path / "job.yaml")
+        assert (job.data.shards, job.training.batch_size) == (50, 16)

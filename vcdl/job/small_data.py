@@ -1,0 +1,58 @@
+"""Settings that follow the number of samples, where the job leaves them to VCDL: shards and batch size.
+
+Fifty shards and batches of 16 suit the published sets. Of 130 samples they would make subtasks of a single step on
+three samples. The number is read from the header of the user's file; one that cannot be read keeps the usual settings,
+and whoever loads it says what is wrong.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vcdl.job.data import DataSettings
+    from vcdl.job.schema import Job
+
+_SHARD_SAMPLES = 64
+"""Samples that a shard should have: four batches of the usual size."""
+_FEWEST_SHARDS = 2
+_STEPS = 4
+"""Batches that a shard should have."""
+
+
+def suited(job: "Job") -> "Job":
+    """The job with the number of shards and the batch size that suit its file, unless it sets them itself."""
+    samples = _training_samples(job.data)
+    if samples is None:
+        return job
+    data, training = job.data, job.training
+    if "shards" not in data.model_fields_set:
+        shards = min(data.shards, max(_FEWEST_SHARDS, samples // _SHARD_SAMPLES), max(1, samples // 2))
+        data = data.model_copy(update={"shards": shards})
+    if "batch_size" not in training.model_fields_set:
+        training = training.model_copy(update={"batch_size": _batch_size(samples // data.shards, training.batch_size)})
+    return job.model_copy(update={"data": data, "training": training})
+
+
+def _batch_size(shard_samples: int, usual: int) -> int:
+    """The largest power of two that leaves a shard some steps, up to the usual size."""
+    size = 1
+    while size * 2 * _STEPS <= shard_samples and size * 2 <= usual:
+        size *= 2
+    return size
+
+
+def _training_samples(data: "DataSettings") -> int | None:
+    """Samples that are left to train on; None: a published set, or a file that cannot be read."""
+    if data.npz is None:
+        return None
+    from vcdl.wire.npz_form import NpzError, opened_npz  # it needs NumPy, which a job of a published set does not
+
+    try:
+        with opened_npz(data.npz) as file:
+            shape = file.header("x_train").shape
+            validates = "x_val" in file.names
+    except (NpzError, OSError):
+        return None
+    if not shape or not shape[0]:
+        return None
+    held_out = data.validation if isinstance(data.validation, int) else max(1, round(shape[0] * data.validation))
+    return shape[0] if validates else max(1, shape[0] - held_out)
