@@ -17,7 +17,7 @@ from tests.places import ROOT
 from vcdl.errors import JobError
 from vcdl.job import Job, load_frozen_job, load_job, save_job
 from vcdl.job.data import DataSettings
-from vcdl.job.model import BUILTINS, ModelSettings
+from vcdl.job.model import BUILTINS, LoraSettings, ModelSettings
 from vcdl.job.preset import PRESETS
 from vcdl.job.stop import StopSettings
 from vcdl.job.training import LearningRateSettings, TrainingSettings
@@ -683,6 +683,7 @@ def schema() -> dict[str, type[Section]]:
     sections["update > alpha"] = AlphaRamp
     sections["transport > int8"] = Int8Arguments
     sections["transport > up: top_k"] = TopKArguments
+    sections["model > lora"] = LoraSettings
     sections["update > guard"] = GuardSettings
     sections |= {f"update: {name}": settings for name, settings in RULES.items()}
     sections |= {f"update > staleness: {name}": settings for name, settings in STALENESS.items()}

@@ -92,9 +92,10 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     dataset = load_dataset(job.data, job.seed)
     from vcdl.client.model import load_model
     from vcdl.models import fitted
+    from vcdl.run.start import start_of
     from vcdl.wire.weights import Layout
 
-    model = load_model(fitted(job, dataset).model.json)
+    model = load_model(fitted(job, dataset, start_of(job)).model.json)
     trained = Layout.of(model).size
     return Checked(
         job=job.name,

@@ -22,9 +22,10 @@ def describe_job(job_file: Path, overrides: Sequence[str] = (), as_json: bool = 
     """Print a job's model, shards and files. Raises JobError, DataError, ModelError."""
     from vcdl.job import load_job
     from vcdl.report.describe import describe_job as description_of
+    from vcdl.run.start import start_of
 
     job = load_job(job_file, overrides)
-    description = description_of(job)
+    description = description_of(job, start_of(job))
     if as_json:
         click.echo(description.to_json(), nl=False)
         return ExitCode.OK

@@ -7,7 +7,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from vcdl.wire.workunit import Named
 from vcdl.yaml_schema import values as kinds
-from vcdl.yaml_schema.section import Section, exactly_one, read_section
+from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, exactly_one, read_section, section_or_nothing
 
 _Count = Annotated[int, kinds.whole(1)]
 _File = Annotated[Path, kinds.existing_file()]
@@ -46,13 +46,21 @@ BUILTINS: dict[str, type[Section]] = {
 }
 
 
+class LoraSettings(Section):
+    """`lora: {…}`: beside frozen kernels, products of two small matrices are trained."""
+
+    rank: _Count = 8
+    layers: tuple[_Pattern, ...] | None = None
+    """Patterns of the layers that get them; None: all that can."""
+
+
 SOURCES = ("builtin", "keras_json", "keras", "python")
 """Keys of which exactly one gives the model."""
 WEIGHTS_ENDINGS = (".keras", ".weights.h5", ".npz")
 
 
 class ModelSettings(Section):
-    """The model: exactly one of SOURCES."""
+    """The model: exactly one of SOURCES, or that of another run."""
 
     builtin: Annotated[Named | None, kinds.NAMED_AS_YAML] = None
     """A built-in model with all its arguments, including defaults."""
@@ -65,7 +73,25 @@ class ModelSettings(Section):
     weights: _File | None = None
     """The weights to begin with, instead of fresh ones."""
     train: tuple[_Pattern, ...] | None = None
-    """Patterns of the layers that are trained, all others are frozen; None: as the model says."""
+    """Patterns of the layers that are trained, all others are frozen; None: as the model says, with `lora` none."""
+    lora: Annotated[LoraSettings | None, section_or_nothing(LoraSettings), SECTION_AS_YAML] = None
+    from_run: Annotated[Path, kinds.existing_folder()] | None = Field(default=None, alias="from")
+    """The folder of a finished run, whose weights are the ones to begin with."""
+
+    @property
+    def is_named(self) -> bool:
+        """Whether a model is named, beside or without another run."""
+        return any(getattr(self, key) is not None for key in SOURCES)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the job says what of its model is trained."""
+        return self.train is not None or self.lora is not None
+
+    @property
+    def origin(self) -> str:
+        """The name of the function or the run that the model comes from."""
+        return self.python or str(self.from_run)
 
     @field_validator("builtin", mode="plain")
     @classmethod
@@ -103,6 +129,14 @@ class ModelSettings(Section):
             raise ValueError("the file of `keras` has weights of its own; remove one of the two")
         return path
 
+    @field_validator("from_run")
+    @classmethod
+    def _has_no_other_weights(cls, path: Path | None, info: ValidationInfo) -> Path | None:
+        other = next((key for key in ("weights", "keras") if info.data.get(key) is not None), None)
+        if path is not None and other is not None:
+            raise ValueError(f"the weights come from that run, and from `{other}`; remove one of the two")
+        return path
+
     @field_validator("train")
     @classmethod
     def _names_something(cls, train: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -112,5 +146,6 @@ class ModelSettings(Section):
 
     @model_validator(mode="after")
     def _is_one(self) -> "ModelSettings":
-        exactly_one(self, *SOURCES)
+        if self.from_run is None or self.is_named:
+            exactly_one(self, *SOURCES)
         return self

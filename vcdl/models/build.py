@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from vcdl.client.model import load_model
 from vcdl.errors import ModelError
-from vcdl.models.given_weights import check_finite, load_given_weights, read_keras_json
+from vcdl.models.given_weights import copy_weights, load_given_weights, read_keras_json
+from vcdl.models.lora import enable_lora, merged
 from vcdl.models.mlp import mlp
 from vcdl.models.python_function import call_builder
 from vcdl.models.resnet_v2 import resnet_v2
@@ -38,12 +39,14 @@ def build_model(
     outputs: int,
     task: str = "classification",
     seed: int = 0,
+    start: Any = None,
 ) -> BuiltModel:
     """Build the model that a job names, with given weights where it names some, else with fresh ones.
 
     `input_shape` is that of one sample, `outputs` the number of classes or of numbers to predict. Both shape a
     built-in model, and are passed to a `python` function that takes them. Fresh weights are determined by the JSON (of
-    a `python` function: by what it does), by `seed`, the backend and the version of Keras.
+    a `python` function: by what it does), by `seed`, the backend and the version of Keras. `start`: the model of the
+    run that the job names, with its weights.
 
     Sets the process' random seeds: Keras has no other way to seed the initialisers of a whole model. Raises
     ModelError.
@@ -51,25 +54,28 @@ def build_model(
     import keras
 
     keras.utils.set_random_seed(seed)
-    returned = None
+    if start is not None and (settings.is_named or settings.is_limited):
+        start = merged(start)
+    made = None if settings.is_named else start
     if settings.python is not None:
-        returned = call_builder(settings.python, input_shape, outputs, settings.python_folder)
-        model_json = _to_json(returned, settings.python)
-    else:
-        model_json = _given_json(settings, input_shape, outputs, task)
-    described = load_model(model_json)
-    if settings.train is not None:
-        train_only(described, settings.train)
-    model_json = str(described.to_json())
+        made = call_builder(settings.python, input_shape, outputs, settings.python_folder)
+    given = _given_json(settings, input_shape, outputs, task) if made is None else _to_json(made, settings.origin)
+    model_json = str(load_model(given).to_json())
     keras.utils.set_random_seed(seed)
     model = load_model(model_json)
-    _check_trained(model, described)
-    if returned is not None:
-        model.set_weights(returned.get_weights())
-        check_finite(model, str(settings.python))
-    given = settings.weights or settings.keras
-    if given is not None:
-        load_given_weights(model, given)
+    if made is not None:
+        _check_trained(model, made)
+        copy_weights(model, made, settings.origin)
+    if start is not None and made is not start:
+        copy_weights(model, start, str(settings.from_run))
+    file = settings.weights or settings.keras
+    if file is not None:
+        load_given_weights(model, file)
+    if settings.is_limited:
+        model = _limited(model, settings)
+        model_json = str(model.to_json())
+    if model.weights and not model.trainable_weights:
+        raise ModelError("every layer of the model is frozen: name those to train in model > train")
     return BuiltModel(model_json, flatten(model), flatten_frozen(model))
 
 
@@ -78,9 +84,10 @@ def build_model_json(
     input_shape: tuple[int, ...],
     outputs: int,
     task: str = "classification",
+    start: Any = None,
 ) -> str:
     """The model's JSON alone, for those who need no weights. Raises ModelError."""
-    return build_model(settings, input_shape, outputs, task).json
+    return build_model(settings, input_shape, outputs, task, start=start).json
 
 
 def initial_weights(model_json: str, seed: int) -> Vector:
@@ -94,12 +101,21 @@ def initial_weights(model_json: str, seed: int) -> Vector:
     return flatten(load_model(model_json))
 
 
-def _check_trained(model: Any, described: Any) -> None:
-    """Check that something is trained, and that the JSON says what. Raises ModelError."""
-    if model.weights and not model.trainable_weights:
-        raise ModelError("every layer of the model is frozen: name those to train in model > train")
-    trained, wanted = ([tuple(weight.shape) for weight in trained_weights(one)] for one in (model, described))
-    if trained != wanted:
+def _limited(model: Any, settings: "ModelSettings") -> Any:
+    """The model with only those layers trained that the job names, as its JSON describes it. Raises ModelError."""
+    train_only(model, settings.train or ())
+    if settings.lora is not None:
+        enable_lora(model, settings.lora)
+    described = load_model(str(model.to_json()))
+    _check_trained(described, model)
+    described.set_weights(model.get_weights())
+    return described
+
+
+def _check_trained(described: Any, model: Any) -> None:
+    """Check that a model's JSON says what of it is trained. Raises ModelError."""
+    ours, theirs = ([tuple(weight.shape) for weight in trained_weights(one)] for one in (described, model))
+    if ours != theirs:
         raise ModelError("the model's JSON does not keep which layers are frozen: freeze whole layers, not their parts")
 
 

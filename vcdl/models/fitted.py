@@ -1,7 +1,7 @@
 """A job's model and data, checked to fit each other: what `vcdl check` and a run's preparation both begin with."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,12 +29,14 @@ class Fitted:
     training: Training
 
 
-def fitted(job: "Job", dataset: Dataset) -> Fitted:
+def fitted(job: "Job", dataset: Dataset, start: Any = None) -> Fitted:
     """Build the job's model for a data set, and make every check that needs no training.
+
+    `start`: the model of the run that the job continues from.
 
     Raises DataError, ModelError and JobError, each with what to do.
     """
-    model = build_model(job.model, dataset.input_shape, dataset.outputs, job.data.task, job.seed)
+    model = build_model(job.model, dataset.input_shape, dataset.outputs, job.data.task, job.seed, start)
     normalisation = _normalisation(job, dataset, model.json)
     training = job.training.to_wire(normalisation)
     labels = [y for y in (dataset.y_train, dataset.y_val, dataset.y_test) if y is not None]

@@ -52,10 +52,25 @@ def load_given_weights(model: Any, path: Path) -> None:
             _load_h5(model, extracted, path)
     else:
         _load_h5(model, path, path)
-    check_finite(model, str(path))
+    _check_finite(model, str(path))
 
 
-def check_finite(model: Any, origin: str) -> None:
+def copy_weights(model: Any, source: Any, origin: str) -> None:
+    """Set all weights of a Keras model to those of another one. Raises ModelError, which names what does not fit."""
+    ours, theirs = model.weights, source.weights
+    for weight, other in zip(ours, theirs, strict=False):
+        if tuple(weight.shape) != tuple(other.shape):
+            raise ModelError(
+                f"{origin} does not fit the model: {weight.path} has shape {tuple(weight.shape)}, "
+                f"there {other.path} has {tuple(other.shape)}"
+            )
+    if len(ours) != len(theirs):
+        raise ModelError(f"{origin} does not fit the model: it has {len(theirs)} weights, the model {len(ours)}")
+    model.set_weights(source.get_weights())
+    _check_finite(model, origin)
+
+
+def _check_finite(model: Any, origin: str) -> None:
     """Check that no weight is infinite or NaN. Raises ModelError."""
     for weight, value in zip(model.weights, model.get_weights(), strict=True):
         if not np.isfinite(value).all():

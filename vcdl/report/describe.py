@@ -87,8 +87,8 @@ class Description:
         return json.dumps({**asdict(self), **totals}, indent=1) + "\n"
 
 
-def describe_job(job: "Job") -> Description:
-    """Describe a job.
+def describe_job(job: "Job", start: Any = None) -> Description:
+    """Describe a job. `start`: the model of the run that it continues from.
 
     A named data set is not read; of a `.npz` the headers and the labels are. Raises DataError and ModelError.
     """
@@ -99,7 +99,7 @@ def describe_job(job: "Job") -> Description:
 
     facts = facts_of(job.data)
     shards = _shards(facts, job.data.shards, even=job.data.split == "iid")
-    model_json = build_model_json(job.model, facts.input_shape, facts.outputs, job.data.task)
+    model_json = build_model_json(job.model, facts.input_shape, facts.outputs, job.data.task, start)
     model = load_model(model_json)
     parameters, frozen = int(model.count_params()), Layout.of_frozen(model).size
     transport, layout = job.transport.to_wire(), Trainer(model_json, job.training.to_wire(Normalisation())).layout

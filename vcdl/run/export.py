@@ -23,20 +23,29 @@ def export_model(folder: RunFolder, output: Path, version: int | None) -> int:
     RunFolderError, ModelError, WeightsFileError.
     """
     from vcdl.client.compile import compile_model
-    from vcdl.wire.weights import assign
+    from vcdl.models.lora import merged
 
     run = Run.open(folder)
-    version = _newest_version(folder) if version is None else version
-    vector = _weights(folder, version, run.layout.size)[: run.layout.model.size]
-    model = run.load_model()
-    assign(model, vector)
-    model = _normalising(model, run.prepared.normalisation, run.name)
+    version = newest_version(folder) if version is None else version
+    model = _normalising(merged(trained_model(run, version)), run.prepared.normalisation, run.name)
     compile_model(model, run.training)
     model.optimizer.build(model.trainable_variables)  # or Keras warns, on loading, that it has no variables
     with folder_errors(output.parent), atomic_write(output) as temporary:
         model.save(temporary)
     _write_classes(run.prepared.classes, classes_file(output))
     return version
+
+
+def trained_model(run: Run, version: int) -> Any:
+    """A run's own Keras model, which takes normalised samples, with the weights of a version.
+
+    Raises RunFolderError, ModelError, WeightsFileError, FileUnavailable.
+    """
+    from vcdl.wire.weights import assign
+
+    model = run.load_model()
+    assign(model, _weights(run.folder, version, run.layout.size)[: run.layout.model.size])
+    return model
 
 
 def classes_file(model: Path) -> Path:
@@ -54,7 +63,7 @@ def _write_classes(names: tuple[str, ...], path: Path) -> None:
             temporary.write_text(json.dumps({"classes": names}, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
-def _newest_version(folder: RunFolder) -> int:
+def newest_version(folder: RunFolder) -> int:
     """The newest version with a snapshot: snapshots outlive the store, which may be a server that is gone."""
     versions = folder.snapshot_versions()
     if not versions:

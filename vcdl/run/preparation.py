@@ -32,6 +32,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     from vcdl.data import ensure_shards, load_dataset, write_split
     from vcdl.models import fitted
     from vcdl.run.own_step import own_step
+    from vcdl.run.start import start_of
     from vcdl.wire.frozen import write_frozen
     from vcdl.wire.normalise import normalise
 
@@ -39,7 +40,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     observer.phase(f"reading the data set {job.data.dataset or job.data.npz}")
     dataset = load_dataset(job.data, job.seed)
     observer.phase("building the model")
-    fit = fitted(job, dataset)
+    fit = fitted(job, dataset, start_of(job))
     model, normalisation = fit.model, fit.normalisation
     trainer = Trainer(model.json, fit.training, model.frozen)
     layout = trainer.layout

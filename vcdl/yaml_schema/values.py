@@ -163,6 +163,18 @@ def existing_file() -> PlainValidator:
     return PlainValidator(check)
 
 
+def existing_folder() -> PlainValidator:
+    """The path of an existing folder, relative as that of an existing file."""
+
+    def check(value: Any, info: ValidationInfo) -> Path:
+        found = folder(value, info.context)
+        if value is None or found is None:
+            raise expected("the name of a folder", value)
+        return found
+
+    return PlainValidator(check)
+
+
 def folder(raw: Any, job_folder: Path | None) -> Path | None:
     """An existing folder, relative to `job_folder`, which is also the default. Raises ValueError."""
     if raw is not None and (not isinstance(raw, str | Path) or not str(raw).strip()):
