@@ -15,11 +15,9 @@ from vcdl.journal.kept_state import kept_history, kept_hosts
 from vcdl.loop.loss_meter import LossMeter
 from vcdl.loop.reference_update import ReferenceUpdate
 from vcdl.loop.upload_scores import UploadScores
-from vcdl.models.measuring import as_compared, measuring
+from vcdl.models.measuring import BATCH_SIZE, as_compared, measuring
 from vcdl.run.run import Run
 from vcdl.wire.weights import ParamsHeader, Vector, assign, read_weights
-
-_BATCH_SIZE = 256
 
 
 class Evaluator:
@@ -98,7 +96,7 @@ class Evaluator:
         assign(self._model, vector[: self._layout.model.size])
         x, y = self._data[wanted.split]
         y = as_compared(y, self._model)
-        measured: dict[str, Any] = self._model.evaluate(x, y, batch_size=_BATCH_SIZE, verbose=0, return_dict=True)
+        measured: dict[str, Any] = self._model.evaluate(x, y, batch_size=BATCH_SIZE, verbose=0, return_dict=True)
         return VersionEvaluated(
             version=wanted.version,
             epoch=wanted.epoch,

@@ -3,11 +3,16 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from vcdl.client.metrics import metric_names
 from vcdl.data.dataset import Array
 from vcdl.journal.events import ACCURACY
 from vcdl.wire.task import HAS_CLASSES, Task
 from vcdl.wire.workunit import Named, Normalisation, Training
+
+BATCH_SIZE = 256
+"""Samples that are measured at a time."""
 
 
 def measuring(training: Training, task: Task) -> Training:
@@ -29,3 +34,11 @@ def as_compared(y: Array, model: Any) -> Array:
     """Labels as metrics compare them with outputs: (n, 1) for a model that ends in one number, which some insist on."""
     is_one = len(model.outputs) == 1 and tuple(model.outputs[0].shape[1:]) == (1,)
     return y.reshape(-1, 1) if y.ndim == 1 and is_one else y
+
+
+def outputs_of(model: Any, x: Array) -> Array:
+    """What a model gives for samples, shape (n, …). Batch after batch without compiling: it is done once."""
+    import keras
+
+    batches = (model(x[begin : begin + BATCH_SIZE], training=False) for begin in range(0, len(x), BATCH_SIZE))
+    return np.concatenate([keras.ops.convert_to_numpy(batch) for batch in batches])

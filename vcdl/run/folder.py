@@ -17,7 +17,8 @@ uploads/        results that wait to be assimilated
 kept/           uploads applied since the last closed epoch, where the store is a server that may lose its memory, or
                 the job is for strangers; all of them with retention > uploads: all
 workers.log     what the workers print to stderr
-summary.json  model.keras  accuracy.png  tensorboard/      what a run leaves behind
+summary.json  model.keras  accuracy.png  confusion_matrix.csv  confusion_matrix.png  tensorboard/
+                what a run leaves behind
 """
 
 from contextlib import ExitStack
@@ -217,6 +218,15 @@ class RunFolder:
     @property
     def plot_file(self) -> Path:
         return self.path / "accuracy.png"
+
+    @property
+    def confusion_file(self) -> Path:
+        """Exists only in runs whose labels are classes."""
+        return self.path / "confusion_matrix.csv"
+
+    @property
+    def confusion_picture(self) -> Path:
+        return self.path / "confusion_matrix.png"
 
     @property
     def tensorboard(self) -> Path:

@@ -1,4 +1,6 @@
-"""The results of a run that has ended: the model, the curve, TensorBoard's file and, last of all, summary.json."""
+"""The results of a run that has ended: the model, the curve, the confusion matrix, TensorBoard's file and, last of all,
+summary.json.
+"""
 
 from contextlib import closing
 
@@ -9,6 +11,7 @@ from vcdl.report.observer import RunObserver, ShieldedObserver
 from vcdl.report.plot import Curve, plot_curves
 from vcdl.report.summary import summary_of, write_summary
 from vcdl.report.tensorboard import write_event_file
+from vcdl.run.confusion import leave_confusion_matrix
 from vcdl.run.export import export_model
 from vcdl.run.finding import read_report
 from vcdl.run.folder import RunFolder
@@ -22,9 +25,10 @@ def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
     """
     observer, report = ShieldedObserver(observer), read_report(folder)
     observer.phase("writing model.keras")
-    export_model(folder, folder.keras_file, report.stop.version if report.stop else None)
+    version = export_model(folder, folder.keras_file, report.stop.version if report.stop else None)
     observer.phase("drawing accuracy.png")
     plot_curves([Curve.of(folder.path.name, report)], folder.plot_file, job)
+    leave_confusion_matrix(folder, version)
     with closing(Journal.read_only(folder.journal_file)) as journal:
         write_event_file(folder.tensorboard, report, journal.stream(kinds=(UpdateApplied, VersionEvaluated)))
     write_summary(folder.summary_file, summary_of(job, report))

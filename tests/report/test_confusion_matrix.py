@@ -1,0 +1,58 @@
+"""Confusion matrices: counts, the file of numbers, the picture."""
+
+import csv
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from vcdl.errors import RunFolderError
+from vcdl.report.confusion_matrix import ConfusionMatrix
+
+Y = np.array([0, 0, 1, 2, 2, 2])
+OUTPUTS = np.array([[9, 0, 0], [0, 0, 9], [0, 9, 0], [0, 0, 9], [0, 0, 9], [9, 0, 0]], np.float32)
+COUNTS = [[1, 0, 1], [0, 1, 0], [1, 0, 2]]
+
+
+def test_rows_are_true_classes_and_columns_what_the_model_gives() -> None:
+    matrix = ConfusionMatrix.of(Y, OUTPUTS, ())
+    assert matrix.counts.tolist() == COUNTS
+    assert matrix.names == ("0", "1", "2")
+    assert matrix.accuracy == 4 / 6
+
+
+@pytest.mark.parametrize(("threshold", "counts"), [(0.5, [[2, 0], [1, 1]]), (0.0, [[1, 1], [0, 2]])])
+def test_one_output_means_class_1_beyond_its_threshold(threshold: float, counts: list[list[int]]) -> None:
+    outputs = np.array([[-0.1], [0.2], [0.3], [0.9]])
+    assert ConfusionMatrix.of(np.array([0, 0, 1, 1]), outputs, (), threshold).counts.tolist() == counts
+
+
+def test_outputs_that_no_sample_has_are_rows_of_zeros_with_their_number_for_a_name() -> None:
+    matrix = ConfusionMatrix.of(np.array([1]), np.array([[0.1, 0.8, 0.1]]), ("no", "yes"))
+    assert matrix.counts.tolist() == [[0, 0, 0], [0, 1, 0], [0, 0, 0]]
+    assert matrix.names == ("no", "yes", "2")
+
+
+def test_the_file_has_the_names_and_is_read_by_any_program(tmp_path: Path) -> None:
+    names = ("plain", 'with "quotes", and a comma', "line\nbreak")
+    ConfusionMatrix.of(Y, OUTPUTS, names).write(tmp_path / "matrix.csv")
+    with (tmp_path / "matrix.csv").open(encoding="utf-8", newline="") as file:
+        head, *rows = csv.reader(file)
+    assert head == ["true class", *names]
+    assert [row[0] for row in rows] == list(names)
+    assert [[int(count) for count in row[1:]] for row in rows] == COUNTS
+
+
+def test_the_picture_is_darkest_where_all_of_a_class_is_whatever_its_name(tmp_path: Path) -> None:
+    ConfusionMatrix.of(Y, OUTPUTS, ("a $", "名前", "x" * 300)).draw(tmp_path / "matrix.png", "demo, test")
+    pixels = matplotlib.image.imread(tmp_path / "matrix.png")
+    colours = {tuple(colour) for colour in (pixels[..., :3] * 255).round().astype(int).reshape(-1, 3)}
+    assert (8, 48, 107) in colours, "class 1, all right"
+    assert (247, 251, 255) in colours, "an empty cell"
+    assert [path.name for path in tmp_path.iterdir()] == ["matrix.png"]
+
+
+def test_a_folder_that_is_not_there_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="nowhere"):
+        ConfusionMatrix.of(Y, OUTPUTS, ()).write(tmp_path / "nowhere" / "matrix.csv")

@@ -1,0 +1,93 @@
+"""A confusion matrix: which classes are taken for which, as numbers in a CSV file and as a picture."""
+
+import csv
+import io
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vcdl.errors import folder_errors
+from vcdl.files.atomic import atomic_write
+from vcdl.report.wording import grouped, printable
+
+MOST_DRAWN = 50
+"""Classes of the largest matrix that is drawn; a larger one is a file of numbers only."""
+_MOST_NUMBERED = 20
+"""Classes of the largest matrix that has a number in each cell."""
+_CELL_INCHES, _SMALL_CELL_INCHES, _LEAST_INCHES = 0.42, 0.17, 3.0
+"""Sides of a cell with a number and of one without, and the least side of the matrix."""
+_MARGIN_INCHES, _LETTER_INCHES = 0.6, 0.08
+_FONT = 8
+_LONGEST_NAME = 24
+_DOTS_PER_INCH = 150
+
+
+@dataclass(frozen=True)
+class ConfusionMatrix:
+    """Counts of samples by their class (rows) and by the class that the model gives them (columns)."""
+
+    counts: npt.NDArray[np.int64]
+    """Shape (classes, classes)."""
+    names: tuple[str, ...]
+    """The classes, in the order of rows and columns."""
+
+    @classmethod
+    def of(cls, y: npt.NDArray[Any], outputs: npt.NDArray[Any], names: Sequence[str], threshold: float = 0.5) -> Self:
+        """Count samples: `y` has their classes, shape (n,), `outputs` what the model gives, shape (n, classes).
+
+        A single output beyond the `threshold` means class 1. Classes without a name get their number.
+        """
+        is_one = outputs.shape[1] == 1
+        predicted = (outputs[:, 0] > threshold).astype(np.int64) if is_one else outputs.argmax(axis=1)
+        classes = 2 if is_one else outputs.shape[1]
+        counts = np.bincount(y.astype(np.int64) * classes + predicted, minlength=classes**2)
+        numbered = [str(number) for number in range(len(names), classes)]
+        return cls(counts.reshape(classes, classes), (*names[:classes], *numbered))
+
+    def write(self, path: Path) -> None:
+        """Write the numbers as CSV, atomically. Raises RunFolderError."""
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(("true class", *self.names))
+        rows.writerows((name, *counts) for name, counts in zip(self.names, self.counts.tolist(), strict=True))
+        with folder_errors(path.parent), atomic_write(path) as temporary:
+            temporary.write_text(text.getvalue(), encoding="utf-8")
+
+    def draw(self, path: Path, title: str) -> None:
+        """Draw it, atomically; the colour of a cell is its share of the row. Raises RunFolderError."""
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        size = len(self.names)
+        names = [printable(name).replace("$", r"\$")[:_LONGEST_NAME] for name in self.names]
+        longest = max(map(len, names))
+        side = max(_LEAST_INCHES, size * (_CELL_INCHES if size <= _MOST_NUMBERED else _SMALL_CELL_INCHES))
+        margin = _MARGIN_INCHES + longest * _LETTER_INCHES
+        whole = margin + side + _MARGIN_INCHES
+        figure = Figure(figsize=(whole, whole))
+        FigureCanvasAgg(figure)
+        axes = figure.add_axes((margin / whole, margin / whole, side / whole, side / whole))
+        shares = self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
+        axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
+        axes.set_xticks(range(size), names, rotation=0 if longest <= 2 else 90, fontsize=_FONT)
+        axes.set_yticks(range(size), names, fontsize=_FONT)
+        axes.set_xlabel("class that the model gives")
+        axes.set_ylabel("true class")
+        axes.set_title(f"{title}\n{grouped(self.counts.sum())} samples, {self.accuracy:.4f} right", fontsize=_FONT + 1)
+        if size <= _MOST_NUMBERED:
+            for row, column in np.argwhere(self.counts):
+                colour, count = "white" if shares[row, column] > 0.5 else "black", str(self.counts[row, column])
+                axes.text(column, row, count, ha="center", va="center", color=colour, fontsize=_FONT)
+        with folder_errors(path.parent), atomic_write(path) as temporary, warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # a name with letters that the font lacks
+            figure.savefig(temporary, dpi=_DOTS_PER_INCH)
+
+    @property
+    def accuracy(self) -> float:
+        """The share of samples on the diagonal."""
+        return float(np.trace(self.counts) / max(1, self.counts.sum()))

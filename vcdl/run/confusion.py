@@ -1,0 +1,32 @@
+"""The confusion matrix of a run that has ended: its last weights on the test set, or on the validation set."""
+
+from vcdl.models.measuring import outputs_of
+from vcdl.report.confusion_matrix import MOST_DRAWN, ConfusionMatrix
+from vcdl.run.folder import RunFolder
+from vcdl.run.run import Run
+from vcdl.wire.task import HAS_CLASSES
+
+
+def leave_confusion_matrix(folder: RunFolder, version: int) -> None:
+    """Write confusion_matrix.csv, and the picture unless there are too many classes; nothing for other tasks.
+
+    Raises VcdlError.
+    """
+    from vcdl.client.compile import make_loss
+    from vcdl.data.npz_file import read_split
+    from vcdl.wire.normalise import normalise
+    from vcdl.wire.weights import assign, read_weights
+
+    run = Run.open(folder)
+    if run.job.data.task not in HAS_CLASSES:
+        return
+    split = "test" if run.prepared.has_test else "validation"
+    x, y = read_split(folder.test_file if run.prepared.has_test else folder.validation_file)
+    model = run.load_model()
+    assign(model, read_weights(folder.snapshot(version), run.layout.size)[0][: run.layout.model.size])
+    is_logit = make_loss(run.training.loss).get_config().get("from_logits")
+    outputs = outputs_of(model, normalise(x, run.prepared.normalisation))
+    matrix = ConfusionMatrix.of(y, outputs, run.prepared.classes, threshold=0.0 if is_logit else 0.5)
+    matrix.write(folder.confusion_file)
+    if len(matrix.names) <= MOST_DRAWN:
+        matrix.draw(folder.confusion_picture, f"{run.name}, {split}")
