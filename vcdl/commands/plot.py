@@ -25,10 +25,12 @@ def plot(paths: Sequence[Path], output: Path | None = None, title: str | None = 
     """Draw the curves of runs, finished or not, into one picture. Raises RunFolderError, JournalError."""
     from vcdl.job import load_frozen_job
     from vcdl.report.plot import Curve, plot_curves
-    from vcdl.run.finding import read_report, shown
+    from vcdl.run.finding import distinct_names, read_report, shown
 
     folders = [RunFolder.existing(path) for path in paths]
-    curves = [Curve.of(label, read_report(folder)) for label, folder in zip(_labels(folders), folders, strict=True)]
+    curves = [
+        Curve.of(label, read_report(folder)) for label, folder in zip(distinct_names(folders), folders, strict=True)
+    ]
     judged = sorted({curve.measure for curve in curves if curve.epochs})
     if len(judged) > 1:
         raise RunFolderError(f"these runs are judged by {' and '.join(judged)}, which need a picture each")
@@ -41,15 +43,6 @@ def plot(paths: Sequence[Path], output: Path | None = None, title: str | None = 
     plot_curves(curves, output, title or ", ".join(jobs))
     click.echo(f"plot {shown(output)}")
     return ExitCode.OK
-
-
-def _labels(folders: Sequence[RunFolder]) -> list[str]:
-    """The runs' names; two runs of the same name get their parent folder's, too."""
-    names = [folder.path.name for folder in folders]
-    return [
-        name if names.count(name) == 1 else f"{folder.path.parent.name}/{name}"
-        for name, folder in zip(names, folders, strict=True)
-    ]
 
 
 def _picture(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path | None:
@@ -71,5 +64,5 @@ def _picture(_context: click.Context, _parameter: click.Parameter, value: Path |
 @project_option
 @click.option("--title", help="Title of the picture [default: the jobs' names].")
 def command(paths: tuple[Path, ...], project_dir: Path | None, output: Path | None, title: str | None) -> ExitCode:
-    """Draw accuracy against time, several runs in one picture."""
+    """Draw the curves of several runs into one picture."""
     return plot([in_project(path, project_dir) or path for path in paths], output, title)

@@ -1,6 +1,6 @@
 """Runs on disk: finding them, and reading them without disturbing the process that runs them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -74,6 +74,15 @@ def chosen_run(path: Path | None, project_dir: Path | None = None) -> RunFolder:
     if not found:
         raise RunFolderError(_NOTHING_RUN if project_dir is None else _NOTHING_SUBMITTED.format(runs))
     return RunFolder.existing(max(found, key=_changed_s).path)
+
+
+def distinct_names(folders: Sequence[RunFolder]) -> list[str]:
+    """The runs' names; two runs of the same name get their parent folder's, too."""
+    names = [folder.path.name for folder in folders]
+    return [
+        name if names.count(name) == 1 else f"{folder.path.parent.name}/{name}"
+        for name, folder in zip(names, folders, strict=True)
+    ]
 
 
 def new_run(name: str) -> RunFolder:

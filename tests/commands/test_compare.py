@@ -1,0 +1,144 @@
+"""`vcdl compare` lays settings and results of runs beside each other."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.recorded_run import FIRST_SESSION, WHOLE_RUN, recorded
+from tests.run_folders import DEMO, make_run
+from vcdl.commands.compare import command, compare
+from vcdl.errors import RunFolderError
+from vcdl.job import save_job
+from vcdl.journal.events import Recorded, VersionEvaluated
+from vcdl.run.host import SIMULATED
+
+
+def better() -> list[Recorded]:
+    """The same run, measured by one metric more, and with a lower loss."""
+    events = []
+    for row in WHOLE_RUN:
+        event = row.event
+        if isinstance(event, VersionEvaluated):
+            event = replace(event, loss=event.loss / 3, metrics={**event.metrics, "auc": 0.9})
+        events.append(replace(row, event=event))
+    return events
+
+
+@pytest.fixture(autouse=True)
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three runs: a finished one, one of another batch size, and a simulated one that is half finished."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    make_run(tmp_path / "a")
+    other = DEMO.model_copy(update={"training": DEMO.training.model_copy(update={"batch_size": 64})})
+    save_job(other, make_run(tmp_path / "b", better()).job_file)
+    make_run(tmp_path / "half", recorded(FIRST_SESSION), finished=False, host=SIMULATED)
+    return tmp_path
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().out.splitlines()
+
+
+def test_settings_that_differ_and_all_results_are_told_with_a_star_at_the_best(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    compare([Path("a"), Path("b")])
+    assert lines(capsys) == [
+        "                               a         b",
+        "kind                       local     local",
+        "training.batch_size           16        64",
+        "state                   finished  finished",
+        "ended by                  epochs    epochs",
+        "epochs                       2/2       2/2",
+        "judged by               accuracy  accuracy",
+        "best epoch                     2         2",
+        "  accuracy                   0.8       0.8",
+        "  loss                       0.3     * 0.1",
+        "  train_loss                0.75      0.75",
+        "  auc                          –       0.9",
+        "at the end, validation",
+        "  accuracy                  0.79      0.79",
+        "  loss                       0.3     * 0.1",
+        "  auc                          –       0.9",
+        "at the end, test",
+        "  accuracy                  0.77      0.77",
+        "  loss                       0.3     * 0.1",
+        "  auc                          –       0.9",
+        "running time                55 s      55 s",
+        "updates                        4         4",
+        "failed, refused             1, 1      1, 1",
+        "staleness                    0.5       0.5",
+        "downloads               10.4 KiB  10.4 KiB",
+        "uploads                  5.7 KiB   5.7 KiB",
+    ]
+
+
+def test_a_run_under_way_is_compared_by_what_is_known_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    compare([Path("a"), Path("half")])
+    told = dict(line.split("  ", 1) for line in lines(capsys) if "  " in line.strip())
+    assert told["kind"].split() == ["local", "simulated"]
+    assert told["epochs"].split() == ["2/2", "1/2"]
+    assert told["ended by"].split() == ["epochs", "–"]
+    assert told["running time"].split() == ["55", "s", "30", "s", "virtual"]
+
+
+@pytest.mark.parametrize("width", [40, 72, 200])
+def test_no_line_is_wider_than_the_screen(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, runs: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    long = runs / ("a-run-with-a-long-name-" * 4)
+    make_run(long)
+    compare([Path("a"), Path("b"), Path("half"), long])
+    told = lines(capsys)
+    assert max(map(len, told)) <= width
+    heads = " ".join(line for line in told if line.startswith("   "))
+    assert all(name in heads for name in (" a ", " b", " half", " a-run-with-"))
+
+
+def test_a_row_for_each_run_reads_back_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
+    compare([Path("a"), Path("b"), Path("half")], as_csv=True)
+    a, b, half = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (a["run"], a["training.batch_size"], a["test.loss"], a["test.auc"]) == ("a", "16", "0.3", "")
+    assert (b["training.batch_size"], round(float(b["test.loss"]), 6), b["best.auc"]) == ("64", 0.1, "0.9")
+    assert (half["kind"], half["state"], half["test.loss"], half["wall_s"]) == ("simulated", "paused", "", "30.0")
+
+
+def test_programs_get_the_keys_of_summary_json(capsys: pytest.CaptureFixture[str], runs: Path) -> None:
+    compare([Path("a"), Path("b")], as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert told["settings"] == {"training.batch_size": [16, 64]}
+    first, _ = told["runs"]
+    assert {"run": "a", "folder": str(runs / "a"), "state": "finished"}.items() <= first.items()
+    assert json.loads((runs / "a" / "summary.json").read_text()).items() <= first.items()
+
+
+def test_runs_of_the_same_settings_say_so(capsys: pytest.CaptureFixture[str], runs: Path) -> None:
+    make_run(runs / "other" / "a")
+    compare([Path("a"), Path("other/a")])
+    told = lines(capsys)
+    assert told[0].split()[1:] == ["other/a"]
+    assert told[-1] == "the settings are the same"
+
+
+def test_a_password_in_a_job_file_is_not_shown(capsys: pytest.CaptureFixture[str], runs: Path) -> None:
+    store = DEMO.store.model_copy(update={"url": "redis://user:geheim@host/0"})
+    save_job(DEMO.model_copy(update={"store": store}), runs / "b" / "job.yaml")
+    for form in ({}, {"as_csv": True}, {"as_json": True}):
+        compare([Path("a"), Path("b")], **form)
+        told = capsys.readouterr().out
+        assert "redis://user:***@host/0" in told
+        assert "geheim" not in told
+
+
+def test_one_run_alone_and_two_forms_at_once_are_refused_and_a_folder_without_a_run_is_named() -> None:
+    assert "name at least two runs" in CliRunner().invoke(command, ["a"]).output
+    assert "choose one" in CliRunner().invoke(command, ["a", "b", "--csv", "--json"]).output
+    with pytest.raises(RunFolderError, match="nowhere"):
+        compare([Path("a"), Path("nowhere")])

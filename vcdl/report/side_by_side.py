@@ -1,0 +1,236 @@
+"""Runs side by side: the settings in which they differ, and what came out, as a table of text, CSV or JSON."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vcdl.job.stop import direction
+from vcdl.journal.events import FINAL_SPLITS
+from vcdl.journal.monitor import MAX, Monitor
+from vcdl.passwords import without_passwords
+from vcdl.report.measures import Report
+from vcdl.report.summary import as_json, summary_of
+from vcdl.report.wording import duration, grouped, printable, size
+
+_UNKNOWN = "–"
+_GAP = 2
+_LEAST_COLUMN, _MOST_COLUMN = 14, 40
+"""The most that a run's column may take, by the room and the number of runs."""
+_LEAST_LABEL = 16
+_TRAIN_LOSS = "train_loss"
+_Row = tuple[str, list[str]]
+_Measures = Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """One run of a comparison."""
+
+    name: str
+    folder: str
+    state: str
+    kind: str
+    job: str
+    settings: Mapping[str, Any]
+    """The sections of its job, resolved."""
+    report: Report
+    epochs_wanted: int
+    has_wall_clock: bool = True
+    """Whether its times are those of a clock; else they are a simulation's."""
+
+
+def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, list[Any]]:
+    """Setting → its value in each run, None where it has none, of the settings that are not the same in all."""
+    flat = [_flat(run.settings) for run in runs]
+    keys = dict.fromkeys(key for values in flat for key in values)
+    found = {key: [values.get(key) for values in flat] for key in keys}
+    return {key: values for key, values in found.items() if any(value != values[0] for value in values)}
+
+
+def results(runs: Sequence[ComparedRun]) -> dict[str, list[Any]]:
+    """Figure → its value in each run; None where it is not known."""
+    reports = [run.report for run in runs]
+    bests = [report.best_epoch for report in reports]
+    measured: dict[str, list[_Measures]] = {
+        "best": [{**best.measures, _TRAIN_LOSS: best.train_loss} if best else {} for best in bests],
+        **{split.removeprefix("final_"): _finals(reports, split) for split in FINAL_SPLITS},
+    }
+    return {
+        "state": [run.state for run in runs],
+        "stop_reason": [report.stop.reason if report.stop else None for report in reports],
+        "epochs": [len(report.epochs) for report in reports],
+        "epochs_wanted": [run.epochs_wanted for run in runs],
+        "monitor": [report.monitor.name for report in reports],
+        "best_epoch": [best.epoch if best else None for best in bests],
+        **{f"{group}.{name}": one for group, all_of in measured.items() for name, one in _by_measure(all_of).items()},
+        "wall_s": [round(report.wall_s, 3) for report in reports],
+        "updates_applied": [report.totals.applied for report in reports],
+        "workunits_failed": [report.totals.failed for report in reports],
+        "workunits_refused": [report.totals.refused for report in reports],
+        "staleness_mean": [report.staleness_mean for report in reports],
+        "bytes_down": [report.totals.bytes_down for report in reports],
+        "bytes_up": [report.totals.bytes_up for report in reports],
+    }
+
+
+def comparison_json(runs: Sequence[ComparedRun]) -> str:
+    """The comparison for programs: the settings that differ, and each run with the keys of its summary.json."""
+    rows = [
+        {
+            "run": run.name,
+            "folder": run.folder,
+            "state": run.state,
+            "kind": run.kind,
+            "epochs_wanted": run.epochs_wanted,
+            **summary_of(run.job, run.report),
+        }
+        for run in runs
+    ]
+    settings = {key: list(map(_without_password, values)) for key, values in differing_settings(runs).items()}
+    return as_json({"settings": settings, "runs": rows})
+
+
+def comparison_csv(runs: Sequence[ComparedRun]) -> str:
+    """A row for each run, a column for each setting and figure; what is not known is empty."""
+    columns = {"run": [run.name for run in runs], "kind": [run.kind for run in runs]}
+    columns |= {key: [_setting(value) for value in values] for key, values in differing_settings(runs).items()}
+    columns |= results(runs)
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(columns)
+    rows.writerows(zip(*columns.values(), strict=True))
+    return text.getvalue()
+
+
+def comparison_lines(runs: Sequence[ComparedRun], width: int) -> list[str]:
+    """The comparison for people: a line for each setting and figure, a column for each run.
+
+    Runs for which the width does not suffice come in further tables below.
+    """
+    settings = [(key, list(map(_shown, values))) for key, values in differing_settings(runs).items()]
+    rows: list[_Row] = [("kind", [run.kind for run in runs]), *settings, *_shown_results(runs)]
+    heads = [printable(run.name) for run in runs]
+    label_width = min(max(len(label) for label, _ in rows), max(_LEAST_LABEL, width * 2 // 5))
+    most = min(max((width - label_width) // len(runs) - _GAP, _LEAST_COLUMN), _MOST_COLUMN)
+    widths = [
+        min(max(len(head), *(len(values[column]) for _, values in rows)), most) for column, head in enumerate(heads)
+    ]
+    lines: list[str] = []
+    for columns in _tables(widths, width - label_width):
+        lines += [""] if lines else []
+        for label, values in [("", heads), *rows]:
+            cells = (_cut(values[column], widths[column]).rjust(widths[column] + _GAP) for column in columns)
+            lines.append(f"{_end_of(label, label_width):<{label_width}}{''.join(cells)}".rstrip())
+    return lines if settings else [*lines, "the settings are the same"]
+
+
+def _tables(widths: Sequence[int], room: int) -> list[list[int]]:
+    """The columns of each table, as many as fit beside the labels, at least one."""
+    tables: list[list[int]] = [[]]
+    left = room
+    for column, one in enumerate(widths):
+        if tables[-1] and one + _GAP > left:
+            tables.append([])
+            left = room
+        tables[-1].append(column)
+        left -= one + _GAP
+    return tables
+
+
+def _shown_results(runs: Sequence[ComparedRun]) -> list[_Row]:
+    reports = [run.report for run in runs]
+    bests = [report.best_epoch for report in reports]
+    measures: list[_Measures] = [{**best.measures, _TRAIN_LOSS: best.train_loss} if best else {} for best in bests]
+    rows = [
+        ("state", [run.state for run in runs]),
+        ("ended by", [report.stop.reason if report.stop else _UNKNOWN for report in reports]),
+        ("epochs", [f"{len(run.report.epochs)}/{run.epochs_wanted}" for run in runs]),
+        ("judged by", [report.monitor.name for report in reports]),
+        ("best epoch", [str(best.epoch) if best else _UNKNOWN for best in bests]),
+        *_measure_rows(reports, measures),
+    ]
+    for split in FINAL_SPLITS:
+        finals = _measure_rows(reports, _finals(reports, split))
+        rows += [(f"at the end, {split.removeprefix('final_')}", [""] * len(runs)), *finals] if finals else []
+    rows.append(
+        ("running time", [f"{duration(run.report.wall_s)}{'' if run.has_wall_clock else ' virtual'}" for run in runs])
+    )
+    totals = [report.totals for report in reports]
+    return [
+        *rows,
+        ("updates", [grouped(total.applied) for total in totals]),
+        ("failed, refused", [f"{grouped(total.failed)}, {grouped(total.refused)}" for total in totals]),
+        ("staleness", [_number(report.staleness_mean) for report in reports]),
+        ("downloads", [size(total.bytes_down) for total in totals]),
+        ("uploads", [size(total.bytes_up) for total in totals]),
+    ]
+
+
+def _measure_rows(reports: Sequence[Report], measures: Sequence[_Measures]) -> list[_Row]:
+    """A row for each measure, those that the runs are judged by first; the best of several values has a star."""
+    judged = {report.monitor.name for report in reports}
+    rows = []
+    for name, values in sorted(_by_measure(measures).items(), key=lambda item: item[0] not in judged):
+        monitor = Monitor(name, direction(name) or MAX)
+        scores = [monitor.score(value) for value in values if value is not None]
+        best = max(scores) if len(set(scores)) > 1 else None
+        is_best = [value is not None and monitor.score(value) == best for value in values]
+        words = [f"{'* ' if star else ''}{_number(value)}" for value, star in zip(values, is_best, strict=True)]
+        rows.append((f"  {name}", words))
+    return rows
+
+
+def _finals(reports: Sequence[Report], split: str) -> list[_Measures]:
+    finals = [report.final(split) for report in reports]
+    return [final.measures if final else {} for final in finals]
+
+
+def _by_measure(measures: Sequence[_Measures]) -> dict[str, list[float | None]]:
+    """Measure → its value in each run, of the measures that any run has."""
+    names = dict.fromkeys(name for one in measures for name in one)
+    return {name: [_known(one.get(name)) for one in measures] for name in names}
+
+
+def _flat(values: Mapping[str, Any], at: str = "") -> dict[str, Any]:
+    """Settings by their path: `training.batch_size`. A list is one value."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        path = f"{at}{key}"
+        flat |= _flat(value, f"{path}.") if isinstance(value, Mapping) else {path: value}
+    return flat
+
+
+def _known(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _shown(value: Any) -> str:
+    return printable(_setting(value)) or _UNKNOWN
+
+
+def _number(value: float | None) -> str:
+    return _UNKNOWN if value is None else f"{value:.4g}"
+
+
+def _without_password(value: Any) -> Any:
+    return without_passwords(value) if isinstance(value, str) else value
+
+
+def _setting(value: Any) -> str:
+    """A setting as a job file has it, on one line."""
+    if value is None:
+        return ""
+    return str(_without_password(value)) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _end_of(label: str, width: int) -> str:
+    """The label, or its end, which says more than its begin: `…learning_rate.schedule`."""
+    return label if len(label) <= width else f"…{label[len(label) - width + 1 :]}"
