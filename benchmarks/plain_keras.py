@@ -1,5 +1,5 @@
-"""The control: plain `model.fit` with the model, data, optimizer, batch size and number of sample passes of a
-job file.
+"""The control: plain `model.fit` with the model, its first weights and frozen layers, data, optimizer, batch size and
+number of sample passes of a job file.
 
 `python benchmarks/plain_keras.py JOB.yaml [EPOCHS]` prints one JSON object: accuracies and seconds of each
 part.
@@ -14,8 +14,9 @@ from vcdl.client.compile import compile_model
 from vcdl.client.model import load_model
 from vcdl.data import load_dataset, normalisation_of
 from vcdl.job import load_job
-from vcdl.models import build_model_json
+from vcdl.models import build_model
 from vcdl.wire.normalise import normalise
+from vcdl.wire.weights import assign, assign_frozen
 
 
 def main() -> None:
@@ -28,7 +29,10 @@ def main() -> None:
     keras.utils.set_random_seed(job.seed)
     dataset = load_dataset(job.data, job.seed)
     norm = normalisation_of(dataset, job.data)
-    model = load_model(build_model_json(job.model, dataset.input_shape, dataset.outputs, job.data.task))
+    built = build_model(job.model, dataset.input_shape, dataset.outputs, job.data.task, job.seed)
+    model = load_model(built.json)
+    assign(model, built.weights)
+    assign_frozen(model, built.frozen)
     compile_model(model, job.training.to_wire(norm))
     samples = len(dataset.x_val) if job.validate_.samples == "all" else job.validate_.samples
     validation = normalise(dataset.x_val, norm), dataset.y_val

@@ -14,6 +14,7 @@ from keras import layers
 from vcdl.client.allowed import ACTIVATIONS, CLASSES
 from vcdl.client.model import SIZE_LIMIT_BYTES, checked_config, load_model
 from vcdl.errors import ModelError
+from vcdl.wire.weights import assign, assign_frozen, flatten, flatten_frozen
 
 
 def plain() -> dict[str, Any]:
@@ -248,6 +249,42 @@ def test_weights_other_than_float32_are_refused(dtype: str) -> None:
     model = keras.Sequential([keras.Input((4,)), layers.Dense(1, dtype=dtype)])
     with pytest.raises(ModelError, match=f"kernel are {dtype}: only float32 is shared"):
         load_model(model.to_json())
+
+
+def test_a_count_that_no_training_changes_may_be_a_whole_number() -> None:
+    standard = layers.Normalization()
+    standard.adapt(np.arange(12, dtype=np.float32).reshape(4, 3))
+    model = keras.Sequential([keras.Input((3,)), standard, layers.Dense(1)])
+    again = load_model(model.to_json())
+    assign(again, flatten(model))
+    assign_frozen(again, flatten_frozen(model))
+    ours, theirs = ([(w.dtype, w.numpy().tolist()) for w in one.weights] for one in (again, model))
+    assert ours == theirs
+
+
+@pytest.mark.nightly  # they take seconds to build
+@pytest.mark.parametrize("name", ["MobileNetV2", "EfficientNetB0", "EfficientNetV2B0"])
+def test_models_of_keras_applications_pass(name: str) -> None:
+    text = getattr(keras.applications, name)(weights=None, input_shape=(32, 32, 3), classes=10).to_json()
+    checked_config(text)
+
+
+AUGMENTING: dict[str, dict[str, Any]] = {
+    "RandomFlip": {}, "RandomRotation": {"factor": 0.2}, "RandomZoom": {"height_factor": 0.2}, "RandAugment": {},
+    "AugMix": {}, "RandomContrast": {"factor": 0.2}, "RandomErasing": {}, "RandomGaussianBlur": {}, "Solarization": {},
+    "RandomPosterization": {"factor": 4}, "RandomGrayscale": {}, "RandomPerspective": {}, "AutoContrast": {},
+}  # fmt: skip
+
+
+def test_layers_that_augment_are_allowed_and_are_built_again_from_json() -> None:
+    model = keras.Sequential([keras.Input((8, 8, 3)), *(getattr(layers, n)(**k) for n, k in AUGMENTING.items())])
+    pipeline = layers.Pipeline([layers.RandomFlip(), layers.RandomBrightness(0.2)])
+    both = keras.Sequential([*model.layers, pipeline, layers.Flatten(), layers.Dense(2)])
+    both.build((None, 8, 8, 3))
+    assert load_model(both.to_json()).output_shape == (None, 2)
+    inside = keras.Sequential([keras.Input((4,)), layers.Pipeline([layers.Lambda(lambda x: x)]), layers.Dense(2)])
+    with pytest.raises(ModelError, match="carries code"):
+        load_model(inside.to_json())
 
 
 def test_a_model_without_an_input_shape_is_refused() -> None:

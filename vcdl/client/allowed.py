@@ -2,7 +2,8 @@
 load it.
 
 Left out on purpose: layers that hold code (Lambda, TFSMLayer, JaxLayer, FlaxLayer, TorchModuleWrapper) or open
-files (StringLookup, IntegerLookup, TextVectorization), and every operation that is not a layer.
+files (StringLookup, IntegerLookup, TextVectorization), and every operation that is not a layer. Pipeline holds layers,
+each of which is checked as all others are.
 """
 
 _LAYERS = """
@@ -28,6 +29,10 @@ _LAYERS = """
     ReLU LeakyReLU PReLU ELU Softmax
     RandomBrightness RandomContrast RandomCrop RandomErasing RandomFlip RandomHue RandomRotation RandomSaturation
     RandomShear RandomTranslation RandomZoom
+    AugMix AutoContrast ContrastLimitedAdaptiveHistogramEqualization Equalization RandAugment RandomColorDegeneration
+    RandomColorJitter RandomElasticTransform RandomGaussianBlur RandomGrayscale RandomInvert RandomPerspective
+    RandomPosterization RandomSharpness Solarization Pipeline
+    CategoryEncoding Discretization MelSpectrogram STFTSpectrogram
 """
 LAYERS = frozenset(_LAYERS.split())
 """Classes of `keras.layers`."""

@@ -50,12 +50,17 @@ def load_model(model_json: str) -> Any:
         raise ModelError("the JSON describes a part of a model, not a model: write it with model.to_json()")
     if not model.built:
         raise ModelError("the model does not know the shape of its input: begin it with keras.Input(shape)")
-    odd = next((weight for weight in model.weights if weight.dtype != "float32"), None)
+    odd = next((weight for weight in model.weights if not _can_be_shared(weight)), None)
     if odd is not None:
         raise ModelError(
             f"the weights {odd.path} are {odd.dtype}: only float32 is shared; use dtype float32 or a mixed policy"
         )
     return model
+
+
+def _can_be_shared(weight: Any) -> bool:
+    """Whether a weight is float32, or a count that no training changes (in a Normalization layer)."""
+    return weight.dtype == "float32" or (weight.dtype.startswith("int") and not weight.trainable)
 
 
 def checked_config(model_json: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import ValidationInfo, field_validator
 
@@ -11,6 +11,8 @@ from vcdl.job.lr_schedule import STEADY, UNSCALED, LrScaling, LrSchedule, RateSh
 from vcdl.wire.workunit import Named, Normalisation, SharedOptimizerState, Training
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, plain_or_section
+
+Precision = Literal["float32", "mixed_bfloat16"]
 
 _Count = Annotated[int, kinds.whole(1)]
 _AboveZero = Annotated[float, kinds.above_zero()]
@@ -65,6 +67,8 @@ class TrainingSettings(Section):
     local_epochs: _Count = 1
     loss: _Named = Named("sparse_categorical_crossentropy")
     metrics: tuple[_Named, ...] = (Named("accuracy"),)
+    precision: Annotated[Precision, kinds.one_of(Precision)] = "float32"
+    """The numbers that layers compute with; weights are float32 in any case."""
 
     @field_validator("optimizer")
     @classmethod

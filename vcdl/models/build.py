@@ -9,6 +9,7 @@ from vcdl.errors import ModelError
 from vcdl.models.given_weights import copy_weights, load_given_weights, read_keras_json
 from vcdl.models.lora import enable_lora, merged
 from vcdl.models.mlp import mlp
+from vcdl.models.precision import compute_with
 from vcdl.models.python_function import call_builder
 from vcdl.models.resnet_v2 import resnet_v2
 from vcdl.models.small_cnn import small_cnn
@@ -40,13 +41,14 @@ def build_model(
     task: str = "classification",
     seed: int = 0,
     start: Any = None,
+    precision: str = "float32",
 ) -> BuiltModel:
     """Build the model that a job names, with given weights where it names some, else with fresh ones.
 
     `input_shape` is that of one sample, `outputs` the number of classes or of numbers to predict. Both shape a
     built-in model, and are passed to a `python` function that takes them. Fresh weights are determined by the JSON (of
     a `python` function: by what it does), by `seed`, the backend and the version of Keras. `start`: the model of the
-    run that the job names, with its weights.
+    run that the job names, with its weights. `precision`: the policy of layers that compute with float32.
 
     Sets the process' random seeds: Keras has no other way to seed the initialisers of a whole model. Raises
     ModelError.
@@ -60,7 +62,10 @@ def build_model(
     if settings.python is not None:
         made = call_builder(settings.python, input_shape, outputs, settings.python_folder)
     given = _given_json(settings, input_shape, outputs, task) if made is None else _to_json(made, settings.origin)
-    model_json = str(load_model(given).to_json())
+    described = load_model(given)
+    if precision != "float32":
+        compute_with(described, precision)
+    model_json = str(described.to_json())
     keras.utils.set_random_seed(seed)
     model = load_model(model_json)
     if made is not None:

@@ -36,7 +36,9 @@ def fitted(job: "Job", dataset: Dataset, start: Any = None) -> Fitted:
 
     Raises DataError, ModelError and JobError, each with what to do.
     """
-    model = build_model(job.model, dataset.input_shape, dataset.outputs, job.data.task, job.seed, start)
+    model = build_model(
+        job.model, dataset.input_shape, dataset.outputs, job.data.task, job.seed, start, job.training.precision
+    )
     normalisation = _normalisation(job, dataset, model.json)
     training = job.training.to_wire(normalisation)
     labels = [y for y in (dataset.y_train, dataset.y_val, dataset.y_test) if y is not None]

@@ -246,7 +246,7 @@ def _assign(weights: Sequence[Any], vector: Vector, kind: str) -> None:
         raise WeightsFileError(f"{vector.size} {kind} for a model of {sum(sizes)}: they belong to another model")
     begin = 0
     for weight, size in zip(weights, sizes, strict=True):
-        weight.assign(vector[begin : begin + size].reshape(weight.shape))
+        weight.assign(vector[begin : begin + size].reshape(weight.shape).astype(weight.dtype, copy=False))
         begin += size
 
 

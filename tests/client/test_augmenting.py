@@ -1,0 +1,48 @@
+"""Layers that augment: chance that follows from the workunit's seed, and none while the server evaluates."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from vcdl.client.trainer import Trainer
+from vcdl.wire.weights import Vector
+from vcdl.wire.workunit import Named, Training
+
+RNG = np.random.default_rng(1)
+X, Y = RNG.random((16, 8, 8, 3), np.float32), RNG.integers(3, size=16)
+
+
+@pytest.fixture(scope="module")
+def trainer() -> Trainer:
+    augment: list[Any] = [layers.RandomFlip(), layers.RandomTranslation(0.2, 0.2), layers.RandomContrast(0.3)]
+    model = keras.Sequential(
+        [keras.Input((8, 8, 3)), *augment, layers.Flatten(), layers.Dense(3, activation="softmax")]
+    )
+    return Trainer(model.to_json(), Training(Named("sgd"), 0.1, 8, 1, Named("sparse_categorical_crossentropy")))
+
+
+def trained(trainer: Trainer, seed: int) -> Vector:
+    weights = np.linspace(-0.1, 0.1, trainer.layout.size, dtype=np.float32)
+    trainer.begin(weights, seed, 0.1)
+    trainer.steps(X, Y, np.arange(16), 8)
+    return trainer.finish()
+
+
+def test_the_seed_of_the_workunit_decides_what_is_augmented(trainer: Trainer) -> None:
+    if keras.backend.backend() == "torch":
+        pytest.skip("PyTorch draws from a state of its own")
+    first = trained(trainer, 1)
+    other = trained(trainer, 2)
+    np.testing.assert_array_equal(trained(trainer, 1), first)
+    assert not np.array_equal(first, other)
+
+
+def test_an_evaluation_sees_samples_as_they_are(trainer: Trainer) -> None:
+    trained(trainer, 1)
+    weights = trainer.model.layers[-1]
+    plain = keras.Sequential([keras.Input((8, 8, 3)), layers.Flatten(), layers.Dense(3, activation="softmax")])
+    plain.layers[-1].set_weights(weights.get_weights())
+    np.testing.assert_allclose(trainer.model.predict_on_batch(X), plain.predict_on_batch(X), rtol=1e-5)

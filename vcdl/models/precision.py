@@ -1,0 +1,31 @@
+"""Mixed precision: layers compute with shorter numbers, and keep their weights in float32."""
+
+from typing import Any
+
+
+def compute_with(model: Any, policy: str) -> None:
+    """Give a policy of Keras to all layers that compute with float32, but for those that the model ends in.
+
+    Short numbers would round what the loss is made of. The policy takes effect in the model's JSON.
+    """
+    import keras
+
+    last = _last_layers(model)
+    for layer in model._flatten_layers(include_self=False):
+        is_plain = not isinstance(layer, keras.Model | keras.layers.InputLayer) and layer.dtype_policy.name == "float32"
+        if is_plain and id(layer) not in last:
+            layer.dtype_policy = policy
+
+
+def _last_layers(model: Any) -> set[int]:
+    """The layers that a model ends in, with all that is in them."""
+    import keras
+
+    last: set[int] = set()
+    for output in model.outputs:
+        layer = output._keras_history.operation
+        if isinstance(layer, keras.Model):
+            last |= _last_layers(layer)
+        else:
+            last |= {id(part) for part in layer._flatten_layers()}
+    return last
