@@ -20,7 +20,7 @@ def call_builder(name: str, input_shape: tuple[int, ...], outputs: int, folder: 
     failed.
     """
     module_name, _, function_name = name.partition(":")
-    with _importable(folder):
+    with _importable(module_name, folder):
         try:
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
@@ -74,15 +74,31 @@ def _is_users(filename: str) -> bool:
 
 
 @contextmanager
-def _importable(folder: Path | None) -> Iterator[None]:
-    """Put `folder` first on the module path, as for `python FILE` in it."""
+def _importable(module_name: str, folder: Path | None) -> Iterator[None]:
+    """Put `folder` first on the module path, as for `python FILE` in it.
+
+    Its modules are imported anew and forgotten afterwards: one program may build jobs of several folders, each with a
+    model.py, and the file may be edited meanwhile.
+    """
     if folder is None:
         yield
         return
-    before = list(sys.path)
+    path, modules = list(sys.path), dict(sys.modules)
+    top = module_name.partition(".")[0]
+    if (folder / top).is_dir() or (folder / f"{top}.py").is_file():
+        for name in [name for name in modules if name.partition(".")[0] == top]:
+            del sys.modules[name]
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
     try:
         yield
     finally:
-        sys.path[:] = before
+        sys.path[:] = path
+        for name in [name for name, module in sys.modules.items() if _lies_in(module, folder)]:
+            del sys.modules[name]
+        sys.modules.update({name: module for name, module in modules.items() if name not in sys.modules})
+
+
+def _lies_in(module: Any, folder: Path) -> bool:
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and Path(file).is_relative_to(folder)

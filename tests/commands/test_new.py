@@ -1,0 +1,94 @@
+"""`vcdl new`: each template is a job in order; nothing is overwritten, and nothing is left of one that fails."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.vcdl_process import summary, vcdl
+from tests.places import DOCS, EXAMPLES
+from vcdl.commands.check import check_job
+from vcdl.commands.new import TEMPLATES, new
+from vcdl.errors import RunFolderError, VcdlError
+
+NEEDS_KERAS = {"finetune"}
+"""Templates whose data takes seconds to make."""
+FLOORS = {"tabular": 0.8, "images": 0.9, "text": 0.85, "finetune": 0.85}
+"""Accuracies on the test set that plain Keras comes to with the same passes, less some points."""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_templates_are_the_folders_of_the_examples() -> None:
+    assert sorted(TEMPLATES) == sorted(path.name for path in (EXAMPLES / "new").iterdir())
+    section = (DOCS / "commands.md").read_text(encoding="utf-8").partition("\n## vcdl new\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(TEMPLATES)
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_each_has_what_a_job_needs(template: str) -> None:
+    folder = EXAMPLES / "new" / template
+    text = (folder / "job.yaml").read_text(encoding="utf-8")
+    assert text.startswith(f"name: {template}\n")
+    assert (folder / "make_data.py").is_file()
+    assert (folder / "model.py").is_file() == ("python: model:build" in text)
+    readme = (folder / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(readme) == 11
+    assert max(map(len, readme)) <= 100
+
+
+@pytest.mark.keras
+@pytest.mark.process
+@pytest.mark.parametrize("template", [name for name in TEMPLATES if name not in NEEDS_KERAS])
+def test_it_passes_the_check_at_once(template: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    new(template, Path("mine"))
+    assert "mine is ready: `cd mine`, then `vcdl run job.yaml`" in capsys.readouterr().out
+    assert {path.name for path in (EXAMPLES / "new" / template).iterdir()} | {"data.npz"} == {
+        path.name for path in (here / "mine").iterdir()
+    }
+    checked = check_job(here / "mine" / "job.yaml")
+    assert (checked.job, checked.notes) == (template, ())
+    assert checked.test_samples > 100
+
+
+@pytest.mark.nightly
+@pytest.mark.process
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_it_is_trained_whole(template: str, here: Path) -> None:
+    made = vcdl("new", template, cwd=here)
+    assert made.returncode == 0, made.stderr
+    done = vcdl("run", "job.yaml", cwd=here / template)
+    assert done.returncode == 0, done.stderr
+    measured = summary(here / template / "runs" / template)["metrics"]["test"]  # type: ignore[index]
+    if template == "timeseries":
+        assert measured["mean_absolute_error"] < 0.2
+    else:
+        assert measured["accuracy"] > FLOORS[template]
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_nothing_is_overwritten(kind: str, here: Path) -> None:
+    mine = here / "mine" / "job.yaml"
+    if kind == "folder":
+        mine.parent.mkdir()
+        mine.write_text("mine")
+    else:
+        mine = here / "mine"
+        mine.write_text("mine")
+    with pytest.raises(RunFolderError, match="mine is there and is not empty: choose another folder"):
+        new("tabular", Path("mine"))
+    assert mine.read_text() == "mine"
+
+
+@pytest.mark.parametrize("was_there", [True, False])
+def test_data_that_cannot_be_made_leave_nothing(was_there: bool, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "false")
+    if was_there:
+        (here / "mine").mkdir()
+    with pytest.raises(VcdlError, match=r"mine/make_data.py failed \(it says nothing\)"):
+        new("tabular", Path("mine"))
+    assert [path.name for path in here.rglob("*")] == (["mine"] if was_there else [])
