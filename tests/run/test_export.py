@@ -11,6 +11,7 @@ import pytest
 
 from tests.recorded_run import WHOLE_RUN
 from tests.run_folders import DEMO, make_run
+from tests.trained_run import TrainedRun
 from vcdl.commands.export import export
 from vcdl.commands.resume import resume
 from vcdl.data import load_dataset
@@ -98,6 +99,18 @@ def test_the_exported_model_is_compiled_as_the_job_trained(finished: RunFolder, 
     measured = model.evaluate(DATA.x_val, DATA.y_val, verbose=0, return_dict=True)
     assert set(measured) == {"accuracy", "loss"}
     assert isinstance(model.optimizer, keras.optimizers.Adam)
+
+
+def test_a_metric_that_only_we_have_does_not_keep_plain_keras_from_loading_the_model(tmp_path: Path) -> None:
+    import keras
+
+    run = TrainedRun.new(tmp_path / "run", "own", metrics=("perplexity", "crossentropy")).run
+    export_model(run.folder, tmp_path / "model.keras", 0)
+    x = np.zeros((2, *run.load_model().inputs[0].shape[1:]))
+    measured = keras.models.load_model(tmp_path / "model.keras").evaluate(
+        x, np.array([0, 1]), verbose=0, return_dict=True
+    )
+    assert set(measured) == {"crossentropy", "loss"}
 
 
 def test_best_is_the_version_at_the_end_of_the_best_epoch(

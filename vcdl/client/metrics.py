@@ -1,5 +1,6 @@
 """The names of a job's metrics, and the metrics that follow from its loss: perplexity and crossentropy."""
 
+import inspect
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -49,6 +50,11 @@ def metric_names(metrics: Sequence[Named]) -> dict[str, Named]:
     return names
 
 
+def known_to_keras(metrics: Sequence[Named]) -> tuple[Named, ...]:
+    """The metrics that plain Keras has, too."""
+    return tuple(named for named in metrics if metric_name(named) != PERPLEXITY)
+
+
 def metric_of_loss(name: str, loss: Any) -> Any:
     """The metric `crossentropy` or `perplexity` for a loss of Keras. Raises JobError when it is no cross-entropy."""
     import keras
@@ -62,9 +68,11 @@ def metric_of_loss(name: str, loss: Any) -> Any:
         raise JobError(
             f"training > metrics: {name} follows from a cross-entropy, and the loss is {loss.name}: leave it out"
         )
+    alike = {"from_logits", "ignore_class", "axis"} & inspect.signature(kind).parameters.keys()
+    arguments = {argument: value for argument, value in loss.get_config().items() if argument in alike}
     if name == PERPLEXITY:
         kind = type("Perplexity", (kind,), {"result": _exp_of(kind)})
-    return kind(name=name, from_logits=bool(loss.get_config().get("from_logits")))
+    return kind(name=name, **arguments)
 
 
 def _exp_of(kind: Any) -> Any:

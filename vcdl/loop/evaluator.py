@@ -40,16 +40,17 @@ class Evaluator:
         x, y = read_split(folder.validation_file)
         x = normalise(x, run.prepared.normalisation)
         sample = _sample(len(x), job.validate_.samples, job.seed)
-        self._data = {VALIDATION: (x[sample], y[sample]), "final_validation": (x, y)}
+        compared = as_compared(y, self._model)
+        self._data = {VALIDATION: (x[sample], compared[sample]), "final_validation": (x, compared)}
         if run.prepared.has_test:
             x_test, y_test = read_split(folder.test_file)
-            self._data["test"] = (normalise(x_test, run.prepared.normalisation), y_test)
+            self._data["test"] = (normalise(x_test, run.prepared.normalisation), as_compared(y_test, self._model))
         self._scores: UploadScores | None = None
         if job.is_for_strangers:
             self._scores = UploadScores(run, LossMeter(run, self._model), self._data[VALIDATION], kept_hosts(journal))
         self._reference: ReferenceUpdate | None = None
         if ReferenceUpdate.is_asked_for(run):
-            self._reference = ReferenceUpdate(run, self._history, *self._data[VALIDATION])
+            self._reference = ReferenceUpdate(run, self._history, x[sample], y[sample])
             self._follow()
             self._leave_first_reference(self._reference)
 
@@ -95,7 +96,6 @@ class Evaluator:
         begin_s = time.perf_counter()
         assign(self._model, vector[: self._layout.model.size])
         x, y = self._data[wanted.split]
-        y = as_compared(y, self._model)
         measured: dict[str, Any] = self._model.evaluate(x, y, batch_size=BATCH_SIZE, verbose=0, return_dict=True)
         return VersionEvaluated(
             version=wanted.version,

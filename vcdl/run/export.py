@@ -5,6 +5,7 @@ samples as they are in the user's data set.
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,13 @@ def export_model(folder: RunFolder, output: Path, version: int | None) -> int:
     RunFolderError, ModelError, WeightsFileError.
     """
     from vcdl.client.compile import compile_model
+    from vcdl.client.metrics import known_to_keras
     from vcdl.models.lora import merged
 
     run = Run.open(folder)
     version = newest_version(folder) if version is None else version
     model = _normalising(merged(trained_model(run, version)), run.prepared.normalisation, run.name)
-    compile_model(model, run.training)
+    compile_model(model, replace(run.training, metrics=known_to_keras(run.training.metrics)))
     model.optimizer.build(model.trainable_variables)  # or Keras warns, on loading, that it has no variables
     with folder_errors(output.parent), atomic_write(output) as temporary:
         model.save(temporary)
