@@ -16,27 +16,36 @@ COUNTS = [[1, 0, 1], [0, 1, 0], [1, 0, 2]]
 
 
 def test_rows_are_true_classes_and_columns_what_the_model_gives() -> None:
-    matrix = ConfusionMatrix.of(Y, OUTPUTS, ())
+    matrix = ConfusionMatrix.of([(Y, OUTPUTS)], ())
     assert matrix.counts.tolist() == COUNTS
     assert matrix.names == ("0", "1", "2")
     assert matrix.accuracy == 4 / 6
 
 
+def test_batches_add_up_and_labels_of_no_class_do_not_count() -> None:
+    batches = [(Y[:2], OUTPUTS[:2]), (Y[2:], OUTPUTS[2:]), (np.array([-1, 3]), OUTPUTS[:2])]
+    assert ConfusionMatrix.of(batches, ()).counts.tolist() == COUNTS
+
+
+def test_each_place_of_a_sequence_counts() -> None:
+    assert ConfusionMatrix.of([(Y.reshape(2, 3), OUTPUTS.reshape(2, 3, 3))], ()).counts.tolist() == COUNTS
+
+
 @pytest.mark.parametrize(("threshold", "counts"), [(0.5, [[2, 0], [1, 1]]), (0.0, [[1, 1], [0, 2]])])
 def test_one_output_means_class_1_beyond_its_threshold(threshold: float, counts: list[list[int]]) -> None:
     outputs = np.array([[-0.1], [0.2], [0.3], [0.9]])
-    assert ConfusionMatrix.of(np.array([0, 0, 1, 1]), outputs, (), threshold).counts.tolist() == counts
+    assert ConfusionMatrix.of([(np.array([0, 0, 1, 1]), outputs)], (), threshold).counts.tolist() == counts
 
 
 def test_outputs_that_no_sample_has_are_rows_of_zeros_with_their_number_for_a_name() -> None:
-    matrix = ConfusionMatrix.of(np.array([1]), np.array([[0.1, 0.8, 0.1]]), ("no", "yes"))
+    matrix = ConfusionMatrix.of([(np.array([1]), np.array([[0.1, 0.8, 0.1]]))], ("no", "yes"))
     assert matrix.counts.tolist() == [[0, 0, 0], [0, 1, 0], [0, 0, 0]]
     assert matrix.names == ("no", "yes", "2")
 
 
 def test_the_file_has_the_names_and_is_read_by_any_program(tmp_path: Path) -> None:
     names = ("plain", 'with "quotes", and a comma', "line\nbreak")
-    ConfusionMatrix.of(Y, OUTPUTS, names).write(tmp_path / "matrix.csv")
+    ConfusionMatrix.of([(Y, OUTPUTS)], names).write(tmp_path / "matrix.csv")
     with (tmp_path / "matrix.csv").open(encoding="utf-8", newline="") as file:
         head, *rows = csv.reader(file)
     assert head == ["true class", *names]
@@ -45,7 +54,7 @@ def test_the_file_has_the_names_and_is_read_by_any_program(tmp_path: Path) -> No
 
 
 def test_the_picture_is_darkest_where_all_of_a_class_is_whatever_its_name(tmp_path: Path) -> None:
-    ConfusionMatrix.of(Y, OUTPUTS, ("a $", "名前", "x" * 300)).draw(tmp_path / "matrix.png", "demo, test")
+    ConfusionMatrix.of([(Y, OUTPUTS)], ("a $", "名前", "x" * 300)).draw(tmp_path / "matrix.png", "demo, test")
     pixels = matplotlib.image.imread(tmp_path / "matrix.png")
     colours = {tuple(colour) for colour in (pixels[..., :3] * 255).round().astype(int).reshape(-1, 3)}
     assert (8, 48, 107) in colours, "class 1, all right"
@@ -55,4 +64,4 @@ def test_the_picture_is_darkest_where_all_of_a_class_is_whatever_its_name(tmp_pa
 
 def test_a_folder_that_is_not_there_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="nowhere"):
-        ConfusionMatrix.of(Y, OUTPUTS, ()).write(tmp_path / "nowhere" / "matrix.csv")
+        ConfusionMatrix.of([(Y, OUTPUTS)], ()).write(tmp_path / "nowhere" / "matrix.csv")

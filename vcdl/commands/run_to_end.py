@@ -55,5 +55,7 @@ def _run(folder: RunFolder, job: "Job", as_json: bool) -> Report | None:
 def _tell(folder: RunFolder, report: Report) -> None:
     for line in outcome_lines(report):
         click.echo(line)
-    for name, path in (("model", folder.keras_file), ("plot", folder.plot_file), ("summary", folder.summary_file)):
-        click.echo(f"{name:<20} {shown(path)}")
+    files = {"model": folder.keras_file, "plot": folder.plot_file, "confusion matrix": folder.confusion_picture}
+    for name, path in {**files, "summary": folder.summary_file}.items():
+        if path != folder.confusion_picture or path.is_file():
+            click.echo(f"{name:<20} {shown(path)}")

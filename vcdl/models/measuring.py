@@ -1,9 +1,8 @@
 """How a model is measured with a job's metrics: what it is compiled with, and the labels as they are compared."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from vcdl.client.metrics import metric_names
 from vcdl.data.dataset import Array
@@ -36,9 +35,9 @@ def as_compared(y: Array, model: Any) -> Array:
     return y.reshape(-1, 1) if y.ndim == 1 and is_one else y
 
 
-def outputs_of(model: Any, x: Array) -> Array:
-    """What a model gives for samples, shape (n, …). Batch after batch without compiling: it is done once."""
+def outputs_of(model: Any, x: Array) -> Iterator[Array]:
+    """What a model gives for samples, of BATCH_SIZE at a time. Without compiling, as it is done once."""
     import keras
 
-    batches = (model(x[begin : begin + BATCH_SIZE], training=False) for begin in range(0, len(x), BATCH_SIZE))
-    return np.concatenate([keras.ops.convert_to_numpy(batch) for batch in batches])
+    for begin in range(0, len(x), BATCH_SIZE):
+        yield keras.ops.convert_to_numpy(model(x[begin : begin + BATCH_SIZE], training=False))

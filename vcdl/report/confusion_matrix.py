@@ -3,7 +3,7 @@
 import csv
 import io
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -15,6 +15,8 @@ from vcdl.errors import folder_errors
 from vcdl.files.atomic import atomic_write
 from vcdl.report.wording import grouped, printable
 
+MOST_CLASSES = 1000
+"""Classes of the largest matrix that is counted: a file of 2 MB."""
 MOST_DRAWN = 50
 """Classes of the largest matrix that is drawn; a larger one is a file of numbers only."""
 _MOST_NUMBERED = 20
@@ -25,6 +27,7 @@ _MARGIN_INCHES, _LETTER_INCHES = 0.6, 0.08
 _FONT = 8
 _LONGEST_NAME = 24
 _DOTS_PER_INCH = 150
+_Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -37,17 +40,24 @@ class ConfusionMatrix:
     """The classes, in the order of rows and columns."""
 
     @classmethod
-    def of(cls, y: npt.NDArray[Any], outputs: npt.NDArray[Any], names: Sequence[str], threshold: float = 0.5) -> Self:
-        """Count samples: `y` has their classes, shape (n,), `outputs` what the model gives, shape (n, classes).
+    def of(cls, batches: Iterable[tuple[_Array, _Array]], names: Sequence[str], threshold: float = 0.5) -> Self:
+        """Count samples; a batch is their classes, shape (n, …), and what the model gives, shape (n, …, classes).
 
-        A single output beyond the `threshold` means class 1. Classes without a name get their number.
+        A single output beyond the `threshold` means class 1. Classes without a name get their number, and labels that
+        are none of the classes do not count.
         """
-        is_one = outputs.shape[1] == 1
-        predicted = (outputs[:, 0] > threshold).astype(np.int64) if is_one else outputs.argmax(axis=1)
-        classes = 2 if is_one else outputs.shape[1]
-        counts = np.bincount(y.astype(np.int64) * classes + predicted, minlength=classes**2)
-        numbered = [str(number) for number in range(len(names), classes)]
-        return cls(counts.reshape(classes, classes), (*names[:classes], *numbered))
+        counts = np.zeros((0, 0), np.int64)
+        for y, outputs in batches:
+            y, outputs = y.reshape(-1), outputs.reshape(-1, outputs.shape[-1])
+            is_one = outputs.shape[1] == 1
+            classes = 2 if is_one else outputs.shape[1]
+            given = (outputs[:, 0] > threshold).astype(np.int64) if is_one else outputs.argmax(axis=1)
+            is_class = (y >= 0) & (y < classes)
+            pairs = y[is_class].astype(np.int64) * classes + given[is_class]
+            counted = np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
+            counts = counted if not counts.size else counts + counted
+        numbered = [str(number) for number in range(len(names), len(counts))]
+        return cls(counts, (*names[: len(counts)], *numbered))
 
     def write(self, path: Path) -> None:
         """Write the numbers as CSV, atomically. Raises RunFolderError."""
