@@ -19,8 +19,9 @@ from tests.boinc.boinc_client import BoincClient
 from tests.boinc.standin import Database, StandinProject, StandinServer, cancel
 from tests.boinc.standin.schema import insert
 from tests.boinc.standin.states import Assimilate, Error, Outcome
-from tests.client.workunit_folder import SAMPLES, SIZE, with_training, write_workunit
+from tests.client.workunit_folder import SAMPLES, SIZE, freeze_hidden, with_training, write_workunit
 from tests.store_servers import start_mariadb
+from vcdl.boinc.grid.frozen_input import with_frozen
 from vcdl.boinc.project.app_version import ClientFiles
 from vcdl.checks import UploadCheck
 from vcdl.files.shipped import shipped
@@ -46,12 +47,14 @@ def add_app_version(project: StandinProject, files: dict[str, tuple[bytes, int]]
     project.update_versions()
 
 
-def create_work(project: StandinProject, *lines: str) -> None:
+def create_work(project: StandinProject, *lines: str, template: str = "vcdl_in.xml") -> None:
     """Real templates, and create_work's real interface."""
     for name in ("vcdl_in.xml", "vcdl_out.xml"):
         text = (shipped("templates") / name).read_text().replace("@max_nbytes@", str(MOST_BYTES))
         (project.path / "templates" / name).write_text(text)
-    templates = ["--wu_template", "templates/vcdl_in.xml", "--result_template", "templates/vcdl_out.xml"]
+    given = (project.path / "templates" / "vcdl_in.xml").read_text()
+    (project.path / "templates" / "vcdl_in_frozen.xml").write_text(with_frozen(given))
+    templates = ["--wu_template", f"templates/{template}", "--result_template", "templates/vcdl_out.xml"]
     bounds = ["--rsc_fpops_est", "1e11", "--rsc_fpops_bound", "1e15", "--delay_bound", "3600"]
     done = subprocess.run(
         ["bin/create_work", "--appname", "vcdl", *templates, *bounds, "--stdin"],
@@ -190,6 +193,26 @@ def test_a_task_trains_through_suspension_and_a_kill_and_shared_files_are_downlo
         assert {server.downloads_of(name) for name in shared} == {1}
 
 
+@pytest.mark.nightly
+def test_a_client_fetches_frozen_weights_once_and_trains_beside_them(project: StandinProject, tmp_path: Path) -> None:
+    add_app_version(project, ClientFiles.build().contents)
+    units = [FIRST, replace(FIRST, shard=FIRST.shard - 1)]
+    folders = [freeze_hidden(write_workunit(tmp_path / each.name, each), each) for each in units]
+    frozen = shared_name(folders[0] / "frozen.h5")
+    lines = [stage_workunit(project, *both) for both in zip(folders, units, strict=True)]
+    lines = [f"{line} {stage(project, folders[0] / 'frozen.h5', frozen)}" for line in lines]
+    create_work(project, *lines, template="vcdl_in_frozen.xml")
+    client = BoincClient(
+        tmp_path / "client", project.url, project.account_key, environment={"VCDL_PYTHON": sys.executable}
+    )
+    with StandinServer(project) as server, client:
+        client.wait_until(lambda: all(is_ready(project, each) for each in units), "both tasks are ready")
+        for each in units:
+            check_upload(project, tmp_path, each, fraction=1.0, size=SIZE - 320)
+        assert frozen in client.files, "it stays on the client"
+        assert server.downloads_of(frozen) == 1
+
+
 def stage_workunit(project: StandinProject, folder: Path, workunit: Workunit) -> str:
     """Stage what a work generator would; the line for create_work."""
     inputs = [folder / name for name in ("model.json", "params.h5", "shard.npz")]
@@ -204,7 +227,9 @@ def is_ready(project: StandinProject, workunit: Workunit) -> bool:
     return assimilate_state == Assimilate.READY
 
 
-def check_upload(project: StandinProject, folder: Path, workunit: Workunit, fraction: float | None) -> None:
+def check_upload(
+    project: StandinProject, folder: Path, workunit: Workunit, fraction: float | None, size: int = SIZE
+) -> None:
     """What lies in upload/ is an update of the workunit, by our own check; `fraction` of it, or any when None."""
     import keras
 
@@ -212,7 +237,7 @@ def check_upload(project: StandinProject, folder: Path, workunit: Workunit, frac
     check = UploadCheck("mnist", layout, (SAMPLES,) * 18, workunit.training.local_epochs, initial_norm=10.0)
     (upload,) = project.path.glob(f"upload/*/{workunit.name}_0_r*_0")
     header = check.examine(upload, workunit.name)
-    assert layout.size == SIZE
+    assert layout.size == size
     assert fraction in (None, header.fraction)
 
 

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.client.workunit_folder import SIZE, WORKUNIT, ScriptedHost, samples, write_shard, write_workunit
+from tests.client.workunit_folder import (
+    SIZE,
+    WORKUNIT,
+    ScriptedHost,
+    freeze_hidden,
+    samples,
+    write_shard,
+    write_workunit,
+)
 from tests.hostile_npz import HOSTILE, write_hostile
 from vcdl.client.inputs import read_shard, read_workunit
 from vcdl.client.train import Outcome, train_workunit
@@ -59,8 +67,6 @@ def params(weights: Any = None, **header: Any) -> Callable[[Path], None]:
 
 def two_inputs(folder: Path) -> None:
     import keras
-
-    from vcdl.wire.weights import Layout, flatten
 
     a, b = keras.Input((4,)), keras.Input((4,))
     model = keras.Model([a, b], keras.layers.Dense(1)(keras.layers.Add()([a, b])))
@@ -147,22 +153,8 @@ def test_other_numbers_are_refused_where_whole_ones_are_expected(tmp_path: Path,
         read_shard(tmp_path, Normalisation(integers=True), (1,))
 
 
-def with_frozen(folder: Path) -> Path:
-    """The workunit, of a job whose first layer is frozen."""
-    import keras
-
-    model = keras.models.model_from_json((folder / "model.json").read_text())
-    model.get_layer("hidden").trainable = False
-    (folder / "model.json").write_text(model.to_json())
-    frozen = write_frozen(folder / "frozen.h5", flatten_frozen(model))
-    (folder / "workunit.json").write_text(replace(WORKUNIT, frozen=frozen).to_json())
-    header = ParamsHeader(WORKUNIT.job, WORKUNIT.base_version, Layout.of(model).fingerprint)
-    write_weights(folder / "params.h5", flatten(model), header.to_json())
-    return folder
-
-
 def test_frozen_weights_are_trained_beside_and_do_not_come_back(tmp_path: Path) -> None:
-    folder, cache = with_frozen(write_workunit(tmp_path / "w")), TrainerCache()
+    folder, cache = freeze_hidden(write_workunit(tmp_path / "w")), TrainerCache()
     assert train_workunit(folder, ScriptedHost(), cache) is Outcome.DONE
     trainer = cache.get((folder / "model.json").read_text(), WORKUNIT.training, read_workunit(folder).frozen)
     assert trainer.layout.model.size == SIZE - 320
@@ -197,7 +189,7 @@ def of_another_size(folder: Path) -> None:
 def test_wrong_frozen_weights_are_refused_before_training(
     damage: Callable[[Path], None], words: str, tmp_path: Path
 ) -> None:
-    folder = with_frozen(write_workunit(tmp_path / "w"))
+    folder = freeze_hidden(write_workunit(tmp_path / "w"))
     damage(folder)
     with pytest.raises(WeightsFileError, match=words.replace(".", r"\.")):
         train_workunit(folder, ScriptedHost(), TrainerCache())

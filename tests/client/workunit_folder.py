@@ -13,7 +13,16 @@ import numpy.typing as npt
 from vcdl.client.batches import Order
 from vcdl.client.host import Request
 from vcdl.client.trainer import Trainer, TrainerCache
-from vcdl.wire.weights import Layout, ParamsHeader, Vector, flatten, read_weights, write_weights
+from vcdl.wire.frozen import write_frozen
+from vcdl.wire.weights import (
+    Layout,
+    ParamsHeader,
+    Vector,
+    flatten,
+    flatten_frozen,
+    read_weights,
+    write_weights,
+)
 from vcdl.wire.workunit import Named, Normalisation, Training, UpdateHeader, Workunit
 
 SAMPLES = 100
@@ -66,6 +75,20 @@ def write_workunit(folder: Path, workunit: Workunit = WORKUNIT, dropout: float =
     header = ParamsHeader(workunit.job, workunit.base_version, Layout.of(model).fingerprint)
     write_weights(folder / "params.h5", flatten(model), header.to_json())
     write_shard(folder, *samples())
+    return folder
+
+
+def freeze_hidden(folder: Path, workunit: Workunit = WORKUNIT) -> Path:
+    """Freeze the first layer of the model in a workunit's folder: 320 weights go into a file of their own."""
+    import keras
+
+    model = keras.models.model_from_json((folder / "model.json").read_text())
+    model.get_layer("hidden").trainable = False
+    (folder / "model.json").write_text(model.to_json())
+    frozen = write_frozen(folder / "frozen.h5", flatten_frozen(model))
+    (folder / "workunit.json").write_text(replace(workunit, frozen=frozen).to_json())
+    header = ParamsHeader(workunit.job, workunit.base_version, Layout.of(model).fingerprint)
+    write_weights(folder / "params.h5", flatten(model), header.to_json())
     return folder
 
 
