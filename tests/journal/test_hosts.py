@@ -230,3 +230,11 @@ def test_a_host_that_claims_no_time_at_all_is_compared_with_nothing() -> None:
     for shard in range(10):
         history.follow(Recorded(0, 1.0, replace(applied(shard + 1, 1, shard), host="a", train_s=0.0)))
     assert history.usual_train_s("a", 20) is None
+
+
+@pytest.mark.parametrize("train_s", [-1.0, 0.0, 5e-324])
+def test_a_training_time_that_is_none_says_nothing_of_a_hosts_pace(train_s: float) -> None:
+    """Such a time stands in a damaged journal only."""
+    fleet = Fleet()
+    fleet.follow(WorkunitSent(w(1, 0), "a", 10), replace(applied(1, 1, 0), train_s=train_s, host="a"))
+    assert fleet.history.hosts["a"].pace is None

@@ -245,8 +245,9 @@ class HostHistory:
         host.applied += 1
         self._has_known |= host.applied >= _KNOWN_AFTER
         self._at_work.append(name)
-        if event.train_s and event.samples > 0:
-            pace = log(event.train_s / event.samples)
+        sample_s = event.train_s / event.samples if event.train_s is not None and event.samples > 0 else 0.0
+        if sample_s > 0:
+            pace = log(sample_s)
             host.pace = pace if host.pace is None else host.pace + _SMOOTHING * (pace - host.pace)
         if name in sent:
             took_s = time_s - sent[name]
