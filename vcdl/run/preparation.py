@@ -11,6 +11,7 @@ from vcdl.job import Job
 from vcdl.journal.journal import Journal
 from vcdl.models.footprint import footprint_of
 from vcdl.report.observer import RunObserver
+from vcdl.run.finding import shown
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
 from vcdl.run.run import Run
@@ -37,7 +38,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     from vcdl.wire.normalise import normalise
 
     see_that_it_serves(asked_settings(job, folder))
-    observer.phase(f"reading the data set {job.data.dataset or job.data.npz}")
+    observer.phase(f"reading the data set {job.data.dataset or (job.data.npz and shown(job.data.npz))}")
     dataset = load_dataset(job.data, job.seed)
     observer.phase("building the model")
     fit = fitted(job, dataset, start_of(job))
