@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import PlainSerializer, PlainValidator, ValidationInfo, field_validator, model_validator
 
+from vcdl.job.data_file import not_an_npz
+from vcdl.job.keras_keys import KERAS_KEYS
 from vcdl.wire.task import NAMES_OUTPUTS, Task
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.section import Section, exactly_one
@@ -15,7 +17,7 @@ Normalise = Literal["auto", "scale", "standardise", "none"]
 
 _Count = Annotated[int, kinds.whole(1)]
 _AboveZero = Annotated[float, kinds.above_zero()]
-_File = Annotated[Path, kinds.existing_file()]
+_File = Annotated[Path, kinds.existing_file(misread=not_an_npz)]
 
 
 def class_names(raw: Any) -> int | tuple[str | int, ...]:
@@ -45,6 +47,8 @@ def _is_name(name: Any) -> bool:
 
 class DataSettings(Section):
     """The data, and how they are cut: exactly one of `dataset` and `npz`."""
+
+    foreign_keys = KERAS_KEYS
 
     dataset: Annotated[DataSet, kinds.one_of(DataSet)] | None = None
     npz: _File | None = None

@@ -15,6 +15,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from vcdl.errors import JobError
 from vcdl.files.atomic import atomic_write
 from vcdl.job.data import DataSettings
+from vcdl.job.keras_keys import KERAS_KEYS
 from vcdl.job.model import ModelSettings
 from vcdl.job.preset import Preset, with_preset
 from vcdl.job.small_data import suited
@@ -103,6 +104,7 @@ class Job(Section):
     """A job file, checked and complete: every default is filled in, every path is absolute."""
 
     former_keys = MappingProxyType({"schedule": "pacing", "keep": "retention"})
+    foreign_keys = KERAS_KEYS
 
     name: Annotated[
         str, kinds.text("[a-z0-9][a-z0-9_-]{0,62}", "1 to 63 of a-z, 0-9, - and _, not beginning with - or _")

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import ValidationInfo, field_validator
 
+from vcdl.job.keras_keys import KERAS_KEYS
 from vcdl.job.lr_schedule import STEADY, UNSCALED, LrScaling, LrSchedule, RateShape
 from vcdl.wire.workunit import Named, Normalisation, SharedOptimizerState, Training
 from vcdl.yaml_schema import values as kinds
@@ -56,6 +57,7 @@ class TrainingSettings(Section):
     """How a client trains its shard."""
 
     former_keys = MappingProxyType({"moments": "share_optimizer_state"})
+    foreign_keys = KERAS_KEYS
 
     optimizer: _Named = Named("adam")
     share_optimizer_state: Annotated[SharedOptimizerState, kinds.one_of(SharedOptimizerState)] = "auto"

@@ -32,6 +32,8 @@ class Section(BaseModel):
 
     former_keys: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Keys that were renamed, each with its name of today: the refusal of an old one names the new one."""
+    foreign_keys: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Keys that other programs have, each with what takes its place here."""
 
 
 _Kind = TypeVar("_Kind", bound=Section)
@@ -188,6 +190,9 @@ def _problems_of(error: ValidationError, schema: type[Section]) -> Iterator[Prob
 def _unknown(at: Place, value: Any, section: type[Section]) -> Iterator[Problem]:
     """A key that the section does not have; under a former name also the former names below it."""
     key = str(at[-1])
+    if key in section.foreign_keys:
+        yield Problem(at, f"is no key of a job; {section.foreign_keys[key]}")
+        return
     if key not in section.former_keys:
         yield Problem(at, f"unknown key; {nearest(key, _fields(section))}")
         return

@@ -147,8 +147,11 @@ def function_path() -> PlainValidator:
     return text(_FUNCTION.pattern, "package.module:function")
 
 
-def existing_file() -> PlainValidator:
-    """The path of an existing file, relative to the validation context (the job file's folder) if there is one."""
+def existing_file(misread: Callable[[Path], str | None] = lambda _: None) -> PlainValidator:
+    """The path of an existing file, relative to the validation context (the job file's folder) if there is one.
+
+    `misread`: what to say of a path that cannot be a file of the right kind; None: nothing.
+    """
 
     def check(value: Any, info: ValidationInfo) -> Path:
         if not isinstance(value, str | Path) or not str(value).strip():
@@ -156,6 +159,9 @@ def existing_file() -> PlainValidator:
         if info.context is None:
             return Path(value)
         path: Path = info.context / value
+        wrong = misread(Path(value)) or misread(path)
+        if wrong is not None:
+            raise ValueError(wrong)
         if not _is(path, Path.is_file):
             raise ValueError(f"there is no file {_shown(path)}; a relative path starts at the job file's folder")
         return path.resolve()

@@ -1,0 +1,56 @@
+"""Keys and files that people bring from elsewhere: each refusal says what to use here."""
+
+from pathlib import Path
+
+import pytest
+
+from vcdl.errors import JobError
+from vcdl.job import load_job
+
+
+def refusal(folder: Path, text: str) -> str:
+    (folder / "job.yaml").write_text(text)
+    with pytest.raises(JobError) as caught:
+        load_job(folder / "job.yaml")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+START = "name: a\nmodel: {builtin: mlp}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "advice"),
+    [
+        ("callbacks: [early_stopping]", "callbacks: is no key of a job; volunteers run no code of a job: use `stop`"),
+        ("augment: flip", "augment: is no key of a job; put Keras' layers for it into the model"),
+        ("training: {callbacks: []}", "training > callbacks: is no key of a job; volunteers run no code"),
+        ("training: {epochs: 5}", "training > epochs: is no key of a job; use stop > epochs"),
+        ("training: {validation_split: 0.1}", "use data > validation"),
+        ("training: {sample_weight: w}", "put an array weight_train beside y_train"),
+    ],
+)
+def test_a_key_of_keras_is_answered_with_ours(line: str, advice: str, tmp_path: Path) -> None:
+    assert advice in refusal(tmp_path, f"{START}data: {{dataset: digits}}\n{line}\n")
+
+
+def test_augmentation_in_the_data_section_is_answered_too(tmp_path: Path) -> None:
+    assert "RandomFlip" in refusal(tmp_path, f"{START}data: {{dataset: digits, augmentation: true}}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("s3://bucket/data.npz", "s3:// is not read: copy the file to this machine first (aws s3 cp)"),
+        ("https://host/data.npz", "https:// is not read: copy the file to this machine first, and"),
+        ("table.csv", "table.csv is a table: read it once"),
+        ("array.npy", "array.npy is a single array: put x_train and y_train into one file"),
+        ("data.pkl", "is a pickle, which may run code"),
+        ("images", "images is a folder: read its files once (images: keras.utils.image_dataset_from_directory)"),
+        ("missing.npz", "there is no file"),
+    ],
+)
+def test_what_is_no_npz_is_answered_with_how_to_write_one(name: str, advice: str, tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "table.csv").write_text("a,b\n1,2\n")
+    assert advice in refusal(tmp_path, f'{START}data: {{npz: "{name}"}}\n')
