@@ -98,7 +98,7 @@ NAN_Y = np.where(np.arange(len(Y)) == 3, np.inf, Y)
         pytest.param(halve("shard.npz"), WorkunitError, "shard.npz is damaged", id="half a shard"),
         pytest.param(one_byte_flipped, WorkunitError, "shard.npz is damaged", id="a flipped bit"),
         pytest.param(shard(X, np.array([None] * len(X))), WorkunitError, "shard.npz is damaged", id="pickled labels"),
-        pytest.param(a_third_array, WorkunitError, "expected x and y", id="a third array"),
+        pytest.param(a_third_array, WorkunitError, "expected x, y and weights", id="another array"),
         pytest.param(shard(X, Y[:-1]), WorkunitError, "not the same number", id="a label short"),
         pytest.param(shard(X[:0], Y[:0]), WorkunitError, "not the same number", id="empty"),
         pytest.param(shard(X, np.array(["a"] * len(X))), WorkunitError, "expected numbers", id="text labels"),

@@ -37,7 +37,7 @@ class Work:
         order = order_of(3, 0, SAMPLES)
         losses: list[float] = []
         for begin, end in pairwise(ends):
-            losses += loop.steps(self.shard.x, self.shard.y, order[begin:end], 8)
+            losses += loop.steps((self.shard.x, self.shard.y), order[begin:end], 8)
         return self.trainer.finish(), losses
 
 
@@ -58,11 +58,11 @@ def test_another_shard_takes_the_place_of_the_last_one(tmp_path: Path) -> None:
     work = Work(tmp_path, "sgd")
     loop, order = loop_of(work.trainer.model), np.arange(16)
     work.trainer.begin(work.base, 3, 0.01)
-    first = loop.steps(work.shard.x, work.shard.y, order, 8)
+    first = loop.steps((work.shard.x, work.shard.y), order, 8)
     work.trainer.begin(work.base, 3, 0.01)
-    assert loop.steps(work.shard.x, work.shard.y + 1, order, 8) != first
+    assert loop.steps((work.shard.x, work.shard.y + 1), order, 8) != first
     work.trainer.begin(work.base, 3, 0.01)
-    assert loop.steps(work.shard.x, work.shard.y, order, 8) == first
+    assert loop.steps((work.shard.x, work.shard.y), order, 8) == first
 
 
 class FastCalls(TrainerCache):
@@ -76,8 +76,8 @@ class FastCalls(TrainerCache):
         class Counting(Trainer):
             longest_call_s = 1e9
 
-            def steps(self, x: Any, y: Any, order: Any, batch_size: int) -> list[float]:
-                losses = super().steps(x, y, order, batch_size)
+            def steps(self, x: Any, y: Any, order: Any, batch_size: int, weights: Any = None) -> list[float]:
+                losses = super().steps(x, y, order, batch_size, weights)
                 calls.append(len(losses))
                 return losses
 

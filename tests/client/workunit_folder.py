@@ -156,11 +156,11 @@ class _RecordingTrainer(Trainer):
         super().__init__(model_json, training, frozen)
         self._file = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
 
-    def steps(self, x: npt.NDArray[Any], y: npt.NDArray[Any], order: Order, batch_size: int) -> list[float]:
+    def steps(self, x: Any, y: npt.NDArray[Any], order: Order, batch_size: int, weights: Any = None) -> list[float]:
         for begin in range(0, len(order), batch_size):
             labels = y[order[begin : begin + batch_size]]
             os.write(self._file, (" ".join(str(round(value / LABEL_UNIT)) for value in labels) + "\n").encode())
-        return super().steps(x, y, order, batch_size)
+        return super().steps(x, y, order, batch_size, weights)
 
 
 def batches_seen(log: Path) -> list[list[int]]:

@@ -135,7 +135,27 @@ CASES: dict[str, Case] = {
     "a loss for numbers": Case("use sparse_categorical_crossentropy", x(), rest="training: {loss: mse}"),
     "an unknown optimizer": Case("did you mean", x(), rest="training: {optimizer: adamm}"),
     "an unknown metric": Case("did you mean", x(), rest="training: {metrics: [acuracy]}"),
+    # tasks
+    "steps for a built-in model": Case("give a model of your own", labels(TOKENS), "task: sequence"),
+    "an autoencoder of images by small_cnn": Case("its input", x(), "task: autoencoder", model="{builtin: small_cnn}"),
+    "labels for several flags": Case("other numbers than 0 and 1", labels(TOKENS), "task: multi_label"),
+    "one flag": Case("(samples, labels)", x(), "task: multi_label"),
+    "names for other flags": Case("names another number", labels(TOKENS > 4), "task: multi_label, classes: [a, b]"),
+    "nothing but padding": Case(
+        "nothing to learn", x(x_train=TOKENS, y_train=TOKENS * 0), "task: sequence, mask: 0", model=EMBEDDING
+    ),
+    "a weight short": Case("weight_train has shape", x(weight_train=np.ones(3))),
+    "negative weights": Case("expected finite numbers ≥ 0", x(weight_train=-np.ones(SAMPLES))),
+    "a weight for no class": Case("is no class of the data", x(), rest="training: {class_weight: {cat: 2}}"),
+    "class weights of numbers": Case(
+        "for data > task: classification", x(y_train=X[:, 0]), REGRESSION, "training: {class_weight: balanced}"
+    ),
     # in order
+    "several labels": Case("", labels(TOKENS > 4), "task: multi_label"),
+    "an autoencoder of images": Case("", {"x_train": RNG.random((SAMPLES, 3, 3))}, "task: autoencoder"),
+    "weights of samples and classes": Case(
+        "", x(weight_train=np.arange(SAMPLES)), rest="training: {class_weight: {1: 0.5}}"
+    ),
     "plain": Case("", x()),
     "text labels": Case("", labels(np.array(["a", "b", "c"])[LABELS])),
     "labels 1..3 that are listed": Case("", labels(LABELS + 1), "classes: [1, 2, 3]"),

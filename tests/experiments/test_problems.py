@@ -27,7 +27,7 @@ def test_a_problem_is_written_as_a_job_once(problem: Problem, tmp_path: Path) ->
     job = load_job(job_file)
     assert hasattr(problem_models, problem.model)
     if job.data.npz is not None:
-        assert len(load(job.data.npz, "classification").train) == 2_400
+        assert len(load(job.data.npz, job.data).train) == 2_400
     times = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     problem.write(tmp_path)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == times

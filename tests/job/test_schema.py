@@ -492,12 +492,12 @@ stop:
   target_accuracy: 0.9
 """
     assert refusal(tmp_path, text) == (
-        "job.yaml:6: data > split: dirichlet cuts by class, which regression has not; use iid"
+        "job.yaml:6: data > split: dirichlet cuts by the class of a sample, which regression has not; use iid"
     )
     assert refusal(tmp_path, text.replace("dirichlet", "iid")) == (
         "job.yaml:8: stop > target_accuracy: regression has no accuracy; remove it, or use target, epochs or patience"
     )
-    assert "digits has labels, not numbers" in refusal(tmp_path, text.replace("npz: d.npz", "dataset: digits"))
+    assert "digits has a label for each sample" in refusal(tmp_path, text.replace("npz: d.npz", "dataset: digits"))
 
 
 def test_a_key_given_twice_names_both_lines(tmp_path: Path) -> None:

@@ -193,7 +193,24 @@ def test_softmax_in_a_layer_of_its_own_is_seen() -> None:
             check_model(model, training(from_logits=True), (4,), CLASSES)
 
 
-def test_a_class_that_no_label_shows_has_an_output() -> None:
-    check_model(ending(12), training(), (4,), CLASSES, classes=12)
-    with pytest.raises(ModelError, match="give the last layer 12 units"):
-        check_model(ending(10), training(), (4,), CLASSES, classes=12)
+@pytest.mark.parametrize(
+    ("build", "settings", "reason"),
+    [
+        (lambda: ending(3), training("binary_crossentropy"), "ends in softmax, which shares one certainty"),
+        (lambda: ending(3, None), training("binary_crossentropy"), "give it softmax"),
+        (lambda: ending(3), training("categorical_crossentropy"), "use binary_crossentropy"),
+    ],
+)
+def test_several_labels_are_questions_of_their_own(build: Callable[[], str], settings: Training, reason: str) -> None:
+    flags = np.eye(3, dtype=np.float32)
+    check_model(ending(3, "sigmoid"), training("binary_crossentropy"), (4,), flags, "multi_label")
+    with pytest.raises(VcdlError, match=reason):
+        check_model(build(), settings, (4,), flags, "multi_label")
+
+
+def test_a_label_for_each_step_wants_outputs_for_each_step() -> None:
+    steps = keras.Sequential([keras.Input((None, 4)), layers.Dense(3, activation="softmax")]).to_json()
+    labels = np.array([[0, 1, 2, -1, 0]] * 3, np.int32)
+    check_model(steps, training(ignore_class=-1), (5, 4), labels, "sequence")
+    with pytest.raises(ModelError, match=r"expected \(5, 3\): one for each class at each of the labels' places"):
+        check_model(ending(3), training(), (4,), labels, "sequence")

@@ -32,16 +32,19 @@ _WORDS = frozenset({*BY_SHAPE.values(), PERPLEXITY})
 """Metrics that Keras has no class for."""
 
 
-def compile_model(model: Any, training: Training) -> None:
+def compile_model(model: Any, training: Training, *, weigh_metrics: bool = False) -> None:
     """Compile a Keras model with a fresh optimizer, the loss and the metrics of `training`.
 
-    Raises JobError, with the nearest known name, when Keras does not know a name or an argument.
+    `weigh_metrics`: whether metrics weigh samples, too, as the loss does. Raises JobError, with the nearest known name,
+    when Keras does not know a name or an argument.
     """
     loss = make_loss(training.loss)
+    metrics = make_metrics(training, loss, model)
     model.compile(
         optimizer=make_optimizer(training.optimizer, training.learning_rate),
         loss=loss,
-        metrics=make_metrics(training, loss, model),
+        metrics=None if weigh_metrics else metrics,
+        weighted_metrics=metrics if weigh_metrics else None,
         jit_compile=_jit_compile(),
     )
 

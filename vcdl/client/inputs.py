@@ -24,6 +24,8 @@ class Shard:
 
     x: npt.NDArray[Any]
     y: npt.NDArray[Any]
+    weights: npt.NDArray[np.float32] | None = None
+    """How much each sample counts, shape (n,); None: all alike."""
 
     def __len__(self) -> int:
         return len(self.x)
@@ -59,9 +61,11 @@ def read_shard(folder: Path, normalisation: Normalisation, input_shape: tuple[in
     """
     try:
         with opened_npz(folder / _SHARD) as file:
-            if set(file.names) != {"x", "y"}:
-                raise WorkunitError(f"{_SHARD} holds {str(sorted(file.names))[:200]}, expected x and y")
-            x, y = file.read("x"), file.read("y")
+            if not {"x"} <= set(file.names) <= {"x", "y", "weights"}:
+                raise WorkunitError(f"{_SHARD} holds {str(sorted(file.names))[:200]}, expected x, y and weights")
+            x = file.read("x")
+            y = file.read("y") if "y" in file.names else x
+            weights = file.read("weights") if "weights" in file.names else None
     except FileNotFoundError as error:
         raise WorkunitError(f"{_SHARD} is missing: {_AGAIN}") from error
     except (OSError, NpzError) as error:
@@ -79,12 +83,23 @@ def read_shard(folder: Path, normalisation: Normalisation, input_shape: tuple[in
         scaled = normalise(x, normalisation)
     except ValueError as error:
         raise WorkunitError(f"{_SHARD}: {error}") from error
+    if weights is not None:
+        weights = _checked_weights(weights, len(x))
+    if y is x:  # an autoencoder's: stored once
+        y = scaled
     if y.dtype.kind in "iu" and not np.can_cast(y.dtype, np.int32) and (y.min() < -(2**31) or y.max() >= 2**31):
         raise WorkunitError(f"{_SHARD}: y holds labels beyond 32 bits")
     labels = y.astype(np.float32 if y.dtype.kind == "f" else np.int32)
     if not np.isfinite(scaled).all() or not np.isfinite(labels).all():
         raise WorkunitError(f"{_SHARD} holds numbers that are not finite: clean the data and submit the job again")
-    return Shard(scaled, labels)
+    return Shard(scaled, labels, weights)
+
+
+def _checked_weights(weights: npt.NDArray[Any], samples: int) -> npt.NDArray[np.float32]:
+    """Raises WorkunitError."""
+    if weights.shape != (samples,) or weights.dtype.kind != "f" or not np.isfinite(weights).all() or weights.min() < 0:
+        raise WorkunitError(f"{_SHARD}: weights of shape {weights.shape}, expected a number ≥ 0 for each sample")
+    return weights.astype(np.float32)
 
 
 def _text(path: Path) -> str:

@@ -13,12 +13,14 @@ import numpy.typing as npt
 from vcdl.client.batches import Order
 
 Array = npt.NDArray[Any]
+Data = tuple[Array, ...]
+"""A shard's inputs and labels, and how much each sample counts where not all count alike; each of shape (n, …)."""
 
 
 class Loop(Protocol):
     """Trains a compiled model."""
 
-    def steps(self, x: Array, y: Array, order: Order, batch_size: int) -> list[float]:
+    def steps(self, data: Data, order: Order, batch_size: int) -> list[float]:
         """Train samples in this order, batch after batch; returns each batch's mean loss before its step."""
 
 
@@ -40,12 +42,12 @@ class BatchLoop:
     def __init__(self, model: Any) -> None:
         self._model = model
 
-    def steps(self, x: Array, y: Array, order: Order, batch_size: int) -> list[float]:
-        return [self._step(x[batch], y[batch]) for batch in _cut(order, batch_size)]
+    def steps(self, data: Data, order: Order, batch_size: int) -> list[float]:
+        return [self._step(_taken(data, batch)) for batch in _cut(order, batch_size)]
 
-    def _step(self, x: Array, y: Array) -> float:
+    def _step(self, data: Data) -> float:
         self._model.reset_metrics()  # Keras < 3.11 returns the mean since the last reset
-        return float(self._model.train_on_batch(x, y, return_dict=True)["loss"])
+        return float(self._model.train_on_batch(*data, return_dict=True)["loss"])
 
 
 class _GraphLoop:
@@ -53,31 +55,32 @@ class _GraphLoop:
 
     def __init__(self, model: Any) -> None:
         self._loop = _traced_loop(model)
-        self._held: tuple[Array, Array, Any] | None = None
+        self._held: tuple[Data, Any] = (), ()
         """The newest shard, and its tensors."""
 
-    def steps(self, x: Array, y: Array, order: Order, batch_size: int) -> list[float]:
+    def steps(self, data: Data, order: Order, batch_size: int) -> list[float]:
         import tensorflow as tf
 
-        if self._held is None or self._held[0] is not x or self._held[1] is not y:
-            self._held = x, y, (tf.constant(x), tf.constant(y))
-        losses = self._loop(*self._held[2], tf.constant(order, tf.int32), tf.constant(batch_size))
+        held, _ = self._held
+        if len(held) != len(data) or any(old is not new for old, new in zip(held, data, strict=True)):
+            self._held = data, tuple(tf.constant(part) for part in data)
+        losses = self._loop(self._held[1], tf.constant(order, tf.int32), tf.constant(batch_size))
         return [float(loss) for loss in losses.numpy()]
 
 
 def _traced_loop(model: Any) -> Any:
-    """(x, y, order, batch size) → the mean loss of each batch before its step, of shape (batches,)."""
+    """(data, order, batch size) → the mean loss of each batch before its step, of shape (batches,)."""
     import tensorflow as tf
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
-    def loop(x: Any, y: Any, order: Any, batch_size: Any) -> Any:
+    def loop(data: Any, order: Any, batch_size: Any) -> Any:
         count = -(-tf.shape(order)[0] // batch_size)
         losses = tf.TensorArray(tf.float32, count)
         for number in tf.range(count):
             batch = order[number * batch_size : (number + 1) * batch_size]
             for metric in model.metrics:
                 metric.reset_state()
-            logs = model.train_step((tf.gather(x, batch), tf.gather(y, batch)))
+            logs = model.train_step(tuple(tf.gather(part, batch) for part in data))
             losses = losses.write(number, tf.cast(logs["loss"], tf.float32))
         return losses.stack()
 
@@ -91,14 +94,14 @@ class _StateLoop:
         self._model = model
         self._step = _compiled_step(model)
 
-    def steps(self, x: Array, y: Array, order: Order, batch_size: int) -> list[float]:
+    def steps(self, data: Data, order: Order, batch_size: int) -> list[float]:
         model = self._model
         model.reset_metrics()
         fresh = _values(model.metrics_variables)
         trained, others = _values(model.trainable_variables), _values(model.non_trainable_variables)
         optimizer, losses = _values(model.optimizer.variables), []
         for batch in _cut(order, batch_size):
-            loss, trained, optimizer, others = self._step(trained, optimizer, others, fresh, x[batch], y[batch])
+            loss, trained, optimizer, others = self._step(trained, optimizer, others, fresh, _taken(data, batch))
             losses.append(loss)
         _assign(model.trainable_variables, trained)
         _assign(model.optimizer.variables, optimizer)
@@ -107,7 +110,7 @@ class _StateLoop:
 
 
 def _compiled_step(model: Any) -> Any:
-    """(trained, optimizer's, other variables, fresh metrics, x, y) → the mean loss of the batch before its step, and
+    """(trained, optimizer's, other variables, fresh metrics, data) → the mean loss of the batch before its step, and
     the first three after it.
 
     The step takes the memory of what it trains for what comes out. The others may be frozen, and large: they are handed
@@ -115,8 +118,8 @@ def _compiled_step(model: Any) -> Any:
     """
     import jax
 
-    def step(trained: Any, optimizer: Any, others: Any, fresh: Any, x: Any, y: Any) -> Any:
-        logs, (trained, others, optimizer, _) = model.train_step((trained, others, optimizer, fresh), (x, y))
+    def step(trained: Any, optimizer: Any, others: Any, fresh: Any, data: Any) -> Any:
+        logs, (trained, others, optimizer, _) = model.train_step((trained, others, optimizer, fresh), data)
         return logs["loss"], trained, optimizer, others
 
     return jax.jit(step, donate_argnums=(0, 1))
@@ -129,6 +132,10 @@ def _values(variables: Iterable[Any]) -> list[Any]:
 def _assign(variables: Iterable[Any], values: Iterable[Any]) -> None:
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
+
+
+def _taken(data: Data, batch: Order) -> Data:
+    return tuple(part[batch] for part in data)
 
 
 def _cut(order: Order, batch_size: int) -> list[Order]:

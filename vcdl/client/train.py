@@ -162,7 +162,7 @@ class _Subtask:
         begun_s = time.perf_counter()
         old, size = self._position, self._workunit.training.batch_size
         order = self._batches.at(old.samples, self._trainer.at_once)
-        losses = self._trainer.steps(self._shard.x, self._shard.y, order, size)
+        losses = self._trainer.steps(self._shard.x, self._shard.y, order, size, self._shard.weights)
         samples, loss_sum = old.samples, 0.0 if self._batches.starts_epoch(old.samples) else old.loss_sum
         for loss in losses:
             if not math.isfinite(loss):

@@ -108,10 +108,20 @@ class Trainer:
         """Batches that `steps` should get at once, by what the last call took; the first call should get one."""
         return max(1, int(self.longest_call_s / self._batch_s))
 
-    def steps(self, x: npt.NDArray[Any], y: npt.NDArray[Any], order: Order, batch_size: int) -> list[float]:
-        """Train a shard's samples in this order, batch after batch; returns each batch's mean loss before its step."""
+    def steps(
+        self,
+        x: npt.NDArray[Any],
+        y: npt.NDArray[Any],
+        order: Order,
+        batch_size: int,
+        weights: npt.NDArray[np.float32] | None = None,
+    ) -> list[float]:
+        """Train a shard's samples in this order, batch after batch; returns each batch's mean loss before its step.
+
+        `weights`: how much each sample counts, shape (n,); None: all alike.
+        """
         begun_s = time.perf_counter()
-        losses = self._loop.steps(x, y, order, batch_size)
+        losses = self._loop.steps((x, y) if weights is None else (x, y, weights), order, batch_size)
         self._batch_s = (time.perf_counter() - begun_s) / len(losses)
         return losses
 

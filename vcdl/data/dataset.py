@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from vcdl.data.labels import Classes, Given, classes_of
 from vcdl.errors import DataError
-from vcdl.wire.task import HAS_CLASSES, Task
+from vcdl.wire.task import HAS_CLASSES, LABEL_AXES, Task
 
 Array = npt.NDArray[Any]
 
@@ -18,10 +18,12 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class Part:
-    """Samples with their labels: `x` of shape (n, …), `y` of shape (n,) or (n, outputs)."""
+    """Samples with their labels: `x` and `y` of shape (n, …)."""
 
     x: Array
     y: Array
+    weights: Array | None = None
+    """How much each sample counts in training, shape (n,), float32; None: all alike."""
 
     def __len__(self) -> int:
         return len(self.x)
@@ -38,6 +40,11 @@ class Dataset:
     x_test: Array | None = None
     y_test: Array | None = None
 
+    @property
+    def predicts_itself(self) -> bool:
+        """Whether y is x: an autoencoder's data, which are stored once."""
+        return self.y_train is self.x_train
+
     def inputs(self) -> dict[str, Array]:
         """The inputs of each part by the name of their array."""
         named = {"x_train": self.x_train, "x_val": self.x_val, "x_test": self.x_test}
@@ -50,6 +57,8 @@ class Dataset:
 
     classes: Classes | None = None
     """None: numbers to predict."""
+    weights_train: Array | None = None
+    """How much each training sample counts, shape (n,), float32; None: all alike."""
 
     @property
     def outputs(self) -> int:
@@ -117,14 +126,19 @@ def checked_part(name: str, x: Array, y: Array, task: Task) -> Part:
         if array.size == 0:
             raise DataError(f"{array_name} is empty: it has shape {array.shape}")
         _refuse_not_finite(array_name, array)
-    return Part(x, _column(y_name, y) if has_classes else y.astype(np.float32))
+    if has_classes:
+        return Part(x, _labels(y_name, y, task))
+    return Part(x, _flags(y_name, y) if task == "multi_label" else y.astype(np.float32))
 
 
-def labelled(source: DataSource, given: Given) -> DataSource:
-    """The source with its labels as numbers of classes. `given`: `data > classes`. Raises DataError."""
+def labelled(source: DataSource, given: Given, mask: str | int | None = None) -> DataSource:
+    """The source with its labels as numbers of classes. `given`, `mask`: `data > classes` and `data > mask`.
+
+    Raises DataError.
+    """
     parts = source.parts()
-    labels, classes = classes_of({f"y_{name}": part.y for name, part in parts.items()}, given)
-    placed = {name: Part(part.x, labels[f"y_{name}"]) for name, part in parts.items()}
+    labels, classes = classes_of({f"y_{name}": part.y for name, part in parts.items()}, given, mask)
+    placed = {name: Part(part.x, labels[f"y_{name}"], part.weights) for name, part in parts.items()}
     return DataSource(placed["train"], placed.get("val"), placed.get("test"), classes)
 
 
@@ -147,13 +161,33 @@ def _refuse_not_finite(name: str, array: Array) -> None:
         raise DataError(f"{name} holds numbers beyond ±{_LARGEST:.2g}, and float32 is trained: scale them")
 
 
-def _column(name: str, y: Array) -> Array:
-    """Labels of shape (n,)."""
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.ndim != 1:
+def _labels(name: str, y: Array, task: Task) -> Array:
+    """Labels with as many axes as the task's have; a last axis of one number is left out. Raises DataError."""
+    axes = LABEL_AXES[task]
+    if y.ndim == axes + 1 and y.shape[-1] == 1:
+        y = y[..., 0]
+    if y.ndim == axes:
+        return y
+    expected = {1: "(samples,)", 2: "(samples, steps)", 3: "(samples, height, width)"}[axes]
+    others = {
+        1: "classification for a label for each sample",
+        2: "sequence for a label for each step, or multi_label for several labels of 0 and 1",
+        3: "segmentation for a label for each pixel",
+    }
+    other = f"{others[y.ndim]}, or " if y.ndim in others else ""
+    raise DataError(
+        f"{name} has shape {y.shape}, expected {expected} of labels: turn one-hot labels into numbers with "
+        f"argmax, or set data > task ({other}regression for numbers)"
+    )
+
+
+def _flags(name: str, y: Array) -> Array:
+    """Several labels a sample, shape (n, labels), each 0 or 1. Raises DataError."""
+    if y.ndim != 2 or y.shape[1] < 2:
         raise DataError(
-            f"{name} has shape {y.shape}, expected (samples,) of whole numbers 0, 1, …: "
-            "turn one-hot labels into numbers with argmax, or set data > task: regression"
+            f"{name} has shape {y.shape}, expected (samples, labels) of 0 and 1: "
+            "for one label a sample set data > task: classification"
         )
-    return y
+    if not np.isin(y, (0, 1)).all():
+        raise DataError(f"{name} holds other numbers than 0 and 1: for numbers set data > task: regression")
+    return y.astype(np.float32)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcdl.errors import DataError
+from vcdl.wire.task import MASKED
 
 Array = npt.NDArray[Any]
 
@@ -36,11 +37,16 @@ Given = Sequence[str | int] | int | None
 """`data > classes`: the classes by name (or by whole number, where they do not begin at 0), or how many there are."""
 
 
-def classes_of(labels: Mapping[str, Array], given: Given) -> tuple[dict[str, Array], Classes]:
+def classes_of(
+    labels: Mapping[str, Array], given: Given, mask: str | int | None = None
+) -> tuple[dict[str, Array], Classes]:
     """The labels as numbers of classes, int32 and of the same shape, and the classes.
 
-    `labels`: text or numbers of any shape by the array's name, that of the training labels first. Raises DataError.
+    `labels`: text or numbers of any shape by the array's name, that of the training labels first. `mask`: the label of
+    what does not count; it becomes MASKED. Raises DataError.
     """
+    if mask is not None:
+        return _masked(labels, given, mask)
     is_text = {name: y.dtype.kind in "US" for name, y in labels.items()}
     train = next(iter(labels))
     for name, text in is_text.items():
@@ -50,6 +56,33 @@ def classes_of(labels: Mapping[str, Array], given: Given) -> tuple[dict[str, Arr
     if is_text[train]:
         return _of_text({name: _decoded(name, y) for name, y in labels.items()}, given)
     return _of_numbers({name: _whole(name, y) for name, y in labels.items()}, given)
+
+
+def _masked(labels: Mapping[str, Array], given: Given, mask: str | int) -> tuple[dict[str, Array], Classes]:
+    """Number the labels that count. A number that is masked stays a class of its own below a higher label: outputs are
+    numbered as labels are.
+    """
+    for name, y in labels.items():
+        if (y.dtype.kind in "US") != isinstance(mask, str):
+            raise DataError(f"data > mask is {mask!r}, and {name} holds another kind of label: give the label as it is")
+    counted = {name: y[y != _as_in(mask, y)] for name, y in labels.items()}
+    train = next(iter(counted))
+    for name, y in counted.items():
+        if not y.size:
+            raise DataError(f"{name} holds nothing but the label {mask!r} of data > mask: there is nothing to learn")
+    seen = counted[train]
+    if given is None and isinstance(mask, int) and 0 <= mask < seen.max():
+        given = int(seen.max()) + 1 if len(np.unique(seen)) >= seen.max() else None
+    numbered, classes = classes_of(counted, given)
+    whole = {}
+    for name, y in labels.items():
+        whole[name] = np.full(y.shape, MASKED, np.int32)
+        whole[name][y != _as_in(mask, y)] = numbered[name]
+    return whole, classes
+
+
+def _as_in(mask: str | int, y: Array) -> Any:
+    return mask.encode() if isinstance(mask, str) and y.dtype.kind == "S" else mask
 
 
 def _of_text(labels: Mapping[str, Array], given: Given) -> tuple[dict[str, Array], Classes]:

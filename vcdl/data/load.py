@@ -33,7 +33,7 @@ def load_dataset(data: "DataSettings", seed: int, cache: Path | None = None) -> 
     `cache` is a folder with local copies of named sets; $VCDL_DATA_DIR without it. Raises DataError.
     """
     if data.npz is not None:
-        source = npz_file.load(data.npz, data.task, data.classes)
+        source = npz_file.load(data.npz, data)
     else:
         source = _named(data).load(cache or _data_folder())
         checked = {name: checked_part(name, part.x, part.y, data.task) for name, part in source.parts().items()}
@@ -48,12 +48,13 @@ def load_dataset(data: "DataSettings", seed: int, cache: Path | None = None) -> 
         x_test=test.x if test else None,
         y_test=test.y if test else None,
         classes=source.classes,
+        weights_train=train.weights,
     )
 
 
 def facts_of(data: "DataSettings") -> Facts:
     """Shapes and counts of the set that `load_dataset` would return, without its samples. Raises DataError."""
-    facts = npz_file.facts(data.npz, data.task, data.classes) if data.npz is not None else _named(data).FACTS
+    facts = npz_file.facts(data.npz, data) if data.npz is not None else _named(data).FACTS
     if facts.val_samples:
         return facts
     count = _validation_count(facts.train_samples, data.validation)
@@ -75,7 +76,11 @@ def _cut_validation(train: Part, data: "DataSettings", seed: int) -> tuple[Part,
     count = _validation_count(len(train), data.validation)
     rng = np.random.default_rng([seed, 1])
     keep, out = held_out(train.y, count, data.task == "classification", rng)
-    return Part(train.x[keep], train.y[keep]), Part(train.x[out], train.y[out])
+    weights = None if train.weights is None else train.weights[keep]
+    x_keep, x_out = train.x[keep], train.x[out]
+    if train.y is train.x:
+        return Part(x_keep, x_keep, weights), Part(x_out, x_out)
+    return Part(x_keep, train.y[keep], weights), Part(x_out, train.y[out])
 
 
 def _validation_count(samples: int, validation: int | float) -> int:

@@ -3,25 +3,34 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vcdl.data.dataset import Array, DataSource, Facts, Part, checked_part, labelled, outputs_of
-from vcdl.data.labels import Given
+from vcdl.data.labels import Classes
 from vcdl.errors import DataError, unreadable
 from vcdl.files.atomic import atomic_write
 from vcdl.wire.npz_form import ArrayHeader, NpzError, NpzFile, NpzObjectsError, opened_npz
 from vcdl.wire.task import HAS_CLASSES, Task
 
+if TYPE_CHECKING:
+    from vcdl.job.data import DataSettings
 
-def load(path: Path, task: Task, given: Given = None) -> DataSource:
-    """x_train and y_train of the file, and x_val, y_val, x_test, y_test if present.
+_LARGEST_WEIGHT = 1e6
 
-    `given`: `data > classes`. Raises DataError, FileUnavailable.
+
+def load(path: Path, settings: "DataSettings") -> DataSource:
+    """x_train and y_train of the file, and x_val, y_val, x_test, y_test and weight_train if present.
+
+    An autoencoder has no y: it is x. Raises DataError, FileUnavailable.
     """
+    task = settings.task
     with _opened(path) as file:
-        parts = {part: _part(file, part, task, path) for part in _parts(file.names, path)}
+        parts = {part: _part(file, part, task, path) for part in _parts(file.names, task, path)}
+        weights = _weights(file, len(parts["train"]), path)
     train = parts["train"]
     for name, part in parts.items():
         if part.x.shape[1:] != train.x.shape[1:] or part.y.shape[1:] != train.y.shape[1:]:
@@ -29,42 +38,52 @@ def load(path: Path, task: Task, given: Given = None) -> DataSource:
                 f"{path.name}: a sample of {name} has shape {part.x.shape[1:]} → {part.y.shape[1:]}, "
                 f"one of train {train.x.shape[1:]} → {train.y.shape[1:]}: they must agree"
             )
-    return _labelled(DataSource(train, parts.get("val"), parts.get("test")), task, given, path)
+    source = DataSource(replace(train, weights=weights), parts.get("val"), parts.get("test"))
+    return _labelled(source, settings, path)
 
 
-def facts(path: Path, task: Task, given: Given = None) -> Facts:
+def facts(path: Path, settings: "DataSettings") -> Facts:
     """Shapes and counts from the arrays' headers and the labels. Raises DataError, FileUnavailable."""
+    task = settings.task
     with _opened(path) as file:
-        found = _parts(file.names, path)
+        found = _parts(file.names, task, path)
         headers = {part: _header(file, f"x_{part}", path) for part in found}
-        parts = {part: _labels(file, part, headers[part].shape[0], task, path) for part in found}
-    source = _labelled(DataSource(parts["train"], parts.get("val"), parts.get("test")), task, given, path)
-    counts = {part: header.shape[0] for part, header in headers.items()}
-    train = headers["train"]
-    sample_bytes = math.prod(train.shape[1:]) * train.dtype.itemsize + source.train.y[:1].nbytes
+        train = headers["train"]
+        counts = {part: header.shape[0] for part, header in headers.items()}
+        stands_in = {part: _stand_in(headers[part]) for part in found}
+        if task == "autoencoder":
+            parts = {part: Part(x, x) for part, x in stands_in.items()}
+        else:
+            parts = {
+                part: _checked(part, x, _array(file, f"y_{part}", path), task, path) for part, x in stands_in.items()
+            }
+    source = _labelled(DataSource(parts["train"], parts.get("val"), parts.get("test")), settings, path)
+    label_bytes = 0 if task == "autoencoder" else source.train.y[:1].nbytes
     return Facts(
         input_shape=train.shape[1:],
         outputs=outputs_of(source.train.y, source.classes),
         train_samples=counts["train"],
         val_samples=counts.get("val", 0),
         test_samples=counts.get("test", 0),
-        sample_bytes=sample_bytes,
+        sample_bytes=math.prod(train.shape[1:]) * train.dtype.itemsize + label_bytes,
     )
 
 
-def write_split(path: Path, x: Array, y: Array) -> None:
-    """Write samples and labels, compressed and atomically.
+def write_split(path: Path, x: Array, y: Array | None, weights: Array | None = None) -> None:
+    """Write samples and labels, compressed and atomically; without labels, `y` is `x`.
 
     Raises OSError (a full disk, a read-only folder) and leaves nothing behind.
     """
     with atomic_write(path) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, x=x, y=y)
+        arrays = {"x": x, "y": y, "weights": weights}
+        np.savez_compressed(file, allow_pickle=False, **{k: array for k, array in arrays.items() if array is not None})
 
 
 def read_split(path: Path) -> tuple[Array, Array]:
     """`x` and `y` of a file that `write_split` wrote. Raises DataError, FileUnavailable."""
     with _opened(path) as file:
-        x, y = _array(file, "x", path), _array(file, "y", path)
+        x = _array(file, "x", path)
+        y = _array(file, "y", path) if "y" in file.names else x
     if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
         raise DataError(f"{path.name}: x has shape {x.shape} and y {y.shape}: it is damaged, or not a shard")
     return x, y
@@ -87,11 +106,13 @@ def _opened(path: Path) -> Iterator[NpzFile]:
         raise unreadable(path, error) from error
 
 
-def _parts(names: list[str], path: Path) -> list[str]:
-    """The parts among train, val and test that have both x and y."""
+def _parts(names: list[str], task: Task, path: Path) -> list[str]:
+    """The parts among train, val and test that have x, and y unless that is x itself."""
     found = []
     for part in ("train", "val", "test"):
         x, y = f"x_{part}" in names, f"y_{part}" in names
+        if task == "autoencoder":
+            y = x
         if x != y or (part == "train" and not x):
             missing = f"y_{part}" if x else f"x_{part}"
             raise DataError(f"{path.name} has no {missing}: it holds {', '.join(sorted(names)) or 'nothing'}"[:500])
@@ -101,22 +122,52 @@ def _parts(names: list[str], path: Path) -> list[str]:
 
 
 def _part(file: NpzFile, part: str, task: Task, path: Path) -> Part:
-    return _checked(part, _array(file, f"x_{part}", path), _array(file, f"y_{part}", path), task, path)
+    x = _array(file, f"x_{part}", path)
+    if task != "autoencoder":
+        return _checked(part, x, _array(file, f"y_{part}", path), task, path)
+    _checked(part, x, np.zeros(x.shape[:1]), task, path)
+    return Part(x, x)
 
 
-def _labels(file: NpzFile, part: str, samples: int, task: Task, path: Path) -> Part:
-    """The labels of a part with a stand-in for its samples, checked as if these were there."""
-    stand_in = np.broadcast_to(np.uint8(0), (samples, 1))
-    return _checked(part, stand_in, _array(file, f"y_{part}", path), task, path)
+def _weights(file: NpzFile, samples: int, path: Path) -> Array | None:
+    if "weight_train" not in file.names:
+        return None
+    weights = _array(file, "weight_train", path)
+    if weights.shape != (samples,) or weights.dtype.kind not in "iuf":
+        raise DataError(
+            f"{path.name}: weight_train has shape {weights.shape} of {weights.dtype}, expected one number for each of "
+            f"the {samples} samples"
+        )
+    if not np.isfinite(weights).all() or weights.min() < 0 or weights.max() > _LARGEST_WEIGHT or not weights.any():
+        raise DataError(
+            f"{path.name}: weight_train goes from {weights.min():g} to {weights.max():g}, expected finite numbers ≥ 0, "
+            "and not all of them 0"
+        )
+    return weights.astype(np.float32)
 
 
-def _labelled(source: DataSource, task: Task, given: Given, path: Path) -> DataSource:
-    if task not in HAS_CLASSES:
-        return source
+def _stand_in(header: ArrayHeader) -> Array:
+    """An array of a shape that takes no memory, to check labels as if the samples were there."""
+    return np.broadcast_to(np.uint8(0), header.shape)
+
+
+def _labelled(source: DataSource, settings: "DataSettings", path: Path) -> DataSource:
     try:
-        return labelled(source, given)
+        if settings.task == "multi_label":
+            return _named_labels(source, settings)
+        return labelled(source, settings.classes, settings.mask) if settings.task in HAS_CLASSES else source
     except DataError as error:
         raise DataError(f"{path.name}: {error}") from error
+
+
+def _named_labels(source: DataSource, settings: "DataSettings") -> DataSource:
+    """A source of several labels a sample, with their names. Raises DataError."""
+    names, count = settings.classes, source.train.y.shape[1]
+    if names is None:
+        return source
+    if (names if isinstance(names, int) else len(names)) != count:
+        raise DataError(f"y_train has {count} labels a sample, and data > classes names another number of them")
+    return replace(source, classes=Classes(count, () if isinstance(names, int) else tuple(map(str, names))))
 
 
 def _checked(part: str, x: Array, y: Array, task: Task, path: Path) -> Part:

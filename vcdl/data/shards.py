@@ -61,14 +61,16 @@ def cut_into_shards(dataset: Dataset, settings: "DataSettings", seed: int) -> tu
     if settings.split == "iid":
         return iid(labels, settings.shards, stratified=classification, rng=rng)
     if not classification:
-        raise DataError("data > split: dirichlet cuts by class, and a regression has none: use iid")
+        raise DataError(f"data > split: dirichlet cuts by class, and a {settings.task} has none for a sample: use iid")
     return dirichlet(labels, settings.shards, settings.concentration, rng)
 
 
 def _fingerprint(dataset: Dataset, settings: "DataSettings", seed: int) -> str:
     concentration = settings.concentration if settings.split == "dirichlet" else None
     facts = [_FORMAT, seed, settings.task, settings.shards, settings.split, concentration]
-    return hashlib.sha256((json.dumps(facts) + content_sha256(dataset.x_train, dataset.y_train)).encode()).hexdigest()
+    weights = () if dataset.weights_train is None else (dataset.weights_train,)
+    content = content_sha256(dataset.x_train, dataset.y_train, *weights)
+    return hashlib.sha256((json.dumps(facts) + content).encode()).hexdigest()
 
 
 def _write(folder: Path, dataset: Dataset, cut: tuple[Indices, ...], fingerprint: str) -> tuple[ShardFile, ...]:
@@ -79,7 +81,9 @@ def _write(folder: Path, dataset: Dataset, cut: tuple[Indices, ...], fingerprint
         stale.unlink()
     try:
         for path, members in zip(paths, cut, strict=True):
-            write_split(path, dataset.x_train[members], dataset.y_train[members])
+            y = None if dataset.predicts_itself else dataset.y_train[members]
+            weights = None if dataset.weights_train is None else dataset.weights_train[members]
+            write_split(path, dataset.x_train[members], y, weights)
         shards = tuple(
             ShardFile(path, index, len(members), path.stat().st_size)
             for index, (path, members) in enumerate(zip(paths, cut, strict=True))

@@ -7,7 +7,7 @@ from pydantic import PlainSerializer, PlainValidator, ValidationInfo, field_vali
 
 from vcdl.job.data_file import not_an_npz
 from vcdl.job.keras_keys import KERAS_KEYS
-from vcdl.wire.task import NAMES_OUTPUTS, Task
+from vcdl.wire.task import MASKABLE, NAMES_OUTPUTS, Task
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.section import Section, exactly_one
 
@@ -35,6 +35,13 @@ def class_names(raw: Any) -> int | tuple[str | int, ...]:
     raise kinds.expected("a list of two names or more, such as [cat, dog], or a number of classes ≥ 2", raw)
 
 
+def mask_label(raw: Any) -> str | int:
+    """A label: a whole number or text. Raises ValueError."""
+    if not _is_name(raw):
+        raise kinds.expected("a label, a whole number or text", raw)
+    return raw  # type: ignore[no-any-return]
+
+
 def _plain(classes: Any) -> Any:
     return list(classes) if isinstance(classes, tuple) else classes
 
@@ -55,6 +62,8 @@ class DataSettings(Section):
     task: Annotated[Task, kinds.one_of(Task)] = "classification"
     classes: Annotated[int | tuple[str | int, ...], PlainValidator(class_names), PlainSerializer(_plain)] | None = None
     """The classes by name, in the order of the model's outputs; or how many there are."""
+    mask: Annotated[str | int, PlainValidator(mask_label), PlainSerializer(_plain)] | None = None
+    """The label of what does not count: padding of sequences, pixels of nothing."""
     shards: _Count = 50
     split: Annotated[Split, kinds.one_of(Split)] = "iid"
     concentration: _AboveZero = 0.5
@@ -67,8 +76,8 @@ class DataSettings(Section):
     @field_validator("task")
     @classmethod
     def _fits_the_data(cls, task: Task, info: ValidationInfo) -> Task:
-        if task == "regression" and info.data.get("dataset") is not None:
-            raise ValueError(f"{info.data['dataset']} has labels, not numbers to predict; use classification")
+        if task != "classification" and info.data.get("dataset") is not None:
+            raise ValueError(f"{info.data['dataset']} has a label for each sample; use classification")
         return task
 
     @field_validator("classes")
@@ -80,11 +89,20 @@ class DataSettings(Section):
             raise ValueError(f"{info.data['task']} has no classes; remove it")
         return classes
 
+    @field_validator("mask")
+    @classmethod
+    def _may_mask(cls, mask: str | int | None, info: ValidationInfo) -> str | int | None:
+        if mask is not None and info.data.get("task", "classification") not in MASKABLE:
+            raise ValueError(
+                f"{info.data['task']} has no labels to pass over; use it with {' or '.join(sorted(MASKABLE))}"
+            )
+        return mask
+
     @field_validator("split")
     @classmethod
     def _has_classes(cls, split: Split, info: ValidationInfo) -> Split:
-        if split == "dirichlet" and info.data.get("task") == "regression":
-            raise ValueError("dirichlet cuts by class, which regression has not; use iid")
+        if split == "dirichlet" and info.data.get("task", "classification") != "classification":
+            raise ValueError(f"dirichlet cuts by the class of a sample, which {info.data['task']} has not; use iid")
         return split
 
     @field_validator("concentration")

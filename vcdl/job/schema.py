@@ -142,8 +142,11 @@ class Job(Section):
         data = info.data.get("data")
         if data is None:
             return training
-        missing = {key: value for key, value in DEFAULTS[data.task].items() if key not in training.model_fields_set}
-        return training.model_copy(update=missing)
+        missing = {
+            key: value for key, value in DEFAULTS.get(data.task, {}).items() if key not in training.model_fields_set
+        }
+        training = training.model_copy(update=missing)
+        return training if data.mask is None else training.masking()
 
     @field_validator("stop")
     @classmethod

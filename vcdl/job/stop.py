@@ -7,7 +7,7 @@ from vcdl.client.metrics import metric_name, metric_names
 from vcdl.job.training import TrainingSettings
 from vcdl.journal.events import ACCURACY, LOSS
 from vcdl.journal.monitor import MAX, MIN, Monitor
-from vcdl.wire.task import HAS_CLASSES, Task
+from vcdl.wire.task import HAS_CLASSES, PREDICTS_NUMBERS, Task
 from vcdl.wire.workunit import Named
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.reading import Problem, nearest
@@ -83,7 +83,8 @@ class StopSettings(Section):
     def _name(self, task: Task, training: TrainingSettings) -> str:
         if self.monitor is not None:
             return metric_name(Named(self.monitor.removeprefix(_VALIDATION)))
-        is_accuracy = task in HAS_CLASSES or (task != "regression" and ACCURACY in metric_names(training.metrics))
+        is_measured = task not in PREDICTS_NUMBERS and ACCURACY in metric_names(training.metrics)
+        is_accuracy = task in HAS_CLASSES or is_measured
         return ACCURACY if is_accuracy else LOSS
 
 

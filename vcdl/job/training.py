@@ -3,14 +3,17 @@
 import math
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import ValidationInfo, field_validator
+from pydantic import PlainSerializer, PlainValidator, ValidationInfo, field_validator
 
+from vcdl.job.class_weight import ClassWeight, class_weight_as_yaml, read_class_weight
 from vcdl.job.keras_keys import KERAS_KEYS
 from vcdl.job.lr_schedule import STEADY, UNSCALED, LrScaling, LrSchedule, RateShape
+from vcdl.wire.task import MASKABLE_LOSS, MASKED
 from vcdl.wire.workunit import Named, Normalisation, SharedOptimizerState, Training
 from vcdl.yaml_schema import values as kinds
+from vcdl.yaml_schema.reading import Problem, ProblemsError
 from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, plain_or_section
 
 Precision = Literal["float32", "mixed_bfloat16"]
@@ -18,6 +21,7 @@ Precision = Literal["float32", "mixed_bfloat16"]
 _Count = Annotated[int, kinds.whole(1)]
 _AboveZero = Annotated[float, kinds.above_zero()]
 _Named = Annotated[Named, kinds.NAMED, kinds.NAMED_AS_YAML]
+_ClassWeight = Annotated[ClassWeight, PlainValidator(read_class_weight), PlainSerializer(class_weight_as_yaml)]
 _Rate = kinds.above_zero(also="{peak: …}")
 
 
@@ -71,11 +75,23 @@ class TrainingSettings(Section):
     metrics: tuple[_Named, ...] = (Named("accuracy"),)
     precision: Annotated[Precision, kinds.one_of(Precision)] = "float32"
     """The numbers that layers compute with; weights are float32 in any case."""
+    class_weight: _ClassWeight | None = None
+    """How much a sample counts by its class."""
 
     @field_validator("optimizer")
     @classmethod
     def _leaves_the_rate(cls, optimizer: Named) -> Named:
         return kinds.refuse_argument(optimizer, "learning_rate", "belongs into training > learning_rate; move it there")
+
+    def masking(self) -> Self:
+        """The settings with a loss that passes over masked labels. Raises ProblemsError for a loss that cannot."""
+        if self.loss.name != MASKABLE_LOSS or self.loss.arguments.get("ignore_class", MASKED) != MASKED:
+            message = (
+                f"data > mask works with {MASKABLE_LOSS}, and sets its ignore_class itself; remove the one or other"
+            )
+            raise ProblemsError([Problem(("loss",), message)])
+        loss = Named(self.loss.name, {**self.loss.arguments, "ignore_class": MASKED})
+        return self.model_copy(update={"loss": loss})
 
     @property
     def peak_rate(self) -> float:

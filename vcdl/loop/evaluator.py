@@ -5,7 +5,7 @@ killed and started again at any moment.
 """
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from vcdl.models.measuring import BATCH_SIZE, as_compared, measuring
 from vcdl.run.run import Run
 from vcdl.wire.weights import ParamsHeader, Vector, assign, read_weights
 
+if TYPE_CHECKING:
+    from vcdl.data.samples import Samples
+
 
 class Evaluator:
     """Evaluates the versions one job asks for."""
@@ -26,8 +29,7 @@ class Evaluator:
     def __init__(self, run: Run, journal: Journal) -> None:
         """The evaluator follows `journal` and writes into it."""
         from vcdl.client.compile import compile_model
-        from vcdl.data.npz_file import read_split
-        from vcdl.wire.normalise import normalise
+        from vcdl.data.samples import read_samples
 
         job, folder = run.job, run.folder
         self._folder = folder
@@ -36,23 +38,25 @@ class Evaluator:
         self._history = self._kept.state
         self._layout = run.layout
         self._model = run.load_model()
-        compile_model(self._model, measuring(run.training, job.data.task))
-        x, y = read_split(folder.validation_file)
-        x = normalise(x, run.prepared.normalisation)
-        sample = _sample(len(x), job.validate_.samples, job.seed)
-        compared = as_compared(y, self._model)
-        self._data = {VALIDATION: (x[sample], compared[sample]), "final_validation": (x, compared)}
+        compile_model(self._model, measuring(run.training, job.data.task), weigh_metrics=job.data.mask is not None)
+        held_out = read_samples(folder.validation_file, run.prepared.normalisation)
+        sample = _sample(len(held_out.x), job.validate_.samples, job.seed)
+        whole = self._compared(held_out)
+        self._data = {VALIDATION: whole.taken(sample), "final_validation": whole}
         if run.prepared.has_test:
-            x_test, y_test = read_split(folder.test_file)
-            self._data["test"] = (normalise(x_test, run.prepared.normalisation), as_compared(y_test, self._model))
+            self._data["test"] = self._compared(read_samples(folder.test_file, run.prepared.normalisation))
         self._scores: UploadScores | None = None
         if job.is_for_strangers:
             self._scores = UploadScores(run, LossMeter(run, self._model), self._data[VALIDATION], kept_hosts(journal))
         self._reference: ReferenceUpdate | None = None
         if ReferenceUpdate.is_asked_for(run):
-            self._reference = ReferenceUpdate(run, self._history, x[sample], y[sample])
+            self._reference = ReferenceUpdate(run, self._history, *held_out.taken(sample))
             self._follow()
             self._leave_first_reference(self._reference)
+
+    def _compared(self, samples: "Samples") -> "Samples":
+        """Samples with labels as the model's outputs are compared with them."""
+        return samples._replace(y=as_compared(samples.y, self._model))
 
     def run_once(self) -> int:
         """Evaluate what is wanted now, or score some uploads when nothing is; returns how many versions or uploads
@@ -95,13 +99,15 @@ class Evaluator:
         """Evaluate weights of shape (n,) as the version that `wanted` names."""
         begin_s = time.perf_counter()
         assign(self._model, vector[: self._layout.model.size])
-        x, y = self._data[wanted.split]
-        measured: dict[str, Any] = self._model.evaluate(x, y, batch_size=BATCH_SIZE, verbose=0, return_dict=True)
+        samples = self._data[wanted.split]
+        measured: dict[str, Any] = self._model.evaluate(
+            *samples, batch_size=BATCH_SIZE, sample_weight=samples.counted, verbose=0, return_dict=True
+        )
         return VersionEvaluated(
             version=wanted.version,
             epoch=wanted.epoch,
             split=wanted.split,
-            samples=len(x),
+            samples=len(samples.x),
             loss=float(measured[LOSS]),
             evaluation_s=time.perf_counter() - begin_s,
             metrics={name: float(np.squeeze(value)) for name, value in measured.items() if name != LOSS},

@@ -80,10 +80,8 @@ class SpotCheck:
 
     def _samples(self, workunit: str, shard: int) -> Samples:
         """Some samples of a shard, others for each workunit. Raises DataError, FileUnavailable."""
-        from vcdl.data.npz_file import read_split
-        from vcdl.wire.normalise import normalise
+        from vcdl.data.samples import read_samples
 
-        x, y = read_split(self._run.folder.shard(shard))
+        samples = read_samples(self._run.folder.shard(shard), self._run.prepared.normalisation)
         seed = [self._run.job.seed, *workunit.encode()]
-        some = np.sort(np.random.default_rng(seed).permutation(len(x))[:_SAMPLES])
-        return normalise(x[some], self._run.prepared.normalisation), y[some]
+        return samples.taken(np.sort(np.random.default_rng(seed).permutation(len(samples.x))[:_SAMPLES]))

@@ -131,6 +131,7 @@ def _given_json(settings: "ModelSettings", input_shape: tuple[int, ...], outputs
         return read_keras_json(settings.keras)
     if settings.builtin is None or settings.builtin.name not in BUILTIN:
         raise ModelError(f"there is no built-in model {settings.builtin!r}: choose {', '.join(BUILTIN)}")
+    _check_has_ending(settings.builtin.name, task)
     builder: Any = BUILTIN[settings.builtin.name]
     try:
         return str(builder(input_shape, outputs, task, **settings.builtin.arguments).to_json())
@@ -138,6 +139,16 @@ def _given_json(settings: "ModelSettings", input_shape: tuple[int, ...], outputs
         raise ModelError(
             f"{settings.builtin.name} cannot be built for samples of shape {input_shape}: {error}"
         ) from error
+
+
+def _check_has_ending(builtin: str, task: str) -> None:
+    """Refuse a built-in model for a task that needs outputs at many places. Raises ModelError."""
+    if task in ("sequence", "segmentation") or (task == "autoencoder" and builtin != "mlp"):
+        wanted = {"sequence": "outputs for each step", "segmentation": "outputs for each pixel"}.get(task, "its input")
+        raise ModelError(
+            f"{builtin} gives one answer a sample, and data > task: {task} wants {wanted}: "
+            "give a model of your own with model > python, keras or keras_json"
+        )
 
 
 def _read(path: Path) -> str:

@@ -3,30 +3,29 @@
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from vcdl.client.compile import make_loss, make_metric, make_optimizer
 from vcdl.client.model import load_model
 from vcdl.client.moments import MovingMoments
 from vcdl.data.dataset import Array
 from vcdl.errors import JobError, ModelError
 from vcdl.models.check_metrics import check_metrics
+from vcdl.wire.task import Task
 from vcdl.wire.workunit import Training
 
 _BINARY = ("BinaryCrossentropy", "BinaryFocalCrossentropy", "Hinge", "SquaredHinge")
 """Losses that compare one output with a label 0 or 1."""
+_OF_FLAGS = "binary_crossentropy"
 _SPARSE = "sparse_categorical_crossentropy"
 
 
 def check_model(
-    model_json: str, training: Training, input_shape: tuple[int, ...], y: Array, classes: int | None = None
+    model_json: str, training: Training, input_shape: tuple[int, ...], y: Array, task: Task | None = None
 ) -> None:
     """Check that the model takes samples of `input_shape`, that output and loss fit the labels, and that Keras
     knows every name.
 
-    `y`: all labels, shape (n,) or (n, outputs); integers are classes, floats numbers to predict. `classes`: how many
-    there are, if labels need not show all. Raises ModelError when the model must change, JobError when the training
-    settings must.
+    `y`: all labels, shape (n, …); integers are classes, floats numbers to predict. `task`: what they are, if their kind
+    does not say it. Raises ModelError when the model must change, JobError when the training settings must.
     """
     model = load_model(model_json)
     if len(model.inputs) != 1 or len(model.outputs) != 1:
@@ -40,10 +39,12 @@ def check_model(
     MovingMoments(optimizer, training)
     output_shape = tuple(model.outputs[0].shape[1:])
     if y.dtype.kind in "iu":
-        _check_classes(loss, training.loss.name, output_shape, max(int(y.max()) + 1, classes or 0))
+        _check_classes(loss, training.loss.name, output_shape, y)
         _check_probabilities(model, loss)
     else:
         _check_numbers(loss, training.loss.name, output_shape, y)
+        if task == "multi_label":
+            _check_flags(model, loss, training.loss.name)
     check_metrics(model, loss, training, input_shape, y)
 
 
@@ -66,24 +67,32 @@ def _made(training: Training) -> tuple[Any, Any]:
 
 
 def _check_input(expected: tuple[int | None, ...], given: tuple[int, ...]) -> None:
-    fits = len(expected) == len(given) and all(e in (None, g) for e, g in zip(expected, given, strict=True))
-    if not fits:
+    if not _same(expected, given):
         raise ModelError(
             f"the model takes samples of shape {expected}, the data has {given}: "
             f"begin the model with keras.Input({given})"
         )
 
 
-def _check_classes(loss: Any, name: str, output_shape: tuple[int, ...], classes: int) -> None:
-    kind, last = type(loss).__name__, classes - 1
+def _check_flags(model: Any, loss: Any, name: str) -> None:
+    """Refuse a loss or an ending for one right class, where each output is a question of its own."""
+    if type(loss).__name__ == "CategoricalCrossentropy":
+        raise JobError(f"training > loss: {name} is for one class a sample, the task is multi_label: use {_OF_FLAGS}")
+    _check_probabilities(model, loss)
+    if type(loss).__name__ in _BINARY and _last_activation(model) == "softmax":
+        raise ModelError("the model ends in softmax, which shares one certainty among all labels: give it sigmoid")
+
+
+def _check_classes(loss: Any, name: str, output_shape: tuple[int | None, ...], y: Array) -> None:
+    kind, last, places = type(loss).__name__, int(y.max()), y.shape[1:]
     if kind not in ("SparseCategoricalCrossentropy", *_BINARY):
         raise JobError(f"training > loss: {name} does not fit labels that are whole numbers: use {_SPARSE}")
-    if len(output_shape) != 1:
-        raise ModelError(
-            f"the model ends in outputs of shape {output_shape}, expected one for each class: "
-            f"add Flatten and Dense({last + 1})"
-        )
-    outputs = output_shape[0]
+    if len(output_shape) != 1 + len(places) or not _same(output_shape[:-1], places):
+        cure = f"one for each class: add Flatten and Dense({last + 1})"
+        if places:
+            cure = f"{(*places, last + 1)}: one for each class at each of the labels' places"
+        raise ModelError(f"the model ends in outputs of shape {output_shape}, expected {cure}")
+    outputs = output_shape[-1] or 0
     if kind in _BINARY:
         if outputs != 1 or last > 1:
             raise JobError(
@@ -135,8 +144,14 @@ def _check_numbers(loss: Any, name: str, output_shape: tuple[int, ...], y: Array
     if type(loss).__name__ == "SparseCategoricalCrossentropy":
         raise JobError(f"training > loss: {name} is for classes, the task is a regression: use mean_squared_error")
     wanted = y.shape[1:] or (1,)
-    if output_shape != wanted:
+    if len(output_shape) != len(wanted) or not _same(output_shape, wanted):
+        cure = f"give the last layer {wanted[0]} units" if len(wanted) == 1 else f"end it in Reshape({wanted})"
         raise ModelError(
             f"the model ends in outputs of shape {output_shape}, a sample of the data has {wanted} numbers to predict: "
-            f"give the last layer {int(np.prod(wanted))} units"
+            f"{cure}"
         )
+
+
+def _same(expected: tuple[int | None, ...], given: tuple[int, ...]) -> bool:
+    """Whether shapes agree; None: any length."""
+    return len(expected) == len(given) and all(e in (None, g) for e, g in zip(expected, given, strict=True))

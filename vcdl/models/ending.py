@@ -20,8 +20,8 @@ def images(inputs: Any, builtin: str) -> Any:
 
 
 def output_layer(outputs: int, task: str, initializer: str) -> Any:
-    """The last layer: softmax over `outputs` classes, or `outputs` numbers for a regression."""
+    """The last layer: softmax over `outputs` classes, a sigmoid for each label of several, or plain numbers."""
     from keras import layers
 
-    activation = "softmax" if task == "classification" else "linear"
+    activation = {"classification": "softmax", "multi_label": "sigmoid"}.get(task, "linear")
     return layers.Dense(outputs, activation=activation, kernel_initializer=initializer, name="output")

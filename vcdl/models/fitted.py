@@ -7,7 +7,8 @@ import numpy as np
 
 from vcdl.client.model import checked_config
 from vcdl.data import cut_into_shards, normalisation_of
-from vcdl.data.dataset import Dataset
+from vcdl.data.class_weights import with_class_weights
+from vcdl.data.dataset import Array, Dataset
 from vcdl.errors import DataError, JobError
 from vcdl.models.build import BuiltModel, build_model
 from vcdl.models.check import check_model
@@ -41,11 +42,23 @@ def fitted(job: "Job", dataset: Dataset, start: Any = None) -> Fitted:
     )
     normalisation = _normalisation(job, dataset, model.json)
     training = job.training.to_wire(normalisation)
-    labels = [y for y in (dataset.y_train, dataset.y_val, dataset.y_test) if y is not None]
-    classes = None if dataset.classes is None else dataset.classes.count
-    check_model(model.json, training, dataset.input_shape, np.concatenate(labels), classes)
+    check_model(model.json, training, dataset.input_shape, _compared(dataset, normalisation), job.data.task)
+    dataset = with_class_weights(dataset, job.training.class_weight)
     cut_into_shards(dataset, job.data, job.seed)  # which refuses what cannot be cut, before anything is written
     return Fitted(dataset, model, normalisation, training)
+
+
+def _compared(dataset: Dataset, normalisation: Normalisation) -> Array:
+    """All that outputs are compared with, for an autoencoder as clients see it; and one label of the highest class,
+    which the labels need not have.
+    """
+    if dataset.predicts_itself:
+        low, high = dataset.x_train.min(axis=0), dataset.x_train.max(axis=0)
+        return normalise(np.stack([low, high, low]), normalisation)
+    labels = [y for y in (dataset.y_train, dataset.y_val, dataset.y_test) if y is not None]
+    if dataset.y_train.dtype.kind == "i" and dataset.classes is not None:
+        labels.append(np.full_like(dataset.y_train[:1], dataset.classes.count - 1))
+    return np.concatenate(labels)
 
 
 def _normalisation(job: "Job", dataset: Dataset, model_json: str) -> Normalisation:

@@ -19,4 +19,7 @@ def mlp(
         x = layers.Dense(width, activation="relu", kernel_initializer="he_normal", name=f"dense_{number}")(x)
         if dropout:
             x = layers.Dropout(dropout, name=f"dropout_{number}")(x)
-    return keras.Model(inputs, output_layer(outputs, task, "glorot_uniform")(x), name="mlp")
+    x = output_layer(outputs, task, "glorot_uniform")(x)
+    if task == "autoencoder" and len(input_shape) > 1:
+        x = layers.Reshape(input_shape, name="reshape")(x)
+    return keras.Model(inputs, x, name="mlp")

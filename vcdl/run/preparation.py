@@ -30,18 +30,18 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     load_client_libraries()
     from vcdl.checks import trained_norm
     from vcdl.client.trainer import Trainer
-    from vcdl.data import ensure_shards, load_dataset, write_split
+    from vcdl.data import ensure_shards, load_dataset, read_samples, write_split
     from vcdl.models import fitted
     from vcdl.run.own_step import own_step
     from vcdl.run.start import start_of
     from vcdl.wire.frozen import write_frozen
-    from vcdl.wire.normalise import normalise
 
     see_that_it_serves(asked_settings(job, folder))
     observer.phase(f"reading the data set {job.data.dataset or (job.data.npz and shown(job.data.npz))}")
     dataset = load_dataset(job.data, job.seed)
     observer.phase("building the model")
     fit = fitted(job, dataset, start_of(job))
+    dataset = fit.dataset
     model, normalisation = fit.model, fit.normalisation
     trainer = Trainer(model.json, fit.training, model.frozen)
     layout = trainer.layout
@@ -49,16 +49,17 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     observer.phase(f"cutting {len(dataset.x_train)} samples into {job.data.shards} shards")
     try:
         shards = ensure_shards(folder.shards, dataset, job.data, job.seed)
-        write_split(folder.validation_file, dataset.x_val, dataset.y_val)
-        if dataset.x_test is not None and dataset.y_test is not None:
-            write_split(folder.test_file, dataset.x_test, dataset.y_test)
+        once = dataset.predicts_itself
+        write_split(folder.validation_file, dataset.x_val, None if once else dataset.y_val)
+        if dataset.x_test is not None:
+            write_split(folder.test_file, dataset.x_test, None if once else dataset.y_test)
         folder.model_file.write_text(model.json)
         frozen = write_frozen(folder.frozen_file, model.frozen) if model.frozen.size else None
         own_lengths: tuple[float, ...] = ()
         if job.is_for_strangers:
             observer.phase("measuring a step of training")
-            most, held_out = max(shard.samples for shard in shards), normalise(dataset.x_val, normalisation)
-            own = own_step(job, trainer, vector, most, held_out, dataset.y_val)
+            most, held_out = max(shard.samples for shard in shards), read_samples(folder.validation_file, normalisation)
+            own = own_step(job, trainer, vector, most, held_out.x, held_out.y)
             vector, own_lengths = own.begin, own.lengths
         settings, store_key = asked_settings(job, folder), f"{job.name}-{secrets.token_hex(16)}"
         if settings.service != Service.FILE or job.keeps_uploads or job.is_for_strangers:

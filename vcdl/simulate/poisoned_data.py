@@ -66,7 +66,7 @@ def highest_of(shards: Sequence[Path]) -> Array:
 
 def flipped(y: Array, classes: int) -> Array:
     """Wrong labels: those of classes in reverse order, or the numbers of a regression with the other sign."""
-    return -y if y.dtype.kind == "f" else (classes - 1 - y).astype(y.dtype)
+    return -y if y.dtype.kind == "f" else np.where(y < 0, y, classes - 1 - y).astype(y.dtype)
 
 
 def with_backdoor(x: Array, y: Array, highest: Array) -> tuple[Array, Array]:

@@ -5,14 +5,23 @@ from typing import Any, Literal
 
 from vcdl.wire.workunit import Named
 
-Task = Literal["classification", "regression"]
+Task = Literal["classification", "regression", "multi_label", "sequence", "segmentation", "autoencoder"]
 
-HAS_CLASSES: frozenset[Task] = frozenset({"classification"})
-"""Tasks whose labels are classes: one of them is right."""
-NAMES_OUTPUTS: frozenset[Task] = HAS_CLASSES
+HAS_CLASSES: frozenset[Task] = frozenset({"classification", "sequence", "segmentation"})
+"""Tasks whose labels are classes: one of them is right for a sample, a step or a pixel."""
+PREDICTS_NUMBERS: frozenset[Task] = frozenset({"regression", "autoencoder"})
+NAMES_OUTPUTS: frozenset[Task] = HAS_CLASSES | {"multi_label"}
 """Tasks whose outputs may have names."""
+MASKABLE: frozenset[Task] = frozenset({"sequence", "segmentation"})
+"""Tasks with labels that may not count: padding, or pixels of nothing."""
+LABEL_AXES: Mapping[Task, int] = {"classification": 1, "sequence": 2, "segmentation": 3}
+"""Axes of the labels of a task with classes."""
+MASKED = -1
+"""The label of what does not count, in shards and held-out data, whatever the user's file has in its place."""
+MASKABLE_LOSS = "sparse_categorical_crossentropy"
 DEFAULTS: Mapping[Task, Mapping[str, Any]] = {
-    "classification": {},
     "regression": {"loss": Named("mean_squared_error"), "metrics": (Named("mean_absolute_error"),)},
+    "autoencoder": {"loss": Named("mean_squared_error"), "metrics": (Named("mean_absolute_error"),)},
+    "multi_label": {"loss": Named("binary_crossentropy"), "metrics": (Named("binary_accuracy"),)},
 }
 """Settings of `training` that a task has instead of the usual ones."""

@@ -1,0 +1,48 @@
+"""`training > class_weight`: from the weight of a class to the weights of its samples, which lie in the shards."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from vcdl.data.dataset import Array, Dataset
+from vcdl.data.labels import Classes
+from vcdl.errors import JobError
+from vcdl.job.class_weight import ClassWeight
+
+
+def with_class_weights(dataset: Dataset, given: ClassWeight | None) -> Dataset:
+    """The data set whose training samples also count by their class.
+
+    `balanced`: n / (classes · samples of the class), as scikit-learn has it. A class without a weight has 1, as in
+    Keras. Raises JobError for a name that is no class, and where a sample has no class.
+    """
+    if given is None:
+        return dataset
+    if dataset.classes is None or dataset.y_train.ndim != 1:
+        raise JobError(
+            "training > class_weight is for data > task: classification; give weight_train in the npz for other tasks"
+        )
+    by_class = _balanced(dataset.y_train, dataset.classes) if given == "balanced" else _named(given, dataset.classes)
+    weights = by_class[dataset.y_train]
+    if not weights.any():
+        raise JobError("training > class_weight gives no training sample a weight above 0: nothing would be learned")
+    if dataset.weights_train is not None:
+        weights = weights * dataset.weights_train
+    return replace(dataset, weights_train=weights.astype(np.float32))
+
+
+def _balanced(y: Array, classes: Classes) -> Array:
+    counts = np.bincount(y, minlength=classes.count)
+    present = np.count_nonzero(counts)
+    return np.asarray(len(y) / (present * np.maximum(counts, 1)))
+
+
+def _named(given: ClassWeight, classes: Classes) -> Array:
+    known = list(classes.names) or [str(number) for number in range(classes.count)]
+    weights = np.ones(classes.count)
+    for name, weight in dict(given).items():  # type: ignore[arg-type]
+        if str(name) not in known:
+            listed = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")
+            raise JobError(f"training > class_weight: {name} is no class of the data, which has {listed}"[:500])
+        weights[known.index(str(name))] = float(weight)
+    return weights

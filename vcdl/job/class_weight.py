@@ -1,0 +1,29 @@
+"""The key `training > class_weight`: how much a sample counts by its class."""
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal
+
+from vcdl.yaml_schema import values as kinds
+
+ClassWeight = Literal["balanced"] | Mapping[str | int, float]
+"""`balanced`: classes count alike, whatever their samples; or the weight of each class by its name or number."""
+
+
+def read_class_weight(raw: Any) -> ClassWeight:
+    """Raises ValueError."""
+    if raw == "balanced":
+        return "balanced"
+    if not isinstance(raw, Mapping) or not raw:
+        raise kinds.expected("balanced, or a weight for each class, such as {cat: 1, dog: 2.5}", raw)
+    for name, weight in raw.items():
+        is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
+        if not isinstance(name, str | int) or not is_number or not math.isfinite(weight) or weight < 0:
+            raise kinds.expected(f"a weight ≥ 0 for {name}", weight)
+    return MappingProxyType({name: float(weight) for name, weight in raw.items()})
+
+
+def class_weight_as_yaml(weight: Any) -> Any:
+    """The inverse of `read_class_weight`."""
+    return dict(weight) if isinstance(weight, Mapping) else weight
