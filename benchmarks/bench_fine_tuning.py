@@ -26,7 +26,7 @@ _HERE = Path(__file__).parent
 _FEATURES, _LATENT, _HIDDEN, _ADAPTER = 784, 16, 4096, 48
 _CLASSES = (20, 10)
 """Classes of the backbone's problem, and of the one that it is tuned for."""
-_TRAIN, _TEST = 12_000, 20_000
+_TRAIN, _TEST = 6_000, 10_000
 _TRAINED = ["adapter", "head"]
 
 
@@ -56,7 +56,7 @@ def main() -> None:
         folder = Path(name)
         _prepare(folder)
         job = _job(folder, "tuned", arguments.shards, arguments.epochs, train=_TRAINED)
-        tuned, whole = _run(job), _run(_job(folder, "whole", arguments.shards, 1))
+        tuned, whole = _run(job), _run(_job(folder, "whole", 2, 1))
         plain = _output([sys.executable, str(_HERE / "plain_keras.py"), str(job)])
         _print(job, tuned, whole, json.loads(plain.splitlines()[-1])["test"])
 
@@ -73,7 +73,7 @@ def _prepare(folder: Path) -> None:
     body = layers.Dense(_HIDDEN, activation="relu", name="body_2")(body)
     first = keras.Model(inputs, layers.Dense(_CLASSES[0], activation="softmax")(body))
     first.compile(keras.optimizers.Adam(3e-4), "sparse_categorical_crossentropy", metrics=["accuracy"])
-    learnt = first.fit(x / np.float32(255), y, batch_size=128, epochs=4, verbose=0).history["accuracy"][-1]
+    learnt = first.fit(x / np.float32(255), y, batch_size=128, epochs=3, verbose=0).history["accuracy"][-1]
     head = layers.Dense(_ADAPTER, activation="relu", name="adapter")(body)
     model = keras.Model(inputs, layers.Dense(_CLASSES[1], activation="softmax", name="head")(head))
     model.save(folder / "model.keras")

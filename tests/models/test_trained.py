@@ -73,3 +73,19 @@ def test_frozen_weights_are_those_of_the_file(tmp_path: Path) -> None:
     low, head = (np.concatenate([w.reshape(-1) for w in layer.get_weights()]) for layer in model.layers)
     np.testing.assert_array_equal(found.frozen, low)
     np.testing.assert_array_equal(found.weights, head)
+
+
+PARTLY = """
+import keras
+
+def build(input_shape, outputs):
+    model = keras.Sequential([keras.Input(input_shape), keras.layers.Dense(outputs)])
+    model.layers[0].kernel.trainable = False
+    return model
+"""
+
+
+def test_a_layer_that_is_frozen_in_part_is_refused_as_no_json_says_so(tmp_path: Path) -> None:
+    (tmp_path / "partly_frozen.py").write_text(PARTLY)
+    with pytest.raises(ModelError, match="freeze whole layers, not their parts"):
+        build_model(ModelSettings(python="partly_frozen:build", python_folder=tmp_path), (4,), 3)

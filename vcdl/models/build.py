@@ -1,5 +1,6 @@
 """Build a job's model: its JSON, and the weights of version 0."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,10 +119,16 @@ def _limited(model: Any, settings: "ModelSettings") -> Any:
 
 
 def _check_trained(described: Any, model: Any) -> None:
-    """Check that a model's JSON says what of it is trained. Raises ModelError."""
-    ours, theirs = ([tuple(weight.shape) for weight in trained_weights(one)] for one in (described, model))
-    if ours != theirs:
+    """Check that a model's JSON says what of it is trained, and keeps its weights in order. Raises ModelError."""
+    if _names(trained_weights(described)) != _names(trained_weights(model)):
         raise ModelError("the model's JSON does not keep which layers are frozen: freeze whole layers, not their parts")
+    if _names(described.weights) != _names(model.weights):
+        raise ModelError("the model's JSON has its weights in another order: give each layer a name of its own")
+
+
+def _names(weights: Sequence[Any]) -> list[str]:
+    """The names of weights with those of their layers, which JSON keeps, without those of the models around them."""
+    return ["/".join(weight.path.split("/")[-2:]) for weight in weights]
 
 
 def _given_json(settings: "ModelSettings", input_shape: tuple[int, ...], outputs: int, task: str) -> str:

@@ -4,7 +4,7 @@ which they travel. What is frozen does not travel with them (vcdl.wire.frozen).
 `params.h5` and `update.h5` alike hold one contiguous dataset `weights`, little-endian float32 of shape (n,),
 and one text attribute `header` (JSON, at most 60 000 bytes), in the form of vcdl.wire.hdf5_form. Nothing in it
 can be executed, and everything is checked before memory is allocated for it. Server and client both import this
-file: NumPy only; Keras models are used through their public methods.
+file: NumPy only; Keras models are used through their public methods, and `_flatten_layers`.
 """
 
 import hashlib
