@@ -7,6 +7,7 @@ import pytest
 
 from tests.recorded_run import numbered
 from vcdl.data.npz_file import read_split
+from vcdl.data.samples import Samples
 from vcdl.job import Job, save_job
 from vcdl.job.lr_schedule import LONG_STEPS
 from vcdl.journal.events import WorkunitCreated, WorkunitSent
@@ -41,7 +42,7 @@ def test_it_follows_the_rate_of_a_workunit_that_is_made_now(tmp_path: Path) -> N
     prepared = run.prepared
     x, y = read_split(folder.validation_file)
     history = JobHistory()
-    reference = ReferenceUpdate(run, history, normalise(x, prepared.normalisation), y)
+    reference = ReferenceUpdate(run, history, Samples(normalise(x, prepared.normalisation), y))
     begun, _ = read_weights(folder.snapshot(0), prepared.layout.size)
 
     def left() -> Vector:

@@ -11,7 +11,7 @@ from vcdl.job.class_weight import ClassWeight
 
 
 def with_class_weights(dataset: Dataset, given: ClassWeight | None) -> Dataset:
-    """The data set whose training samples also count by their class.
+    """The data set whose training and validation samples also count by their class.
 
     `balanced`: n / (classes · samples of the class), as scikit-learn has it. A class without a weight has 1, as in
     Keras. Raises JobError for a name that is no class, and where a sample has no class.
@@ -23,12 +23,14 @@ def with_class_weights(dataset: Dataset, given: ClassWeight | None) -> Dataset:
             "training > class_weight is for data > task: classification; give weight_train in the npz for other tasks"
         )
     by_class = _balanced(dataset.y_train, dataset.classes) if given == "balanced" else _named(given, dataset.classes)
-    weights = by_class[dataset.y_train]
+    weights = _times(by_class[dataset.y_train], dataset.weights_train)
     if not weights.any():
         raise JobError("training > class_weight gives no training sample a weight above 0: nothing would be learned")
-    if dataset.weights_train is not None:
-        weights = weights * dataset.weights_train
-    return replace(dataset, weights_train=weights.astype(np.float32))
+    return replace(dataset, weights_train=weights, weights_val=_times(by_class[dataset.y_val], dataset.weights_val))
+
+
+def _times(weights: Array, others: Array | None) -> Array:
+    return (weights if others is None else weights * others).astype(np.float32)
 
 
 def _balanced(y: Array, classes: Classes) -> Array:

@@ -59,6 +59,8 @@ class Dataset:
     """None: numbers to predict."""
     weights_train: Array | None = None
     """How much each training sample counts, shape (n,), float32; None: all alike."""
+    weights_val: Array | None = None
+    """The same of validation samples, for the server's own training and for what it compares uploads by."""
 
     @property
     def outputs(self) -> int:

@@ -49,6 +49,7 @@ def load_dataset(data: "DataSettings", seed: int, cache: Path | None = None) -> 
         y_test=test.y if test else None,
         classes=source.classes,
         weights_train=train.weights,
+        weights_val=val.weights,
     )
 
 
@@ -76,11 +77,11 @@ def _cut_validation(train: Part, data: "DataSettings", seed: int) -> tuple[Part,
     count = _validation_count(len(train), data.validation)
     rng = np.random.default_rng([seed, 1])
     keep, out = held_out(train.y, count, data.task == "classification", rng)
-    weights = None if train.weights is None else train.weights[keep]
+    weights, weights_out = (None if train.weights is None else train.weights[some] for some in (keep, out))
     x_keep, x_out = train.x[keep], train.x[out]
     if train.y is train.x:
-        return Part(x_keep, x_keep, weights), Part(x_out, x_out)
-    return Part(x_keep, train.y[keep], weights), Part(x_out, train.y[out])
+        return Part(x_keep, x_keep, weights), Part(x_out, x_out, weights_out)
+    return Part(x_keep, train.y[keep], weights), Part(x_out, train.y[out], weights_out)
 
 
 def _validation_count(samples: int, validation: int | float) -> int:

@@ -89,6 +89,12 @@ def read_split(path: Path) -> tuple[Array, Array]:
     return x, y
 
 
+def read_weights_of(path: Path) -> Array | None:
+    """How much each sample of such a file counts; None: all alike. Raises DataError, FileUnavailable."""
+    with _opened(path) as file:
+        return _array(file, "weights", path) if "weights" in file.names else None
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[NpzFile]:
     try:

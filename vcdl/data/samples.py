@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vcdl.data.npz_file import read_split
+from vcdl.data.npz_file import read_split, read_weights_of
 from vcdl.wire.normalise import normalise
 from vcdl.wire.task import MASKED
 from vcdl.wire.workunit import Normalisation
@@ -19,10 +19,12 @@ class Samples(NamedTuple):
 
     x: Array
     y: Array
+    weights: Array | None = None
+    """How much each sample counts in training, shape (n,); None: all alike. Measures for people do not weigh."""
 
     def taken(self, some: Any) -> "Samples":
         """The samples at these indices."""
-        return Samples(self.x[some], self.y[some])
+        return Samples(self.x[some], self.y[some], None if self.weights is None else self.weights[some])
 
     @property
     def counted(self) -> Array | None:
@@ -39,4 +41,4 @@ def read_samples(path: Path, normalisation: Normalisation) -> Samples:
     """
     x, y = read_split(path)
     normalised = normalise(x, normalisation)
-    return Samples(normalised, normalised if y is x else y)
+    return Samples(normalised, normalised if y is x else y, read_weights_of(path))

@@ -5,10 +5,11 @@ killed and started again at any moment.
 """
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from vcdl.data.samples import Samples, read_samples
 from vcdl.journal.events import FINAL_SPLITS, LOSS, VALIDATION, EvaluationWanted, VersionEvaluated
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import kept_history, kept_hosts
@@ -19,9 +20,6 @@ from vcdl.models.measuring import BATCH_SIZE, as_compared, measuring
 from vcdl.run.run import Run
 from vcdl.wire.weights import ParamsHeader, Vector, assign, read_weights
 
-if TYPE_CHECKING:
-    from vcdl.data.samples import Samples
-
 
 class Evaluator:
     """Evaluates the versions one job asks for."""
@@ -29,7 +27,6 @@ class Evaluator:
     def __init__(self, run: Run, journal: Journal) -> None:
         """The evaluator follows `journal` and writes into it."""
         from vcdl.client.compile import compile_model
-        from vcdl.data.samples import read_samples
 
         job, folder = run.job, run.folder
         self._folder = folder
@@ -50,11 +47,11 @@ class Evaluator:
             self._scores = UploadScores(run, LossMeter(run, self._model), self._data[VALIDATION], kept_hosts(journal))
         self._reference: ReferenceUpdate | None = None
         if ReferenceUpdate.is_asked_for(run):
-            self._reference = ReferenceUpdate(run, self._history, *held_out.taken(sample))
+            self._reference = ReferenceUpdate(run, self._history, held_out.taken(sample))
             self._follow()
             self._leave_first_reference(self._reference)
 
-    def _compared(self, samples: "Samples") -> "Samples":
+    def _compared(self, samples: Samples) -> Samples:
         """Samples with labels as the model's outputs are compared with them."""
         return samples._replace(y=as_compared(samples.y, self._model))
 
@@ -101,7 +98,12 @@ class Evaluator:
         assign(self._model, vector[: self._layout.model.size])
         samples = self._data[wanted.split]
         measured: dict[str, Any] = self._model.evaluate(
-            *samples, batch_size=BATCH_SIZE, sample_weight=samples.counted, verbose=0, return_dict=True
+            samples.x,
+            samples.y,
+            batch_size=BATCH_SIZE,
+            sample_weight=samples.counted,
+            verbose=0,
+            return_dict=True,
         )
         return VersionEvaluated(
             version=wanted.version,

@@ -5,16 +5,13 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from vcdl.checks.upload_reader import opened_upload
 from vcdl.codecs.base import CHUNK
 from vcdl.codecs.choose import up_encoding
+from vcdl.data.samples import Samples
 from vcdl.run.run import Run
 from vcdl.wire.weights import Vector, assign
-
-Samples = tuple[npt.NDArray[Any], npt.NDArray[Any]]
-"""Inputs, normalised, and their labels or targets."""
 
 
 class LossMeter:
@@ -36,7 +33,7 @@ class LossMeter:
         return cls(run, model)
 
     def loss(self, vector: Vector, samples: Samples) -> float:
-        """The mean loss of weights of shape (n,); NaN or infinite when it is."""
+        """The mean loss of weights of shape (n,), by which clients train; NaN or infinite when it is."""
         assign(self._model, vector[: self._layout.model.size])
         self._model.reset_metrics()
         return float(self._model.test_on_batch(*samples, return_dict=True)["loss"])

@@ -5,11 +5,9 @@ has the model and the data, so it makes the update and leaves it in one file of 
 the newest one, and wait only for the first.
 """
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from vcdl.data.samples import Samples
 from vcdl.errors import folder_errors
 from vcdl.journal.history import JobHistory
 from vcdl.rules.measuring import MeasuringRule
@@ -25,8 +23,8 @@ class ReferenceUpdate:
     anything in common with what honest clients learn.
     """
 
-    def __init__(self, run: Run, history: JobHistory, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> None:
-        """`history`: the job's; the caller keeps it up to date. `x`, `y`: the held-out samples, normalised."""
+    def __init__(self, run: Run, history: JobHistory, held_out: Samples) -> None:
+        """`history`: the job's; the caller keeps it up to date. `held_out`: samples, of which some are taken."""
         from vcdl.client.trainer import Trainer
 
         job = run.job
@@ -36,8 +34,8 @@ class ReferenceUpdate:
         self._training = run.training
         self._scaling = job.training.rate_scaling(run.prepared.shard_samples, job.stop.epochs)
         self._history = history
-        some = np.random.default_rng([job.seed, len(x)]).permutation(len(x))[:most]
-        self._data = x[some], y[some]
+        some = np.random.default_rng([job.seed, len(held_out.x)]).permutation(len(held_out.x))[:most]
+        self._data = held_out.taken(some)
         self._trainer = Trainer(run.folder.read_model_json(), self._training, run.frozen_weights())
 
     @staticmethod
@@ -53,11 +51,11 @@ class ReferenceUpdate:
         Raises RunFolderError.
         """
         context = self._history.creation_context()
-        job, trainer, (x, y) = self._job, self._trainer, self._data
+        job, trainer, (x, y, weights) = self._job, self._trainer, self._data
         part = job.training.lr_schedule.at(min(version, job.subtasks - 1), job.subtasks)
         part *= self._scaling.at(context.active_clients, context.open)
         trainer.begin(vector, job.seed, part * self._training.learning_rate)
-        trainer.steps(x, y, np.arange(len(x)), self._training.batch_size)
+        trainer.steps(x, y, np.arange(len(x)), self._training.batch_size, weights)
         header = ParamsHeader(job.name, version, trainer.layout.fingerprint).to_json()
         with folder_errors(self._folder.path):
             write_weights(self._folder.reference_update_file, trainer.finish() - vector, header)

@@ -15,8 +15,9 @@ import numpy as np
 
 from vcdl.checks import Refusal, Refused
 from vcdl.checks.draw import is_drawn
+from vcdl.data.samples import Samples, read_samples
 from vcdl.errors import DataError, ModelError, WeightsFileError
-from vcdl.loop.loss_meter import LossMeter, Samples
+from vcdl.loop.loss_meter import LossMeter
 from vcdl.run.run import Run
 from vcdl.wire.weights import read_weights
 from vcdl.wire.workunit import WorkunitName
@@ -65,7 +66,7 @@ class SpotCheck:
             return None
         return Refused(
             Refusal.NO_TRAINING_EFFECT,
-            f"loss {after:.6g} on {len(samples[0])} samples of its own shard, {before:.6g} before its training",
+            f"loss {after:.6g} on {len(samples.x)} samples of its own shard, {before:.6g} before its training",
         )
 
     def _losses(self, upload: Path, base_version: int, samples: Samples) -> tuple[float, float]:
@@ -80,8 +81,6 @@ class SpotCheck:
 
     def _samples(self, workunit: str, shard: int) -> Samples:
         """Some samples of a shard, others for each workunit. Raises DataError, FileUnavailable."""
-        from vcdl.data.samples import read_samples
-
         samples = read_samples(self._run.folder.shard(shard), self._run.prepared.normalisation)
         seed = [self._run.job.seed, *workunit.encode()]
         return samples.taken(np.sort(np.random.default_rng(seed).permutation(len(samples.x))[:_SAMPLES]))

@@ -14,11 +14,12 @@ import numpy as np
 
 from vcdl.checks import Refused
 from vcdl.checks.draw import is_drawn
+from vcdl.data.samples import Samples
 from vcdl.errors import WeightsFileError
 from vcdl.journal.events import Recorded, StopDecided, UpdateApplied, UploadScored
 from vcdl.journal.hosts import HostHistory
 from vcdl.journal.kept_state import KeptState
-from vcdl.loop.loss_meter import LossMeter, Samples
+from vcdl.loop.loss_meter import LossMeter
 from vcdl.run.run import Run
 from vcdl.wire.weights import read_weights
 
@@ -40,9 +41,9 @@ class UploadScores:
         """`held_out`: samples, of which some are taken. `hosts`: those of the job; what they brought before is not
         scored any more.
         """
-        x, y = held_out
-        some = np.sort(np.random.default_rng([run.job.seed, len(x), _SAMPLES]).permutation(len(x))[:_SAMPLES])
-        self._samples = x[some], y[some]
+        count = len(held_out.x)
+        some = np.sort(np.random.default_rng([run.job.seed, count, _SAMPLES]).permutation(count)[:_SAMPLES])
+        self._samples = held_out.taken(some)
         self._run = run
         self._meter = meter
         self._kept_hosts = hosts

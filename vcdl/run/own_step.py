@@ -5,10 +5,9 @@ rate that a workunit may get.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from vcdl.job import Job
 from vcdl.rules.bounds import Bounds
@@ -16,6 +15,7 @@ from vcdl.wire.weights import Vector
 
 if TYPE_CHECKING:
     from vcdl.client.trainer import Trainer
+    from vcdl.data.samples import Samples
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,12 @@ class OwnStep:
     """The row of the table of lengths (vcdl.rules.bounds), at the job's peak rate."""
 
 
-def own_step(
-    job: Job, trainer: "Trainer", initial: Vector, samples: int, x: npt.NDArray[Any], y: npt.NDArray[Any]
-) -> OwnStep:
+def own_step(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_out: "Samples") -> OwnStep:
     """Train a subtask of so many `samples` twice: for the moments, and then for the lengths.
 
-    `initial`: weights with fresh moments, shape (n,). `x`, `y`: held-out samples, normalised, as often as it takes.
+    `initial`: weights with fresh moments, shape (n,). `held_out`: samples that are taken as often as it takes.
     """
+    x, y, sample_weights = held_out
     training, begin = job.training, initial.copy()
     weights = trainer.layout.model.size
     rate = training.highest_factor
@@ -45,7 +44,7 @@ def own_step(
 
     def trained() -> Vector:
         trainer.begin(begin, job.seed, rate * training.peak_rate)
-        trainer.steps(x, y, order[: samples * training.local_epochs], training.batch_size)
+        trainer.steps(x, y, order[: samples * training.local_epochs], training.batch_size, sample_weights)
         return trainer.finish()
 
     if weights < initial.size:

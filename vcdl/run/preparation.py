@@ -50,7 +50,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     try:
         shards = ensure_shards(folder.shards, dataset, job.data, job.seed)
         once = dataset.predicts_itself
-        write_split(folder.validation_file, dataset.x_val, None if once else dataset.y_val)
+        write_split(folder.validation_file, dataset.x_val, None if once else dataset.y_val, dataset.weights_val)
         if dataset.x_test is not None:
             write_split(folder.test_file, dataset.x_test, None if once else dataset.y_test)
         folder.model_file.write_text(model.json)
@@ -59,7 +59,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
         if job.is_for_strangers:
             observer.phase("measuring a step of training")
             most, held_out = max(shard.samples for shard in shards), read_samples(folder.validation_file, normalisation)
-            own = own_step(job, trainer, vector, most, held_out.x, held_out.y)
+            own = own_step(job, trainer, vector, most, held_out)
             vector, own_lengths = own.begin, own.lengths
         settings, store_key = asked_settings(job, folder), f"{job.name}-{secrets.token_hex(16)}"
         if settings.service != Service.FILE or job.keeps_uploads or job.is_for_strangers:
