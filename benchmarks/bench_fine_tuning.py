@@ -43,7 +43,7 @@ class Problem:
         """x of shape (count, features) and y of one of the two problems."""
         hidden = self._rng.normal(size=(count, _LATENT))
         x = np.tanh(hidden @ self._spread) + self._rng.normal(scale=0.2, size=(count, _FEATURES))
-        y = np.argmax(np.tanh(2 * hidden @ self._first[number]) @ self._second[number], axis=1)
+        y = np.argmax(np.tanh(0.4 * hidden @ self._first[number]) @ self._second[number], axis=1)
         return np.clip(127.5 + 80 * x, 0, 255).astype(np.uint8), y
 
 

@@ -91,9 +91,10 @@ def build_model_json(
     outputs: int,
     task: str = "classification",
     start: Any = None,
+    precision: str = "float32",
 ) -> str:
     """The model's JSON alone, for those who need no weights. Raises ModelError."""
-    return build_model(settings, input_shape, outputs, task, start=start).json
+    return build_model(settings, input_shape, outputs, task, start=start, precision=precision).json
 
 
 def initial_weights(model_json: str, seed: int) -> Vector:

@@ -99,7 +99,9 @@ def describe_job(job: "Job", start: Any = None) -> Description:
 
     facts = facts_of(job.data)
     shards = _shards(facts, job.data.shards, even=job.data.split == "iid")
-    model_json = build_model_json(job.model, facts.input_shape, facts.outputs, job.data.task, start)
+    model_json = build_model_json(
+        job.model, facts.input_shape, facts.outputs, job.data.task, start, job.training.precision
+    )
     model = load_model(model_json)
     parameters, frozen = int(model.count_params()), Layout.of_frozen(model).size
     transport, layout = job.transport.to_wire(), Trainer(model_json, job.training.to_wire(Normalisation())).layout

@@ -15,7 +15,7 @@ from vcdl.boinc.grid.manifest import Manifest
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.redundancy import is_made_twice
 from vcdl.boinc.grid.results import host_name
-from vcdl.boinc.grid.staging import INPUT_TEMPLATE, Staging
+from vcdl.boinc.grid.staging import INPUT_TEMPLATE, Staging, input_template
 from vcdl.boinc.grid.supply import JobStock, Marks, marks, missing_to_half, open_wanted
 from vcdl.boinc.grid.workunit_rows import WorkunitRows
 from vcdl.errors import GridError
@@ -121,7 +121,7 @@ class BoincGrid(Grid):
         sticky = self._staging.manifest.sticky
         inputs = self._staging.stage(items)
         self._clients.wanted_again(self._staging.manifest.sticky - sticky)
-        missing = [self._creation(item.workunit.name, names) for item, names in zip(items, inputs, strict=True)]
+        missing = [self._creation(item, names) for item, names in zip(items, inputs, strict=True)]
         said, priority = "", priority_of_new_work(self._database)
         for _ in range(_TRIES):
             said = create_work(
@@ -142,9 +142,10 @@ class BoincGrid(Grid):
             f"`vcdl project doctor --project-dir {self._project.path}` finds the cause"
         )
 
-    def _creation(self, workunit: str, inputs: tuple[str, ...]) -> Creation:
+    def _creation(self, item: Staged, inputs: tuple[str, ...]) -> Creation:
+        workunit = item.workunit.name
         is_twice = is_made_twice(workunit, self._settings.redundancy, self._settings.draw_key)
-        template = self._staging.input_template(for_two=is_twice)
+        template = input_template(for_two=is_twice, has_frozen=item.frozen is not None)
         return Creation(workunit, inputs, "" if template == INPUT_TEMPLATE else template)
 
     def _bytes_down(self, sending: Sending) -> int:

@@ -28,6 +28,12 @@ _MAX_NBYTES = "@max_nbytes@"
 _DESCRIPTION = ".json"
 
 
+def input_template(*, for_two: bool, has_frozen: bool) -> str:
+    """Name of the input template of some workunits."""
+    name = TEMPLATE_FOR_TWO if for_two else INPUT_TEMPLATE
+    return _WITH_FROZEN[name] if has_frozen else name
+
+
 class Staging:
     """Stages and removes the files of one job; all calls may raise GridError, and may be repeated."""
 
@@ -55,11 +61,6 @@ class Staging:
     def other_jobs(self) -> dict[str, Manifest]:
         """Manifests of the other open jobs."""
         return self._manifests.others(self._settings.job)
-
-    def input_template(self, *, for_two: bool) -> str:
-        """Name of the input template of workunits that are staged."""
-        name = TEMPLATE_FOR_TWO if for_two else INPUT_TEMPLATE
-        return name if self.manifest.frozen is None else _WITH_FROZEN[name]
 
     def stage(self, staged: Sequence[Staged]) -> list[tuple[str, ...]]:
         """Put all inputs of the workunits in place; returns their physical names, in the order of
