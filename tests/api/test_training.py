@@ -68,22 +68,16 @@ def test_sections_go_before_what_follows_from_the_model(written: Callable[..., d
     assert job["update"] == {"rule": "easgd"}
 
 
-@pytest.mark.parametrize(
-    ("loss", "y", "task"),
-    [
-        (None, Y, None),
-        (None, Y.astype(float), None),
-        (None, Y + 0.5, "regression"),
-        ("mse", Y, "regression"),
-        ("sparse_categorical_crossentropy", Y.astype(float), None),
-    ],
-    ids=str,
-)
-def test_the_task_follows_from_the_loss_or_else_from_the_labels(
-    loss: str | None, y: Any, task: str | None, written: Callable[..., dict[str, Any]]
-) -> None:
-    made = model() if loss is None else model(loss=loss)
-    assert written(made, X, y)["data"].get("task") == task
+def test_weights_of_samples_and_classes_are_those_of_fit(written: Callable[..., dict[str, Any]]) -> None:
+    job = written(model(), X, Y, sample_weight=np.ones(20), class_weight={0: 1.0, 1: 2.5})
+    assert job["training"]["class_weight"] == {"0": 1.0, "1": 2.5}
+    assert np.load(job["folder"] / "data.npz")["weight_train"].shape == (20,)
+
+
+def test_an_autoencoder_is_stored_once(written: Callable[..., dict[str, Any]]) -> None:
+    job = written(model(loss="mse"), X, X, validation_data=(X[:4],) * 2)
+    assert job["data"]["task"] == "autoencoder"
+    assert sorted(np.load(job["folder"] / "data.npz")) == ["x_train", "x_val"]
 
 
 def test_one_hot_labels_become_classes(written: Callable[..., dict[str, Any]]) -> None:

@@ -8,6 +8,7 @@ from vcdl.job.training import TrainingSettings
 
 _NOT_SAID = frozenset({"name", "learning_rate", "dtype"})
 """What the job file says elsewhere, or has no use for."""
+_TIMES_OWN = 2
 
 
 def training_of(model: Any) -> dict[str, Any]:
@@ -22,7 +23,7 @@ def training_of(model: Any) -> dict[str, Any]:
     optimizer = config["optimizer"]
     training = {
         "optimizer": _named("optimizer", model.optimizer, optimizer),
-        "learning_rate": _as_peak(_rate(optimizer["config"].get("learning_rate"))),
+        "learning_rate": _as_peak(_rate(optimizer["config"].get("learning_rate")), _own_rate(model.optimizer)),
     }
     if config.get("loss") is not None:
         training["loss"] = _part("loss", model.loss, config["loss"])
@@ -47,8 +48,17 @@ def _given_metrics(model: Any, count: int) -> list[Any]:
     return list(given) if isinstance(given, list | tuple) and len(given) == count else [None] * count
 
 
-def _as_peak(rate: float) -> Any:
-    """The rate as the peak of a job's default course: many clients come further with it than with a constant rate."""
+def _own_rate(optimizer: Any) -> float:
+    return float(inspect.signature(type(optimizer)).parameters["learning_rate"].default)
+
+
+def _as_peak(rate: float, own_rate: float) -> Any:
+    """The rate as the peak of a job's default course: many clients come further with it than with a constant rate.
+
+    A rate that is the optimizer's own was hardly chosen, and is doubled: as the default of a job is twice Adam's.
+    """
+    if rate == own_rate:
+        rate *= _TIMES_OWN
     course = TrainingSettings().model_dump(mode="json", exclude_none=True)["learning_rate"]
     return {**course, "peak": rate} if isinstance(course, dict) else rate
 

@@ -21,6 +21,7 @@ from vcdl.api.given import (
 from vcdl.api.handle import Run
 from vcdl.api.job import Job
 from vcdl.api.settings import plain
+from vcdl.api.task import as_classes, task_of
 from vcdl.errors import DataError, JobError, folder_errors
 from vcdl.job import Job as JobSettings
 from vcdl.run.finding import folder_for
@@ -33,6 +34,7 @@ _ARGUMENTS = {
     "batch_size": ("training", "batch_size"),
     "shards": ("data", "shards"),
     "validation_split": ("data", "validation"),
+    "class_weight": ("training", "class_weight"),
     "workers": ("grid", "workers"),
 }
 """Arguments that are keys of a section."""
@@ -45,20 +47,8 @@ _OF_FIT = {
     "validation_steps": "give validate={'samples': 2000}",
     "validation_batch_size": "give validate={'samples': 2000}",
     "validation_freq": "give validate={'every': 'epoch'}",
-    "sample_weight": "docs/data.md says what a job can weigh",
-    "class_weight": "docs/data.md says what a job can weigh",
 }
 """Arguments of `fit` that a run has not, with the cure."""
-_ONE_HOT = ("categorical_crossentropy", "categoricalcrossentropy")
-_CLASSES = (
-    "sparsecategoricalcrossentropy",
-    "binarycrossentropy",
-    "binaryfocalcrossentropy",
-    "hinge",
-    "squaredhinge",
-    "bce",
-)
-"""Losses of labels that are classes."""
 
 
 def train(
@@ -72,6 +62,8 @@ def train(
     batch_size: int | None = None,
     shards: int | None = None,
     validation_split: float | None = None,
+    sample_weight: Any = None,
+    class_weight: Mapping[Any, float] | str | None = None,
     workers: int | None = None,
     seed: int | None = None,
     name: str | None = None,
@@ -93,12 +85,15 @@ def train(
     for argument in sections:
         _refuse_unknown(argument)
     arrays = _arrays(x, y, validation_data, test_data)
+    if sample_weight is not None:
+        arrays["weight_train"] = as_array("sample_weight", sample_weight)
     see_that_it_is_a_model(model, arrays["x_train"].shape[1:])
     arguments = {
         "epochs": epochs,
         "batch_size": batch_size,
         "shards": shards,
         "validation_split": validation_split,
+        "class_weight": class_weight,
         "workers": workers,
     }
     values = _values(model, arrays, arguments, sections)
@@ -127,7 +122,8 @@ def _arrays(x: Any, y: Any, validation: Any, test: Any) -> dict[str, Any]:
         for letter, value in zip("xy", pair, strict=True):
             if value is None:
                 raise DataError(f"{what}{letter} is missing: give arrays x and y")
-            arrays[f"{letter}_{part}"] = as_array(f"{what}{letter}", value)
+            if letter == "x" or value is not pair[0]:  # else an autoencoder's, which is stored once
+                arrays[f"{letter}_{part}"] = as_array(f"{what}{letter}", value)
     return arrays
 
 
@@ -150,48 +146,13 @@ def _values(
         if not isinstance(inner, dict) or key in inner:
             raise JobError(f"vcdl.train: {argument} and {section}={{{key!r}: …}} say the same: give one of them")
         inner[key] = plain(value, argument)
-    _as_classes(values["training"], arrays)
-    if "task" not in values["data"] and _is_regression(values["training"].get("loss"), arrays["y_train"]):
-        values["data"]["task"] = "regression"
+    as_classes(values["training"], arrays)
+    if "task" not in values["data"]:
+        task = task_of(model, values["training"].get("loss"), arrays.get("y_train"))
+        values["data"].update({} if task == "classification" else {"task": task})
     if not values["training"]:
         del values["training"]
     return values
-
-
-def _as_classes(training: dict[str, Any], arrays: dict[str, Any]) -> None:
-    """Turn one-hot labels into numbers of classes, which say the same in less, and the loss into the one for them."""
-    labels = {name: y for name, y in arrays.items() if name.startswith("y_")}
-    if _name(training.get("loss")) not in _ONE_HOT or not all(map(_is_one_hot, labels.values())):
-        return
-    arrays.update({name: y.argmax(axis=1) for name, y in labels.items()})
-    training["loss"] = _sparse(training["loss"])
-    if "metrics" in training:
-        training["metrics"] = [_sparse(metric) for metric in training["metrics"]]
-
-
-def _is_one_hot(y: Any) -> bool:
-    return bool(y.ndim == 2 and ((y == 0) | (y == 1)).all() and (y.sum(axis=1) == 1).all())
-
-
-def _sparse(part: Any) -> Any:
-    name = _name(part)
-    if not name.replace("_", "").startswith(("categorical", "topkcategorical")):
-        return part
-    spelt = f"sparse_{name}" if "_" in name else f"sparse{name}"
-    return {**part, "name": spelt} if isinstance(part, Mapping) else spelt
-
-
-def _name(part: Any) -> str:
-    """The name of a loss or a metric, as Keras takes it: in either spelling."""
-    name = part.get("name") if isinstance(part, Mapping) else part
-    return name.lower() if isinstance(name, str) else ""
-
-
-def _is_regression(loss: Any, y: Any) -> bool:
-    """Whether numbers are predicted: the loss says it, or else the labels do."""
-    if _name(loss):
-        return _name(loss).replace("_", "") not in _CLASSES
-    return bool(y.dtype.kind == "f" and ((y.ndim > 1 and y.shape[-1] > 1) or (y != y.round()).any()))
 
 
 def _name_of(model: Any, out: str | Path | None) -> str:

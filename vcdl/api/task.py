@@ -1,0 +1,65 @@
+"""The task of a job as it follows from what `fit` is given: the loss, the labels and the model."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from vcdl.wire.task import Task
+
+_SPARSE = "sparsecategoricalcrossentropy"
+_ONE_HOT = "categoricalcrossentropy"
+_BINARY = ("binarycrossentropy", "binaryfocalcrossentropy", "bce", "hinge", "squaredhinge")
+
+
+def task_of(model: Any, loss: Any, y: Any) -> Task:
+    """The task; `loss` as a job file has it, None for a model that was not compiled; `y` None: the labels are x."""
+    if y is None:
+        return "autoencoder"
+    name, dimensions = _name(loss).replace("_", ""), _dimensions(y)
+    if name == _SPARSE:
+        return _labels(dimensions)
+    if name in _BINARY:
+        return "multi_label" if dimensions == 2 else "classification"
+    if name or (y.dtype.kind == "f" and (y != y.round()).any()):
+        return "regression"
+    if dimensions == 2 and len(model.output_shape) == 2:
+        return "regression" if y.dtype.kind == "f" else "multi_label"
+    return _labels(dimensions)
+
+
+def as_classes(training: dict[str, Any], arrays: dict[str, Any]) -> None:
+    """Turn one-hot labels into numbers of classes, which say the same in less, and the loss into the one for them."""
+    labels = {name: y for name, y in arrays.items() if name.startswith("y_")}
+    if _name(training.get("loss")).replace("_", "") != _ONE_HOT or not all(map(_is_one_hot, labels.values())):
+        return
+    arrays.update({name: y.argmax(axis=-1) for name, y in labels.items()})
+    training["loss"] = _sparse(training["loss"])
+    if "metrics" in training:
+        training["metrics"] = [_sparse(metric) for metric in training["metrics"]]
+
+
+def _labels(dimensions: int) -> Task:
+    return "classification" if dimensions == 1 else "sequence" if dimensions == 2 else "segmentation"
+
+
+def _dimensions(y: Any) -> int:
+    """The dimensions of the labels, without a last one of size 1."""
+    dimensions: int = y.ndim
+    return dimensions - 1 if dimensions > 1 and y.shape[-1] == 1 else dimensions
+
+
+def _is_one_hot(y: Any) -> bool:
+    return bool(y.ndim > 1 and y.dtype.kind in "biuf" and ((y == 0) | (y == 1)).all() and (y.sum(axis=-1) == 1).all())
+
+
+def _sparse(part: Any) -> Any:
+    name = _name(part)
+    if not name.replace("_", "").startswith(("categorical", "topkcategorical")):
+        return part
+    spelt = f"sparse_{name}" if "_" in name else f"sparse{name}"
+    return {**part, "name": spelt} if isinstance(part, Mapping) else spelt
+
+
+def _name(part: Any) -> str:
+    """The name of a loss or a metric, as Keras takes it: in either spelling."""
+    name = part.get("name") if isinstance(part, Mapping) else part
+    return name.lower() if isinstance(name, str) else ""
