@@ -11,11 +11,11 @@ import pytest
 from tests.hostile_npz import HOSTILE, write_hostile
 from vcdl.client.inputs import read_shard
 from vcdl.client.trainer import Trainer
-from vcdl.commands.check import check_job
 from vcdl.errors import VcdlError
 from vcdl.job import load_job
 from vcdl.report.observer import RunObserver
 from vcdl.run.beginning import discarded_if_refused
+from vcdl.run.checking import check_job
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import freeze
 from vcdl.run.host import LOCAL

@@ -7,9 +7,9 @@ import pytest
 
 from tests.end_to_end.vcdl_process import summary, vcdl
 from tests.places import DOCS, EXAMPLES
-from vcdl.commands.check import check_job
 from vcdl.commands.new import TEMPLATES, new
 from vcdl.errors import RunFolderError, VcdlError
+from vcdl.run.checking import check_job
 
 NEEDS_KERAS = {"finetune"}
 """Templates whose data takes seconds to make."""

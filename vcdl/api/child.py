@@ -111,7 +111,7 @@ def _public_kind(error: Exception) -> str:
 
 def _run(order: Order, observer: RunObserver) -> bool:
     from vcdl.job import load_job
-    from vcdl.run.beginning import begun
+    from vcdl.local.beginning import begun
     from vcdl.run.finding import folder_for
 
     job = load_job(Path(order.job_file), order.settings)

@@ -12,7 +12,7 @@ from vcdl.run.finding import folder_for
 from vcdl.run.folder import RunFolder
 
 if TYPE_CHECKING:
-    from vcdl.commands.check import Checked
+    from vcdl.run.checking import Checked
 
 
 class Job:
@@ -45,7 +45,7 @@ class Job:
 
         Raises JobError, DataError, ModelError, StoreError.
         """
-        from vcdl.commands.check import check_job
+        from vcdl.run.checking import check_job
 
         return check_job(self._file, self._overrides)
 

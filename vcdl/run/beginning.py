@@ -5,26 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from vcdl.errors import VcdlError
-from vcdl.job import Job
-from vcdl.run.finding import unfinished
-from vcdl.run.folder import RunFolder, RunLock
-from vcdl.run.frozen_job import freeze
-from vcdl.run.host import LOCAL
-
-
-@contextmanager
-def begun(folder: RunFolder, job: Job) -> Iterator[Job]:
-    """A new local run in a folder, locked, with the job as the run follows it; nothing is left of one that the block
-    refuses before its first subtask. Raises RunFolderError, JobError.
-    """
-    is_new = not folder.path.exists()
-    folder.make()
-    with RunLock(folder):
-        if folder.job_file.exists():  # another process has begun a run here meanwhile
-            raise unfinished(folder.path)
-        with discarded_if_refused(folder, is_new=is_new):
-            folder.create(LOCAL)
-            yield freeze(job.trusting(LOCAL.trust), folder)
+from vcdl.run.folder import RunFolder
 
 
 @contextmanager
