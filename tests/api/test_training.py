@@ -102,7 +102,12 @@ def test_one_hot_labels_become_classes(written: Callable[..., dict[str, Any]]) -
         ({"stop": {"patience": object()}}, JobError, r"stop > patience: expected a number, a text"),
         ({"validation_data": X}, DataError, r"validation_data: expected a pair \(x, y\)"),
         ({"test_data": (X, None)}, DataError, r"test_data: y is missing: give arrays x and y"),
-        ({"x": X[:, :, None, None]}, ModelError, r"."),
+        ({"x": X[:, :, None, None], "layers": "LSTM"}, ModelError, r"cannot be built for samples of shape \(2, 1, 1\)"),
+        ({"x": X[:, 0]}, DataError, r"x has shape \(20,\), expected \(samples, …\)"),
+        ({"layers": "Own"}, ModelError, r"use Keras' own layers only"),
+        ({"layers": "Two"}, ModelError, r"the model has 2 inputs and 1 outputs: vcdl.train takes a model with one"),
+        ({"simulate": 10}, JobError, r"simulate: expected keys of a clients file, such as {'clients': 10}, or True"),
+        ({"simulate": {"client": 3}}, JobError, r"client: unknown key; did you mean clients\?"),
         ({"model": "mlp"}, ModelError, r"the model is a builtins.str, expected a keras.Model"),
     ],
     ids=str,
@@ -110,13 +115,27 @@ def test_one_hot_labels_become_classes(written: Callable[..., dict[str, Any]]) -
 def test_what_is_wrong_is_refused_with_the_cure_and_leaves_nothing(
     arguments: dict[str, Any], kind: type[VcdlError], words: str, here: Path
 ) -> None:
-    if "x" in arguments:
-        import keras
-
-        arguments = {**arguments, "model": keras.Sequential([keras.layers.LSTM(2)])}
+    made = odd_model(arguments["layers"]) if "layers" in arguments else model()
+    given = {key: value for key, value in arguments.items() if key != "layers"}
     with pytest.raises(kind, match=words):
-        vcdl.train(**{"model": model(), "x": X, "y": Y, **arguments})
-    assert list(here.iterdir()) == []
+        vcdl.train(**{"model": made, "x": X, "y": Y, **given})
+    assert [path for path in here.rglob("*") if path.is_file()] == []
+
+
+def odd_model(kind: str) -> Any:
+    import keras
+
+    if kind == "Two":
+        inputs = [keras.Input((2,)), keras.Input((2,))]
+        return keras.Model(inputs, keras.layers.Concatenate()(inputs))
+    if kind == "LSTM":
+        return keras.Sequential([keras.layers.LSTM(2)])
+
+    class Own(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, x: Any) -> Any:
+            return x
+
+    return keras.Sequential([keras.Input((2,)), Own()])
 
 
 def test_a_model_that_keras_cannot_save_is_refused_and_leaves_nothing(here: Path) -> None:

@@ -53,12 +53,11 @@ class _Parent:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        os.set_blocking(descriptor, False)
 
     def tell(self, *, wait: bool = False, **message: Any) -> None:
+        """Tell a message; with `wait`, even if the program is slow to read."""
         line = json.dumps(message).encode() + b"\n"
-        if wait:
-            os.set_blocking(self._descriptor, True)
+        os.set_blocking(self._descriptor, wait)
         with contextlib.suppress(OSError):
             while line:
                 line = line[os.write(self._descriptor, line) :]

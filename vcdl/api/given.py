@@ -30,8 +30,7 @@ def as_array(name: str, value: Any) -> "Array":
     try:
         array = value.to_numpy() if hasattr(value, "to_numpy") else np.asarray(value)
     except Exception as error:  # each library refuses in its own way
-        reason = " ".join(str(error).split())[:200]
-        raise DataError(f"{name} is no array ({reason}): give rows of the same length, as numbers") from error
+        raise DataError(f"{name} is no array ({_one_line(error)}): give rows of the same length, as numbers") from error
     if array.dtype.kind == "O":
         array = _without_objects(name, array)
     return array
@@ -76,23 +75,47 @@ def write_model(folder: Path, model: Any) -> None:
     try:
         model.save(folder / MODEL_FILE)
     except Exception as error:  # a custom class may raise anything here
-        reason = " ".join(str(error).split())[:300]
-        raise ModelError(f"Keras cannot save the model ({reason}): use Keras' own layers only") from error
+        raise ModelError(f"Keras cannot save the model ({_one_line(error)}): use Keras' own layers only") from error
 
 
-def see_that_it_is_a_model(model: Any, sample_shape: tuple[int, ...]) -> None:
-    """Refuse what is no Keras model, and build one that does not know its input, as `fit` would. Raises ModelError."""
+def see_that_it_is_a_model(model: Any) -> None:
+    """Refuse what is no Keras model with one input and one output. Raises ModelError."""
     import keras
 
     if not isinstance(model, keras.Model):
         kind = f"{type(model).__module__}.{type(model).__qualname__}"
         raise ModelError(f"the model is a {kind}, expected a keras.Model: build it with Keras 3")
-    if not model.built:
+    inputs, outputs = (len(getattr(model, side, None) or [None]) for side in ("inputs", "outputs"))
+    if (inputs, outputs) != (1, 1):
+        raise ModelError(
+            f"the model has {inputs} inputs and {outputs} outputs: vcdl.train takes a model with one of each"
+        )
+
+
+def see_that_it_can_travel(model: Any, samples: "Array") -> None:
+    """Build a model that does not know its input, as `fit` would, and refuse one that no client would load: at once,
+    instead of after the start of a process. Raises DataError, ModelError.
+    """
+    import keras
+
+    from vcdl.client.model import checked_config
+
+    if samples.ndim < 2:
+        raise DataError(f"x has shape {samples.shape}, expected (samples, …): one row for each sample, x[:, None]")
+    if isinstance(model, keras.Sequential) and not model.built:
         try:
-            model.build((None, *sample_shape))
+            model.build((None, *samples.shape[1:]))
         except Exception as error:
-            reason = " ".join(str(error).split())[:300]
             raise ModelError(
-                f"the model cannot be built for samples of shape {sample_shape} ({reason}): begin it with "
-                f"keras.Input({sample_shape})"
+                f"the model cannot be built for samples of shape {samples.shape[1:]} ({_one_line(error)}): begin it "
+                f"with keras.Input({samples.shape[1:]})"
             ) from error
+    try:
+        config = model.to_json()
+    except Exception as error:  # a custom class may raise anything here
+        raise ModelError(f"the model has no JSON ({_one_line(error)}): use Keras' own layers only") from error
+    checked_config(config)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

@@ -14,6 +14,7 @@ from vcdl.api.given import (
     JOB_FILE,
     MODEL_FILE,
     as_array,
+    see_that_it_can_travel,
     see_that_it_is_a_model,
     write_arrays,
     write_model,
@@ -68,7 +69,7 @@ def train(
     seed: int | None = None,
     name: str | None = None,
     out: str | Path | None = None,
-    simulate: Mapping[str, Any] | None = None,
+    simulate: Mapping[str, Any] | bool | None = None,
     show: bool = True,
     **sections: Any,
 ) -> Run:
@@ -84,10 +85,11 @@ def train(
     """
     for argument in sections:
         _refuse_unknown(argument)
+    see_that_it_is_a_model(model)
     arrays = _arrays(x, y, validation_data, test_data)
     if sample_weight is not None:
         arrays["weight_train"] = as_array("sample_weight", sample_weight)
-    see_that_it_is_a_model(model, arrays["x_train"].shape[1:])
+    see_that_it_can_travel(model, arrays["x_train"])
     arguments = {
         "epochs": epochs,
         "batch_size": batch_size,
@@ -99,7 +101,16 @@ def train(
     values = _values(model, arrays, arguments, sections)
     values = {"name": name or _name_of(model, out), **({} if seed is None else {"seed": seed}), **values}
     section_of(JobSettings, values, "vcdl.train")
-    return _begin(model, arrays, values, out, simulate, show)
+    return _begin(model, arrays, values, out, _clients(simulate), show)
+
+
+def _clients(simulate: Any) -> Mapping[str, Any] | None:
+    """The keys of a clients file; None: nothing is simulated. Raises JobError."""
+    if simulate is None or isinstance(simulate, bool):
+        return {} if simulate else None
+    if not isinstance(simulate, Mapping):
+        raise JobError("vcdl.train: simulate: expected keys of a clients file, such as {'clients': 10}, or True")
+    return simulate
 
 
 def _refuse_unknown(argument: str) -> None:
@@ -178,7 +189,7 @@ def _begin(
             return job.run(folder.path, show=show)
         return job.simulate(**simulate, out=folder.path, show=show)
     except BaseException:
-        if not folder.prepared_file.exists():
+        if not folder.prepared_file.exists() and folder.running_pid is None:
             _discard(folder, is_new)
         raise
 
