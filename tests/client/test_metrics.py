@@ -49,6 +49,12 @@ def test_perplexity_is_exp_of_the_cross_entropy_over_all_samples(from_logits: bo
     assert found["perplexity"] == pytest.approx(np.exp(found["loss"]), rel=1e-5)
 
 
+def test_the_accuracy_of_several_labels_is_that_of_each_and_not_of_the_largest() -> None:
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Activation("sigmoid")])
+    x, y = np.array([[1.0, 2.0], [-1.0, -2.0]], np.float32), np.array([[1, 1], [1, 0]])
+    assert measured(model, Named("binary_crossentropy"), Named("accuracy"), x=x, y=y)["accuracy"] == 0.75
+
+
 def test_the_accuracy_of_one_logit_has_its_threshold_at_zero() -> None:
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="ones")])
     x, y = np.array([[-1.0], [0.25], [2.0], [-0.5]], np.float32), np.array([0, 1, 1, 0])

@@ -48,6 +48,13 @@ GOOD: dict[str, tuple[Callable[[], str], Training, Any]] = {
         training("binary_crossentropy", "precision", "r2_score", "bce"),
         BINARY,
     ),
+    "one logit": (
+        lambda: ending(1, None),
+        Training(
+            Named("adam"), 0.001, 32, 1, Named("binary_crossentropy", {"from_logits": True}), (Named("accuracy"),)
+        ),
+        BINARY,
+    ),
     "two numbers": (lambda: ending(2, None), training("huber"), np.ones((5, 2), np.float32)),
 }
 

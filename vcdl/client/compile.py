@@ -39,7 +39,7 @@ def compile_model(model: Any, training: Training, *, weigh_metrics: bool = False
     when Keras does not know a name or an argument.
     """
     loss = make_loss(training.loss)
-    metrics = make_metrics(training, loss, model)
+    metrics = make_metrics(training, loss)
     model.compile(
         optimizer=make_optimizer(training.optimizer, training.learning_rate),
         loss=loss,
@@ -87,21 +87,22 @@ def make_metric(named: Named, name: str | None = None) -> Any:
     return _make("training > metrics", classes, named, {"name": name}, (*BY_SHAPE, PERPLEXITY))
 
 
-def make_metrics(training: Training, loss: Any, model: Any) -> list[Any]:
-    """The metrics of a model with this loss, as Keras takes them, under the job's names for them. Raises JobError."""
-    return [_complete(make_metric(named, name), loss, model) for name, named in metric_names(training.metrics).items()]
+def make_metrics(training: Training, loss: Any) -> list[Any]:
+    """The metrics of a job with this loss, as Keras takes them, under the job's names for them. Raises JobError."""
+    return [_complete(make_metric(named, name), loss) for name, named in metric_names(training.metrics).items()]
 
 
-def _complete(metric: Any, loss: Any, model: Any) -> Any:
-    """The metric for a word; Keras itself picks the one for `accuracy`, but takes every output for a probability."""
+def _complete(metric: Any, loss: Any) -> Any:
+    """The metric for a word. Keras picks one for `accuracy` by the shapes, which may be wrong beside a binary loss."""
     import keras
 
     if metric not in _WORDS:
         return metric
     if metric != "accuracy":
         return metric_of_loss(metric, loss)
-    is_logit = loss.get_config().get("from_logits") and tuple(model.outputs[0].shape[1:]) == (1,)
-    return keras.metrics.BinaryAccuracy(name=metric, threshold=0.0) if is_logit else metric
+    if not type(loss).__name__.startswith("Binary"):
+        return metric
+    return keras.metrics.BinaryAccuracy(name=metric, threshold=0.0 if loss.get_config().get("from_logits") else 0.5)
 
 
 def _classes(module: Any, base: type) -> dict[str, type]:

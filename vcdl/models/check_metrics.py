@@ -22,6 +22,7 @@ _ALONG_A_SAMPLE = ("CosineSimilarity", "PearsonCorrelation", "ConcordanceCorrela
 """Metrics that compare the numbers of one sample with each other, unless they get another axis."""
 _PROBABILITIES = ("AUC", "Precision", "Recall", "BinaryAccuracy", "F1Score", "FBetaScore")
 """Metrics whose thresholds lie between 0 and 1; with those of names such as PrecisionAtRecall."""
+_CURES = {"AUC": "give it `from_logits: true`", "BinaryAccuracy": "give it `threshold: 0`"}
 _FOR_CLASSES = "accuracy, sparse_top_k_categorical_accuracy and perplexity can"
 _FOR_NUMBERS = "mean_absolute_error, root_mean_squared_error and r2_score can"
 
@@ -37,7 +38,7 @@ def check_metrics(model: Any, loss: Any, training: Training, input_shape: tuple[
     few = 3 if outputs[-1:] == (2,) else 2  # the length of no other axis, which would fit by chance
     predicted = model(np.zeros((few, *input_shape), model.inputs[0].dtype), training=False)
     labels = keras.ops.convert_to_tensor(as_compared(y[:few], model))
-    metrics = [metric for metric in make_metrics(training, loss, model) if not isinstance(metric, str)]
+    metrics = [metric for metric in make_metrics(training, loss) if not isinstance(metric, str)]
     try:
         loss(labels, predicted)
     except Exception as error:  # Keras and its backends each raise their own exceptions
@@ -83,8 +84,10 @@ def _misfit_of_probabilities(metric: Any, is_logits: bool, y: Array) -> str | No
     if y.min() < 0 or y.max() > 1:
         can = _FOR_NUMBERS if y.dtype.kind == "f" else _FOR_CLASSES
         return f"{metric.name} is for labels 0 and 1, the data has {y.min():g} … {y.max():g}; {can}"
-    if is_logits and not metric.get_config().get("from_logits"):
-        cure = "give it `from_logits: true`" if kind == "AUC" else "end it in sigmoid, with a loss without from_logits"
+    config = metric.get_config()
+    takes_logits = config.get("from_logits") or (kind == "BinaryAccuracy" and config.get("threshold") == 0)
+    if is_logits and not takes_logits:
+        cure = _CURES.get(kind, "end it in sigmoid, with a loss without from_logits")
         return f"{metric.name} compares probabilities, and the model ends in logits: {cure}"
     return None
 
