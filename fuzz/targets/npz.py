@@ -101,6 +101,9 @@ def _with_other_header(dice: random.Random, member: bytes) -> bytes:
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + data
 
 
+_TASKS = ("classification", "regression", "multi_label", "sequence", "autoencoder")
+
+
 class DataSets(Target):
     """A user's own data set. The first byte chooses the task."""
 
@@ -116,6 +119,10 @@ class DataSets(Target):
             b"\1" + packed(x_train=x, y_train=numbers, x_val=x[:9], y_val=numbers[:9]),
             b"\0" + packed(x_train=images, y_train=classes, x_test=images[:5], y_test=classes[:5]),
             b"\1" + packed(x_train=x.astype(np.float64), y_train=numbers[:, 0]),
+            b"\0" + packed(x_train=x, y_train=np.array(["ant", "bee"])[classes % 2], weight_train=numbers[:, 0]),
+            b"\2" + packed(x_train=x, y_train=numbers > 0.5),
+            b"\3" + packed(x_train=x, y_train=np.where(numbers > 0.2, classes[:, None], -100)),
+            b"\4" + packed(x_train=images, x_val=images[:9]),
         ]
 
     def mutate(self, dice: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
@@ -124,8 +131,9 @@ class DataSets(Target):
     def take(self, data: bytes) -> None:
         path = self.folder / "data.npz"
         path.write_bytes(data[1:])
-        task = "regression" if data[:1] == b"\1" else "classification"
-        settings = DataSettings(npz=path, task=task)  # type: ignore[arg-type]
+        task = _TASKS[data[0] % len(_TASKS)] if data else "classification"
+        mask = -100 if task == "sequence" else None
+        settings = DataSettings(npz=path, task=task, mask=mask)  # type: ignore[arg-type]
         dataset = load_dataset(settings, seed=1)
         facts = facts_of(settings)
         hold(facts.train_samples == len(dataset.x_train) > 0, "another number of samples than said before")
@@ -136,7 +144,8 @@ class DataSets(Target):
 
     def _check(self, dataset: Dataset, settings: DataSettings) -> None:
         for x, y in ((dataset.x_train, dataset.y_train), (dataset.x_val, dataset.y_val)):
-            hold(x.dtype.kind in "biuf" and y.dtype in (np.int32, np.float32), f"{x.dtype} and {y.dtype}")
+            is_label = y.dtype in (np.int32, np.float32) or dataset.predicts_itself
+            hold(x.dtype.kind in "biuf" and is_label, f"{x.dtype} and {y.dtype}")
             hold(bool(np.isfinite(y).all()), "labels that are not finite")
             with np.errstate(over="ignore"):
                 hold(bool(np.isfinite(x.astype(np.float32)).all()), "inputs that are not finite")
@@ -154,6 +163,8 @@ class Splits(Target):
         return [
             packed(x=rng.random((20, 3), np.float32), y=np.arange(20, dtype=np.int32)),
             packed(x=rng.integers(0, 256, (20, 3), np.uint8), y=rng.random((20, 2), np.float32)),
+            packed(x=rng.random((20, 3), np.float32)),
+            packed(x=rng.random((20, 3), np.float32), y=np.arange(20), weights=rng.random(20, np.float32)),
         ]
 
     def mutate(self, dice: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
@@ -167,6 +178,8 @@ class Splits(Target):
         hold(len(shard.x) == len(shard.y) > 0, "not a label for each sample")
         hold(shard.x.dtype == np.float32 and shard.y.dtype in (np.int32, np.float32), "another number type")
         hold(bool(np.isfinite(shard.x).all() and np.isfinite(shard.y).all()), "numbers that are not finite")
+        if shard.weights is not None:
+            hold(shard.weights.shape == (len(shard.x),) and bool((shard.weights >= 0).all()), "weights of another kind")
         try:
             x, y = read_split(path)
         except DataError as error:

@@ -54,3 +54,38 @@ def test_what_is_no_npz_is_answered_with_how_to_write_one(name: str, advice: str
     (tmp_path / "images").mkdir()
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
     assert advice in refusal(tmp_path, f'{START}data: {{npz: "{name}"}}\n')
+
+
+@pytest.mark.parametrize("classes", ["[cat]", "[cat, cat]", "[cat, 1]", "1", "2_000_000_000", "true", "[[a], b]"])
+def test_classes_that_nobody_can_mean_are_refused(classes: str, tmp_path: Path) -> None:
+    assert "data > classes: " in refusal(tmp_path, f"{START}data: {{dataset: digits, classes: {classes}}}\n")
+
+
+@pytest.mark.parametrize("weights", ["equal", "{}", "{cat: -1}", "{cat: much}", "[1, 2]", "{cat: .inf}"])
+def test_class_weights_that_nobody_can_mean_are_refused(weights: str, tmp_path: Path) -> None:
+    job = f"{START}data: {{dataset: digits}}\ntraining: {{class_weight: {weights}}}\n"
+    assert "training > class_weight: expected" in refusal(tmp_path, job)
+
+
+@pytest.mark.parametrize(
+    ("data", "advice"),
+    [
+        ("mask: 0", "data > mask: classification has no labels to pass over; use it with segmentation or sequence"),
+        ("mask: 0, task: regression", "data > mask: regression has no labels"),
+        ("mask: 1.5, task: sequence", "data > mask: expected a label, a whole number or text"),
+        ("classes: 3, task: regression", "data > classes: regression has no classes"),
+        ("split: dirichlet, task: sequence", "data > split: dirichlet cuts by the class of a sample, which sequence"),
+    ],
+)
+def test_keys_of_other_tasks_are_refused(data: str, advice: str, tmp_path: Path) -> None:
+    (tmp_path / "d.npz").touch()
+    assert advice in refusal(tmp_path, f"{START}data: {{npz: d.npz, {data}}}\n")
+
+
+def test_a_mask_needs_a_loss_that_can_pass_over(tmp_path: Path) -> None:
+    (tmp_path / "d.npz").touch()
+    start = f"{START}data: {{npz: d.npz, task: sequence, mask: 0}}\n"
+    for loss in ("mse", "{name: sparse_categorical_crossentropy, ignore_class: 3}"):
+        assert "training > loss: data > mask works with" in refusal(tmp_path, f"{start}training: {{loss: {loss}}}\n")
+    (tmp_path / "job.yaml").write_text(start)
+    assert load_job(tmp_path / "job.yaml").training.loss.arguments == {"ignore_class": -1}

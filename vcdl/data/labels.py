@@ -126,7 +126,7 @@ def _count(name: str, y: Array, found: list[int]) -> int:
     if len(found) == count:
         return count
     listed = f"[{', '.join(map(str, found))}]" if len(found) <= _SHOWN else "[…]"
-    if found == list(range(1, count)):
+    if found[0] == 1 and len(found) == count - 1:
         raise DataError(
             f"{name} holds the labels 1…{found[-1]}, and labels count from 0: "
             f"subtract 1, or set data > classes: {listed}"

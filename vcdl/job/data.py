@@ -20,9 +20,12 @@ _AboveZero = Annotated[float, kinds.above_zero()]
 _File = Annotated[Path, kinds.existing_file(misread=not_an_npz)]
 
 
+_MOST_CLASSES = 1_000_000
+
+
 def class_names(raw: Any) -> int | tuple[str | int, ...]:
     """Two different names or more, or a count ≥ 2. Raises ValueError."""
-    if isinstance(raw, int) and not isinstance(raw, bool) and raw >= 2:
+    if isinstance(raw, int) and not isinstance(raw, bool) and 2 <= raw <= _MOST_CLASSES:
         return raw
     if isinstance(raw, list | tuple) and len(raw) >= 2 and all(_is_name(name) for name in raw):
         kinds_of_names = {type(name) for name in raw}
@@ -32,7 +35,9 @@ def class_names(raw: Any) -> int | tuple[str | int, ...]:
         if twice is not None:
             raise ValueError(f"holds {twice} twice; a class is named once")
         return tuple(raw)
-    raise kinds.expected("a list of two names or more, such as [cat, dog], or a number of classes ≥ 2", raw)
+    raise kinds.expected(
+        "a list of two names or more, such as [cat, dog], or a number of classes from 2 to 1000000", raw
+    )
 
 
 def mask_label(raw: Any) -> str | int:
