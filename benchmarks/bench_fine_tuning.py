@@ -49,7 +49,7 @@ class Problem:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=16)
     parser.add_argument("--shards", type=int, default=4)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="vcdl-fine-tuning-") as name:
