@@ -110,7 +110,7 @@ def test_one_hot_labels_become_classes(written: Callable[..., dict[str, Any]]) -
         ({"simulate": {"client": 3}}, JobError, r"client: unknown key; did you mean clients\?"),
         ({"model": "mlp"}, ModelError, r"the model is a builtins.str, expected a keras.Model"),
     ],
-    ids=str,
+    ids=lambda given: "-".join(given) if isinstance(given, dict) else given.__name__ if isinstance(given, type) else "",
 )
 def test_what_is_wrong_is_refused_with_the_cure_and_leaves_nothing(
     arguments: dict[str, Any], kind: type[VcdlError], words: str, here: Path
