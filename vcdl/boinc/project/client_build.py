@@ -3,6 +3,7 @@
 import ast
 import hashlib
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import vcdl
@@ -49,13 +50,21 @@ def client_modules() -> list[str]:
 def _imported_by(module: str) -> list[str]:
     """The modules of vcdl that a module imports, with their packages."""
     names = [module]
-    for node in ast.walk(ast.parse(_source(module).read_bytes())):
+    for node in _executed(ast.parse(_source(module).read_bytes())):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     parents = [name.rpartition(".")[0] for name in names]
     return [name for name in names + parents if name.partition(".")[0] == "vcdl" and _source(name).is_file()]
+
+
+def _executed(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and those in it, without what is for type checkers only."""
+    yield node
+    only_for_types = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    for child in () if only_for_types else ast.iter_child_nodes(node):
+        yield from _executed(child)
 
 
 def _source(module: str) -> Path:
