@@ -201,3 +201,8 @@ def weights_file_error(path: Path, error: OSError) -> WeightsFileError | FileUna
     if error.errno in (errno.ENOENT, errno.EISDIR):
         return WeightsFileError(f"{path.name} cannot be read ({error})")
     return unreadable(path, error)
+
+
+def one_line(error: BaseException) -> str:
+    """An error's message in one line that is not too long, for a message of ours; its kind where it says nothing."""
+    return " ".join(str(error).split())[:300] or type(error).__name__

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vcdl.errors import DataError, ModelError, folder_errors
+from vcdl.errors import DataError, ModelError, folder_errors, one_line
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -30,7 +30,7 @@ def as_array(name: str, value: Any) -> "Array":
     try:
         array = value.to_numpy() if hasattr(value, "to_numpy") else np.asarray(value)
     except Exception as error:  # each library refuses in its own way
-        raise DataError(f"{name} is no array ({_one_line(error)}): give rows of the same length, as numbers") from error
+        raise DataError(f"{name} is no array ({one_line(error)}): give rows of the same length, as numbers") from error
     if array.dtype.kind == "O":
         array = _without_objects(name, array)
     return array
@@ -75,7 +75,7 @@ def write_model(folder: Path, model: Any) -> None:
     try:
         model.save(folder / MODEL_FILE)
     except Exception as error:  # a custom class may raise anything here
-        raise ModelError(f"Keras cannot save the model ({_one_line(error)}): use Keras' own layers only") from error
+        raise ModelError(f"Keras cannot save the model ({one_line(error)}): use Keras' own layers only") from error
 
 
 def see_that_it_is_a_model(model: Any) -> None:
@@ -107,15 +107,11 @@ def see_that_it_can_travel(model: Any, samples: "Array") -> None:
             model.build((None, *samples.shape[1:]))
         except Exception as error:
             raise ModelError(
-                f"the model cannot be built for samples of shape {samples.shape[1:]} ({_one_line(error)}): begin it "
+                f"the model cannot be built for samples of shape {samples.shape[1:]} ({one_line(error)}): begin it "
                 f"with keras.Input({samples.shape[1:]})"
             ) from error
     try:
         config = model.to_json()
     except Exception as error:  # a custom class may raise anything here
-        raise ModelError(f"the model has no JSON ({_one_line(error)}): use Keras' own layers only") from error
+        raise ModelError(f"the model has no JSON ({one_line(error)}): use Keras' own layers only") from error
     checked_config(config)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from vcdl.client.allowed import ACTIVATIONS, CLASSES, FUNCTION_MODULES, LAYERS
-from vcdl.errors import ModelError
+from vcdl.errors import ModelError, one_line
 
 SIZE_LIMIT_BYTES = 20_000_000
 """A model of a thousand layers has about 1 MB of JSON."""
@@ -44,7 +44,7 @@ def load_model(model_json: str) -> Any:
         model = keras.saving.deserialize_keras_object(config, custom_objects={}, safe_mode=True)
     except Exception as error:  # Keras raises nearly every kind of exception for a configuration it cannot build
         raise ModelError(
-            f"Keras {keras.__version__} cannot build the model from its JSON: {_one_line(error)}"
+            f"Keras {keras.__version__} cannot build the model from its JSON: {one_line(error)}"
         ) from error
     if not isinstance(model, keras.Model):
         raise ModelError("the JSON describes a part of a model, not a model: write it with model.to_json()")
@@ -71,7 +71,7 @@ def checked_config(model_json: str) -> dict[str, Any]:
     try:
         config = json.loads(model_json)
     except (ValueError, RecursionError) as error:
-        raise ModelError(f"the model is not JSON as model.to_json() writes it ({_one_line(error)})") from error
+        raise ModelError(f"the model is not JSON as model.to_json() writes it ({one_line(error)})") from error
     if not isinstance(config, dict) or "class_name" not in config:
         raise ModelError("the model's JSON has no class_name: write it with Keras 3's model.to_json()")
     for part in _objects(config):
@@ -148,7 +148,3 @@ def _reason(module: str, class_name: str) -> str:
 
 def _short(value: object) -> str:
     return repr(value)[:120]
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:400]

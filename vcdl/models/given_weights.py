@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from vcdl.client.model import SIZE_LIMIT_BYTES
-from vcdl.errors import ModelError
+from vcdl.errors import ModelError, one_line
 from vcdl.wire.npz_form import NpzError, NpzFile, opened_npz
 
 _CONFIG = "config.json"
@@ -86,7 +86,7 @@ def _opened_keras(path: Path) -> Iterator[zipfile.ZipFile]:
             yield archive
     except _ZIP_ERRORS as error:
         raise ModelError(
-            f"{path} is not a whole .keras file ({_one_line(error)}): write it with model.save()"
+            f"{path} is not a whole .keras file ({one_line(error)}): write it with model.save()"
         ) from error
 
 
@@ -95,7 +95,7 @@ def _load_h5(model: Any, path: Path, shown: Path) -> None:
         surplus = _saved_variables(path) - len(model.weights)
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise ModelError(
-            f"{shown} holds no weights ({_one_line(error)}): write it with model.save() or model.save_weights()"
+            f"{shown} holds no weights ({one_line(error)}): write it with model.save() or model.save_weights()"
         ) from error
     if surplus > 0:
         raise ModelError(
@@ -145,7 +145,7 @@ def _load_npz(model: Any, path: Path) -> None:
             _check_names(names, file, path)
             values = [file.read(name) for name in names]
     except (OSError, NpzError) as error:
-        raise ModelError(f"{path} cannot be read ({_one_line(error)}): write it with numpy.savez") from error
+        raise ModelError(f"{path} cannot be read ({one_line(error)}): write it with numpy.savez") from error
     for weight, value in zip(weights, values, strict=True):
         if tuple(value.shape) != tuple(weight.shape) or value.dtype.kind not in "iuf":
             raise ModelError(
@@ -163,7 +163,3 @@ def _check_names(names: list[str], file: NpzFile, path: Path) -> None:
             f"{path} {what}: name the arrays as the model's weights (weight.path), "
             f"or give its {len(names)} arrays in order: numpy.savez(file, *model.get_weights())"
         )
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -4,10 +4,6 @@ One client trains all shards of every epoch in the coordinator's order, one subt
 shared weights, and the client keeps its optimizer's state: together that is ordinary training of one model.
 """
 
-from collections.abc import Callable
-
-import numpy as np
-
 from vcdl.client.trainer import Trainer, TrainerCache, TrainerState
 from vcdl.job import Job
 from vcdl.job.schema import PacingSettings
@@ -16,7 +12,7 @@ from vcdl.job.trust import TrustSettings
 from vcdl.job.update import VcAsgdSettings
 from vcdl.simulate.shard_trainer import ShardTrainer
 from vcdl.wire.weights import Vector
-from vcdl.wire.workunit import Frozen, Training
+from vcdl.wire.workunit import Training
 
 
 def serial_job(job: Job) -> Job:
@@ -34,16 +30,8 @@ def serial_job(job: Job) -> Job:
 class OneTrainer(TrainerCache):
     """One model and one optimizer for all subtasks of one run."""
 
-    def get(
-        self,
-        model_json: str,
-        training: Training,
-        frozen: Frozen | None = None,
-        read_frozen: Callable[[], Vector] = lambda: np.zeros(0, np.float32),
-    ) -> Trainer:
-        if self._trainer is None:
-            self._trainer = _CarryingTrainer(model_json, training, read_frozen())
-        return self._trainer
+    def make(self, model_json: str, training: Training, frozen: Vector | None = None) -> Trainer:
+        return _CarryingTrainer(model_json, training, frozen)
 
 
 class _CarryingTrainer(ShardTrainer):
