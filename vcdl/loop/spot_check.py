@@ -22,7 +22,7 @@ from vcdl.run.run import Run
 from vcdl.wire.weights import read_weights
 from vcdl.wire.workunit import WorkunitName
 
-_FIRST_UPLOADS = 3
+FIRST_UPLOADS = 3
 """Uploads of a new host that are all checked."""
 _SAMPLES = 256
 """With 128, 2 of 100 honest uploads showed no effect; with 256 none did, and the least was 0.02."""
@@ -43,11 +43,16 @@ class SpotCheck:
         self._base = -1, np.empty(0, np.float32)
         """The last base version and its weights."""
 
+    @property
+    def draws(self) -> bool:
+        """Whether any upload of this run may be drawn."""
+        return self._share > 0
+
     def is_drawn(self, workunit: str, host_applied: int) -> bool:
         """Whether an upload is to be checked; `host_applied`: what its host has brought so far."""
         if self._share == 0 or WorkunitName.parse(workunit).attempt >= _REFUSED_AT_MOST:
             return False
-        is_first = host_applied < _FIRST_UPLOADS
+        is_first = host_applied < FIRST_UPLOADS
         return is_first or is_drawn(self._run.draw_secret, "spot", workunit, self._share)
 
     def refused(self, upload: Path, workunit: str) -> Refused | None:

@@ -15,7 +15,8 @@ import pytest
 from tests.boinc.daemons.conftest import Server
 from tests.boinc.standin.transitioner import transition
 from vcdl.boinc.daemons.compare import compare
-from vcdl.boinc.daemons.script import ACCEPTED, REFUSED
+from vcdl.boinc.daemons.opened_runs import OpenedRuns
+from vcdl.boinc.daemons.script import ACCEPTED, REFUSED, Verdict
 from vcdl.boinc.daemons.work_generator import WorkGenerators
 from vcdl.boinc.grid.results import output_file
 from vcdl.codecs.choose import up_encoding
@@ -65,7 +66,11 @@ class Pair:
         connection.close()
 
     def compared(self) -> int:
-        return compare(self.server.project, self.files)
+        return self.verdict().code
+
+    def verdict(self, *files: Path) -> Verdict:
+        with closing(OpenedRuns(self.server.project)) as runs:
+            return compare(runs, files or self.files)
 
 
 @pytest.fixture
@@ -91,7 +96,7 @@ def step_of(pair: Pair, seed: int = 1) -> Vector:
 
 
 @pytest.mark.parametrize("server", [ALL], indirect=True)
-def test_the_same_work_is_accepted_and_other_work_is_not(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_work_is_accepted_and_other_work_is_not(pair: Pair) -> None:
     step = step_of(pair)
     pair.bring(0, step)
     pair.bring(1, step)
@@ -100,7 +105,7 @@ def test_the_same_work_is_accepted_and_other_work_is_not(pair: Pair, capsys: pyt
     assert pair.compared() == ACCEPTED, "near-equal: another processor"
     pair.bring(1, -step)
     assert pair.compared() == REFUSED
-    assert "results 0 and 1 differ by 2 of their step in the trained weights" in capsys.readouterr().err
+    assert "results 0 and 1 differ by 2 of their step in the trained weights" in pair.verdict().why
     pair.bring(1, 0 * step)
     assert pair.compared() == REFUSED, "a free rider uploads what it got"
     pair.bring(1, step, fraction=0.5)
@@ -140,5 +145,5 @@ def test_boinc_sees_the_exit_code_and_what_is_no_pair_is_refused(pair: Pair) -> 
     assert done.returncode == REFUSED, done.stderr
     assert "differ by 2 of their step" in done.stderr
     other = pair.files[1].with_name(pair.files[1].name.replace("_s000_", "_s001_"))
-    assert compare(pair.server.project, (pair.files[0], other)) == REFUSED
-    assert compare(pair.server.project, (Path("rubbish"), Path("rubbish"))) == REFUSED
+    assert pair.verdict(pair.files[0], other).code == REFUSED
+    assert pair.verdict(Path("rubbish"), Path("rubbish")).code == REFUSED

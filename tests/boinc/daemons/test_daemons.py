@@ -16,6 +16,7 @@ from tests.boinc.standin.schema import change
 from tests.leftovers import leave_half
 from vcdl.boinc.daemons.assimilator import Assimilator
 from vcdl.boinc.daemons.evaluator import Evaluations
+from vcdl.boinc.daemons.opened_runs import OpenedRuns
 from vcdl.boinc.daemons.script import ACCEPTED, REFUSED
 from vcdl.boinc.daemons.validate import validate
 from vcdl.boinc.daemons.work_generator import WorkGenerators
@@ -317,6 +318,11 @@ def test_while_the_jobs_cannot_be_seen_no_result_is_taken_for_a_stray(
     assert len(applied(server)) >= 3
 
 
+def validated(server: Server, file: Path) -> int:
+    with closing(OpenedRuns(server.project)) as runs:
+        return validate(runs, [file]).code
+
+
 def test_the_validator_gives_no_credit_for_an_upload_without_training(server: Server) -> None:
     with closing(WorkGenerators(server.project)) as generators:
         generators.run_once()
@@ -327,7 +333,7 @@ def test_the_validator_gives_no_credit_for_an_upload_without_training(server: Se
     for share, code in ((1.0, REFUSED), (0.0, ACCEPTED)):
         checked = job.model_copy(update={"trust": TrustSettings(kind="strangers", spot_checks=share)})
         save_job(checked, server.folder.job_file)
-        assert validate(server.project, file) == code
+        assert validated(server, file) == code
     refused = server.report.totals.last_setback
     assert isinstance(refused, ResultRefused)
     assert (refused.refusal, refused.host) == ("no_training_effect", "host-1")
@@ -339,19 +345,19 @@ def test_the_validator_refuses_nobody_for_trouble_of_this_machine(server: Server
     server.client.run_once(at_most=1)
     (row,) = server.standin.rows("SELECT xml_doc_in FROM result WHERE validate_state = 1")
     file = server.project.upload_path(output_file(row["xml_doc_in"]))
-    assert validate(server.project, file) == ACCEPTED
+    assert validated(server, file) == ACCEPTED
     for lost in (server.project.runs_folder, server.project.upload_dir):
         away = lost.rename(tmp_path / "away")
         with pytest.raises(GridError):
-            validate(server.project, file)
+            validated(server, file)
         away.rename(lost)
     file.unlink()
     file.symlink_to("/proc/self/mem")  # nothing is at address 0: reading there is EIO
     with pytest.raises(FileUnavailable):
-        validate(server.project, file)
+        validated(server, file)
     assert server.report.totals.refused == 0
     file.unlink()
-    assert validate(server.project, file) == REFUSED
+    assert validated(server, file) == REFUSED
 
 
 def test_a_job_whose_folder_is_broken_holds_up_none_of_the_others(server: Server) -> None:

@@ -9,16 +9,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.boinc.project.made_project import MadeProject
 from tests.boinc.standin.server import StandinServer
+from vcdl.boinc.daemons.checker import Checkers
 from vcdl.boinc.doctor import app, daemons, database, examine, folders, installation, machine, runtime, secrets, web
 from vcdl.boinc.doctor.finding import Finding, Level
 from vcdl.boinc.doctor.patient import Patient
 from vcdl.boinc.grid.environment import read_environment
+from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.project.app_version import ClientFiles
 from vcdl.boinc.project.server_config import ServerConfig
 from vcdl.cli import exit_code_of
@@ -267,6 +270,16 @@ def test_daemons_that_are_down_or_disabled_are_seen(made: MadeProject) -> None:
         feeder.kill()
     assert findings[-1].what == "1 run: feeder"
     assert {finding.level for finding in findings[:-1]} == {Level.WARNING}
+
+
+def test_a_checker_that_does_not_answer_is_seen(made: MadeProject) -> None:
+    assert found(made, daemons.checker) == [], "not installed"
+    made.install()
+    (seen,) = found(made, daemons.checker)
+    assert (seen.level, "vcdl_checker.log" in seen.cure) == (Level.WARNING, True)
+    with closing(Checkers(BoincProject.at(made.path))) as checkers:
+        checkers.run_once()
+        assert is_well(made, daemons.checker)
 
 
 def test_the_feeders_shared_memory_is_looked_for(made: MadeProject) -> None:

@@ -340,7 +340,7 @@ def test_a_launcher_that_cannot_look_at_an_upload_never_calls_it_invalid(made: M
 
 def test_daemons_start_with_the_chosen_python(made: MadeProject) -> None:
     made.install()
-    for name in ("vcdl_work_generator", "vcdl_assimilator", "vcdl_evaluator"):
+    for name in ("vcdl_work_generator", "vcdl_assimilator", "vcdl_evaluator", "vcdl_checker"):
         text = (made.path / "bin" / name).read_text()
         assert f'exec "$VCDL_PYTHON" -m vcdl.boinc.daemons.{name.removeprefix("vcdl_")} "$@"' in text
 

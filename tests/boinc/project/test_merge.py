@@ -67,10 +67,11 @@ def test_boincs_daemons_are_hastened_and_ours_added() -> None:
     assert commands(AFTER)[:2] == ["feeder -d 3 --sleep_interval 1", "transitioner -d 2 --sleep_interval 1"]
     assert 'script_validator --app fold --init_script "fold_check files"' in commands(AFTER)
     assert "file_deleter -d 3 --sleep_interval 1" in commands(AFTER)
-    assert [command.split()[0] for command in commands(AFTER)[-4:]] == [
+    assert [command.split()[0] for command in commands(AFTER)[-5:]] == [
         "vcdl_work_generator",
         "vcdl_assimilator",
         "vcdl_evaluator",
+        "vcdl_checker",
         "script_validator",
     ]
 

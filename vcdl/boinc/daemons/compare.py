@@ -10,23 +10,20 @@ nothing about each other, and a partial one nothing about a whole one: they are 
 
 import sys
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 
-from vcdl.boinc.daemons.script import ACCEPTED, REFUSED, run_script, workunit_and_result
-from vcdl.boinc.grid.database import BoincDatabase
-from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.daemons.opened_runs import OpenedRuns
+from vcdl.boinc.daemons.script import ACCEPTED, Verdict, refused, run_script, workunit_and_result
 from vcdl.boinc.grid.redundancy import is_made_twice
 from vcdl.boinc.grid.results import host_of
 from vcdl.checks import Refused
 from vcdl.checks.agreement import TOLERANCE, disagreement
 from vcdl.errors import WorkunitError
-from vcdl.run.run import Run
 from vcdl.wire.workunit import WorkunitName
 
 
-def compare(project: BoincProject, files: Sequence[Path]) -> int:
-    """Compare two uploads of a workunit; returns the exit code.
+def compare(runs: OpenedRuns, files: Sequence[Path]) -> Verdict:
+    """Compare two uploads of a workunit.
 
     Raises VcdlError or OSError when this machine cannot look at them.
     """
@@ -35,40 +32,34 @@ def compare(project: BoincProject, files: Sequence[Path]) -> int:
     try:
         name = WorkunitName.parse(workunit)
     except WorkunitError as error:
-        return _refused(f"{first.name}: {error}")
+        return refused(f"{first.name}: {error}")
     if other_workunit != workunit:
-        return _refused(f"{first.name} and {second.name} are of two workunits")
-    run = Run.open(project.run_folder(name.job))
+        return refused(f"{first.name} and {second.name} are of two workunits")
+    run = runs.of(runs.project.run_folder(name.job)).run
     base = run.folder.snapshot(name.base_version)
     if not is_made_twice(workunit, run.job.trust.redundancy, run.prepared.store_key) or not base.exists():
-        return ACCEPTED  # a late result of a workunit that needs one, or that is over
-    if _host(project, workunit, one) == _host(project, workunit, other):
-        return _refused(f"{workunit}: both results are of one host")
+        return Verdict(ACCEPTED)  # a late result of a workunit that needs one, or that is over
+    if _host(runs, workunit, one) == _host(runs, workunit, other):
+        return refused(f"{workunit}: both results are of one host")
     check = run.upload_check()
     try:
         if any(check.read_header(file, workunit).fraction < 1 for file in files):
-            return _refused(f"{workunit}: one of the results is partial")
+            return refused(f"{workunit}: one of the results is partial")
         apart = disagreement(first, second, base, check.up)
-    except Refused as refused:
-        return _refused(f"{workunit}: {refused.detail}")
+    except Refused as error:
+        return refused(f"{workunit}: {error.detail}")
     if apart.is_rounding:
-        return ACCEPTED
-    return _refused(
+        return Verdict(ACCEPTED)
+    return refused(
         f"{workunit}: results {one} and {other} differ by {apart.trained:.2g} of their step in the trained weights and "
         f"by {apart.rest:.2g} in the others; {TOLERANCE:g} is rounding"
     )
 
 
-def _host(project: BoincProject, workunit: str, result: int) -> int:
+def _host(runs: OpenedRuns, workunit: str, result: int) -> int:
     """The host of a result; below 0 for one that is not in the database. Raises GridError."""
-    with closing(BoincDatabase(project)) as database:
-        host = host_of(database, f"{workunit}_{result}")
+    host = host_of(runs.database, f"{workunit}_{result}")
     return -1 - result if host is None else host
-
-
-def _refused(why: str) -> int:
-    print(why, file=sys.stderr)
-    return REFUSED
 
 
 def main() -> int:

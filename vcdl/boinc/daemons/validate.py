@@ -9,20 +9,21 @@ The file's name says which workunit it is for: of the other arguments that scrip
 in BOINC 8.3.
 """
 
+import logging
 import stat
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from vcdl.boinc.daemons.script import ACCEPTED, REFUSED, run_script, workunit_and_result
-from vcdl.boinc.grid.database import BoincDatabase
-from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.daemons.opened_runs import OpenedRun, OpenedRuns
+from vcdl.boinc.daemons.script import ACCEPTED, Verdict, refused, run_script, workunit_and_result
 from vcdl.boinc.grid.results import host_name, host_of
 from vcdl.checks import Refused
 from vcdl.checks.refusal import Refusal
 from vcdl.errors import GridError, WorkunitError
 from vcdl.journal.events import ResultRefused
-from vcdl.loop.spot_check import SpotCheck
+from vcdl.loop.spot_check import FIRST_UPLOADS
 from vcdl.run.run import Run
 from vcdl.wire.workunit import WorkunitName
 
@@ -30,76 +31,78 @@ _VALIDATED = 1
 """result.validate_state of a valid result."""
 
 
-def validate(project: BoincProject, file: Path) -> int:
-    """Check an upload; returns the exit code.
+_log = logging.getLogger("vcdl.validate")
+
+
+def validate(runs: OpenedRuns, files: Sequence[Path]) -> Verdict:
+    """Check an upload, the only one of `files`.
 
     Raises VcdlError or OSError when this machine cannot look at it: nobody is refused for that.
     """
+    (file,) = files
+    project = runs.project
     workunit, result = workunit_and_result(file)
     try:
         name = WorkunitName.parse(workunit)
     except WorkunitError as error:
-        print(f"{file.name}: {error}", file=sys.stderr)
-        return REFUSED
+        return refused(f"{file.name}: {error}")
     folder = project.run_folder(name.job)
     if not folder.prepared_file.exists():
         if not project.has_runs:
             raise GridError(f"there are no jobs in {project.runs_folder}: is its disk mounted?")
-        print(f"{file.name}: there is no job {name.job} in this project (any more)", file=sys.stderr)
-        return REFUSED
+        return refused(f"{file.name}: there is no job {name.job} in this project (any more)")
     project.check_uploads()
-    run = Run.open(folder)
-    refused = _refused(run, file, workunit) or _idle(run, project, file, workunit)
-    if refused is None:
-        return ACCEPTED
-    print(f"{file.name}: {refused.refusal.value}: {refused.detail}", file=sys.stderr)
+    opened = runs.of(folder)
+    reason = _refused(opened.run, file, workunit) or _idle(opened, runs, file, workunit)
+    if reason is None:
+        return Verdict(ACCEPTED)
     size = file.stat().st_size if file.exists() else 0
-    with closing(run.journal()) as journal:
+    with closing(opened.run.journal()) as journal:
         journal.append(
             ResultRefused(
                 workunit=workunit,
                 result=result,
-                refusal=refused.refusal.value,
-                detail=refused.detail[:500],
+                refusal=reason.refusal.value,
+                detail=reason.detail[:500],
                 bytes_up=size,
-                host=_host_of(project, f"{workunit}_{result}"),
+                host=_host_of(runs, f"{workunit}_{result}"),
             )
         )
-    return REFUSED
+    return refused(f"{file.name}: {reason.refusal.value}: {reason.detail}")
 
 
-def _idle(run: Run, project: BoincProject, file: Path, workunit: str) -> Refused | None:
+def _idle(opened: OpenedRun, runs: OpenedRuns, file: Path, workunit: str) -> Refused | None:
     """Why an upload, if it is drawn, shows no effect of training."""
-    check = SpotCheck(run)
+    check = opened.spot_check
     result = file.name.rpartition("_r")[0]
-    if check.is_drawn(workunit, _valid_results(project, result)):
+    if check.draws and check.is_drawn(workunit, _valid_results(runs, result)):
         return check.refused(file, workunit)
     return None
 
 
-def _valid_results(project: BoincProject, result: str) -> int:
-    """How many valid results the host of this one has brought; many when the database does not say."""
-    with closing(BoincDatabase(project)) as database:
-        try:
-            rows = database.execute(
-                "SELECT COUNT(*) FROM result AS other JOIN result AS this ON other.hostid = this.hostid"
-                " WHERE this.name = %s AND other.appid = %s AND other.validate_state = %s",
-                result, database.app_id, _VALIDATED,
-            )  # fmt: skip
-        except GridError as error:
-            print(f"{result}: its host is not known: {error}", file=sys.stderr)
-            return sys.maxsize
-    return int(rows[0][0])
+def _valid_results(runs: OpenedRuns, result: str) -> int:
+    """How many valid results the host of this one has brought, up to FIRST_UPLOADS; many when the database does not
+    say.
+    """
+    try:
+        rows = runs.database.execute(
+            "SELECT other.id FROM result AS other JOIN result AS this ON other.hostid = this.hostid"
+            " WHERE this.name = %s AND other.appid = %s AND other.validate_state = %s LIMIT %s",
+            result, runs.database.app_id, _VALIDATED, FIRST_UPLOADS,
+        )  # fmt: skip
+    except GridError as error:
+        _log.warning("%s: its host is not known: %s", result, error)
+        return sys.maxsize
+    return len(rows)
 
 
-def _host_of(project: BoincProject, result: str) -> str:
+def _host_of(runs: OpenedRuns, result: str) -> str:
     """The host of a result, by the result's name; empty when the database does not say."""
-    with closing(BoincDatabase(project)) as database:
-        try:
-            host = host_of(database, result)
-        except GridError as error:
-            print(f"{result}: its host is not known: {error}", file=sys.stderr)
-            return ""
+    try:
+        host = host_of(runs.database, result)
+    except GridError as error:
+        _log.warning("%s: its host is not known: %s", result, error)
+        return ""
     return "" if host is None else host_name(host)
 
 
@@ -120,7 +123,7 @@ def _refused(run: Run, file: Path, workunit: str) -> Refused | None:
 def main() -> int:
     """Check one result."""
     purpose = __doc__.partition("\n")[0]
-    return run_script("vcdl_validate", purpose, 1, lambda project, files: validate(project, files[0]), sys.argv[1:])
+    return run_script("vcdl_validate", purpose, 1, validate, sys.argv[1:])
 
 
 if __name__ == "__main__":

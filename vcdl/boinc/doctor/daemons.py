@@ -4,11 +4,13 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+from vcdl.boinc.daemons.checker import connect
 from vcdl.boinc.doctor.finding import Finding, failed, ok, warning
 from vcdl.boinc.doctor.patient import Patient
 from vcdl.boinc.project.processes import is_running
 
 _SEGMENTS = Path("/proc/sysvipc/shm")
+_ANSWERS_WITHIN_S = 10.0
 
 
 def daemons(patient: Patient) -> Iterator[Finding]:
@@ -50,4 +52,25 @@ def shared_memory(patient: Patient) -> Iterator[Finding]:
         yield failed("shared memory", f"the feeder's segment {key:#x} is not there", "bin/start, and read feeder.log")
 
 
-CHECKS = (daemons, shared_memory)
+def checker(patient: Patient) -> Iterator[Finding]:
+    """The resident checker, without which each check of an upload starts a Python of its own."""
+    if not any(daemon.program == "vcdl_checker" and not daemon.disabled for daemon in patient.config.daemons):
+        return
+    try:
+        with connect(patient.project) as asking:
+            asking.settimeout(_ANSWERS_WITHIN_S)
+            answers = asking.recv(1) != b""
+    except OSError:
+        answers = False
+    if answers:
+        yield ok("checker", "answers")
+    else:
+        yield warning(
+            "checker",
+            "the resident checker does not answer: each upload's check starts a Python, some forty times as long",
+            f"bin/stop; bin/start as the project's user, and read {patient.shown(patient.project.log_dir)}/"
+            "vcdl_checker.log",
+        )
+
+
+CHECKS = (daemons, shared_memory, checker)

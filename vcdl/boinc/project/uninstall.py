@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from vcdl.boinc.daemons.checker import socket_path
 from vcdl.boinc.grid.client_rows import ClientRows
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.forget import kept_on_clients
@@ -172,6 +173,7 @@ def _our_files(project: BoincProject, delete_runs: bool) -> Iterator[Path]:
     for folder in (project.log_dir, project.path / f"pid_{project.host}"):
         yield from sorted(folder.glob("vcdl_*"))
     yield project.manifests
+    yield socket_path(project)  # of a checker that was killed
     yield project.path / "vcdl" / "environment"
     if delete_runs:
         yield project.runs_folder

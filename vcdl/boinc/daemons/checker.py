@@ -1,0 +1,156 @@
+"""`vcdl_checker`: keeps processes ready that check uploads, so that no check begins with the start of a Python.
+
+`vcdl_validate` and `vcdl_compare` ask through PROJECT/vcdl/checker.sock, which only the project's user may use, and
+do the whole work themselves when nobody answers. The daemon has as many processes as script_validators ask, restarts
+those that end, and decides nothing itself.
+
+    asked       validate or compare, NUL, a file's path, for compare NUL and another's; a line break
+    answered    "." when a process has taken it; then the exit code, a space, the reason, NUL
+
+An answer without its end is none. A process that works on one upload for too long kills itself.
+"""
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from vcdl.backoff import Attempts, Backoff
+from vcdl.boinc.daemons.daemon import run_daemon
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.project.server_config import ServerConfig
+from vcdl.errors import ExitCode, GridError
+
+_IDLE_S = 1.0
+_WAITING = 64
+"""Connections that wait for a process."""
+_ENDS_WITHIN_S = 10.0
+_LONGEST_REST_S = 60.0
+_SCRIPT = "vcdl_validate"
+_log = logging.getLogger("vcdl.checker")
+
+
+def socket_path(project: BoincProject) -> Path:
+    return project.path / "vcdl" / "checker.sock"
+
+
+@contextmanager
+def socket_address(project: BoincProject) -> Iterator[str]:
+    """An address of the socket within the 108 bytes that one may have, however long the project's path is.
+
+    Raises OSError when there is no such folder.
+    """
+    path = socket_path(project)
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+def connect(project: BoincProject) -> socket.socket:
+    """A connection to the project's checker. Raises OSError when none listens."""
+    asking = socket.socket(socket.AF_UNIX)
+    try:
+        with socket_address(project) as address:
+            asking.connect(address)
+    except OSError:
+        asking.close()
+        raise
+    return asking
+
+
+class Checkers:
+    """The socket, and the processes that answer at it."""
+
+    def __init__(self, project: BoincProject) -> None:
+        """Raises GridError when there can be no socket."""
+        self._project = project
+        self._path = socket_path(project)
+        self._listener = self._listen()
+        self._identity = os.stat(self._path).st_ino
+        self._wanted = _validators(project)
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self._attempts = Attempts(Backoff(longest_s=_LONGEST_REST_S))
+        _log.info("%d processes answer at %s", self._wanted, self._path.relative_to(project.path))
+
+    def run_once(self) -> bool:
+        """Start the processes that are missing. Raises nothing: without any, the scripts do the work."""
+        ended = [process for process in self.processes if process.poll() is not None]
+        for process in ended:
+            self.processes.remove(process)
+            _log.error("process %d ended (%d)", process.pid, process.returncode)
+        if ended:
+            self._attempts.failed("a process of the checker ended")
+        if self._attempts.is_due:
+            if not ended and len(self.processes) == self._wanted:
+                self._attempts.succeeded()
+            while len(self.processes) < self._wanted:
+                self.processes.append(self._start())
+        return False
+
+    def close(self) -> None:
+        """End the processes, each after the upload that it is at."""
+        with suppress(OSError):
+            if os.stat(self._path).st_ino == self._identity:  # not that of a younger daemon
+                self._path.unlink()
+        self._listener.close()
+        for process in self.processes:
+            if process.stdin is not None:
+                process.stdin.close()
+        for process in self.processes:
+            try:
+                process.wait(_ENDS_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.processes.clear()
+
+    def _listen(self) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX)
+        others = os.umask(0o177)
+        try:
+            self._path.unlink(missing_ok=True)  # of a daemon that was killed
+            with socket_address(self._project) as address:
+                listener.bind(address)
+            listener.listen(_WAITING)
+        except OSError as error:
+            listener.close()
+            raise GridError(f"{self._path} cannot be made: {error.strerror}; run this as the project's user") from error
+        finally:
+            os.umask(others)
+        listener.setblocking(False)
+        return listener
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        number = self._listener.fileno()
+        return subprocess.Popen(
+            [sys.executable, "-m", "vcdl.boinc.daemons.checking_process", str(number), str(self._project.path)],
+            stdin=subprocess.PIPE,
+            pass_fds=(number,),
+        )
+
+
+def _validators(project: BoincProject) -> int:
+    """How many script_validators of this machine may ask at once; at least 1. Raises GridError."""
+    here = socket.gethostname().split(".")[0]
+    return max(
+        1,
+        sum(
+            _SCRIPT in daemon.command and not daemon.disabled and (daemon.host or project.host) == here
+            for daemon in ServerConfig.at(project.path).daemons
+        ),
+    )
+
+
+def main() -> ExitCode:
+    """Keep the processes running until told to end."""
+    return run_daemon("vcdl_checker", __doc__.partition("\n")[0], Checkers, _IDLE_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

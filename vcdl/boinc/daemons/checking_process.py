@@ -1,0 +1,108 @@
+"""A process of `vcdl_checker`: answers one script after the other, until its standard input closes.
+
+Only the project's user and root are answered. Trouble of this machine is answered with LATER, upon which the script
+does the work itself, with its tries and its words.
+"""
+
+import logging
+import os
+import selectors
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from vcdl.boinc.daemons.compare import compare
+from vcdl.boinc.daemons.opened_runs import OpenedRuns
+from vcdl.boinc.daemons.script import LATER, Verdict
+from vcdl.boinc.daemons.validate import validate
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.errors import ExitCode, VcdlError
+
+_JUDGES: dict[str, tuple[int, Callable[[OpenedRuns, Sequence[Path]], Verdict]]] = {
+    "validate": (1, validate),
+    "compare": (2, compare),
+}
+"""The questions: the number of files, and who judges them."""
+_SENT_WITHIN_S = 5.0
+_MOST_BYTES = 1 << 14
+_LONGEST_S = 240
+"""A check takes milliseconds, a first one with a model seconds; the scripts wait for 300 s."""
+_MOST_WORDS = 2000
+_CREDENTIALS = struct.Struct("3i")
+_log = logging.getLogger("vcdl.checker")
+
+
+def serve(listener: socket.socket, runs: OpenedRuns, until: int) -> None:
+    """Answer until the file descriptor `until` can be read, as it can when its other end was closed."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(listener, selectors.EVENT_READ)
+        selector.register(until, selectors.EVENT_READ)
+        while not any(key.fd == until for key, _ in selector.select()):
+            try:
+                connection, _ = listener.accept()
+            except OSError:  # another process was faster, or the asking one is gone
+                continue
+            with connection:
+                try:
+                    _answer(connection, runs)
+                except OSError as error:
+                    _log.debug("a script did not wait for its answer: %s", error)
+
+
+def _answer(connection: socket.socket, runs: OpenedRuns) -> None:
+    """Answer one script. Raises OSError when it is gone, or does not say in time what it asks."""
+    _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    if user not in (os.geteuid(), 0):
+        return
+    connection.settimeout(_SENT_WITHIN_S)
+    connection.sendall(b".")
+    what, *files = _line(connection).split(b"\0")
+    number, judge = _JUDGES.get(what.decode(errors="replace"), (0, None))
+    verdict = Verdict(LATER, "not asked as vcdl_ask.py asks")
+    if judge is not None and len(files) == number:
+        verdict = judged(judge, runs, [Path(os.fsdecode(file)) for file in files])
+    why = verdict.why.replace("\0", " ")[:_MOST_WORDS]
+    connection.sendall(f"{verdict.code} {why}\0".encode(errors="replace"))
+
+
+def _line(connection: socket.socket) -> bytes:
+    line = b""
+    while not line.endswith(b"\n"):
+        more = connection.recv(_MOST_BYTES)
+        if not more or len(line) > _MOST_BYTES:
+            raise ConnectionError("no line")
+        line += more
+    return line[:-1]
+
+
+def judged(judge: Callable[[OpenedRuns, Sequence[Path]], Verdict], runs: OpenedRuns, files: Sequence[Path]) -> Verdict:
+    """The verdict; LATER when this machine cannot look at the files, or the judge has a bug."""
+    signal.alarm(_LONGEST_S)
+    try:
+        return judge(runs, files)
+    except (VcdlError, OSError, MemoryError) as error:
+        return Verdict(LATER, f"{files[0].name} could not be looked at: {error}")
+    except Exception:
+        _log.exception("%s: a bug in vcdl", files[0].name)
+        return Verdict(LATER, "a bug in vcdl")
+    finally:
+        signal.alarm(0)
+
+
+def main(arguments: Sequence[str]) -> ExitCode:
+    """Serve the listening socket with this number, for the project in this folder."""
+    number, folder = arguments
+    for each in (signal.SIGINT, signal.SIGHUP):  # of a terminal; the daemon closes the input
+        signal.signal(each, signal.SIG_IGN)
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s [%(levelname)s] %(message)s", level=logging.INFO)
+    with socket.socket(fileno=int(number)) as listener, closing(OpenedRuns(BoincProject.at(Path(folder)))) as runs:
+        serve(listener, runs, sys.stdin.fileno())
+    return ExitCode.OK
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
