@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from vcdl.client.batches import steps_of
 from vcdl.codecs.choose import down_encoding, up_encoding
 from vcdl.codecs.encoding import Encoding
 from vcdl.wire.weights import Layout, Variable, Vector
@@ -173,10 +174,12 @@ def train(model: str, warm_up: int, samples: int, moments: bool) -> Trained:
     training = Training(Named("adam"), 0.001, BATCH_SIZE, 1, Named("sparse_categorical_crossentropy"))
     trainer = Trainer(model_json, replace(training, share_optimizer_state="second_moment" if moments else "none"))
     initial = initial_weights(model_json, 1)
-    trainer.begin(np.concatenate([initial, np.zeros(trainer.layout.size - initial.size, np.float32)]), 1, 0.001)
+    trainer.begin(
+        np.concatenate([initial, np.zeros(trainer.layout.size - initial.size, np.float32)]), 1, 0.001, warm_up
+    )
     trainer.steps(x, y, np.arange(warm_up * BATCH_SIZE), BATCH_SIZE)
     base = trainer.finish().copy()
-    trainer.begin(base, 2, 0.001)
+    trainer.begin(base, 2, 0.001, steps_of(samples, BATCH_SIZE))
     trainer.steps(x, y, np.arange(warm_up * BATCH_SIZE, count), BATCH_SIZE)
     return Trained(trainer.layout, base, trainer.finish().copy())
 

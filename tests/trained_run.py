@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vcdl.client.batches import steps_of
 from vcdl.client.trainer import Trainer
 from vcdl.data.npz_file import read_split
 from vcdl.job import Job, save_job
@@ -56,7 +57,7 @@ class TrainedRun:
         """What an honest client makes of the base."""
         x, y = read_split(self.run.folder.shard(shard))
         x = normalise(x, self.run.prepared.normalisation)
-        self.trainer.begin(self.base, shard, self.run.training.learning_rate)
+        self.trainer.begin(self.base, shard, self.run.training.learning_rate, steps_of(len(x), 16))
         self.trainer.steps(x, y, np.arange(len(x)), 16)
         return self.trainer.finish()
 

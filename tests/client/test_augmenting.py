@@ -26,7 +26,7 @@ def trainer() -> Trainer:
 
 def trained(trainer: Trainer, seed: int) -> Vector:
     weights = np.linspace(-0.1, 0.1, trainer.layout.size, dtype=np.float32)
-    trainer.begin(weights, seed, 0.1)
+    trainer.begin(weights, seed, 0.1, 2)
     trainer.steps(X, Y, np.arange(16), 8)
     return trainer.finish()
 

@@ -33,7 +33,7 @@ class Work:
         self.base = read_weights(folder / "params.h5", self.trainer.layout.size)[0]
 
     def trained(self, loop: Any, ends: Sequence[int]) -> tuple[Vector, list[float]]:
-        self.trainer.begin(self.base, 3, 0.01)
+        self.trainer.begin(self.base, 3, 0.01, 6)
         order = order_of(3, 0, SAMPLES)
         losses: list[float] = []
         for begin, end in pairwise(ends):
@@ -57,11 +57,11 @@ def test_weights_and_losses_are_those_of_batch_after_batch(optimizer: str, tmp_p
 def test_another_shard_takes_the_place_of_the_last_one(tmp_path: Path) -> None:
     work = Work(tmp_path, "sgd")
     loop, order = loop_of(work.trainer.model), np.arange(16)
-    work.trainer.begin(work.base, 3, 0.01)
+    work.trainer.begin(work.base, 3, 0.01, 2)
     first = loop.steps((work.shard.x, work.shard.y), order, 8)
-    work.trainer.begin(work.base, 3, 0.01)
+    work.trainer.begin(work.base, 3, 0.01, 2)
     assert loop.steps((work.shard.x, work.shard.y + 1), order, 8) != first
-    work.trainer.begin(work.base, 3, 0.01)
+    work.trainer.begin(work.base, 3, 0.01, 2)
     assert loop.steps((work.shard.x, work.shard.y), order, 8) == first
 
 

@@ -41,7 +41,7 @@ class Work:
         )
 
     def train(self, vector: Vector, batches: range) -> Vector:
-        self.trainer.begin(vector, 1, RATE)
+        self.trainer.begin(vector, 1, RATE, len(batches))
         for batch in batches:
             self.trainer.steps(self.shard.x, self.shard.y, np.arange(8 * batch, 8 * batch + 8), 8)
         return self.trainer.finish()
@@ -61,6 +61,52 @@ def test_without_moments_they_are_not(tmp_path_factory: pytest.TempPathFactory) 
     whole = work.train(work.begin, range(6))
     assert not np.allclose(work.train(work.train(work.begin, range(3)), range(3, 6)), whole, atol=1e-4)
     assert work.trainer.layout == work.trainer.layout.model
+
+
+@pytest.mark.parametrize(("optimizer", "steps"), [(Named("adam"), 5), (Named("adamax"), 1)], ids=["adam", "adamax"])
+def test_a_subtask_goes_as_far_as_so_many_steps_of_a_long_training(
+    optimizer: Named, steps: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """At a tiny rate the gradient of a batch stays, and each of Adam's steps has the length of the rate."""
+    work, rate = Work(tmp_path_factory, optimizer, "second_moment"), 1e-5
+    weights = np.ones(work.trainer.layout.model.size, bool)
+    for begin, end in work.trainer.layout.model.statistics:
+        weights[begin:end] = False
+
+    def trained(vector: Vector, steps: int) -> Vector:
+        work.trainer.begin(vector, 1, rate, steps)
+        for _ in range(steps):
+            work.trainer.steps(work.shard.x, work.shard.y, np.arange(8), 8)
+        return work.trainer.finish()
+
+    def usual(way: Vector) -> float:
+        return float(np.median(np.abs(way[: weights.size][weights])))
+
+    first = trained(work.begin, 40)
+    np.testing.assert_allclose(usual(first - work.begin), 40 * rate, rtol=0.03)
+    second = trained(first, steps)
+    np.testing.assert_allclose(usual(second - first), steps * rate, rtol=0.03)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "moments", "factor"),
+    [
+        (Named("adam"), "second_moment", 5 / (0.1 + 0.19 + 0.271 + 0.3439 + 0.40951)),
+        (Named("adam"), "all", 1.0),
+        (Named("adam"), "none", 1.0),
+        (Named("rmsprop"), "second_moment", 1.0),
+        (Named("sgd", {"momentum": 0.9}), "auto", 1.0),
+    ],
+)
+def test_the_rate_makes_up_for_a_first_moment_that_stays(
+    optimizer: Named, moments: SharedOptimizerState, factor: float, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    work = Work(tmp_path_factory, optimizer, moments)
+    late = np.where(np.arange(work.begin.size) == work.trainer.layout.model.size, 1000, work.begin).astype(np.float32)
+    work.trainer.begin(late, 1, RATE, 5)
+    assert float(work.trainer.model.optimizer.learning_rate) == pytest.approx(RATE * factor)
+    work.trainer.begin(work.begin, 1, RATE, 5)
+    assert float(work.trainer.model.optimizer.learning_rate) == pytest.approx(RATE)
 
 
 def test_second_moments_are_adam_s_velocities_and_the_count_of_steps(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.hostile_npz import HOSTILE, write_hostile
+from vcdl.client.batches import steps_of
 from vcdl.client.inputs import read_shard
 from vcdl.client.trainer import Trainer
 from vcdl.errors import VcdlError
@@ -244,6 +245,6 @@ def test_what_check_accepts_begins(name: str, tmp_path: Path) -> None:
     vector, _ = read_weights(folder.snapshot(0), run.layout.size)
     (tmp_path / "shard.npz").write_bytes(run.shard_files[0].read_bytes())
     shard = read_shard(tmp_path, training.normalisation, trainer.input_shape)
-    trainer.begin(vector, 1, training.learning_rate)
+    trainer.begin(vector, 1, training.learning_rate, steps_of(len(shard), training.batch_size))
     losses = trainer.steps(shard.x, shard.y, np.arange(len(shard)), training.batch_size)
     assert np.isfinite(losses).all()

@@ -44,7 +44,7 @@ def test_a_client_trains_with_it_and_gives_float32(tmp_path: Path) -> None:
     trainer = Trainer(model.json, TRAINING, model.frozen)
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(64, 8)).astype(np.float32), rng.integers(3, size=64)
-    trainer.begin(trainer.with_moments(model.weights), 1, 0.01)
+    trainer.begin(trainer.with_moments(model.weights), 1, 0.01, 30)
     losses = [loss for _ in range(30) for loss in trainer.steps(x, y, np.arange(64), 64)]
     assert losses[-1] < 0.9 * losses[0]
     assert trainer.finish().dtype == np.float32

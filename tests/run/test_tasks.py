@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from keras import layers
 
+from vcdl.client.batches import steps_of
 from vcdl.client.inputs import Shard, read_shard
 from vcdl.client.trainer import Trainer
 from vcdl.data.samples import read_samples
@@ -70,7 +71,7 @@ def shard_of(run: Run, model: Any) -> Shard:
 def trained(run: Run, vector: Vector, shard: Shard) -> Vector:
     """The model's weights after a client's pass over the shard in its order."""
     trainer = Trainer(run.folder.read_model_json(), run.training)
-    trainer.begin(vector, 1, 0.01)
+    trainer.begin(vector, 1, 0.01, steps_of(len(shard), 8))
     trainer.steps(shard.x, shard.y, np.arange(len(shard)), 8, shard.weights)
     return trainer.finish()[: run.layout.model.size]
 

@@ -11,6 +11,11 @@ def order_of(seed: int, local_epoch: int, samples: int) -> Order:
     return np.random.default_rng((seed, local_epoch)).permutation(samples)
 
 
+def steps_of(samples: int, batch_size: int, local_epochs: int = 1) -> int:
+    """Batches in all local epochs of a shard; the last of each may be shorter."""
+    return local_epochs * -(-samples // batch_size)
+
+
 class Batches:
     """The batches of a whole workunit. A position is the number of samples trained so far, over all local epochs."""
 
@@ -22,6 +27,8 @@ class Batches:
         self._local_epoch = 0
         self.total = samples * local_epochs
         """Samples to train."""
+        self.steps = steps_of(samples, batch_size, local_epochs)
+        """Batches to train."""
 
     def at(self, position: int, count: int = 1) -> Order:
         """Indices of up to `count` batches from `position` on.

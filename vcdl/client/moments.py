@@ -1,7 +1,8 @@
 """The optimizer variables that travel with the weights, so that no subtask begins with an uninformed optimizer.
 
 Adam's second moments need about a thousand steps to learn the sizes of the gradients, as many as a subtask has.
-The step count travels as well: with it Adam corrects its moments for their start at zero.
+The step count travels as well: with it Adam corrects its moments for their start at zero. A first moment that stays
+begins at zero in each subtask, and the learning rate makes up for it (docs/decisions/035).
 """
 
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ _STAYS = ("learning_rate", "_average")
 """Variables that do not travel: the job's learning rate, and averages of weights, from which the upload is made."""
 _MOST_STEPS = 2**30
 """JAX counts in 32 bits, and goes on counting."""
+_COUNT = "iteration"
 
 
 class MovingMoments:
@@ -25,6 +27,8 @@ class MovingMoments:
     def __init__(self, optimizer: Any, training: Training) -> None:
         """Choose them by `training`. Raises JobError when the optimizer has none of the wanted kind."""
         which = training.share_optimizer_state
+        self._first_decay = 0.0 if which == "all" else float(getattr(optimizer, "beta_1", 0.0))
+        """Adam's β₁ where the first moment stays; 0: there is none, or it travels."""
         self._variables = [] if which == "none" else [v for v in optimizer.variables if _moves(v, which != "all")]
         if not any(len(variable.shape) for variable in self._variables):
             if which in ("second_moment", "all"):
@@ -56,11 +60,27 @@ class MovingMoments:
             size = int(np.prod(variable.shape))
             value = values[begin : begin + size].reshape(variable.shape)
             begin += size
-            if _name(variable) == "iteration":
+            if _name(variable) == _COUNT:
                 value = np.clip(np.rint(value.astype(np.float64)), 0, _MOST_STEPS)
             elif _name(variable).endswith(SECOND_MOMENTS):
                 value = np.maximum(value, 0.0)
             variable.assign(value)
+
+    def rate_factor(self, steps: int) -> float:
+        """The factor on the learning rate of a subtask of so many steps that begins with the variables' values; ≥ 1.
+
+        Adam divides its first moment by 1 − β₁^t (Kingma, Ba 2015), which is right for a moment that began at zero
+        before step 1. Where t travels and the moment does not, step k of a subtask is 1 − β₁^k of the right length. The
+        factor gives the subtask the length that its steps should have together.
+        """
+        import keras
+
+        count = next((variable for variable in self._variables if _name(variable) == _COUNT), None)
+        if count is None:
+            return 1.0
+        step, before = np.arange(1, steps + 1), int(keras.ops.convert_to_numpy(count))
+        lengths = (1 - self._first_decay**step) / (1 - self._first_decay ** (before + step))
+        return float(steps / lengths.sum())
 
 
 def _moves(variable: Any, only_second: bool) -> bool:

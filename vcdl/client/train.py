@@ -57,7 +57,6 @@ def train_workunit(
     if not _is_done(folder, workunit, up):
         base = read_params(folder, workunit, trainer.layout)
         shard = read_shard(folder, workunit.training.normalisation, trainer.input_shape)
-        trainer.begin(base, workunit.seed, workunit.training.learning_rate)
         subtask = _Subtask(
             folder=folder,
             host=host,
@@ -66,6 +65,7 @@ def train_workunit(
             shard=shard,
             checkpoint_every_s=checkpoint_every_s,
         )
+        subtask.begin(base)
         subtask.resume()
         if subtask.train() is Outcome.QUIT:
             return Outcome.QUIT
@@ -102,6 +102,11 @@ class _Subtask:
         self._position = Position()
         self._saved: Position | None = None
         """The position of the newest checkpoint."""
+
+    def begin(self, base: Vector) -> None:
+        """Begin with these weights, shape (n,)."""
+        workunit = self._workunit
+        self._trainer.begin(base, workunit.seed, workunit.training.learning_rate, self._batches.steps)
 
     def resume(self) -> None:
         """Continue from the folder's checkpoint, if it has one that fits."""

@@ -82,9 +82,9 @@ class Trainer:
         _assign(self._optimizer.variables, self._fresh_optimizer)
         return np.concatenate([weights, self._moments.values()])
 
-    def begin(self, weights: Vector, seed: int, learning_rate: float) -> None:
+    def begin(self, weights: Vector, seed: int, learning_rate: float, steps: int) -> None:
         """Forget the previous workunit: take these weights with their moments, a fresh optimizer, and
-        randomness from `seed`.
+        randomness from `seed`, for so many `steps`.
 
         Raises WeightsFileError when the weights do not fit this model.
         """
@@ -99,7 +99,7 @@ class Trainer:
         assign(self.model, weights[:size])
         _assign(self._optimizer.variables, self._fresh_optimizer)
         self._moments.assign(weights[size:])
-        self._optimizer.learning_rate = learning_rate
+        self._optimizer.learning_rate = learning_rate * self._moments.rate_factor(steps)
         draws = np.random.default_rng(seed).integers(2**31, size=len(self._seeds))
         _assign(self._seeds, [np.array([draw, 0]) for draw in draws])
 

@@ -68,7 +68,7 @@ class TrainingSettings(Section):
     """The part of the optimizer's state that travels with the weights, so that a subtask does not begin without any."""
     learning_rate: Annotated[
         float | LearningRateSettings, plain_or_section(_Rate, LearningRateSettings), SECTION_AS_YAML
-    ] = LearningRateSettings(peak=0.002, schedule="linear", end_factor=0.02, short_job_boost=3.0)
+    ] = LearningRateSettings(peak=0.0017, schedule="linear", end_factor=0.02, short_job_boost=3.0)
     batch_size: _Count = 16
     local_epochs: _Count = 1
     loss: _Named = Named("sparse_categorical_crossentropy")

@@ -7,6 +7,7 @@ the newest one, and wait only for the first.
 
 import numpy as np
 
+from vcdl.client.batches import steps_of
 from vcdl.data.samples import Samples
 from vcdl.errors import folder_errors
 from vcdl.journal.history import JobHistory
@@ -54,8 +55,9 @@ class ReferenceUpdate:
         job, trainer, (x, y, weights) = self._job, self._trainer, self._data
         part = job.training.lr_schedule.at(min(version, job.subtasks - 1), job.subtasks)
         part *= self._scaling.at(context.active_clients, context.open)
-        trainer.begin(vector, job.seed, part * self._training.learning_rate)
-        trainer.steps(x, y, np.arange(len(x)), self._training.batch_size, weights)
+        batch_size = self._training.batch_size
+        trainer.begin(vector, job.seed, part * self._training.learning_rate, steps_of(len(x), batch_size))
+        trainer.steps(x, y, np.arange(len(x)), batch_size, weights)
         header = ParamsHeader(job.name, version, trainer.layout.fingerprint).to_json()
         with folder_errors(self._folder.path):
             write_weights(self._folder.reference_update_file, trainer.finish() - vector, header)

@@ -40,11 +40,13 @@ def own_step(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_o
     weights = trainer.layout.model.size
     rate = training.highest_factor
     rng = np.random.default_rng([job.seed, len(x)])
-    order = np.concatenate([rng.permutation(len(x)) for _ in range(-(-samples * training.local_epochs // len(x)))])
+    taken = samples * training.local_epochs
+    order = np.concatenate([rng.permutation(len(x)) for _ in range(-(-taken // len(x)))])[:taken]
+    steps = -(-taken // training.batch_size)
 
     def trained() -> Vector:
-        trainer.begin(begin, job.seed, rate * training.peak_rate)
-        trainer.steps(x, y, order[: samples * training.local_epochs], training.batch_size, sample_weights)
+        trainer.begin(begin, job.seed, rate * training.peak_rate, steps)
+        trainer.steps(x, y, order, training.batch_size, sample_weights)
         return trainer.finish()
 
     if weights < initial.size:

@@ -39,8 +39,8 @@ class _CarryingTrainer(ShardTrainer):
 
     _carried: TrainerState | None = None
 
-    def begin(self, weights: Vector, seed: int, learning_rate: float) -> None:
-        super().begin(weights, seed, learning_rate)
+    def begin(self, weights: Vector, seed: int, learning_rate: float, steps: int) -> None:
+        super().begin(weights, seed, learning_rate, steps)
         if self._carried is not None:
             begun = self.state()
             self.restore(TrainerState(begun.weights, self._carried.optimizer, begun.seeds))
