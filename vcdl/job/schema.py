@@ -97,7 +97,9 @@ class BoincSettings(Section):
     priority: Annotated[int, kinds.whole(1, 100)] = 1
     """The job's share of the clients beside the project's other open jobs."""
     deadline_s: _AboveZero = 3600.0
-    """Time in which a client must report a subtask; after it another client gets the subtask."""
+    """The most time in which a client must report a subtask; after it another client gets the subtask."""
+    shortest_deadline_s: _AboveZero = 300.0
+    """The least; between the two, a deadline is three times as long as nearly all of the job's subtasks take."""
 
 
 class Job(Section):

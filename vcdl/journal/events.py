@@ -176,7 +176,12 @@ class UpdateApplied(Event):
 
     @property
     def key(self) -> str:
-        return f"applied:{WorkunitName.parse(self.workunit).subtask}"
+        return self.key_of(WorkunitName.parse(self.workunit).subtask)
+
+    @staticmethod
+    def key_of(subtask: str) -> str:
+        """The key of a subtask's update."""
+        return f"applied:{subtask}"
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,7 @@ class Assimilator:
     def _superseded(self, item: _Waiting) -> Iterable[Event]:
         """The row of an overtaken upload; none when its server was killed after a row, before the job went back."""
         uploaded = item.uploaded
-        rows = [row.event for row in self._journal.keyed(f"applied:{item.name.subtask}")]
+        rows = [row.event for row in self._journal.keyed(UpdateApplied.key_of(item.name.subtask))]
         if not any(isinstance(row, UpdateApplied) and row.workunit == uploaded.workunit for row in rows):
             yield UpdateSuperseded(uploaded.workunit, uploaded.size_bytes, uploaded.host)
 

@@ -100,6 +100,13 @@ class Grid(ABC):
     def open_wanted(self) -> int:
         """The number of workunits to keep unsent or running, so that no client waits."""
 
+    def hurry(self, *, is_dry: bool) -> None:
+        """Have subtasks that are out for too long trained by further clients; `is_dry`: there is nothing else to train.
+
+        Raises GridError.
+        """
+        return
+
     def discard_params(self, keep: Collection[int]) -> None:
         """Forget the weights handed over for versions that no open workunit starts from, all but `keep`.
 

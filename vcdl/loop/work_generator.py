@@ -138,9 +138,11 @@ class WorkGenerator:
             self._mend_snapshots()
             self._hand_over()
         self._is_handed_over = False  # until this step has come to its end
-        while actions := self._coordinator.actions(now_s, self._grid.open_wanted()):
+        while actions := self._coordinator.actions(now_s, wanted := self._grid.open_wanted()):
             self._carry_out(actions)
             self._follow_new()
+        if self._coordinator.stopped is None:
+            self._grid.hurry(is_dry=len(self._coordinator.open) < wanted)
         self._is_handed_over = True
         if self._unswept * _SWEPT_FOR_AN_EVENT >= len(self._snapshots_in_use) or self._coordinator.stopped is not None:
             self._discard_unused()

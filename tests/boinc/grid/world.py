@@ -181,7 +181,7 @@ class World:
         for name in names:
             insert(
                 connection, "workunit", name=name, appid=self.app_id, result_template_file="templates/out.xml",
-                target_nresults=1, max_error_results=2, max_total_results=4, max_success_results=2,
+                min_quorum=1, target_nresults=1, max_error_results=2, max_total_results=4, max_success_results=2,
             )  # fmt: skip
         connection.commit()
         connection.close()

@@ -1,5 +1,6 @@
 """The scheduler: a client's request in, the reply out, the tables changed as the real one changes them."""
 
+import os
 import re
 import time
 import xml.etree.ElementTree as ElementTree
@@ -10,7 +11,8 @@ from xml.sax.saxutils import escape
 from tests.boinc.standin.plan_class import processors
 from tests.boinc.standin.project import StandinProject
 from tests.boinc.standin.schema import Connection, change, insert, rows
-from tests.boinc.standin.states import FILES_UPLOADED, Assimilate, Error, Outcome, Server, Validate
+from tests.boinc.standin.states import BANNED, FILES_UPLOADED, Assimilate, Error, Outcome, Server, Validate
+from tests.boinc.standin.transitioner import make_result
 
 Row = dict[str, Any]
 _LOOKED_AT = 100
@@ -72,6 +74,10 @@ class Conversation:
             head.append("<request_delay>86400</request_delay>\n")
             return self._reply.text
         host = self._host(users[0])
+        if host["max_results_day"] == BANNED:
+            head.append('<message priority="low">Not accepting requests from this host</message>\n')
+            head.append("<request_delay>86400</request_delay>\n")
+            return self._reply.text
         if (next_s := self._config.number("next_rpc_delay")) > 0:
             head.append(f"<next_rpc_delay>{next_s}</next_rpc_delay>\n")
         self._receive_results(host)
@@ -171,6 +177,8 @@ class Conversation:
     def _send_work(self, host: Row) -> None:
         seconds = float(self._text("cpu_req_secs") or self._text("work_req_seconds") or 0)
         instances = float(self._text("cpu_req_instances") or 0)
+        if (seconds > 0 or instances > 0) and self._config.flag("enable_assignment") and self._send_assigned(host):
+            return
         unsent = self._rows(
             "SELECT r.*, w.xml_doc, w.rsc_fpops_est FROM result r JOIN workunit w ON w.id=r.workunitid"
             " WHERE r.server_state=%s AND w.error_mask=0"
@@ -178,6 +186,9 @@ class Conversation:
             Server.UNSENT,
             _LOOKED_AT,
         )
+        if self._config.flag("one_result_per_host_per_wu"):
+            had = {row["workunitid"] for row in self._rows("SELECT workunitid FROM result WHERE hostid=%s", host["id"])}
+            unsent = [result for result in unsent if result["workunitid"] not in had]
         there = {info.findtext("name", "") for info in self._request.findall("file_info")}
         unsent.sort(
             key=lambda row: (-row["priority"], not any(f">{name}<".encode() in row["xml_doc"] for name in there))
@@ -188,6 +199,30 @@ class Conversation:
             self._send(host, result)
             seconds -= result["rsc_fpops_est"] / host["p_fpops"]
             instances -= 1
+
+    def _send_assigned(self, host: Row) -> bool:
+        """Results of workunits that are assigned to this host and want one more; whether there were any."""
+        workunits = self._rows(
+            "SELECT w.* FROM assignment a JOIN workunit w ON w.id=a.workunitid WHERE a.target_type=1 AND a.target_id=%s"
+            " AND w.error_mask=0 AND w.need_validate=0 AND w.canonical_resultid=0 AND w.transition_time>=%s",
+            host["id"],
+            self._now,
+        )
+        sent = False
+        for workunit in workunits:
+            results = self._rows("SELECT * FROM result WHERE workunitid=%s", workunit["id"])
+            hopeful = [
+                each
+                for each in results
+                if each["server_state"] != Server.OVER
+                or (each["outcome"] == Outcome.SUCCESS and each["validate_state"] != Validate.INVALID)
+            ]
+            if host["id"] in {each["hostid"] for each in results} or len(hopeful) >= workunit["target_nresults"]:
+                continue
+            made = make_result(self._project, self._connection, workunit, f"{os.getpid()}_{self._now}_{int(sent)}")
+            self._send(host, self._rows("SELECT * FROM result WHERE id=%s", made)[0])
+            sent = True
+        return sent
 
     def _send(self, host: Row, result: Row) -> None:
         workunit = self._rows("SELECT * FROM workunit WHERE id=%s", result["workunitid"])[0]

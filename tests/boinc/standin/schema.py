@@ -184,6 +184,7 @@ TABLES = (
         {"INTEGER": "create_time hostid", TEXT: "variety", "SMALLINT": "handled", "MEDIUMTEXT": "xml"},
         ("INDEX msg_to_host (hostid, handled)",),
     ),
+    Table("assignment", {"INTEGER": "create_time target_id target_type workunitid resultid", "TINYINT": "multi"}),
     Table("host_app_version", {"INTEGER": "host_id app_version_id"}),
 )
 

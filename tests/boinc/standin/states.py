@@ -64,3 +64,5 @@ ABORTED_BY_USER = 203
 """Exit status of a task that somebody aborted on the client: no error of the workunit."""
 VALIDATE_AGAIN = 3
 """Exit status of a validation script that could not decide now."""
+BANNED = -1
+"""host.max_results_day of a host that the scheduler turns away."""

@@ -159,43 +159,9 @@ class _Transition:
 
     def _make_results(self) -> None:
         allowed = self._workunit["max_total_results"] - len(self._results)
-        for number in range(len(self._results), len(self._results) + min(self._missing(), allowed)):
-            name = f"{self._workunit['name']}_{number}"
-            insert(
-                self._connection,
-                "result",
-                name=name,
-                create_time=self._now,
-                workunitid=self._workunit["id"],
-                appid=self._workunit["appid"],
-                batch=self._workunit["batch"],
-                priority=self._workunit["priority"],
-                server_state=Server.UNSENT,
-                random=secrets.randbelow(2**31),
-                xml_doc_in=self._result_xml(f"{name}_r{secrets.randbelow(2**31)}_"),
-            )
-
-    def _result_xml(self, base: str) -> str:
-        """The result template with the names of its files and a certificate for each upload."""
-        template: Path = self._project.path / self._workunit["result_template_file"]
-        text = template.read_text()
-        while "<OUTFILE_" in text:
-            before, _, rest = text.partition("<OUTFILE_")
-            number, _, after = rest.partition("/>")
-            text = before + base + number + after
-        text = text.replace("<UPLOAD_URL/>", self._config.settings["upload_url"])
-        text = text.replace("<output_template>", "").replace("</output_template>", "").strip()
-        if self._config.flag("dont_generate_upload_certificates"):
-            return text
-        certified = ""
-        for part in text.split("</file_info>")[:-1]:
-            info = ElementTree.fromstring(part[part.index("<file_info>\n") :] + "</file_info>")
-            name, most_bytes = info.findtext("name", ""), float(info.findtext("max_nbytes", "nan"))
-            signature = self._project.upload_key.sign(
-                f"<name>{name}</name><max_nbytes>{most_bytes:.0f}</max_nbytes>".encode()
-            )
-            certified += f"{part}<xml_signature>\n{signature}</xml_signature>\n</file_info>"
-        return certified + text.split("</file_info>")[-1]
+        number = max((int(each["name"].rpartition("_")[2]) for each in self._results), default=-1)
+        for made in range(1, 1 + min(self._missing(), allowed)):
+            make_result(self._project, self._connection, self._workunit, str(number + made))
 
     def _delete_files(self) -> None:
         if any(each["server_state"] != Server.OVER for each in self._results):
@@ -234,6 +200,45 @@ class _Transition:
     def _set_workunit(self, **values: int) -> None:
         self._workunit.update(values)
         change(self._connection, "workunit", self._workunit["id"], **values)
+
+
+def make_result(project: StandinProject, connection: Connection, workunit: Row, suffix: str) -> int:
+    """A new unsent result of a workunit; its id."""
+    name = f"{workunit['name']}_{suffix}"
+    return insert(
+        connection,
+        "result",
+        name=name,
+        create_time=int(time.time()),
+        workunitid=workunit["id"],
+        appid=workunit["appid"],
+        batch=workunit["batch"],
+        priority=workunit["priority"],
+        server_state=Server.UNSENT,
+        random=secrets.randbelow(2**31),
+        xml_doc_in=_result_xml(project, workunit, f"{name}_r{secrets.randbelow(2**31)}_"),
+    )
+
+
+def _result_xml(project: StandinProject, workunit: Row, base: str) -> str:
+    """The result template with the names of its files and a certificate for each upload."""
+    template: Path = project.path / workunit["result_template_file"]
+    text = template.read_text()
+    while "<OUTFILE_" in text:
+        before, _, rest = text.partition("<OUTFILE_")
+        number, _, after = rest.partition("/>")
+        text = before + base + number + after
+    text = text.replace("<UPLOAD_URL/>", project.config.settings["upload_url"])
+    text = text.replace("<output_template>", "").replace("</output_template>", "").strip()
+    if project.config.flag("dont_generate_upload_certificates"):
+        return text
+    certified = ""
+    for part in text.split("</file_info>")[:-1]:
+        info = ElementTree.fromstring(part[part.index("<file_info>\n") :] + "</file_info>")
+        name, most_bytes = info.findtext("name", ""), float(info.findtext("max_nbytes", "nan"))
+        signature = project.upload_key.sign(f"<name>{name}</name><max_nbytes>{most_bytes:.0f}</max_nbytes>".encode())
+        certified += f"{part}<xml_signature>\n{signature}</xml_signature>\n</file_info>"
+    return certified + text.split("</file_info>")[-1]
 
 
 def _outputs(config: ProjectConfig, result: Row) -> Iterator[Path]:

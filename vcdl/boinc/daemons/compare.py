@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vcdl.boinc.daemons.opened_runs import OpenedRuns
-from vcdl.boinc.daemons.script import ACCEPTED, Verdict, refused, run_script, workunit_and_result
+from vcdl.boinc.daemons.script import ACCEPTED, Verdict, refused, result_name, run_script, workunit_and_result
 from vcdl.boinc.grid.redundancy import is_made_twice
 from vcdl.boinc.grid.results import host_of
 from vcdl.checks import Refused
@@ -39,7 +39,7 @@ def compare(runs: OpenedRuns, files: Sequence[Path]) -> Verdict:
     base = run.folder.snapshot(name.base_version)
     if not is_made_twice(workunit, run.job.trust.redundancy, run.prepared.store_key) or not base.exists():
         return Verdict(ACCEPTED)  # a late result of a workunit that needs one, or that is over
-    if _host(runs, workunit, one) == _host(runs, workunit, other):
+    if _host(runs, first) == _host(runs, second):
         return refused(f"{workunit}: both results are of one host")
     check = run.upload_check()
     try:
@@ -56,10 +56,10 @@ def compare(runs: OpenedRuns, files: Sequence[Path]) -> Verdict:
     )
 
 
-def _host(runs: OpenedRuns, workunit: str, result: int) -> int:
-    """The host of a result; below 0 for one that is not in the database. Raises GridError."""
-    host = host_of(runs.database, f"{workunit}_{result}")
-    return -1 - result if host is None else host
+def _host(runs: OpenedRuns, file: Path) -> int | str:
+    """The host of an upload; the file's name for one whose result is not in the database. Raises GridError."""
+    host = host_of(runs.database, result_name(file))
+    return file.name if host is None else host
 
 
 def main() -> int:

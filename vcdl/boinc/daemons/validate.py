@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from vcdl.boinc.daemons.late_upload import is_applied, record_superseded
 from vcdl.boinc.daemons.opened_runs import OpenedRun, OpenedRuns
-from vcdl.boinc.daemons.script import ACCEPTED, Verdict, refused, run_script, workunit_and_result
+from vcdl.boinc.daemons.script import ACCEPTED, Verdict, refused, result_name, run_script, workunit_and_result
 from vcdl.boinc.grid.results import host_name, host_of
 from vcdl.checks import Refused
 from vcdl.checks.refusal import Refusal
@@ -53,8 +54,11 @@ def validate(runs: OpenedRuns, files: Sequence[Path]) -> Verdict:
         return refused(f"{file.name}: there is no job {name.job} in this project (any more)")
     project.check_uploads()
     opened = runs.of(folder)
-    reason = _refused(opened.run, file, workunit) or _idle(opened, runs, file, workunit)
+    is_late = is_applied(opened.run, workunit)
+    reason = _refused(opened.run, file, workunit, is_late=is_late) or _idle(opened, runs, file, workunit)
     if reason is None:
+        if is_late:
+            record_superseded(opened.run, runs.database, file, workunit)
         return Verdict(ACCEPTED)
     size = file.stat().st_size if file.exists() else 0
     with closing(opened.run.journal()) as journal:
@@ -65,7 +69,7 @@ def validate(runs: OpenedRuns, files: Sequence[Path]) -> Verdict:
                 refusal=reason.refusal.value,
                 detail=reason.detail[:500],
                 bytes_up=size,
-                host=_host_of(runs, f"{workunit}_{result}"),
+                host=_host_of(runs, result_name(file)),
             )
         )
     return refused(f"{file.name}: {reason.refusal.value}: {reason.detail}")
@@ -74,7 +78,7 @@ def validate(runs: OpenedRuns, files: Sequence[Path]) -> Verdict:
 def _idle(opened: OpenedRun, runs: OpenedRuns, file: Path, workunit: str) -> Refused | None:
     """Why an upload, if it is drawn, shows no effect of training."""
     check = opened.spot_check
-    result = file.name.rpartition("_r")[0]
+    result = result_name(file)
     if check.draws and check.is_drawn(workunit, _valid_results(runs, result)):
         return check.refused(file, workunit)
     return None
@@ -106,15 +110,20 @@ def _host_of(runs: OpenedRuns, result: str) -> str:
     return "" if host is None else host_name(host)
 
 
-def _refused(run: Run, file: Path, workunit: str) -> Refused | None:
+def _refused(run: Run, file: Path, workunit: str, *, is_late: bool) -> Refused | None:
+    """Why an upload is refused; of a late one whose base is not kept any more, only the header is looked at."""
     try:
         is_file = stat.S_ISREG(file.stat().st_mode)
     except FileNotFoundError:
         is_file = False
     if not is_file:
         return Refused(Refusal.UNREADABLE, "there is no file")
+    base = run.folder.snapshot(WorkunitName.parse(workunit).base_version)
     try:
-        run.upload_check().examine(file, workunit, run.folder.snapshot(WorkunitName.parse(workunit).base_version))
+        if is_late and not base.exists():
+            run.upload_check().read_header(file, workunit)
+        else:
+            run.upload_check().examine(file, workunit, base)
     except Refused as refused:
         return refused
     return None

@@ -147,6 +147,7 @@ def work_settings(run: Run) -> WorkSettings:
         job=job.name,
         priority=job.boinc.priority,
         deadline_s=job.boinc.deadline_s,
+        shortest_deadline_s=job.boinc.shortest_deadline_s,
         flops=prepared.footprint.flops_per_sample * samples,
         memory_bytes=prepared.footprint.memory_bytes(job.training.batch_size, _SHARD_EXPANDS * shard_bytes),
         disk_bytes=_DISK_VECTORS * weights_bytes + frozen_bytes + shard_bytes + _SCRATCH_BYTES,

@@ -10,7 +10,8 @@ from vcdl.boinc.doctor.patient import Patient
 COLUMNS = {
     "app": "id name deprecated locality_scheduling fraction_done_exact",
     "app_version": "id appid version_num platformid xml_doc deprecated plan_class",
-    "host": "id domain_name rpc_time",
+    "assignment": "create_time target_id target_type multi workunitid resultid",
+    "host": "id domain_name rpc_time max_results_day",
     "host_app_version": "app_version_id",
     "msg_to_host": "create_time hostid variety handled xml",
     "platform": "id name",
@@ -18,7 +19,10 @@ COLUMNS = {
         "id name workunitid appid server_state outcome validate_state exit_status hostid priority "
         "create_time sent_time received_time xml_doc_in"
     ),
-    "workunit": "id appid name xml_doc assimilate_state canonical_resultid error_mask transition_time",
+    "workunit": (
+        "id appid name xml_doc assimilate_state canonical_resultid error_mask transition_time "
+        "target_nresults min_quorum max_total_results"
+    ),
 }
 """The columns that VCDL reads or writes."""
 _OLDEST = {"MariaDB": (10, 6), "MySQL": (8, 0)}

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import APP, BoincProject
+from vcdl.boinc.grid.workunit_rows import UNSENT
 from vcdl.errors import GridError, GridUnavailable
 
 _TIMEOUT_S = 300.0
-_UNSENT = 2
-"""result.server_state"""
 _LONG_S = 30
 """Seconds after which an unsent result counts as passed over."""
 _FLOPS_BOUND = 1000
@@ -29,7 +28,7 @@ class WorkSettings:
     priority: int
     """Share of the clients among the open jobs, at least 1. Not BOINC's priority, which would starve the others."""
     deadline_s: float
-    """Seconds for one try on one client."""
+    """Seconds for one try on one client, at most."""
     flops: float
     """Operations of one subtask: the basis of credit and of the client's time estimate."""
     memory_bytes: float
@@ -43,6 +42,8 @@ class WorkSettings:
     """Secret that decides which ones."""
     queue_ahead: int | None = None
     """Workunits kept unsent; None: as many as the active hosts ask for."""
+    shortest_deadline_s: float = 300.0
+    """Seconds for one try, at least, however quick the others are."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ def create_work(
     input_template: str,
     result_template: str,
     priority: int,
+    deadline_s: float,
     creations: Sequence[Creation],
 ) -> str:
     """Run create_work once for all; returns its output. Raises GridError when it cannot be run, GridUnavailable
@@ -75,7 +77,7 @@ def create_work(
         "--wu_template", f"templates/{input_template}", "--result_template", f"templates/{result_template}",
         "--rsc_fpops_est", f"{settings.flops:.0f}", "--rsc_fpops_bound", f"{settings.flops * _FLOPS_BOUND:.0f}",
         "--rsc_memory_bound", f"{settings.memory_bytes:.0f}", "--rsc_disk_bound", f"{settings.disk_bytes:.0f}",
-        "--delay_bound", f"{settings.deadline_s:.0f}", "--priority", str(priority), "--stdin",
+        "--delay_bound", f"{deadline_s:.0f}", "--priority", str(priority), "--stdin",
     ]  # fmt: skip
     lines = "".join(map(_line, creations))
     try:
@@ -111,7 +113,7 @@ def priority_of_new_work(database: BoincDatabase, now_s: float | None = None) ->
     rows = database.execute(
         "SELECT MIN(priority), MIN(create_time) FROM result WHERE appid = %s AND server_state = %s",
         database.app_id,
-        _UNSENT,
+        UNSENT,
     )
     lowest, oldest_s = rows[0]
     if lowest is None:

@@ -15,6 +15,7 @@ from vcdl.boinc.grid.manifest import Manifest
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.redundancy import is_made_twice
 from vcdl.boinc.grid.results import host_name
+from vcdl.boinc.grid.second_copies import SecondCopies
 from vcdl.boinc.grid.staging import INPUT_TEMPLATE, Staging, input_template
 from vcdl.boinc.grid.supply import JobStock, Marks, marks, missing_to_half, open_wanted
 from vcdl.boinc.grid.workunit_rows import WorkunitRows
@@ -45,6 +46,7 @@ class BoincGrid(Grid):
         self._settings = settings
         self._rows = WorkunitRows(database, settings.job)
         self._clients = ClientRows(database)
+        self._copies = SecondCopies(database, settings.job)
         self._staging = Staging(project, settings)
         self._sent_since_s = sent_since_s
         self._from_result = 0
@@ -98,6 +100,9 @@ class BoincGrid(Grid):
         self._lean_since_s = min(self._lean_since_s, now_s)
         return open_wanted(job, jobs, whole, others_pass=now_s - self._lean_since_s > _PASSED_S)
 
+    def hurry(self, *, is_dry: bool) -> None:
+        self._copies.look(is_dry=is_dry)
+
     def discard_params(self, keep: Collection[int]) -> None:
         def still_needed(versions: Collection[int]) -> set[int]:
             return {WorkunitName.parse(name).base_version for name in self._rows.unfinished()} & set(versions)
@@ -110,6 +115,7 @@ class BoincGrid(Grid):
     def clear(self, *, forget_on_clients: bool) -> None:
         """Remove an ended or paused job here, and with `forget_on_clients` on the clients, too."""
         self._rows.cancel_all()
+        self._copies.clear()
         if forget_on_clients:
             self._forget_on_clients(self._staging.manifest)
         self._staging.clear()
@@ -130,6 +136,7 @@ class BoincGrid(Grid):
                 input_template=INPUT_TEMPLATE,
                 result_template=self._staging.result_template,
                 priority=priority,
+                deadline_s=self._deadline_s,
                 creations=missing,
             )
             existing = self._rows.existing([creation.name for creation in missing])
@@ -141,6 +148,13 @@ class BoincGrid(Grid):
             f"it said: {said or 'nothing'}; "
             f"`vcdl project doctor --project-dir {self._project.path}` finds the cause"
         )
+
+    @property
+    def _deadline_s(self) -> float:
+        """The deadline of new workunits: it follows the turnarounds of this job, within its bounds."""
+        settings, patience = self._settings, self._copies.patience
+        least_s = min(settings.shortest_deadline_s, settings.deadline_s)
+        return settings.deadline_s if patience is None else patience.deadline_s(least_s, settings.deadline_s)
 
     def _creation(self, item: Staged, inputs: tuple[str, ...]) -> Creation:
         workunit = item.workunit.name

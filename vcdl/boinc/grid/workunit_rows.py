@@ -12,9 +12,9 @@ _T = TypeVar("_T")
 
 INIT, READY, DONE = 0, 1, 2
 """workunit.assimilate_state"""
-IN_PROGRESS, OVER = 4, 5
+UNSENT, IN_PROGRESS, OVER = 2, 4, 5
 """result.server_state"""
-SUCCESS, DIDNT_NEED = 1, 5
+SUCCESS, COULDNT_SEND, DIDNT_NEED = 1, 2, 5
 """result.outcome"""
 CANCELLED = 16
 """workunit.error_mask"""

@@ -1,0 +1,49 @@
+import math
+
+import pytest
+
+from vcdl.loop.patience import Out, Patience, faster_hosts
+
+USUAL = Patience(tail_s=40.0, median_s=25.0)
+
+
+def out(name: str, age_s: float, *hosts: str) -> Out:
+    return Out(name, age_s, frozenset(hosts))
+
+
+def test_nothing_is_late_before_enough_is_known() -> None:
+    assert Patience.of([20.0] * 7) is None
+    assert Patience.of([20.0] * 8) == Patience(20.0, 20.0)
+
+
+def test_the_tail_is_the_95th_percentile_and_one_odd_result_in_twenty_is_no_measure() -> None:
+    assert Patience.of([*map(float, range(1, 20)), 3600.0]) == Patience(19.0, 10.5)
+
+
+@pytest.mark.parametrize(("is_dry", "names"), [(False, ["b"]), (True, ["b", "c", "a"])])
+def test_what_is_out_longest_is_late_first_and_sooner_when_nothing_else_waits(is_dry: bool, names: list[str]) -> None:
+    some = [out("a", 38.0), out("b", 90.0), out("c", 59.0), out("d", 20.0)]
+    assert [one.workunit for one in USUAL.late(some, is_dry=is_dry)] == names
+
+
+def test_a_stall_of_all_hosts_does_not_double_the_work() -> None:
+    stalled = [out(f"w{number:02}", 1000.0) for number in range(40)]
+    assert len(USUAL.late(stalled, is_dry=False)) == 4
+
+
+def test_quick_subtasks_are_not_late_while_a_server_and_a_client_talk() -> None:
+    assert Patience(1.0, 0.5).late([out("a", 19.0)], is_dry=True) == []
+
+
+def test_a_deadline_follows_within_the_bounds() -> None:
+    assert USUAL.deadline_s(60.0, 3600.0) == 120.0
+    assert USUAL.deadline_s(300.0, 3600.0) == 300.0
+    assert USUAL.deadline_s(60.0, 100.0) == 100.0
+
+
+def test_hosts_that_would_be_through_by_now_are_asked_and_never_one_that_had_it() -> None:
+    usual_s = {"slow": 300.0, "quick": 20.0, "quicker": 10.0, "new": None, "gone": 5.0}
+    assert faster_hosts(out("a", 60.0, "gone"), usual_s) == ["quick", "quicker"]
+    assert faster_hosts(out("a", 4.0, "gone"), usual_s) == ["new"]
+    assert faster_hosts(out("a", math.inf, "gone", "new"), usual_s) == ["quick", "quicker", "slow"]
+    assert faster_hosts(out("a", 60.0, *usual_s), usual_s) == []

@@ -1,0 +1,243 @@
+"""Subtasks of one job that are out for too long, and those that nobody may train any more, in BOINC's tables.
+
+A late subtask gets a second host by BOINC's own means: its workunit wants one result more (`target_nresults`), and an
+assignment names the hosts that may have it. The scheduler makes the result when one of them next asks for work. The
+first host keeps its task and its deadline. The first upload becomes canonical, the other one earns the same credit.
+
+With `one_result_per_host_per_wu` a workunit never returns to a host that had it. Where every host had it, it is given
+up, and the coordinator makes the next attempt.
+"""
+
+import logging
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import mean
+
+from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.workunit_rows import COULDNT_SEND, IN_PROGRESS, INIT, OVER, SUCCESS, UNSENT, of_job
+from vcdl.loop.patience import Out, Patience, faster_hosts
+
+_EVERY_S = 5.0
+"""Seconds between two looks: a scheduler's request takes as long to come."""
+_MEASURED = 200
+"""Number of last results that say how long a subtask takes."""
+_ACTIVE_S = 900
+"""Seconds without contact after which a host is not asked."""
+_NOBODY_S = 30
+"""Seconds after which an unsent result that no host may have is given up."""
+_HOST = 1
+"""assignment.target_type"""
+BANNED = -1
+"""host.max_results_day of a host that BOINC's scheduler turns away."""
+_INVALID = 2
+"""result.validate_state"""
+_log = logging.getLogger("vcdl.loop.work_generator")
+
+
+@dataclass
+class _Workunit:
+    """An open workunit with its results, as far as they matter here."""
+
+    id: int
+    name: str
+    target: int
+    quorum: int
+    most: int
+    results: int = 0
+    unsent: int = 0
+    come: int = 0
+    """Results that wait for their check, or passed it."""
+    running: dict[int, int] = field(default_factory=dict)
+    """Host → when it got it."""
+    hosts: set[int] = field(default_factory=set)
+    unsent_since_s: int = 0
+
+    def add(self, state: int, outcome: int, checked: int, host: int, sent_s: int, made_s: int) -> None:
+        """Take in one of its results."""
+        self.results += 1
+        if host:
+            self.hosts.add(host)
+        if state < IN_PROGRESS:
+            self.unsent += 1
+            self.unsent_since_s = max(self.unsent_since_s, made_s)
+        elif state == IN_PROGRESS:
+            self.running[host] = sent_s
+        elif outcome == SUCCESS and checked != _INVALID:
+            self.come += 1
+
+    @property
+    def waits_for_hosts(self) -> bool:
+        """Whether only hosts that have it can bring it on, and one more may be asked."""
+        return bool(self.running) and not self.unsent and self.come < self.quorum and self.results < self.most
+
+
+@dataclass(frozen=True)
+class _Hosts:
+    """The hosts at work."""
+
+    usual_s: dict[int, float | None]
+    """Host → its usual turnaround; None: not known."""
+    banned: frozenset[int]
+
+
+class SecondCopies:
+    """Looks after the subtasks of one job that hosts have; all calls may raise GridUnavailable or GridError."""
+
+    def __init__(self, database: BoincDatabase, job: str) -> None:
+        self._database = database
+        self._job = job
+        self._looked_s = -math.inf
+        self.patience: Patience | None = None
+        """What is usual in this job, once that is known."""
+
+    def look(self, *, is_dry: bool, now_s: float | None = None) -> None:
+        """Ask further hosts for what is late, and give up what nobody may have; `is_dry`: nothing else waits."""
+        if time.monotonic() < self._looked_s + _EVERY_S:
+            return
+        self._looked_s = time.monotonic()
+        now = int(time.time() if now_s is None else now_s)
+        turnarounds = self._turnarounds()
+        self.patience = Patience.of([took_s for _, took_s in turnarounds])
+        self._withdraw()
+        workunits = self._open()
+        if not workunits:
+            return
+        hosts = self._hosts(turnarounds, now)
+        self._give_up(workunits, hosts, now)
+        if self.patience is not None:
+            self._ask(workunits, hosts, self.patience, now, is_dry=is_dry)
+
+    def clear(self) -> None:
+        """Ask nobody any more, as the job has ended or pauses."""
+        match, arguments = of_job(self._job)
+        self._database.execute(
+            "DELETE a FROM assignment a JOIN workunit w ON w.id = a.workunitid"
+            f" WHERE a.target_type = %s AND w.appid = %s AND {match}",
+            _HOST, self._database.app_id, *arguments,
+        )  # fmt: skip
+
+    # -- reading
+
+    def _turnarounds(self) -> list[tuple[int, float]]:
+        """Host and seconds of the last results that came."""
+        match, arguments = of_job(self._job)
+        rows = self._database.execute(
+            "SELECT r.hostid, r.received_time - r.sent_time FROM result r JOIN workunit w ON w.id = r.workunitid"
+            f" WHERE r.appid = %s AND r.server_state = %s AND r.outcome = %s AND {match} ORDER BY r.id DESC LIMIT %s",
+            self._database.app_id, OVER, SUCCESS, *arguments, _MEASURED,
+        )  # fmt: skip
+        return [(int(host), float(took_s)) for host, took_s in rows]
+
+    def _open(self) -> list[_Workunit]:
+        """The workunits that some host has had, or has, and that wait for an upload."""
+        match, arguments = of_job(self._job)
+        rows = self._database.execute(
+            "SELECT w.id, w.name, w.target_nresults, w.min_quorum, w.max_total_results, r.server_state, r.outcome,"
+            " r.validate_state, r.hostid, r.sent_time, r.create_time"
+            " FROM workunit w JOIN result r ON r.workunitid = w.id"
+            " WHERE w.appid = %s AND w.assimilate_state = %s AND w.error_mask = 0 AND w.canonical_resultid = 0"
+            f" AND {match}",
+            self._database.app_id, INIT, *arguments,
+        )  # fmt: skip
+        found: dict[int, _Workunit] = {}
+        for number, name, target, quorum, most, *result in rows:
+            found.setdefault(number, _Workunit(number, name, target, quorum, most)).add(*map(int, result))
+        return [workunit for workunit in found.values() if workunit.hosts]
+
+    def _hosts(self, turnarounds: Iterable[tuple[int, float]], now: int) -> _Hosts:
+        rows = self._database.execute("SELECT id, max_results_day FROM host WHERE rpc_time > %s", now - _ACTIVE_S)
+        banned = self._database.execute("SELECT id FROM host WHERE max_results_day = %s", BANNED)
+        took_s: dict[int, list[float]] = defaultdict(list)
+        for host, seconds in turnarounds:
+            took_s[host].append(seconds)
+        usual_s = {int(host): mean(took_s[host]) if host in took_s else None for host, most in rows if most != BANNED}
+        return _Hosts(usual_s, frozenset(int(row[0]) for row in banned))
+
+    # -- changing
+
+    def _ask(
+        self, workunits: Sequence[_Workunit], hosts: _Hosts, patience: Patience, now: int, *, is_dry: bool
+    ) -> None:
+        asked = self._asked()
+        waiting = {one.name: one for one in workunits if one.waits_for_hosts and one.id not in asked}
+        usual_s = {str(host): took_s for host, took_s in hosts.usual_s.items()}
+        out = [
+            Out(
+                name,
+                math.inf if one.running.keys() <= hosts.banned else now - max(one.running.values()),
+                frozenset(map(str, one.hosts)),
+            )
+            for name, one in waiting.items()
+        ]
+        for late in patience.late(out, is_dry=is_dry):
+            chosen = faster_hosts(late, usual_s)
+            if chosen:
+                self._assign(waiting[late.workunit], list(map(int, chosen)), now)
+                age = "its host is banned" if math.isinf(late.age_s) else f"out for {late.age_s:.0f} s"
+                _log.info("%s: %s; a second host is asked (%s)", late.workunit, age, ", ".join(chosen[:8]))
+
+    def _asked(self) -> set[int]:
+        rows = self._database.execute("SELECT workunitid FROM assignment WHERE target_type = %s", _HOST)
+        return {int(row[0]) for row in rows}
+
+    def _assign(self, workunit: _Workunit, hosts: Sequence[int], now: int) -> None:
+        """Let the first of these hosts that asks for work have the workunit, too.
+
+        The transition time stays: were it now, BOINC's transitioner would make the result, for any host.
+        """
+        with self._database.transaction():
+            self._database.execute(
+                "UPDATE workunit SET target_nresults = %s"
+                " WHERE id = %s AND assimilate_state = %s AND canonical_resultid = 0",
+                len(workunit.running) + workunit.come + 1, workunit.id, INIT,
+            )  # fmt: skip
+            self._database.insert(
+                "INSERT INTO assignment (create_time, target_id, target_type, multi, workunitid, resultid)"
+                " VALUES (%s, %s, %s, 0, %s, 0)",
+                [(now, host, _HOST, workunit.id) for host in hosts],
+            )
+
+    def _withdraw(self) -> None:
+        """Withdraw assignments that are followed, or of workunits that are over.
+
+        The workunit then wants one result again, or BOINC would replace the late one when its deadline has passed. One
+        that needs two that agree is left alone: BOINC itself may have asked for a third.
+        """
+        match, arguments = of_job(self._job)
+        rows = self._database.execute(
+            "SELECT DISTINCT w.id FROM workunit w JOIN assignment a ON a.workunitid = w.id"
+            f" WHERE a.target_type = %s AND w.appid = %s AND {match}"
+            " AND (w.assimilate_state <> %s OR w.error_mask <> 0 OR w.canonical_resultid <> 0 OR EXISTS"
+            " (SELECT 1 FROM result r WHERE r.workunitid = w.id AND r.create_time >= a.create_time))",
+            _HOST, self._database.app_id, *arguments, INIT,
+        )  # fmt: skip
+        if not rows:
+            return
+        ids = tuple(int(row[0]) for row in rows)
+        with self._database.transaction():
+            self._database.execute("DELETE FROM assignment WHERE target_type = %s AND workunitid IN %s", _HOST, ids)
+            self._database.execute(
+                "UPDATE workunit SET target_nresults = 1"
+                " WHERE id IN %s AND assimilate_state = %s AND canonical_resultid = 0 AND min_quorum = 1",
+                ids, INIT,
+            )  # fmt: skip
+
+    def _give_up(self, workunits: Sequence[_Workunit], hosts: _Hosts, now: int) -> None:
+        """Give up workunits that wait for a host that has not had them, where every host at work has."""
+        at_work = hosts.usual_s.keys()
+        stuck = [
+            one
+            for one in workunits
+            if one.unsent and not one.running and not one.come and now - one.unsent_since_s > _NOBODY_S
+            and at_work and at_work <= one.hosts
+        ]  # fmt: skip
+        for one in stuck:
+            _log.info("%s: every host at work has had it; it is given up", one.name)
+            self._database.execute(
+                "UPDATE result SET server_state = %s, outcome = %s WHERE workunitid = %s AND server_state = %s",
+                OVER, COULDNT_SEND, one.id, UNSENT,
+            )  # fmt: skip
+            self._database.execute("UPDATE workunit SET transition_time = %s WHERE id = %s", now, one.id)

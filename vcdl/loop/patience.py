@@ -1,0 +1,74 @@
+"""How long a subtask may be out before another host trains it as well; follows how long this job's subtasks take.
+
+A host that leaves tells nobody. Its subtasks would be waited for until their deadline, and an epoch with them. So the
+oldest ones go to a second host, which is usually through sooner. The first upload counts, the other one is superseded.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+_NEEDED = 8
+"""Measured turnarounds below which nothing is known."""
+_TAIL = 0.95
+_LATE = 1.5
+"""Multiple of the 95th percentile after which a subtask is late; of the median, once hosts would be idle otherwise."""
+_LEAST_S = 20.0
+"""Server and client take as long for a task of no work, now and then."""
+_DEADLINE = 3.0
+"""Multiple of the 95th percentile that a host is told as its deadline."""
+_SHARE = 0.1
+"""Most subtasks that get a second host at a time while others wait for a first one."""
+
+
+@dataclass(frozen=True)
+class Out:
+    """A subtask that hosts have and none has brought."""
+
+    workunit: str
+    age_s: float
+    """Seconds since the last host got it."""
+    hosts: frozenset[str]
+    """All hosts that ever got it."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """The seconds from sending to coming that are usual in a job, and what follows from them."""
+
+    tail_s: float
+    """The 95th percentile."""
+    median_s: float
+
+    @classmethod
+    def of(cls, turnarounds_s: Sequence[float]) -> "Patience | None":
+        """The patience by the job's last turnarounds; None while too few are known."""
+        if len(turnarounds_s) < _NEEDED:
+            return None
+        in_order = sorted(turnarounds_s)
+        return cls(in_order[math.ceil(_TAIL * len(in_order)) - 1], median(in_order))
+
+    def late_after_s(self, *, is_dry: bool) -> float:
+        """Seconds after which a second host is asked; `is_dry`: there is nothing else to train."""
+        return max(_LEAST_S, _LATE * (self.median_s if is_dry else self.tail_s))
+
+    def deadline_s(self, least_s: float, most_s: float) -> float:
+        """The deadline of new subtasks, within a job's bounds."""
+        return min(most_s, max(least_s, _DEADLINE * self.tail_s))
+
+    def late(self, out: Collection[Out], *, is_dry: bool) -> list[Out]:
+        """The subtasks that a second host should train, the oldest first."""
+        after_s = self.late_after_s(is_dry=is_dry)
+        late = sorted((one for one in out if one.age_s > after_s), key=lambda one: (-one.age_s, one.workunit))
+        return late if is_dry else late[: math.ceil(_SHARE * len(out))]
+
+
+def faster_hosts(one: Out, usual_s: Mapping[str, float | None]) -> list[str]:
+    """The hosts that would usually be through with a subtask by now; where none is known, those that are new.
+
+    `usual_s`: the hosts at work, each with its usual turnaround; None: not known.
+    """
+    others = {host: took_s for host, took_s in usual_s.items() if host not in one.hosts}
+    known = sorted(host for host, took_s in others.items() if took_s is not None and took_s < one.age_s)
+    return known or sorted(host for host, took_s in others.items() if took_s is None)
