@@ -91,7 +91,7 @@ class SecondCopies:
         self._job = job
         self._looked_s = -math.inf
         self.patience: Patience | None = None
-        """What is usual in this job, once that is known."""
+        """The turnarounds that are usual in this job, once they are known."""
 
     def look(self, *, is_dry: bool, now_s: float | None = None) -> None:
         """Ask further hosts for what is late, and give up what nobody may have; `is_dry`: nothing else waits."""
