@@ -1,0 +1,62 @@
+"""The stage that a measurement names, and how it is shown."""
+
+from vcdl.boinc.bench.backlogs import Backlogs
+from vcdl.boinc.bench.load_result import LoadResult, Share, Spread, full_stage, lines_of
+from vcdl.boinc.bench.processes import BENCH, machine_busy_s
+
+SHARES = {"web server": Share(30, 0.6, 100), BENCH: Share(5, 0.1, 600)}
+
+
+def backlogs(**counts: int) -> Backlogs:
+    made = Backlogs()
+    for name in made.counts:
+        made.counts[name] = [counts.get(name, 0)] * 6
+    return made
+
+
+def named(waiting: Backlogs, without_work: float = 0.0, machine: float = 0.5) -> str:
+    return full_stage(waiting, 10.0, without_work, machine, SHARES)
+
+
+def test_the_stage_with_the_longest_queue_is_named() -> None:
+    assert named(backlogs(validator=500, assimilator=20)) == "validator: 500 wait there, 50 s each"
+    assert named(backlogs(validator=50)).startswith("none")
+
+
+def test_hosts_without_work_point_to_the_supply() -> None:
+    assert named(backlogs(unsent=3), without_work=0.5).startswith("the work generator")
+    assert named(backlogs(unsent=300), without_work=0.5).startswith("the feeder")
+    assert named(backlogs(unsent=300), without_work=0.05).startswith("none")
+
+
+def test_a_machine_without_a_free_processor_is_named_first() -> None:
+    words = named(backlogs(validator=500), without_work=0.5, machine=0.99)
+    assert words == f"the processors (cores in use: web server 0.60, {BENCH} 0.10)"
+
+
+def test_growth_is_the_last_third_less_the_first() -> None:
+    growing = Backlogs()
+    growing.counts["validator"] = [0, 2, 5, 9, 10, 12]
+    assert growing.growth("validator") == 10
+    assert Backlogs().growth("validator") == Backlogs().mean("validator") == 0
+
+
+def test_a_spread_is_of_what_was_measured() -> None:
+    assert Spread.of([]) == Spread(0, 0, 0)
+    assert Spread.of([float(second) for second in range(101)]) == Spread(50, 95, 101)
+
+
+def test_the_table_names_what_counts() -> None:
+    result = LoadResult(
+        hosts=10, duration_s=60, train_s=5, subtasks=600, subtasks_per_s=10, latency={"upload": Spread(1, 2, 3)},
+        backlog={"validator": 1.5}, shares=SHARES, machine=0.5, without_work=0.1, full="none", lost=1, doubled=2,
+        refused=3, errors=4, first_errors=("GridError: 503",), update_bytes=100_000, growth={"rows of result": 1000},
+        away=0,
+    )  # fmt: skip
+    text = "\n".join(lines_of(result))
+    for words in ("10.0 subtasks/s", "lost 1, doubled 2, refused 3, errors 4", "full: none", "GridError: 503"):
+        assert words in text
+
+
+def test_the_machine_has_worked() -> None:
+    assert machine_busy_s() > 0
