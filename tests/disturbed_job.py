@@ -23,6 +23,7 @@ from vcdl.journal.events import (
     StopDecided,
     UpdateApplied,
     UpdateSuperseded,
+    WeightsPublished,
     WorkunitFailed,
     WorkunitSent,
 )
@@ -36,6 +37,7 @@ from vcdl.loop.coordinator import (
     Evaluate,
     Finish,
     LookAtNewest,
+    Publish,
     RollBack,
     Stop,
 )
@@ -135,6 +137,8 @@ class DisturbedJob:
                 return wanted(version, epoch, split)
             case LookAtNewest():
                 return wanted(self.version, 0, "validation")
+            case Publish():
+                return WeightsPublished(self.version)
             case RollBack(collapse):
                 return self.rolled_back(collapse)
             case Stop(reason):

@@ -8,7 +8,7 @@ import numpy as np
 
 from fuzz.mutations import mutated
 from fuzz.target import Target, hold
-from vcdl.client.inputs import read_params
+from vcdl.client.inputs import PARAMS_FILE, read_params
 from vcdl.codecs.base import Codec
 from vcdl.codecs.bfloat16 import BFloat16
 from vcdl.codecs.choose import down_encoding
@@ -109,5 +109,5 @@ class Params(Target):
     def take(self, data: bytes) -> None:
         unit = self._units[data[0] % len(self._units) if data else 0]
         (self.folder / "params.h5").write_bytes(data[1:])
-        vector = read_params(self.folder, unit, _LAYOUT)
+        vector = read_params(self.folder / PARAMS_FILE, unit, _LAYOUT, unit.base_version)
         hold(vector.shape == (_LAYOUT.size,) and bool(np.isfinite(vector).all()), "weights that are not finite")

@@ -4,6 +4,7 @@ reason.
 
 import functools
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from vcdl.client.checkpoint import CHECKPOINT_FILE
 from vcdl.client.host import Request
 from vcdl.client.train import DivergedError, Outcome, train_workunit
 from vcdl.client.trainer import TrainerCache
-from vcdl.wire.weights import Vector, read_weights
+from vcdl.wire.weights import ParamsHeader, Vector, read_weights, write_weights
 from vcdl.wire.workunit import Named
 
 BATCHES = -(-SAMPLES // BATCH_SIZE)
@@ -269,3 +270,36 @@ def test_a_disk_too_full_for_the_update_is_an_error_that_leaves_nothing(folder: 
         train_workunit(folder, ScriptedHost(), trainers)
     assert not list(folder.glob("*update*"))
     assert not list(folder.glob(".*.tmp*"))
+
+
+def test_the_upload_names_the_newer_weights_that_it_was_begun_with_and_so_does_the_checkpoint(
+    folder: Path, trainers: TrainerCache, tmp_path: Path
+) -> None:
+    """As vcdl.client.newest has fetched them."""
+    newer = WORKUNIT.base_version + 8
+    weights, header = read_weights(folder / "params.h5", SIZE)
+    told = ParamsHeader(WORKUNIT.job, newer, ParamsHeader.from_json(header).layout).to_json()
+    write_weights(folder / "newest.h5", weights + 0.25, told)
+    (folder / "newest_version").write_text(str(newer))
+    assert train_workunit(folder, stop_at(5, Request.QUIT), trainers) is Outcome.QUIT
+    assert train_workunit(folder, ScriptedHost(), trainers) is Outcome.DONE
+    trained, upload = read_update(folder)
+    assert (upload.workunit, upload.base_version) == (WORKUNIT.name, newer)
+
+    sent = write_workunit(tmp_path / "sent", replace(WORKUNIT, base_version=newer))
+    write_weights(sent / "params.h5", weights + 0.25, told)
+    train_workunit(sent, ScriptedHost(), trainers)
+    assert (trained == read_update(sent)[0]).all()
+
+
+def test_a_checkpoint_of_other_weights_is_not_gone_on_from(
+    folder: Path, trainers: TrainerCache, undisturbed: Vector
+) -> None:
+    weights, header = read_weights(folder / "params.h5", SIZE)
+    newer = replace(ParamsHeader.from_json(header), version=WORKUNIT.base_version + 8)
+    write_weights(folder / "newest.h5", weights + 0.25, newer.to_json())
+    (folder / "newest_version").write_text(str(newer.version))
+    assert train_workunit(folder, stop_at(5, Request.QUIT), trainers) is Outcome.QUIT
+    (folder / "newest.h5").write_bytes(b"damaged")
+    train_workunit(folder, ScriptedHost(), trainers)
+    assert (read_update(folder)[0] == undisturbed).all()

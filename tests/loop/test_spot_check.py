@@ -23,7 +23,7 @@ def check(trained: TrainedRun) -> SpotCheck:
 
 def refusal(check: SpotCheck, trained: TrainedRun, path: Path, weights: Vector, shard: int = 0) -> Refusal | None:
     workunit = trained.workunit(shard)
-    refused = check.refused(trained.upload(path / "update.h5", workunit, weights), workunit)
+    refused = check.refused(trained.upload(path / "update.h5", workunit, weights), workunit, 0)
     return None if refused is None else refused.refusal
 
 
@@ -49,8 +49,8 @@ def test_what_cannot_be_read_is_left_to_the_checks_that_name_it(
 ) -> None:
     path = tmp_path / "update.h5"
     path.write_bytes(b"rubbish")
-    assert check.refused(path, trained.workunit(0)) is None
-    assert check.refused(trained.upload(path, "x", trained.base), trained.workunit(0).replace("v0", "v7")) is None
+    assert check.refused(path, trained.workunit(0), 0) is None
+    assert check.refused(trained.upload(path, "x", trained.base), trained.workunit(0), 7) is None
 
 
 def test_a_share_of_the_uploads_is_drawn_and_the_first_ones_of_each_host(check: SpotCheck, trained: TrainedRun) -> None:
@@ -74,7 +74,7 @@ def test_a_server_that_has_not_got_the_shard_refuses_nobody(
     shard = trained.run.folder.shard(0)
     aside = shard.rename(shard.with_suffix(".aside"))
     try:
-        assert check.refused(upload, workunit) is None
+        assert check.refused(upload, workunit, 0) is None
         assert not check.is_drawn(workunit, 0)
     finally:
         aside.rename(shard)

@@ -2,6 +2,7 @@
 
 import math
 from collections import deque
+from collections.abc import Container
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,8 @@ class UploadCheck:
     initial_norm: float
     """‖W‖₂ of version 0: the measure until uploads have been accepted."""
     transport: Transport = PLAIN
+    published: Container[int] = frozenset()
+    """The versions that a client may have started from in place of its workunit's, if they are newer."""
     steps: StepCheck = field(default_factory=StepCheck)
     """The check of strangers' steps."""
     _norms: deque[float] = field(default_factory=lambda: deque(maxlen=_NORMS_KEPT))
@@ -121,8 +124,9 @@ class UploadCheck:
             raise Refused(Refusal.WRONG_JOB, f"made for the job {header.job!r}, this one is {self.job!r}")
         if header.workunit != workunit:
             raise Refused(Refusal.WRONG_WORKUNIT, f"made for {header.workunit!r}, uploaded for {workunit!r}")
-        if header.base_version != name.base_version:
-            raise Refused(Refusal.WRONG_BASE, f"starts from version {header.base_version}, not {name.base_version}")
+        base, given = header.base_version, name.base_version
+        if base != given and not (base > given and base in self.published):
+            raise Refused(Refusal.WRONG_BASE, f"starts from version {base}, not {given}, and {base} is not offered")
         if header.layout != self.layout.fingerprint:
             raise Refused(Refusal.WRONG_LAYOUT, f"layout {header.layout!r}, the model has {self.layout.fingerprint!r}")
         if header.codec != self.up.label:

@@ -21,6 +21,7 @@ from vcdl.client import __main__ as cli
 from vcdl.client.boinc_host import BoincHost
 from vcdl.client.channels import CHANNELS_FILE, Channels
 from vcdl.client.init_data import InitData
+from vcdl.client.newest import NewestWeights
 from vcdl.client.processors import device_environment, limit_threads, tell_unless_used
 from vcdl.client.resources import available_memory_bytes, check_memory, error_text, shortage_of
 from vcdl.client.slot import (
@@ -103,7 +104,8 @@ def _train(slot: Path, host: BoincHost | WrapperHost, init: InitData, threads: i
     resolve_stubs(slot, init.project)
     tell_unless_used(init)
     period_s = init.checkpoint_period_s or CHECKPOINT_EVERY_S
-    outcome = train_workunit(slot, host, TrainerCache(), period_s)
+    newest = NewestWeights.of_app_version(host.may_use_network) if isinstance(host, BoincHost) else None
+    outcome = train_workunit(slot, host, TrainerCache(), period_s, newest)
     if outcome is Outcome.DONE:
         deliver_output(slot, init.project)
     return outcome

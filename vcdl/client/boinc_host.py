@@ -6,6 +6,7 @@ requests reach the training between two batches; only an urgent one ends the pro
 
 import logging
 import os
+import re
 import sys
 import threading
 import time
@@ -28,6 +29,7 @@ _SILENCE_WITH_PID_S = 300.0
 _END_WITHIN_S = 45.0
 """Seconds within which a quit must be over; after 60 s the client kills the task."""
 _TAKEN_WITHIN_S = 2.0
+_NETWORK_SUSPENDED = re.compile(r"<network_suspended(/>|>\s*1)")
 _log = logging.getLogger(__name__)
 
 
@@ -45,6 +47,7 @@ class BoincHost:
         self._end_by_s: float | None = None
         """Monotonic time by which a requested quit must be over; None without one."""
         self._finish_now = False
+        self._network_suspended = False
         self._is_training = False
         self._closed = threading.Event()
         self._heard_s = time.monotonic()
@@ -68,6 +71,10 @@ class BoincHost:
     def quit(self) -> None:
         """Ask for a checkpoint and the end. Takes no lock, so a signal handler may call it."""
         self._asked_to_quit = True
+
+    def may_use_network(self) -> bool:
+        """Whether the volunteer lets tasks use the network now, by the client's last heartbeat."""
+        return not self._network_suspended
 
     def request(self) -> Request:
         self._is_training = True
@@ -107,8 +114,10 @@ class BoincHost:
             self._end_in_time()
 
     def _hear(self) -> None:
-        if self._channels.receive(Channel.HEARTBEAT) is not None:
+        heartbeat = self._channels.receive(Channel.HEARTBEAT)
+        if heartbeat is not None:
             self._heard_s = time.monotonic()
+            self._network_suspended = _NETWORK_SUSPENDED.search(heartbeat) is not None
         message = self._channels.receive(Channel.CONTROL)
         if message is None:
             return

@@ -14,7 +14,7 @@ from vcdl.wire.npz_form import NpzError, opened_npz
 from vcdl.wire.weights import Layout, ParamsHeader, Vector
 from vcdl.wire.workunit import INPUT_FILES, Normalisation, Workunit
 
-_WORKUNIT, _MODEL, _PARAMS, _SHARD = INPUT_FILES
+_WORKUNIT, _MODEL, PARAMS_FILE, _SHARD = INPUT_FILES
 _AGAIN = "fetch the workunit's files again"
 
 
@@ -41,15 +41,15 @@ def read_model_json(folder: Path) -> str:
     return _text(folder / _MODEL)
 
 
-def read_params(folder: Path, workunit: Workunit, layout: Layout) -> Vector:
-    """The initial weights: those of the workunit's job and base version. Raises WeightsFileError, WorkunitError."""
-    vector, text = down_encoding(workunit.transport, layout).read(folder / _PARAMS)
+def read_params(path: Path, workunit: Workunit, layout: Layout, version: int) -> Vector:
+    """The initial weights: a version of the workunit's job. Raises WeightsFileError, WorkunitError."""
+    vector, text = down_encoding(workunit.transport, layout).read(path)
     header = ParamsHeader.from_json(text)
-    expected = ParamsHeader(workunit.job, workunit.base_version, layout.fingerprint)
+    expected = ParamsHeader(workunit.job, version, layout.fingerprint)
     if header != expected:
-        raise WeightsFileError(f"{_PARAMS} is {header}, the workunit needs {expected}: {_AGAIN}")
+        raise WeightsFileError(f"{path.name} is {header}, the workunit needs {expected}: {_AGAIN}")
     if not np.isfinite(vector).all():
-        raise WeightsFileError(f"{_PARAMS} holds weights that are not finite: nothing can be trained from them")
+        raise WeightsFileError(f"{path.name} holds weights that are not finite: nothing can be trained from them")
     return vector
 
 

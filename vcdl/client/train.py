@@ -3,6 +3,7 @@
 import logging
 import math
 import time
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,8 @@ import numpy as np
 from vcdl.client.batches import Batches
 from vcdl.client.checkpoint import Checkpoint, Position, remove_checkpoint
 from vcdl.client.host import Host, Request
-from vcdl.client.inputs import Shard, read_model_json, read_params, read_shard, read_workunit
+from vcdl.client.inputs import Shard, read_model_json, read_shard, read_workunit
+from vcdl.client.newest import NewestWeights, begin
 from vcdl.client.trainer import Trainer, TrainerCache
 from vcdl.codecs.choose import up_encoding
 from vcdl.codecs.encoding import Encoding
@@ -42,9 +44,13 @@ class DivergedError(VcdlError):
 
 
 def train_workunit(
-    folder: Path, host: Host, trainers: TrainerCache, checkpoint_every_s: float = CHECKPOINT_EVERY_S
+    folder: Path,
+    host: Host,
+    trainers: TrainerCache,
+    checkpoint_every_s: float = CHECKPOINT_EVERY_S,
+    newest: NewestWeights | None = None,
 ) -> Outcome:
-    """Train the workunit in `folder`, from its checkpoint if there is one.
+    """Train the workunit in `folder`, from its checkpoint if there is one; `newest`: it may start from newer weights.
 
     Raises WorkunitError, WeightsFileError, ModelError or JobError for inputs that cannot be trained,
     FileUnavailable for those that this machine cannot read, DivergedError, and OSError when update.h5 cannot be
@@ -55,21 +61,22 @@ def train_workunit(
     trainer = trainers.get(read_model_json(folder), workunit.training, workunit.frozen, read)
     up = up_encoding(workunit.transport, trainer.layout)
     if not _is_done(folder, workunit, up):
-        base = read_params(folder, workunit, trainer.layout)
+        start = begin(folder, workunit, trainer.layout, newest)
         shard = read_shard(folder, workunit.training.normalisation, trainer.input_shape)
         subtask = _Subtask(
             folder=folder,
             host=host,
             workunit=workunit,
+            base_version=start.version,
             trainer=trainer,
             shard=shard,
             checkpoint_every_s=checkpoint_every_s,
         )
-        subtask.begin(base)
+        subtask.begin(start.weights)
         subtask.resume()
         if subtask.train() is Outcome.QUIT:
             return Outcome.QUIT
-        subtask.write_update(up, base)
+        subtask.write_update(up, start.weights)
     remove_checkpoint(folder)
     return Outcome.DONE
 
@@ -93,9 +100,18 @@ class _Subtask:
     """A workunit while it is trained."""
 
     def __init__(
-        self, folder: Path, host: Host, workunit: Workunit, trainer: Trainer, shard: Shard, checkpoint_every_s: float
+        self,
+        folder: Path,
+        host: Host,
+        workunit: Workunit,
+        base_version: int,
+        trainer: Trainer,
+        shard: Shard,
+        checkpoint_every_s: float,
     ) -> None:
+        """`base_version`: the version that the training really starts from."""
         training = workunit.training
+        self._begun = replace(workunit, base_version=base_version)
         self._folder, self._host, self._workunit, self._trainer, self._shard = folder, host, workunit, trainer, shard
         self._batches = Batches(workunit.seed, len(shard), training.batch_size, training.local_epochs)
         self._checkpoint_every_s = checkpoint_every_s
@@ -110,7 +126,7 @@ class _Subtask:
 
     def resume(self) -> None:
         """Continue from the folder's checkpoint, if it has one that fits."""
-        checkpoint = Checkpoint.read(self._folder, self._workunit, self._trainer.state())
+        checkpoint = Checkpoint.read(self._folder, self._begun, self._trainer.state())
         if checkpoint is None:
             return
         if not self._batches.is_boundary(checkpoint.position.samples):
@@ -148,7 +164,7 @@ class _Subtask:
         header = UpdateHeader(
             job=self._workunit.job,
             workunit=self._workunit.name,
-            base_version=self._workunit.base_version,
+            base_version=self._begun.base_version,
             layout=self._trainer.layout.fingerprint,
             samples=position.samples,
             fraction=self._fraction,
@@ -181,7 +197,7 @@ class _Subtask:
         if self._position in (self._saved, Position()):
             return
         try:
-            Checkpoint(self._position, self._trainer.state()).write(self._folder, self._workunit)
+            Checkpoint(self._position, self._trainer.state()).write(self._folder, self._begun)
         except OSError as error:
             _log.warning("no checkpoint could be written (%s): a kill would lose what was trained", error)
             return

@@ -96,6 +96,8 @@ class BoincSettings(Section):
 
     priority: Annotated[int, kinds.whole(1, 100)] = 1
     """The job's share of the clients beside the project's other open jobs."""
+    fresh_weights: Annotated[bool, kinds.true_or_false()] = True
+    """Whether a task that waited begins with the newest weights, from the project's web server."""
     deadline_s: _AboveZero = 3600.0
     """The most time in which a client must report a subtask; after it another client gets the subtask."""
     shortest_deadline_s: _AboveZero = 300.0

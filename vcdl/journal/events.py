@@ -87,6 +87,23 @@ class WorkunitCreated(Event):
 
 
 @dataclass(frozen=True)
+class WeightsPublished(Event):
+    """A version of the weights was offered to clients that begin with a workunit of an older one."""
+
+    kind: ClassVar[str] = "weights_published"
+    version: int
+
+    @property
+    def key(self) -> str:
+        return self.key_of(self.version)
+
+    @staticmethod
+    def key_of(version: int) -> str:
+        """The key of a version's publication."""
+        return f"published:{version}"
+
+
+@dataclass(frozen=True)
 class WorkunitSent(Event):
     """A client began with a workunit; it happens again when the grid lost the first client."""
 

@@ -7,6 +7,7 @@ size grows with the open workunits and the epochs, not with the updates.
 Active time is the time that the job was being run, over all its sessions; the pauses between them are cut out.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from vcdl.journal.events import (
     UpdateRefused,
     UpdateSuperseded,
     VersionEvaluated,
+    WeightsPublished,
     WorkunitCancelled,
     WorkunitCreated,
     WorkunitFailed,
@@ -116,6 +118,10 @@ class JobHistory:
     """Unix time at which the last workunit was sent; 0 before the first one."""
     bases: dict[int, int] = field(default_factory=dict)
     """Version → how many open workunits start from it."""
+    published: dict[int, float] = field(default_factory=dict)
+    """Version → Unix time at which it was offered to clients: the newest, and those that an open workunit may have
+    been begun with.
+    """
     applied_by_epoch: Counter[int] = field(default_factory=Counter)
     """Updates that were applied, by the epoch of their subtask."""
     closed: dict[int, Timed[EpochClosed]] = field(default_factory=dict)
@@ -178,6 +184,8 @@ class JobHistory:
                 self._apply(event)
             case UpdateRefused() | UpdateSuperseded() | WorkunitFailed() | WorkunitCancelled():
                 self._end(event.workunit)
+            case WeightsPublished():
+                self._publish(event.version, time_s)
             case EvaluationWanted():
                 self._announce(event)
             case VersionEvaluated():
@@ -210,6 +218,16 @@ class JobHistory:
         self._last_s = time_s
 
     # -- read
+
+    def published_since(self, time_s: float) -> set[int]:
+        """The published versions that were the newest at a Unix time or later."""
+        until_s = [*list(self.published.values())[1:], math.inf]
+        return {version for version, end_s in zip(self.published, until_s, strict=True) if end_s >= time_s}
+
+    @property
+    def last_s(self) -> float:
+        """Unix time of the last event."""
+        return self._last_s
 
     @property
     def wall_s(self) -> float:
@@ -283,6 +301,12 @@ class JobHistory:
         self._open_attempts[subtask].remove(workunit)
         if not self._open_attempts[subtask]:
             del self._open_attempts[subtask]
+
+    def _publish(self, version: int, time_s: float) -> None:
+        """A client begins with a version that is at least its workunit's: older ones are nobody's any more."""
+        first = min(self.bases, default=version)
+        self.published = {other: at_s for other, at_s in self.published.items() if other >= first}
+        self.published[version] = time_s
 
     def _apply(self, event: UpdateApplied) -> None:
         name = self.open.get(event.workunit) or WorkunitName.parse(event.workunit)

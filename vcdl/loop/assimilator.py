@@ -47,6 +47,7 @@ class _Waiting:
 
     uploaded: Uploaded
     name: WorkunitName
+    """With the version that its client really started from."""
     header: UpdateHeader
     trust: float
     """How far its host is believed."""
@@ -68,7 +69,7 @@ class Assimilator:
     """Folds the uploads of one run; at a boundary the version is kept, to be evaluated as it is."""
 
     def __init__(self, run: Run, journal: Journal, store: WeightStore, snapshots: Snapshots, results: Results) -> None:
-        self.check = run.upload_check()
+        self.check = run.upload_check(journal)
         self._run = run
         self._journal = journal
         self._store = store
@@ -106,10 +107,10 @@ class Assimilator:
         named, unfit = self._hosts.named(upload), self._hosts.refused(upload)
         check = self._spot_check
         if unfit is None and check is not None and check.is_drawn(upload.workunit, self._hosts.applied(upload)):
-            unfit = check.refused(upload.path, upload.workunit)
+            unfit = check.refused(upload.path, upload.workunit, header.base_version)
         return _Waiting(
             uploaded=named,
-            name=WorkunitName.parse(upload.workunit),
+            name=replace(WorkunitName.parse(upload.workunit), base_version=header.base_version),
             header=header,
             trust=self._hosts.trust(upload),
             train_s=believed_train_s(
@@ -146,10 +147,16 @@ class Assimilator:
         return {item.uploaded.workunit for item in overtaken}
 
     def _superseded(self, item: _Waiting) -> Iterable[Event]:
-        """The row of an overtaken upload; none when its server was killed after a row, before the job went back."""
+        """The row of an overtaken upload; none when its server was killed after a row, before the job went back.
+
+        The rollback has taken back the workunits of the versions that it undoes. One of an older version, which was
+        begun with such a version, is taken back here.
+        """
         uploaded = item.uploaded
         rows = [row.event for row in self._journal.keyed(UpdateApplied.key_of(item.name.subtask))]
         if not any(isinstance(row, UpdateApplied) and row.workunit == uploaded.workunit for row in rows):
+            if WorkunitName.parse(uploaded.workunit).base_version != item.name.base_version:
+                yield WorkunitCancelled(uploaded.workunit)
             yield UpdateSuperseded(uploaded.workunit, uploaded.size_bytes, uploaded.host)
 
     def _fold_some(self, batch: list[_Waiting]) -> Collection[str]:
@@ -246,7 +253,7 @@ def _events(item: _Waiting, record: Applied) -> Iterable[Event]:
         return
     # Another attempt was first. Should its server have died before its row was written, this is as near as
     # anybody comes to it; a row that is there stays as it is.
-    base_version = WorkunitName.parse(record.workunit).base_version
+    base_version = record.version - 1 - record.staleness
     yield replace(applied, workunit=record.workunit, base_version=base_version, host="")
     yield UpdateSuperseded(item.uploaded.workunit, item.uploaded.size_bytes, item.uploaded.host)
 

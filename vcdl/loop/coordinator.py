@@ -9,6 +9,7 @@ before the last subtasks of this one are back. `epoch` (the paper's): all subtas
 at its begin.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -80,7 +81,12 @@ class Finish:
     """Everything has been evaluated."""
 
 
-Action = Create | CloseEpoch | Evaluate | LookAtNewest | RollBack | Stop | Finish
+@dataclass(frozen=True)
+class Publish:
+    """Offer the newest weights to clients that begin with a workunit."""
+
+
+Action = Create | CloseEpoch | Evaluate | LookAtNewest | Publish | RollBack | Stop | Finish
 
 
 class Coordinator:
@@ -120,6 +126,8 @@ class Coordinator:
             return [Stop(reason)]
         if self._must_be_looked_at():
             evaluations.append(LookAtNewest())
+        if self._must_publish(now_s):
+            evaluations.append(Publish())
         return [*evaluations, *self._epochs_to_close(), *self._workunits_to_create(open_wanted)]
 
     # -- what the work generator must know besides
@@ -158,6 +166,8 @@ class Coordinator:
         versions |= {history.version, history.end_of(len(history.closed))}
         if self._plan.rolls_back:
             versions.update(self.state.watch.to_keep)
+        if self._plan.publishing is not None:
+            versions |= history.published_since(history.last_s - self._plan.publishing.keeps_s)
         if history.best_epoch is not None:
             versions.add(history.closed[history.best_epoch.epoch].event.version)
         if history.stop is not None:
@@ -211,6 +221,14 @@ class Coordinator:
             return False
         is_known = self.version in self.state.due or self.history.is_announced(self.version, VALIDATION)
         return not is_known and not any(split == VALIDATION for _, split in self.history.wanted)
+
+    def _must_publish(self, now_s: float) -> bool:
+        """Whether there are newer weights than the last that were published, which clients could begin with."""
+        publishing, history = self._plan.publishing, self.history
+        if publishing is None or not self._plan.rolling or not history.open:
+            return False
+        last, last_s = max(history.published.items(), default=(0, -math.inf))
+        return history.version > last and now_s - last_s >= publishing.every_s
 
     def _reason_to_stop(self, now_s: float) -> StopReason | None:
         plan, history = self._plan, self.history

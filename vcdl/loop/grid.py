@@ -107,6 +107,10 @@ class Grid(ABC):
         """
         return
 
+    def publish(self, version: int, params: Path) -> None:
+        """Offer the newest weights to clients that begin with a workunit from now on. Raises GridError."""
+        return
+
     def discard_params(self, keep: Collection[int]) -> None:
         """Forget the weights handed over for versions that no open workunit starts from, all but `keep`.
 

@@ -10,6 +10,16 @@ from vcdl.run.run import Run
 
 
 @dataclass(frozen=True)
+class Publishing:
+    """The schedule by which the newest weights are offered to clients."""
+
+    every_s: float
+    """Least time between two versions."""
+    keeps_s: float
+    """Time after its replacement for which a version's uploads can be taken."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """The numbers of a job that the coordinator decides by."""
 
@@ -38,6 +48,8 @@ class Plan:
     """The measure by which the job is judged; None: accuracy, or the loss where none is measured."""
     rolls_back: bool = False
     """Whether the job goes back to its last good version when it has collapsed."""
+    publishing: Publishing | None = None
+    """How the newest weights are offered to clients that begin with a workunit; None: they start from its base."""
 
     @classmethod
     def of(cls, run: Run) -> Self:

@@ -55,12 +55,15 @@ class SpotCheck:
         is_first = host_applied < FIRST_UPLOADS
         return is_first or is_drawn(self._run.draw_secret, "spot", workunit, self._share)
 
-    def refused(self, upload: Path, workunit: str) -> Refused | None:
-        """Why an upload has no effect of training; None: it has, or nobody can say. Raises FileUnavailable."""
+    def refused(self, upload: Path, workunit: str, base_version: int) -> Refused | None:
+        """Why an upload has no effect of training; None: it has, or nobody can say.
+
+        `base_version`: the version that it started from. Raises FileUnavailable.
+        """
         name = WorkunitName.parse(workunit)
         try:
             samples = self._samples(workunit, name.shard)
-            before, after = self._losses(upload, name.base_version, samples)
+            before, after = self._losses(upload, base_version, samples)
         except (Refused, WeightsFileError):
             return None  # other checks give it its name
         except (ImportError, MemoryError, ModelError, DataError) as error:

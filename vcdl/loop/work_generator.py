@@ -22,6 +22,7 @@ from vcdl.journal.events import (
     RunFinished,
     RunPaused,
     StopDecided,
+    WeightsPublished,
     WorkunitCancelled,
     WorkunitCreated,
     WorkunitSent,
@@ -38,6 +39,7 @@ from vcdl.loop.coordinator import (
     Evaluate,
     Finish,
     LookAtNewest,
+    Publish,
     RollBack,
     Stop,
 )
@@ -224,6 +226,8 @@ class WorkGenerator:
                 case Evaluate(version, epoch, split):
                     self._snapshots.ensure(version)
                     self._journal.append(EvaluationWanted(version, epoch, split))
+                case Publish():
+                    self._publish()
                 case RollBack(collapse):
                     self._roll_back(collapse)
                 case Stop(reason):
@@ -270,6 +274,12 @@ class WorkGenerator:
             *(WorkunitCreated(item.workunit.name, context.open, rate) for item, rate in zip(staged, rates, strict=True))
         )
         self._grid.submit(staged)
+
+    def _publish(self) -> None:
+        """Written down first: an upload that began with a version nobody knows of would be refused."""
+        version = self._snapshots.keep_newest()
+        self._journal.append(WeightsPublished(version))
+        self._grid.publish(version, self._downloads.path(version))
 
     def _stage(self, epoch: int, shard: int, attempt: int, base_version: int, context: CreationContext) -> Staged:
         """A workunit and its files; the same numbers always give the same one."""

@@ -22,6 +22,7 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import open_frozen
 from vcdl.run.host import Host
 from vcdl.run.prepared import Prepared
+from vcdl.run.published import Published
 from vcdl.run.snapshots import Snapshots
 from vcdl.run.store_address import OWN_FOLDER, asked_settings, held_to
 from vcdl.stores import Boundary, WeightStore
@@ -149,8 +150,11 @@ class Run:
         """The weights by version as clients get them."""
         return Downloads(self.folder, self.layout, self.transport)
 
-    def upload_check(self) -> UploadCheck:
-        """The check that an upload must pass."""
+    def upload_check(self, journal: Journal | None = None, *, is_over: bool = False) -> UploadCheck:
+        """The check that an upload must pass; `journal`: it knows which newer weights clients may start from.
+
+        `is_over`: the subtask is applied, and the weights that this upload started from need not be kept any more.
+        """
         return UploadCheck(
             job=self.name,
             layout=self.layout,
@@ -158,6 +162,7 @@ class Run:
             local_epochs=self.job.training.local_epochs,
             initial_norm=self.prepared.initial_norm,
             transport=self.transport,
+            published=frozenset() if journal is None else Published(journal, self.folder, must_be_kept=not is_over),
         )
 
     def boundary(self, snapshots: Snapshots) -> Boundary | None:

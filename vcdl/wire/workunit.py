@@ -102,6 +102,8 @@ class Workunit:
     transport: Transport = PLAIN
     frozen: Frozen | None = None
     """None: training changes all weights, and there is no such file."""
+    newest: str | None = None
+    """The address of the signed statement of the job's newest weights (vcdl.wire.newest); None: start from the base."""
 
     @property
     def input_files(self) -> tuple[str, ...]:
@@ -150,6 +152,7 @@ class Workunit:
                 ),
                 transport=Transport(_named(transport["down"]), _named(transport["up"]), _flag(transport, "compress")),
                 frozen=_frozen(raw["frozen"]),
+                newest=None if raw["newest"] is None else _text(raw, "newest"),
             )
         except (TypeError, ValueError) as error:
             raise WorkunitError(f"workunit.json: {error}") from error

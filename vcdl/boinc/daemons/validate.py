@@ -80,7 +80,9 @@ def _idle(opened: OpenedRun, runs: OpenedRuns, file: Path, workunit: str) -> Ref
     check = opened.spot_check
     result = result_name(file)
     if check.draws and check.is_drawn(workunit, _valid_results(runs, result)):
-        return check.refused(file, workunit)
+        with closing(opened.run.journal()) as journal:
+            header = opened.run.upload_check(journal, is_over=True).read_header(file, workunit)
+        return check.refused(file, workunit, header.base_version)
     return None
 
 
@@ -118,12 +120,12 @@ def _refused(run: Run, file: Path, workunit: str, *, is_late: bool) -> Refused |
         is_file = False
     if not is_file:
         return Refused(Refusal.UNREADABLE, "there is no file")
-    base = run.folder.snapshot(WorkunitName.parse(workunit).base_version)
     try:
-        if is_late and not base.exists():
-            run.upload_check().read_header(file, workunit)
-        else:
-            run.upload_check().examine(file, workunit, base)
+        with closing(run.journal()) as journal:
+            check = run.upload_check(journal, is_over=is_late)
+            base = run.folder.snapshot(check.read_header(file, workunit).base_version)
+            if base.exists() or not is_late:
+                check.examine(file, workunit, base)
     except Refused as refused:
         return refused
     return None

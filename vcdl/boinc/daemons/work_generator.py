@@ -9,6 +9,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from vcdl.boinc.daemons.daemon import run_daemon
 from vcdl.boinc.daemons.open_jobs import OpenJobs
@@ -31,6 +32,7 @@ from vcdl.journal.events import (
 )
 from vcdl.journal.kept_state import kept_history
 from vcdl.loop.loop import Loop
+from vcdl.loop.plan import Plan, Publishing
 from vcdl.report.observer import RunObserver
 from vcdl.report.progress import rolled_back_words
 from vcdl.run.finding import is_finished
@@ -47,6 +49,9 @@ _DISK_VECTORS = 8
 replaced.
 """
 _SCRATCH_BYTES = 256 << 20
+_PUBLISHED_EVERY_S = 1.0
+_PUBLISHED_BYTES = 4 << 30
+"""Room for the published versions of a job."""
 _HEADER_BYTES = 1 << 20
 """More than an update has beside its weights."""
 _log = logging.getLogger("vcdl.loop.work_generator")
@@ -63,7 +68,8 @@ class Generation:
             sent_until_s = kept_history(journal).now().last_sent_s
         self._folder = folder
         self._grid = BoincGrid(project, database, work_settings(run), sent_until_s)
-        self._loop = Loop.of(run, self._grid, observer=_Log(run.name))
+        plan = replace(Plan.of(run), publishing=self._publishing(run))
+        self._loop = Loop.of(run, self._grid, plan=plan, observer=_Log(run.name))
         self._lock: RunLock | None = None
         self._is_cleared = False
 
@@ -83,6 +89,15 @@ class Generation:
     def close(self) -> None:
         self._release()
         self._loop.close()
+
+    def _publishing(self, run: Run) -> Publishing | None:
+        """So seldom that all versions which clients may still have begun with take a limited room."""
+        if not self._grid.offers_newest:
+            return None
+        deadline_s = run.job.boinc.deadline_s
+        bytes_of_version = 4 * run.prepared.layout.size
+        every_s = deadline_s * bytes_of_version / _PUBLISHED_BYTES
+        return Publishing(max(_PUBLISHED_EVERY_S, every_s), deadline_s)
 
     def _begin(self) -> None:
         """Begin the first session, or one after a pause. A daemon that was started again continues the one that
@@ -151,6 +166,8 @@ def work_settings(run: Run) -> WorkSettings:
         flops=prepared.footprint.flops_per_sample * samples,
         memory_bytes=prepared.footprint.memory_bytes(job.training.batch_size, _SHARD_EXPANDS * shard_bytes),
         disk_bytes=_DISK_VECTORS * weights_bytes + frozen_bytes + shard_bytes + _SCRATCH_BYTES,
+        layout=run.layout.fingerprint,
+        offers_newest=job.boinc.fresh_weights and job.pacing.kind == "rolling",
         upload_bytes=up_encoding(run.transport, run.layout).most_file_bytes + _HEADER_BYTES,
         redundancy=job.trust.redundancy,
         draw_key=prepared.store_key,

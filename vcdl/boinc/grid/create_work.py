@@ -40,6 +40,10 @@ class WorkSettings:
     """Share of the workunits that two hosts train."""
     draw_key: str = field(default="", repr=False)
     """Secret that decides which ones."""
+    layout: str = ""
+    """Fingerprint of the model's layout."""
+    offers_newest: bool = False
+    """Whether clients may begin with newer weights than their workunit's."""
     queue_ahead: int | None = None
     """Workunits kept unsent; None: as many as the active hosts ask for."""
     shortest_deadline_s: float = 300.0

@@ -6,6 +6,8 @@ All its state can be read again: workunits are in BOINC's database, staged files
 import math
 import time
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from vcdl.boinc.grid.client_rows import ClientRows, Sending
 from vcdl.boinc.grid.create_work import Creation, WorkSettings, create_work, priority_of_new_work
@@ -13,6 +15,7 @@ from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.forget import files_on_hosts
 from vcdl.boinc.grid.manifest import Manifest
 from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.grid.publication import Publication
 from vcdl.boinc.grid.redundancy import is_made_twice
 from vcdl.boinc.grid.results import host_name
 from vcdl.boinc.grid.second_copies import SecondCopies
@@ -48,6 +51,7 @@ class BoincGrid(Grid):
         self._clients = ClientRows(database)
         self._copies = SecondCopies(database, settings.job)
         self._staging = Staging(project, settings)
+        self._newest = Publication(project, settings, self._staging)
         self._sent_since_s = sent_since_s
         self._from_result = 0
         self._told: set[int] = set()
@@ -103,6 +107,14 @@ class BoincGrid(Grid):
     def hurry(self, *, is_dry: bool) -> None:
         self._copies.look(is_dry=is_dry)
 
+    @property
+    def offers_newest(self) -> bool:
+        """Whether clients may begin with newer weights than their workunit's."""
+        return self._newest.url is not None
+
+    def publish(self, version: int, params: Path) -> None:
+        self._newest.publish(version, params)
+
     def discard_params(self, keep: Collection[int]) -> None:
         def still_needed(versions: Collection[int]) -> set[int]:
             return {WorkunitName.parse(name).base_version for name in self._rows.unfinished()} & set(versions)
@@ -118,6 +130,7 @@ class BoincGrid(Grid):
         self._copies.clear()
         if forget_on_clients:
             self._forget_on_clients(self._staging.manifest)
+        self._newest.remove()
         self._staging.clear()
         self._has.clear()
 
@@ -125,7 +138,7 @@ class BoincGrid(Grid):
         if not items:
             return
         sticky = self._staging.manifest.sticky
-        inputs = self._staging.stage(items)
+        inputs = self._staging.stage([self._with_newest(item) for item in items])
         self._clients.wanted_again(self._staging.manifest.sticky - sticky)
         missing = [self._creation(item, names) for item, names in zip(items, inputs, strict=True)]
         said, priority = "", priority_of_new_work(self._database)
@@ -156,10 +169,18 @@ class BoincGrid(Grid):
         least_s = min(settings.shortest_deadline_s, settings.deadline_s)
         return settings.deadline_s if patience is None else patience.deadline_s(least_s, settings.deadline_s)
 
+    def _with_newest(self, item: Staged) -> Staged:
+        """The workunit as clients get it: told where the newest weights are, unless two hosts are compared in it."""
+        if self._is_made_twice(item.workunit.name):
+            return item
+        return replace(item, workunit=replace(item.workunit, newest=self._newest.url))
+
+    def _is_made_twice(self, workunit: str) -> bool:
+        return is_made_twice(workunit, self._settings.redundancy, self._settings.draw_key)
+
     def _creation(self, item: Staged, inputs: tuple[str, ...]) -> Creation:
         workunit = item.workunit.name
-        is_twice = is_made_twice(workunit, self._settings.redundancy, self._settings.draw_key)
-        template = input_template(for_two=is_twice, has_frozen=item.frozen is not None)
+        template = input_template(for_two=self._is_made_twice(workunit), has_frozen=item.frozen is not None)
         return Creation(workunit, inputs, "" if template == INPUT_TEMPLATE else template)
 
     def _bytes_down(self, sending: Sending) -> int:

@@ -34,6 +34,7 @@ class BoincProject:
     db_user: str
     db_password: str = field(repr=False)
     download_dir: Path
+    download_url: str
     upload_dir: Path
     log_dir: Path
     fanout: int
@@ -61,6 +62,7 @@ class BoincProject:
                 db_user=config.get("db_user", ""),
                 db_password=config.get("db_passwd", ""),
                 download_dir=path / config.get("download_dir", "download"),
+                download_url=config.get("download_url") or f"{config.get('master_url', '').rstrip('/')}/download",
                 upload_dir=path / config.get("upload_dir", "upload"),
                 log_dir=path / f"log_{host}",
                 fanout=int(config.get("uldl_dir_fanout") or 0),
@@ -124,6 +126,10 @@ class BoincProject:
     def download_path(self, name: str) -> Path:
         """Path of a physical file that clients download."""
         return self._fanned_out(self.download_dir, name)
+
+    def url_of_download(self, name: str) -> str:
+        """The address from which clients download a physical file."""
+        return f"{self.download_url.rstrip('/')}/{self.download_path(name).relative_to(self.download_dir)}"
 
     def upload_path(self, name: str) -> Path:
         """Path of a physical file from the upload handler. Raises GridError when the name leads elsewhere."""

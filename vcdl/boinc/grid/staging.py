@@ -78,6 +78,16 @@ class Staging:
             inputs.append((description, model, params, shard, *frozen))
         return inputs
 
+    def stage_params(self, version: int, path: Path) -> Content:
+        """Put the weights of a version in place, which no workunit needs to start from."""
+        with self._manifests.locked():
+            manifest = self.manifest
+            grown = replace(manifest, params=_with_new(manifest.params, {version: path}))
+            if grown != manifest:
+                self._manifests.write(self._settings.job, grown)
+            self._put(path, grown.params[version])
+            return grown.params[version]
+
     def discard_params(self, is_needed: Callable[[Collection[int]], Collection[int]], keep: Collection[int]) -> None:
         """Remove the weights of all versions except `keep` and those still needed."""
         rest = self.manifest.params.keys() - set(keep)

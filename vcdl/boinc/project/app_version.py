@@ -49,13 +49,13 @@ class ClientFiles:
     zipapp: bytes
 
     @classmethod
-    def build(cls) -> "ClientFiles":
-        """Build them from this installation of VCDL."""
+    def build(cls, project_key: str = "") -> "ClientFiles":
+        """Build them from this installation of VCDL. `project_key`: the one that signs weights, as JSON."""
         from vcdl.boinc.project.client_build import build_client
 
         with tempfile.TemporaryDirectory(prefix="vcdl-client-") as folder:
             path = Path(folder) / "vcdl_client.pyz"
-            build_client(path)
+            build_client(path, project_key)
             return cls((shipped("wrappers") / "linux" / "vcdl_client").read_bytes(), path.read_bytes())
 
     @property

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import vcdl
+from vcdl.client.newest import KEY_FILE
 from vcdl.errors import folder_errors
 from vcdl.files.atomic import atomic_write
 
 ENTRY = "vcdl.client.boinc"
+_KEY = f"vcdl/client/{KEY_FILE}"
 _ROOT = Path(vcdl.__file__).parent.parent
 _MAIN = f"from {ENTRY} import run\n\nrun()\n"
 _SHEBANG = b"#!/usr/bin/env python3\n"
@@ -19,9 +21,14 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 _MODE = 0o100644
 
 
-def build_client(path: Path) -> str:
-    """Write the zipapp; returns the hex sha256 of its bytes. Raises RunFolderError where it cannot be written."""
+def build_client(path: Path, project_key: str = "") -> str:
+    """Write the zipapp; returns the hex sha256 of its bytes. Raises RunFolderError where it cannot be written.
+
+    `project_key`: the key with which a project signs weights, as JSON; without it tasks start from what they are sent.
+    """
     sources = {"__main__.py": _MAIN.encode()}
+    if project_key:
+        sources[_KEY] = project_key.encode()
     for module in client_modules():
         source = _source(module)
         sources[source.relative_to(_ROOT).as_posix()] = source.read_bytes()

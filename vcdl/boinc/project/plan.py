@@ -8,6 +8,7 @@ from pathlib import Path
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.environment import PYTHON_VARIABLE, environment_file, environment_text
 from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.grid.weights_key import WeightsKey
 from vcdl.boinc.project import files, rows
 from vcdl.boinc.project.app_version import (
     ClientFiles,
@@ -98,7 +99,8 @@ def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes)
     _check_project(project, config)
     record = Record.of(project.path)
     threads = wishes.threads or record.threads or 1
-    client = ClientFiles.build()
+    key = WeightsKey.of(project) or WeightsKey.generate()
+    client = ClientFiles.build(key.public.to_json())
     app = rows.app_row(database)
     apps = project.path / "apps"
     published = [version for version in rows.published_versions(database, app) if version.is_ours] if app else []
@@ -111,7 +113,7 @@ def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes)
         threads=threads,
         record=record,
         edits=tuple(record.plan(project.path / name, Fragment.shipped(name, threads)) for name in EDITED),
-        new_files=tuple(file for file in _our_files(project, wishes) if _differs(file)),
+        new_files=tuple(file for file in _our_files(project, wishes, key) if _differs(file)),
         client=client,
         number=number,
         app=app,
@@ -158,9 +160,10 @@ def _check_certificates(plan: InstallPlan, database: BoincDatabase) -> None:
         )
 
 
-def _our_files(project: BoincProject, wishes: Wishes) -> Iterator[NewFile]:
+def _our_files(project: BoincProject, wishes: Wishes, key: WeightsKey) -> Iterator[NewFile]:
     for launcher in sorted((shipped("boinc_project") / "bin").iterdir()):
         yield NewFile(project.bin / launcher.name, launcher.read_bytes(), files.PROGRAM_MODE)
+    yield NewFile(WeightsKey.file(project), key.to_pem(), files.SECRET_MODE)
     path = environment_file(project.path)
     wanted = {PYTHON_VARIABLE: str(wishes.python)}
     if wishes.store_url is not None:

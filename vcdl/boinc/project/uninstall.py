@@ -20,6 +20,7 @@ from vcdl.boinc.grid.forget import kept_on_clients
 from vcdl.boinc.grid.grid import clear_job
 from vcdl.boinc.grid.manifest import Manifests
 from vcdl.boinc.grid.project_folder import APP, BoincProject
+from vcdl.boinc.grid.weights_key import WeightsKey
 from vcdl.boinc.project import files, rows
 from vcdl.boinc.project.app_version import our_version_folders
 from vcdl.boinc.project.edited_files import EDITED
@@ -175,6 +176,7 @@ def _our_files(project: BoincProject, delete_runs: bool) -> Iterator[Path]:
     yield project.manifests
     yield socket_path(project)  # of a checker that was killed
     yield project.path / "vcdl" / "environment"
+    yield WeightsKey.file(project)
     if delete_runs:
         yield project.runs_folder
     yield project.path / "vcdl" / "install"  # last: until then this can be repeated

@@ -1,0 +1,152 @@
+"""A task that waited starts from the newest weights that its project has signed, and otherwise from its own."""
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.client.workunit_folder import SIZE, WORKUNIT
+from tests.weights_key import KEY, OTHER_KEY
+from vcdl.boinc.grid.weights_key import WeightsKey
+from vcdl.client.newest import NewestWeights, begin
+from vcdl.wire.newest import Newest
+from vcdl.wire.weights import Layout, ParamsHeader, Variable, write_weights
+
+LAYOUT = Layout((Variable("w", (SIZE,), 0),))
+CAME, NEWER = WORKUNIT.base_version, WORKUNIT.base_version + 8
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@dataclass
+class Web:
+    """A project's web server, with the newest weights of the workunit's job."""
+
+    folder: Path
+    url: str
+    key: WeightsKey = KEY
+    says: dict[str, Any] = field(default_factory=dict)
+
+    def publish(
+        self,
+        version: int = NEWER,
+        header_version: int | None = None,
+    ) -> None:
+        path = self.folder / "weights.h5"
+        header = ParamsHeader(WORKUNIT.job, version if header_version is None else header_version, LAYOUT.fingerprint)
+        write_weights(path, np.full(SIZE, version, np.float32), header.to_json())
+        content = path.read_bytes()
+        newest = Newest(
+            WORKUNIT.job, LAYOUT.fingerprint, version, f"{self.url}/weights.h5", len(content),
+            hashlib.sha256(content).hexdigest(),
+        )  # fmt: skip
+        (self.folder / "newest.json").write_text(self.key.signed(replace(newest, **self.says).to_json()))
+
+
+@pytest.fixture
+def slot(tmp_path: Path) -> Path:
+    """A slot with what a task needs to begin, without the model."""
+    (tmp_path / "slot").mkdir()
+    header = ParamsHeader(WORKUNIT.job, CAME, LAYOUT.fingerprint)
+    write_weights(tmp_path / "slot" / "params.h5", np.zeros(SIZE, np.float32), header.to_json())
+    return tmp_path / "slot"
+
+
+@pytest.fixture
+def web(tmp_path: Path, slot: Path) -> Iterator[Web]:
+    (tmp_path / "web").mkdir()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(tmp_path / "web")))
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    url = f"http://127.0.0.1:{server.server_address[1]}"
+    yield Web(tmp_path / "web", url)
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def begun_from(slot: Path, web: Web, *, may_use_network: bool = True) -> int:
+    """The version that a task begins with."""
+    told = replace(WORKUNIT, newest=f"{web.url}/newest.json")
+    start = begin(slot, told, LAYOUT, NewestWeights(KEY.public, lambda: may_use_network))
+    assert (start.weights == (0 if start.version == CAME else start.version)).all()
+    return start.version
+
+
+def test_the_newest_weights_are_taken(slot: Path, web: Web) -> None:
+    web.publish()
+    assert begun_from(slot, web) == NEWER
+
+
+def test_an_older_statement_that_is_played_back_changes_nothing(slot: Path, web: Web) -> None:
+    web.publish(CAME - 1)
+    assert begun_from(slot, web) == CAME
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        {"job": "another"},
+        {"layout": "another"},
+        {"sha256": "0" * 64},
+        {"size_bytes": 10},
+        {"size_bytes": 100_000},
+        {"size_bytes": 1 << 40},
+        {"url": "http://127.0.0.1:9/nobody"},
+    ],
+)
+def test_what_is_not_what_was_signed_is_not_taken(slot: Path, web: Web, says: dict[str, Any]) -> None:
+    web.says = says
+    web.publish()
+    assert begun_from(slot, web) == CAME
+
+
+def test_another_project_cannot_give_weights(slot: Path, web: Web) -> None:
+    web.key = OTHER_KEY
+    web.publish()
+    assert begun_from(slot, web) == CAME
+
+
+def test_weights_of_another_version_than_stated_are_not_taken(slot: Path, web: Web) -> None:
+    web.publish(header_version=NEWER + 1)
+    assert begun_from(slot, web) == CAME
+
+
+def test_a_server_that_has_nothing_costs_nothing(slot: Path, web: Web) -> None:
+    assert begun_from(slot, web) == CAME
+
+
+def test_the_volunteers_network_is_left_alone_when_they_say_so(slot: Path, web: Web) -> None:
+    web.publish()
+    assert begun_from(slot, web, may_use_network=False) == CAME
+
+
+def test_an_address_that_is_none_of_the_web_is_not_fetched(slot: Path, web: Web) -> None:
+    web.publish()
+    told = replace(WORKUNIT, newest=(web.folder / "newest.json").as_uri())
+    assert begin(slot, told, LAYOUT, NewestWeights(KEY.public, lambda: True)).version == CAME
+
+
+def test_a_task_that_is_started_again_keeps_its_weights(slot: Path, web: Web) -> None:
+    web.publish()
+    begun_from(slot, web)
+    web.publish(NEWER + 5)
+    assert begun_from(slot, web) == NEWER
+    (slot / "newest.h5").write_bytes(b"damaged")
+    assert begun_from(slot, web) == CAME
+
+
+def test_a_task_with_a_checkpoint_keeps_the_weights_that_came(slot: Path, web: Web) -> None:
+    (slot / "checkpoint.npz").touch()
+    web.publish()
+    assert begun_from(slot, web) == CAME

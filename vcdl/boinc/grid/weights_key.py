@@ -1,0 +1,68 @@
+"""The key with which a project signs the statements of its jobs' newest weights (vcdl.wire.newest).
+
+It is one of its own: the work generator signs with it, so it lies on the server, while BOINC's key for code should lie
+elsewhere. Who steals it can give clients other weights, which are data, and no code.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
+
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.errors import GridError
+from vcdl.wire.newest import EXPONENT, PublicKey, signed, signed_bytes
+
+_BITS = 3072
+
+
+@dataclass(frozen=True)
+class WeightsKey:
+    """A private key."""
+
+    _private: RSAPrivateKey
+
+    @staticmethod
+    def file(project: BoincProject) -> Path:
+        """The place of a project's key."""
+        return project.path / "vcdl" / "weights_key.pem"
+
+    @classmethod
+    def generate(cls) -> Self:
+        return cls(generate_private_key(EXPONENT, _BITS))
+
+    @classmethod
+    def of(cls, project: BoincProject) -> Self | None:
+        """The project's key; None where none was made. Raises GridError."""
+        path = cls.file(project)
+        try:
+            private = serialization.load_pem_private_key(path.read_bytes(), None)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise GridError(f"{path}: {error.strerror or error}; run as the project's user") from error
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+            raise GridError(f"{path} is damaged: remove it, and `vcdl project install` makes another one") from error
+        if not isinstance(private, RSAPrivateKey) or private.public_key().public_numbers().e != EXPONENT:
+            raise GridError(f"{path} holds another kind of key: remove it, and `vcdl project install` makes one")
+        return cls(private)
+
+    @property
+    def public(self) -> PublicKey:
+        """The key that verifies."""
+        return PublicKey(self._private.public_key().public_numbers().n)
+
+    def to_pem(self) -> bytes:
+        """The content of the key's file: equal for equal keys."""
+        return self._private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+
+    def signed(self, statement: str) -> str:
+        """The statement with its signature, as clients read it."""
+        signature = self._private.sign(signed_bytes(statement), padding.PKCS1v15(), hashes.SHA256())
+        return signed(statement, signature)

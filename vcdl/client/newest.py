@@ -1,0 +1,153 @@
+"""Start a workunit from the newest published weights: those it was sent with have grown old while it waited.
+
+Nothing is lost when that does not work: the file that came with the workunit is there. What is fetched must be signed
+by the project (vcdl.wire.newest), of this job and model, newer than what came, and about as large. It is kept in the
+slot, so that a task which is started again goes on from the same weights.
+"""
+
+import hashlib
+import logging
+import pkgutil
+import time
+import urllib.request
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+
+from vcdl.client.checkpoint import CHECKPOINT_FILE
+from vcdl.client.inputs import PARAMS_FILE, read_params
+from vcdl.errors import WeightsFileError, WorkunitError
+from vcdl.files.atomic import atomic_write
+from vcdl.wire.newest import MOST_BYTES, Newest, PublicKey, is_web_address, read_signed
+from vcdl.wire.weights import Layout, Vector
+from vcdl.wire.workunit import Workunit
+
+KEY_FILE = "project_key.json"
+"""Beside this module in the zipapp of a project's app version."""
+NEWEST_FILE = "newest.h5"
+_VERSION_FILE = "newest_version"
+_SILENCE_S = 5.0
+"""Longest wait for an answer, or for the next block of one."""
+_ALTOGETHER_S = 20.0
+"""Longest fetch: meanwhile the processor does nothing."""
+_JUDGED_AFTER_S = 2.0
+"""Time after which a fetch that will take longer than that is given up."""
+_BLOCK_BYTES = 1 << 16
+_LARGER_BYTES = 1 << 20
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Start:
+    """The weights that a training begins from, shape (n,), and their version."""
+
+    version: int
+    weights: Vector
+
+
+@dataclass(frozen=True)
+class NewestWeights:
+    """Fetches the newest weights of jobs whose project has signed them."""
+
+    key: PublicKey
+    may_use_network: Callable[[], bool]
+    """Whether the volunteer lets tasks use the network now."""
+
+    @classmethod
+    def of_app_version(cls, may_use_network: Callable[[], bool]) -> "NewestWeights | None":
+        """With the key that this app version carries; None: it carries none."""
+        try:
+            content = pkgutil.get_data("vcdl.client", KEY_FILE)
+        except OSError:
+            return None
+        try:
+            return None if content is None else cls(PublicKey.from_json(content.decode()), may_use_network)
+        except (WorkunitError, UnicodeDecodeError) as error:
+            _log.warning("%s: tasks start from the weights that they were sent with", error)
+            return None
+
+    def fetch(self, folder: Path, workunit: Workunit, layout: Layout) -> None:
+        """Put the newest weights into the folder, if there are newer ones than the workunit's; else do nothing.
+
+        A task that has begun keeps its weights.
+        """
+        has_begun = (folder / _VERSION_FILE).exists() or (folder / CHECKPOINT_FILE).exists()
+        if has_begun or workunit.newest is None or not self.may_use_network():
+            return
+        begun_s = time.monotonic()
+        try:
+            newest = read_signed(_fetched(workunit.newest, MOST_BYTES), self.key)
+            if (newest.job, newest.layout) != (workunit.job, layout.fingerprint):
+                raise WorkunitError("the statement of the newest weights is another job's")
+            if newest.version <= workunit.base_version:  # also an old statement, played back
+                return
+            if newest.size_bytes > 2 * (folder / PARAMS_FILE).stat().st_size + _LARGER_BYTES:
+                raise WorkunitError(f"the newest weights have {newest.size_bytes} bytes")
+            self._download(folder, newest)
+        except (OSError, HTTPException, ValueError, WorkunitError) as error:
+            _log.warning("the newest weights cannot be had (%s): training starts from those that came", error)
+            return
+        _log.info(
+            "starts from version %d, not %d (%.1f s)",
+            newest.version, workunit.base_version, time.monotonic() - begun_s,
+        )  # fmt: skip
+
+    @staticmethod
+    def _download(folder: Path, newest: Newest) -> None:
+        with atomic_write(folder / NEWEST_FILE) as temporary:
+            _fetch_to(temporary, newest)
+        with atomic_write(folder / _VERSION_FILE) as temporary:
+            temporary.write_text(str(newest.version))
+
+
+def begin(folder: Path, workunit: Workunit, layout: Layout, newest: NewestWeights | None) -> Start:
+    """The weights to begin from: the newest that can be had, or those that came with the workunit.
+
+    Raises WeightsFileError, WorkunitError, FileUnavailable.
+    """
+    if newest is not None:
+        newest.fetch(folder, workunit, layout)
+    try:
+        version = int((folder / _VERSION_FILE).read_text())
+        return Start(version, read_params(folder / NEWEST_FILE, workunit, layout, version))
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError, WeightsFileError) as error:
+        _log.warning("the newest weights cannot be used (%s): training starts from those that came", error)
+        (folder / _VERSION_FILE).unlink(missing_ok=True)
+    return Start(workunit.base_version, read_params(folder / PARAMS_FILE, workunit, layout, workunit.base_version))
+
+
+def _fetched(url: str, most_bytes: int) -> bytes:
+    """Raises OSError, HTTPException, ValueError, WorkunitError."""
+    with closing(_opened(url)) as answer:
+        content: bytes = answer.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise WorkunitError(f"more than {most_bytes} bytes came")
+    return content
+
+
+def _fetch_to(path: Path, newest: Newest) -> None:
+    """Raises OSError, HTTPException, ValueError, WorkunitError."""
+    digest, received, begun_s = hashlib.sha256(), 0, time.monotonic()
+    with closing(_opened(newest.url)) as answer, path.open("wb") as file:
+        while block := answer.read(_BLOCK_BYTES):
+            received += len(block)
+            if received > newest.size_bytes:
+                raise WorkunitError(f"more than {newest.size_bytes} bytes came")
+            digest.update(block)
+            file.write(block)
+            took_s = time.monotonic() - begun_s
+            if took_s > _JUDGED_AFTER_S and took_s * newest.size_bytes > _ALTOGETHER_S * received:
+                raise WorkunitError(f"{newest.size_bytes} bytes would take longer than {_ALTOGETHER_S:g} s")
+    if received != newest.size_bytes or digest.hexdigest() != newest.sha256:
+        raise WorkunitError("other weights came than the project has signed")
+
+
+def _opened(url: str):  # type: ignore[no-untyped-def]  # an HTTPResponse, which urllib does not promise
+    if not is_web_address(url):
+        raise WorkunitError(f"{url[:100]!r} is no address on the web")
+    request = urllib.request.Request(url, headers={"Cache-Control": "no-cache", "User-Agent": "vcdl"})
+    return urllib.request.urlopen(request, timeout=_SILENCE_S)

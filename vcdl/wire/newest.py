@@ -1,0 +1,112 @@
+"""The signed statement of a job's newest weights, which a client takes instead of those it was sent with.
+
+A server publishes it beside the weights; whoever changes one bit of either, on the way or on a mirror, makes the
+client keep what it was sent. The client imports this file: standard library only.
+
+The signature is RSA with PKCS #1 v1.5 and SHA-256, which a volunteer's Python verifies without any package. The
+verifier builds the one padding that is right and compares all of it: there is nothing in it to parse.
+"""
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from vcdl.errors import WorkunitError
+
+EXPONENT = 65537
+LEAST_BITS = 2048
+MOST_BYTES = 4096
+"""The longest signed statement."""
+_CONTEXT = b"vcdl newest weights 1\n"
+"""Signed before the statement, so that no signature made for something else is one for weights."""
+_SHA256_INFO = bytes.fromhex("3031300d060960864801650304020105000420")
+"""The beginning of a DigestInfo for SHA-256 (RFC 8017, 9.2)."""
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_WEB = ("http://", "https://")
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """The project's key for weights, which its app version carries."""
+
+    modulus: int
+
+    def to_json(self) -> str:
+        return json.dumps({"modulus": f"{self.modulus:x}"})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Decode a key. Raises WorkunitError."""
+        try:
+            modulus = int(json.loads(text)["modulus"], 16)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise WorkunitError(f"the project's key for weights is damaged ({error!r})") from error
+        if modulus.bit_length() < LEAST_BITS:
+            raise WorkunitError(f"the project's key for weights is shorter than {LEAST_BITS} bits")
+        return cls(modulus)
+
+    def verifies(self, statement: str, signature: bytes) -> bool:
+        """Whether the project signed the statement."""
+        size = (self.modulus.bit_length() + 7) // 8
+        number = int.from_bytes(signature, "big")
+        if len(signature) != size or number >= self.modulus:
+            return False
+        digest = _SHA256_INFO + hashlib.sha256(signed_bytes(statement)).digest()
+        padded = b"\0\1" + b"\xff" * (size - 3 - len(digest)) + b"\0" + digest
+        return pow(number, EXPONENT, self.modulus) == int.from_bytes(padded, "big")
+
+
+def signed_bytes(statement: str) -> bytes:
+    """The bytes that are signed."""
+    return _CONTEXT + statement.encode()
+
+
+@dataclass(frozen=True)
+class Newest:
+    """The newest published weights of a job."""
+
+    job: str
+    layout: str
+    """Fingerprint of the model's layout."""
+    version: int
+    url: str
+    size_bytes: int
+    sha256: str
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+def signed(statement: str, signature: bytes) -> str:
+    """The content of the published file."""
+    return json.dumps({"statement": statement, "signature": signature.hex()}) + "\n"
+
+
+def read_signed(content: bytes, key: PublicKey) -> Newest:
+    """The statement in a published file. Raises WorkunitError for what the project has not signed."""
+    try:
+        raw = json.loads(content)
+        statement, signature = raw["statement"], bytes.fromhex(raw["signature"])
+        if not isinstance(statement, str) or not key.verifies(statement, signature):
+            raise WorkunitError("the statement of the newest weights is not signed by the project")
+        return _newest(json.loads(statement))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise WorkunitError(f"the statement of the newest weights is damaged ({error!r})"[:300]) from error
+
+
+def _newest(raw: dict[str, Any]) -> Newest:
+    newest = Newest(**raw)
+    texts = (newest.job, newest.layout, newest.url, newest.sha256)
+    counts = (newest.version, newest.size_bytes)
+    if not all(type(text) is str for text in texts) or not all(type(n) is int and n >= 0 for n in counts):
+        raise TypeError("a field is of the wrong kind")
+    if not newest.url.startswith(_WEB) or not _SHA256.fullmatch(newest.sha256):
+        raise ValueError("no address, or no checksum")
+    return newest
+
+
+def is_web_address(url: str) -> bool:
+    """Whether it is an address that a client may fetch from."""
+    return url.startswith(_WEB)
