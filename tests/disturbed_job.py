@@ -5,11 +5,12 @@ between any two actions.
 """
 
 import random
+from dataclasses import replace
 from typing import Any, Self
 
 from hypothesis import strategies as st
 
-from tests.job_events import applied, created, evaluated, failed, refused, wanted
+from tests.job_events import applied, cancelled, created, evaluated, failed, refused, w, wanted
 from vcdl.job.schema import EVERY_EPOCH
 from vcdl.journal.events import (
     EpochClosed,
@@ -41,7 +42,7 @@ from vcdl.loop.coordinator import (
     RollBack,
     Stop,
 )
-from vcdl.loop.plan import Plan
+from vcdl.loop.plan import Plan, Publishing
 from vcdl.wire.workunit import WorkunitName
 
 PLANS = st.builds(
@@ -58,6 +59,7 @@ PLANS = st.builds(
     patience_epochs=st.sampled_from([None, 1]),
     tries=st.integers(1, 4),
     rolls_back=st.booleans(),
+    publishing=st.sampled_from([None, Publishing(every_s=3.0, keeps_s=1e9)]),
 )
 
 _PAUSE_S = 500.0
@@ -202,7 +204,18 @@ class DisturbedJob:
             else:
                 self.tell(applied(self.version + 1, late.epoch, late.shard, late.attempt, late.base_version))
         else:
-            self.tell(applied(self.version + 1, *at))
+            self.something_comes(at, name.base_version)
+
+    def something_comes(self, at: tuple[int, int, int, int], given: int) -> None:
+        """An upload; its client may have begun with newer weights than it was given."""
+        newer = [version for version in self.coordinator.history.published if version > given]
+        base = self.dice.choice([given, *newer])
+        assert base in self.coordinator.versions_in_use, "the weights that a client may have begun with are kept"
+        if any(rolled.undoes(base) for rolled in self.coordinator.history.rollbacks):
+            self.tell(cancelled(*at), UpdateSuperseded(w(*at), 5))
+        else:
+            update = applied(self.version + 1, *at)
+            self.tell(replace(update, base_version=base, staleness=update.version - 1 - base))
 
     @property
     def lost(self) -> list[str]:

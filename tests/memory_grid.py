@@ -115,13 +115,21 @@ class MemoryGrid(Grid, Results):
         """Workunits that no client has answered yet."""
         return [workunit for workunit in self.submitted if workunit not in self.outcomes]
 
-    def bring(self, workunit: str, weights: Vector | None = None, *, train_s: float = 1.5, loss: float = 0.5) -> None:
-        """A client uploads an update of a workunit."""
+    def bring(
+        self,
+        workunit: str,
+        weights: Vector | None = None,
+        *,
+        train_s: float = 1.5,
+        loss: float = 0.5,
+        base_version: int | None = None,
+    ) -> None:
+        """A client uploads an update of a workunit; `base_version`: another one that it began with."""
         name = WorkunitName.parse(workunit)
         header = UpdateHeader(
             job=name.job,
             workunit=workunit,
-            base_version=name.base_version,
+            base_version=name.base_version if base_version is None else base_version,
             layout=self.layout,
             samples=self.samples,
             fraction=1.0,

@@ -96,14 +96,16 @@ class ServedRun:
     def prepared(self) -> Prepared:
         return self.run.prepared
 
-    def bring(self, number: int, weights: Vector, base_version: int = 0, attempt: int = 0) -> str:
-        """The upload of the subtask `number`; returns its workunit."""
+    def bring(
+        self, number: int, weights: Vector, base_version: int = 0, attempt: int = 0, began_with: int | None = None
+    ) -> str:
+        """The upload of the subtask `number`; returns its workunit. `began_with`: newer weights than the base's."""
         epoch, shard = number // SHARDS + 1, number % SHARDS
         unit = Workunit(self.run.name, epoch, shard, attempt, base_version, seed=1, training=self.run.training)
         header = UpdateHeader(
             job=self.job.name,
             workunit=unit.name,
-            base_version=base_version,
+            base_version=base_version if began_with is None else began_with,
             layout=self.prepared.layout.fingerprint,
             samples=100,
             fraction=1.0,

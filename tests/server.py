@@ -202,7 +202,7 @@ class Server:
         name = WorkunitName.parse(row.workunit)
         facts = (name.epoch, row.staleness, row.samples, row.fraction, row.version)
         state = self.disk.rule.state
-        base = state.weights(vectors[name.base_version])
+        base = state.weights(vectors[row.base_version])
         client = received(self.grid.ways, base, self.grid.brought.get(row.workunit, trained(row.workunit)))
         self.disk.rule.apply(state.rows(vector), Update(client, *facts, base))
 

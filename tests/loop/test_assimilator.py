@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.examples import some
-from tests.memory_grid import Killed
+from tests.memory_grid import Fuse, Killed
 from tests.server import RULE, SIZE, Disk, Server
 from vcdl.checks import Refusal
 from vcdl.errors import FileUnavailable
@@ -19,6 +19,7 @@ from vcdl.journal.events import (
     UpdateApplied,
     UpdateRefused,
     UpdateSuperseded,
+    WeightsPublished,
     WorkunitCreated,
     WorkunitFailed,
 )
@@ -300,6 +301,58 @@ def test_a_rule_that_needs_the_base_is_given_the_one_that_each_client_started_fr
         server.assimilator.run_once()
     assert server.store.version() == 5
     server.check_store_and_journal_agree()
+    server.close()
+
+
+def test_an_upload_that_began_with_newer_weights_than_its_workunits_counts_from_those(tmp_path: Path) -> None:
+    server = Server(Disk.new(tmp_path, replace(PLAN, validate_every=1), Downpour(0.5)))
+    for shard in (5, 2):
+        server.grid.bring(w(shard))
+        server.assimilator.run_once()
+    server.journal.append(WeightsPublished(1))
+    server.grid.bring(w(9), base_version=1)
+    server.assimilator.run_once()
+    *_, row = events(server)
+    assert isinstance(row, UpdateApplied)
+    assert (row.workunit, row.base_version, row.staleness) == (w(9), 1, 1)
+    server.check_store_and_journal_agree()
+    server.close()
+
+
+@pytest.mark.parametrize("claimed", [2, 0, 7])
+def test_weights_that_were_not_offered_or_older_ones_are_no_base(tmp_path: Path, claimed: int) -> None:
+    """2 was never published, 0 is older than the workunit's, 7 was published and is not kept any more."""
+    server = Server(Disk.new(tmp_path, replace(PLAN, validate_every=1)))
+    for shard in (5, 2):
+        server.grid.bring(w(shard))
+        server.assimilator.run_once()
+    server.journal.append(WeightsPublished(0), WeightsPublished(7))
+    server.grid.bring(w(9, base=1), base_version=claimed)
+    server.assimilator.run_once()
+    *_, row = events(server)
+    assert isinstance(row, UpdateRefused)
+    assert row.refusal == Refusal.WRONG_BASE
+    server.close()
+
+
+def test_another_attempt_is_recorded_with_the_base_that_the_store_knows(disk: Disk) -> None:
+    """Its server died between the store and the row; it had begun with newer weights than its workunit's."""
+    server = Server(disk)
+    server.grid.bring(w(5))
+    server.assimilator.run_once()
+    server.journal.append(WeightsPublished(1))
+    server.snapshots.keep_newest()
+    server.grid.bring(w(9), base_version=1)
+    server.journal.fuse = Fuse(0)
+    with pytest.raises(Killed):
+        server.assimilator.run_once()
+    server.journal.fuse = Fuse()
+    server.grid.outcomes.clear()
+    server.grid.bring(w(9, attempt=1))
+    server.assimilator.run_once()
+    row = events(server)[-2]
+    assert isinstance(row, UpdateApplied)
+    assert (row.workunit, row.base_version, row.version) == (w(9), 1, 2)
     server.close()
 
 

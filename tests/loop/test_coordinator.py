@@ -28,6 +28,7 @@ from vcdl.journal.events import (
     UpdateApplied,
     UpdateSuperseded,
     VersionEvaluated,
+    WeightsPublished,
     WorkunitCreated,
     WorkunitFailed,
     WorkunitSent,
@@ -41,9 +42,10 @@ from vcdl.loop.coordinator import (
     Create,
     Evaluate,
     Finish,
+    Publish,
     Stop,
 )
-from vcdl.loop.plan import Plan, is_validated
+from vcdl.loop.plan import Plan, Publishing, is_validated
 from vcdl.report.measures import Report
 from vcdl.wire.workunit import WorkunitName
 
@@ -610,6 +612,48 @@ def check_a_finished_job(job: DisturbedJob) -> None:
         assert set(subtasks) == whole
         epochs = [detail.epoch for detail in job.coordinator.history.epochs]
         assert epochs == list(range(1, job.plan.epochs + 1))
+
+
+OFFERING = replace(ROLLING, shards=3, publishing=Publishing(every_s=10.0, keeps_s=100.0))
+
+
+def published(at: dict[float, Event], now_s: float, plan: Plan = OFFERING) -> Coordinator:
+    coordinator = Coordinator(plan)
+    for number, (time_s, event) in enumerate(at.items(), 1):
+        coordinator.follow(Recorded(number, time_s, event))
+    assert any(isinstance(action, Publish) for action in coordinator.actions(now_s, 0)) == (
+        plan is OFFERING and now_s >= 20 and coordinator.version > max(coordinator.history.published, default=0)
+    )
+    return coordinator
+
+
+def test_newer_weights_are_offered_while_a_client_could_begin_with_them_and_not_too_often() -> None:
+    out: dict[float, Event] = {1.0: created(1, 0), 2.0: created(1, 1)}
+    published(out, 30.0)  # there are no newer ones
+    made = {**out, 5.0: applied(1, 1, 0)}
+    published(made, 20.0)
+    published(made, 20.0, ROLLING)
+    told = {**made, 10.0: WeightsPublished(1), 11.0: created(1, 2)}
+    published(told, 15.0)
+    published(told, 30.0)
+    published({**told, 12.0: applied(2, 1, 1)}, 15.0)  # ten seconds are not over
+    published({**told, 12.0: applied(2, 1, 1)}, 20.0)
+    assert not any(
+        isinstance(action, Publish)
+        for action in coordinator_after(OFFERING, [created(1, 0), applied(1, 1, 0)]).actions(99.0, 0)
+    )  # nothing is out
+
+
+def test_what_was_offered_is_kept_until_nobody_can_have_begun_with_it() -> None:
+    out: dict[float, Event] = {1.0: created(1, 0), 2.0: created(1, 1), 3.0: applied(1, 1, 0), 4.0: WeightsPublished(1)}
+    later: dict[float, Event] = {5.0: created(1, 2, 0, 2), 6.0: applied(2, 1, 2), 7.0: WeightsPublished(2)}
+    assert published({**out, **later}, 7.5).versions_in_use >= {0, 1, 2}
+    ends: dict[float, Event] = {90.0: created(2, 0, 0, 2), 91.0: applied(3, 1, 1), 92.0: WeightsPublished(3)}
+    ended = published({**out, **later, **ends}, 95.0)
+    assert {2, 3} <= ended.versions_in_use  # the last that is out was made with 2
+    assert 1 not in ended.versions_in_use
+    late: dict[float, Event] = {108.0: WorkunitSent(w(1, 1), "host", 5)}
+    assert 1 not in published({**out, **later, **late}, 109.0).versions_in_use  # its time is over
 
 
 @examples(200)

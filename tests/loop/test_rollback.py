@@ -17,7 +17,16 @@ from tests.served_run import ServedRun, noise, servers
 from tests.server import SIZE, Disk, Server
 from tests.store_servers import on_server, start_redis
 from vcdl.errors import StoreLost, Unavailable
-from vcdl.journal.events import EpochClosed, RolledBack, UpdateApplied, UpdateSuperseded, UploadScored, WorkunitSent
+from vcdl.journal.events import (
+    EpochClosed,
+    RolledBack,
+    UpdateApplied,
+    UpdateSuperseded,
+    UploadScored,
+    WeightsPublished,
+    WorkunitCancelled,
+    WorkunitSent,
+)
 from vcdl.journal.hosts import HostHistory, HostRecord
 from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.collapse import Collapse
@@ -242,6 +251,20 @@ def test_what_started_from_dropped_weights_comes_too_late(run: ServedRun) -> Non
     assert last.workunit == workunit
     assert server.store.version() == 14
     assert run.waiting() == 0
+
+
+def test_what_began_with_dropped_weights_in_place_of_its_own_is_made_again(run: ServedRun) -> None:
+    server, journal = served(run), run.run.journal()
+    run.run.snapshots(server.store).keep_newest()
+    journal.append(WeightsPublished(13))
+    go_back(run)
+    workunit = run.bring(13, noise(99, WEIGHTS), base_version=8, began_with=13)
+    assert server.run_once() == 1
+    cancelled, superseded = [row.event for row in journal.read()[-2:]]
+    assert isinstance(cancelled, WorkunitCancelled)
+    assert isinstance(superseded, UpdateSuperseded)
+    assert cancelled.workunit == superseded.workunit == workunit
+    assert server.store.version() == 14
 
 
 @pytest.mark.process

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Generic, Self, TypeVar
 
 from vcdl.journal.events import (
@@ -221,8 +222,8 @@ class JobHistory:
 
     def published_since(self, time_s: float) -> set[int]:
         """The published versions that were the newest at a Unix time or later."""
-        until_s = [*list(self.published.values())[1:], math.inf]
-        return {version for version, end_s in zip(self.published, until_s, strict=True) if end_s >= time_s}
+        until_s = (*islice(self.published.values(), 1, None), math.inf)
+        return {version for version, end_s in zip(self.published, until_s, strict=False) if end_s >= time_s}
 
     @property
     def last_s(self) -> float:

@@ -1,4 +1,4 @@
-"""The versions of the weights that clients may start from in place of their workunit's: published, and as a rule still kept."""
+"""The versions of the weights that clients may start from in place of their workunit's."""
 
 from dataclasses import dataclass
 

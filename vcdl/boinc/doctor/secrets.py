@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from vcdl.boinc.doctor.finding import Finding, ok, warning
 from vcdl.boinc.doctor.patient import Patient
 from vcdl.boinc.grid.environment import environment_file
+from vcdl.boinc.grid.weights_key import WeightsKey
 
 _KEYS = {
     "upload_private": "whoever has it can upload anything in the place of any result",
@@ -22,6 +23,7 @@ def secret_files(patient: Patient) -> Iterator[Finding]:
     files = {patient.path / "config.xml": f"the database's password is in it, and {_DATABASE}"}
     files |= {patient.config.key_dir / name: meaning for name, meaning in _KEYS.items()}
     files[environment_file(patient.path)] = "it may hold the password of the weight store"
+    files[WeightsKey.file(patient.path)] = "whoever has it can give clients other weights to start from"
     is_well = True
     for path, meaning in files.items():
         if path.is_file() and path.stat().st_mode & stat.S_IROTH:

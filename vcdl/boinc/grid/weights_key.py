@@ -27,9 +27,9 @@ class WeightsKey:
     _private: RSAPrivateKey
 
     @staticmethod
-    def file(project: BoincProject) -> Path:
+    def file(project: Path) -> Path:
         """The place of a project's key."""
-        return project.path / "vcdl" / "weights_key.pem"
+        return project / "vcdl" / "weights_key.pem"
 
     @classmethod
     def generate(cls) -> Self:
@@ -38,7 +38,7 @@ class WeightsKey:
     @classmethod
     def of(cls, project: BoincProject) -> Self | None:
         """The project's key; None where none was made. Raises GridError."""
-        path = cls.file(project)
+        path = cls.file(project.path)
         try:
             private = serialization.load_pem_private_key(path.read_bytes(), None)
         except FileNotFoundError:

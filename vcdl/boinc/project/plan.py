@@ -163,7 +163,7 @@ def _check_certificates(plan: InstallPlan, database: BoincDatabase) -> None:
 def _our_files(project: BoincProject, wishes: Wishes, key: WeightsKey) -> Iterator[NewFile]:
     for launcher in sorted((shipped("boinc_project") / "bin").iterdir()):
         yield NewFile(project.bin / launcher.name, launcher.read_bytes(), files.PROGRAM_MODE)
-    yield NewFile(WeightsKey.file(project), key.to_pem(), files.SECRET_MODE)
+    yield NewFile(WeightsKey.file(project.path), key.to_pem(), files.SECRET_MODE)
     path = environment_file(project.path)
     wanted = {PYTHON_VARIABLE: str(wishes.python)}
     if wishes.store_url is not None:

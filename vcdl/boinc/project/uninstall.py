@@ -176,7 +176,7 @@ def _our_files(project: BoincProject, delete_runs: bool) -> Iterator[Path]:
     yield project.manifests
     yield socket_path(project)  # of a checker that was killed
     yield project.path / "vcdl" / "environment"
-    yield WeightsKey.file(project)
+    yield WeightsKey.file(project.path)
     if delete_runs:
         yield project.runs_folder
     yield project.path / "vcdl" / "install"  # last: until then this can be repeated

@@ -1,0 +1,121 @@
+"""The newest weights lie in download/ beside a signed statement, and workunits tell their clients where."""
+
+import hashlib
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.boinc.grid.world import World
+from tests.weights_key import KEY
+from vcdl.boinc.grid.create_work import WorkSettings
+from vcdl.boinc.grid.grid import BoincGrid, clear_job
+from vcdl.boinc.grid.weights_key import WeightsKey
+from vcdl.errors import GridError
+from vcdl.wire.newest import read_signed
+from vcdl.wire.workunit import Workunit
+
+
+@pytest.fixture
+def grid(world: World) -> BoincGrid:
+    return offering(world)
+
+
+def offering(world: World, redundancy: float = 0.0, offers_newest: bool = True) -> BoincGrid:
+    """The grid of a job that offers its newest weights, in a project with a key."""
+    path = WeightsKey.file(world.project.path)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(KEY.to_pem())
+    return grid_of(world, redundancy, offers_newest)
+
+
+def grid_of(world: World, redundancy: float = 0.0, offers_newest: bool = True) -> BoincGrid:
+    settings = WorkSettings(
+        "mnist", 1, 3600.0, 1e12, 1e9, 1e9, 1_000_000, redundancy=redundancy, draw_key="k", layout="print",
+        offers_newest=offers_newest,
+    )  # fmt: skip
+    return BoincGrid(world.project, world.database, settings)
+
+
+def told(world: World, name: str) -> str | None:
+    """Where a workunit's clients look for newer weights."""
+    return Workunit.from_json(world.project.download_path(f"{name}.json").read_text()).newest
+
+
+def local(world: World, url: str) -> bytes:
+    """The file at an address of the project."""
+    top = f"{world.project.download_url}/"
+    assert url.startswith(top)
+    return (world.project.download_dir / url.removeprefix(top)).read_bytes()
+
+
+def test_a_client_finds_what_was_published_last_and_nothing_is_left_at_the_end(world: World, grid: BoincGrid) -> None:
+    item = world.staged(version=0)
+    grid.submit([item])
+    url = told(world, item.workunit.name)
+    assert url is not None
+    for version in (1, 2):
+        grid.publish(version, world.folder().snapshot(version))
+        newest = read_signed(local(world, url), KEY.public)
+        weights = local(world, newest.url)
+        assert (newest.job, newest.layout, newest.version) == ("mnist", "print", version)
+        assert weights == world.folder().snapshot(version).read_bytes()
+        assert (newest.size_bytes, newest.sha256) == (len(weights), hashlib.sha256(weights).hexdigest())
+    before = world.downloads()
+    grid.discard_params({2})
+    assert len(before - world.downloads()) == 2  # version 1 and its .md5
+    clear_job(world.project, world.database, "mnist", forget_on_clients=False)
+    assert world.downloads() == set()
+
+
+def test_a_newer_version_that_is_a_workunits_base_later_is_one_file(world: World, grid: BoincGrid) -> None:
+    grid.submit([world.staged(version=0)])
+    grid.publish(1, world.folder().snapshot(1))
+    before = world.downloads()
+    item = world.staged(epoch=2, version=1)
+    grid.submit([item])
+    assert {name.removesuffix(".md5") for name in world.downloads() - before} == {f"{item.workunit.name}.json"}
+
+
+def test_workunits_in_which_two_hosts_are_compared_start_alike(world: World) -> None:
+    item = world.staged()
+    offering(world, redundancy=1.0).submit([item])
+    assert told(world, item.workunit.name) is None
+
+
+def test_a_job_that_does_not_want_it_offers_nothing(world: World) -> None:
+    check_that_nothing_is_offered(world, offering(world, offers_newest=False))
+
+
+def test_a_project_without_a_key_offers_nothing(world: World) -> None:
+    offering(world)
+    WeightsKey.file(world.project.path).unlink()
+    check_that_nothing_is_offered(world, grid_of(world))
+
+
+def check_that_nothing_is_offered(world: World, grid: BoincGrid) -> None:
+    item = world.staged()
+    grid.submit([item])
+    grid.publish(1, world.folder().snapshot(1))
+    assert told(world, item.workunit.name) is None
+    assert not grid.offers_newest
+    assert not any(name.startswith("vcdl_newest") for name in world.downloads())
+
+
+@pytest.mark.parametrize("content", [b"", b"rubbish", json.dumps({}).encode()])
+def test_a_damaged_key_is_said_with_its_cure(world: World, content: bytes) -> None:
+    path = WeightsKey.file(world.project.path)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    with pytest.raises(GridError, match="install"):
+        WeightsKey.of(world.project)
+
+
+def test_a_key_is_read_as_it_was_written(world: World) -> None:
+    path = WeightsKey.file(world.project.path)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(KEY.to_pem())
+    key = WeightsKey.of(world.project)
+    assert key is not None
+    assert (key.public, key.to_pem()) == (KEY.public, KEY.to_pem())
+    assert replace(world.project, download_url="http://x/d/").url_of_download("a").startswith("http://x/d/")
