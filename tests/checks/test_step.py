@@ -64,6 +64,19 @@ def test_the_first_uploads_are_compared_with_the_servers_own_step_alone() -> Non
     assert refusal(replace(HONEST, cosine=None, reference=None), updates=0) is None
 
 
+def test_a_fresh_step_that_only_the_server_can_judge_may_scatter_as_others_do() -> None:
+    """Cosines with the server's own step in a job on a real server, each from the newest weights."""
+    late = [0.14, 0.05, 0.11, 0.1, 0.05, 0.09, 0.14, 0.18, -0.02, -0.07, -0.08, 0.02, 0.06, -0.02, 0.01, 0.18]
+    check = StepCheck()
+    check.recall((None, cosine) for cosine in late)
+    check.judge(replace(HONEST, cosine=None, reference=-0.143))
+    early = StepCheck()
+    early.recall((None, cosine) for cosine in (0.39, 0.32, 0.36, 0.36, 0.38, 0.36, 0.4, 0.33, 0.35, 0.3))
+    early.judge(replace(HONEST, cosine=None, reference=0.1))
+    with pytest.raises(Refused):
+        early.judge(replace(HONEST, cosine=None, reference=-0.36))
+
+
 def test_where_honest_steps_hardly_agree_little_is_refused() -> None:
     step = replace(HONEST, cosine=-0.12, reference=-0.12)
     assert refusal(step, cosine=0.25, reference=0.25) == Refusal.AGAINST_OTHERS

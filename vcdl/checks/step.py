@@ -19,6 +19,8 @@ _AGAINST = 0.4
 """A step is against a direction when its cosine with it is below minus this part of the usual one."""
 _LEAST_USUAL = 0.2
 """The least cosine that counts as usual: where honest steps hardly agree, their signs say nothing."""
+_SPREADS = 5.0
+"""Median deviations from the median cosine, 3.4 standard deviations, that an honest step may lie below it alone."""
 _KEPT = 50
 _ENOUGH = 10
 """Accepted steps that define a usual cosine; before them it is _USUAL_COSINE."""
@@ -52,7 +54,8 @@ class StepCheck:
     """Decides about steps; it learns from those that were accepted.
 
     A direction speaks against a step only when both do: the others may have been led astray, and the server's own data
-    say little about those of a client with classes of its own.
+    say little about those of a client with classes of its own. A client that began with the newest weights can be
+    compared with the server's own step only: then the cosines of others say what is far from honest.
     """
 
     _cosines: deque[float] = field(default_factory=_no_cosines)
@@ -72,8 +75,9 @@ class StepCheck:
         if step.length < _SHORTEST * step.usual * step.fraction:
             raise Refused(Refusal.NO_TRAINING_EFFECT, f"{lengths}: nobody trained it")
         cosines = [(step.cosine, self._cosines), (step.reference, self._references)]
-        against = [cosine < -_AGAINST * _usual(known) for cosine, known in cosines if cosine is not None]
-        if against and all(against):
+        told = [(cosine, known) for cosine, known in cosines if cosine is not None]
+        least = _least_alone if len(told) == 1 else _least
+        if told and all(cosine < least(known) for cosine, known in told):
             words = " and ".join(f"{cosine:.3f}" for cosine, _ in cosines if cosine is not None)
             raise Refused(
                 Refusal.AGAINST_OTHERS, f"cosine {words} with what others brought and with the server's own step"
@@ -97,6 +101,20 @@ class StepCheck:
             self._cosines.append(cosine)
         if reference is not None:
             self._references.append(reference)
+
+
+def _least(known: deque[float]) -> float:
+    """The least cosine that does not speak against a step."""
+    return -_AGAINST * _usual(known)
+
+
+def _least_alone(known: deque[float]) -> float:
+    """The same where no other direction must agree: cosines of honest steps scatter, late in a job around zero."""
+    if len(known) < _ENOUGH:
+        return _least(known)
+    middle = median(known)
+    spread = median(abs(cosine - middle) for cosine in known)
+    return min(_least(known), middle - _SPREADS * spread)
 
 
 def _usual(known: deque[float]) -> float:
