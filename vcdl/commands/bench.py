@@ -168,7 +168,7 @@ def command(
     update_bytes: int,
     as_json: bool,
 ) -> ExitCode:
-    """Measure the weight stores beside the loops one would write, or a BOINC server under load."""
+    """Measure the weight stores, or a BOINC server under load."""
     if what == "store":
         return bench_store(params, rounds, as_json)
     if project_dir is None:
