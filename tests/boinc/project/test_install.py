@@ -277,6 +277,33 @@ def test_open_workunits_are_cancelled_only_by_force(made: MadeProject) -> None:
     assert [each["deprecated"] for each in made.standin.rows("SELECT deprecated FROM app WHERE name = 'vcdl'")] == [0]
 
 
+def test_an_install_after_an_uninstall_lays_the_files_of_a_kept_version_out_again(
+    made: MadeProject, client: ClientFiles
+) -> None:
+    """A version that a host had a task of keeps its row, and update_versions passes over it."""
+    made.install()
+    laid_out = _client_files(made, client)
+    connection = made.standin.connect()
+    (version,) = made.standin.rows("SELECT id FROM app_version WHERE plan_class = ''")
+    insert(connection, "host_app_version", host_id=1, app_version_id=version["id"])
+    connection.commit()
+    connection.close()
+    uninstall(made)
+    assert _client_files(made, client) == {}
+    said = made.install()
+    assert _client_files(made, client) == laid_out
+    assert f"wrote download/{client.name}" in said
+    assert versions(made) == [(100, "", 0), (100, "vcdl_cuda", 0)]
+    assert plan(made).changes_nothing
+    lost = made.path / "download" / f"{client.name}.pyz"
+    lost.unlink()
+    assert made.install() == [f"wrote download/{client.name}.pyz"]
+
+
+def _client_files(made: MadeProject, client: ClientFiles) -> dict[str, tuple[int, bytes]]:
+    return {name: content for name, content in made.contents().items() if client.name in name}
+
+
 def test_uninstall_says_what_stays_on_clients_that_nobody_will_tell(made: MadeProject) -> None:
     made.install()
     connection = made.standin.connect()

@@ -51,8 +51,7 @@ def app_version(patient: Patient) -> Iterator[Finding]:
             yield failed(
                 "app version",
                 f"{version.label}: {'; '.join(wrong)}",
-                f"copy the files again from apps/{APP}/ to {patient.shown(patient.project.download_dir)}/; "
-                "if it is the key that changed, restore it",
+                f"{patient.install_command}, which lays the files out again; if it is the key that changed, restore it",
             )
         else:
             yield ok("app version", f"{version.label}, its files are unchanged and signed")

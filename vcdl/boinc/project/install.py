@@ -28,7 +28,7 @@ def install(plan: InstallPlan, database: BoincDatabase) -> Iterator[str]:
     plan.record.write(plan.threads, plan.edits)
     for file in plan.new_files:
         is_new = not file.path.exists()
-        files.write(file.path, file.content, file.mode)
+        files.write(file.path, file.content, file.mode or files.FILE_MODE)
         yield f"{'wrote' if is_new else 'renewed'} {_shown(plan, file.path)}"
     *first, config = plan.edits
     for edit in first:

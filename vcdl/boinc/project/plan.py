@@ -1,7 +1,7 @@
 """The plan of an install: all changes to a project, determined before anything is changed."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,7 +51,8 @@ class NewFile:
 
     path: Path
     content: bytes
-    mode: int
+    mode: int | None
+    """None: as it is, 644 where it is new."""
 
     @property
     def is_secret(self) -> bool:
@@ -113,7 +114,14 @@ def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes)
         threads=threads,
         record=record,
         edits=tuple(record.plan(project.path / name, Fragment.shipped(name, threads)) for name in EDITED),
-        new_files=tuple(file for file in _our_files(project, wishes, key) if _differs(file)),
+        new_files=tuple(
+            file
+            for file in (
+                *_our_files(project, wishes, key),
+                *_published_files(project, client, number, [name for name in classes if name in offered]),
+            )
+            if _differs(file)
+        ),
         client=client,
         number=number,
         app=app,
@@ -172,8 +180,26 @@ def _our_files(project: BoincProject, wishes: Wishes, key: WeightsKey) -> Iterat
     yield NewFile(path, text, files.SECRET_MODE)
 
 
+def _published_files(
+    project: BoincProject, client: ClientFiles, number: int, classes: Iterable[str]
+) -> Iterator[NewFile]:
+    """The client files of versions that are in the database, where an uninstall, or somebody, removed them.
+
+    update_versions passes over a version that has its row, and a client that gets 404 for a file gives up for
+    good. The signatures are in the row, so the same bytes need no new one.
+    """
+    published = version_folders(project.path / "apps", number, classes)
+    for name, (content, mode) in client.contents.items():
+        for folder in published:
+            yield NewFile(folder / name, content, mode)
+        if published and name != "version.xml":
+            yield NewFile(project.download_dir / name, content, None)
+
+
 def _differs(file: NewFile) -> bool:
     if files.read(file.path) != file.content:
         return True
+    if file.mode is None:
+        return False
     mode = file.path.stat().st_mode
     return (mode ^ file.mode) & 0o111 != 0 or (file.is_secret and mode & 0o077 != 0)
