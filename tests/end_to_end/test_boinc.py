@@ -159,8 +159,8 @@ def test_a_job_is_trained_by_real_clients_though_everything_is_killed_once(grid:
         second = grid.run("digits-2")
         client.wait_until(second.summary_file.is_file, "it is finished too", asking=True, patience_s=PATIENCE_S)
         assert read_report(second).totals.failed == 0
-    assert grid.kill("vcdl_evaluator", signal.SIGHUP) == 0
-    assert grid.kill("vcdl_assimilator", signal.SIGHUP) == 0
+    assert grid.kill("vcdl_evaluator", signal.SIGHUP) == -signal.SIGHUP
+    assert grid.kill("vcdl_assimilator", signal.SIGHUP) == -signal.SIGHUP
     grid.vcdl("project", "uninstall")
 
 

@@ -1,13 +1,16 @@
 """How a daemon begins and ends, with work that only counts."""
 
-import os
+import ctypes
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.places import ROOT
 from vcdl.boinc.daemons.daemon import run_daemon
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.errors import ExitCode, GridError, GridUnavailable, VcdlError
@@ -34,11 +37,6 @@ class Counting:
         self.closed = True
 
 
-class Signalled(Counting):
-    def third(self) -> None:
-        os.kill(os.getpid(), signal.SIGHUP)
-
-
 class WithoutDatabase(Counting):
     error: VcdlError = GridUnavailable("away")
 
@@ -56,13 +54,22 @@ class WithoutLogin(WithoutDatabase):
 
 
 class NeverWell(Counting):
-    """From one moment on told to end by a signal, as bin/stop does."""
+    """From one moment on told to end, as by bin/stop."""
 
     def run_once(self) -> bool:
         self.rounds += 1
         if self.rounds == 4:
             signal.setitimer(signal.ITIMER_REAL, 0.1)
         raise GridError("the column workunit.batch is missing")
+
+
+class Busy(Counting):
+    """One long call, as into Keras: no handler that is written in Python runs before it returns."""
+
+    def run_once(self) -> bool:
+        print("busy", flush=True)
+        ctypes.PyDLL(None).sleep(60)
+        return True
 
 
 @pytest.fixture
@@ -88,14 +95,27 @@ def run(kind: type[Counting], folder: Path, *arguments: str) -> tuple[Counting, 
     return made[0], code
 
 
-@pytest.mark.parametrize(("kind", "rounds"), [(Counting, 3), (Signalled, 3), (WithoutDatabase, 5), (WithoutLogin, 5)])
+@pytest.mark.parametrize(("kind", "rounds"), [(Counting, 3), (WithoutDatabase, 5), (WithoutLogin, 5)])
 def test_it_ends_after_the_round_in_which_it_is_told_to(kind: type[Counting], rounds: int, folder: Path) -> None:
     work, code = run(kind, folder)
     assert (work.rounds, work.closed, code) == (rounds, True, ExitCode.OK)
 
 
+def test_a_signal_ends_it_at_once_whatever_it_does(folder: Path) -> None:
+    """bin/stop does not wait, and the next bin/start passes over a daemon whose lock is still held."""
+    program = (
+        "from tests.boinc.daemons.test_daemon import Busy, run_daemon\n"
+        f"run_daemon('vcdl_test', 'is busy', Busy, 1.0, ['--project-dir', {str(folder)!r}])"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=ROOT) as daemon:
+        assert daemon.stdout is not None
+        assert daemon.stdout.readline() == b"busy\n"
+        daemon.send_signal(signal.SIGHUP)
+        assert daemon.wait(30) == -signal.SIGHUP
+
+
 def test_it_waits_longer_each_time_and_ends_at_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    before = signal.signal(signal.SIGALRM, lambda *_: (folder / "stop_daemons").touch())
     begin_s = time.monotonic()
     work, code = run(NeverWell, folder)
     took_s = time.monotonic() - begin_s

@@ -4,18 +4,19 @@
     --one_pass              one round over all open jobs, then end
     --project-dir DIR       default: the parent of the current folder, as bin/start runs daemons in bin/
 
-The log goes to stderr, which bin/start leads to log_HOST/NAME.log. SIGHUP (bin/stop), SIGTERM, Ctrl-C and the
-file stop_daemons end a daemon after the running round; a kill at any moment loses nothing.
+The log goes to stderr, which bin/start leads to log_HOST/NAME.log. SIGHUP (bin/stop), SIGTERM and Ctrl-C end a
+daemon at once, as a kill does, which loses nothing at any moment; the file stop_daemons ends it after the running
+round. bin/stop does not wait, and a bin/start that finds the old one's lock leaves the daemon down: a handler would
+have to wait for whatever Keras, or an import, is doing.
 """
 
 import argparse
 import logging
 import signal
 import sys
-import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Protocol
 
 from vcdl.backoff import Attempts
@@ -49,7 +50,8 @@ def run_daemon(
     """
     options = _parser(name, what).parse_args(arguments)
     log = _open_log(name, options.debug_level)
-    ending = _ending()
+    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
     try:
         project = BoincProject.at(options.project_dir)
         rounds = begin(project)
@@ -61,8 +63,8 @@ def run_daemon(
     try:
         if options.one_pass:
             return _one_pass(rounds, log)
-        while not ending.is_set() and not project.stop_daemons.exists():
-            _wait(ending, project, _round(rounds, attempts, idle_s, log))
+        while not project.stop_daemons.exists():
+            _wait(project, _round(rounds, attempts, idle_s, log))
     finally:
         rounds.close()
     log.info("ended")
@@ -91,21 +93,11 @@ def _round(rounds: Rounds, attempts: Attempts, idle_s: float, log: logging.Logge
     return 0.0 if worked else idle_s
 
 
-def _wait(ending: threading.Event, project: BoincProject, idle_s: float) -> None:
+def _wait(project: BoincProject, idle_s: float) -> None:
     left_s = idle_s
-    while left_s > 0 and not ending.wait(min(left_s, _LOOK_S)) and not project.stop_daemons.exists():
+    while left_s > 0 and not project.stop_daemons.exists():
+        time.sleep(min(left_s, _LOOK_S))
         left_s -= _LOOK_S
-
-
-def _ending() -> threading.Event:
-    ending = threading.Event()
-
-    def note(_number: int, _frame: FrameType | None) -> None:
-        ending.set()
-
-    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, note)
-    return ending
 
 
 def _open_log(name: str, level: int) -> logging.Logger:
