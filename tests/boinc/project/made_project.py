@@ -86,6 +86,16 @@ PLAN_CLASSES = b"""\
 </plan_classes>
 """
 
+_SIGN = """\
+#!{python}
+import sys
+from pathlib import Path
+sys.path.insert(0, {repository!r})
+from tests.boinc.standin.signing import SigningKey
+file, key = map(Path, sys.argv[1:])
+print(SigningKey.load(key).sign(file.read_bytes()), end="")
+"""
+
 _VERIFY = """\
 #!{python}
 import sys
@@ -118,7 +128,8 @@ class MadeProject:
         (path / "html" / "user" / "schedulers.txt").write_text(f'<link rel="boinc_scheduler" href="{url}cgi">\n')
         for name in ("script_validator", "sign_executable", "feeder", "transitioner", "crypt_prog"):
             program = path / "bin" / name
-            program.write_text(_VERIFY.format(python=sys.executable, repository=str(ROOT)))
+            source = _SIGN if name == "sign_executable" else _VERIFY
+            program.write_text(source.format(python=sys.executable, repository=str(ROOT)))
             program.chmod(0o755)
         connection = server.connect()
         with connection.cursor() as cursor:

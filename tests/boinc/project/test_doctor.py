@@ -1,6 +1,7 @@
 """The doctor sees each fault and names its cure."""
 
 import ctypes
+import errno
 import json
 import os
 import pwd
@@ -17,7 +18,20 @@ import pytest
 from tests.boinc.project.made_project import MadeProject
 from tests.boinc.standin.server import StandinServer
 from vcdl.boinc.daemons.checker import Checkers
-from vcdl.boinc.doctor import app, daemons, database, examine, folders, installation, machine, runtime, secrets, web
+from vcdl.boinc.doctor import (
+    app,
+    daemons,
+    database,
+    examine,
+    folders,
+    installation,
+    machine,
+    runtime,
+    secrets,
+    uploads,
+    web,
+)
+from vcdl.boinc.doctor.asking import Answer, NoAnswer
 from vcdl.boinc.doctor.finding import Finding, Level
 from vcdl.boinc.doctor.patient import Patient
 from vcdl.boinc.grid.environment import read_environment
@@ -28,6 +42,18 @@ from vcdl.cli import exit_code_of
 from vcdl.errors import ExitCode
 
 _IPC_CREAT, _IPC_RMID = 0o1000, 0
+_ANSWERS: tuple[tuple[str | NoAnswer, Callable[[Patient], Iterator[Finding]], str, str], ...] = (
+    (NoAnswer("HTTP 500 Internal Server Error", 500), web.attach_page, "no client can attach", "usermod -a -G"),
+    (NoAnswer("HTTP 404 Not Found", 404), web.master_page, "no client can attach", "sites-enabled"),
+    (NoAnswer("HTTP 403 Forbidden", 403), web.master_page, "no client can attach", "chmod o+x"),
+    ("<html></html>", web.master_page, "names no scheduler", "sample_index.php"),
+    ("<?php echo 1;", web.master_page, "not run by PHP", "libapache2-mod-php"),
+    ("<project_config><name>x</name><web_stopped>1</web_stopped>", web.attach_page, "are stopped", "rm "),
+    ("Database error", web.attach_page, "answers 'Database error'", "error log"),
+    ("\x7fELF\x02\x01<scheduler_reply>%s", web.scheduler, "answers", "a2enmod cgi"),
+    ("\x7fELF\x02\x01<data_server_reply>%s", uploads.upload_handler, "answers", "a2enmod cgi"),
+)
+"""What the web server answers, whom, what doctor says and what it advises."""
 
 
 def found(made: MadeProject, check: Callable[[Patient], Iterator[Finding]]) -> list[Finding]:
@@ -296,21 +322,79 @@ def test_the_feeders_shared_memory_is_looked_for(made: MadeProject) -> None:
 
 def test_a_web_server_that_serves_us_is_well_and_one_that_is_down_is_seen(made: MadeProject) -> None:
     made.install()
-    checks = (web.scheduler, web.upload_handler, web.downloads)
+    (made.path / "upload").mkdir(exist_ok=True)
+    checks = (web.master_page, web.attach_page, web.scheduler, web.downloads, uploads.upload_handler, uploads.upload)
     with StandinServer(made.standin):
         for check in checks:
             assert is_well(made, check), found(made, check)
+        assert list((made.path / "upload").iterdir()) == [], "what doctor uploads is gone again"
         made.edit("html/user/schedulers.txt", "/cgi", "/file_upload_handler")
         assert "let the web server run cgi-bin/cgi there" in failure(made, web.scheduler).cure
+        assert "and html/user/schedulers.txt" in failure(made, web.master_page).what
         made.edit("config.xml", "download</download_url>", "elsewhere</download_url>")
         assert "HTTP 404" in failure(made, web.downloads).what
-    for check in checks:
+    for check in checks[:-1]:
         assert "refused" in failure(made, check).what
 
 
 def test_a_master_page_without_a_scheduler_is_seen(made: MadeProject) -> None:
     (made.path / "html" / "user" / "schedulers.txt").write_text("")
     assert "clients cannot attach" in failure(made, web.scheduler).what
+
+
+def test_what_is_wrong_with_an_answer_is_told(made: MadeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: str | NoAnswer = ""
+
+    def ask(_url: str, _body: bytes | None = None) -> Answer:
+        if isinstance(said, NoAnswer):
+            raise said
+        return Answer(said, "")
+
+    monkeypatch.setattr(web, "ask", ask)
+    monkeypatch.setattr(uploads, "ask", ask)
+    for answer, check, what, cure in _ANSWERS:
+        said = answer
+        seen = next(finding for finding in found(made, check) if finding.level == Level.FAILED)
+        assert what in seen.what
+        assert cure in seen.cure
+
+
+def test_an_upload_that_this_user_cannot_delete_is_seen(made: MadeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.install()
+    (made.path / "upload").mkdir(exist_ok=True)
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    with StandinServer(made.standin), monkeypatch.context() as unwritable:
+        unwritable.setattr(Path, "unlink", refuse)
+        seen = failure(made, uploads.upload)
+    assert "this user cannot delete it (Permission denied)" in seen.what
+    assert "chmod 2770" in seen.cure
+
+
+def test_an_upload_folder_that_is_closed_to_this_user_is_seen(
+    made: MadeProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (made.path / "upload" / "3f").mkdir(parents=True)
+    assert is_well(made, uploads.upload_folders)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert "1 of 1 folders in upload/, such as 3f/" in failure(made, uploads.upload_folders).what
+
+
+def test_pages_that_are_closed_to_the_web_server_are_seen(made: MadeProject) -> None:
+    made.edit("config.xml", "<long_name>", "<httpd_user>nobody</httpd_user><long_name>")
+    for each in ("inc", "languages", "cache"):
+        folder = made.path / "html" / each
+        folder.mkdir()
+        folder.chmod(0o777)
+    assert is_well(made, folders.page_rights)
+    for each in ("inc", "languages", "cache"):
+        (made.path / "html" / each).chmod(0o770)
+        seen = failure(made, folders.page_rights)
+        assert seen.what.startswith(f"html/{each} closed to the web server (nobody)")
+        assert "usermod -a -G" in seen.cure
+        (made.path / "html" / each).chmod(0o777)
 
 
 def test_the_command_ends_with_7_when_something_failed(made: MadeProject, capsys: pytest.CaptureFixture[str]) -> None:

@@ -117,6 +117,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path == "/":
             page = f'<html><head>\n<link rel="boinc_scheduler" href="{project.url}cgi">\n</head></html>\n'
             self._send(200, page.encode(), "text/html")
+        elif self.path == "/get_project_config.php":
+            page = "<project_config>\n    <name>stand-in</name>\n    <web_stopped>0</web_stopped>\n</project_config>\n"
+            self._send(200, page.encode(), "text/xml")
         elif self.path.startswith("/download/") and ".." not in self.path:
             self._send_file(Path(project.config.settings["download_dir"]) / self.path.removeprefix("/download/"))
         else:

@@ -8,7 +8,7 @@ CHECKS.
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from vcdl.boinc.doctor import app, daemons, database, folders, installation, machine, runtime, secrets, web
+from vcdl.boinc.doctor import app, daemons, database, folders, installation, machine, runtime, secrets, uploads, web
 from vcdl.boinc.doctor.finding import Finding, failed, warning
 from vcdl.boinc.doctor.patient import Patient
 from vcdl.boinc.grid.database import BoincDatabase
@@ -29,6 +29,7 @@ _GROUPS: tuple[tuple[Check, ...], ...] = (
     runtime.CHECKS,
     daemons.CHECKS,
     web.CHECKS,
+    uploads.CHECKS,
 )
 
 

@@ -15,6 +15,28 @@ from vcdl.boinc.doctor.patient import Patient
 
 _WEB_USERS = ("www-data", "apache", "http", "nginx")
 _GIVEN_BY_CONFIG = "httpd_user"
+_READ = stat.S_IRUSR | stat.S_IXUSR
+_WRITE = stat.S_IWUSR | stat.S_IXUSR
+_PAGES = {"html/inc": _READ, "html/languages": _READ, "html/cache": _WRITE}
+"""Folders of the pages, which make_project closes to all but the project's group."""
+
+
+def page_rights(patient: Patient) -> Iterator[Finding]:
+    """The folders that every page needs: without them get_project_config.php and each client's attach answer 500."""
+    web_user = _web_user(patient)
+    if web_user is None:
+        return
+    folders = {patient.path / name: rights for name, rights in _PAGES.items() if (patient.path / name).is_dir()}
+    closed = [folder for folder, rights in folders.items() if not _has(folder, web_user, rights)]
+    if closed:
+        yield failed(
+            "page rights",
+            f"{', '.join(map(patient.shown, closed))} closed to the web server ({web_user.pw_name}): every page "
+            "answers 500, and no client can attach",
+            f"usermod -a -G {group_of(patient.path / 'config.xml')} {web_user.pw_name}, then restart the web server",
+        )
+    else:
+        yield ok("page rights", f"{web_user.pw_name} may read what the pages need")
 
 
 def folder_rights(patient: Patient) -> Iterator[Finding]:
@@ -32,7 +54,7 @@ def folder_rights(patient: Patient) -> Iterator[Finding]:
                 f"no user of a web server is known, {shown} was not checked",
                 "set <httpd_user> in config.xml",
             )
-        elif not _may_write(folder, web_user):
+        elif not _has(folder, web_user, _WRITE):
             yield failed(
                 "folder rights",
                 f"the web server ({web_user.pw_name}) may not write in {shown}",
@@ -41,7 +63,7 @@ def folder_rights(patient: Patient) -> Iterator[Finding]:
         elif not _can_be_emptied(patient, folder):
             yield failed(
                 "folder rights",
-                f"{shown} has the group {_group(folder)}, which the project's user is no member of: "
+                f"{shown} has the group {group_of(folder)}, which the project's user is no member of: "
                 "file_deleter cannot empty the folders that the web server makes in it",
                 _membership(patient, folder, web_user),
             )
@@ -84,10 +106,6 @@ def _web_user(patient: Patient) -> pwd.struct_passwd | None:
     return None
 
 
-def _may_write(folder: Path, user: pwd.struct_passwd) -> bool:
-    return _has(folder, user, stat.S_IWUSR) and _has(folder, user, stat.S_IXUSR)
-
-
 def _can_be_emptied(patient: Patient, folder: Path) -> bool:
     """Whether the project's user may delete what others create there: a new folder inherits a set-group-ID
     folder's group.
@@ -103,14 +121,15 @@ def _can_be_emptied(patient: Patient, folder: Path) -> bool:
 
 
 def _membership(patient: Patient, folder: Path, web_user: pwd.struct_passwd) -> str:
-    group = _group(patient.path / "config.xml")
+    group = group_of(patient.path / "config.xml")
     return (
         f"usermod -a -G {group} {web_user.pw_name}; chgrp -R {group} {folder}; chmod 2770 {folder}; "
         "then restart the web server"
     )
 
 
-def _group(path: Path) -> str:
+def group_of(path: Path) -> str:
+    """The name of a file's group, its number where it has none."""
     gid = path.stat().st_gid
     try:
         return grp.getgrgid(gid).gr_name
@@ -118,15 +137,24 @@ def _group(path: Path) -> str:
         return str(gid)
 
 
-def _has(folder: Path, user: pwd.struct_passwd, right: int) -> bool:
-    """Whether the user has a right, given as the owner's bit."""
+def user_of(path: Path) -> str:
+    """The name of a file's owner, the number where there is none."""
+    uid = path.stat().st_uid
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _has(folder: Path, user: pwd.struct_passwd, rights: int) -> bool:
+    """Whether the user has all of these rights, given as the owner's bits."""
     status = folder.stat()
     if status.st_uid == user.pw_uid:
-        return bool(status.st_mode & right)
+        return not rights & ~status.st_mode
     groups = {user.pw_gid, *(group.gr_gid for group in grp.getgrall() if user.pw_name in group.gr_mem)}
     if status.st_gid in groups:
-        return bool(status.st_mode & right >> 3)
-    return bool(status.st_mode & right >> 6)
+        return not rights >> 3 & ~status.st_mode
+    return not rights >> 6 & ~status.st_mode
 
 
-CHECKS = (folder_rights, downloads_readable, stop_files)
+CHECKS = (page_rights, folder_rights, downloads_readable, stop_files)

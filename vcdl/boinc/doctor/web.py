@@ -1,31 +1,73 @@
-"""Checks of the clients' view: scheduler, upload handler and downloads, over HTTP."""
+"""Checks of the clients' view, over HTTP: the pages that a client reads to attach, the scheduler, and downloads."""
 
-import http.client
+import re
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
-from vcdl.boinc.doctor.finding import Finding, failed, ok
+from vcdl.boinc.doctor.asking import Answer, NoAnswer, ask
+from vcdl.boinc.doctor.finding import Finding, Level, failed, ok, warning
 from vcdl.boinc.doctor.patient import Patient
 from vcdl.boinc.project import files
+from vcdl.boinc.project.server_config import scheduler_in
 
-_PATIENCE_S = 20
-_LONGEST_BYTES = 1 << 20
 _SKEW_S = 5.0
+_PHP_SAID = re.compile(r"<b>(Warning|Notice|Deprecated|Fatal error|Parse error)</b>:\s*(.{0,120})", re.DOTALL)
+_PROGRAM = "\x7fELF"
+_NOT_IN_GROUP = (
+    "see the web server's error log; most often its user is not in the project's group (usermod -a -G, see folder "
+    "rights above), or is since its last start: restart the web server"
+)
 
 
-@dataclass(frozen=True)
-class _Answer:
-    body: str
-    date: str
+def master_page(patient: Patient) -> Iterator[Finding]:
+    """The page at the project's URL, in which a client that attaches looks for the scheduler's address."""
+    url, check = patient.config.master_url, "master page"
+    try:
+        answer = ask(url)
+    except NoAnswer as reason:
+        yield failed(check, f"{url}: {reason}; no client can attach", cure_of(patient, reason))
+        return
+    if finding := _of_php(check, url, answer):
+        yield finding
+        if finding.level is Level.FAILED:
+            return
+    if (found := scheduler_in(answer.body)) and found == patient.config.scheduler_url:
+        yield ok(check, url)
+    elif found:
+        yield failed(
+            check,
+            f"{url} names the scheduler {found}, and html/user/schedulers.txt {patient.config.scheduler_url or 'none'}",
+            "let <master_url> in config.xml and the Alias of the web server lead to this project's html/user",
+        )
+    else:
+        yield failed(
+            check,
+            f"{url} names no scheduler: no client can attach",
+            "let html/user/index.php be as BOINC's sample_index.php, which includes schedulers.txt, and see that "
+            "<master_url> leads to it",
+        )
 
 
-class _NoAnswer(Exception):
-    """The server did not answer; the message is the reason."""
+def attach_page(patient: Patient) -> Iterator[Finding]:
+    """get_project_config.php, the first page that a volunteer's BOINC Manager asks for."""
+    url, check = f"{patient.config.master_url.rstrip('/')}/get_project_config.php", "attach page"
+    try:
+        answer = ask(url)
+    except NoAnswer as reason:
+        yield failed(check, f"{url}: {reason}; no client can attach", cure_of(patient, reason))
+        return
+    if finding := _of_php(check, url, answer):
+        yield finding
+        if finding.level is Level.FAILED:
+            return
+    if "<project_config>" not in answer.body or "<name>" not in answer.body:
+        yield failed(check, f"{url} answers {_begin(answer)}", "see the web server's error log, and database above")
+    elif "<web_stopped>1<" in answer.body:
+        yield failed(check, "the project's pages are stopped: no client can attach", f"rm {patient.path / 'stop_web'}")
+    else:
+        yield ok(check, url)
 
 
 def scheduler(patient: Patient) -> Iterator[Finding]:
@@ -39,21 +81,16 @@ def scheduler(patient: Patient) -> Iterator[Finding]:
         )
         return
     try:
-        answer = _ask(url, b"<scheduler_request>\n</scheduler_request>\n")
-    except _NoAnswer as reason:
-        yield failed("scheduler", f"{url}: {reason}", "start the web server; see its error log, and PROJECT.httpd.conf")
+        answer = ask(url, b"<scheduler_request>\n</scheduler_request>\n")
+    except NoAnswer as reason:
+        yield failed("scheduler", f"{url}: {reason}", cure_of(patient, reason))
         return
-    if "<scheduler_reply>" not in answer.body:
-        yield failed(
-            "scheduler",
-            f"{url} answers {answer.body[:80]!r}",
-            "let the web server run cgi-bin/cgi there (see PROJECT.httpd.conf)",
-        )
-    elif "project_is_down" in answer.body or "can't open log" in answer.body:
-        said = answer.body.partition("<message")[2].partition(">")[2].partition("<")[0] or "the project is down"
-        yield failed(
-            "scheduler", f"it answers: {said}", "bin/start; see shared memory, stop files and folder rights above"
-        )
+    if "<scheduler_reply>" not in answer.body or is_program(answer):
+        yield failed("scheduler", f"{url} answers {_begin(answer)}", no_program(answer, "cgi-bin/cgi"))
+    elif "open log" in answer.body:
+        yield failed("scheduler", f"it answers: {_message(answer)}", _NOT_IN_GROUP)
+    elif "project_is_down" in answer.body:
+        yield failed("scheduler", f"it answers: {_message(answer)}", "bin/start; see shared memory, stop files above")
     else:
         yield ok("scheduler", url)
     if answer.date and (skew_s := abs(parsedate_to_datetime(answer.date).timestamp() - time.time())) > _SKEW_S:
@@ -62,63 +99,84 @@ def scheduler(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def upload_handler(patient: Patient) -> Iterator[Finding]:
-    """The upload handler, which must answer; it refuses the request, so nothing is left behind."""
-    url = patient.config.upload_url
-    try:
-        answer = _ask(url, b"<data_server_request>\n</data_server_request>\n")
-    except _NoAnswer as reason:
-        yield failed("upload handler", f"{url}: {reason}", "let the web server run cgi-bin/file_upload_handler there")
-        return
-    if "<data_server_reply>" in answer.body:
-        yield ok("upload handler", url)
-    else:
-        yield failed(
-            "upload handler",
-            f"{url} answers {answer.body[:80]!r}",
-            "see log_*/file_upload_handler.log; key_dir must have upload_public",
-        )
-
-
 def downloads(patient: Patient) -> Iterator[Finding]:
-    """The client's launcher, downloaded as a client does."""
-    found = sorted(patient.project.download_dir.glob("vcdl_client_*"))
-    launcher = next((path for path in found if path.suffix == ""), None)
+    """The client's launcher, and a file of a job if there is any, downloaded as a client does."""
+    project = patient.project
+    launcher = next((path for path in sorted(project.download_dir.glob("vcdl_client_*")) if path.suffix == ""), None)
     if launcher is None:
         yield failed("downloads", "download/ has no client files", patient.install_command)
         return
-    url = f"{patient.config.download_url.rstrip('/')}/{launcher.name}"
-    try:
-        answer = _ask(url)
-    except _NoAnswer as reason:
-        yield failed(
-            "downloads", f"{url}: {reason}", "see PROJECT.httpd.conf, and whether the web server may read download/"
-        )
-        return
-    yield _same(url, answer, launcher)
+    shard = next(project.download_dir.glob("*/vcdl_*.npz"), None)
+    for path in (launcher, shard) if shard else (launcher,):
+        url = f"{patient.config.download_url.rstrip('/')}/{path.relative_to(project.download_dir)}"
+        try:
+            yield _same(url, ask(url), path)
+        except NoAnswer as reason:
+            yield failed("downloads", f"{url}: {reason}", cure_of(patient, reason))
 
 
-def _same(url: str, answer: _Answer, path: Path) -> Finding:
-    if answer.body.encode("latin-1") == files.read(path):
+def _same(url: str, answer: Answer, path: Path) -> Finding:
+    content = files.read(path) or b""
+    if answer.body.encode("latin-1") == content[: len(answer.body)] and answer.body:
         return ok("downloads", url)
     return failed(
         "downloads", f"{url} is not the file in download/", "correct download_url, or the Alias of the web server"
     )
 
 
-def _ask(url: str, body: bytes | None = None) -> _Answer:
-    """The answer to a request. Raises _NoAnswer."""
-    if not url.startswith(("http://", "https://")):
-        raise _NoAnswer("is not the address of a web server")
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=_PATIENCE_S) as reply:
-            return _Answer(reply.read(_LONGEST_BYTES).decode("latin-1"), reply.headers.get("Date", ""))
-    except urllib.error.HTTPError as error:
-        raise _NoAnswer(f"HTTP {error.code} {error.reason}") from None
-    except urllib.error.URLError as error:
-        raise _NoAnswer(str(error.reason)) from None
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise _NoAnswer(str(error)) from None
+def cure_of(patient: Patient, reason: NoAnswer) -> str:
+    """What to do about a status of HTTP, or about no answer at all."""
+    configuration = f"{patient.path.name}.httpd.conf"
+    match reason.status:
+        case 0:
+            return "start the web server; see whether it listens there, and whether a firewall keeps clients out"
+        case 404:
+            return (
+                f"cp {patient.path / configuration} /etc/apache2/sites-enabled/ and a2enmod cgi, restart the web server"
+            )
+        case 403:
+            return (
+                f"let the web server come down to the file (chmod o+x above it), and see that it reads {configuration}"
+            )
+        case _:
+            return _NOT_IN_GROUP
 
 
-CHECKS = (scheduler, upload_handler, downloads)
+def is_program(answer: Answer) -> bool:
+    """Whether the web server sent a program, which has all texts of its answers in it, instead of running it."""
+    return answer.body.startswith(_PROGRAM)
+
+
+def no_program(answer: Answer, program: str) -> str:
+    """What to do where a program's own answer was expected."""
+    if is_program(answer):
+        return "the web server sends the program instead of running it: a2enmod cgi, then restart it"
+    return f"let the web server run {program} there (see PROJECT.httpd.conf); it writes why it ends to its error log"
+
+
+def _of_php(check: str, url: str, answer: Answer) -> Finding | None:
+    """A fault of PHP, which answers with 200 then; None without one."""
+    if answer.body.lstrip().startswith("<?php"):
+        return failed(
+            check,
+            f"{url} is sent as it is, and not run by PHP",
+            "apt install libapache2-mod-php php-mysql php-xml, then restart the web server",
+        )
+    if said := _PHP_SAID.search(answer.body):
+        return warning(
+            check,
+            f"PHP writes into {url}: {said[1]}: {' '.join(said[2].split())}",
+            "display_errors = Off in the web server's php.ini; it has its error log",
+        )
+    return None
+
+
+def _message(answer: Answer) -> str:
+    return answer.body.partition("<message")[2].partition(">")[2].partition("<")[0].strip() or "the project is down"
+
+
+def _begin(answer: Answer) -> str:
+    return "with nothing" if not answer.body else repr(answer.body[:80])
+
+
+CHECKS = (master_page, attach_page, scheduler, downloads)

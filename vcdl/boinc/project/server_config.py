@@ -12,6 +12,12 @@ from vcdl.errors import GridError
 _SCHEDULER = re.compile(r"""boinc_scheduler["']\s+href=["']([^"']+)["']|<scheduler>([^<]+)</scheduler>""")
 
 
+def scheduler_in(page: str) -> str:
+    """The scheduler's address in a master page, or in the part of it that names it; empty without one."""
+    found = _SCHEDULER.search(page)
+    return (found.group(1) or found.group(2)).strip() if found else ""
+
+
 @dataclass(frozen=True)
 class ServerConfig:
     """A project's server."""
@@ -19,6 +25,8 @@ class ServerConfig:
     key_dir: Path
     shmem_key: int
     """Key of the shared memory between feeder and scheduler."""
+    master_url: str
+    """The project's address, to which clients attach."""
     download_url: str
     upload_url: str
     scheduler_url: str
@@ -37,7 +45,6 @@ class ServerConfig:
             raise GridError(f"{path} is not well-formed XML: {error}; mend it there and run this again") from None
         settings = {each.tag: "1" if each.text is None else each.text.strip() for each in root.iterfind("config/*")}
         master_page = (files.read(project / "html" / "user" / "schedulers.txt") or b"").decode(errors="replace")
-        found = _SCHEDULER.search(master_page)
         try:
             shmem_key = int(settings.get("shmem_key", "0") or "0", 0)
         except ValueError:
@@ -45,9 +52,10 @@ class ServerConfig:
         return cls(
             key_dir=Path(settings.get("key_dir") or project / "keys"),
             shmem_key=shmem_key,
+            master_url=settings.get("master_url", ""),
             download_url=settings.get("download_url", ""),
             upload_url=settings.get("upload_url", ""),
-            scheduler_url=(found.group(1) or found.group(2)).strip() if found else "",
+            scheduler_url=scheduler_in(master_page),
             settings=settings,
             daemons=tuple(Daemon.of(element) for element in root.iterfind("daemons/daemon")),
         )

@@ -1,0 +1,43 @@
+"""Ask the project's web server as a client does."""
+
+import http.client
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+
+_PATIENCE_S = 20
+_LONGEST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A reply with a status of success."""
+
+    body: str
+    """One character a byte."""
+    date: str
+
+
+class NoAnswer(Exception):
+    """The server did not answer, or with an error; the message is the reason."""
+
+    def __init__(self, reason: str, status: int = 0) -> None:
+        super().__init__(reason)
+        self.status = status
+        """The status of HTTP; 0: there was no reply."""
+
+
+def ask(url: str, body: bytes | None = None) -> Answer:
+    """The answer to a request, a POST where it has a body. Raises NoAnswer."""
+    if not url.startswith(("http://", "https://")):
+        raise NoAnswer("is not the address of a web server")
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=_PATIENCE_S) as reply:
+            return Answer(reply.read(_LONGEST_BYTES).decode("latin-1"), reply.headers.get("Date", ""))
+    except urllib.error.HTTPError as error:
+        with error:
+            raise NoAnswer(f"HTTP {error.code} {error.reason}", error.code) from None
+    except urllib.error.URLError as error:
+        raise NoAnswer(str(error.reason)) from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise NoAnswer(str(error)) from None

@@ -1,0 +1,139 @@
+"""Checks of the way of an upload: the upload handler makes a file as the web server's user, and file_deleter deletes
+it as the project's.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from vcdl.boinc.doctor.asking import Answer, NoAnswer, ask
+from vcdl.boinc.doctor.finding import Finding, failed, ok
+from vcdl.boinc.doctor.folders import group_of, user_of
+from vcdl.boinc.doctor.patient import Patient
+from vcdl.boinc.doctor.web import cure_of, is_program, no_program
+from vcdl.boinc.project.tools import run_tool
+
+_CONTENT = b"doctor\n"
+_NAME = "vcdl_doctor_"
+_SURELY_OVER_S = 60.0
+
+
+def upload_handler(patient: Patient) -> Iterator[Finding]:
+    """The upload handler, which must answer; it refuses the request, so nothing is left behind."""
+    url = patient.config.upload_url
+    try:
+        answer = ask(url, b"<data_server_request>\n</data_server_request>\n")
+    except NoAnswer as reason:
+        yield failed("upload handler", f"{url}: {reason}", cure_of(patient, reason))
+        return
+    if "<data_server_reply>" in answer.body and not is_program(answer):
+        yield ok("upload handler", url)
+    else:
+        yield failed(
+            "upload handler",
+            f"{url} answers {answer.body[:80]!r}",
+            f"see log_*/file_upload_handler.log; key_dir must have upload_public; "
+            f"{no_program(answer, 'cgi-bin/file_upload_handler')}",
+        )
+
+
+def upload_folders(patient: Patient) -> Iterator[Finding]:
+    """The folders in upload/ that are there: file_deleter must be able to delete in each."""
+    top = patient.project.upload_dir
+    folders = [path for path in top.iterdir() if path.is_dir()] if top.is_dir() else []
+    closed = [folder for folder in folders if not os.access(folder, os.R_OK | os.W_OK | os.X_OK)]
+    if closed:
+        yield failed(
+            "upload folders",
+            f"{len(closed)} of {len(folders)} folders in upload/, such as {closed[0].name}/ of "
+            f"{user_of(closed[0])} and the group {group_of(closed[0])}, are closed to this user: "
+            "file_deleter frees nothing there",
+            _cure(patient),
+        )
+    else:
+        yield ok("upload folders", f"this user can delete in all {len(folders)}")
+
+
+def upload(patient: Patient) -> Iterator[Finding]:
+    """A small file, uploaded as a client does and deleted as file_deleter does."""
+    key = patient.config.key_dir / "upload_private"
+    if not os.access(key, os.R_OK):
+        yield failed(
+            "upload", f"{patient.shown(key)} cannot be read: no upload can be tried", "restore it from a backup"
+        )
+        return
+    name = f"{_NAME}{os.getpid()}"
+    path = patient.project.upload_path(name)
+    is_new = not path.parent.exists()
+    try:
+        answer = ask(patient.config.upload_url, _request(patient, name, key))
+    except NoAnswer:
+        return  # upload handler says it
+    if is_program(answer):
+        return
+    if not path.is_file():
+        yield failed("upload", f"an upload with a certificate is refused: {_said(answer)}", _refusal_cure(patient))
+        return
+    owner, group = user_of(path.parent), group_of(path.parent)
+    try:
+        path.unlink()
+    except OSError as error:
+        yield failed(
+            "upload",
+            f"{patient.shown(path)} was uploaded, and this user cannot delete it ({error.strerror}): the folder that "
+            f"the web server made is {owner}'s, of the group {group}, so file_deleter frees nothing",
+            _cure(patient),
+        )
+        return
+    if is_new:
+        with suppress(OSError):  # another upload came into it
+            path.parent.rmdir()
+    _sweep(patient.project.upload_dir)
+    yield ok("upload", f"a file came in as {owner}'s and could be deleted by {user_of(patient.path / 'config.xml')}")
+
+
+def _sweep(top: Path) -> None:
+    """Remove what an earlier run, before its finding was mended, could not delete."""
+    for rest in top.glob(f"*/{_NAME}*"):
+        with suppress(OSError):
+            if rest.stat().st_mtime < time.time() - _SURELY_OVER_S:
+                rest.unlink()
+
+
+def _request(patient: Patient, name: str, key: Path) -> bytes:
+    certificate = f"<name>{name}</name><max_nbytes>{len(_CONTENT)}</max_nbytes>"
+    with tempfile.TemporaryDirectory(prefix="vcdl-doctor-") as folder:
+        file = Path(folder) / "certificate"
+        file.write_text(certificate)
+        signature = run_tool(patient.path, "sign_executable", str(file), str(key))
+    return (
+        "<data_server_request>\n<file_upload>\n<file_info>\n"
+        f"<name>{name}</name>\n<max_nbytes>{len(_CONTENT)}</max_nbytes>\n"
+        f"<xml_signature>\n{signature.strip()}\n</xml_signature>\n</file_info>\n"
+        f"<nbytes>{len(_CONTENT)}</nbytes>\n<offset>0</offset>\n<data>\n"
+    ).encode() + _CONTENT
+
+
+def _said(answer: Answer) -> str:
+    return answer.body.partition("<message>")[2].partition("</message>")[0].strip() or repr(answer.body[:80])
+
+
+def _refusal_cure(patient: Patient) -> str:
+    return (
+        "see log_*/file_upload_handler.log; `invalid signature`: upload_private and upload_public are not a pair; "
+        f"`can't open`: {_cure(patient)}"
+    )
+
+
+def _cure(patient: Patient) -> str:
+    group, top = group_of(patient.path / "config.xml"), patient.project.upload_dir
+    return (
+        f"as root: usermod -a -G {group} WEB_SERVER_USER; chgrp -R {group} {top}; "
+        f"find {top} -type d -exec chmod 2770 {{}} +; then restart the web server"
+    )
+
+
+CHECKS = (upload_handler, upload_folders, upload)
