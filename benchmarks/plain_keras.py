@@ -28,7 +28,7 @@ def main() -> None:
     imported_s = time.perf_counter() - begin_s
     keras.utils.set_random_seed(job.seed)
     dataset = load_dataset(job.data, job.seed)
-    norm = normalisation_of(dataset, job.data)
+    norm = normalisation_of(dataset.x_train, job.data)
     built = build_model(job.model, dataset.input_shape, dataset.outputs, job.data.task, job.seed)
     model = load_model(built.json)
     assign(model, built.weights)

@@ -22,6 +22,7 @@ from vcdl.data.dataset import Dataset
 from vcdl.data.normalisation import normalisation_of
 from vcdl.errors import DataError, WorkunitError
 from vcdl.job.data import DataSettings
+from vcdl.wire.inputs import parts_of
 from vcdl.wire.normalise import normalise
 from vcdl.wire.workunit import Named, Normalisation, Training, Workunit
 
@@ -123,6 +124,7 @@ class DataSets(Target):
             b"\2" + packed(x_train=x, y_train=numbers > 0.5),
             b"\3" + packed(x_train=x, y_train=np.where(numbers > 0.2, classes[:, None], -100)),
             b"\4" + packed(x_train=images, x_val=images[:9]),
+            b"\0" + packed(x_train_a=images, x_train_b=x, y_train=classes),
         ]
 
     def mutate(self, dice: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
@@ -145,11 +147,14 @@ class DataSets(Target):
     def _check(self, dataset: Dataset, settings: DataSettings) -> None:
         for x, y in ((dataset.x_train, dataset.y_train), (dataset.x_val, dataset.y_val)):
             is_label = y.dtype in (np.int32, np.float32) or dataset.predicts_itself
-            hold(x.dtype.kind in "biuf" and is_label, f"{x.dtype} and {y.dtype}")
+            hold(is_label, f"labels of {y.dtype}")
             hold(bool(np.isfinite(y).all()), "labels that are not finite")
-            with np.errstate(over="ignore"):
-                hold(bool(np.isfinite(x.astype(np.float32)).all()), "inputs that are not finite")
-        normalisation_of(dataset, settings)
+            for part in parts_of(x).values():
+                hold(part.dtype.kind in "biuf", f"inputs of {part.dtype}")
+                with np.errstate(over="ignore"):
+                    hold(bool(np.isfinite(part.astype(np.float32)).all()), "inputs that are not finite")
+        for part in parts_of(dataset.x_train).values():
+            normalisation_of(part, settings)
 
 
 class Splits(Target):
@@ -174,7 +179,7 @@ class Splits(Target):
         path = self.folder / "shard.npz"
         path.write_bytes(data)
         with np.errstate(all="ignore"):
-            shard = read_shard(self.folder, Normalisation((0.5,), (1.0,)), (3,))
+            shard = read_shard(self.folder, Normalisation((0.5,), (1.0,)), {"": (3,)})
         hold(len(shard.x) == len(shard.y) > 0, "not a label for each sample")
         hold(shard.x.dtype == np.float32 and shard.y.dtype in (np.int32, np.float32), "another number type")
         hold(bool(np.isfinite(shard.x).all() and np.isfinite(shard.y).all()), "numbers that are not finite")

@@ -50,7 +50,7 @@ def functions() -> dict[str, Any]:
     [
         (
             lambda: {"optimizer": "adam", "loss": "mse", "metrics": ["mae"]},
-            {"optimizer": "adam", "peak": 0.002, "loss": "mse", "metrics": ["mae"]},
+            {"optimizer": "adam", "peak": 0.0017, "loss": "mse", "metrics": ["mae"]},
         ),
         (
             objects,
@@ -65,7 +65,7 @@ def functions() -> dict[str, Any]:
             functions,
             {
                 "optimizer": {"name": "adam_w", "weight_decay": 0.01},
-                "peak": 0.002,
+                "peak": 0.0017,
                 "loss": "mean_squared_error",
                 "metrics": ["mean_absolute_error"],
             },

@@ -2,12 +2,13 @@
 
 from collections import deque
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from vcdl.api.given import as_array, write_arrays
+from vcdl.api.given import as_array, as_inputs, write_arrays
 from vcdl.errors import DataError, RunFolderError
 
 
@@ -48,7 +49,7 @@ def test_they_become_plain_arrays(given: Any, kind: str, shape: tuple[int, ...])
         ([[1, 2], [3]], "x is no array .*: give rows of the same length"),
         (Table([[1, "red"]]), "x holds str objects, such as 'red': give numbers"),
         (Table([[1, (2,)], [3, 4]]), "x holds tuple objects"),
-        ({"a": [1]}, "x is a dict, one entry for each input or output: give one array"),
+        ({"a": [1]}, "x is a dict, and the model has one input and one output: give one array"),
         (iter([[1]]), "x is an iterator, which gives batches, .*numpy.concatenate"),
         ((row for row in [[1]]), "x is a generator, which gives batches"),
         (PyDataset(), "x is a keras.utils.PyDataset, which gives batches"),
@@ -72,3 +73,19 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "data.npz").mkdir()
     with pytest.raises(RunFolderError, match="free some space or mend the folder's rights"):
         write_arrays(tmp_path, {"x_train": np.zeros(3)})
+
+
+TWO = SimpleNamespace(inputs=[SimpleNamespace(name="words"), SimpleNamespace(name="table")])
+"""A model, as far as it is looked at."""
+
+
+@pytest.mark.parametrize("given", [{"table": [[1, 2, 3]], "words": [[4, 5]]}, [[[4, 5]], [[1, 2, 3]]]])
+def test_several_inputs_are_given_by_name_or_in_the_order_of_the_model(given: Any) -> None:
+    found = as_inputs("x", given, TWO)
+    assert {name: array.tolist() for name, array in found.items()} == {"words": [[4, 5]], "table": [[1, 2, 3]]}
+
+
+@pytest.mark.parametrize("given", [{"words": [[4, 5]]}, [[[4, 5]]], np.zeros((4, 5))])
+def test_other_inputs_are_refused_with_the_names_of_the_model(given: Any) -> None:
+    with pytest.raises(DataError, match="x: the model has the inputs words, table: give a dict"):
+        as_inputs("x", given, TWO)

@@ -75,6 +75,8 @@ def two_inputs(folder: Path) -> None:
     write_weights(folder / "params.h5", flatten(model), header.to_json())
 
 
+SEVERAL = np.zeros(len(X), [("a", "f4", 4), ("b", "f4", 4)])
+NESTED = np.zeros(len(X), [("a", [("b", "f4")])])
 NAN_X = np.where(np.arange(len(X))[:, None] == 3, np.nan, X)
 NAN_Y = np.where(np.arange(len(Y)) == 3, np.inf, Y)
 
@@ -86,7 +88,9 @@ NAN_Y = np.where(np.arange(len(Y)) == 3, np.inf, Y)
         pytest.param(halve("workunit.json"), WorkunitError, "not JSON", id="half a workunit"),
         pytest.param(remove("model.json"), WorkunitError, "model.json is missing", id="no model"),
         pytest.param(halve("model.json"), ModelError, "not JSON", id="half a model"),
-        pytest.param(two_inputs, WorkunitError, "2 inputs", id="two inputs"),
+        pytest.param(two_inputs, WorkunitError, "the model takes", id="two inputs"),
+        pytest.param(shard(SEVERAL, Y), WorkunitError, "has inputs", id="several inputs for one"),
+        pytest.param(shard(NESTED, Y), WorkunitError, "expected numbers", id="inputs in an input"),
         pytest.param(remove("params.h5"), WeightsFileError, "params.h5", id="no params"),
         pytest.param(halve("params.h5"), WeightsFileError, "params.h5", id="half of params"),
         pytest.param(params(job="another"), WeightsFileError, "another", id="params of another job"),
@@ -126,20 +130,20 @@ def test_bad_inputs_are_refused_in_one_line(
 def test_shards_that_numpy_does_not_write_are_refused(tmp_path: Path, name: str, kind: str) -> None:
     write_hostile(tmp_path / "shard.npz", {"x": X, "y": Y}, name, kind)
     with pytest.raises(WorkunitError, match=r"shard\.npz"):
-        read_shard(tmp_path, Normalisation(), X.shape[1:])
+        read_shard(tmp_path, Normalisation(), {"": X.shape[1:]})
 
 
 @pytest.mark.parametrize("label", [2**31, -(2**31) - 1, 2**40])
 def test_labels_that_would_wrap_around_are_refused(tmp_path: Path, label: int) -> None:
     write_shard(tmp_path, X, np.full(len(X), label))
     with pytest.raises(WorkunitError, match="labels beyond 32 bits"):
-        read_shard(tmp_path, Normalisation(), X.shape[1:])
+        read_shard(tmp_path, Normalisation(), {"": X.shape[1:]})
 
 
 def test_whole_numbers_arrive_as_they_are(tmp_path: Path) -> None:
     tokens = np.array([[2**24, 2**24 + 1], [2**31 - 1, -5]])
     write_shard(tmp_path, tokens, np.arange(2))
-    found = read_shard(tmp_path, Normalisation(integers=True), (2,))
+    found = read_shard(tmp_path, Normalisation(integers=True), {"": (2,)})
     assert found.x.dtype == np.int32
     assert found.x.tolist() == tokens.tolist(), "float32 would round 2²⁴ + 1"
 
@@ -150,7 +154,7 @@ def test_whole_numbers_arrive_as_they_are(tmp_path: Path) -> None:
 def test_other_numbers_are_refused_where_whole_ones_are_expected(tmp_path: Path, x: Any, words: str) -> None:
     write_shard(tmp_path, np.array(x), np.zeros(1, int))
     with pytest.raises(WorkunitError, match=words):
-        read_shard(tmp_path, Normalisation(integers=True), (1,))
+        read_shard(tmp_path, Normalisation(integers=True), {"": (1,)})
 
 
 def test_frozen_weights_are_trained_beside_and_do_not_come_back(tmp_path: Path) -> None:

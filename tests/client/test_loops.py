@@ -29,7 +29,7 @@ class Work:
         write_workunit(folder, with_training(optimizer=Named(optimizer)))
         self.workunit = read_workunit(folder)
         self.trainer = Trainer(read_model_json(folder), self.workunit.training)
-        self.shard = read_shard(folder, self.workunit.training.normalisation, self.trainer.input_shape)
+        self.shard = read_shard(folder, self.workunit.training.normalisation, self.trainer.input_shapes)
         self.base = read_weights(folder / "params.h5", self.trainer.layout.size)[0]
 
     def trained(self, loop: Any, ends: Sequence[int]) -> tuple[Vector, list[float]]:

@@ -35,7 +35,7 @@ class Work:
         workunit = with_training(optimizer=optimizer, share_optimizer_state=moments)
         folder = write_workunit(folder_maker.mktemp("work"), workunit, dropout=0.0)
         self.trainer = Trainer(read_model_json(folder), workunit.training)
-        self.shard = read_shard(folder, workunit.training.normalisation, self.trainer.input_shape)
+        self.shard = read_shard(folder, workunit.training.normalisation, self.trainer.input_shapes)
         self.begin: Vector = self.trainer.with_moments(
             np.random.default_rng(1).normal(size=self.trainer.layout.model.size).astype(np.float32) ** 2
         )

@@ -55,9 +55,14 @@ def with_value(value: float, dtype: type = np.float64) -> Any:
     return changed
 
 
+def several(**inputs: Any) -> dict[str, Any]:
+    return {"y_train": LABELS, **{f"x_train_{name}": array for name, array in inputs.items()}}
+
+
 REGRESSION = "task: regression"
 TOKENS = RNG.integers(0, 9, (SAMPLES, 6))
 EMBEDDING = "{python: 'models_of_test:words'}"
+TWO_INPUTS = "{python: 'models_of_test:two_inputs'}"
 LOGITS = "{python: 'models_of_test:logits'}"
 MODELS = """
 import keras
@@ -70,9 +75,16 @@ def words(shape, outputs):
 def logits(shape, outputs):
     return keras.Sequential([keras.Input(shape), layers.Dense(outputs)])
 
-def two_inputs(shape, outputs):
-    inputs = [keras.Input(shape), keras.Input(shape)]
-    return keras.Model(inputs, layers.Dense(outputs, activation="softmax")(layers.Add()(inputs)))
+def two_inputs():
+    inputs = [keras.Input((4,), name="a"), keras.Input((4,), name="b")]
+    return keras.Model(inputs, layers.Dense(3, activation="softmax")(layers.Add()(inputs)))
+
+def own():
+    return keras.Sequential([keras.Input((4,)), layers.Dense(3, activation="softmax")])
+
+def two_outputs(shape, outputs):
+    inputs = keras.Input(shape)
+    return keras.Model(inputs, [layers.Dense(outputs, activation="softmax")(inputs) for _ in range(2)])
 
 def wide(shape, outputs):
     return keras.Sequential([keras.Input((99,)), layers.Dense(outputs, activation="softmax")])
@@ -129,7 +141,15 @@ CASES: dict[str, Case] = {
     "probabilities for logits": Case(
         "take from_logits out", x(), rest="training: {loss: {name: sparse_categorical_crossentropy, from_logits: true}}"
     ),
-    "two inputs": Case("exactly one of each", x(), model="{python: 'models_of_test:two_inputs'}"),
+    "one input for two": Case("save x_train_a, x_train_b", x(), model="{python: 'models_of_test:two_inputs'}"),
+    "inputs of other names": Case("the data have b, c", several(b=X, c=X), model=TWO_INPUTS),
+    "two inputs for one": Case("one input, and the data", several(a=X, b=X), model="{python: 'models_of_test:own'}"),
+    "two inputs for a built-in": Case("give a model of your own", several(a=X, b=X)),
+    "an input of another shape": Case("as b, the data has", several(a=X, b=X[:, :2]), model=TWO_INPUTS),
+    "inputs of other lengths": Case("the numbers must agree", several(a=X, b=X[:9]), model=TWO_INPUTS),
+    "one input and several": Case("one input or several", {**x(), "x_train_a": X}, model=TWO_INPUTS),
+    "several inputs": Case("", several(a=X, b=with_value(300, np.float32)), model=TWO_INPUTS),
+    "two outputs": Case("exactly one can be trained", x(), model="{python: 'models_of_test:two_outputs'}"),
     "another input": Case("begin the model with", x(), model="{python: 'models_of_test:wide'}"),
     "a module that is not there": Case("there is no module", x(), model="{python: 'not_there:build'}"),
     "an image model for a table": Case("use mlp", x(), model="{builtin: small_cnn}"),
@@ -244,7 +264,7 @@ def test_what_check_accepts_begins(name: str, tmp_path: Path) -> None:
     trainer = Trainer(folder.read_model_json(), training)
     vector, _ = read_weights(folder.snapshot(0), run.layout.size)
     (tmp_path / "shard.npz").write_bytes(run.shard_files[0].read_bytes())
-    shard = read_shard(tmp_path, training.normalisation, trainer.input_shape)
+    shard = read_shard(tmp_path, training.normalisation, trainer.input_shapes)
     trainer.begin(vector, 1, training.learning_rate, steps_of(len(shard), training.batch_size))
     losses = trainer.steps(shard.x, shard.y, np.arange(len(shard)), training.batch_size)
     assert np.isfinite(losses).all()

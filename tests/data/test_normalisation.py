@@ -6,16 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vcdl.data import Dataset, normalisation_of
+from vcdl.data import normalisation_of
 from vcdl.job.data import DataSettings
 from vcdl.wire.normalise import normalise
 from vcdl.wire.workunit import Normalisation
 
 
 def normalised(x: np.ndarray[Any, Any], how: str) -> np.ndarray[Any, Any]:
-    y = np.zeros(len(x), np.int32)
     settings = DataSettings.model_validate({"dataset": "digits", "normalise": how})
-    return normalise(x, normalisation_of(Dataset(x, y, x, y), settings))
+    return normalise(x, normalisation_of(x, settings))
 
 
 def images(channels: int | None = 3) -> np.ndarray[Any, Any]:
@@ -78,14 +77,11 @@ def test_auto_standardises_a_table_of_uneven_columns_only() -> None:
     scale, standardise = (DataSettings.model_validate({"npz": "d", "normalise": n}) for n in ("scale", "standardise"))
     auto = DataSettings(npz=Path("d"))
     for x, named in ((even, scale), (uneven, standardise), (images, scale), (uneven * 0, scale)):
-        y = np.arange(50) % 2
-        data = Dataset(x, y, x, y)
-        assert normalisation_of(data, auto) == normalisation_of(data, named)
+        assert normalisation_of(x, auto) == normalisation_of(x, named)
 
 
 def test_a_column_that_float32_holds_as_constant_is_not_blown_up() -> None:
     x = np.full((1000, 2), 0.1, np.float32)  # its mean in float64 differs from 0.1f by rounding
     x[:, 1] = 1e6 + np.arange(1000) * 1e-5
-    y = np.zeros(1000, int)
-    found = normalisation_of(Dataset(x, y, x, y), DataSettings(npz=Path("d.npz"), normalise="standardise"))
+    found = normalisation_of(x, DataSettings(npz=Path("d.npz"), normalise="standardise"))
     assert found.scale == (1.0, 1.0)

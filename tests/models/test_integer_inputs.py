@@ -10,7 +10,7 @@ import pytest
 from keras import layers
 
 from vcdl.errors import DataError
-from vcdl.models.integer_inputs import IntegerInput, integer_input
+from vcdl.models.integer_inputs import IntegerInput, integer_inputs
 
 
 def plain() -> Any:
@@ -44,7 +44,7 @@ def in_each_step() -> Any:
 
 
 def found(model: Any) -> IntegerInput | None:
-    return integer_input(json.loads(model.to_json()))
+    return integer_inputs(json.loads(model.to_json())).get("")
 
 
 @pytest.mark.parametrize("build", [plain, behind_shapes, nested, beside_a_dense_layer, twice, in_each_step])
@@ -52,6 +52,15 @@ def test_an_input_that_is_looked_up_is_found(build: Callable[[], Any]) -> None:
     whole = found(build())
     assert whole is not None
     assert [size for _, size in whole.lookups] == [10]
+
+
+def test_each_of_several_inputs_is_looked_at_for_itself() -> None:
+    words, table = keras.Input((6,), name="w"), keras.Input((2,), name="t")
+    codes = keras.Input((1,), dtype="int8", name="c")
+    looked_up = layers.Flatten()(layers.Embedding(10, 3)(words))
+    model = keras.Model([words, table, codes], layers.Concatenate()([looked_up, layers.Dense(2)(table), codes]))
+    found = integer_inputs(json.loads(model.to_json()))
+    assert {name: len(whole.lookups) for name, whole in found.items()} == {"w": 1, "c": 0}
 
 
 def test_an_input_declared_as_integers_is_found() -> None:

@@ -10,6 +10,7 @@ from keras import layers
 
 from vcdl.client.batches import steps_of
 from vcdl.client.inputs import Shard, read_shard
+from vcdl.client.model import input_shapes
 from vcdl.client.trainer import Trainer
 from vcdl.data.samples import read_samples
 from vcdl.job import Job, load_job
@@ -47,8 +48,7 @@ def table(outputs: int, activation: str | None) -> Any:
 
 def begun(folder: Path, model: Any, data: str, rest: str = "", **arrays: Any) -> tuple[Run, Vector]:
     """A prepared run over one shard, and its first weights; the validation set is all the training set has."""
-    x, y = arrays["x_train"], arrays.get("y_train")
-    validates = {"x_val": x} if y is None else {"x_val": x, "y_val": y}
+    validates = {name.replace("train", "val"): array for name, array in arrays.items() if name[0] in "xy"}
     np.savez(folder / "d.npz", **arrays, **validates)
     (folder / "model.json").write_text(model.to_json())
     (folder / "job.yaml").write_text(
@@ -65,7 +65,7 @@ def begun(folder: Path, model: Any, data: str, rest: str = "", **arrays: Any) ->
 def shard_of(run: Run, model: Any) -> Shard:
     """The only shard, as a client reads it."""
     (run.folder.path / "shard.npz").write_bytes(run.shard_files[0].read_bytes())
-    return read_shard(run.folder.path, run.training.normalisation, tuple(model.inputs[0].shape[1:]))
+    return read_shard(run.folder.path, run.training.normalisation, input_shapes(model))
 
 
 def trained(run: Run, vector: Vector, shard: Shard) -> Vector:

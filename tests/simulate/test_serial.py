@@ -40,7 +40,7 @@ def test_the_optimizer_is_carried_on_and_the_learning_rate_is_each_subtasks_own(
     folder.create()
     plain = Trainer((files / "model.json").read_text(), WORKUNIT.training)
     start, _ = read_weights(files / "params.h5", plain.layout.size)
-    shard = read_shard(files, WORKUNIT.training.normalisation, plain.input_shape)
+    shard = read_shard(files, WORKUNIT.training.normalisation, plain.input_shapes)
     plain.begin(start, 0, RATES[0], 6)
     training, weights = TrainingHere(folder, OneTrainer()), start
     for number, rate in enumerate(RATES):

@@ -8,7 +8,7 @@ from vcdl.job.training import TrainingSettings
 
 _NOT_SAID = frozenset({"name", "learning_rate", "dtype"})
 """What the job file says elsewhere, or has no use for."""
-_TIMES_OWN = 2
+_TIMES_OWN = 1.7
 
 
 def training_of(model: Any) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def _own_rate(optimizer: Any) -> float:
 def _as_peak(rate: float, own_rate: float) -> Any:
     """The rate as the peak of a job's default course: many clients come further with it than with a constant rate.
 
-    A rate that is the optimizer's own was hardly chosen, and is doubled: as the default of a job is twice Adam's.
+    A rate that is the optimizer's own was hardly chosen, and is raised: as the default of a job is 1.7 times Adam's.
     """
     if rate == own_rate:
         rate *= _TIMES_OWN

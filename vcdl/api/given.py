@@ -1,5 +1,6 @@
 """What a program hands over to a run: its model and its arrays, as files that a job file can name."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ def as_array(name: str, value: Any) -> "Array":
 
     _refuse_streams(name, value)
     if isinstance(value, dict):
-        raise DataError(f"{name} is a dict, one entry for each input or output: give one array")
+        raise DataError(f"{name} is a dict, and the model has one input and one output: give one array")
     try:
         array = value.to_numpy() if hasattr(value, "to_numpy") else np.asarray(value)
     except Exception as error:  # each library refuses in its own way
@@ -34,6 +35,23 @@ def as_array(name: str, value: Any) -> "Array":
     if array.dtype.kind == "O":
         array = _without_objects(name, array)
     return array
+
+
+def as_inputs(name: str, value: Any, model: Any) -> "dict[str, Array]":
+    """Samples by the name of the model's input; those of a single input have none. Several inputs are a dict by the
+    names of the model's inputs, or a list in their order. Raises DataError.
+    """
+    inputs = [str(tensor.name) for tensor in getattr(model, "inputs", None) or ()]
+    if len(inputs) < 2:
+        return {"": as_array(name, value)}
+    if isinstance(value, dict) and set(value) == set(inputs):
+        return {of: as_array(f"{name}[{of!r}]", value[of]) for of in inputs}
+    if isinstance(value, list | tuple) and len(value) == len(inputs):
+        return {of: as_array(f"{name}[{place}]", value[place]) for place, of in enumerate(inputs)}
+    raise DataError(
+        f"{name}: the model has the inputs {', '.join(inputs)}: give a dict with an array for each, "
+        "or a list of arrays in this order"
+    )
 
 
 def _refuse_streams(name: str, value: Any) -> None:
@@ -79,30 +97,33 @@ def write_model(folder: Path, model: Any) -> None:
 
 
 def see_that_it_is_a_model(model: Any) -> None:
-    """Refuse what is no Keras model with one input and one output. Raises ModelError."""
+    """Refuse what is no Keras model with one output. Raises ModelError."""
     import keras
 
     if not isinstance(model, keras.Model):
         kind = f"{type(model).__module__}.{type(model).__qualname__}"
         raise ModelError(f"the model is a {kind}, expected a keras.Model: build it with Keras 3")
-    inputs, outputs = (len(getattr(model, side, None) or [None]) for side in ("inputs", "outputs"))
-    if (inputs, outputs) != (1, 1):
-        raise ModelError(
-            f"the model has {inputs} inputs and {outputs} outputs: vcdl.train takes a model with one of each"
-        )
+    outputs = len(getattr(model, "outputs", None) or [None])
+    if outputs != 1:
+        raise ModelError(f"the model has {outputs} outputs: vcdl.train takes a model with one")
 
 
-def see_that_it_can_travel(model: Any, samples: "Array") -> None:
+def see_that_it_can_travel(model: Any, inputs: "Mapping[str, Array]") -> None:
     """Build a model that does not know its input, as `fit` would, and refuse one that no client would load: at once,
-    instead of after the start of a process. Raises DataError, ModelError.
+    instead of after the start of a process. `inputs`: the training samples by the name of their array.
+
+    Raises DataError, ModelError.
     """
     import keras
 
     from vcdl.client.model import checked_config
 
-    if samples.ndim < 2:
-        raise DataError(f"x has shape {samples.shape}, expected (samples, …): one row for each sample, x[:, None]")
+    for name, samples in inputs.items():
+        if samples.ndim < 2:
+            which = name.replace("x_train_", "x of ").replace("x_train", "x")
+            raise DataError(f"{which} has shape {samples.shape}, expected (samples, …): one row for each, x[:, None]")
     if isinstance(model, keras.Sequential) and not model.built:
+        samples = inputs["x_train"]
         try:
             model.build((None, *samples.shape[1:]))
         except Exception as error:

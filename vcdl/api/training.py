@@ -14,6 +14,7 @@ from vcdl.api.given import (
     JOB_FILE,
     MODEL_FILE,
     as_array,
+    as_inputs,
     see_that_it_can_travel,
     see_that_it_is_a_model,
     write_arrays,
@@ -86,10 +87,10 @@ def train(
     for argument in sections:
         _refuse_unknown(argument)
     see_that_it_is_a_model(model)
-    arrays = _arrays(x, y, validation_data, test_data)
+    arrays = _arrays(model, x, y, validation_data, test_data)
     if sample_weight is not None:
         arrays["weight_train"] = as_array("sample_weight", sample_weight)
-    see_that_it_can_travel(model, arrays["x_train"])
+    see_that_it_can_travel(model, {name: array for name, array in arrays.items() if name.startswith("x_train")})
     arguments = {
         "epochs": epochs,
         "batch_size": batch_size,
@@ -121,7 +122,9 @@ def _refuse_unknown(argument: str) -> None:
         raise JobError(f"vcdl.train: {argument} is no section of a job file; {nearest(argument, known)}")
 
 
-def _arrays(x: Any, y: Any, validation: Any, test: Any) -> dict[str, Any]:
+def _arrays(model: Any, x: Any, y: Any, validation: Any, test: Any) -> dict[str, Any]:
+    from vcdl.data.dataset import array_name
+
     pairs = {"train": (x, y), "val": validation, "test": test}
     arrays = {}
     for part, pair in pairs.items():
@@ -133,8 +136,11 @@ def _arrays(x: Any, y: Any, validation: Any, test: Any) -> dict[str, Any]:
         for letter, value in zip("xy", pair, strict=True):
             if value is None:
                 raise DataError(f"{what}{letter} is missing: give arrays x and y")
-            if letter == "x" or value is not pair[0]:  # else an autoencoder's, which is stored once
-                arrays[f"{letter}_{part}"] = as_array(f"{what}{letter}", value)
+            if letter == "x":
+                inputs = as_inputs(f"{what}x", value, model)
+                arrays.update({array_name(f"x_{part}", name): array for name, array in inputs.items()})
+            elif value is not pair[0]:  # else an autoencoder's, which is stored once
+                arrays[f"y_{part}"] = as_array(f"{what}y", value)
     return arrays
 
 

@@ -1,5 +1,6 @@
 """Read a workunit's input files strictly: damaged, foreign or unfitting files are refused before any training."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import numpy.typing as npt
 
 from vcdl.codecs.choose import down_encoding
 from vcdl.errors import WeightsFileError, WorkunitError
+from vcdl.wire.inputs import parts_of
 from vcdl.wire.normalise import normalise
 from vcdl.wire.npz_form import NpzError, opened_npz
 from vcdl.wire.weights import Layout, ParamsHeader, Vector
@@ -53,9 +55,9 @@ def read_params(path: Path, workunit: Workunit, layout: Layout, version: int) ->
     return vector
 
 
-def read_shard(folder: Path, normalisation: Normalisation, input_shape: tuple[int | None, ...]) -> Shard:
-    """The training data, normalised. `input_shape`: the model's shape of one sample, None where any size will
-    do.
+def read_shard(folder: Path, normalisation: Normalisation, input_shapes: Mapping[str, tuple[int | None, ...]]) -> Shard:
+    """The training data, normalised. `input_shapes`: the shape of one sample by the name of the model's input, None
+    where any size will do; a single input has no name.
 
     Raises WorkunitError.
     """
@@ -74,11 +76,15 @@ def read_shard(folder: Path, normalisation: Normalisation, input_shape: tuple[in
         raise WorkunitError(
             f"{_SHARD}: x of shape {x.shape} and y of shape {y.shape} are not the same number of samples"
         )
-    if x.dtype.kind not in "biuf" or y.dtype.kind not in "biuf":
-        raise WorkunitError(f"{_SHARD}: x of {x.dtype} and y of {y.dtype}, expected numbers")
-    sample = x.shape[1:]
-    if len(sample) != len(input_shape) or any(w not in (None, g) for g, w in zip(sample, input_shape, strict=True)):
-        raise WorkunitError(f"{_SHARD}: samples of shape {sample}, the model takes {input_shape}")
+    inputs = parts_of(x)
+    if any(part.dtype.kind not in "biuf" for part in (*inputs.values(), y)):
+        raise WorkunitError(f"{_SHARD}: x of {str(x.dtype)[:200]} and y of {y.dtype}, expected numbers")
+    if set(inputs) != set(input_shapes):
+        raise WorkunitError(f"{_SHARD} has inputs {str(list(inputs))[:200]}, the model takes {list(input_shapes)}")
+    for name, part in inputs.items():
+        sample, expected = part.shape[1:], input_shapes[name]
+        if len(sample) != len(expected) or any(w not in (None, g) for g, w in zip(sample, expected, strict=True)):
+            raise WorkunitError(f"{_SHARD}: samples of shape {sample}, the model takes {expected}")
     try:
         scaled = normalise(x, normalisation)
     except ValueError as error:
@@ -90,7 +96,7 @@ def read_shard(folder: Path, normalisation: Normalisation, input_shape: tuple[in
     if y.dtype.kind in "iu" and not np.can_cast(y.dtype, np.int32) and (y.min() < -(2**31) or y.max() >= 2**31):
         raise WorkunitError(f"{_SHARD}: y holds labels beyond 32 bits")
     labels = y.astype(np.float32 if y.dtype.kind == "f" else np.int32)
-    if not np.isfinite(scaled).all() or not np.isfinite(labels).all():
+    if not all(np.isfinite(part).all() for part in parts_of(scaled).values()) or not np.isfinite(labels).all():
         raise WorkunitError(f"{_SHARD} holds numbers that are not finite: clean the data and submit the job again")
     return Shard(scaled, labels, weights)
 

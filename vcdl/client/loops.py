@@ -11,10 +11,12 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from vcdl.client.batches import Order
+from vcdl.wire.inputs import as_keras_takes
 
 Array = npt.NDArray[Any]
 Data = tuple[Array, ...]
 """A shard's inputs and labels, and how much each sample counts where not all count alike; each of shape (n, …)."""
+_Batch = tuple[Array | dict[str, Array], ...]
 
 
 class Loop(Protocol):
@@ -45,7 +47,7 @@ class BatchLoop:
     def steps(self, data: Data, order: Order, batch_size: int) -> list[float]:
         return [self._step(_taken(data, batch)) for batch in _cut(order, batch_size)]
 
-    def _step(self, data: Data) -> float:
+    def _step(self, data: _Batch) -> float:
         self._model.reset_metrics()  # Keras < 3.11 returns the mean since the last reset
         return float(self._model.train_on_batch(*data, return_dict=True)["loss"])
 
@@ -63,7 +65,7 @@ class _GraphLoop:
 
         held, _ = self._held
         if len(held) != len(data) or any(old is not new for old, new in zip(held, data, strict=True)):
-            self._held = data, tuple(tf.constant(part) for part in data)
+            self._held = data, tf.nest.map_structure(tf.constant, tuple(map(as_keras_takes, data)))
         losses = self._loop(self._held[1], tf.constant(order, tf.int32), tf.constant(batch_size))
         return [float(loss) for loss in losses.numpy()]
 
@@ -80,7 +82,7 @@ def _traced_loop(model: Any) -> Any:
             batch = order[number * batch_size : (number + 1) * batch_size]
             for metric in model.metrics:
                 metric.reset_state()
-            logs = model.train_step(tuple(tf.gather(part, batch) for part in data))
+            logs = model.train_step(tf.nest.map_structure(lambda part, batch=batch: tf.gather(part, batch), data))
             losses = losses.write(number, tf.cast(logs["loss"], tf.float32))
         return losses.stack()
 
@@ -134,8 +136,8 @@ def _assign(variables: Iterable[Any], values: Iterable[Any]) -> None:
         variable.assign(value)
 
 
-def _taken(data: Data, batch: Order) -> Data:
-    return tuple(part[batch] for part in data)
+def _taken(data: Data, batch: Order) -> _Batch:
+    return tuple(as_keras_takes(part[batch]) for part in data)
 
 
 def _cut(order: Order, batch_size: int) -> list[Order]:

@@ -148,3 +148,9 @@ def _reason(module: str, class_name: str) -> str:
 
 def _short(value: object) -> str:
     return repr(value)[:120]
+
+
+def input_shapes(model: Any) -> dict[str, tuple[int | None, ...]]:
+    """The shape of one sample by the name of the model's input, None for any length; a single input has no name."""
+    shapes = {str(tensor.name): tuple(tensor.shape[1:]) for tensor in model.inputs}
+    return shapes if len(shapes) > 1 else {"": next(iter(shapes.values()))}

@@ -17,9 +17,8 @@ import numpy.typing as npt
 from vcdl.client.batches import Order
 from vcdl.client.compile import compile_model
 from vcdl.client.loops import loop_of
-from vcdl.client.model import load_model
+from vcdl.client.model import input_shapes, load_model
 from vcdl.client.moments import MovingMoments
-from vcdl.errors import WorkunitError
 from vcdl.wire.weights import Layout, Vector, assign, assign_frozen, flatten
 from vcdl.wire.workunit import Frozen, Training
 
@@ -71,11 +70,9 @@ class Trainer:
         """Time of a batch in the last call."""
 
     @property
-    def input_shape(self) -> tuple[int | None, ...]:
-        """The shape of one sample. Raises WorkunitError for a model with several inputs."""
-        if len(self.model.inputs) != 1:
-            raise WorkunitError(f"the model has {len(self.model.inputs)} inputs, a shard has one")
-        return tuple(self.model.inputs[0].shape[1:])
+    def input_shapes(self) -> dict[str, tuple[int | None, ...]]:
+        """The shape of one sample by the name of the input; a single input has none."""
+        return input_shapes(self.model)
 
     def with_moments(self, weights: Vector) -> Vector:
         """The model's weights, followed by the moments of a fresh optimizer that travel."""

@@ -21,6 +21,7 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
     from vcdl.report.summary import as_json as json_text
     from vcdl.report.wording import grouped, plural, size
     from vcdl.run.checking import check_job
+    from vcdl.wire.inputs import shown_shape
 
     try:
         checked = check_job(job_file, overrides)
@@ -36,7 +37,7 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
     click.echo(f"job    {checked.job}: {job_file} is in order")
     click.echo(f"data   {train} samples train in {plural(checked.shards, 'shard')}, {validation} validate, {test} test")
     click.echo(
-        f"model  {grouped(checked.parameters)} parameters, takes samples of shape {checked.input_shape}, "
+        f"model  {grouped(checked.parameters)} parameters, takes samples of shape {shown_shape(checked.input_shape)}, "
         f"ends in {plural(checked.outputs, 'output')}; its loss fits the labels"
     )
     click.echo(f"trust  {_trust_words(checked.trust)}")

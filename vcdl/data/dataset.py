@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from vcdl.data.labels import Classes, Given, classes_of
 from vcdl.errors import DataError
+from vcdl.wire.inputs import InputShape, parts_of, sample_shape
 from vcdl.wire.task import HAS_CLASSES, LABEL_AXES, Task
 
 Array = npt.NDArray[Any]
@@ -45,15 +46,15 @@ class Dataset:
         """Whether y is x: an autoencoder's data, which are stored once."""
         return self.y_train is self.x_train
 
-    def inputs(self) -> dict[str, Array]:
-        """The inputs of each part by the name of their array."""
+    def inputs(self, name: str = "") -> dict[str, Array]:
+        """An input of each part by the name of its array; `name`: of the input, where the model has several."""
         named = {"x_train": self.x_train, "x_val": self.x_val, "x_test": self.x_test}
-        return {name: x for name, x in named.items() if x is not None}
+        return {array_name(part, name): parts_of(x)[name] for part, x in named.items() if x is not None}
 
     @property
-    def input_shape(self) -> tuple[int, ...]:
+    def input_shape(self) -> InputShape:
         """Shape of one sample."""
-        return self.x_train.shape[1:]
+        return sample_shape(self.x_train)
 
     classes: Classes | None = None
     """None: numbers to predict."""
@@ -88,7 +89,7 @@ class DataSource:
 class Facts:
     """Facts about a source that need no samples."""
 
-    input_shape: tuple[int, ...]
+    input_shape: InputShape
     """Shape of one sample."""
     outputs: int
     """Classes, or numbers to predict."""
@@ -107,6 +108,11 @@ def outputs_of(y: Array, classes: Classes | None) -> int:
     return int(np.prod(y.shape[1:], dtype=np.int64)) if classes is None else classes.count
 
 
+def array_name(part: str, name: str) -> str:
+    """The name of an input's array in a file: `x_train`, or `x_train_NAME` for one of several."""
+    return f"{part}_{name}" if name else part
+
+
 def checked_part(name: str, x: Array, y: Array, task: Task) -> Part:
     """`x` and `y` as a Part: labels as they are given, or float32 for numbers to predict.
 
@@ -114,20 +120,22 @@ def checked_part(name: str, x: Array, y: Array, task: Task) -> Part:
     numbers beyond float32, labels of another shape than the task's.
     """
     x_name, y_name = f"x_{name}", f"y_{name}"
+    inputs = {array_name(x_name, of): part for of, part in parts_of(x).items()}
     has_classes = task in HAS_CLASSES
-    for array_name, array, kinds in ((x_name, x, "biuf"), (y_name, y, "biufUS" if has_classes else "biuf")):
-        if array.dtype.kind not in kinds:
-            raise DataError(f"{array_name} holds {array.dtype}, expected numbers: save it as a plain NumPy array")
-    if x.ndim < 2:
-        raise DataError(f"{x_name} has shape {x.shape}, expected (samples, …): one row for each sample")
+    for array, values in (*inputs.items(), (y_name, y)):
+        if values.dtype.kind not in ("biufUS" if values is y and has_classes else "biuf"):
+            raise DataError(f"{array} holds {values.dtype}, expected numbers: save it as a plain NumPy array")
+    for array, values in inputs.items():
+        if values.ndim < 2:
+            raise DataError(f"{array} has shape {values.shape}, expected (samples, …): one row for each sample")
     if y.ndim == 0 or len(x) != len(y):
         raise DataError(
             f"{x_name} has {len(x)} samples and {y_name} {len(y) if y.ndim else 'none'}: the numbers must agree"
         )
-    for array_name, array in ((x_name, x), (y_name, y)):
-        if array.size == 0:
-            raise DataError(f"{array_name} is empty: it has shape {array.shape}")
-        _refuse_not_finite(array_name, array)
+    for array, values in (*inputs.items(), (y_name, y)):
+        if values.size == 0:
+            raise DataError(f"{array} is empty: it has shape {values.shape}")
+        _refuse_not_finite(array, values)
     if has_classes:
         return Part(x, _labels(y_name, y, task))
     return Part(x, _flags(y_name, y) if task == "multi_label" else y.astype(np.float32))
@@ -148,7 +156,8 @@ def content_sha256(*arrays: Array) -> str:
     """SHA-256 over type, shape and numbers of the arrays in order, which does not depend on their source."""
     digest = hashlib.sha256()
     for array in arrays:
-        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        kind = array.dtype.str if array.dtype.names is None else str(array.dtype.descr)
+        digest.update(f"{kind}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vcdl.data.dataset import Array, Dataset
+from vcdl.data.dataset import Array
 from vcdl.wire.workunit import Normalisation
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ _ROWS = 4096
 """Rows that are converted at a time: integer images never become floats as a whole."""
 
 
-def normalisation_of(dataset: Dataset, settings: "DataSettings") -> Normalisation:
-    """The normalisation that `data > normalise` asks for, measured on the training samples alone.
+def normalisation_of(x: Array, settings: "DataSettings") -> Normalisation:
+    """The normalisation that `data > normalise` asks for, measured on `x`, the training samples of an input, alone.
 
     `scale`: the smallest number becomes 0 and the largest 1. `standardise`: mean 0 and variance 1, per entry of
     the last axis (a channel, a feature); grey images without a channel axis as a whole. `none`: unchanged. `auto`:
@@ -29,10 +29,10 @@ def normalisation_of(dataset: Dataset, settings: "DataSettings") -> Normalisatio
     """
     if settings.normalise == "none":
         return Normalisation()
-    if settings.normalise == "scale" or (settings.normalise == "auto" and not _is_uneven(dataset.x_train)):
-        low, high = float(dataset.x_train.min()), float(dataset.x_train.max())
+    if settings.normalise == "scale" or (settings.normalise == "auto" and not _is_uneven(x)):
+        low, high = float(x.min()), float(x.max())
         return _affine(np.array([low]), np.array([high - low]))
-    return _affine(*_mean_and_deviation(dataset.x_train))
+    return _affine(*_mean_and_deviation(x))
 
 
 def _is_uneven(x: Array) -> bool:

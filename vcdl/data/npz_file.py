@@ -13,6 +13,7 @@ from vcdl.data.dataset import Array, DataSource, Facts, Part, checked_part, labe
 from vcdl.data.labels import Classes
 from vcdl.errors import DataError, unreadable
 from vcdl.files.atomic import atomic_write
+from vcdl.wire.inputs import packed, sample_shape, shown_shape
 from vcdl.wire.npz_form import ArrayHeader, NpzError, NpzFile, NpzObjectsError, opened_npz
 from vcdl.wire.task import HAS_CLASSES, Task
 
@@ -25,7 +26,7 @@ _LARGEST_WEIGHT = 1e6
 def load(path: Path, settings: "DataSettings") -> DataSource:
     """x_train and y_train of the file, and x_val, y_val, x_test, y_test and weight_train if present.
 
-    An autoencoder has no y: it is x. Raises DataError, FileUnavailable.
+    Several inputs are x_train_NAME and so on. An autoencoder has no y: it is x. Raises DataError, FileUnavailable.
     """
     task = settings.task
     with _opened(path) as file:
@@ -33,10 +34,11 @@ def load(path: Path, settings: "DataSettings") -> DataSource:
         weights = _weights(file, len(parts["train"]), path)
     train = parts["train"]
     for name, part in parts.items():
-        if part.x.shape[1:] != train.x.shape[1:] or part.y.shape[1:] != train.y.shape[1:]:
+        if sample_shape(part.x) != sample_shape(train.x) or part.y.shape[1:] != train.y.shape[1:]:
+            shown = (shown_shape(sample_shape(x)) for x in (part.x, train.x))
             raise DataError(
-                f"{path.name}: a sample of {name} has shape {part.x.shape[1:]} → {part.y.shape[1:]}, "
-                f"one of train {train.x.shape[1:]} → {train.y.shape[1:]}: they must agree"
+                f"{path.name}: a sample of {name} has shape {next(shown)} → {part.y.shape[1:]}, "
+                f"one of train {next(shown)} → {train.y.shape[1:]}: they must agree"
             )
     source = DataSource(replace(train, weights=weights), parts.get("val"), parts.get("test"))
     return _labelled(source, settings, path)
@@ -47,10 +49,8 @@ def facts(path: Path, settings: "DataSettings") -> Facts:
     task = settings.task
     with _opened(path) as file:
         found = _parts(file.names, task, path)
-        headers = {part: _header(file, f"x_{part}", path) for part in found}
-        train = headers["train"]
-        counts = {part: header.shape[0] for part, header in headers.items()}
-        stands_in = {part: _stand_in(headers[part]) for part in found}
+        stands_in = {part: _stand_in(file, part, path) for part in found}
+        counts = {part: len(x) for part, x in stands_in.items()}
         if task == "autoencoder":
             parts = {part: Part(x, x) for part, x in stands_in.items()}
         else:
@@ -58,14 +58,15 @@ def facts(path: Path, settings: "DataSettings") -> Facts:
                 part: _checked(part, x, _array(file, f"y_{part}", path), task, path) for part, x in stands_in.items()
             }
     source = _labelled(DataSource(parts["train"], parts.get("val"), parts.get("test")), settings, path)
+    train = stands_in["train"]
     label_bytes = 0 if task == "autoencoder" else source.train.y[:1].nbytes
     return Facts(
-        input_shape=train.shape[1:],
+        input_shape=sample_shape(train),
         outputs=outputs_of(source.train.y, source.classes),
         train_samples=counts["train"],
         val_samples=counts.get("val", 0),
         test_samples=counts.get("test", 0),
-        sample_bytes=math.prod(train.shape[1:]) * train.dtype.itemsize + label_bytes,
+        sample_bytes=train[:1].nbytes + label_bytes,
     )
 
 
@@ -116,7 +117,7 @@ def _parts(names: list[str], task: Task, path: Path) -> list[str]:
     """The parts among train, val and test that have x, and y unless that is x itself."""
     found = []
     for part in ("train", "val", "test"):
-        x, y = f"x_{part}" in names, f"y_{part}" in names
+        x, y = bool(_inputs(names, part, path)), f"y_{part}" in names
         if task == "autoencoder":
             y = x
         if x != y or (part == "train" and not x):
@@ -127,12 +128,40 @@ def _parts(names: list[str], task: Task, path: Path) -> list[str]:
     return found
 
 
+def _inputs(names: list[str], part: str, path: Path) -> dict[str, str]:
+    """The arrays of a part's inputs, by the name of the input; a single one has none. Raises DataError."""
+    whole = f"x_{part}"
+    several = {name.removeprefix(f"{whole}_"): name for name in sorted(names) if name.startswith(f"{whole}_")}
+    if whole not in names:
+        return several
+    if several:
+        raise DataError(f"{path.name} holds {whole} and {', '.join(several.values())}: give one input or several")
+    return {"": whole}
+
+
+def _samples(file: NpzFile, part: str, path: Path) -> Array:
+    inputs = _inputs(file.names, part, path)
+    arrays = {name: _array(file, array, path) for name, array in inputs.items()}
+    lengths = {inputs[name]: x.shape[:1] for name, x in arrays.items()}
+    if len(set(lengths.values())) > 1 or () in lengths.values():
+        counted = ", ".join(f"{array} has {length[0] if length else 'no'}" for array, length in lengths.items())
+        raise DataError(f"{path.name}: {counted} samples: the numbers must agree")
+    return arrays[""] if "" in arrays else packed(arrays)
+
+
 def _part(file: NpzFile, part: str, task: Task, path: Path) -> Part:
-    x = _array(file, f"x_{part}", path)
+    x = _samples(file, part, path)
     if task != "autoencoder":
         return _checked(part, x, _array(file, f"y_{part}", path), task, path)
     _checked(part, x, np.zeros(x.shape[:1]), task, path)
+    _refuse_several(x, path)
     return Part(x, x)
+
+
+def _refuse_several(x: Array, path: Path) -> None:
+    """Raises DataError."""
+    if x.dtype.names is not None:
+        raise DataError(f"{path.name}: data > task: autoencoder has one input, and here are {len(x.dtype.names)}")
 
 
 def _weights(file: NpzFile, samples: int, path: Path) -> Array | None:
@@ -152,9 +181,13 @@ def _weights(file: NpzFile, samples: int, path: Path) -> Array | None:
     return weights.astype(np.float32)
 
 
-def _stand_in(header: ArrayHeader) -> Array:
-    """An array of a shape that takes no memory, to check labels as if the samples were there."""
-    return np.broadcast_to(np.uint8(0), header.shape)
+def _stand_in(file: NpzFile, part: str, path: Path) -> Array:
+    """Samples that take no memory, to check labels as if they were there. Raises DataError."""
+    headers = {name: _header(file, array, path) for name, array in _inputs(file.names, part, path).items()}
+    if "" in headers:
+        return np.broadcast_to(np.zeros((), headers[""].dtype), headers[""].shape)
+    sample = np.zeros((), [(name, header.dtype, header.shape[1:]) for name, header in headers.items()])
+    return np.broadcast_to(sample, (min(header.shape[0] for header in headers.values()),))
 
 
 def _labelled(source: DataSource, settings: "DataSettings", path: Path) -> DataSource:

@@ -18,6 +18,7 @@ from vcdl.loop.reference_update import ReferenceUpdate
 from vcdl.loop.upload_scores import UploadScores
 from vcdl.models.measuring import BATCH_SIZE, as_compared, measuring
 from vcdl.run.run import Run
+from vcdl.wire.inputs import as_keras_takes
 from vcdl.wire.weights import ParamsHeader, Vector, assign, read_weights
 
 
@@ -98,7 +99,7 @@ class Evaluator:
         assign(self._model, vector[: self._layout.model.size])
         samples = self._data[wanted.split]
         measured: dict[str, Any] = self._model.evaluate(
-            samples.x,
+            as_keras_takes(samples.x),
             samples.y,
             batch_size=BATCH_SIZE,
             sample_weight=samples.counted,

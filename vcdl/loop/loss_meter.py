@@ -11,6 +11,7 @@ from vcdl.codecs.base import CHUNK
 from vcdl.codecs.choose import up_encoding
 from vcdl.data.samples import Samples
 from vcdl.run.run import Run
+from vcdl.wire.inputs import as_keras_takes
 from vcdl.wire.weights import Vector, assign
 
 
@@ -36,7 +37,8 @@ class LossMeter:
         """The mean loss of weights of shape (n,), by which clients train; NaN or infinite when it is."""
         assign(self._model, vector[: self._layout.model.size])
         self._model.reset_metrics()
-        return float(self._model.test_on_batch(*samples, return_dict=True)["loss"])
+        x, y, weights = samples
+        return float(self._model.test_on_batch(as_keras_takes(x), y, weights, return_dict=True)["loss"])
 
     def towards(self, upload: Path, base: Path, part: float) -> Vector:
         """B + part·(C − B), shape (n,): `base` is the snapshot of B, `upload` brings C. Raises Refused,

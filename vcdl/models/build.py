@@ -15,6 +15,7 @@ from vcdl.models.python_function import call_builder
 from vcdl.models.resnet_v2 import resnet_v2
 from vcdl.models.small_cnn import small_cnn
 from vcdl.models.trained import train_only
+from vcdl.wire.inputs import InputShape
 from vcdl.wire.weights import Vector, flatten, flatten_frozen, trained_weights
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class BuiltModel:
 
 def build_model(
     settings: "ModelSettings",
-    input_shape: tuple[int, ...],
+    input_shape: InputShape,
     outputs: int,
     task: str = "classification",
     seed: int = 0,
@@ -46,10 +47,11 @@ def build_model(
 ) -> BuiltModel:
     """Build the model that a job names, with given weights where it names some, else with fresh ones.
 
-    `input_shape` is that of one sample, `outputs` the number of classes or of numbers to predict. Both shape a
-    built-in model, and are passed to a `python` function that takes them. Fresh weights are determined by the JSON (of
-    a `python` function: by what it does), by `seed`, the backend and the version of Keras. `start`: the model of the
-    run that the job names, with its weights. `precision`: the policy of layers that compute with float32.
+    `input_shape` is that of one sample (of several inputs, by name), `outputs` the number of classes or of numbers to
+    predict. Both shape a built-in model, and are passed to a `python` function that takes them. Fresh weights are
+    determined by the JSON (of a `python` function: by what it does), by `seed`, the backend and the version of Keras.
+    `start`: the model of the run that the job names, with its weights. `precision`: the policy of layers that compute
+    with float32.
 
     Sets the process' random seeds: Keras has no other way to seed the initialisers of a whole model. Raises
     ModelError.
@@ -87,7 +89,7 @@ def build_model(
 
 def build_model_json(
     settings: "ModelSettings",
-    input_shape: tuple[int, ...],
+    input_shape: InputShape,
     outputs: int,
     task: str = "classification",
     start: Any = None,
@@ -132,13 +134,18 @@ def _names(weights: Sequence[Any]) -> list[str]:
     return ["/".join(weight.path.split("/")[-2:]) for weight in weights]
 
 
-def _given_json(settings: "ModelSettings", input_shape: tuple[int, ...], outputs: int, task: str) -> str:
+def _given_json(settings: "ModelSettings", input_shape: InputShape, outputs: int, task: str) -> str:
     if settings.keras_json is not None:
         return _read(settings.keras_json)
     if settings.keras is not None:
         return read_keras_json(settings.keras)
     if settings.builtin is None or settings.builtin.name not in BUILTIN:
         raise ModelError(f"there is no built-in model {settings.builtin!r}: choose {', '.join(BUILTIN)}")
+    if not isinstance(input_shape, tuple):
+        raise ModelError(
+            f"{settings.builtin.name} has one input, and the data have {', '.join(input_shape)}: give a model of your "
+            "own, by model > keras or model > python"
+        )
     _check_has_ending(settings.builtin.name, task)
     builder: Any = BUILTIN[settings.builtin.name]
     try:

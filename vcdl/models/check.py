@@ -1,14 +1,16 @@
 """Check that model, data and training settings fit together, before the first subtask."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from vcdl.client.compile import make_loss, make_metric, make_optimizer
-from vcdl.client.model import load_model
+from vcdl.client.model import input_shapes, load_model
 from vcdl.client.moments import MovingMoments
 from vcdl.data.dataset import Array
 from vcdl.errors import JobError, ModelError
 from vcdl.models.check_metrics import check_metrics
+from vcdl.wire.inputs import InputShape
 from vcdl.wire.task import Task
 from vcdl.wire.workunit import Training
 
@@ -19,7 +21,7 @@ _SPARSE = "sparse_categorical_crossentropy"
 
 
 def check_model(
-    model_json: str, training: Training, input_shape: tuple[int, ...], y: Array, task: Task | None = None
+    model_json: str, training: Training, input_shape: InputShape, y: Array, task: Task | None = None
 ) -> None:
     """Check that the model takes samples of `input_shape`, that output and loss fit the labels, and that Keras
     knows every name.
@@ -28,12 +30,9 @@ def check_model(
     does not say it. Raises ModelError when the model must change, JobError when the training settings must.
     """
     model = load_model(model_json)
-    if len(model.inputs) != 1 or len(model.outputs) != 1:
-        raise ModelError(
-            f"the model has {len(model.inputs)} inputs and {len(model.outputs)} outputs: "
-            "exactly one of each can be trained"
-        )
-    _check_input(tuple(model.inputs[0].shape[1:]), input_shape)
+    if len(model.outputs) != 1:
+        raise ModelError(f"the model has {len(model.outputs)} outputs: exactly one can be trained")
+    _check_inputs(input_shapes(model), input_shape)
     optimizer, loss = _made(training)
     optimizer.build(model.trainable_variables)
     MovingMoments(optimizer, training)
@@ -64,6 +63,30 @@ def _made(training: Training) -> tuple[Any, Any]:
     if problems:
         raise JobError("\n".join(problems))
     return made[0], made[1]
+
+
+def _check_inputs(expected: Mapping[str, tuple[int | None, ...]], given: InputShape) -> None:
+    """Raises ModelError."""
+    if isinstance(given, tuple):
+        if "" not in expected:
+            raise ModelError(
+                f"the model has the inputs {', '.join(expected)}, and the data have one: "
+                f"save {', '.join(f'x_train_{name}' for name in expected)}"
+            )
+        _check_input(expected[""], given)
+        return
+    if set(given) != set(expected):
+        inputs = "one input" if "" in expected else f"the inputs {', '.join(sorted(expected))}"
+        raise ModelError(
+            f"the model has {inputs}, and the data have {', '.join(sorted(given))}: give the arrays x_train_NAME the "
+            "names of the model's inputs"
+        )
+    for name, shape in given.items():
+        if not _same(expected[name], shape):
+            raise ModelError(
+                f"the model takes samples of shape {expected[name]} as {name}, the data has {shape}: "
+                f"begin it with keras.Input({shape}, name={name!r})"
+            )
 
 
 def _check_input(expected: tuple[int | None, ...], given: tuple[int, ...]) -> None:

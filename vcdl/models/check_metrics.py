@@ -8,6 +8,7 @@ from vcdl.client.compile import make_metrics
 from vcdl.data.dataset import Array
 from vcdl.errors import JobError
 from vcdl.models.measuring import as_compared
+from vcdl.wire.inputs import InputShape
 from vcdl.wire.workunit import Training
 
 _ONE_HOT = {
@@ -27,7 +28,7 @@ _FOR_CLASSES = "accuracy, sparse_top_k_categorical_accuracy and perplexity can"
 _FOR_NUMBERS = "mean_absolute_error, root_mean_squared_error and r2_score can"
 
 
-def check_metrics(model: Any, loss: Any, training: Training, input_shape: tuple[int, ...], y: Array) -> None:
+def check_metrics(model: Any, loss: Any, training: Training, input_shape: InputShape, y: Array) -> None:
     """Measure a few samples of `input_shape` as the evaluator does, with the model's first weights.
 
     `y`: labels as check_model gets them. Raises JobError with a line for each metric that cannot work.
@@ -36,7 +37,7 @@ def check_metrics(model: Any, loss: Any, training: Training, input_shape: tuple[
 
     outputs = tuple(model.outputs[0].shape[1:])
     few = 3 if outputs[-1:] == (2,) else 2  # the length of no other axis, which would fit by chance
-    predicted = model(np.zeros((few, *input_shape), model.inputs[0].dtype), training=False)
+    predicted = model(_samples(model, few, input_shape), training=False)
     labels = keras.ops.convert_to_tensor(as_compared(y[:few], model))
     metrics = [metric for metric in make_metrics(training, loss) if not isinstance(metric, str)]
     try:
@@ -51,6 +52,13 @@ def check_metrics(model: Any, loss: Any, training: Training, input_shape: tuple[
         problems.append(why or _tried(metric, labels, predicted))
     if any(problems):
         raise JobError("\n".join(f"training > metrics: {why}" for why in problems if why))
+
+
+def _samples(model: Any, count: int, shape: InputShape) -> Any:
+    """Samples of zeros, as Keras takes them."""
+    if isinstance(shape, tuple):
+        return np.zeros((count, *shape), model.inputs[0].dtype)
+    return {tensor.name: np.zeros((count, *shape[tensor.name]), tensor.dtype) for tensor in model.inputs}
 
 
 def _misfit_of_one(metric: Any) -> str | None:

@@ -1,5 +1,6 @@
 """A job's model and data, checked to fit each other: what `vcdl check` and a run's preparation both begin with."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from vcdl.data.dataset import Array, Dataset
 from vcdl.errors import DataError, JobError
 from vcdl.models.build import BuiltModel, build_model
 from vcdl.models.check import check_model
-from vcdl.models.integer_inputs import integer_input
+from vcdl.models.integer_inputs import IntegerInput, integer_inputs
 from vcdl.wire.normalise import normalise
 from vcdl.wire.workunit import Normalisation, Training
 
@@ -62,23 +63,30 @@ def _compared(dataset: Dataset, normalisation: Normalisation) -> Array:
 
 
 def _normalisation(job: "Job", dataset: Dataset, model_json: str) -> Normalisation:
-    """The normalisation that the job asks for; none at all for whole numbers that the model takes as such."""
-    whole = integer_input(checked_config(model_json))
-    if whole is None:
-        return _finite(normalisation_of(dataset, job.data), dataset)
-    if job.data.normalise not in ("auto", "none"):
+    """The normalisation that the job asks for, of each input; none of those that the model takes as whole numbers."""
+    whole = integer_inputs(checked_config(model_json))
+    names = dataset.x_train.dtype.names or ("",)
+    if job.data.normalise not in ("auto", "none") and all(name in whole for name in names):
         raise JobError(
             f"data > normalise: {job.data.normalise} would turn the whole numbers that the model takes "
-            f"({whole.what}) into other ones: remove it"
+            f"({whole[names[0]].what}) into other ones: remove it"
         )
-    for name, x in dataset.inputs().items():
-        whole.check(name, x)
+    of_inputs = {name: _of_input(job, dataset.inputs(name), whole.get(name)) for name in names}
+    return of_inputs[""] if "" in of_inputs else Normalisation(inputs=tuple(of_inputs.items()))
+
+
+def _of_input(job: "Job", arrays: Mapping[str, Array], whole: IntegerInput | None) -> Normalisation:
+    """The normalisation of one input. `arrays`: its samples by the name of their array, those to train on first."""
+    if whole is None:
+        return _finite(normalisation_of(next(iter(arrays.values())), job.data), arrays)
+    for array, x in arrays.items():
+        whole.check(array, x)
     return Normalisation(integers=True)
 
 
-def _finite(normalisation: Normalisation, dataset: Dataset) -> Normalisation:
+def _finite(normalisation: Normalisation, arrays: Mapping[str, Array]) -> Normalisation:
     """The normalisation itself. Raises DataError when it makes numbers that float32 does not have."""
-    for name, x in dataset.inputs().items():
+    for name, x in arrays.items():
         columns = x.reshape(-1, x.shape[-1])
         with np.errstate(over="ignore", invalid="ignore"):
             ends = normalise(np.stack([columns.min(axis=0), columns.max(axis=0)]), normalisation)

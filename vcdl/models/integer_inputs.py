@@ -3,7 +3,7 @@
 Such an input must not be scaled: a token of 4711 that becomes 0.3 is token 0. All is read from the model's JSON.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,27 +71,42 @@ class IntegerInput:
             raise DataError(f"{name} holds {wrong}, which an input of {self.dtype} cannot tell from others: {cure}")
 
 
-def integer_input(config: Mapping[str, Any]) -> IntegerInput | None:
-    """What the only input of a model is to it; None: an input of numbers that may be scaled.
+def integer_inputs(config: Mapping[str, Any]) -> dict[str, IntegerInput]:
+    """The inputs of a model that are whole numbers, by name; the others are numbers that may be scaled.
 
     `config`: the model's JSON, checked to be safe.
     """
-    dtype = _input_dtype(config)
-    lookups, _ = _reached(config)
-    if dtype.startswith(("int", "uint")) or lookups:
-        return IntegerInput(dtype, tuple(dict.fromkeys(lookups)))
-    return None
+    layers = _input_layers(config["config"])
+    if config["class_name"] != "Functional" or len(layers) < 2:
+        found = {"": (_input_dtype(config), _reached(config)[0])}
+    else:
+        names = [str(layer["name"]) for layer in layers]
+        reached = {name: _reached_in_graph(config["config"], {name})[0] for name in names}
+        found = {name: (_dtype(layer), reached[name]) for name, layer in zip(names, layers, strict=True)}
+    return {
+        name: IntegerInput(dtype, tuple(dict.fromkeys(lookups)))
+        for name, (dtype, lookups) in found.items()
+        if dtype.startswith(("int", "uint")) or lookups
+    }
+
+
+def _input_layers(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [layer for layer in config.get("layers", ()) if layer["class_name"] == "InputLayer"]
 
 
 def _input_dtype(config: Mapping[str, Any]) -> str:
     """The type of the first input layer, of the model itself or of the models inside it."""
     for layer in config["config"].get("layers", ()):
         if layer["class_name"] == "InputLayer":
-            dtype = layer["config"].get("dtype", "float32")
-            return str(dtype["config"]["name"] if isinstance(dtype, Mapping) else dtype)
+            return _dtype(layer)
         if layer["class_name"] in _MODELS and config["class_name"] == "Sequential":
             return _input_dtype(layer)
     return "float32"
+
+
+def _dtype(layer: Mapping[str, Any]) -> str:
+    dtype = layer["config"].get("dtype", "float32")
+    return str(dtype["config"]["name"] if isinstance(dtype, Mapping) else dtype)
 
 
 def _reached(part: Mapping[str, Any]) -> tuple[list[tuple[str, int]], bool]:
@@ -110,14 +125,14 @@ def _reached(part: Mapping[str, Any]) -> tuple[list[tuple[str, int]], bool]:
                 return found, False
         return found, True
     if kind == "Functional":
-        return _reached_in_graph(config)
+        return _reached_in_graph(config, {layer["name"] for layer in _input_layers(config)})
     return [], kind == "InputLayer" or kind in _KEEPS_NUMBERS
 
 
-def _reached_in_graph(config: Mapping[str, Any]) -> tuple[list[tuple[str, int]], bool]:
+def _reached_in_graph(config: Mapping[str, Any], inputs: Set[str]) -> tuple[list[tuple[str, int]], bool]:
     found: list[tuple[str, int]] = []
-    same = {(layer["name"], 0) for layer in config["layers"] if layer["class_name"] == "InputLayer"}
-    """The calls of layers whose output holds the input's numbers."""
+    same = {(name, 0) for name in inputs}
+    """The calls of layers whose output holds the inputs' numbers."""
     before = -1
     while before != len(same):  # layers need not be listed in the order of their calls
         before = len(same)

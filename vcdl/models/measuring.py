@@ -7,6 +7,7 @@ from typing import Any
 from vcdl.client.metrics import metric_names
 from vcdl.data.dataset import Array
 from vcdl.journal.events import ACCURACY
+from vcdl.wire.inputs import as_keras_takes
 from vcdl.wire.task import HAS_CLASSES, Task
 from vcdl.wire.workunit import Named, Normalisation, Training
 
@@ -40,4 +41,4 @@ def outputs_of(model: Any, x: Array) -> Iterator[Array]:
     import keras
 
     for begin in range(0, len(x), BATCH_SIZE):
-        yield keras.ops.convert_to_numpy(model(x[begin : begin + BATCH_SIZE], training=False))
+        yield keras.ops.convert_to_numpy(model(as_keras_takes(x[begin : begin + BATCH_SIZE]), training=False))

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from vcdl.errors import ModelError
+from vcdl.wire.inputs import InputShape
 
 
-def call_builder(name: str, input_shape: tuple[int, ...], outputs: int, folder: Path | None) -> Any:
+def call_builder(name: str, input_shape: InputShape, outputs: int, folder: Path | None) -> Any:
     """The keras.Model that `module:function` returns when called with `(input_shape, outputs)`, or with
     nothing.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcdl.data import Facts, facts_of
 from vcdl.errors import DataError
+from vcdl.wire.inputs import InputShape
 from vcdl.wire.weights import Layout
 from vcdl.wire.workunit import FROZEN_FILE, INPUT_FILES, OUTPUT_FILE, Frozen, Normalisation, Workunit
 
@@ -37,7 +38,7 @@ class FileFacts:
 class ModelFacts:
     """The model, as Keras counts it."""
 
-    input_shape: tuple[int, ...]
+    input_shape: InputShape
     outputs: int
     layers: int
     parameters: int
@@ -147,10 +148,17 @@ def _shards(facts: Facts, count: int, even: bool) -> ShardFacts:
     )
 
 
+def _normalisation(shape: InputShape, by_column: bool) -> Normalisation:
+    """A normalisation of the size that the job's will have."""
+    if not isinstance(shape, tuple):
+        return Normalisation(inputs=tuple((name, _normalisation(one, by_column)) for name, one in shape.items()))
+    numbers = shape[-1] if by_column else 1
+    return Normalisation((1 / 255,) * numbers, (-1 / 3,) * numbers)
+
+
 def _workunit(job: "Job", facts: Facts, frozen: int) -> Workunit:
     """A workunit of the size that the job's workunits will have."""
-    numbers = facts.input_shape[-1] if job.data.normalise == "standardise" else 1
-    training = job.training.to_wire(Normalisation((1 / 255,) * numbers, (-1 / 3,) * numbers))
+    training = job.training.to_wire(_normalisation(facts.input_shape, job.data.normalise == "standardise"))
     return Workunit(
         job=job.name,
         epoch=1,

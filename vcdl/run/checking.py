@@ -13,6 +13,7 @@ from vcdl.run.store_address import asked_settings
 from vcdl.stores.exposure import exposures
 from vcdl.stores.open import see_that_it_serves
 from vcdl.stores.settings import PASSWORD_VARIABLE
+from vcdl.wire.inputs import InputShape
 from vcdl.wire.weights import Layout
 
 _WEIGHT_BYTES = 4
@@ -28,7 +29,7 @@ class Checked:
     validation_samples: int
     test_samples: int
     shards: int
-    input_shape: tuple[int, ...]
+    input_shape: InputShape
     outputs: int
     """Classes, or numbers to predict."""
     parameters: int

@@ -85,14 +85,26 @@ def _weights(folder: RunFolder, version: int, size: int) -> Any:
 
 
 def _normalising(model: Any, normalisation: Normalisation, name: str) -> Any:
-    """The model behind a Rescaling layer; as it is when there is nothing to rescale."""
-    if normalisation.integers or normalisation == Normalisation():
-        return model
+    """The model behind a Rescaling layer for each input; as it is when there is nothing to rescale."""
     import keras
 
-    inputs = keras.Input(model.inputs[0].shape[1:], name="samples")
-    rescale = keras.layers.Rescaling(_number_or_list(normalisation.scale), _number_or_list(normalisation.offset))
-    return keras.Model(inputs, model(rescale(inputs)), name=name)
+    by_name = dict(normalisation.inputs) or {model.inputs[0].name: normalisation}
+    if not any(map(_rescales, by_name.values())):
+        return model
+    several = len(model.inputs) > 1
+    inputs, rescaled = [], []
+    for tensor in model.inputs:
+        own = by_name[tensor.name]
+        inputs.append(keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=tensor.name if several else "samples"))
+        rescale = keras.layers.Rescaling(_number_or_list(own.scale), _number_or_list(own.offset))
+        rescaled.append(rescale(inputs[-1]) if _rescales(own) else inputs[-1])
+    if several:
+        return keras.Model(inputs, model(rescaled), name=name)
+    return keras.Model(inputs[0], model(rescaled[0]), name=name)
+
+
+def _rescales(normalisation: Normalisation) -> bool:
+    return not normalisation.integers and normalisation != Normalisation()
 
 
 def _number_or_list(numbers: tuple[float, ...]) -> float | list[float]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from vcdl.data.dataset import Array
 from vcdl.data.npz_file import read_split, write_split
-from vcdl.errors import folder_errors
+from vcdl.errors import DataError, folder_errors
 from vcdl.simulate.client_fleet import Attack
 
 FOLDER = "poisoned"
@@ -60,6 +60,8 @@ class PoisonedData:
 
 def highest_of(shards: Sequence[Path]) -> Array:
     """The largest number at each place of a sample. Raises DataError, FileUnavailable."""
+    if read_split(shards[0])[0].dtype.names is not None:
+        raise DataError("the attack backdoor marks the samples of one input, and the model has several")
     highest: Array = np.stack([read_split(shard)[0].max(axis=0) for shard in shards]).max(axis=0)
     return highest
 

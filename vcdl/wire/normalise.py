@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vcdl.wire.inputs import each
 from vcdl.wire.workunit import Normalisation
 
 
@@ -15,9 +16,14 @@ def normalise(x: npt.NDArray[Any], normalisation: Normalisation) -> npt.NDArray[
     """Normalise `x`, shape (n, …), of any number type; scale and offset have one number, or one per entry of
     the last axis.
 
-    The result is float32, or int32 for whole numbers that stay what they are. Raises ValueError when scale and offset
-    fit neither, and for numbers that are not whole or beyond int32.
+    The result is float32, or int32 for whole numbers that stay what they are. Of several inputs each has its own.
+    Raises ValueError when scale and offset fit neither, and for numbers that are not whole or beyond int32.
     """
+    if normalisation.inputs or x.dtype.names is not None:
+        by_name = dict(normalisation.inputs)
+        if set(by_name) != set(x.dtype.names or ()):
+            raise ValueError(f"the data have the inputs {x.dtype.names}, expected {tuple(by_name)}")
+        return each(lambda name, part: normalise(part, by_name[name]), x)
     if normalisation.integers:
         return _integers(x)
     result: npt.NDArray[np.float32] = np.multiply(

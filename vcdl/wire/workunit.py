@@ -44,6 +44,8 @@ class Normalisation:
     offset: tuple[float, ...] = (0.0,)
     integers: bool = False
     """Whether x are whole numbers that stay what they are, in int32; scale and offset are not used then."""
+    inputs: tuple[tuple[str, "Normalisation"], ...] = ()
+    """Of a model with several inputs, each one's by its name; nothing else is used then."""
 
 
 SharedOptimizerState = Literal["auto", "none", "second_moment", "all"]
@@ -128,7 +130,6 @@ class Workunit:
         """Decode workunit.json. Raises WorkunitError."""
         raw = _object(text, "workunit.json", {"format", *cls.__dataclass_fields__})
         training = _fields(raw.pop("training"), "training", set(Training.__dataclass_fields__))
-        norm = _fields(training.pop("normalisation"), "normalisation", set(Normalisation.__dataclass_fields__))
         transport = _fields(raw.pop("transport"), "transport", set(Transport.__dataclass_fields__))
         try:
             return cls(
@@ -145,9 +146,7 @@ class Workunit:
                     local_epochs=_count(training, "local_epochs", at_least=1),
                     loss=_named(training["loss"]),
                     metrics=tuple(_named(metric) for metric in training["metrics"]),
-                    normalisation=Normalisation(
-                        _numbers(norm, "scale"), _numbers(norm, "offset"), _flag(norm, "integers")
-                    ),
+                    normalisation=_normalisation(training["normalisation"]),
                     share_optimizer_state=_shared_state(training["share_optimizer_state"]),
                 ),
                 transport=Transport(_named(transport["down"]), _named(transport["up"]), _flag(transport, "compress")),
@@ -251,6 +250,19 @@ def _named(raw: Any) -> Named:
     if not isinstance(fields["arguments"], dict):
         raise WorkunitError("arguments: expected an object")
     return Named(_text(fields, "name"), fields["arguments"])
+
+
+def _is_pair(raw: Any) -> bool:
+    return isinstance(raw, list) and len(raw) == 2
+
+
+def _normalisation(raw: Any, of_input: bool = False) -> Normalisation:
+    fields = _fields(raw, "normalisation", set(Normalisation.__dataclass_fields__))
+    inputs = fields["inputs"]
+    if not isinstance(inputs, list) or (of_input and inputs) or not all(map(_is_pair, inputs)):
+        raise WorkunitError(f"inputs: expected pairs of a name and its normalisation, got {str(inputs)[:100]!r}")
+    named = tuple((_text({"input": name}, "input"), _normalisation(norm, of_input=True)) for name, norm in inputs)
+    return Normalisation(_numbers(fields, "scale"), _numbers(fields, "offset"), _flag(fields, "integers"), named)
 
 
 def _frozen(raw: Any) -> Frozen | None:

@@ -1,0 +1,36 @@
+"""Several inputs travel as one array, and reach Keras by name."""
+
+import numpy as np
+
+from vcdl.wire.inputs import as_keras_takes, each, packed, parts_of, sample_shape, shown_shape
+
+WORDS, TABLE = np.arange(12, dtype=np.int32).reshape(4, 3), np.linspace(0, 1, 8).reshape(4, 2)
+
+
+def test_inputs_come_out_as_they_went_in_whatever_samples_are_taken() -> None:
+    both = packed({"words": WORDS, "table": TABLE})
+    assert (len(both), both[1:3].nbytes) == (4, 2 * (3 * 4 + 2 * 8))
+    taken = as_keras_takes(both[[3, 0]])
+    assert isinstance(taken, dict)
+    assert {name: part.dtype for name, part in taken.items()} == {"words": WORDS.dtype, "table": TABLE.dtype}
+    np.testing.assert_array_equal(taken["words"], WORDS[[3, 0]])
+    np.testing.assert_array_equal(taken["table"], TABLE[[3, 0]])
+    assert all(part.flags.c_contiguous for part in taken.values())
+
+
+def test_a_single_input_stays_what_it_is() -> None:
+    assert as_keras_takes(TABLE) is TABLE
+    assert parts_of(TABLE) == {"": TABLE}
+    np.testing.assert_array_equal(each(lambda _, part: 2 * part, TABLE), 2 * TABLE)
+
+
+def test_each_input_is_changed_by_its_name() -> None:
+    changed = parts_of(each(lambda name, part: part * (2.0 if name == "words" else 1.0), packed({"words": WORDS})))
+    np.testing.assert_array_equal(changed["words"], 2.0 * WORDS)
+
+
+def test_shapes_are_those_of_a_sample() -> None:
+    both = packed({"words": WORDS, "table": TABLE})
+    assert sample_shape(TABLE) == (2,)
+    assert sample_shape(both) == {"words": (3,), "table": (2,)}
+    assert (shown_shape((2,)), shown_shape(sample_shape(both))) == ("(2,)", "words (3,), table (2,)")

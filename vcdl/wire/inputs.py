@@ -1,0 +1,51 @@
+"""Samples of a model with several inputs: one structured array, a field for each input.
+
+So samples are taken, cut, stored and counted as those of one input are. Only where numbers are looked at, or handed to
+Keras, are they taken apart. The client imports this file: NumPy only.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Shape = tuple[int, ...]
+InputShape = Shape | Mapping[str, Shape]
+"""The shape of one sample; of a model with several inputs, by the input's name."""
+
+
+def packed(arrays: Mapping[str, Array]) -> Array:
+    """The inputs by name, each of shape (n, …), as one structured array of shape (n,)."""
+    count = len(next(iter(arrays.values())))
+    whole = np.empty(count, [(name, array.dtype, array.shape[1:]) for name, array in arrays.items()])
+    for name, array in arrays.items():
+        whole[name] = array
+    return whole
+
+
+def parts_of(x: Array) -> dict[str, Array]:
+    """The inputs by name, each of shape (n, …), as views; of a single input: itself, without a name."""
+    return {"": x} if x.dtype.names is None else {name: x[name] for name in x.dtype.names}
+
+
+def each(change: Callable[[str, Array], Array], x: Array) -> Array:
+    """The samples with each input changed; a single one has no name."""
+    changed = {name: change(name, part) for name, part in parts_of(x).items()}
+    return changed[""] if x.dtype.names is None else packed(changed)
+
+
+def as_keras_takes(x: Array) -> Array | dict[str, Array]:
+    """The samples as a Keras model takes them: several inputs as a dict of arrays."""
+    return x if x.dtype.names is None else {name: np.ascontiguousarray(part) for name, part in parts_of(x).items()}
+
+
+def sample_shape(x: Array) -> InputShape:
+    """The shape of one sample."""
+    return x.shape[1:] if x.dtype.names is None else {name: part.shape[1:] for name, part in parts_of(x).items()}
+
+
+def shown_shape(shape: InputShape) -> str:
+    """The shape in words: `(28, 28)`, or `a (28, 28), b (3,)`."""
+    return str(shape) if isinstance(shape, tuple) else ", ".join(f"{name} {one}" for name, one in shape.items())
