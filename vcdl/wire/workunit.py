@@ -45,7 +45,7 @@ class Normalisation:
     integers: bool = False
     """Whether x are whole numbers that stay what they are, in int32; scale and offset are not used then."""
     inputs: tuple[tuple[str, "Normalisation"], ...] = ()
-    """Of a model with several inputs, each one's by its name; nothing else is used then."""
+    """Each input by its name, of a model with several; nothing else is used then."""
 
 
 SharedOptimizerState = Literal["auto", "none", "second_moment", "all"]
