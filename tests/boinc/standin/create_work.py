@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
                 rest.append(word)
     config = ProjectConfig.read(Path(config_dir))
     try:
-        common = _parse(rest, Request(), (*_LINE_OPTIONS, *_WHOLE, *_REAL))
+        common = _parse(rest, Request(), (*_LINE_OPTIONS, *_WHOLE, *_REAL, "credit"))
         common = replace(
             common,
             wu_template=common.wu_template or f"templates/{app}_in",
@@ -108,7 +108,9 @@ def _parse(words: list[str], request: Request, options: tuple[str, ...]) -> Requ
         if name not in options:
             raise Unusable(f"create_work: bad argument '{word}'")
         value = next(iterator)
-        if name in (*_WHOLE, *_REAL, "target_host"):
+        if name == "credit":
+            request = replace(request, columns={**request.columns, "canonical_credit": float(value)})
+        elif name in (*_WHOLE, *_REAL, "target_host"):
             request = replace(request, columns={**request.columns, name: float(value)})
         else:
             request = replace(request, **{name: value})  # type: ignore[arg-type]

@@ -104,7 +104,7 @@ class _Transition:
             if status != 0:
                 self._set(result, outcome=Outcome.VALIDATE_ERROR, validate_state=Validate.INVALID)
                 continue
-            self._set(result, validate_state=Validate.VALID)
+            self._set(result, validate_state=Validate.VALID, granted_credit=self._workunit["canonical_credit"])
             if not self._workunit["canonical_resultid"]:
                 self._set_workunit(canonical_resultid=result["id"], assimilate_state=Assimilate.READY)
                 for other in self._results:
@@ -193,7 +193,7 @@ class _Transition:
 
     # -- the tables
 
-    def _set(self, result: Row, **values: int) -> None:
+    def _set(self, result: Row, **values: float) -> None:
         result.update(values)
         change(self._connection, "result", result["id"], **values)
 

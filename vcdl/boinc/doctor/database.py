@@ -11,7 +11,7 @@ COLUMNS = {
     "app": "id name deprecated locality_scheduling fraction_done_exact",
     "app_version": "id appid version_num platformid xml_doc deprecated plan_class",
     "assignment": "create_time target_id target_type multi workunitid resultid",
-    "host": "id domain_name rpc_time max_results_day",
+    "host": "id domain_name rpc_time max_results_day p_fpops",
     "host_app_version": "app_version_id",
     "msg_to_host": "create_time hostid variety handled xml",
     "platform": "id name",
@@ -21,7 +21,7 @@ COLUMNS = {
     ),
     "workunit": (
         "id appid name xml_doc assimilate_state canonical_resultid error_mask transition_time "
-        "target_nresults min_quorum max_total_results"
+        "target_nresults min_quorum max_total_results canonical_credit"
     ),
 }
 """The columns that VCDL reads or writes."""

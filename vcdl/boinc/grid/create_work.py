@@ -68,6 +68,7 @@ def create_work(
     result_template: str,
     priority: int,
     deadline_s: float,
+    credit: float,
     creations: Sequence[Creation],
 ) -> str:
     """Run create_work once for all; returns its output. Raises GridError when it cannot be run, GridUnavailable
@@ -81,7 +82,8 @@ def create_work(
         "--wu_template", f"templates/{input_template}", "--result_template", f"templates/{result_template}",
         "--rsc_fpops_est", f"{settings.flops:.0f}", "--rsc_fpops_bound", f"{settings.flops * _FLOPS_BOUND:.0f}",
         "--rsc_memory_bound", f"{settings.memory_bytes:.0f}", "--rsc_disk_bound", f"{settings.disk_bytes:.0f}",
-        "--delay_bound", f"{deadline_s:.0f}", "--priority", str(priority), "--stdin",
+        "--delay_bound", f"{deadline_s:.0f}", "--priority", str(priority),
+        "--credit", f"{credit:.9f}", "--stdin",
     ]  # fmt: skip
     lines = "".join(map(_line, creations))
     try:

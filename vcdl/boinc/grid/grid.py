@@ -11,6 +11,7 @@ from pathlib import Path
 
 from vcdl.boinc.grid.client_rows import ClientRows, Sending
 from vcdl.boinc.grid.create_work import Creation, WorkSettings, create_work, priority_of_new_work
+from vcdl.boinc.grid.credit import CREDIT_PER_OPERATION
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.forget import files_on_hosts
 from vcdl.boinc.grid.manifest import Manifest
@@ -150,6 +151,7 @@ class BoincGrid(Grid):
                 result_template=self._staging.result_template,
                 priority=priority,
                 deadline_s=self._deadline_s,
+                credit=self._settings.flops * CREDIT_PER_OPERATION,
                 creations=missing,
             )
             existing = self._rows.existing([creation.name for creation in missing])
