@@ -4,7 +4,8 @@ import pytest
 
 from tests.boinc.grid.world import World
 from tests.boinc.standin.states import Outcome, Server
-from vcdl.boinc.grid.second_copies import BANNED, SecondCopies
+from vcdl.boinc.grid.host_care import BANNED
+from vcdl.boinc.grid.second_copies import SecondCopies
 
 QUICK, GONE, SLOW = 1, 2, 3
 

@@ -185,7 +185,7 @@ TABLES = (
         ("INDEX msg_to_host (hostid, handled)",),
     ),
     Table("assignment", {"INTEGER": "create_time target_id target_type workunitid resultid", "TINYINT": "multi"}),
-    Table("host_app_version", {"INTEGER": "host_id app_version_id"}),
+    Table("host_app_version", {"INTEGER": "host_id app_version_id max_jobs_per_day n_jobs_today"}),
 )
 
 

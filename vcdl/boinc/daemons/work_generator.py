@@ -17,6 +17,7 @@ from vcdl.boinc.grid.create_work import WorkSettings
 from vcdl.boinc.grid.credit import MEASURED, Credit, Training
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.grid import BoincGrid, clear_job
+from vcdl.boinc.grid.host_care import HostCare
 from vcdl.boinc.grid.manifest import Manifests
 from vcdl.boinc.grid.project_folder import BoincProject, not_readable
 from vcdl.codecs.choose import up_encoding
@@ -220,16 +221,18 @@ def left_staged(project: BoincProject) -> list[RunFolder]:
 
 
 class WorkGenerators:
-    """Goes round the open jobs, and those that were not cleared away."""
+    """Goes round the open jobs and those that were not cleared away, and looks after the hosts."""
 
     def __init__(self, project: BoincProject) -> None:
         self._database = BoincDatabase(project)
         self._jobs = OpenJobs(project, lambda folder: Generation(project, self._database, folder))
         self._left = OpenJobs(project, lambda folder: Clearing(project, self._database, folder), left_staged)
+        self._care = HostCare(self._database)
 
     def run_once(self) -> bool:
         worked = self._jobs.run_once()
         self._left.run_once()
+        self._care.look()
         return worked
 
     def close(self) -> None:

@@ -12,12 +12,12 @@ COLUMNS = {
     "app_version": "id appid version_num platformid xml_doc deprecated plan_class",
     "assignment": "create_time target_id target_type multi workunitid resultid",
     "host": "id domain_name rpc_time max_results_day p_fpops",
-    "host_app_version": "app_version_id",
+    "host_app_version": "host_id app_version_id max_jobs_per_day n_jobs_today",
     "msg_to_host": "create_time hostid variety handled xml",
     "platform": "id name",
     "result": (
         "id name workunitid appid server_state outcome validate_state exit_status hostid priority "
-        "create_time sent_time received_time xml_doc_in"
+        "create_time sent_time received_time report_deadline xml_doc_in"
     ),
     "workunit": (
         "id appid name xml_doc assimilate_state canonical_resultid error_mask transition_time "

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from statistics import mean
 
 from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.host_care import BANNED
 from vcdl.boinc.grid.workunit_rows import COULDNT_SEND, IN_PROGRESS, INIT, OVER, SUCCESS, UNSENT, of_job
 from vcdl.loop.patience import Out, Patience, faster_hosts
 
@@ -30,8 +31,6 @@ _NOBODY_S = 30
 """Seconds after which an unsent result that no host may have is given up."""
 _HOST = 1
 """assignment.target_type"""
-BANNED = -1
-"""host.max_results_day of a host that BOINC's scheduler turns away."""
 _INVALID = 2
 """result.validate_state"""
 _log = logging.getLogger("vcdl.loop.work_generator")

@@ -1,0 +1,137 @@
+"""Hosts whose tasks fail one after the other get no work for a while, by BOINC's own daily quota; hosts can be banned.
+
+BOINC takes one task off a host's quota for each failure, and doubles the quota with each success. Of 2000 tasks a day,
+nobody notices the former; and it counts an upload that the check refuses as a success. So a host that rests has a quota
+of 1 and has used it. After its rest it gets one task; when that succeeds, BOINC itself doubles the quota again.
+"""
+
+import logging
+import math
+import time
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+
+from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.rest import End, Ended, Rest, rest_after, spared
+from vcdl.boinc.grid.results import host_name
+from vcdl.boinc.grid.workunit_rows import CANCELLED, OVER, SUCCESS
+from vcdl.errors import GridError
+
+_EVERY_S = 15.0
+_LOOKED_AT = 20_000
+"""Results, the newest ones, among which failures are searched for."""
+_ACTIVE_S = 900
+_CLIENT_ERROR, _NO_REPLY, _REFUSED = 3, 4, 6
+"""result.outcome"""
+_INVALID, _UNCHECKED = 2, 0
+"""result.validate_state"""
+_NO_FAULT = (200, 202, 203)
+"""result.exit_status of tasks that were not begun in time, or aborted by the project or on the client by hand."""
+BANNED = -1
+"""host.max_results_day of a host that BOINC's scheduler turns away."""
+_log = logging.getLogger("vcdl.hosts")
+
+
+class HostCare:
+    """Looks after the hosts of a project; all calls may raise GridUnavailable or GridError."""
+
+    def __init__(self, database: BoincDatabase) -> None:
+        self._database = database
+        self._looked_s = -math.inf
+        self._told: dict[int, Rest] = {}
+        self._spares = False
+
+    def look(self) -> None:
+        """Let hosts rest, and end their rests, each some seconds."""
+        if time.monotonic() < self._looked_s + _EVERY_S:
+            return
+        self._looked_s = time.monotonic()
+        now_s = time.time()
+        rests = rests_of(self._database)
+        active = self._database.execute("SELECT COUNT(*) FROM host WHERE rpc_time > %s", int(now_s) - _ACTIVE_S)
+        if spared(rests, int(active[0][0]), now_s):
+            if not self._spares:
+                _log.warning("most hosts fail: none of them rests, as the job or the server seems to be at fault")
+            self._spares = True
+            return
+        self._spares = False
+        self._tell(rests, now_s)
+        for host, rest in rests.items():
+            if rest.is_on(now_s):
+                self._stop(host)
+            else:
+                self._try_again(host, rest)
+
+    def _tell(self, rests: Mapping[int, Rest], now_s: float) -> None:
+        for host, rest in rests.items():
+            if rest.is_on(now_s) and self._told.get(host) != rest:
+                until = time.strftime("%H:%M:%S", time.localtime(rest.until_s))
+                _log.warning("%s gets no work until %s, then a single task: %s", host_name(host), until, rest.why)
+        for host in self._told.keys() - rests.keys():
+            _log.info("%s has work again", host_name(host))
+        self._told = dict(rests)
+
+    def _stop(self, host: int) -> None:
+        self._database.execute(
+            "UPDATE host_app_version h JOIN app_version v ON v.id = h.app_version_id"
+            " SET h.max_jobs_per_day = 1, h.n_jobs_today = 1"
+            " WHERE v.appid = %s AND h.host_id = %s AND (h.max_jobs_per_day <> 1 OR h.n_jobs_today < 1)",
+            self._database.app_id, host,
+        )  # fmt: skip
+
+    def _try_again(self, host: int, rest: Rest) -> None:
+        """Give a host one task, unless it has had one since its rest."""
+        self._database.execute(
+            "UPDATE host_app_version h JOIN app_version v ON v.id = h.app_version_id"
+            " SET h.max_jobs_per_day = 1, h.n_jobs_today = 0"
+            " WHERE v.appid = %s AND h.host_id = %s AND h.n_jobs_today > 0 AND NOT EXISTS"
+            " (SELECT 1 FROM result r WHERE r.hostid = h.host_id AND r.appid = v.appid AND r.sent_time >= %s)",
+            self._database.app_id, host, int(rest.until_s),
+        )  # fmt: skip
+
+
+def rests_of(database: BoincDatabase) -> dict[int, Rest]:
+    """The hosts whose last tasks failed, with their rests, some of which are over. Raises GridError.
+
+    Tasks of cancelled workunits say nothing: their uploads may have been deleted before they were looked at.
+    """
+    newest = database.execute("SELECT COALESCE(MAX(id), 0) FROM result")
+    since = int(newest[0][0]) - _LOOKED_AT
+    failing = database.execute(
+        "SELECT DISTINCT hostid FROM result WHERE appid = %s AND server_state = %s AND id > %s"
+        " AND (outcome IN %s OR validate_state = %s)",
+        database.app_id, OVER, since, (_CLIENT_ERROR, _NO_REPLY, _REFUSED), _INVALID,
+    )  # fmt: skip
+    if not failing:
+        return {}
+    rows = database.execute(
+        "SELECT r.hostid, r.outcome, r.exit_status, r.validate_state, r.received_time, r.report_deadline"
+        " FROM result r JOIN workunit w ON w.id = r.workunitid"
+        " WHERE r.hostid IN %s AND r.appid = %s AND r.server_state = %s AND r.id > %s AND w.error_mask & %s = 0",
+        tuple(int(row[0]) for row in failing), database.app_id, OVER, since, CANCELLED,
+    )  # fmt: skip
+    ended: dict[int, list[Ended]] = defaultdict(list)
+    for host, outcome, status, checked, received_s, deadline_s in rows:
+        end = _end(outcome, status, checked)
+        if end is not None:
+            ended[host].append(Ended(received_s or deadline_s, end))
+    return {host: rest for host, tasks in ended.items() if (rest := rest_after(tasks)) is not None}
+
+
+def ban(database: BoincDatabase, hosts: Collection[int], *, banned: bool = True) -> None:
+    """Have BOINC's scheduler turn hosts away, whatever they ask for, or let them in again. Raises GridError."""
+    known = {int(row[0]) for row in database.execute("SELECT id FROM host WHERE id IN %s", tuple(hosts))}
+    if missing := sorted(set(hosts) - known):
+        raise GridError(f"the project has no host {', '.join(map(str, missing))}: `vcdl hosts` lists them")
+    database.execute("UPDATE host SET max_results_day = %s WHERE id IN %s", BANNED if banned else 0, tuple(hosts))
+
+
+def _end(outcome: int, status: int, checked: int) -> End | None:
+    """What became of a task; None: that says nothing of its host."""
+    if outcome == _REFUSED or (checked == _INVALID and outcome == SUCCESS):
+        return End.REFUSED
+    if outcome == SUCCESS:
+        return None if checked == _UNCHECKED else End.GOOD
+    if outcome == _CLIENT_ERROR:
+        return None if status in _NO_FAULT else End.ERROR
+    return End.TIMEOUT if outcome == _NO_REPLY else None
