@@ -4,13 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from tests.job_events import applied, refused, w
 from tests.run_folders import DEMO, make_run
-from vcdl.commands.hosts import hosts
-from vcdl.errors import ExitCode
+from vcdl.commands.hosts import ban, command, hosts
+from vcdl.errors import ExitCode, GridError
 from vcdl.job import save_job
-from vcdl.journal.events import Event, Recorded, WorkunitSent
+from vcdl.journal.events import Event, Recorded, UpdateApplied, WorkunitSent
 
 EVENTS: list[Event] = [
     WorkunitSent(w(1, 0), "host-1", 10),
@@ -32,29 +33,45 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_each_host_has_a_line(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert hosts() is ExitCode.OK
-    assert capsys.readouterr().out == (
-        "host       applied  refused  lost  turnaround    score  weight  state\n"
-        "host- [2J        0        1     0             –    0.0    1.00  new\n"
-        "host-1           1        0     0           2 s      –    1.00  new\n"
-    )
+    head, hostile, honest, refusals = capsys.readouterr().out.splitlines()
+    assert head.split() == [
+        "host", "applied", "refused", "lost", "turnaround", "samples/s", "staleness", "share", "silent", "score",
+        "weight", "state",
+    ]  # fmt: skip
+    assert hostile.startswith("host- [2J        0        1     0           –          –          –     0%")
+    assert hostile.endswith("0.0    1.00  new")
+    assert honest.startswith("host-1           1        0     0         2 s")
+    assert refusals == "refused of host- [2J: 1 not_finite"
 
 
 def test_programs_get_all_that_is_known(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hosts(run, as_json=True)
     first, second = json.loads(capsys.readouterr().out)
     assert first["refusals"] == {"not_finite": 1}
+    update = EVENTS[2]
+    assert isinstance(update, UpdateApplied)
+    assert update.train_s is not None
+    assert second.pop("silent_s") > 0
     assert second == {
         "host": "host-1",
         "sent": 1,
+        "running": None,
         "applied": 1,
         "refused": 0,
         "refusals": {},
         "superseded": 0,
         "lost": 0,
+        "errors": None,
+        "timeouts": None,
         "turnaround_s": 2.0,
+        "samples_per_s": update.samples / update.train_s,
+        "staleness": update.staleness,
+        "share": 1.0,
+        "credit": None,
         "score": None,
         "weight": 1.0,
         "state": "new",
+        "rests_s": None,
     }
 
 
@@ -73,3 +90,16 @@ def test_a_run_that_has_not_begun_has_no_hosts(tmp_path: Path, capsys: pytest.Ca
     assert "no host has got work yet" in capsys.readouterr().out
     hosts(tmp_path / "run", as_json=True)
     assert json.loads(capsys.readouterr().out) == []
+
+
+def test_the_word_show_may_be_left_out(run: Path) -> None:
+    shown = [CliRunner().invoke(command, arguments).output for arguments in ([], ["show"], [str(run)], ["--json"])]
+    assert shown[0].splitlines()[0] == shown[1].splitlines()[0] == shown[2].splitlines()[0]
+    assert len(json.loads(shown[3])) == 2
+    assert "unban" in CliRunner().invoke(command, ["--help"]).output
+
+
+@pytest.mark.parametrize("name", ["host-", "host--1", "me", "host-1;"])
+def test_a_ban_names_hosts_as_they_are_shown(name: str, tmp_path: Path) -> None:
+    with pytest.raises(GridError, match="a host is named host-17"):
+        ban(("host-1", name), tmp_path, banned=True)

@@ -1,33 +1,41 @@
-"""`vcdl hosts`: who trains a run, and how far each host is believed."""
+"""`vcdl hosts`: who trains a run, what each host brought, and how far it is believed; `ban` and `unban`."""
 
+import time
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from vcdl.commands._options import in_project, json_option, project_option
-from vcdl.errors import ExitCode
+from vcdl.errors import ExitCode, GridError
 
 if TYPE_CHECKING:
-    from vcdl.journal.hosts import HostHistory
+    from vcdl.boinc.grid.host_report import HostFacts
+    from vcdl.journal.hosts import HostHistory, HostRecord
+    from vcdl.run.folder import RunFolder
 
 _EXAMPLES = """\b
 Examples:
   vcdl hosts                       of the run below runs/ that changed last
   vcdl hosts runs/digits
   vcdl hosts runs/digits --json | jq '.[] | select(.state == "quarantined")'
-  vcdl hosts mnist --project-dir ~/projects/grid"""
+  vcdl hosts mnist --project-dir ~/projects/grid
+  vcdl hosts ban host-17 --project-dir ~/projects/grid     whatever it asks for, it gets nothing
+  vcdl hosts unban host-17 --project-dir ~/projects/grid"""
 
 
 def hosts(path: Path | None = None, as_json: bool = False) -> ExitCode:
     """Print the hosts of a run, the most doubtful ones first. Raises RunFolderError, JobError, JournalError."""
     from vcdl.job import load_frozen_job
     from vcdl.report.summary import as_json as json_text
-    from vcdl.run.finding import chosen_run, read_hosts, shown
+    from vcdl.run.finding import chosen_run, clock_of, read_hosts, shown
 
     folder = chosen_run(path)
     job, history = load_frozen_job(folder.job_file), read_hosts(folder)
-    rows = _rows(history, is_for_strangers=job.is_for_strangers)
+    now_s = clock_of(folder)() if folder.host.has_wall_clock else None
+    rows = _rows(history, _facts(folder), is_for_strangers=job.is_for_strangers, now_s=now_s)
     if as_json:
         click.echo(json_text(rows), nl=False)
         return ExitCode.OK
@@ -41,48 +49,177 @@ def hosts(path: Path | None = None, as_json: bool = False) -> ExitCode:
     return ExitCode.OK
 
 
-def _rows(history: "HostHistory", *, is_for_strangers: bool) -> list[dict[str, Any]]:
-    """A row for each host; without weight and state where nobody is judged."""
-    rows = []
-    for record in history.hosts.values():
-        score = history.score(record.name)
-        rows.append(
-            {
-                "host": record.name,
-                "sent": record.sent,
-                "applied": record.applied,
-                "refused": record.refused.total(),
-                "refusals": dict(sorted(record.refused.items())),
-                "superseded": record.superseded,
-                "lost": record.lost,
-                "turnaround_s": None if record.turnaround_s is None else round(record.turnaround_s, 1),
-                "score": None if score is None else round(score, 2),
-                "weight": round(history.weight(record.name), 3) if is_for_strangers else None,
-                "state": history.state(record.name).value if is_for_strangers else None,
-            }
-        )
+def ban(names: tuple[str, ...], project_dir: Path, *, banned: bool) -> ExitCode:
+    """Ban hosts of a BOINC project, or let them in again. Raises GridError."""
+    from vcdl.boinc.grid import host_care
+    from vcdl.boinc.grid.database import BoincDatabase
+    from vcdl.boinc.grid.project_folder import BoincProject
+
+    numbers = [int(name.removeprefix("host-")) for name in names if name.removeprefix("host-").isdecimal()]
+    if len(numbers) < len(names):
+        raise GridError(f"{' '.join(names)}: a host is named host-17, or 17, as `vcdl hosts` shows it")
+    with closing(BoincDatabase(BoincProject.at(project_dir))) as database:
+        host_care.ban(database, numbers, banned=banned)
+    what = "banned: BOINC's scheduler turns it away" if banned else "may have work again, once it asks"
+    for number in numbers:
+        click.echo(f"host-{number}: {what}")
+    return ExitCode.OK
+
+
+def _facts(folder: "RunFolder") -> "Mapping[str, HostFacts]":
+    """What BOINC knows of a run's hosts; nothing of another kind of run, or while the database is away."""
+    if not folder.host.has_daemons:
+        return {}
+    from vcdl.boinc.grid.database import BoincDatabase
+    from vcdl.boinc.grid.host_report import facts_of
+    from vcdl.boinc.grid.project_folder import BoincProject
+
+    try:
+        project = BoincProject.at(folder.path.resolve().parents[2])
+        with closing(BoincDatabase(project)) as database:
+            return facts_of(database, folder.path.name)
+    except GridError as error:
+        click.echo(f"only what the journal knows, as BOINC's database does not answer: {error}", err=True)
+        return {}
+
+
+def _rows(
+    history: "HostHistory", facts: "Mapping[str, HostFacts]", *, is_for_strangers: bool, now_s: float | None
+) -> list[dict[str, Any]]:
+    """A row for each host; without weight and state where nobody is judged, and with null for what is not known."""
+    samples = sum(record.samples for record in history.hosts.values())
+    rows = [
+        _row(record, history, facts.get(record.name), samples, is_for_strangers=is_for_strangers, now_s=now_s)
+        for record in history.hosts.values()
+    ]
     return sorted(rows, key=lambda row: (1.0 if row["weight"] is None else row["weight"], row["host"]))
+
+
+def _row(
+    record: "HostRecord",
+    history: "HostHistory",
+    facts: "HostFacts | None",
+    samples: int,
+    *,
+    is_for_strangers: bool,
+    now_s: float | None,
+) -> dict[str, Any]:
+    score, speed = history.score(record.name), history.samples_per_s(record.name)
+    heard_of_s = max(record.heard_of_s, facts.heard_of_s if facts else 0.0)
+    return {
+        "host": record.name,
+        "sent": record.sent,
+        "running": facts.running if facts else None,
+        "applied": record.applied,
+        "refused": record.refused.total(),
+        "refusals": dict(sorted(record.refused.items())),
+        "superseded": record.superseded,
+        "lost": record.lost,
+        "errors": facts.errors if facts else None,
+        "timeouts": facts.timeouts if facts else None,
+        "turnaround_s": None if record.turnaround_s is None else round(record.turnaround_s, 1),
+        "samples_per_s": None if speed is None else round(speed, 2),
+        "staleness": round(record.staleness / record.applied, 2) if record.applied else None,
+        "share": round(record.samples / samples, 4) if samples else None,
+        "silent_s": None if now_s is None else round(max(0.0, now_s - heard_of_s), 1),
+        "credit": round(facts.credit, 6) if facts else None,
+        "score": None if score is None else round(score, 2),
+        "weight": round(history.weight(record.name), 3) if is_for_strangers else None,
+        "state": _state(record, history, facts, is_for_strangers=is_for_strangers),
+        "rests_s": round(facts.rests_until_s - time.time(), 1) if facts and facts.rests_until_s else None,
+    }
+
+
+def _state(
+    record: "HostRecord", history: "HostHistory", facts: "HostFacts | None", *, is_for_strangers: bool
+) -> str | None:
+    if facts and facts.banned:
+        return "banned"
+    if facts and facts.rests_until_s is not None:
+        return "resting"
+    return history.state(record.name).value if is_for_strangers else None
 
 
 def _lines(rows: list[dict[str, Any]]) -> list[str]:
     from vcdl.report.wording import duration, printable
 
-    width = max(len("host"), *(len(printable(row["host"])) for row in rows))
-    lines = [f"{'host':<{width}}  applied  refused  lost  turnaround    score  weight  state"]
+    def shown(value: Any, form: str = "") -> str:
+        return "–" if value is None else duration(value) if form == "s" else format(value, form)
+
+    table = [
+        ("host", "applied", "refused", "lost", "turnaround", "samples/s", "staleness", "share", "silent",
+         "score", "weight", "state")
+    ]  # fmt: skip
     for row in rows:
-        took_s, score, weight = row["turnaround_s"], row["score"], row["weight"]
-        lines.append(
-            f"{printable(row['host']):<{width}}  {row['applied']:>7}  {row['refused']:>7}  {row['lost']:>4}  "
-            f"{'–' if took_s is None else duration(took_s):>12}  {'–' if score is None else f'{score:.1f}':>5}  "
-            f"{'–' if weight is None else f'{weight:.2f}':>6}  {row['state'] or '–'}"
-        )
+        lost = row["lost"] if row["errors"] is None else row["errors"] + row["timeouts"]
+        state = row["state"] if row["rests_s"] is None else f"{row['state']} for {duration(row['rests_s'])}"
+        table.append(
+            (
+                printable(row["host"]), str(row["applied"]), str(row["refused"]), str(lost),
+                shown(row["turnaround_s"], "s"), shown(row["samples_per_s"], ".1f"), shown(row["staleness"], ".1f"),
+                shown(row["share"], ".0%"), shown(row["silent_s"], "s"), shown(row["score"], ".1f"),
+                shown(row["weight"], ".2f"), shown(state),
+            )
+        )  # fmt: skip
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if place in (0, len(widths) - 1) else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ).rstrip()
+        for cells in table
+    ]
+    for row in rows:
+        if row["refusals"]:
+            counts = ", ".join(f"{count} {name}" for name, count in row["refusals"].items())
+            lines.append(f"refused of {printable(row['host'])}: {counts}")
     return lines
 
 
-@click.command("hosts", epilog=_EXAMPLES)
+class _Hosts(click.Group):
+    """A group whose command may be left out: `vcdl hosts runs/digits` shows that run."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("hosts", cls=_Hosts, epilog=_EXAMPLES)
+def command() -> None:
+    """Show who trains a run, and what each host brought; ban hosts."""
+
+
+@command.command("show")
 @click.argument("path", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @project_option
 @json_option
-def command(path: Path | None, project_dir: Path | None, as_json: bool) -> ExitCode:
-    """Show who trains a run, and how far each host is believed."""
+def show_command(path: Path | None, project_dir: Path | None, as_json: bool) -> ExitCode:
+    """Show a run's hosts; the word `show` may be left out."""
     return hosts(in_project(path, project_dir), as_json)
+
+
+_names = click.argument("names", metavar="HOST...", nargs=-1, required=True)
+_in_project = click.option(
+    "--project-dir",
+    metavar="PROJECT",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The BOINC project.",
+)
+
+
+@command.command("ban")
+@_names
+@_in_project
+def ban_command(names: tuple[str, ...], project_dir: Path) -> ExitCode:
+    """Have BOINC's scheduler turn hosts away; a second host is asked for what they have."""
+    return ban(names, project_dir, banned=True)
+
+
+@command.command("unban")
+@_names
+@_in_project
+def unban_command(names: tuple[str, ...], project_dir: Path) -> ExitCode:
+    """Let banned hosts in again."""
+    return ban(names, project_dir, banned=False)

@@ -94,6 +94,12 @@ class HostRecord:
     """Workunits that the grid gave up while it had them."""
     turnaround_s: float | None = None
     """Seconds from sent to applied, a moving average."""
+    samples: int = 0
+    """Samples that it trained for applied uploads."""
+    staleness: int = 0
+    """Sum over its applied uploads."""
+    heard_of_s: float = 0.0
+    """Unix time of its last event."""
     pace: float | None = None
     """Logarithm of the seconds of training that a sample takes, a moving average; None: not known."""
     scored: int = 0
@@ -146,24 +152,28 @@ class HostHistory:
         """Take in the journal's next event."""
         match event := recorded.event:
             case WorkunitSent():
-                self._host(event.host).sent += 1
+                host = self._host(event.host)
+                host.sent += 1
+                host.heard_of_s = recorded.time_s
                 self._senders.setdefault(event.workunit, {})[event.host] = recorded.time_s
             case UpdateApplied():
                 self._apply(event, recorded.time_s)
             case UpdateRefused():
-                self._refuse(event.host or self.sender(event.workunit), event.refusal)
+                self._refuse(event.host or self.sender(event.workunit), event.refusal, recorded.time_s)
                 self._forget(event.workunit)
             case ResultRefused():
-                host = event.host or self.sender(event.workunit)
-                self._refuse(host, event.refusal)
-                self._senders.get(event.workunit, {}).pop(host, None)
+                name = event.host or self.sender(event.workunit)
+                self._refuse(name, event.refusal, recorded.time_s)
+                self._senders.get(event.workunit, {}).pop(name, None)
             case UpdateSuperseded():
-                if host := event.host or self.sender(event.workunit):
-                    self._host(host).superseded += 1
+                if name := event.host or self.sender(event.workunit):
+                    host = self._host(name)
+                    host.superseded += 1
+                    host.heard_of_s = recorded.time_s
                 self._forget(event.workunit)
             case WorkunitFailed():
-                for host in self._forget(event.workunit):
-                    self._host(host).lost += 1
+                for name in self._forget(event.workunit):
+                    self._host(name).lost += 1
             case WorkunitCancelled():
                 self._forget(event.workunit)
             case UploadScored():
@@ -207,6 +217,11 @@ class HostHistory:
             return None
         return samples * exp(record.pace)
 
+    def samples_per_s(self, host: str) -> float | None:
+        """How fast a host trains lately; None: not known."""
+        pace = self.hosts[host].pace
+        return None if pace is None else exp(-pace)
+
     def is_proven(self, host: str) -> bool:
         """Whether a host's uploads were good so often that some of the next ones tell enough."""
         record = self.hosts.get(host)
@@ -243,6 +258,9 @@ class HostHistory:
             return
         host = self._host(name)
         host.applied += 1
+        host.samples += event.samples
+        host.staleness += event.staleness
+        host.heard_of_s = time_s
         self._has_known |= host.applied >= _KNOWN_AFTER
         self._at_work.append(name)
         sample_s = event.train_s / event.samples if event.train_s is not None and event.samples > 0 else 0.0
@@ -259,9 +277,10 @@ class HostHistory:
         self._earlier.pop(workunit, None)
         return self._senders.pop(workunit, {})
 
-    def _refuse(self, name: str, refusal: str) -> None:
+    def _refuse(self, name: str, refusal: str, time_s: float) -> None:
         if name:
             self._host(name).refused[refusal] += 1
+            self._host(name).heard_of_s = time_s
             if refusal in _TELLING:
                 self._take(self._host(name), _WORST)
 

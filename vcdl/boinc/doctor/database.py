@@ -17,7 +17,7 @@ COLUMNS = {
     "platform": "id name",
     "result": (
         "id name workunitid appid server_state outcome validate_state exit_status hostid priority "
-        "create_time sent_time received_time report_deadline xml_doc_in"
+        "create_time sent_time received_time report_deadline granted_credit xml_doc_in"
     ),
     "workunit": (
         "id appid name xml_doc assimilate_state canonical_resultid error_mask transition_time "

@@ -14,18 +14,16 @@ from collections.abc import Collection, Mapping
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.rest import End, Ended, Rest, rest_after, spared
 from vcdl.boinc.grid.results import host_name
-from vcdl.boinc.grid.workunit_rows import CANCELLED, OVER, SUCCESS
+from vcdl.boinc.grid.workunit_rows import CANCELLED, CLIENT_ERROR, NO_REPLY, OVER, SUCCESS, VALIDATE_ERROR
 from vcdl.errors import GridError
 
 _EVERY_S = 15.0
 _LOOKED_AT = 20_000
 """Results, the newest ones, among which failures are searched for."""
 _ACTIVE_S = 900
-_CLIENT_ERROR, _NO_REPLY, _REFUSED = 3, 4, 6
-"""result.outcome"""
 _INVALID, _UNCHECKED = 2, 0
 """result.validate_state"""
-_NO_FAULT = (200, 202, 203)
+NO_FAULT = (200, 202, 203)
 """result.exit_status of tasks that were not begun in time, or aborted by the project or on the client by hand."""
 BANNED = -1
 """host.max_results_day of a host that BOINC's scheduler turns away."""
@@ -100,7 +98,7 @@ def rests_of(database: BoincDatabase) -> dict[int, Rest]:
     failing = database.execute(
         "SELECT DISTINCT hostid FROM result WHERE appid = %s AND server_state = %s AND id > %s"
         " AND (outcome IN %s OR validate_state = %s)",
-        database.app_id, OVER, since, (_CLIENT_ERROR, _NO_REPLY, _REFUSED), _INVALID,
+        database.app_id, OVER, since, (CLIENT_ERROR, NO_REPLY, VALIDATE_ERROR), _INVALID,
     )  # fmt: skip
     if not failing:
         return {}
@@ -128,10 +126,10 @@ def ban(database: BoincDatabase, hosts: Collection[int], *, banned: bool = True)
 
 def _end(outcome: int, status: int, checked: int) -> End | None:
     """What became of a task; None: that says nothing of its host."""
-    if outcome == _REFUSED or (checked == _INVALID and outcome == SUCCESS):
+    if outcome == VALIDATE_ERROR or (checked == _INVALID and outcome == SUCCESS):
         return End.REFUSED
     if outcome == SUCCESS:
         return None if checked == _UNCHECKED else End.GOOD
-    if outcome == _CLIENT_ERROR:
-        return None if status in _NO_FAULT else End.ERROR
-    return End.TIMEOUT if outcome == _NO_REPLY else None
+    if outcome == CLIENT_ERROR:
+        return None if status in NO_FAULT else End.ERROR
+    return End.TIMEOUT if outcome == NO_REPLY else None

@@ -14,7 +14,7 @@ INIT, READY, DONE = 0, 1, 2
 """workunit.assimilate_state"""
 UNSENT, IN_PROGRESS, OVER = 2, 4, 5
 """result.server_state"""
-SUCCESS, COULDNT_SEND, DIDNT_NEED = 1, 2, 5
+SUCCESS, COULDNT_SEND, CLIENT_ERROR, NO_REPLY, DIDNT_NEED, VALIDATE_ERROR = range(1, 7)
 """result.outcome"""
 CANCELLED = 16
 """workunit.error_mask"""

@@ -1,0 +1,40 @@
+import time
+
+import pytest
+
+from tests.boinc.grid.world import World
+from tests.commands.test_hosts import RECORDED
+from tests.run_folders import DEMO, make_run
+from vcdl.boinc.grid.host_care import ban
+from vcdl.boinc.grid.host_report import facts_of
+from vcdl.commands.hosts import hosts
+from vcdl.job import save_job
+from vcdl.run.host import BOINC
+
+
+def test_boinc_s_tables_tell_of_a_host_what_the_journal_cannot(world: World) -> None:
+    for name in world.created(3):
+        world.fail(name, exit_status=202 if name.startswith("mnist_e0001") else 195)
+    assert facts_of(world.database, "mnist")["host-1"].rests_until_s is None  # one was taken back by the server
+    (name,) = world.created(1, job="other")
+    world.report(name)
+    world.update("result", world.result_of(name)["id"], granted_credit=2.5)
+    world.update("result", world.result_of("mnist_e0003_s000_a0_v000000")["id"], outcome=4, server_state=5, hostid=1)
+    ban(world.database, [1])
+    facts = facts_of(world.database, "mnist")["host-1"]
+    assert (facts.errors, facts.timeouts, facts.running, facts.credit, facts.banned) == (2, 1, 0, 0.0, True)
+    assert facts.heard_of_s == pytest.approx(time.time(), abs=60)
+    assert facts_of(world.database, "other")["host-1"].credit == 2.5
+
+
+def test_the_report_of_a_project_s_job_says_who_is_banned(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    run = world.project.run_folder("demo")
+    make_run(run.path, RECORDED, finished=False)
+    run.host_file.write_text(BOINC.name)
+    save_job(DEMO.trusting("strangers"), run.job_file)
+    (name,) = world.created(1, job="demo")
+    world.send(name)
+    ban(world.database, [1])
+    hosts(run.path)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("host-1")]
+    assert line.endswith("banned")

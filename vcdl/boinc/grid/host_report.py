@@ -1,0 +1,52 @@
+"""What BOINC's tables know of the hosts that train a job: failures, last contact, credit, ban and rest."""
+
+import time
+from dataclasses import dataclass
+
+from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.host_care import BANNED, NO_FAULT, rests_of
+from vcdl.boinc.grid.results import host_name
+from vcdl.boinc.grid.workunit_rows import CLIENT_ERROR, IN_PROGRESS, NO_REPLY, of_job
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """One host; tasks are those of the job."""
+
+    running: int
+    """Tasks that it has."""
+    errors: int
+    timeouts: int
+    credit: float
+    """Granted for the job."""
+    heard_of_s: float
+    """Unix time of its last request, for whatever job."""
+    banned: bool
+    rests_until_s: float | None
+    """Unix time; None: it may have work."""
+
+
+def facts_of(database: BoincDatabase, job: str) -> dict[str, HostFacts]:
+    """The hosts that were sent tasks of a job, by the names that the journal uses. Raises GridError."""
+    match, arguments = of_job(job)
+    rows = database.execute(
+        "SELECT r.hostid, h.rpc_time, h.max_results_day, SUM(r.server_state = %s),"
+        " SUM(r.outcome = %s AND r.exit_status NOT IN %s), SUM(r.outcome = %s), SUM(r.granted_credit)"
+        " FROM result r JOIN workunit w ON w.id = r.workunitid JOIN host h ON h.id = r.hostid"
+        f" WHERE r.appid = %s AND {match} GROUP BY r.hostid, h.rpc_time, h.max_results_day",
+        IN_PROGRESS, CLIENT_ERROR, NO_FAULT, NO_REPLY, database.app_id, *arguments,
+    )  # fmt: skip
+    now_s, rests = time.time(), rests_of(database)
+    resting = {host: rest.until_s for host, rest in rests.items() if rest.is_on(now_s)}
+    return {
+        host_name(host): HostFacts(
+            running=int(running),
+            errors=int(errors),
+            timeouts=int(timeouts),
+            credit=float(credit),
+            heard_of_s=float(heard_s),
+            banned=most == BANNED,
+            rests_until_s=resting.get(host),
+        )
+        for host, heard_s, most, running, errors, timeouts, credit in rows
+    }
