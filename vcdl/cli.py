@@ -18,8 +18,9 @@ from vcdl.errors import ExitCode
 from vcdl.passwords import without_passwords
 
 COMMANDS = (
-    *("new", "run", "check", "describe", "status", "hosts", "watch", "stop", "resume", "clone", "export", "plot"),
-    *("compare", "submit", "project", "client", "simulate", "experiment", "replay", "assimilator", "bench", "fleet"),
+    *("new", "run", "check", "describe", "status", "jobs", "hosts", "watch", "stop", "resume", "set", "clone"),
+    *("export", "plot", "compare", "submit", "project", "client", "simulate", "experiment", "replay", "assimilator"),
+    *("bench", "fleet"),
 )
 """The commands in the order of a first use; each is a module of vcdl.commands with a `command`."""
 

@@ -19,6 +19,7 @@ from vcdl.journal.events import (
     RunPaused,
     RunReopened,
     RunStarted,
+    SettingsChanged,
     StopDecided,
     StoreRestored,
     UpdateApplied,
@@ -62,6 +63,7 @@ def evaluated(version: int = 150, split: str = "validation", **changed: Any) -> 
 ONE_OF_EACH: list[tuple[Event, str | None]] = [
     (RunStarted(resumed=False), None),
     (RunPaused("interrupted"), None),
+    (SettingsChanged("boinc.share=3"), None),
     (WorkunitCreated(W), f"created:{W}"),
     (WeightsPublished(151), "published:151"),
     (WorkunitSent(W, "worker-1", 12345), None),

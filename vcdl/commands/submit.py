@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _EXAMPLES = """\b
 Examples:
   vcdl submit job.yaml --project-dir ~/projects/grid
-  vcdl submit job.yaml --project-dir ~/projects/grid --set boinc.priority=3
+  vcdl submit job.yaml --project-dir ~/projects/grid --set boinc.share=3
   vcdl watch --project-dir ~/projects/grid
 
 Run it as the project's user. The project's daemons take up the job at once; this process ends."""

@@ -94,14 +94,22 @@ class RetentionSettings(Section):
 class BoincSettings(Section):
     """How a BOINC project treats the job's workunits; other grids ignore it."""
 
-    priority: Annotated[int, kinds.whole(1, 100)] = 1
-    """The job's share of the clients beside the project's other open jobs."""
+    share: Annotated[int, kinds.whole(1, 100)] = 1
+    """The job's part of the clients beside the project's other open jobs."""
     fresh_weights: Annotated[bool, kinds.true_or_false()] = True
     """Whether a task that waited begins with the newest weights, from the project's web server."""
     deadline_s: _AboveZero = 3600.0
     """The most time in which a client must report a subtask; after it another client gets the subtask."""
     shortest_deadline_s: _AboveZero = 300.0
     """The least; between the two, a deadline is three times as long as nearly all of the job's subtasks take."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _may_say_priority(cls, raw: Any) -> Any:
+        """`share` under its former name, which job files of open jobs have."""
+        if isinstance(raw, Mapping) and "priority" in raw and "share" not in raw:
+            return {"share" if key == "priority" else key: value for key, value in raw.items()}
+        return raw
 
 
 class Job(Section):

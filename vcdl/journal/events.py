@@ -66,6 +66,15 @@ class RunPaused(Event):
 
 
 @dataclass(frozen=True)
+class SettingsChanged(Event):
+    """Settings of the job were changed while it was open."""
+
+    kind: ClassVar[str] = "settings_changed"
+    changes: str
+    """`boinc.share=3 boinc.deadline_s=900.0`"""
+
+
+@dataclass(frozen=True)
 class WorkunitCreated(Event):
     """A workunit exists from now on, whether or not the grid has been told."""
 

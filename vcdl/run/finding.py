@@ -66,14 +66,24 @@ def chosen_run(path: Path | None, project_dir: Path | None = None) -> RunFolder:
 
     Raises RunFolderError.
     """
-    runs = RUNS if project_dir is None else project_dir / SUBMITTED
     if path is not None:
-        return RunFolder.existing(path if project_dir is None else runs / path)
-    folders = (job_file.parent for job_file in runs.glob("*/job.yaml")) if runs.is_dir() else ()
-    found = [RunFolder(path) for path in folders if final_name(path.name) == path.name]
+        return RunFolder.existing(path if project_dir is None else project_dir / SUBMITTED / path)
+    found = all_runs(project_dir)
     if not found:
-        raise RunFolderError(_NOTHING_RUN if project_dir is None else _NOTHING_SUBMITTED.format(runs))
+        raise no_run(project_dir)
     return RunFolder.existing(max(found, key=_changed_s).path)
+
+
+def all_runs(project_dir: Path | None = None) -> list[RunFolder]:
+    """The runs below runs/, or the jobs of a BOINC project, sorted by name."""
+    runs = RUNS if project_dir is None else project_dir / SUBMITTED
+    folders = (job_file.parent for job_file in runs.glob("*/job.yaml")) if runs.is_dir() else ()
+    return [RunFolder(path) for path in sorted(folders) if final_name(path.name) == path.name]
+
+
+def no_run(project_dir: Path | None) -> RunFolderError:
+    """The error where nothing was ever run."""
+    return RunFolderError(_NOTHING_RUN if project_dir is None else _NOTHING_SUBMITTED.format(project_dir / SUBMITTED))
 
 
 def distinct_names(folders: Sequence[RunFolder]) -> list[str]:

@@ -36,7 +36,7 @@ def test_a_submitted_workunit_is_there_for_clients_with_its_inputs(world: World)
 
 def test_what_waits_is_sent_before_what_is_made_later_and_other_apps_are_let_live(world: World) -> None:
     """BOINC's scheduler sends the first of equals in its table, not the oldest."""
-    world.grid(priority=50).submit([world.staged(1)])  # a job's priority is its share, not this
+    world.grid(share=50).submit([world.staged(1)])  # a job's priority is its share, not this
     world.transition()
     world.grid().submit([world.staged(2)])
     world.transition()
@@ -227,13 +227,37 @@ def test_results_that_wait_to_be_assimilated_are_open(world: World) -> None:
     assert world.grid().open_wanted() == 2 + 12  # none runs
 
 
-def test_jobs_with_work_share_by_priority(world: World) -> None:
-    world.grid("a", priority=3).submit([world.staged(job="a")])
-    assert world.grid("b", priority=1).open_wanted() == 3
-    world.grid("b", priority=1).submit([world.staged(job="b")])
-    assert world.grid("a", priority=3).open_wanted() == 9
-    world.grid("a", priority=3).clear(forget_on_clients=False)
-    assert world.grid("b", priority=1).open_wanted() == 12
+def test_jobs_with_work_share_the_clients(world: World) -> None:
+    world.grid("a", share=3).submit([world.staged(job="a")])
+    assert world.grid("b", share=1).open_wanted() == 3
+    world.grid("b", share=1).submit([world.staged(job="b")])
+    assert world.grid("a", share=3).open_wanted() == 9
+    world.grid("a", share=3).clear(forget_on_clients=False)
+    assert world.grid("b", share=1).open_wanted() == 12
+
+
+def test_a_new_job_is_sent_before_what_the_others_have_waiting_until_its_part_runs(world: World) -> None:
+    old = [world.staged(epoch, job="a") for epoch in range(1, 9)]
+    a, b = world.grid("a"), world.grid("b", share=3)
+    a.submit(old)
+    world.transition()
+    for item in old[:4]:
+        world.send(item.workunit.name)
+    assert b.open_wanted() >= 5
+    new = [world.staged(epoch, job="b") for epoch in range(1, 6)]
+    b.submit(new)
+    world.transition()
+    rows = world.rows("SELECT name FROM result WHERE server_state = 2 ORDER BY priority DESC, id")
+    jobs = [row["name"][0] for row in rows]
+    assert jobs == ["b"] * 3 + ["a"] * 4 + ["b"] * 2  # three quarters of the four that run
+
+
+def test_the_others_know_a_share_that_was_changed(world: World) -> None:
+    world.grid("a").submit([world.staged(job="a")])
+    world.grid("b").submit([world.staged(job="b")])
+    before = world.grid("b").open_wanted()
+    world.grid("a", share=9).open_wanted()
+    assert world.grid("b").open_wanted() < before
 
 
 # -- cancelling

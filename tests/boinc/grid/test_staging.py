@@ -111,7 +111,13 @@ def test_a_manifest_is_read_as_it_was_written(world: World) -> None:
     assert manifest.names == {"vcdl_a.json", "vcdl_b.npz"}
 
 
-MANIFEST = '{"priority": 1, "result_template": "t", "model": null, "shards": {}, "params": {}}'
+def test_a_manifest_of_an_open_job_from_before_is_read(world: World) -> None:
+    world.project.manifests.mkdir(parents=True)
+    (world.project.manifests / "old.json").write_text(MANIFEST.replace("share", "priority"))
+    assert Manifests(world.project).read("old") == Manifest(1, "t")
+
+
+MANIFEST = '{"share": 1, "result_template": "t", "model": null, "shards": {}, "params": {}}'
 
 
 @pytest.mark.parametrize(
@@ -121,7 +127,7 @@ MANIFEST = '{"priority": 1, "result_template": "t", "model": null, "shards": {},
         "{",
         "[]",
         "{}",
-        '{"priority": "x"}',
+        '{"share": "x"}',
         "null",
         "[" * 100_000,
         MANIFEST.replace("1,", '"1",'),

@@ -71,15 +71,13 @@ def test_a_job_that_has_its_part_makes_work_when_the_others_make_none(unsent_of_
 
 @pytest.mark.parametrize("order", ["ab", "ba"])
 @pytest.mark.parametrize(("slots", "whole", "least"), [(4, Marks(2, 3), 2.0), (40, Marks(10, 15), 2.7)])
-def test_clients_are_shared_by_priority_as_far_as_whole_tasks_allow(
-    order: str, slots: int, whole: Marks, least: float
-) -> None:
+def test_clients_are_shared_as_far_as_whole_tasks_allow(order: str, slots: int, whole: Marks, least: float) -> None:
     """A fleet that takes what was made first, each task as long as any other."""
-    priorities, unsent = {"a": 1, "b": 3}, list[str]()
+    shares, unsent = {"a": 1, "b": 3}, list[str]()
     running, done = list[str](), {"a": 0, "b": 0}
     for look in range(4000):
         for job in order:
-            jobs = {it: JobStock(priorities[it], Stock(unsent.count(it), running.count(it))) for it in "ab"}
+            jobs = {it: JobStock(shares[it], Stock(unsent.count(it), running.count(it))) for it in "ab"}
             mine = jobs[job].open
             unsent += job * max(0, open_wanted(job, jobs, whole) - mine)
         while len(running) < slots and unsent:

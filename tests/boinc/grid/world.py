@@ -75,14 +75,14 @@ class World:
     def grid(
         self,
         job: str = "mnist",
-        priority: int = 1,
+        share: int = 1,
         sent_since_s: float = 0.0,
         ahead: int | None = None,
         redundancy: float = 0.0,
     ) -> BoincGrid:
         settings = WorkSettings(
             job=job,
-            priority=priority,
+            share=share,
             deadline_s=3600.0,
             flops=1e12,
             memory_bytes=1e9,

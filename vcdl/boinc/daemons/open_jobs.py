@@ -44,6 +44,17 @@ def open_runs(project: BoincProject) -> list[RunFolder]:
 class _Job:
     part: Part | None = None
     attempts: Attempts = field(default_factory=Attempts)
+    stamp: tuple[int, int] | None = None
+    """The state of the job's file when the part was put together."""
+
+
+def _stamp(folder: RunFolder) -> tuple[int, int] | None:
+    """The state of a job's file; None when it cannot be looked at, which its part says when it opens it."""
+    try:
+        found = folder.job_file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 class OpenJobs:
@@ -79,6 +90,10 @@ class OpenJobs:
         if not job.attempts.is_due:
             return False
         try:
+            stamp = _stamp(folder)
+            if stamp != job.stamp:  # `vcdl set` has changed the job
+                self._drop(job)
+                job.stamp = stamp
             if job.part is None:
                 job.part = self._put_together(folder)
             worked = job.part.run_once()

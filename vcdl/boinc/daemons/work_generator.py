@@ -29,6 +29,7 @@ from vcdl.journal.events import (
     RolledBack,
     RunPaused,
     RunStarted,
+    SettingsChanged,
     StopDecided,
     UpdateApplied,
     WorkunitCreated,
@@ -160,7 +161,7 @@ class _Log(RunObserver):
     def events(self, events: Sequence[Recorded]) -> None:
         for event in (recorded.event for recorded in events):
             match event:
-                case RunStarted() | RunPaused() | EpochClosed() | StopDecided():
+                case RunStarted() | RunPaused() | EpochClosed() | StopDecided() | SettingsChanged():
                     _log.info("%s: %s", self._name, event)
                 case RolledBack():
                     _log.warning("%s: %s", self._name, rolled_back_words(event))
@@ -179,7 +180,7 @@ def work_settings(run: Run) -> WorkSettings:
     frozen_bytes = 4 * prepared.frozen.size if prepared.frozen else 0
     return WorkSettings(
         job=job.name,
-        priority=job.boinc.priority,
+        share=job.boinc.share,
         deadline_s=job.boinc.deadline_s,
         shortest_deadline_s=job.boinc.shortest_deadline_s,
         flops=prepared.footprint.flops_per_sample * samples,

@@ -25,7 +25,7 @@ class WorkSettings:
 
     job: str
     """Name of the job within the project, with which its workunits' names begin."""
-    priority: int
+    share: int
     """Share of the clients among the open jobs, at least 1. Not BOINC's priority, which would starve the others."""
     deadline_s: float
     """Seconds for one try on one client, at most."""
@@ -105,6 +105,15 @@ def create_work(
 def _line(creation: Creation) -> str:
     own = f"--wu_template templates/{creation.input_template} " if creation.input_template else ""
     return f"--wu_name {creation.name} {own}{' '.join(creation.inputs)}\n"
+
+
+def priority_above_all(database: BoincDatabase) -> int:
+    """BOINC's priority for new workunits of a job that has fewer clients than its share. Raises GridError."""
+    rows = database.execute(
+        "SELECT MAX(priority) FROM result WHERE appid = %s AND server_state = %s", database.app_id, UNSENT
+    )
+    highest = rows[0][0]
+    return 0 if highest is None else int(highest) + 1
 
 
 def priority_of_new_work(database: BoincDatabase, now_s: float | None = None) -> int:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vcdl.boinc.grid.client_rows import ClientRows, Sending
-from vcdl.boinc.grid.create_work import Creation, WorkSettings, create_work, priority_of_new_work
+from vcdl.boinc.grid.create_work import Creation, WorkSettings, create_work, priority_above_all, priority_of_new_work
 from vcdl.boinc.grid.credit import CREDIT_PER_OPERATION
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.forget import files_on_hosts
@@ -21,7 +21,7 @@ from vcdl.boinc.grid.redundancy import is_made_twice
 from vcdl.boinc.grid.results import host_name
 from vcdl.boinc.grid.second_copies import SecondCopies
 from vcdl.boinc.grid.staging import INPUT_TEMPLATE, Staging, input_template
-from vcdl.boinc.grid.supply import JobStock, Marks, marks, missing_to_half, open_wanted
+from vcdl.boinc.grid.supply import JobStock, Marks, marks, missing_running, missing_to_half, open_wanted
 from vcdl.boinc.grid.workunit_rows import WorkunitRows
 from vcdl.errors import GridError
 from vcdl.journal.events import WorkunitSent
@@ -59,6 +59,9 @@ class BoincGrid(Grid):
         """Results at or above `_from_result` that `sent` has reported."""
         self._has: set[tuple[int, str]] = set()
         """Hosts with sticky files that they are known to have."""
+        self._is_share_told = False
+        self._behind = 0
+        """Workunits that the job must have running before others, by the last look."""
         self._lean_since_s = math.inf
         """Start of a shortage of unsent work over all jobs, on the monotonic clock."""
 
@@ -88,17 +91,21 @@ class BoincGrid(Grid):
         self._rows.cancel(workunits)
 
     def open_wanted(self) -> int:
-        job, mine = self._settings.job, JobStock(self._settings.priority, self._rows.stock())
+        job, mine = self._settings.job, JobStock(self._settings.share, self._rows.stock())
         self._rows.hurry_cancelled()
+        if not self._is_share_told:
+            self._staging.tell_share()
+            self._is_share_told = True
         ahead = self._settings.queue_ahead
         if ahead is not None:
             return open_wanted(job, {job: mine}, Marks(ahead, ahead))
         others = {
-            other: JobStock(manifest.priority, WorkunitRows(self._database, other).stock())
+            other: JobStock(manifest.share, WorkunitRows(self._database, other).stock())
             for other, manifest in self._staging.other_jobs().items()
         }
         jobs = {job: mine} | {other: it for other, it in others.items() if it.open}
         whole = marks(self._clients.demand())
+        self._behind = missing_running(job, jobs)
         if missing_to_half(jobs, whole) <= 0:
             self._lean_since_s = math.inf
         now_s = time.monotonic()
@@ -141,8 +148,15 @@ class BoincGrid(Grid):
         sticky = self._staging.manifest.sticky
         inputs = self._staging.stage([self._with_newest(item) for item in items])
         self._clients.wanted_again(self._staging.manifest.sticky - sticky)
-        missing = [self._creation(item, names) for item, names in zip(items, inputs, strict=True)]
-        said, priority = "", priority_of_new_work(self._database)
+        creations = [self._creation(item, names) for item, names in zip(items, inputs, strict=True)]
+        first, self._behind = creations[: self._behind], 0
+        if first:
+            self._create_rows(first, priority_above_all(self._database))
+        if rest := creations[len(first) :]:
+            self._create_rows(rest, priority_of_new_work(self._database))
+
+    def _create_rows(self, missing: Sequence[Creation], priority: int) -> None:
+        said = ""
         for _ in range(_TRIES):
             said = create_work(
                 project=self._project,
@@ -211,5 +225,5 @@ class BoincGrid(Grid):
 
 def clear_job(project: BoincProject, database: BoincDatabase, job: str, *, forget_on_clients: bool) -> None:
     """Remove the rest of a job that creates no more work, as BoincGrid.clear does. Raises GridError."""
-    settings = WorkSettings(job, priority=1, deadline_s=0, flops=0, memory_bytes=0, disk_bytes=0, upload_bytes=0)
+    settings = WorkSettings(job, share=1, deadline_s=0, flops=0, memory_bytes=0, disk_bytes=0, upload_bytes=0)
     BoincGrid(project, database, settings).clear(forget_on_clients=forget_on_clients)

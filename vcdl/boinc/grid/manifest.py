@@ -27,7 +27,7 @@ from vcdl.files.lock import locked
 class Manifest:
     """The staged files of one job. The maps go from a shard's number, or a version, to its file."""
 
-    priority: int
+    share: int
     """Share of the clients among the open jobs."""
     result_template: str
     """Name in templates/."""
@@ -52,6 +52,7 @@ class Manifest:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Decode a manifest. Raises ValueError when it is damaged."""
+        text = text.replace('"priority"', '"share"', 1)  # as jobs that are open since then have it
         return cls(**vars(_reader().validate_json(text, strict=True)))
 
     def without_params(self, versions: set[int]) -> Self:

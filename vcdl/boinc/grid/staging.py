@@ -56,7 +56,7 @@ class Staging:
     def manifest(self) -> Manifest:
         """The staged files; empty when nothing is staged."""
         found = self._manifests.read(self._settings.job)
-        return found or Manifest(self._settings.priority, self.result_template)
+        return found or Manifest(self._settings.share, self.result_template)
 
     def other_jobs(self) -> dict[str, Manifest]:
         """Manifests of the other open jobs."""
@@ -77,6 +77,13 @@ class Staging:
             frozen = (manifest.frozen.name,) if manifest.frozen else ()
             inputs.append((description, model, params, shard, *frozen))
         return inputs
+
+    def tell_share(self) -> None:
+        """Let the other jobs know the job's share, which may have changed since its files were staged."""
+        with self._manifests.locked():
+            found = self._manifests.read(self._settings.job)
+            if found is not None and found.share != self._settings.share:
+                self._manifests.write(self._settings.job, replace(found, share=self._settings.share))
 
     def stage_params(self, version: int, path: Path) -> Content:
         """Put the weights of a version in place, which no workunit needs to start from."""

@@ -64,9 +64,9 @@ def marks(demand: Demand) -> Marks:
 
 @dataclass(frozen=True)
 class JobStock:
-    """An open job's priority and stock."""
+    """An open job's share of the clients, and its stock."""
 
-    priority: int
+    share: int
     stock: Stock
 
     @property
@@ -77,13 +77,13 @@ class JobStock:
 def open_wanted(job: str, jobs: Mapping[str, JobStock], whole: Marks, others_pass: bool = False) -> int:
     """The number of workunits of `job` that should be open: the running ones, and some unsent.
 
-    Jobs share the clients by priority: each gets its part of the running workunits and of both marks, and
+    Jobs share the clients: each gets its part of the running workunits and of both marks, and
     creates work when it has fewer open than its part up to the low mark. A job that has more creates some only
     when `others_pass`: nobody created any for a while, and less than half of the low mark is unsent. Clients
     must not leave empty-handed because another job has nothing to give.
     """
     mine, running = jobs[job], sum(other.stock.running for other in jobs.values())
-    part = mine.priority / sum(other.priority for other in jobs.values())
+    part = mine.share / sum(other.share for other in jobs.values())
     if mine.open < part * (running + whole.low):
         return math.ceil(part * (running + whole.high))
     if others_pass and (missing := missing_to_half(jobs, whole)) > 0:
@@ -96,3 +96,14 @@ def open_wanted(job: str, jobs: Mapping[str, JobStock], whole: Marks, others_pas
 def missing_to_half(jobs: Mapping[str, JobStock], whole: Marks) -> int:
     """Workunits missing to half of the low mark; 0 or less: none."""
     return math.ceil(whole.low / 2) - sum(job.stock.unsent for job in jobs.values())
+
+
+def missing_running(job: str, jobs: Mapping[str, JobStock]) -> int:
+    """The workunits of `job` that must be sent before all that wait, until it has its part of the running ones.
+
+    A new job would wait behind the unsent ones of the others, and one whose share was raised behind those of a job
+    whose share was not.
+    """
+    mine, running = jobs[job], sum(other.stock.running for other in jobs.values())
+    part = mine.share / sum(other.share for other in jobs.values())
+    return max(0, math.ceil(part * running) - mine.open)

@@ -1,0 +1,86 @@
+"""Settings of an open job are changed one by one, from a list, and the journal keeps that."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.run_folders import make_run
+from vcdl.commands.set import set_
+from vcdl.errors import ExitCode, JobError, RunFolderError
+from vcdl.job import load_frozen_job
+from vcdl.journal.events import Recorded, RunStarted, SettingsChanged
+from vcdl.run.changing import BOINC_KEYS, LOCAL_KEYS, change
+from vcdl.run.finding import events_of
+from vcdl.run.folder import RunFolder, RunLock
+from vcdl.run.host import BOINC
+
+EVENTS = [Recorded(1, 1.0, RunStarted(resumed=False))]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    """A job of a BOINC project."""
+    folder = make_run(tmp_path / "demo", EVENTS, finished=False)
+    folder.host_file.write_text(BOINC.name)
+    return folder
+
+
+def test_what_may_be_changed_is_followed_and_written_down(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert set_(run.path, ["boinc.share=3", "boinc.deadline_s=900", "grid.tries=5"]) is ExitCode.OK
+    job = load_frozen_job(run.job_file)
+    assert (job.boinc.share, job.boinc.deadline_s, job.grid.tries) == (3, 900.0, 5)
+    (event,) = events_of(run, SettingsChanged)
+    assert event.changes == "boinc.share=3 boinc.deadline_s=900.0"
+    said = capsys.readouterr().out
+    assert "boinc.share is 3, was 1" in said
+    assert "grid.tries" not in said  # it was 5
+    set_(run.path, ["boinc.share=3"])
+    assert "nothing changes" in capsys.readouterr().out
+    assert len(list(events_of(run, SettingsChanged))) == 1
+
+
+@pytest.mark.parametrize(
+    "setting", ["training.learning_rate=0.1", "name=other", "boinc=3", "share=3", "grid.workers=2"]
+)
+def test_what_may_not_is_named_with_what_may(run: RunFolder, setting: str) -> None:
+    before = run.job_file.read_text()
+    with pytest.raises(JobError, match=r"cannot be changed in .*: only boinc.share, "):
+        change(run, ["boinc.share=3", setting])
+    assert run.job_file.read_text() == before
+
+
+@pytest.mark.parametrize("setting", ["boinc.share=0", "boinc.share=many", "boinc.deadline_s=-1", "boinc.share"])
+def test_a_value_is_checked_as_in_a_job_file(run: RunFolder, setting: str) -> None:
+    with pytest.raises(JobError):
+        change(run, [setting])
+    assert load_frozen_job(run.job_file).boinc.share == 1
+
+
+def test_every_key_of_the_lists_is_one_of_a_job(run: RunFolder) -> None:
+    values: dict[str, Callable[[str], str]] = {
+        "boinc.fresh_weights": lambda key: f"{key}=false",
+        "stop.target_accuracy": lambda key: f"{key}=0.5",
+        "stop.target": lambda key: f"{key}=0.5",
+    }
+    for key in BOINC_KEYS:
+        if key != "stop.target":  # beside a target accuracy
+            assert change(run, [values.get(key, lambda key: f"{key}=7")(key)])
+    run.host_file.write_text("local")
+    for key in set(LOCAL_KEYS) - set(BOINC_KEYS):
+        assert change(run, [f"{key}=7"])
+
+
+def test_a_local_run_is_stopped_first(run: RunFolder) -> None:
+    run.host_file.write_text("local")
+    with RunLock(run), pytest.raises(RunFolderError, match=r"vcdl stop.*vcdl resume"):
+        change(run, ["stop.patience=3"])
+    assert change(run, ["stop.patience=3"]) == {"stop.patience": (None, 3)}
+    with pytest.raises(JobError, match="only grid"):
+        change(run, ["boinc.share=3"])
+
+
+def test_a_finished_run_has_nothing_left_to_change(run: RunFolder) -> None:
+    run.summary_file.write_text("{}")
+    with pytest.raises(RunFolderError, match="finished"):
+        change(run, ["boinc.share=3"])

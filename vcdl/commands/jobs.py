@@ -1,0 +1,60 @@
+"""`vcdl jobs`: all jobs of a BOINC project, or all runs here."""
+
+from pathlib import Path
+
+import click
+
+from vcdl.commands._options import json_option
+from vcdl.errors import ExitCode
+
+_EXAMPLES = """\b
+Examples:
+  vcdl jobs --project-dir ~/projects/grid
+  vcdl jobs                        the runs below runs/
+  vcdl jobs --project-dir ~/projects/grid --json | jq '.[] | select(.state == "running")'"""
+
+
+def jobs(project_dir: Path | None = None, as_json: bool = False) -> ExitCode:
+    """Print a row for each job. Raises RunFolderError, JobError, JournalError."""
+    from vcdl.report.summary import as_json as json_text
+    from vcdl.run.finding import all_runs, no_run
+    from vcdl.run.job_rows import job_rows, lines_of, part_of
+
+    folders = all_runs(project_dir)
+    rows = job_rows(folders)
+    if as_json:
+        fields = [
+            {
+                "job": row.job,
+                "state": row.state.value,
+                "epoch": row.epoch,
+                "epochs_wanted": row.epochs,
+                "monitor": row.monitor,
+                "value": row.mean,
+                "share": row.share,
+                "part": part_of(row, rows),
+                "hosts": row.hosts,
+                "seconds_left": None if row.seconds_left is None else round(row.seconds_left, 1),
+            }
+            for row in rows
+        ]
+        click.echo(json_text(fields), nl=False)
+        return ExitCode.OK
+    if not rows:
+        raise no_run(project_dir)
+    for line in lines_of(rows):
+        click.echo(line)
+    return ExitCode.OK
+
+
+@click.command("jobs", epilog=_EXAMPLES)
+@click.option(
+    "--project-dir",
+    metavar="PROJECT",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="A BOINC project [default: the runs below runs/].",
+)
+@json_option
+def command(project_dir: Path | None, as_json: bool) -> ExitCode:
+    """List all jobs of a project, or all runs here."""
+    return jobs(project_dir, as_json)

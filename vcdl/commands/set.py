@@ -1,0 +1,44 @@
+"""`vcdl set`: change settings of a job that is open."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from vcdl.commands._options import in_project, project_option
+from vcdl.errors import ExitCode
+
+_EXAMPLES = """\b
+Examples:
+  vcdl set mnist boinc.share=3 boinc.deadline_s=900 --project-dir ~/projects/grid
+  vcdl set runs/digits stop.wall_time_s=7200      of a paused run; vcdl resume goes on with it"""
+
+
+def set_(path: Path, settings: Sequence[str]) -> ExitCode:
+    """Change settings of an open job. Raises JobError, RunFolderError, JournalError."""
+    from vcdl.run.changing import change
+    from vcdl.run.finding import chosen_run, shown
+
+    folder = chosen_run(path)
+    changed = change(folder, settings)
+    for key, (before, now) in changed.items():
+        click.echo(f"{shown(folder.path)}: {key} is {now}, was {'not set' if before is None else before}")
+    if not changed:
+        click.echo(f"{shown(folder.path)}: nothing changes")
+    elif folder.host.has_daemons:
+        click.echo("the daemons follow it with their next round; workunits that exist keep their deadlines")
+    return ExitCode.OK
+
+
+@click.command("set", epilog=_EXAMPLES)
+@click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("settings", metavar="KEY=VALUE...", nargs=-1, required=True)
+@project_option
+def command(path: Path, settings: tuple[str, ...], project_dir: Path | None) -> ExitCode:
+    """Change settings of an open job."""
+    if project_dir is not None:
+        from vcdl.boinc.grid.project_folder import BoincProject
+
+        BoincProject.at(project_dir).check_user()
+    found = in_project(path, project_dir)
+    return set_(path if found is None else found, settings)

@@ -1,0 +1,62 @@
+"""Settings of a run that may be changed after it has begun, and their change.
+
+The run's job.yaml is what its processes follow: the daemons of a BOINC project take a changed one up with their next
+round, a local run when it is resumed. The journal keeps what was changed and when.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from vcdl.errors import JobError, RunFolderError
+from vcdl.job import Job, load_frozen_job, save_job
+from vcdl.journal.events import SettingsChanged
+from vcdl.journal.journal import Journal
+from vcdl.run.finding import is_finished, shown
+from vcdl.run.folder import RunFolder
+
+_ENDS = ("stop.wall_time_s", "stop.patience", "stop.target_accuracy", "stop.target")
+_ANY = (*_ENDS, "grid.tries", "pacing.queue_ahead")
+BOINC_KEYS = ("boinc.share", "boinc.deadline_s", "boinc.shortest_deadline_s", "boinc.fresh_weights", *_ANY)
+"""The keys of a BOINC job that may be changed."""
+LOCAL_KEYS = ("grid.workers", "grid.timeout_s", "grid.servers", *_ANY)
+"""The keys of a paused local run that may be changed."""
+_WHY = "what else a job says is in its workunits, weights and measures already, and `vcdl clone` begins it anew"
+
+
+def keys_of(folder: RunFolder) -> tuple[str, ...]:
+    """The keys of a run that may be changed."""
+    return BOINC_KEYS if folder.host.has_daemons else LOCAL_KEYS
+
+
+def change(folder: RunFolder, settings: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+    """Change settings, each `KEY=VALUE`; returns those that are new, with what they were and are.
+
+    Raises JobError for a setting that cannot be changed, or not to that; RunFolderError for a run that is over, or that
+    runs without daemons; JournalError.
+    """
+    allowed = keys_of(folder)
+    asked = [setting.partition("=")[0].strip() for setting in settings]
+    for key in asked:
+        if key not in allowed:
+            raise JobError(f"{key} cannot be changed in {shown(folder.path)}: only {', '.join(allowed)}; {_WHY}")
+    if is_finished(folder):
+        raise RunFolderError(f"{shown(folder.path)} is finished: there is nothing left to change")
+    if not folder.host.has_daemons and (pid := folder.running_pid) is not None:
+        raise RunFolderError(
+            f"process {pid} runs {shown(folder.path)}: `vcdl stop`, then this again, then `vcdl resume`"
+        )
+    before, job = load_frozen_job(folder.job_file), load_frozen_job(folder.job_file, settings)
+    old, new = _flat(before), _flat(job)
+    changed = {key: (old.get(key), new.get(key)) for key in asked if old.get(key) != new.get(key)}
+    if changed:
+        with closing(Journal.existing(folder.journal_file)) as journal:
+            journal.append(SettingsChanged(" ".join(f"{key}={now}" for key, (_, now) in changed.items())))
+        save_job(job, folder.job_file)
+    return changed
+
+
+def _flat(job: Job) -> Mapping[str, Any]:
+    """The settings by `section.key`."""
+    sections = {name: values for name, values in job.resolved().items() if isinstance(values, dict)}
+    return {f"{name}.{key}": value for name, values in sections.items() for key, value in values.items()}

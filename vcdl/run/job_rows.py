@@ -1,0 +1,89 @@
+"""The jobs of a project, or the runs of a folder, each in a row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vcdl.job import load_frozen_job
+from vcdl.report.measures import Report
+from vcdl.report.progress import RunGoal, epoch_at_work, measured_words, seconds_left
+from vcdl.report.wording import duration
+from vcdl.run.finding import RunState, clock_of, read_hosts, read_report, state_of
+from vcdl.run.folder import RunFolder
+
+_OPEN = (RunState.RUNNING, RunState.WAITING)
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """A job and how far it is."""
+
+    job: str
+    state: RunState
+    epoch: int
+    epochs: int
+    monitor: str
+    """The measure by which it is judged."""
+    value: str
+    """The last measured epoch's, in words."""
+    mean: float | None
+    share: int | None
+    """Its share of the clients; None where it does not share them."""
+    hosts: int
+    """Hosts that brought an update."""
+    seconds_left: float | None
+
+    @classmethod
+    def of(cls, folder: RunFolder) -> "JobRow":
+        """Raises RunFolderError, JobError, JournalError."""
+        job, report = load_frozen_job(folder.job_file), read_report(folder)
+        goal, state = RunGoal.of(job), state_of(folder, report)
+        mean = _mean(report)
+        now_s = clock_of(folder)() if state is RunState.RUNNING and folder.host.has_wall_clock else None
+        return cls(
+            job=folder.path.name,
+            state=state,
+            epoch=epoch_at_work(goal, report),
+            epochs=goal.epochs,
+            monitor=report.monitor.name,
+            value=measured_words(mean, report.monitor),
+            mean=mean,
+            share=job.boinc.share if folder.host.has_daemons else None,
+            hosts=sum(host.applied > 0 for host in read_hosts(folder).hosts.values()),
+            seconds_left=None if now_s is None else seconds_left(goal, report, now_s),
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes part in the shares."""
+        return self.state in _OPEN
+
+
+def job_rows(folders: Sequence[RunFolder]) -> list[JobRow]:
+    """A row for each run: the open ones first, each group by name."""
+    return sorted((JobRow.of(folder) for folder in folders), key=lambda row: (not row.is_open, row.job))
+
+
+def part_of(row: JobRow, rows: Sequence[JobRow]) -> float | None:
+    """The part of the clients that an open job has; None for others."""
+    if row.share is None or not row.is_open:
+        return None
+    return row.share / sum(other.share for other in rows if other.share is not None and other.is_open)
+
+
+def lines_of(rows: Sequence[JobRow]) -> list[str]:
+    """The table, with its head."""
+    width = max(len("job"), *(len(row.job) for row in rows))
+    lines = [f"{'job':<{width}}  state     epoch    measure             share       hosts  time left"]
+    for row in rows:
+        part, left_s = part_of(row, rows), row.seconds_left
+        share = "–" if row.share is None else f"{row.share}" if part is None else f"{row.share} ({part:.0%})"
+        lines.append(
+            f"{row.job:<{width}}  {row.state.value:<8}  {f'{row.epoch}/{row.epochs}':<7}  "
+            f"{f'{row.monitor} {row.value}':<18}  {share:<10}  {row.hosts:>5}  "
+            f"{'–' if left_s is None else f'about {duration(left_s)}'}"
+        )
+    return lines
+
+
+def _mean(report: Report) -> float | None:
+    return report.epochs[-1].mean if report.epochs else None
