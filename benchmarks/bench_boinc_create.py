@@ -42,7 +42,7 @@ def main() -> None:
         database,
         WorkSettings(
             job=job,
-            priority=1,
+            share=1,
             deadline_s=3600.0,
             flops=1e12,
             memory_bytes=1e9,
