@@ -128,5 +128,6 @@ def test_a_frozen_fleet_is_read_back_as_it_was(tmp_path: Path) -> None:
 
 def test_every_key_is_documented_with_its_default() -> None:
     for key, field in ClientFleet.model_fields.items():
-        default = "[]" if field.default == () else "none" if field.default is None else f"{field.default:g}"
+        words = {(): "[]", None: "none"} if not isinstance(field.default, bool) else {False: "`false`"}
+        default = words.get(field.default) or f"{field.default:g}"
         assert f"| `{key}` | {default} |" in DOCUMENT

@@ -60,6 +60,24 @@ def test_every_subtask_counts_once_whatever_is_lost(tmp_path: Path, kind: str) -
     assert report.slots.begun >= report.updates + report.slots.lost - LOSSY.clients * LOSSY.slots
 
 
+@pytest.mark.parametrize("kind", ["rolling", "epoch"])
+def test_second_copies_take_the_wait_for_lost_subtasks_away(tmp_path: Path, kind: str) -> None:
+    silent = LOSSY.model_copy(update={"loss_report_s": None})
+    copied = silent.model_copy(update={"second_copies": True})
+    waited = times(tmp_path / "waited", silent, job(kind=kind))
+    report = times(tmp_path / "copied", copied, job(kind=kind))
+    assert_every_shard_of_every_epoch_was_applied_once(tmp_path / "copied", EPOCHS, SHARDS)
+    assert report.wall_s < 0.5 * waited.wall_s
+    sent: dict[str, list[str]] = {}
+    for _, event in rows(tmp_path / "copied"):
+        if isinstance(event, WorkunitSent):
+            sent.setdefault(event.workunit, []).append(event.host)
+    twice = [hosts for hosts in sent.values() if len(hosts) > 1]
+    assert len(twice) > 10
+    assert all(len(set(hosts[:2])) == 2 for hosts in twice)
+    assert report.as_dict() == times(tmp_path / "again", copied, job(kind=kind)).as_dict()
+
+
 def test_without_losses_or_jitter_the_times_are_known(tmp_path: Path) -> None:
     """40 subtasks of a minute on 10 clients with a slot each: three times four minutes."""
     report = times(tmp_path / "run", ClientFleet(clients=10, slots=1, jitter=0.0, usd_per_h=3.0))

@@ -129,6 +129,8 @@ class ClientFleet(Section):
     """Time from a loss until the server hears of it; None: the server waits for the timeout."""
     timeout_s: _AboveZero | None = Field(default=None, validate_default=True)
     """Time from the begin of a subtask until the server gives it up; None: ten times `subtask_s`."""
+    second_copies: Annotated[bool, kinds.true_or_false()] = False
+    """Whether a subtask that is late goes to a second client, as on a BOINC server."""
     preempted_every_s: _AboveZero | None = None
     """Mean time between preemptions of a client (exponential); None: there are none."""
     away_s: _Seconds = 120.0

@@ -5,12 +5,15 @@ order of all events follows from the seed, and a run repeats bit for bit, whatev
 """
 
 import heapq
+import math
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from functools import partial
+from statistics import mean
 
 from vcdl.journal.events import WorkunitSent
 from vcdl.loop.grid import GaveUp, Grid, Outcome, Results, Staged
+from vcdl.loop.patience import Out, Patience, faster_hosts
 from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.client_work import ClientWork
 from vcdl.simulate.clients import Clients, SubtaskOutcome
@@ -22,6 +25,8 @@ LOSSES = 3
 """Losses after which the grid gives a workunit up, as on a BOINC server (`max_error_results` of templates/vcdl_in.xml
 and one): until then it is handed to the next client, from the same weights.
 """
+_MEASURED = 200
+"""Number of last subtasks that say how long one takes."""
 
 
 class VirtualGrid(Grid, Results):
@@ -47,6 +52,18 @@ class VirtualGrid(Grid, Results):
         self._waiting: deque[str] = deque()
         self._losses: Counter[str] = Counter()
         """How often each workunit was lost."""
+        self._out: dict[str, dict[int, float]] = {}
+        """Workunit → the clients that have it, with the virtual seconds at which they got it."""
+        self._had: dict[str, frozenset[str]] = {}
+        """Workunit → the hosts that ever got it."""
+        self._copies: deque[str] = deque()
+        """Workunits that a further client is to train."""
+        self._turnarounds: deque[tuple[str, float]] = deque(maxlen=_MEASURED)
+        """Host and seconds of the last subtasks that came."""
+        self._wakes_s = -math.inf
+        """The next moment at which the loop is to look again."""
+        self._trained: set[str] = set()
+        """Workunits whose training was ordered; a second client brings the same."""
         self._outcomes: dict[str, Outcome] = {}
         self._sent: list[WorkunitSent] = []
         self.times = SlotTimes()
@@ -73,7 +90,7 @@ class VirtualGrid(Grid, Results):
 
     def done(self, workunit: str, version: int | None = None) -> None:
         self._outcomes.pop(workunit, None)
-        self._known.pop(workunit, None)
+        self._forget(workunit)
         self._work.done(workunit, version)
 
     def cancel(self, workunits: Collection[str]) -> None:
@@ -81,40 +98,91 @@ class VirtualGrid(Grid, Results):
         self._work.cancel(workunits)
         for workunit in workunits:
             self._outcomes.pop(workunit, None)
-            self._known.pop(workunit, None)
+            self._forget(workunit)
         self._waiting = deque(workunit for workunit in self._waiting if workunit in self._known)
 
     def open_wanted(self) -> int:
         """The open workunits (including lost ones that the server has not heard of), and one for each free slot."""
         return len(self._known) - len(self._waiting) + len(self._idle) + self._queue_ahead
 
+    def hurry(self, *, is_dry: bool) -> None:
+        patience = Patience.of([took_s for _, took_s in self._turnarounds]) if self._fleet.second_copies else None
+        if patience is None:
+            return
+        now_s, usual_s = self._time.now_s(), self._usual_s()
+        out = [
+            Out(workunit, now_s - max(clients.values()), self._had[workunit])
+            for workunit, clients in self._out.items()
+            if clients and workunit in self._known and workunit not in self._outcomes and workunit not in self._copies
+        ]
+        late = patience.late(out, is_dry=is_dry)
+        self._copies.extend(one.workunit for one in late if faster_hosts(one, usual_s))
+        self._hand_out()
+        ages_s = [one.age_s for one in out if one not in late]
+        if ages_s:
+            self._wake(now_s + max(1.0, patience.late_after_s(is_dry=is_dry) - max(ages_s)))
+
     # -- events of the clock
 
     def _hand_out(self) -> None:
+        for workunit in list(self._copies):
+            client = next((one for one in self._idle if self._clients.host(one) not in self._had[workunit]), None)
+            if client is not None:
+                self._copies.remove(workunit)
+                self._idle.remove(client)
+                self._begin(self._known[workunit], client)
         while self._waiting and self._idle:
             self._begin(self._known[self._waiting.popleft()], self._idle.popleft())
+
+    def _wake(self, time_s: float) -> None:
+        """Have the loop look again at some moment, if it would not sooner."""
+        if not self._time.now_s() < self._wakes_s <= time_s:
+            self._wakes_s = time_s
+            self._time.at(time_s, lambda: None)
+
+    def _usual_s(self) -> dict[str, float | None]:
+        """The usual turnaround of each client; None: not known."""
+        took_s: dict[str, list[float]] = {}
+        for host, seconds in self._turnarounds:
+            took_s.setdefault(host, []).append(seconds)
+        hosts = map(self._clients.host, range(self._fleet.clients))
+        return {host: mean(took_s[host]) if host in took_s else None for host in hosts}
+
+    def _forget(self, workunit: str) -> None:
+        for known in (self._known, self._out, self._had):
+            known.pop(workunit, None)
+        self._trained.discard(workunit)
+        if workunit in self._copies:
+            self._copies.remove(workunit)
 
     def _begin(self, staged: Staged, client: int) -> None:
         workunit = staged.workunit.name
         name, losses = WorkunitName.parse(workunit), self._losses[workunit]
         planned = self._clients.outcome(client, name, self._time.now_s(), losses)
+        self._out.setdefault(workunit, {})[client] = self._time.now_s()
+        self._had[workunit] = self._had.get(workunit, frozenset()) | {self._clients.host(client)}
         self._sent.append(WorkunitSent(workunit, self._clients.host(client), self._work.bytes_down(staged, client)))
         self.times.began(self._time.now_s(), planned)
         self._time.at(planned.slot_free_s, partial(self._is_free, client))
         if planned.lost is not None:
-            self._time.at(planned.heard_of_s, partial(self._is_lost, GaveUp(workunit, planned.lost)))
+            self._time.at(planned.heard_of_s, partial(self._is_lost, GaveUp(workunit, planned.lost), client))
             return
-        self._work.begin(staged, client, planned.heard_of_s)
+        if workunit not in self._trained:
+            self._trained.add(workunit)
+            self._work.begin(staged, client, planned.heard_of_s)
         self._time.at(planned.heard_of_s, partial(self._has_come, workunit, client, planned))
 
     def _is_free(self, client: int) -> None:
         self._idle.append(client)
         self._hand_out()
 
-    def _is_lost(self, outcome: GaveUp) -> None:
+    def _is_lost(self, outcome: GaveUp, client: int) -> None:
         workunit = outcome.workunit
         if workunit not in self._known:
             return
+        self._out[workunit].pop(client, None)
+        if self._out[workunit] or workunit in self._copies or workunit in self._outcomes:
+            return  # another client has it, or gets it
         self._losses[workunit] += 1
         if self._losses[workunit] < LOSSES:
             self._waiting.append(workunit)
@@ -131,6 +199,8 @@ class VirtualGrid(Grid, Results):
 
     def _is_served(self, workunit: str, client: int, planned: SubtaskOutcome) -> None:
         staged = self._known.get(workunit)
-        if staged is None:
+        if staged is None or workunit in self._outcomes:
             return
+        took_s = self._time.now_s() - self._out[workunit].pop(client, self._time.now_s())
+        self._turnarounds.append((self._clients.host(client), took_s))
         self._outcomes[workunit] = self._work.upload(staged, client, planned.train_s)

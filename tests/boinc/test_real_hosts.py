@@ -1,0 +1,83 @@
+"""Hosts of a real BOINC server (see test_real_server.py): one that leaves, one that is banned, and what they earn."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.boinc.boinc_client import BoincClient
+from tests.boinc.test_real_server import PATIENCE_S, VARIABLE, account_key, done, project, vcdl
+from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.journal.events import UpdateApplied
+from vcdl.run.finding import events_of, read_report
+
+__all__ = ["project"]
+JOB = """
+name: hosts
+model: {builtin: {name: mlp, units: [32]}}
+data: {dataset: digits, shards: 8}
+training: {learning_rate: 0.01}
+validate: {every: epoch}
+stop: {epochs: 3}
+"""
+KNOWN = 10
+"""Applied updates after which a job knows how long its subtasks take."""
+
+pytestmark = [
+    pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no BOINC project"),
+    pytest.mark.timeout(1200),
+]
+
+
+def test_another_host_trains_what_one_that_left_had_and_a_banned_one_gets_nothing(
+    project: BoincProject,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "job.yaml").write_text(JOB)
+    words = done(vcdl(project, "submit", str(tmp_path / "job.yaml")))
+    run = project.run_folder(words.split(":")[0].removeprefix("submitted "))
+    python, key = {"VCDL_PYTHON": sys.executable}, account_key(project)
+    with (
+        BoincClient(tmp_path / "stays", project.master_url, key, 1, python) as stays,
+        BoincClient(tmp_path / "leaves", project.master_url, key, 1, python) as leaves,
+    ):
+        stays.wait_until(
+            lambda: (
+                read_report(run).totals.applied >= KNOWN and any(task.executing for task in leaves.tasks().values())
+            ),
+            "the job knows how long a subtask takes",
+            patience_s=PATIENCE_S,
+            asking=True,
+        )
+        held = set(leaves.tasks())
+        leaves.kill()
+        # Without a second host it would wait for the deadline, five minutes at least.
+        stays.wait_until(run.summary_file.is_file, "the job is finished", patience_s=250, asking=True)
+        assert len({update.key for update in events_of(run, UpdateApplied)}) == 24
+        rows = json.loads(done(vcdl(project, "hosts", run.path.name, "--json")))
+        assert len(rows) == 2
+        assert sum(row["applied"] for row in rows) == 24
+        credit = _credit(project, run.path.name)
+        assert held.isdisjoint(credit)
+        later = list(credit.values())[KNOWN + 4 :]  # the first ones came before anybody knew what a sample costs
+        assert 0 < max(later) < 1.5 * min(later)
+
+        (name,) = [row["host"] for row in rows if row["silent_s"] == min(row["silent_s"] for row in rows)]
+        done(vcdl(project, "hosts", "ban", name))
+        stays.wait_until(lambda: "Not accepting requests" in stays.log, "it is turned away", asking=True)
+        assert {row["state"] for row in json.loads(done(vcdl(project, "hosts", run.path.name, "--json")))} >= {"banned"}
+        done(vcdl(project, "hosts", "unban", name))
+
+
+def _credit(project: BoincProject, job: str) -> dict[str, float]:
+    """Valid result → its credit, in the order in which they came."""
+    database = BoincDatabase(project)
+    rows = database.execute(
+        "SELECT name, granted_credit FROM result WHERE name LIKE %s AND validate_state = 1 ORDER BY received_time, id",
+        f"{job}\\_e%",
+    )
+    database.close()
+    return {str(name): float(credit) for name, credit in rows}
