@@ -10,18 +10,20 @@ from tests.fleet.fake_fleet import POOLS, FakeFleet
 from vcdl.cli import exit_code_of, vcdl
 from vcdl.errors import ExitCode, FleetError, FleetUnavailable
 from vcdl.fleet.controller import Controller
-from vcdl.fleet.provider import ProblemKind, ProviderProblem
+from vcdl.fleet.provider import ProblemKind
 from vcdl.fleet.state import FleetGoal
 
 
 @pytest.fixture
 def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeFleet:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     made = FakeFleet.make(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VCDL_TEST_KEY", "abc_123")
     monkeypatch.setattr("vcdl.fleet.open.open_provider", lambda settings: made.cloud)
     monkeypatch.setattr("time.time", made.cloud.clock)
-    monkeypatch.setattr(Controller.__init__, "__defaults__", (made.cloud.clock, None))
+    monkeypatch.setattr(Controller.__init__, "__defaults__", (made.cloud.clock, None, None))
+    monkeypatch.setattr("vcdl.fleet.open.open_price_source", lambda cloud, environment: made.cloud)
     return made
 
 
@@ -34,7 +36,7 @@ def test_up_shows_a_preview_and_the_result(fleet: FakeFleet, capsys: pytest.Capt
     assert capsys.readouterr().out.splitlines() == [
         "launch 40 vCPUs of preemptible instances: t3.2xlarge in us-east-1a or us-east-1b",
         "launched: " + ", ".join(f"i-{n:04d} (t3.2xlarge in us-east-1{'ab'[n % 2]})" for n in range(5)),
-        "cifar: 40 of 40 vCPUs in 5 instances, 0.50 $/h, 0.01 $ so far",
+        "cifar: 40 of 40 vCPUs in 5 instances, 0.54 $/h, 0.01 $ so far",
         "lost instances are not replaced: `vcdl fleet run fleet.yaml --daemon`",
     ]
 
@@ -59,11 +61,12 @@ def test_up_that_falls_short_ends_with_an_exit_code_of_its_own(
 def test_a_refusal_of_the_cloud_is_shown_and_stays_in_the_status(
     fleet: FakeFleet, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fleet.cloud.refuses = ProviderProblem(None, ProblemKind.NOT_AUTHORISED, "UnauthorizedOperation")
+    fleet.cloud.refuses = (ProblemKind.NOT_AUTHORISED, "UnauthorizedOperation")
     assert vcdl_fleet("up") == ExitCode.FLEET
-    assert "launch: not_authorised: UnauthorizedOperation" in capsys.readouterr().out
+    assert "launch refused: not_authorised: UnauthorizedOperation" in capsys.readouterr().out
     assert vcdl_fleet("status") == ExitCode.OK
-    assert "no launch for up to 5 min 00 s after not_authorised: UnauthorizedOperation" in capsys.readouterr().out
+    refused = "not asked for 5 min 00 s: t3.2xlarge in us-east-1a or us-east-1b: not_authorised: UnauthorizedOperation"
+    assert refused in capsys.readouterr().out
 
 
 def test_the_status_shows_instances_goal_control_loop_and_cooldowns(
@@ -75,10 +78,11 @@ def test_the_status_shows_instances_goal_control_loop_and_cooldowns(
     capsys.readouterr()
     assert vcdl_fleet("status") == ExitCode.OK
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "cifar: 40 of 40 vCPUs in 5 instances, 0.50 $/h, 0.01 $ so far"
+    assert lines[0] == "cifar: 40 of 40 vCPUs in 5 instances, 0.54 $/h, 0.01 $ so far"
     assert lines[1] == "goal up; no control loop: `vcdl fleet run` replaces lost instances; last pass 1 min 00 s ago"
     assert sum("t3.2xlarge in us-east-1a" in line and line.endswith("running") for line in lines) == 5
-    assert lines[-1] == "t3.2xlarge in us-east-1b has no capacity; it is tried again in 14 min 00 s"
+    refused = "t3.2xlarge in us-east-1b: no_capacity: InsufficientInstanceCapacity"
+    assert lines[-1] == f"not asked for 14 min 00 s: {refused}"
     assert vcdl_fleet("status", "--json") == ExitCode.OK
     shown = json.loads(capsys.readouterr().out)
     assert (shown["have"], shown["goal"], len(shown["instances"]), shown["process"]) == (40, "up", 5, None)
@@ -146,11 +150,11 @@ def test_cost_of_an_hour_and_also_when_the_cloud_is_away(fleet: FakeFleet, capsy
     capsys.readouterr()
     assert vcdl_fleet("cost", "--json") == ExitCode.OK
     cost = json.loads(capsys.readouterr().out)
-    assert (cost["live"], cost["spot_usd"], cost["on_demand_usd"]) == (5, 0.4992, 1.664)
-    fleet.cloud.away = FleetUnavailable("AWS throttles")
+    assert (cost["live"], cost["spot_usd"], cost["on_demand_usd"]) == (5, 0.53516, 1.69996)
+    fleet.cloud.outage = FleetUnavailable("AWS throttles")
     assert vcdl_fleet("cost") == ExitCode.OK
     shown = capsys.readouterr()
-    assert "so far   $0.50, $1.67 on demand, 70% saved" in shown.out.replace("70 %", "70%")
+    assert "so far   $0.54, $1.70 on demand, 69 % saved" in shown.out
     assert "the cloud could not be asked" in shown.err
 
 
@@ -158,13 +162,19 @@ def test_a_plan_launches_nothing(fleet: FakeFleet, capsys: pytest.CaptureFixture
     assert vcdl_fleet("plan", "--subtask-s", "144") == ExitCode.OK
     out = capsys.readouterr().out
     assert "5 × t3.2xlarge" in out
-    assert "4.99" in out
+    assert "unknown      1.700" in out
+    assert "spot prices are unknown, and at most the list prices" in out
+    assert vcdl_fleet("prices", "--refresh") == ExitCode.OK
+    assert vcdl_fleet("plan", "--subtask-s", "144") == ExitCode.OK
+    assert "5.35" in capsys.readouterr().out
     assert fleet.cloud.asked == []
     assert not fleet.folder.path.exists()
 
 
 def test_the_prices_in_use(fleet: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:
     assert vcdl_fleet("prices") == ExitCode.OK
+    assert "unknown $/h    0.3328 on demand" in capsys.readouterr().out
+    assert vcdl_fleet("prices", "--refresh") == ExitCode.OK
     assert "0.09984 $/h" in capsys.readouterr().out
 
 
@@ -180,10 +190,12 @@ def test_without_the_account_key_up_changes_nothing(
 
 
 def test_a_cloud_that_refuses_is_one_line(fleet: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:
-    fleet.cloud.away = FleetError("AWS refused describe_instances: no")
-    for command in ("up", "status", "down", "drain"):
+    fleet.cloud.outage = FleetError("AWS refused describe_instances: no")
+    for command in ("up", "status", "drain"):
         assert vcdl_fleet(command) == ExitCode.FLEET
         assert capsys.readouterr().err == "vcdl: error: AWS refused describe_instances: no\n"
+    assert vcdl_fleet("down") == ExitCode.FLEET
+    assert "still there: AWS refused describe_instances: no; `vcdl fleet down fleet.yaml`" in capsys.readouterr().err
 
 
 def test_a_wrong_file_is_refused_as_a_job_file_is(fleet: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:

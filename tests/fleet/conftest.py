@@ -1,6 +1,14 @@
 """Fixtures for tests of whole fleets."""
 
+from pathlib import Path
+
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fetched prices are not those of whoever runs the tests."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.fixture

@@ -2,17 +2,24 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from itertools import count
 
 from vcdl.errors import FleetError
 from vcdl.fleet.instance import Ending, Instance, InstanceState, InstanceType, Pool
-from vcdl.fleet.provider import LaunchResult, ProblemKind, Provider, ProviderProblem
-from vcdl.fleet.settings import FleetSettings
+from vcdl.fleet.prices import PriceTable
+from vcdl.fleet.provider import LaunchResult, Leftover, Look, ProblemKind, Provider, ProviderProblem
+from vcdl.fleet.refresh_prices import Quote
+from vcdl.fleet.settings import Cloud, FleetSettings
+from vcdl.fleet.sweep import SweepPace, sweep
 
+SPOT_USD_PER_H = {"t3.2xlarge": "0.09984", "c6i.xlarge": "0.068"}
+"""The spot prices that the cloud quotes; a third type has none."""
 TYPES = {
     "t3.2xlarge": InstanceType("t3.2xlarge", 8, 32.0),
     "c6i.xlarge": InstanceType("c6i.xlarge", 4, 8.0),
     "g4dn.xlarge": InstanceType("g4dn.xlarge", 4, 16.0, 1),
+    "r6a.8xlarge": InstanceType("r6a.8xlarge", 32, 256.0),
 }
 
 
@@ -37,11 +44,17 @@ class FakeCloud(Provider):
     clock: Clock = field(default_factory=Clock)
     empty: set[Pool] = field(default_factory=set)
     """Pools without capacity."""
-    away: FleetError | None = None
+    outage: FleetError | None = None
     """The error that every call raises."""
-    refuses: ProviderProblem | None = None
-    """The problem of every launch."""
+    refuses: tuple[ProblemKind, str] | None = None
+    """The problem of every pool in every launch."""
+    away_regions: set[str] = field(default_factory=set)
+    """Regions that do not answer."""
     instances: dict[str, Instance] = field(default_factory=dict)
+    quoted: int = 0
+    """Requests for prices."""
+    name: str = "a fake cloud"
+    cloud: Cloud = "aws"
     asked: list[int] = field(default_factory=list)
     """The units of each launch."""
     tokens: dict[str, LaunchResult] = field(default_factory=dict)
@@ -56,12 +69,15 @@ class FakeCloud(Provider):
             for name in self.settings.instances.types
             for place in self.settings.places
             for zone in "ab"
+            if place.region not in self.away_regions
         }
 
     def find(self) -> tuple[Instance, ...]:
         self._answer()
         now_s = self.clock.now_s
-        return tuple(i for i in self.instances.values() if now_s - i.launched_s >= self.hides_s)
+        self.away = dict.fromkeys(self.away_regions, "EndpointConnectionError")
+        shown = [i for i in self.instances.values() if i.pool.region not in self.away_regions]
+        return tuple(i for i in shown if now_s - i.launched_s >= self.hides_s)
 
     def launch(self, pools: Sequence[Pool], units: int, token: str, user_data: str) -> LaunchResult:
         self._answer()
@@ -75,7 +91,7 @@ class FakeCloud(Provider):
     def _launch(self, pools: Sequence[Pool], units: int) -> LaunchResult:
         self.asked.append(units)
         if self.refuses is not None:
-            return LaunchResult((), (self.refuses,))
+            return LaunchResult((), tuple(ProviderProblem(pool, *self.refuses) for pool in pools))
         problems = tuple(
             ProviderProblem(pool, ProblemKind.NO_CAPACITY, "InsufficientInstanceCapacity")
             for pool in pools
@@ -100,24 +116,46 @@ class FakeCloud(Provider):
         self.instances.update({instance.id: instance for instance in made})
         return LaunchResult(tuple(made), problems)
 
+    def quotes(self, types: Sequence[InstanceType], region: str) -> list[Quote]:
+        """The cloud's prices."""
+        self._answer()
+        self.quoted += 1
+        list_prices = PriceTable.shipped()
+        return [
+            Quote(kind.name, "", listed.on_demand_usd_per_h, Decimal(SPOT_USD_PER_H[kind.name]))
+            for kind in types
+            if kind.name in SPOT_USD_PER_H and (listed := list_prices.find(kind.name, region))
+        ]
+
     def mark_draining(self, ids: Sequence[str], since_s: float) -> None:
         self._answer()
-        for name in ids:
-            if name in self.instances and self.instances[name].draining_s is None:
+        for name in self._reached(ids):
+            if self.instances[name].draining_s is None:
                 self._change(name, draining_s=since_s)
 
     def terminate(self, ids: Sequence[str]) -> None:
         self._answer()
-        for name in ids:
+        for name in self._reached(ids):
             self.end(name, Ending.OURS)
 
-    def leftovers(self) -> tuple[str, ...]:
+    def look(self, every_fleet: bool = False) -> Look:
         self._answer()
-        return tuple(f"instance {i.id}" for i in self.instances.values() if i.state is not InstanceState.GONE)
+        there = [i for i in self.instances.values() if i.state is not InstanceState.GONE]
+        shown = [i for i in there if i.pool.region not in self.away_regions]
+        away = tuple(f"{region} is away" for region in sorted(self.away_regions))
+        return Look(tuple(Leftover("instance", i.id, i.pool.region) for i in shown), away)
+
+    def remove(self, leftovers: Sequence[Leftover]) -> frozenset[Leftover]:
+        for one in leftovers:
+            self.end(one.id, Ending.OURS)
+        return frozenset()
 
     def sweep(self) -> tuple[str, ...]:
-        self.terminate(list(self.instances))
-        return self.leftovers()
+        return sweep(self, SweepPace(0.0, 0.05, 1))
+
+    def _reached(self, ids: Sequence[str]) -> list[str]:
+        known = [name for name in ids if name in self.instances]
+        return [name for name in known if self.instances[name].pool.region not in self.away_regions]
 
     # -- events
 
@@ -142,5 +180,5 @@ class FakeCloud(Provider):
         self.instances[name] = replace(self.instances[name], **values)  # type: ignore[arg-type]
 
     def _answer(self) -> None:
-        if self.away is not None:
-            raise self.away
+        if self.outage is not None:
+            raise self.outage

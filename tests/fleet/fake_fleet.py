@@ -29,7 +29,7 @@ class FakeFleet:
 
     @staticmethod
     def controller_of(settings: FleetSettings, cloud: FakeCloud, folder: FleetFolder) -> Controller:
-        return Controller(settings, cloud, folder, lambda: "#cloud-config\n", cloud.clock)
+        return Controller(settings, cloud, folder, lambda: "#cloud-config\n", cloud.clock, price_source=lambda: cloud)
 
     def another_process(self) -> Controller:
         """A controller with nothing but the cloud and the disk, as after a kill."""

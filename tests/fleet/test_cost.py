@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.fleet.example_prices import PRICES
 from vcdl.fleet.cost import Cost, cost_of, dollars
 from vcdl.fleet.instance import Ending, Instance, InstanceState, Pool
 from vcdl.fleet.ledger import Ledger
-from vcdl.fleet.prices import Price, PriceTable
+from vcdl.fleet.prices import Price
 from vcdl.fleet.settings import CpuCredits
 from vcdl.journal.events import Recorded, UpdateApplied, WorkunitSent
 
 START_S = 1_700_000_000.0
 HOUR_S = 3600.0
 PAPER = Pool("aws", "t3.2xlarge", "us-east-1", "us-east-1a")
-TABLE = PriceTable.shipped()
 
 
 def price_of(pool: Pool) -> Price | None:
-    return TABLE.find(pool.type, pool.region, pool.zone)
+    return PRICES.find(pool.type, pool.region, pool.zone)
 
 
 def instances(count: int, pool: Pool = PAPER) -> list[Instance]:
@@ -201,7 +201,7 @@ def test_the_json_of_a_cost_has_plain_values_only(ledger: Ledger) -> None:
     assert values["spot_usd"] == 3.9936
     assert values["saving"] == 0.7
     assert values["per_subtask_usd"] is None
-    assert values["oldest_price"] == "2025-06-01"
+    assert values["oldest_price"] == "2026-11-21"
     assert set(values) == {*Cost.__dataclass_fields__, "saving", "per_subtask_usd"}
 
 
@@ -211,7 +211,7 @@ def test_a_new_price_counts_from_its_day_on(ledger: Ledger) -> None:
     ledger.record_found(instances(1), lambda _: dearer, START_S + HOUR_S, "standard")
     cost = cost_of(ledger, START_S + 2 * HOUR_S)
     assert cost.spot_usd == Decimal("0.29984")
-    assert cost.oldest_price == "2025-06-01"
+    assert cost.oldest_price == "2026-01-01"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.fleet.fake_cloud import Clock
 from tests.fleet.fleet_files import settings_of
 from tests.fleet.gcp.fake_compute import FakeCompute
 from tests.fleet.gcp.fake_gce import FakeGce
-from vcdl.fleet.aws.provider import AwsProvider, SweepPace
+from vcdl.fleet.aws.provider import AwsProvider
 from vcdl.fleet.controller import Controller
 from vcdl.fleet.cost import cost_of
 from vcdl.fleet.folder import FleetFolder
@@ -25,6 +25,7 @@ from vcdl.fleet.gcp.provider import GcpProvider
 from vcdl.fleet.ledger import Ledger
 from vcdl.fleet.provider import Provider
 from vcdl.fleet.settings import FleetSettings
+from vcdl.fleet.sweep import SweepPace
 
 AWS = """\
 name: day
@@ -188,7 +189,7 @@ def check(day: Day, controller: Controller, provider: Provider, live: list[str])
     assert live == []
     taken = controller.take_down()
     assert (taken.leftovers, taken.errors) == ((), ())
-    assert provider.leftovers() == ()
+    assert provider.look().lines() == ()
     assert not any("mistake" in line for line in day.lines)
 
 
@@ -210,7 +211,7 @@ def test_a_day_on_aws(aws: AwsBooks, clock: Clock, tmp_path: Path) -> None:
     controller = controller_of(settings, provider, folder, clock)
     day = live_a_day(controller, aws, clock)
     check(day, controller, provider, aws.live())
-    truth = by_hand(aws.lives(), {"t3.2xlarge": "0.09984", "c5.2xlarge": "0.136"}, free_within_s=3600)
+    truth = by_hand(aws.lives(), {"t3.2xlarge": "0.3328", "c5.2xlarge": "0.34"}, free_within_s=3600)
     check_money(folder, clock, truth, day)
     provider.close()
 
@@ -218,11 +219,11 @@ def test_a_day_on_aws(aws: AwsBooks, clock: Clock, tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 def test_a_day_on_gcp(gcp: GcpBooks, clock: Clock, tmp_path: Path) -> None:
     settings = settings_of(tmp_path, text=GCP)
-    provider = GcpProvider(settings, clock=clock, sweep_every_s=0.02)
+    provider = GcpProvider(settings, clock=clock, pace=SweepPace(0.02, 5.0, 1))
     folder = FleetFolder.beside(tmp_path / "fleet.yaml", "day")
     controller = controller_of(settings, provider, folder, clock)
     day = live_a_day(controller, gcp, clock)
     check(day, controller, provider, gcp.live())
-    truth = by_hand(gcp.lives(), {"e2-standard-8": "0.107218", "n2-standard-8": "0.155389"}, free_within_s=60)
+    truth = by_hand(gcp.lives(), {"e2-standard-8": "0.268046", "n2-standard-8": "0.388472"}, free_within_s=60)
     check_money(folder, clock, truth, day)
     provider.close()

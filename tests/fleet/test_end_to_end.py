@@ -18,7 +18,7 @@ from tests.fleet.aws.moto_cloud import MotoCloud, moto_cloud
 from tests.fleet.fleet_files import fleet_file
 from vcdl.cli import exit_code_of
 from vcdl.errors import ExitCode
-from vcdl.fleet.aws.provider import SweepPace
+from vcdl.fleet.sweep import SweepPace
 
 _TIMEOUT_S = 120.0
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fleet.example_prices import PRICES
 from tests.fleet.fake_cloud import FakeCloud
 from tests.fleet.fleet_files import settings_of
 from tests.recorded_run import applied, workunit
@@ -19,24 +20,34 @@ from vcdl.run.folder import RunFolder
 
 def test_the_papers_fleet_costs_what_the_paper_says(tmp_path: Path) -> None:
     settings = settings_of(tmp_path)
-    plan = plan_fleet(settings, FakeCloud(settings).pools(), PriceTable.shipped(), 40)
+    plan = plan_fleet(settings, FakeCloud(settings).pools(), PRICES, 40)
     offer = plan.offers[0]
     assert (offer.count, offer.units, offer.pool.type) == (5, 40, "t3.2xlarge")
-    assert round(offer.on_demand_usd_per_h, 2) == Decimal("1.66")
-    assert round(offer.spot_usd_per_h, 2) == Decimal("0.50")
-    assert round(offer.saving, 2) == Decimal("0.70")
+    extras = 5 * offer.price.extras_usd_per_h  # addresses and disks
+    assert round(extras, 3) == Decimal("0.036")
+    assert round(offer.on_demand_usd_per_h - extras, 2) == Decimal("1.66")
+    assert round(offer.spot_usd_per_h - extras, 2) == Decimal("0.50")
+    assert offer.saving is not None
+    assert round(offer.saving, 2) == Decimal("0.69")
+
+
+def test_an_unknown_spot_price_is_at_most_the_list_price_and_saves_nothing_known(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path)
+    offer = plan_fleet(settings, FakeCloud(settings).pools(), PriceTable.shipped(), 40).offers[0]
+    assert offer.spot_usd_per_h == offer.on_demand_usd_per_h
+    assert offer.saving is None
 
 
 def test_ten_thousand_subtasks_by_hand(tmp_path: Path) -> None:
     # 40 vCPUs, 2 each: 20 at once; 10 000 subtasks of 144 s are 20 hours of the fleet, at 0.4992 $/h.
     settings = settings_of(tmp_path, "capacity.units_per_subtask=2")
-    offer = plan_fleet(settings, FakeCloud(settings).pools(), PriceTable.shipped(), 40).offers[0]
-    assert offer.usd_per_subtasks(settings, 144.0) == Decimal("0.49920") * 20
+    offer = plan_fleet(settings, FakeCloud(settings).pools(), PRICES, 40).offers[0]
+    assert offer.usd_per_subtasks(settings, 144.0) == offer.spot_usd_per_h * 20
 
 
 def test_the_cheapest_unit_comes_first_and_a_target_is_rounded_up_to_whole_instances(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, "instances.types=[c6i.xlarge, t3.2xlarge]")
-    plan = plan_fleet(settings, FakeCloud(settings).pools(), PriceTable.shipped(), 41)
+    plan = plan_fleet(settings, FakeCloud(settings).pools(), PRICES, 41)
     prices = [offer.spot_usd_per_h for offer in plan.offers]
     assert prices == sorted(prices)
     assert {(offer.pool.type, offer.count, offer.units) for offer in plan.offers} == {

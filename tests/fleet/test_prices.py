@@ -53,9 +53,9 @@ def test_the_shipped_table_has_the_types_that_fleets_are_made_of_in_several_regi
     assert any(row.type == "n1-standard-8+nvidia-tesla-t4" and row.accelerator == "1 T4" for row in rows)
 
 
-def test_every_shipped_price_is_dated_and_above_zero_and_spot_is_below_list() -> None:
+def test_every_shipped_price_is_a_dated_list_price() -> None:
     for row in PriceTable.shipped().by_key.values():
-        assert 0 < row.spot_usd_per_h < row.on_demand_usd_per_h, row
+        assert row.spot_usd_per_h is None, row
         assert row.as_of <= date(2026, 12, 31), row
         assert row.memory_gb > 0, row
 
@@ -118,6 +118,13 @@ def test_a_zone_without_a_price_has_the_regions_and_says_so() -> None:
 def test_a_region_without_a_price_has_its_most_expensive_zones() -> None:
     found = PriceTable.of([ZONE_B, ZONE_A]).price("t3.2xlarge", "us-east-1")
     assert (found.spot_usd_per_h, found.basis) == (Decimal("0.12"), "us-east-1b, the most expensive of us-east-1")
+
+
+def test_an_unknown_spot_price_is_at_most_the_list_price(tmp_path: Path) -> None:
+    path = tmp_path / "prices.csv"
+    PriceTable.of([replace(ROW, spot_usd_per_h=None)]).write(path)
+    found = PriceTable.read(path).price("t3.2xlarge", "us-east-1")
+    assert (found.spot_usd_per_h, found.at_most_usd_per_h) == (None, Decimal("0.3328"))
 
 
 def test_an_unknown_type_is_refused_with_what_to_do() -> None:

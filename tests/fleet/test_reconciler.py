@@ -1,6 +1,7 @@
 """The reconciler's decisions; they bring any fleet to its target whatever happens meanwhile."""
 
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.fleet.fleet_files import settings_of
 from vcdl.fleet.instance import Instance, InstanceState, Pool
 from vcdl.fleet.reconciler import Actions, Situation, capacity, reconcile
 from vcdl.fleet.settings import FleetSettings
+from vcdl.fleet.state import Cooldown
 
 with tempfile.TemporaryDirectory() as _folder:
     SETTINGS = settings_of(Path(_folder))
@@ -30,7 +32,8 @@ def machine(
 
 def actions_of(wanted: int, *instances: Instance, cooldowns: dict[Pool, float] | None = None) -> Actions:
     types = {POOL: TYPES["t3.2xlarge"], OTHER: TYPES["t3.2xlarge"]}
-    return reconcile(SETTINGS, Situation(NOW_S, wanted, instances, types, cooldowns or {}))
+    waiting = {pool: Cooldown(until_s, "no_capacity: none") for pool, until_s in (cooldowns or {}).items()}
+    return reconcile(SETTINGS, Situation(NOW_S, wanted, instances, types, waiting))
 
 
 def test_a_fleet_at_its_target_is_left_alone() -> None:
@@ -77,7 +80,8 @@ def test_a_pool_is_not_asked_before_its_cooldown_is_over() -> None:
 def test_with_a_cooldown_on_all_pools_a_warning_tells_when_the_first_is_tried_again() -> None:
     actions = actions_of(8, cooldowns={POOL: NOW_S + 90, OTHER: NOW_S + 20})
     assert actions.launch is None
-    assert actions.warnings == ("all 2 pools are without capacity; the first is tried again in 20 s",)
+    again = time.strftime("%H:%M:%S", time.localtime(NOW_S + 20))
+    assert actions.warnings == (f"all 2 pools refuse, and the first is asked again at {again}: no_capacity: none",)
 
 
 def test_types_without_the_unit_are_never_launched() -> None:
@@ -112,7 +116,7 @@ class TwoReconcilers(RuleBasedStateMachine):
         self.cloud = FakeCloud(self.settings)
         self.wanted = 0
         self.largest = max(kind.vcpus for kind in TYPES.values())
-        self.cooldowns: list[dict[Pool, float]] = [{}, {}]
+        self.cooldowns: list[dict[Pool, Cooldown]] = [{}, {}]
         self.decided: list[Actions | None] = [None, None]
 
     @rule(wanted=st.integers(0, 60))
@@ -127,7 +131,8 @@ class TwoReconcilers(RuleBasedStateMachine):
         if actions.launch is not None:
             missing = self.wanted - capacity(situation.instances, "vcpu")
             assert actions.launch.units == missing  # never more than missing
-            assert all(self.cooldowns[who].get(pool, 0.0) <= now_s for pool in actions.launch.pools)
+            waiting = {pool for pool, it in self.cooldowns[who].items() if it.until_s > now_s}
+            assert not waiting & set(actions.launch.pools)
         self.decided[who] = actions
 
     @rule(who=st.integers(0, 1))
@@ -140,8 +145,8 @@ class TwoReconcilers(RuleBasedStateMachine):
         if actions.launch is not None:
             launched = self.cloud.launch(actions.launch.pools, actions.launch.units, actions.launch.token, "")
             for problem in launched.problems:
-                if problem.pool is not None:
-                    self.cooldowns[who][problem.pool] = self.cloud.clock.now_s + self.settings.cooldown_s
+                until_s = self.cloud.clock.now_s + self.settings.cooldown_s
+                self.cooldowns[who][problem.pool] = Cooldown(until_s, problem.words)
 
     @rule(seconds=st.integers(1, 700))
     def time_goes_by(self, seconds: int) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.fleet.fake_fleet import POOLS, FakeFleet
 from vcdl.errors import ExitCode, FleetError, FleetNotAuthorised, FleetUnavailable
-from vcdl.fleet.provider import ProblemKind, ProviderProblem
+from vcdl.fleet.provider import ProblemKind
 from vcdl.fleet.run import LONGEST_WAIT_S, ControlLoop, drained, up
 from vcdl.fleet.state import FleetGoal
 
@@ -37,33 +37,32 @@ def test_a_lost_instance_is_replaced_in_the_next_pass(fleet: FakeFleet) -> None:
 
 
 def test_after_a_pool_without_capacity_the_next_is_tried_at_once(fleet: FakeFleet) -> None:
-    fleet.cloud.refuses = ProviderProblem(POOLS[0], ProblemKind.NO_CAPACITY, "none")
+    fleet.cloud.empty = {POOLS[0]}
     loop, _ = loop_of(fleet)
     assert loop.run_once() == (False, 1.0)
-    fleet.cloud.refuses = None
     assert loop.run_once() == (False, 30)
     assert len(fleet.cloud.live) == 5
 
 
 def test_an_unavailable_cloud_is_asked_less_and_less_often(fleet: FakeFleet) -> None:
     loop, lines = loop_of(fleet)
-    fleet.cloud.away = FleetUnavailable("AWS throttles: RequestLimitExceeded")
+    fleet.cloud.outage = FleetUnavailable("AWS throttles: RequestLimitExceeded")
     waits = [loop.run_once()[1] for _ in range(9)]
     assert waits == [5, 10, 20, 40, 80, 160, 320, 600, LONGEST_WAIT_S]
     assert lines[0] == "AWS throttles: RequestLimitExceeded; trying again in 5 s"
-    fleet.cloud.away = None
+    fleet.cloud.outage = None
     assert loop.run_once() == (False, 30)
     assert len(fleet.cloud.live) == 5
-    fleet.cloud.away = FleetUnavailable("away")
+    fleet.cloud.outage = FleetUnavailable("away")
     assert loop.run_once() == (False, 5)
 
 
 @pytest.mark.parametrize("error", [FleetNotAuthorised("AWS: ExpiredToken"), FleetError("AWS refuses")])
 def test_refusals_that_a_user_must_mend_do_not_end_it(fleet: FakeFleet, error: FleetError) -> None:
     loop, lines = loop_of(fleet)
-    fleet.cloud.away = error
+    fleet.cloud.outage = error
     assert [loop.run_once()[1] for _ in range(5)] == [30, 30, 30, 40, 80]
-    fleet.cloud.away = None
+    fleet.cloud.outage = None
     loop.run_once()
     assert len(fleet.cloud.live) == 5
     assert str(error) in lines[0]
@@ -92,15 +91,15 @@ def test_a_mistake_of_ours_does_not_end_it(fleet: FakeFleet, monkeypatch: pytest
 
 
 def test_a_lasting_problem_is_logged_once(fleet: FakeFleet) -> None:
-    fleet.cloud.refuses = ProviderProblem(None, ProblemKind.QUOTA, "MaxSpotInstanceCountExceeded")
+    fleet.cloud.refuses = (ProblemKind.QUOTA, "MaxSpotInstanceCountExceeded")
     loop, lines = loop_of(fleet)
     for _ in range(5):
         loop.run_once()
         fleet.later(30)
-    assert lines == [
-        "launch: quota: MaxSpotInstanceCountExceeded",
-        "no launch for up to 10 min 00 s after quota: MaxSpotInstanceCountExceeded",
-    ]
+    assert lines[0] == "launch refused: quota: MaxSpotInstanceCountExceeded"
+    assert lines[1].startswith("all 2 pools refuse, and the first is asked again at ")
+    assert lines[1].endswith(": quota: MaxSpotInstanceCountExceeded")
+    assert len(lines) == 2
 
 
 def test_a_drained_fleet_is_swept_and_ends_the_loop(fleet: FakeFleet) -> None:

@@ -23,6 +23,8 @@ class HourlyRates:
     """Unix time."""
     on_demand_usd_per_h: Decimal
     spot_usd_per_h: Decimal
+    extras_usd_per_h: Decimal = Decimal(0)
+    """The public address and the disk."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,10 @@ BILLING_RULES: dict[Cloud, BillingRules] = {
     "gcp": BillingRules(minimum_s=60, free_if_preempted_within_s=60, price_holds_s=1),
 }
 
+_ADDRESS_USD_PER_H = {"aws": Decimal("0.005"), "gcp": Decimal("0.0025")}
+_DISK_USD_PER_GB_MONTH = {"aws": Decimal("0.08"), "gcp": Decimal("0.1")}
+_MONTH_H = 730
+"""As the clouds count a month."""
 _BASELINE = {
     "nano": "0.05",
     "micro": "0.1",
@@ -65,17 +71,20 @@ class Charge:
     """The same seconds at the list price; never free, as nobody interrupts an on-demand instance."""
     credits_usd: Fraction = Fraction(0)
     """Surplus CPU credits if the instance worked at full load all its life: an upper bound, due at either price."""
+    extras_usd: Fraction = Fraction(0)
+    """The public address and the disk, due at either price."""
 
     @property
     def paid_usd(self) -> Fraction:
-        """The spot price with surplus credits."""
-        return self.spot_usd + self.credits_usd
+        """Everything that is due: the spot price, surplus credits, address and disk."""
+        return self.spot_usd + self.credits_usd + self.extras_usd
 
     def __add__(self, other: "Charge") -> "Charge":
         return Charge(
             self.spot_usd + other.spot_usd,
             self.on_demand_usd + other.on_demand_usd,
             self.credits_usd + other.credits_usd,
+            self.extras_usd + other.extras_usd,
         )
 
 
@@ -85,6 +94,12 @@ def surplus_per_h(type: str, vcpus: int, cpu_credits: CpuCredits) -> Decimal:
     if cpu_credits != "unlimited" or family not in _SURPLUS_USD_PER_VCPU_H or size not in _BASELINE:
         return Decimal(0)
     return Decimal(_SURPLUS_USD_PER_VCPU_H[family]) * vcpus * (1 - Decimal(_BASELINE[size]))
+
+
+def extras_per_h(cloud: Cloud, disk_gb: int, has_address: bool = True) -> Decimal:
+    """Hourly cost of a public IPv4 address and of the disk (gp3, pd-balanced), at the list prices of us-east-1."""
+    disk = _DISK_USD_PER_GB_MONTH[cloud] * disk_gb / _MONTH_H
+    return (disk + (_ADDRESS_USD_PER_H[cloud] if has_address else 0)).quantize(Decimal("0.000001"))
 
 
 def billed_s(cloud: Cloud, launched_s: float, end_s: float) -> int:
@@ -102,13 +117,14 @@ def bill(
 ) -> Charge:
     """The charge for a life. `rates`: at least one, by time; the first also holds for the time before it."""
     seconds = billed_s(cloud, launched_s, end_s)
-    spot_usd = on_demand_usd = Fraction(0)
+    spot_usd = on_demand_usd = extras_usd = Fraction(0)
     for rate, length_s in _stretches(rates, launched_s, seconds, BILLING_RULES[cloud].price_holds_s):
         spot_usd += Fraction(rate.spot_usd_per_h) * length_s / HOUR_S
         on_demand_usd += Fraction(rate.on_demand_usd_per_h) * length_s / HOUR_S
+        extras_usd += Fraction(rate.extras_usd_per_h) * length_s / HOUR_S
     if ending is Ending.PREEMPTED and end_s - launched_s < BILLING_RULES[cloud].free_if_preempted_within_s:
         spot_usd = Fraction(0)
-    return Charge(spot_usd, on_demand_usd, Fraction(surplus_usd_per_h) * seconds / HOUR_S)
+    return Charge(spot_usd, on_demand_usd, Fraction(surplus_usd_per_h) * seconds / HOUR_S, extras_usd)
 
 
 def _stretches(

@@ -5,31 +5,34 @@ launched, so that a full disk shows before it costs money.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from vcdl.errors import GridError, JournalError, VcdlError
 from vcdl.fleet.folder import FleetFolder
-from vcdl.fleet.instance import Instance, Pool
+from vcdl.fleet.instance import Instance
 from vcdl.fleet.money import Money
-from vcdl.fleet.provider import LaunchResult, ProblemKind, Provider, ProviderProblem
+from vcdl.fleet.prices import refreshed_file
+from vcdl.fleet.provider import LaunchResult, ProblemKind, Provider
 from vcdl.fleet.queue import Queue, wanted_units
 from vcdl.fleet.reconciler import Actions, LaunchOrder, Situation, capacity, reconcile
+from vcdl.fleet.refresh_prices import PriceSource
 from vcdl.fleet.settings import FleetSettings
-from vcdl.fleet.state import FleetGoal, FleetState, RecentLaunch
-from vcdl.report.wording import duration
+from vcdl.fleet.state import Cooldown, FleetGoal, FleetState, RecentLaunch
 
+ASSUMED_S = 3 * 3600.0
+"""How long the instances of a region that is away count as live: it is most likely the cloud's API that is away."""
 RECENT_LAUNCH_S = 120.0
 """How long a launched instance counts although the cloud, which is eventually consistent, does not show it."""
-_SUSPEND_S = {
+_COOLDOWN_S = {
     ProblemKind.QUOTA: 600.0,
     ProblemKind.NOT_AUTHORISED: 300.0,
     ProblemKind.BAD_REQUEST: 600.0,
     ProblemKind.THROTTLED: 60.0,
     ProblemKind.UNAVAILABLE: 60.0,
 }
-"""Time without launches after one was refused as a whole; passes continue. A user must mend the first three."""
+"""Time for which a pool is not asked after these refusals. A user must mend the first three."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Observation:
     now_s: float
     state: FleetState
     instances: tuple[Instance, ...]
-    """Those found by tag, and recently launched ones that the cloud does not show yet."""
+    """Those found by tag, recent launches that the cloud does not show yet, and those of regions that are away."""
     wanted: int
     """Units."""
     have: int
@@ -57,11 +60,14 @@ class Pass:
     observed: Observation
     actions: Actions
     launched: LaunchResult = field(default_factory=LaunchResult)
+    errors: tuple[str, ...] = ()
+    """Actions that failed in some region; the next pass repeats them."""
 
     @property
     def may_get_more(self) -> bool:
-        """Whether another pass at once may help: some pools had no capacity, and others may have."""
-        return bool(self.launched.problems) and _problem_of_all_pools(self.launched) is None
+        """Whether another pass at once may help: some pools refused, and others were not asked or may have more."""
+        refused = {problem.pool for problem in self.launched.problems}
+        return bool(refused and self.actions.launch and refused < set(self.actions.launch.pools))
 
     @property
     def is_over(self) -> bool:
@@ -71,15 +77,14 @@ class Pass:
 
     def lines(self) -> tuple[str, ...]:
         """Its actions and problems, for a log."""
-        lines = [*self.observed.warnings, *self.actions.warnings]
+        lines = [*self.observed.warnings, *self.actions.warnings, *self.errors]
         if self.actions.terminate:
             lines.append(f"terminated: {', '.join(self.actions.terminate)}")
         if self.actions.drain:
             lines.append(f"draining: {', '.join(self.actions.drain)}")
         if self.launched.instances:
             lines.append("launched: " + ", ".join(f"{i.id} ({i.pool})" for i in self.launched.instances))
-        lines += [f"{p.pool or 'launch'}: {p.kind.value}: {p.message}" for p in self.launched.problems]
-        return tuple(lines)
+        return (*lines, *dict.fromkeys(f"launch refused: {problem.words}" for problem in self.launched.problems))
 
 
 @dataclass(frozen=True)
@@ -103,29 +108,31 @@ class Controller:
         user_data: Callable[[], str],
         clock: Callable[[], float] = time.time,
         queue: Callable[[], Queue] | None = None,
+        price_source: Callable[[], PriceSource] | None = None,
     ) -> None:
-        """`user_data`: called for a launch. `queue`: for `follow: queue`."""
+        """`user_data`: called for a launch. `queue`: for `follow: queue`. `price_source`: where prices are fetched."""
         self._settings = settings
         self._provider = provider
         self._folder = folder
-        self._money = Money(settings, folder.ledger_file)
+        self._money = Money(settings, folder.ledger_file, price_source)
         self._user_data = user_data
         self._clock = clock
         self._queue = queue
 
     def observe(self) -> Observation:
         """The fleet now; changes nothing."""
-        return self._observe(self._folder.read(), self._clock(), self._provider.find())
+        return self._observe(self._folder.read())
 
     def record(self) -> None:
         """Record in the ledger which instances are live and which have ended."""
         self._folder.create()
         with self._folder.one_pass():
-            self._money.record_found(self._provider.find(), self._clock())
+            found, _ = self._find(self._folder.read())
+            self._money.record_found(found, self._clock())
 
     def preview(self, change: Callable[[FleetState], FleetState]) -> Pass:
         """The pass that would follow a change of the state; changes nothing."""
-        observed = self._observe(change(self._folder.read()), self._clock(), self._provider.find())
+        observed = self._observe(change(self._folder.read()))
         return Pass(observed, self._decide(observed))
 
     def change(self, change: Callable[[FleetState], FleetState]) -> None:
@@ -138,21 +145,23 @@ class Controller:
         """Make one pass. Whatever it raises, the next pass starts from what it finds then."""
         self._folder.create()
         with self._folder.one_pass():
-            found, now_s = self._provider.find(), self._clock()
-            self._money.record_found(found, now_s)
-            observed = self._observe(self._folder.read(), now_s, found)
-            actions = self._decide(observed)
+            self._money.refresh(self._provider.pools, self._clock())
+            observed = self._observe(self._folder.read(), self._money.record_found)
+            actions, now_s = self._decide(observed), observed.now_s
             recent = tuple(it for it in observed.state.recent_launches if it.instance.id not in actions.terminate)
             state = replace(observed.state, last_pass_s=now_s, recent_launches=recent)
             self._folder.write(state)
+            errors: list[VcdlError] = []
             if actions.terminate:
-                self._provider.terminate(actions.terminate)
-                terminated = [i for i in observed.instances if i.id in actions.terminate]
-                self._money.record_terminated(terminated, now_s)
+                with _collecting(errors):
+                    self._provider.terminate(actions.terminate)
+                    terminated = [i for i in observed.instances if i.id in actions.terminate]
+                    self._money.record_terminated(terminated, now_s)
             if actions.drain:
-                self._provider.mark_draining(actions.drain, now_s)
+                with _collecting(errors):
+                    self._provider.mark_draining(actions.drain, now_s)
             launched = self._launch(actions.launch, state) if actions.launch else LaunchResult()
-            return Pass(observed, actions, launched)
+            return Pass(observed, actions, launched, tuple(map(str, errors)))
 
     def take_down(self) -> Teardown:
         """Delete everything with the tag, even if the folder cannot be written: what costs money comes first."""
@@ -162,16 +171,37 @@ class Controller:
                 self._folder.create()
                 held.enter_context(self._folder.one_pass())
                 self._folder.write(FleetState(last_pass_s=self._clock()))
-            found = self._provider.find()
+            found: tuple[Instance, ...] = ()
             with _collecting(errors):
+                found = self._provider.find()
                 self._money.record_found(found, self._clock())
             leftovers = self._provider.sweep()
             with _collecting(errors):
-                self._money.record_terminated([i for i in found if i.is_live], self._clock())
-                self._money.record_found(self._provider.find(), self._clock())
+                still, _ = self._find(FleetState())
+                gone = {i.id for i in found if i.is_live} - {i.id for i in still if i.is_live}
+                self._money.record_terminated([i for i in found if i.id in gone], self._clock())
+                self._money.record_found(still, self._clock())
         return Teardown(leftovers, tuple(str(error) for error in errors))
 
-    def _observe(self, state: FleetState, now_s: float, found: tuple[Instance, ...]) -> Observation:
+    def _find(self, state: FleetState) -> tuple[tuple[Instance, ...], FleetState]:
+        """The instances that the cloud shows, and those of regions that are away: these count as live for a time."""
+        found, now_s = self._provider.find(), self._clock()
+        away_since_s = {region: state.away_since_s.get(region, now_s) for region in self._provider.away}
+        assumed = self._money.last_live(
+            {region for region, since_s in away_since_s.items() if now_s - since_s < ASSUMED_S}
+        )
+        shown = {instance.id for instance in found}
+        instances = (*found, *(instance for instance in assumed if instance.id not in shown))
+        return instances, replace(state, away_since_s=away_since_s)
+
+    def _observe(
+        self, state: FleetState, record: Callable[[Sequence[Instance], float], None] | None = None
+    ) -> Observation:
+        """`record`: called with what is found, before its cost is looked at."""
+        found, state = self._find(state)
+        now_s = self._clock()
+        if record is not None:
+            record(found, now_s)
         shown = {instance.id for instance in found}
         recent = tuple(
             it for it in state.recent_launches if it.instance.id not in shown and now_s - it.noted_s < RECENT_LAUNCH_S
@@ -183,9 +213,12 @@ class Controller:
         limit = self._settings.price_limit_usd_per_h
         if limit is not None and usd_per_h > limit:
             warnings += (f"the fleet costs {usd_per_h:.2f} $/h, above price_limit_usd_per_h ({limit:g})",)
-        if unpriced := self._money.unpriced(instances):
-            warnings += (f"no price of {unpriced[0]} is known: it is not counted (`vcdl fleet prices --refresh`)",)
-        cooldowns = {pool: until_s for pool, until_s in state.cooldowns.items() if until_s > now_s}
+        unpriced = sorted({i.pool for i in instances if i.is_live and self._money.price(i.pool) is None})
+        warnings += tuple(f"no price of {pool} is known: {self._of_unpriced}" for pool in unpriced)
+        if self._money.stale_why:
+            warnings += (self._money.stale_why,)
+        warnings += tuple(f"{region} is away: {why}" for region, why in self._provider.away.items())
+        cooldowns = {pool: it for pool, it in state.cooldowns.items() if it.until_s > now_s}
         return Observation(
             now_s=now_s,
             state=replace(state, wanted=wanted, cooldowns=cooldowns),
@@ -226,34 +259,45 @@ class Controller:
             last = sizes.target if state.wanted is None else state.wanted
             return last, (f"the queue cannot be read, so the target stays {last}: {error}",)
 
+    @property
+    def _of_unpriced(self) -> str:
+        what = "its cost is not counted" if self._settings.budget_usd is None else "with a budget it is not used"
+        return f"{what} (`vcdl fleet prices --refresh`, or a row in {refreshed_file()})"
+
     def _decide(self, observed: Observation) -> Actions:
         state, budget_usd = observed.state, self._settings.budget_usd
-        is_suspended = state.launches_suspended_until_s > observed.now_s
-        return reconcile(
+        types = self._provider.pools() if observed.wanted > observed.have else {}
+        warnings: tuple[str, ...] = ()
+        unpriced: frozenset[str] = frozenset()
+        if budget_usd is not None:
+            unknown = [pool for pool in sorted(types) if self._money.price(pool) is None]
+            types = {pool: kind for pool, kind in types.items() if pool not in unknown}
+            warnings = tuple(f"no price of {pool} is known: {self._of_unpriced}" for pool in unknown)
+            unpriced = frozenset(i.id for i in observed.instances if i.is_live and self._money.price(i.pool) is None)
+        actions = reconcile(
             self._settings,
             Situation(
                 observed.now_s,
                 observed.wanted,
                 observed.instances,
-                self._provider.pools() if observed.wanted > observed.have else {},
+                types,
                 state.cooldowns,
-                launches_suspended_why=state.launches_suspended_why if is_suspended else "",
+                unpriced=unpriced,
                 budget_spent=budget_usd is not None and observed.spent_usd >= budget_usd and state.budget_spent,
             ),
         )
+        return replace(actions, warnings=(*warnings, *actions.warnings))
 
     def _launch(self, order: LaunchOrder, state: FleetState) -> LaunchResult:
         launched = self._provider.launch(order.pools, order.units, order.token, self._user_data())
         now_s = self._clock()
         self._money.record_launched(launched.instances, now_s)
-        exhausted = dict.fromkeys(_exhausted_pools(launched, order.pools), now_s + self._settings.cooldown_s)
         recent = (*state.recent_launches, *(RecentLaunch(instance, now_s) for instance in launched.instances))
-        state = replace(state, recent_launches=recent, cooldowns={**state.cooldowns, **exhausted})
-        if (problem := _problem_of_all_pools(launched)) is not None:
-            suspend_s = _SUSPEND_S[problem.kind]
-            why = f"no launch for up to {duration(suspend_s)} after {problem.kind.value}: {problem.message}"
-            state = replace(state, launches_suspended_until_s=now_s + suspend_s, launches_suspended_why=why)
-        self._folder.write(state)
+        cooldowns = {
+            problem.pool: Cooldown(now_s + _COOLDOWN_S.get(problem.kind, self._settings.cooldown_s), problem.words)
+            for problem in launched.problems
+        }
+        self._folder.write(replace(state, recent_launches=recent, cooldowns={**state.cooldowns, **cooldowns}))
         return launched
 
 
@@ -263,21 +307,3 @@ def _collecting(errors: list[VcdlError]) -> Iterator[None]:
         yield
     except VcdlError as error:
         errors.append(error)
-
-
-def _exhausted_pools(launched: LaunchResult, asked: tuple[Pool, ...]) -> Iterator[Pool]:
-    """Pools that get a cooldown; all asked ones if the cloud names none."""
-    for problem in launched.problems:
-        if problem.pool is not None and problem.kind.may_spare_other_pools:
-            yield problem.pool
-        elif problem.kind is ProblemKind.NO_CAPACITY:
-            yield from asked
-
-
-def _problem_of_all_pools(launched: LaunchResult) -> ProviderProblem | None:
-    """The first problem that every pool would meet."""
-    for problem in launched.problems:
-        is_of_one_pool = problem.pool is not None and problem.kind.may_spare_other_pools
-        if problem.kind is not ProblemKind.NO_CAPACITY and not is_of_one_pool:
-            return problem
-    return None

@@ -27,9 +27,11 @@ class Cost:
     instance_h: Decimal
     vcpu_h: Decimal
     spot_usd: Decimal
-    """The cloud's charge, with `credits_usd`."""
+    """The cloud's charge, with `credits_usd` and `extras_usd`."""
     on_demand_usd: Decimal
-    """The same seconds at list prices, with `credits_usd`."""
+    """The same seconds at list prices, with `credits_usd` and `extras_usd`."""
+    extras_usd: Decimal
+    """Public addresses and disks, which are in both."""
     credits_usd: Decimal
     """Upper bound of the surplus CPU credits, which are in both."""
     uncertain_usd: Decimal
@@ -84,7 +86,7 @@ class Cost:
         if self.unpriced:
             lines.append(f"missing  no price of {', '.join(self.unpriced)}: `vcdl fleet prices --refresh`")
         if self.oldest_price is not None:
-            lines.append(f"prices   as of {self.oldest_price} or later; without disks, addresses, traffic and tax")
+            lines.append(f"prices   as of {self.oldest_price} or later; without traffic and tax")
         return lines
 
 
@@ -116,7 +118,8 @@ def cost_of(
         instance_h=_decimal(sum((Fraction(it.lifetime_s) for it in instances), Fraction(0)) / HOUR_S),
         vcpu_h=_decimal(sum((Fraction(it.lifetime_s) * it.launch.vcpus for it in instances), Fraction(0)) / HOUR_S),
         spot_usd=_decimal(charge.paid_usd),
-        on_demand_usd=_decimal(charge.on_demand_usd + charge.credits_usd),
+        on_demand_usd=_decimal(charge.on_demand_usd + charge.credits_usd + charge.extras_usd),
+        extras_usd=_decimal(charge.extras_usd),
         credits_usd=_decimal(charge.credits_usd),
         uncertain_usd=_decimal(at_most.paid_usd - charge.paid_usd),
         wasted_usd=_decimal(sum((_wasted(it, finished_s.get(it.launch.id)) for it in preempted), Fraction(0))),
@@ -173,7 +176,7 @@ def _rate(live: Sequence[InstanceHistory], is_spot: bool) -> Decimal:
         if instance.rates:
             latest = instance.rates[-1]
             total += latest.spot_usd_per_h if is_spot else latest.on_demand_usd_per_h
-            total += instance.surplus_usd_per_h
+            total += instance.surplus_usd_per_h + latest.extras_usd_per_h
     return total
 
 

@@ -83,6 +83,8 @@ class Instance:
     """None while it is live."""
     draining_s: float | None = None
     """Unix time since which it shall take no more work (vcdl/fleet/reconciler.py); None: it may work."""
+    is_assumed: bool = False
+    """Whether its region cannot be asked: it most likely lives, and nothing can be done about it."""
 
     @property
     def is_live(self) -> bool:

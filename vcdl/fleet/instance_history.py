@@ -97,6 +97,10 @@ class FleetHistory:
         known = self.ended.get(row.id)
         return known is None or (known.ending is Ending.UNKNOWN and row.ending is not Ending.UNKNOWN)
 
+    def not_missed(self) -> list[LaunchedRow]:
+        """The instances that were launched and neither ended nor were missed by an answer of the cloud, by id."""
+        return [self.launched[id] for id in sorted(self._open - self._missed_s.keys())]
+
     def until(self, until_s: float) -> list[InstanceHistory]:
         """All instances launched by then, as they stood; one that nobody has missed counts as live."""
         rates = {key: _rates(rows) for key, rows in self.prices.items()}
@@ -138,4 +142,6 @@ class FleetHistory:
 
 def _rates(rows: list[PricedRow]) -> tuple[HourlyRates, ...]:
     by_time = sorted(rows, key=lambda row: row.since_s)
-    return tuple(HourlyRates(row.since_s, row.on_demand_usd_per_h, row.spot_usd_per_h) for row in by_time)
+    return tuple(
+        HourlyRates(row.since_s, row.on_demand_usd_per_h, row.spot_usd_per_h, row.extras_usd_per_h) for row in by_time
+    )

@@ -84,7 +84,8 @@ class Ledger:
             zone=pool.zone,
             since_s=now_s,
             on_demand_usd_per_h=price.on_demand_usd_per_h,
-            spot_usd_per_h=price.spot_usd_per_h,
+            spot_usd_per_h=price.at_most_usd_per_h,
+            extras_usd_per_h=price.extras_usd_per_h,
             as_of=price.as_of.isoformat(),
             source=price.source,
         )

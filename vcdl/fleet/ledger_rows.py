@@ -36,6 +36,9 @@ class PricedRow:
     since_s: float
     on_demand_usd_per_h: Decimal
     spot_usd_per_h: Decimal
+    """The list price while the spot price is unknown."""
+    extras_usd_per_h: Decimal
+    """The public address and the disk."""
     as_of: str
     """The date of the price table's row."""
     source: str
@@ -76,7 +79,7 @@ def decode(line: str) -> LedgerRow:
     try:
         fields: dict[str, Any] = json.loads(line)
         cls = _BY_KIND[fields.pop("kind")]
-        for name in ("on_demand_usd_per_h", "spot_usd_per_h"):
+        for name in ("on_demand_usd_per_h", "spot_usd_per_h", "extras_usd_per_h"):
             if name in fields:
                 fields[name] = Decimal(fields[name])
         if fields.get("ids") is not None:

@@ -1,37 +1,84 @@
 """The running cost of a fleet: its ledger, fed at each pass, and today's prices."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 
-from vcdl.fleet.instance import Ending, Instance, InstanceState, Pool
+from vcdl.errors import FleetError
+from vcdl.fleet.billing import extras_per_h, surplus_per_h
+from vcdl.fleet.instance import Ending, Instance, InstanceState, InstanceType, Pool
 from vcdl.fleet.ledger import Ledger
-from vcdl.fleet.prices import Price, PriceTable
+from vcdl.fleet.prices import Price, PriceTable, refreshed_file
+from vcdl.fleet.refresh_prices import PriceSource, refresh_prices
 from vcdl.fleet.settings import FleetSettings
+
+_REFRESH_S = 86_400.0
+_REFRESH_AGAIN_S = 3600.0
+"""After a failure."""
 
 
 class Money:
     """A fleet's ledger and prices. All calls may raise FleetError: the ledger cannot be written, or is none."""
 
-    def __init__(self, settings: FleetSettings, ledger_file: Path) -> None:
+    def __init__(
+        self, settings: FleetSettings, ledger_file: Path, source: Callable[[], PriceSource] | None = None
+    ) -> None:
+        """`source`: called when prices are to be fetched; None: they never are."""
         self._settings = settings
         self._ledger = Ledger(ledger_file)
         self._prices = PriceTable.current()
+        self._source = source
+        self._refresh_s = 0.0
+        self._extras = extras_per_h(settings.cloud, settings.disk_gb)
+        self.stale_why = ""
+        """Why today's prices are not known; empty: they are, or nobody has asked."""
+
+    def refresh(self, pools: Callable[[], Mapping[Pool, InstanceType]], now_s: float) -> None:
+        """Fetch the prices of the fleet's pools, at first and then once a day; a failure is kept in `stale_why`."""
+        if self._source is None or now_s < self._refresh_s:
+            return
+        try:
+            types = {pool.type: kind for pool, kind in pools().items()}
+            regions = sorted({place.region for place in self._settings.places})
+            today = datetime.fromtimestamp(now_s, UTC).date()
+            refresh_prices(self._source(), list(types.values()), regions, refreshed_file(), today)
+            self._prices = PriceTable.current()
+            self.stale_why, self._refresh_s = "", now_s + _REFRESH_S
+        except FleetError as error:
+            self.stale_why = f"the prices could not be fetched, so older ones or list prices count: {error}"
+            self._refresh_s = now_s + _REFRESH_AGAIN_S
 
     def record_found(self, found: Sequence[Instance], now_s: float) -> None:
         """Record the cloud's answer: all of the fleet's instances."""
-        self._ledger.record_found(found, self._price, now_s, self._settings.cpu_credits)
+        self._ledger.record_found(found, self.price, now_s, self._settings.cpu_credits)
 
     def record_launched(self, instances: Sequence[Instance], now_s: float) -> None:
         """Record what a launch has returned."""
         if instances:
-            self._ledger.record_launched(instances, self._price, now_s, self._settings.cpu_credits)
+            self._ledger.record_launched(instances, self.price, now_s, self._settings.cpu_credits)
 
     def record_terminated(self, instances: Iterable[Instance], now_s: float) -> None:
         """Record instances that we have just terminated: GCP will not tell when and by whom."""
         ended = [replace(i, state=InstanceState.STOPPING, ended_s=now_s, ending=Ending.OURS) for i in instances]
         self.record_launched(ended, now_s)
+
+    def last_live(self, regions: Collection[str]) -> list[Instance]:
+        """The instances of these regions that most likely live, as nobody has seen them end."""
+        return [
+            Instance(
+                id=row.id,
+                pool=Pool(row.cloud, row.type, row.region, row.zone),
+                vcpus=row.vcpus,
+                gpus=row.gpus,
+                state=InstanceState.RUNNING,
+                launched_s=row.launched_s,
+                is_assumed=True,
+            )
+            for row in self._ledger.history().not_missed()
+            if row.region in regions
+        ]
 
     def spent_usd(self, now_s: float) -> float:
         """Spot prices and CPU credits of all instances so far; for those that vanished unseen, the upper bound."""
@@ -39,13 +86,14 @@ class Money:
         return float(sum((charge.paid_usd for charge in charges), Fraction(0)))
 
     def usd_per_h(self, instances: Iterable[Instance]) -> float:
-        """The spot prices of the live instances; one without a known price counts as 0."""
-        prices = (self._price(instance.pool) for instance in instances if instance.is_live)
-        return float(sum(price.spot_usd_per_h for price in prices if price is not None))
+        """The hourly cost of the live instances; an unknown spot price counts as the list price, no price as 0."""
+        live = [
+            (instance, price) for instance in instances if instance.is_live and (price := self.price(instance.pool))
+        ]
+        surplus = [surplus_per_h(i.pool.type, i.vcpus, self._settings.cpu_credits) for i, _ in live]
+        return float(sum(price.at_most_usd_per_h + price.extras_usd_per_h for _, price in live) + sum(surplus))
 
-    def unpriced(self, instances: Iterable[Instance]) -> tuple[Pool, ...]:
-        """Pools of live instances without a known price: no budget guards them."""
-        return tuple(sorted({i.pool for i in instances if i.is_live and self._price(i.pool) is None}))
-
-    def _price(self, pool: Pool) -> Price | None:
-        return self._prices.find(pool.type, pool.region, pool.zone)
+    def price(self, pool: Pool) -> Price | None:
+        """Today's price of a pool's instances; None: no budget can guard them."""
+        price = self._prices.find(pool.type, pool.region, pool.zone)
+        return price and replace(price, extras_usd_per_h=self._extras)

@@ -89,7 +89,13 @@ class Fleet:
 
         folder = self.settings.capacity.project_dir
         queue = ProjectQueue(folder).read if self.settings.capacity.follow == "queue" and folder is not None else None
-        return Controller(self.settings, self.provider, self.folder, self.user_data, queue=queue)
+        return Controller(
+            self.settings, self.provider, self.folder, self.user_data, queue=queue, price_source=self.price_source
+        )
+
+    def price_source(self) -> PriceSource:
+        """Raises FleetError."""
+        return open_price_source(self.settings.cloud, os.environ)
 
     def user_data(self) -> str:
         """The user data of new instances. Raises FleetError without an account key."""

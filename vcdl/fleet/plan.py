@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from vcdl.errors import FleetError
+from vcdl.fleet.billing import extras_per_h
 from vcdl.fleet.instance import InstanceType, Pool
 from vcdl.fleet.prices import Price, PriceTable
 from vcdl.fleet.settings import FleetSettings
@@ -30,16 +31,17 @@ class Offer:
 
     @property
     def spot_usd_per_h(self) -> Decimal:
-        return self.price.spot_usd_per_h * self.count
+        """At most: a spot price that is unknown is the list price."""
+        return (self.price.at_most_usd_per_h + self.price.extras_usd_per_h) * self.count
 
     @property
     def on_demand_usd_per_h(self) -> Decimal:
-        return self.price.on_demand_usd_per_h * self.count
+        return (self.price.on_demand_usd_per_h + self.price.extras_usd_per_h) * self.count
 
     @property
-    def saving(self) -> Decimal:
-        """The share of the on-demand price that is not paid, between 0 and 1."""
-        return 1 - self.price.spot_usd_per_h / self.price.on_demand_usd_per_h
+    def saving(self) -> Decimal | None:
+        """The share of the on-demand price that is not paid, between 0 and 1; None while no spot price is known."""
+        return None if self.price.spot_usd_per_h is None else 1 - self.spot_usd_per_h / self.on_demand_usd_per_h
 
     def usd_per_subtasks(self, settings: FleetSettings, subtask_s: float) -> Decimal:
         """Cost of PER_SUBTASKS with all units busy: spot $/h · subtask_s / 3600 · PER_SUBTASKS / subtasks at once."""
@@ -73,6 +75,7 @@ def plan_fleet(
         if price is None:
             unpriced.append(pool)
             continue
+        price = replace(price, extras_usd_per_h=extras_per_h(settings.cloud, settings.disk_gb))
         count = math.ceil(units / size)
         offers.append(Offer(pool, kind, price, count, count * size))
     if not offers and not unpriced:

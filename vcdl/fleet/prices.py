@@ -1,4 +1,4 @@
-"""The price table: dated rows in the package, overridden by those that `vcdl fleet prices --refresh` has fetched."""
+"""The price table: dated list prices in the package, overridden by the prices that were fetched from the cloud."""
 
 import csv
 import os
@@ -33,7 +33,8 @@ class PriceRow:
     zone: str
     """Empty: any zone of the region."""
     on_demand_usd_per_h: Decimal
-    spot_usd_per_h: Decimal
+    spot_usd_per_h: Decimal | None
+    """None: unknown, as in the shipped table; it is at most the list price."""
     as_of: date
     source: str
 
@@ -43,7 +44,7 @@ class PriceRow:
         if not (self.type and self.region and self.source and self.vcpus > 0):
             raise ValueError("expected a type, a region, a source and vCPUs above 0")
         for price in (self.on_demand_usd_per_h, self.spot_usd_per_h):
-            if not price.is_finite() or price < LOWEST_USD_PER_H:
+            if price is not None and (not price.is_finite() or price < LOWEST_USD_PER_H):
                 raise ValueError(f"a price of {price} $/h is no price: expected at least {LOWEST_USD_PER_H}")
 
     @property
@@ -57,11 +58,19 @@ class Price:
     """The price of an instance's hour, and where it is from."""
 
     on_demand_usd_per_h: Decimal
-    spot_usd_per_h: Decimal
+    spot_usd_per_h: Decimal | None
+    """None: unknown."""
     as_of: date
     source: str
     basis: str
     """The place whose price it is: the zone, else (and it says so) the region."""
+    extras_usd_per_h: Decimal = Decimal(0)
+    """The public address and the disk, which cost the same whoever ends the instance."""
+
+    @property
+    def at_most_usd_per_h(self) -> Decimal:
+        """The spot price, or the list price, which a spot price never exceeds."""
+        return self.on_demand_usd_per_h if self.spot_usd_per_h is None else self.spot_usd_per_h
 
 
 @dataclass(frozen=True)
@@ -121,7 +130,7 @@ class PriceTable:
         zones = [row for row in self.by_key.values() if (row.type, row.region) == (type, region)]
         if not zones:
             return None
-        dearest = max(zones, key=lambda row: row.spot_usd_per_h)
+        dearest = max(zones, key=lambda row: row.spot_usd_per_h or row.on_demand_usd_per_h)
         return _price(dearest, f"{dearest.zone}, the most expensive of {region}{unknown}")
 
     def price(self, type: str, region: str, zone: str = "") -> Price:
@@ -158,7 +167,7 @@ def _parse(path: Path, number: int, line: Mapping[str, str]) -> PriceRow:
             region=line["region"],
             zone=line["zone"],
             on_demand_usd_per_h=Decimal(line["on_demand_usd_per_h"]),
-            spot_usd_per_h=Decimal(line["spot_usd_per_h"]),
+            spot_usd_per_h=Decimal(line["spot_usd_per_h"]) if line["spot_usd_per_h"] else None,
             as_of=date.fromisoformat(line["as_of"]),
             source=line["source"],
         )

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 
 from vcdl.errors import FleetError
 from vcdl.fleet.instance import Instance, InstanceType, Pool
@@ -39,19 +40,23 @@ class ProblemKind(StrEnum):
 
     @property
     def may_spare_other_pools(self) -> bool:
-        """Whether it may concern some pools only; problems of the other kinds would meet every pool."""
+        """Whether it may concern some pools only; problems of the other kinds would meet every pool of the region."""
         return self in (ProblemKind.NO_CAPACITY, ProblemKind.QUOTA, ProblemKind.BAD_REQUEST)
 
 
 @dataclass(frozen=True)
 class ProviderProblem:
-    """One reason why a launch fell short."""
+    """One reason why a launch fell short: the pool is left alone for a time."""
 
-    pool: Pool | None
-    """None: it concerns the whole launch."""
+    pool: Pool
     kind: ProblemKind
     message: str
     """The cloud's code and words, on one line."""
+
+    @property
+    def words(self) -> str:
+        """`quota: VcpuLimitExceeded: …`."""
+        return f"{self.kind.value}: {self.message}"
 
 
 @dataclass(frozen=True)
@@ -62,12 +67,44 @@ class LaunchResult:
     problems: tuple[ProviderProblem, ...] = ()
 
 
+@dataclass(frozen=True)
+class Leftover:
+    """A resource with the tag that costs or could cost."""
+
+    noun: str
+    id: str
+    place: str
+    """Its region; on GCP its zone."""
+
+    def __str__(self) -> str:
+        """`instance i-1 in us-east-1`."""
+        return f"{self.noun} {self.id} in {self.place}"
+
+
+@dataclass(frozen=True)
+class Look:
+    """All resources with the tag, in the order in which they should be removed."""
+
+    found: tuple[Leftover, ...] = ()
+    away: tuple[str, ...] = ()
+    """Why some places could not be asked, a line each: something may be left there."""
+
+    def lines(self) -> tuple[str, ...]:
+        """A line for each resource, and for each place that was not asked."""
+        return (*map(str, self.found), *self.away)
+
+
 class Provider(ABC):
     """One fleet in one cloud, in all the places of its settings.
 
-    Every call may raise FleetUnavailable (throttled, cut off, the cloud's fault: wait and call again),
-    FleetNotAuthorised (credentials) or FleetError (other refusals), but no exception of a client library.
+    A region that cannot be reached is left out, and named in `away`: the other regions are looked after meanwhile.
+    Every call does what it can everywhere, and then may raise FleetUnavailable (throttled, cut off, the cloud's fault:
+    wait and call again), FleetNotAuthorised (credentials) or FleetError (other refusals), but no exception of a client
+    library. `find` raises only when no region answers.
     """
+
+    away: Mapping[str, str] = MappingProxyType({})
+    """The regions that the last `find` did not reach, each with the reason: its instances are not among the found."""
 
     @abstractmethod
     def pools(self) -> Mapping[Pool, InstanceType]:
@@ -98,15 +135,23 @@ class Provider(ABC):
         """Have instances terminated, without waiting until they are gone; a missing one is no error."""
 
     @abstractmethod
-    def leftovers(self) -> tuple[str, ...]:
-        """Everything with the tag that costs or could cost, one line each: `instance i-1 in us-east-1`.
+    def look(self, every_fleet: bool = False) -> Look:
+        """Everything with the tag in the whole account; an instance on its way out counts until it is gone.
 
-        An instance on its way out counts until it is gone.
+        `every_fleet`: whatever the tag's value.
         """
 
     @abstractmethod
+    def remove(self, leftovers: Sequence[Leftover]) -> frozenset[Leftover]:
+        """Ask the cloud to remove them, without waiting; returns those that the account may not remove."""
+
+    def begin_sweep(self) -> None:
+        """Called before the first look of a sweep."""
+        return
+
+    @abstractmethod
     def sweep(self) -> tuple[str, ...]:
-        """Delete everything with the tag and wait some minutes at most until it is gone; returns the leftovers."""
+        """Remove everything with the tag and wait some minutes at most until it is gone; returns what is left."""
 
     def close(self) -> None:
         """Close the connections."""

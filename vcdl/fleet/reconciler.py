@@ -13,12 +13,14 @@ Draining: an instance that is to go finishes its subtasks, takes no new ones, an
 All of this is stored in the cloud, so any reconciler can carry it on. A marked instance is no capacity.
 """
 
+import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from vcdl.fleet.instance import Instance, InstanceState, InstanceType, Pool
 from vcdl.fleet.settings import FleetSettings, Unit
+from vcdl.fleet.state import Cooldown
 
 _TOKENS = uuid.UUID("0b5ee4d6-4ad0-49a4-8a4e-3b0f5b7e1c11")
 _TOKEN_S = 30
@@ -35,10 +37,10 @@ class Situation:
     instances: tuple[Instance, ...]
     types: Mapping[Pool, InstanceType]
     """The pools that the settings allow."""
-    cooldowns: Mapping[Pool, float]
-    """Pools that recently had no capacity, each with the Unix time until which it is not asked."""
-    launches_suspended_why: str = ""
-    """Empty: launches are not suspended."""
+    cooldowns: Mapping[Pool, Cooldown]
+    """Pools that recently refused a launch."""
+    unpriced: frozenset[str] = frozenset()
+    """Instances whose cost nobody knows, where a budget must hold: they are drained, and are no capacity."""
     budget_spent: bool = False
     """The hard stop: every live instance is terminated now."""
 
@@ -81,19 +83,18 @@ def reconcile(settings: FleetSettings, situation: Situation) -> Actions:
     unit, now_s = settings.capacity.unit, situation.now_s
     stopped = tuple(i.id for i in situation.instances if i.state is InstanceState.STOPPED)
     if situation.budget_spent:
-        return Actions(terminate=(*(i.id for i in situation.instances if i.is_live), *stopped))
-    missing = situation.wanted - capacity(situation.instances, unit)
-    surplus = _surplus(situation.instances, unit, -missing)
+        return Actions(terminate=(*(i.id for i in situation.instances if i.is_live and not i.is_assumed), *stopped))
+    working = [i for i in situation.instances if i.id not in situation.unpriced]
+    missing = situation.wanted - capacity(working, unit)
+    surplus = [*_surplus(working, unit, -missing), *(i for i in situation.instances if i.id in situation.unpriced)]
     terminate = (
         *(i.id for i in situation.instances if _is_overdue(i, now_s, settings.drain_s)),
         *stopped,
         *(i.id for i in surplus if i.state is InstanceState.PENDING),
     )
-    drain = tuple(i.id for i in surplus if i.state is InstanceState.RUNNING)
+    drain = tuple(i.id for i in surplus if i.state is InstanceState.RUNNING and i.draining_s is None)
     if missing <= 0:
         return Actions(terminate, drain)
-    if situation.launches_suspended_why:
-        return Actions(terminate, drain, None, (situation.launches_suspended_why,))
     pools, warnings = _usable(situation, unit)
     launch = LaunchOrder(missing, pools, _token(settings.name, situation, missing, pools)) if pools else None
     return Actions(terminate, drain, launch, warnings)
@@ -107,7 +108,7 @@ def _is_overdue(instance: Instance, now_s: float, drain_s: float) -> bool:
 def _surplus(instances: Iterable[Instance], unit: Unit, spare: int) -> list[Instance]:
     """The youngest instances that fit into the spare units, by id at equal age: all reconcilers choose the same."""
     chosen = []
-    working = [i for i in instances if i.is_capacity]
+    working = [i for i in instances if i.is_capacity and not i.is_assumed]
     for instance in sorted(working, key=lambda i: (i.launched_s, i.id), reverse=True):
         units = instance.units(unit)
         if units <= spare:
@@ -119,13 +120,16 @@ def _surplus(instances: Iterable[Instance], unit: Unit, spare: int) -> list[Inst
 def _usable(situation: Situation, unit: Unit) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
     """The pools to launch from, and warnings if there are none."""
     fitting = sorted(pool for pool, kind in situation.types.items() if kind.units(unit) > 0)
+    if not situation.types:
+        return (), ()  # no region of the file can be asked, which the controller says
     if not fitting:
         return (), (f"none of the allowed types has a {unit} in any of the places: change instances or places",)
-    usable = tuple(pool for pool in fitting if situation.cooldowns.get(pool, 0.0) <= situation.now_s)
-    if usable:
+    waiting = {pool: it for pool in fitting if (it := situation.cooldowns.get(pool)) and it.until_s > situation.now_s}
+    if usable := tuple(pool for pool in fitting if pool not in waiting):
         return usable, ()
-    first_s = min(situation.cooldowns[pool] for pool in fitting) - situation.now_s
-    return (), (f"all {len(fitting)} pools are without capacity; the first is tried again in {first_s:.0f} s",)
+    again = time.strftime("%H:%M:%S", time.localtime(min(it.until_s for it in waiting.values())))
+    whys = "; ".join(dict.fromkeys(it.why for it in waiting.values()))
+    return (), (f"all {len(fitting)} pools refuse, and the first is asked again at {again}: {whys}",)
 
 
 def _token(name: str, situation: Situation, units: int, pools: tuple[Pool, ...]) -> str:

@@ -116,7 +116,7 @@ def _of_whole_regions(rows: Iterable[PriceRow]) -> list[PriceRow]:
     for row in rows:
         zones[row.type, row.region].append(row)
     return [
-        replace(max(several, key=lambda row: row.spot_usd_per_h), zone="")
+        replace(max(several, key=lambda row: row.spot_usd_per_h or row.on_demand_usd_per_h), zone="")
         for several in zones.values()
         if all(row.zone for row in several)
     ]

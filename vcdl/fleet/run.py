@@ -28,7 +28,7 @@ _POLL_S = 0.1
 
 def up(state: FleetState) -> FleetState:
     """The state for `up` and `run`: an earlier `scale` still counts, an earlier refusal does not."""
-    return replace(state, goal=FleetGoal.UP, budget_spent=False, launches_suspended_until_s=0.0)
+    return replace(state, goal=FleetGoal.UP, budget_spent=False, cooldowns={})
 
 
 def drained(state: FleetState) -> FleetState:

@@ -11,6 +11,7 @@ from vcdl.fleet.plan import PER_SUBTASKS, FleetPlan, Offer
 from vcdl.fleet.prices import PriceTable
 from vcdl.fleet.provider import FLEET_TAG
 from vcdl.fleet.settings import FleetSettings, Unit
+from vcdl.fleet.state import Cooldown
 from vcdl.report.wording import duration, plural
 
 _MAX_OFFERS = 10
@@ -73,11 +74,12 @@ def status(settings: FleetSettings, observed: Observation, pid: int | None) -> l
     lines = [summary(settings, observed), f"goal {state.goal.value}; {controller}; {last_pass}"]
     shown = [i for i in observed.instances if i.is_live] + [i for i in observed.instances if not i.is_live]
     lines += [f"  {_instance(instance, now_s)}" for instance in shown]
-    if state.launches_suspended_until_s > now_s:
-        lines.append(state.launches_suspended_why)
+    refused: dict[Cooldown, list[Pool]] = {}
+    for pool, cooldown in sorted(state.cooldowns.items()):
+        refused.setdefault(cooldown, []).append(pool)
     lines += [
-        f"{pool} has no capacity; it is tried again in {duration(until_s - now_s)}"
-        for pool, until_s in sorted(state.cooldowns.items())
+        f"not asked for {duration(cooldown.until_s - now_s)}: {pools(of_it)}: {cooldown.why}"
+        for cooldown, of_it in refused.items()
     ]
     return [*lines, *observed.warnings]
 
@@ -108,7 +110,8 @@ def status_json(settings: FleetSettings, observed: Observation, pid: int | None)
             for i in observed.instances
         ],
         "cooldowns": [
-            {"pool": str(pool), "until_s": until_s} for pool, until_s in sorted(observed.state.cooldowns.items())
+            {"pool": str(pool), "until_s": it.until_s, "why": it.why}
+            for pool, it in sorted(observed.state.cooldowns.items())
         ],
         "warnings": list(observed.warnings),
     }
@@ -131,7 +134,9 @@ def plan(settings: FleetSettings, made: FleetPlan, wanted: int, subtask_s: float
     lines.append("")
     if made.offers:
         oldest = min(offer.price.as_of for offer in made.offers)
-        lines.append(f"prices as of {oldest} or later, without disks, traffic and tax; `vcdl fleet prices --refresh`")
+        if any(offer.saving is None for offer in made.offers):
+            lines.append("spot prices are unknown, and at most the list prices: `vcdl fleet prices --refresh` asks")
+        lines.append(f"prices as of {oldest} or later, with disks and addresses, without traffic and tax")
     if subtask_s is not None:
         lines.append(
             f"subtasks of {subtask_s:.1f} s, {settings.capacity.units_per_subtask:g} {settings.capacity.unit} each, "
@@ -149,7 +154,7 @@ def prices(pools: Iterable[Pool], table: PriceTable) -> list[str]:
     for pool in sorted(pools):
         price = table.price(pool.type, pool.region, pool.zone)
         lines.append(
-            f"{pool.type:<24}{pool.zone or pool.region:<20}{price.spot_usd_per_h:>10} $/h"
+            f"{pool.type:<24}{pool.zone or pool.region:<20}{price.spot_usd_per_h or 'unknown':>10} $/h"
             f"{price.on_demand_usd_per_h:>10} on demand  {price.as_of}  {price.source}"
         )
     return lines or ["no price of the fleet's types is known there: `vcdl fleet prices --refresh`"]
@@ -170,13 +175,17 @@ def _limits(settings: FleetSettings, made: FleetPlan) -> list[str]:
 def _offer(settings: FleetSettings, offer: Offer, subtask_s: float | None) -> str:
     line = (
         f"{f'{offer.count} × {offer.pool.type}':<24}{offer.pool.zone or offer.pool.region:<20}"
-        f"{offer.spot_usd_per_h:>9.3f}{offer.on_demand_usd_per_h:>11.3f}{offer.saving:>8.0%}"
+        + ("  unknown" if offer.saving is None else f"{offer.spot_usd_per_h:>9.3f}")
+        + f"{offer.on_demand_usd_per_h:>11.3f}"
+        + ("       ?" if offer.saving is None else f"{offer.saving:>8.0%}")
     )
     return line if subtask_s is None else f"{line}{offer.usd_per_subtasks(settings, subtask_s):>10.2f}"
 
 
 def _instance(instance: Instance, now_s: float) -> str:
     words = instance.state.value
+    if instance.is_assumed:
+        words = "not seen, its region is away"
     if instance.draining_s is not None and instance.is_live:
         words += f", draining for {duration(now_s - instance.draining_s)}"
     if instance.ending is not None:

@@ -33,6 +33,15 @@ class RecentLaunch:
 
 
 @dataclass(frozen=True)
+class Cooldown:
+    """The time for which a pool is not asked."""
+
+    until_s: float
+    """Unix time."""
+    why: str
+
+
+@dataclass(frozen=True)
 class FleetState:
     """The content of state.json."""
 
@@ -45,17 +54,16 @@ class FleetState:
     """The budget has set the goal to drained."""
     last_pass_s: float = 0.0
     """Unix time; 0: never."""
-    cooldowns: Mapping[Pool, float] = field(default_factory=dict)
-    """Pools without capacity, each with the Unix time until which it is not asked."""
+    cooldowns: Mapping[Pool, Cooldown] = field(default_factory=dict)
+    """Pools that refused a launch."""
     recent_launches: tuple[RecentLaunch, ...] = ()
-    launches_suspended_until_s: float = 0.0
-    """Unix time until which nothing is launched, as the cloud refused the last launch as a whole."""
-    launches_suspended_why: str = ""
+    away_since_s: Mapping[str, float] = field(default_factory=dict)
+    """Regions that cannot be asked, each with the Unix time of the first pass that could not."""
 
     def to_json(self) -> str:
         """One JSON object."""
         values = asdict(replace(self, cooldowns={}))
-        values["cooldowns"] = [{"pool": asdict(pool), "until_s": until_s} for pool, until_s in self.cooldowns.items()]
+        values["cooldowns"] = [{"pool": asdict(pool), **asdict(it)} for pool, it in self.cooldowns.items()]
         return json.dumps(values, indent=1) + "\n"
 
     @classmethod
@@ -63,7 +71,7 @@ class FleetState:
         """The inverse of `to_json`. Raises FleetError when it is damaged."""
         try:
             stored = _reader().validate_json(text, strict=True)
-            moments = [stored.last_pass_s, stored.launches_suspended_until_s]
+            moments = [stored.last_pass_s, *stored.away_since_s.values()]
             moments += [item.until_s for item in stored.cooldowns]
             moments += [item.noted_s for item in stored.recent_launches]
             if not all(map(math.isfinite, moments)):
@@ -75,10 +83,9 @@ class FleetState:
                 wanted=stored.wanted,
                 budget_spent=stored.budget_spent,
                 last_pass_s=stored.last_pass_s,
-                cooldowns={item.pool: item.until_s for item in stored.cooldowns},
+                cooldowns={item.pool: Cooldown(item.until_s, item.why) for item in stored.cooldowns},
                 recent_launches=tuple(launches),
-                launches_suspended_until_s=stored.launches_suspended_until_s,
-                launches_suspended_why=stored.launches_suspended_why,
+                away_since_s=stored.away_since_s,
             )
         except ValueError as error:
             raise FleetError(
@@ -87,9 +94,8 @@ class FleetState:
 
 
 @dataclass(frozen=True)
-class _Cooldown:
+class _Cooldown(Cooldown):
     pool: Pool
-    until_s: float
 
 
 @dataclass(frozen=True)
@@ -103,8 +109,7 @@ class _Stored:
     last_pass_s: float
     cooldowns: tuple[_Cooldown, ...]
     recent_launches: tuple[RecentLaunch, ...]
-    launches_suspended_until_s: float
-    launches_suspended_why: str
+    away_since_s: dict[str, float]
 
 
 @cache

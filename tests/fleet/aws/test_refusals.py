@@ -78,8 +78,7 @@ def test_a_refusal_of_a_whole_launch_is_a_problem_and_no_exception(
     assert launched.instances == ()
     assert {problem.kind for problem in launched.problems} == {kind}
     assert all(f"{code}: No, really not" in problem.message for problem in launched.problems), "on one line"
-    expected = {POOL, OTHER} if kind is ProblemKind.NO_CAPACITY else {None}
-    assert {problem.pool for problem in launched.problems} == expected, "exhausted pools are named"
+    assert {problem.pool for problem in launched.problems} == {POOL, OTHER}, "the region's pools are left alone"
 
 
 def test_a_type_that_has_the_whole_launch_refused_is_blamed_for_it(client: Any) -> None:
@@ -161,8 +160,8 @@ def test_errors_within_an_answer_are_assigned_to_pools_beside_the_instances(clie
     assert [(problem.pool, problem.kind) for problem in launched.problems] == [
         (POOL, ProblemKind.NO_CAPACITY),
         (OTHER, ProblemKind.QUOTA),
-        (None, ProblemKind.THROTTLED),
-        (None, ProblemKind.NOT_AUTHORISED),
+        *((pool, ProblemKind.THROTTLED) for pool in (OTHER, POOL)),
+        *((pool, ProblemKind.NOT_AUTHORISED) for pool in (OTHER, POOL)),
     ], "each once"
 
 

@@ -2,11 +2,14 @@
 
 import contextlib
 from collections.abc import Callable
+from typing import Any
 
 import boto3
+from botocore.exceptions import EndpointConnectionError
 
 from tests.fleet.aws.moto_cloud import MotoCloud, few_regions
-from vcdl.fleet.aws.provider import AwsProvider, SweepPace
+from vcdl.fleet.aws.provider import AwsProvider
+from vcdl.fleet.sweep import SweepPace
 
 Providers = Callable[..., AwsProvider]
 
@@ -27,10 +30,10 @@ def test_a_sweep_deletes_everything_with_the_tag_and_checks_it(cloud: MotoCloud,
     client.create_network_interface(
         SubnetId=subnet, TagSpecifications=[{"ResourceType": "network-interface", "Tags": tags}]
     )
-    nouns = {line.rsplit(" ", 3)[0] for line in provider.leftovers()}
+    nouns = {line.rsplit(" ", 3)[0] for line in provider.look().lines()}
     assert nouns == {"instance", "spot request", "launch template", "volume", "network interface"}
     assert provider.sweep() == ()
-    assert provider.leftovers() == ()
+    assert provider.look().lines() == ()
     assert not any(instance.is_live for instance in provider.find())
     assert provider.sweep() == (), "twice is as good as once"
 
@@ -38,7 +41,7 @@ def test_a_sweep_deletes_everything_with_the_tag_and_checks_it(cloud: MotoCloud,
 def test_leftovers_in_a_region_that_the_fleet_file_no_longer_names_are_found(provider_of: Providers) -> None:
     launch(provider_of("places=[{region: us-west-2}]"))
     later = provider_of("places=[{region: us-east-1}]")
-    assert any(line.endswith(" in us-west-2") for line in later.leftovers())
+    assert any(line.endswith(" in us-west-2") for line in later.look().lines())
     assert later.sweep() == ()
     assert not any(instance.is_live for instance in provider_of("places=[{region: us-west-2}]").find())
 
@@ -47,9 +50,9 @@ def test_another_fleet_is_left_alone(provider_of: Providers, cloud: MotoCloud) -
     provider = provider_of()
     neighbour = AwsProvider(provider.settings.model_copy(update={"name": f"{provider.settings.name}-2"}), cloud.session)
     launch(neighbour)
-    before = neighbour.leftovers()
+    before = neighbour.look().lines()
     assert provider.sweep() == ()
-    assert neighbour.leftovers() == before != ()
+    assert neighbour.look().lines() == before != ()
 
 
 def test_a_template_that_a_crash_left_before_its_fleet_is_swept(cloud: MotoCloud, provider_of: Providers) -> None:
@@ -64,7 +67,7 @@ def test_a_template_that_a_crash_left_before_its_fleet_is_swept(cloud: MotoCloud
     provider = AwsProvider(provider_of().settings, session)
     with contextlib.suppress(Killed):
         launch(provider)
-    (left,) = provider_of().leftovers()
+    (left,) = provider_of().look().lines()
     assert left.startswith("launch template lt-")
     assert provider_of().sweep() == ()
 
@@ -85,7 +88,7 @@ def test_an_instance_that_is_shown_late_is_swept(cloud: MotoCloud, provider_of: 
     # A look ends with launch templates.
     session.events.register("after-call.ec2.DescribeLaunchTemplates", launched_after_the_first_look)
     assert late.sweep() == ()
-    assert provider.leftovers() == ()
+    assert provider.look().lines() == ()
 
 
 def test_a_sweep_that_cannot_end_something_names_it(cloud: MotoCloud, provider_of: Providers) -> None:
@@ -97,3 +100,21 @@ def test_a_sweep_that_cannot_end_something_names_it(cloud: MotoCloud, provider_o
     assert stuck.sweep() == (f"instance {first} in us-east-1",)
     cloud.client().modify_instance_attribute(InstanceId=first, DisableApiTermination={"Value": False})
     assert provider.sweep() == ()
+
+
+def test_a_region_that_is_away_keeps_no_other_from_being_swept(cloud: MotoCloud, provider_of: Providers) -> None:
+    """The fleet file does not even name it."""
+    launch(provider_of())
+    session = few_regions(boto3.Session())
+
+    def cut_off(request: Any, **_: object) -> None:
+        if "eu-west-1" in request.headers.get("Authorization", b"").decode():
+            raise EndpointConnectionError(endpoint_url="https://ec2.eu-west-1.amazonaws.com")
+
+    session.events.register("before-send.ec2", cut_off)
+    provider = AwsProvider(provider_of().settings, session, SweepPace(every_s=0.01, at_most_s=1.0))
+    (left,) = provider.sweep()
+    assert "EndpointConnectionError" in left
+    assert "eu-west-1" in left
+    assert not any(instance.is_live for instance in provider_of().find())
+    assert provider_of().sweep() == (), "again, when the region is back"

@@ -10,6 +10,7 @@ from tests.fleet.fleet_files import settings_of
 from tests.fleet.gcp.fake_gce import FakeGce
 from vcdl.fleet.gcp.connection import ENDPOINT_VARIABLE
 from vcdl.fleet.gcp.provider import GcpProvider
+from vcdl.fleet.sweep import SweepPace
 
 GCP = """\
 name: night_1
@@ -23,6 +24,7 @@ places:
 tags: {team: vision}
 """
 
+QUICK = SweepPace(0.02, 20.0, 1)
 OpenFleet = Callable[..., GcpProvider]
 """`open_fleet("capacity.unit=gpu")`: a new provider, as in another process."""
 
@@ -44,8 +46,9 @@ def gce(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGce]:
 def open_fleet(gce: FakeGce, clock: Clock, tmp_path: Path) -> Iterator[OpenFleet]:
     opened = []
 
-    def open_one(*overrides: str) -> GcpProvider:
-        opened.append(GcpProvider(settings_of(tmp_path, *overrides, text=GCP), clock=clock, sweep_every_s=0.02))
+    def open_one(*overrides: str, pace: SweepPace = QUICK) -> GcpProvider:
+        settings = settings_of(tmp_path, *overrides, text=GCP)
+        opened.append(GcpProvider(settings, clock=clock, pace=pace))
         return opened[-1]
 
     yield open_one

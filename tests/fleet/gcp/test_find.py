@@ -101,13 +101,18 @@ def test_a_machine_that_switched_itself_off_is_stopped(fleet: GcpProvider, gce: 
     assert gce.compute.ids() == ()
 
 
-def test_an_unreachable_zone_is_an_error(fleet: GcpProvider, gce: FakeGce) -> None:
+def test_a_region_with_an_unreachable_zone_is_away_and_its_machines_are_not_gone(
+    fleet: GcpProvider, gce: FakeGce
+) -> None:
     launch(fleet)
     gce.compute.unreachable_zones.add("us-central1-a")
-    with pytest.raises(
-        FleetUnavailable, match="zones/us-central1-a: zone us-central1-a is unreachable; try again later"
-    ):
-        fleet.find()
+    assert fleet.find() == ()
+    assert dict(fleet.away) == {"us-central1": "Compute Engine: zone us-central1-a is unreachable"}
+    assert fleet.pools() == {}
+    assert fleet.look().lines() == ("Compute Engine: zone us-central1-a is unreachable",)
+    gce.compute.unreachable_zones.clear()
+    assert len(fleet.find()) == 5
+    assert not fleet.away
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,20 @@
 """After a sweep nothing of a fleet on Compute Engine is left."""
 
-import pytest
-
 from tests.fleet.gcp.conftest import OpenFleet
 from tests.fleet.gcp.fake_gce import FakeGce
 from tests.fleet.gcp.test_launch import TOKEN, launch
-from vcdl.errors import FleetNotAuthorised, FleetUnavailable
-from vcdl.fleet.gcp import provider
 from vcdl.fleet.gcp.provider import GcpProvider
+from vcdl.fleet.sweep import SweepPace
 
 OURS = {"vcdl-fleet": "night_1"}
 
 
 def test_machines_and_disks_without_one_are_left_over_until_they_are_swept(fleet: GcpProvider, gce: FakeGce) -> None:
-    assert fleet.leftovers() == ()
+    assert fleet.look().lines() == ()
     (launched,) = launch(fleet, units=1).instances
     gce.compute.add_disk("us-central1-b", "stray", OURS)
     name = launched.id.split("/")[1]
-    assert fleet.leftovers() == (f"instance {name} in us-central1-a", "disk stray in us-central1-b")
+    assert fleet.look().lines() == (f"instance {name} in us-central1-a", "disk stray in us-central1-b")
     assert fleet.sweep() == ()
     assert gce.compute.ids() == ()
     assert gce.compute.disks == {}
@@ -35,7 +32,7 @@ def test_another_fleet_is_left_alone(fleet: GcpProvider, open_fleet: OpenFleet, 
 
 def test_a_disk_goes_with_its_machine(fleet: GcpProvider, gce: FakeGce) -> None:
     gce.compute.add_disk("us-central1-b", "boot", OURS, users=("zones/us-central1-b/instances/vcdl-1",))
-    assert fleet.leftovers() == ()
+    assert fleet.look().lines() == ()
     assert fleet.sweep() == ()
     assert "delete_disk" not in gce.calls
 
@@ -60,30 +57,39 @@ def test_a_sweep_continues_after_faults(fleet: GcpProvider, gce: FakeGce) -> Non
     assert gce.compute.ids() == ()
 
 
-def test_a_sweep_without_rights_is_an_error(fleet: GcpProvider, gce: FakeGce) -> None:
+def test_a_sweep_without_rights_says_so_and_does_not_wait(fleet: GcpProvider, gce: FakeGce) -> None:
     launch(fleet)
     gce.fail_next("delete_instance", 403, "forbidden", times=5)
-    with pytest.raises(FleetNotAuthorised):
-        fleet.sweep()
+    *left, why = fleet.sweep()
+    assert len(left) == 5
+    assert "may not remove" in why
 
 
-def test_a_sweep_names_what_is_not_gone_in_time(
-    fleet: GcpProvider, gce: FakeGce, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_names_what_is_not_gone_in_time(open_fleet: OpenFleet, gce: FakeGce) -> None:
+    fleet = open_fleet(pace=SweepPace(0.02, 0.3, 1))
     (launched,) = launch(fleet, units=1).instances
-    monkeypatch.setattr(provider, "_SWEEP_S", 0.3)
     gce.compute.operation_s = 600.0
     assert fleet.sweep() == (f"instance {launched.id.split('/')[1]} in us-central1-a",)
     assert gce.calls.count("delete_instance") == 1
 
 
-def test_a_sweep_of_an_unavailable_cloud_is_an_error(
-    fleet: GcpProvider, gce: FakeGce, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(provider, "_SWEEP_S", 0.3)
+def test_a_sweep_of_an_unavailable_cloud_says_that_nobody_has_looked(open_fleet: OpenFleet, gce: FakeGce) -> None:
     gce.fail_next("list_instances", 503, "backendError", times=10_000)
-    with pytest.raises(FleetUnavailable):
-        fleet.sweep()
+    (left,) = open_fleet(pace=SweepPace(0.02, 0.3, 1)).sweep()
+    assert "backendError" in left
+
+
+def test_a_zone_that_is_away_keeps_no_other_from_being_swept(open_fleet: OpenFleet, gce: FakeGce) -> None:
+    places = "{region: us-central1, zones: [us-central1-a]}, {region: europe-west4, zones: [europe-west4-c]}"
+    fleet = open_fleet("instances.types=[e2-standard-8]", f"places=[{places}]", pace=SweepPace(0.02, 0.3, 1))
+    gce.compute.exhaust("europe-west4-c", "e2-standard-8", left=3)
+    launch(fleet)
+    gce.compute.unreachable_zones.add("us-central1-a")
+    assert fleet.sweep() == ("Compute Engine: zone us-central1-a is unreachable",)
+    assert {id.split("/")[0] for id in gce.compute.ids()} == {"us-central1-a"}
+    gce.compute.unreachable_zones.clear()
+    assert fleet.sweep() == ()
+    assert gce.compute.ids() == ()
 
 
 def test_a_sweep_after_an_interrupted_launch_leaves_nothing(fleet: GcpProvider, gce: FakeGce) -> None:

@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -43,7 +43,7 @@ def launch_in(region: AwsRegion, settings: FleetSettings, image: Image, request:
         problems = (ProviderProblem(pool, refused.kind, str(refused)) for pool in _blamed(refused, pools))
         return LaunchResult((), tuple(problems))
     by_place = {(pool.type, place): pool for pool in pools for place in (pool.subnet, pool.zone) if place}
-    distinct = dict.fromkeys(_problem(error, by_place) for error in answer.get("Errors", ()))
+    distinct = dict.fromkeys(it for error in answer.get("Errors", ()) for it in _problems(error, by_place, pools))
     return LaunchResult(_instances(answer, request, by_place), tuple(distinct))
 
 
@@ -92,13 +92,11 @@ def _override(pool: Pool, weight: int) -> Mapping[str, Any]:
     return {"InstanceType": pool.type, "WeightedCapacity": weight, **place}
 
 
-def _blamed(refused: CloudRefusal, pools: Sequence[Pool]) -> Sequence[Pool | None]:
-    """The pools that caused the refusal of a whole launch; [None] if it is not theirs."""
-    if refused.kind is ProblemKind.NO_CAPACITY:
-        return pools
+def _blamed(refused: CloudRefusal, pools: Sequence[Pool]) -> Sequence[Pool]:
+    """The pools that caused the refusal of a whole launch: all of the region, if it names none."""
     # One type that is not sold as a spot instance has the whole launch refused; without it the next launch works.
     named = _NAMED_TYPE.findall(str(refused)) if refused.kind is ProblemKind.BAD_REQUEST else ()
-    return [pool for pool in pools if pool.type in named] or [None]
+    return [pool for pool in pools if pool.type in named] or pools
 
 
 def _pool_of(item: Answer, by_place: Mapping[tuple[str, str], Pool]) -> Pool | None:
@@ -107,11 +105,14 @@ def _pool_of(item: Answer, by_place: Mapping[tuple[str, str], Pool]) -> Pool | N
     return by_place.get((override.get("InstanceType", ""), place))
 
 
-def _problem(error: Answer, by_place: Mapping[tuple[str, str], Pool]) -> ProviderProblem:
+def _problems(
+    error: Answer, by_place: Mapping[tuple[str, str], Pool], pools: Sequence[Pool]
+) -> Iterator[ProviderProblem]:
     code = error.get("ErrorCode", "Unknown")
     kind = kind_of(code)
     pool = _pool_of(error, by_place) if kind.may_spare_other_pools else None
-    return ProviderProblem(pool, kind, f"{code}: {one_line(error.get('ErrorMessage', ''))}")
+    for blamed in pools if pool is None else [pool]:
+        yield ProviderProblem(blamed, kind, f"{code}: {one_line(error.get('ErrorMessage', ''))}")
 
 
 def _instances(

@@ -5,11 +5,10 @@ EC2 Fleets are no leftovers: one of type `instant` owns nothing once it has answ
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
-from vcdl.fleet.aws.region import AwsRegion, batches, filter_by, fleet_filter
-from vcdl.fleet.provider import ProblemKind
+from vcdl.fleet.aws.region import AwsRegion, batches, filter_by
+from vcdl.fleet.provider import Leftover, ProblemKind
 from vcdl.fleet.refusal import CloudRefusal
 
 
@@ -66,45 +65,32 @@ _KINDS = (
 )
 
 
-@dataclass(frozen=True)
-class Leftover:
-    """A resource that still exists."""
-
-    kind: _Kind
-    id: str
-    region: AwsRegion
-
-    def __str__(self) -> str:
-        """`instance i-1 in us-east-1`."""
-        return f"{self.kind.noun} {self.id} in {self.region.name}"
-
-
-def find_leftovers(region: AwsRegion, fleet: str) -> tuple[Leftover, ...]:
-    """The leftovers, in the order in which they should be removed. Raises CloudRefusal."""
+def find_leftovers(region: AwsRegion, fleet: Mapping[str, Any]) -> tuple[Leftover, ...]:
+    """The leftovers that a filter selects, in the order in which they should be removed. Raises CloudRefusal."""
     return tuple(
-        Leftover(kind, id, region)
+        Leftover(kind.noun, id, region.name)
         for kind in _KINDS
-        for id in region.all_of(
-            kind.describe, kind.ids, Filters=[fleet_filter(fleet), *([kind.states] if kind.states else [])]
-        )
+        for id in region.all_of(kind.describe, kind.ids, Filters=[fleet, *([kind.states] if kind.states else [])])
     )
 
 
-def remove(leftovers: Iterable[Leftover]) -> None:
-    """Ask AWS to remove them. Raises CloudRefusal for missing rights only; the next look shows what is still there."""
-    for (region, kind), group in groupby(leftovers, key=lambda one: (one.region, one.kind)):
-        ids = [one.id for one in group]
-        if kind.is_list and all(_is_accepted(region, kind, some) for some in batches(ids)):
+def remove(region: AwsRegion, leftovers: Iterable[Leftover]) -> frozenset[Leftover]:
+    """Ask AWS to remove a region's leftovers; returns those that the account may not remove."""
+    denied: list[Leftover] = []
+    for kind in _KINDS:
+        ours = {one.id: one for one in leftovers if one.noun == kind.noun}
+        if kind.is_list and all(_refused(region, kind, some) is None for some in batches(ours)):
             continue
-        for id in ids:
-            _is_accepted(region, kind, [id] if kind.is_list else id)
+        for id, one in ours.items():
+            if _refused(region, kind, [id] if kind.is_list else id) is ProblemKind.NOT_AUTHORISED:
+                denied.append(one)
+    return frozenset(denied)
 
 
-def _is_accepted(region: AwsRegion, kind: _Kind, value: str | list[str]) -> bool:
+def _refused(region: AwsRegion, kind: _Kind, value: str | list[str]) -> ProblemKind | None:
+    """Why AWS refuses to remove something; the next look shows what is still there."""
     try:
         region.call(kind.remove, **{kind.argument: value})
     except CloudRefusal as refused:
-        if refused.kind is ProblemKind.NOT_AUTHORISED:
-            raise
-        return False
-    return True
+        return refused.kind
+    return None

@@ -1,7 +1,6 @@
 """The regions of a fleet: those in its file, and others where something of it still runs."""
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, TypeVar
@@ -15,7 +14,6 @@ from vcdl.fleet.provider import ProblemKind
 from vcdl.fleet.refusal import CloudRefusal
 from vcdl.fleet.settings import FleetSettings
 
-_log = logging.getLogger("vcdl.fleet.aws")
 _THREADS = 8
 """Regions that are asked at the same time."""
 _T = TypeVar("_T")
@@ -48,7 +46,10 @@ class Places:
     @cached_property
     def others(self) -> tuple[Place, ...]:
         """The account's other enabled regions. Raises FleetError for a region of the file that is not enabled."""
-        names = {item["RegionName"] for item in self.configured[0].region.call("describe_regions")["Regions"]}
+        answers, refusals = self.ask(self.configured, lambda place: place.region.call("describe_regions")["Regions"])
+        if not answers:
+            raise next(iter(refusals.values()))
+        names = {item["RegionName"] for item in next(iter(answers.values()))}
         ours = {place.region.name for place in self.configured}
         if lacking := sorted(ours - names):
             raise FleetError(
@@ -57,39 +58,54 @@ class Places:
             )
         return tuple(Place(AwsRegion(self._session, name), self._settings) for name in sorted(names - ours))
 
-    def check(self) -> None:
-        """Raise FleetError for a region of the file that is not enabled: AWS's own refusal is hard to read."""
-        _ = self.others
-
-    def find(self) -> list[Instance]:
-        """The fleet's instances. Raises FleetError when a region that may have some cannot be asked."""
-        self.check()
-        found = [instance for some in self.ask(self.used, lambda place: place.instances.find()) for instance in some]
+    def find(self) -> tuple[list[Instance], Mapping[str, str]]:
+        """The fleet's instances, and the regions that did not answer. Raises CloudRefusal when none answers."""
         # Each other region is asked until it has answered once, and later only if it had something.
-        asked = self.others if self._unanswered is None else self._unanswered
-        answers = list(zip(asked, self.ask(asked, _find_if_it_answers), strict=True))
-        self._unanswered = tuple(place for place, answer in answers if answer is None)
-        self.used += [place for place, answer in answers if answer]
-        return [*found, *(instance for _, answer in answers for instance in answer or ())]
+        others = self.others if self._unanswered is None else self._unanswered
+        answers, refusals = self.ask([*self.used, *others], lambda place: place.instances.find())
+        if not any(place in answers for place in self.used):
+            raise next(iter(refusals.values()))
+        self._unanswered = tuple(place for place in others if place in refusals)
+        self.used += [place for place in others if answers.get(place)]
+        found = [instance for some in answers.values() for instance in some]
+        return found, {place.region.name: str(refused) for place, refused in refusals.items()}
 
-    def ask(self, places: Sequence[Place], question: Callable[[Place], _T]) -> list[_T]:
-        """The answers in order. Raises the first failure."""
-        for place in places:
-            place.region.connect()  # a session makes clients in one thread only
+    def ask(
+        self, places: Sequence[Place], question: Callable[[Place], _T]
+    ) -> tuple[dict[Place, _T], dict[Place, CloudRefusal]]:
+        """The answers and the refusals, in the order of the places: one that is away holds up none of the others.
+
+        A region outside the file that an organisation has closed is in neither: nothing was launched there.
+        """
+
+        def attempt(place: Place) -> _T | CloudRefusal:
+            try:
+                return question(place)
+            except CloudRefusal as refused:
+                return refused
+
+        connected = {place: self._connect(place) for place in places}  # a session makes clients in one thread only
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="aws") as threads:
-            return list(threads.map(question, places))
+            outcomes = dict(zip(places, threads.map(lambda p: connected[p] or attempt(p), places), strict=True))
+        answers = {place: it for place, it in outcomes.items() if not isinstance(it, CloudRefusal)}
+        refusals = {place: it for place, it in outcomes.items() if isinstance(it, CloudRefusal)}
+        closed = (ProblemKind.NOT_AUTHORISED,)
+        return answers, {p: it for p, it in refusals.items() if it.kind not in closed or p in self.used}
+
+    @property
+    def known(self) -> tuple[Place, ...]:
+        """All regions that were asked."""
+        return (*self.configured, *self.__dict__.get("others", ()))
 
     def close(self) -> None:
         """Close the connections."""
-        for place in (*self.configured, *self.__dict__.get("others", ())):
+        for place in self.known:
             place.region.close()
 
-
-def _find_if_it_answers(place: Place) -> Sequence[Instance] | None:
-    try:
-        return place.instances.find()
-    except CloudRefusal as refused:
-        if refused.kind is ProblemKind.NOT_AUTHORISED:
-            return ()  # an organisation may close regions; nothing can have been launched there
-        _log.warning("%s; the region is asked again, in case something of the fleet is left there", refused)
+    @staticmethod
+    def _connect(place: Place) -> CloudRefusal | None:
+        try:
+            place.region.connect()
+        except CloudRefusal as refused:
+            return refused
         return None

@@ -1,40 +1,31 @@
 """The Provider for AWS: the regions of a fleet taken together."""
 
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import boto3
 from botocore.exceptions import BotoCoreError
 
+from vcdl.errors import FleetError
 from vcdl.fleet.aws.launch import RegionalLaunch, launch_in
-from vcdl.fleet.aws.leftovers import Leftover, find_leftovers, remove
+from vcdl.fleet.aws.leftovers import find_leftovers, remove
 from vcdl.fleet.aws.places import Place, Places
 from vcdl.fleet.aws.refusal import refusal
+from vcdl.fleet.aws.region import filter_by, fleet_filter
 from vcdl.fleet.instance import Instance, InstanceType, Pool
 from vcdl.fleet.provider import (
+    FLEET_TAG,
     LaunchResult,
+    Leftover,
+    Look,
     ProblemKind,
     Provider,
     ProviderProblem,
     missing_units,
     refuse_types_without_pool,
 )
-from vcdl.fleet.refusal import CloudRefusal
 from vcdl.fleet.settings import FleetSettings
-
-
-@dataclass(frozen=True)
-class SweepPace:
-    """The times of a sweep."""
-
-    every_s: float = 5.0
-    at_most_s: float = 300.0
-    """The slowest machines take some minutes to end."""
-    empty_looks: int = 2
-    """Looks in a row that must find nothing: EC2 may hide what it has just made for some seconds."""
+from vcdl.fleet.sweep import SweepPace, sweep
 
 
 class AwsProvider(Provider):
@@ -51,35 +42,39 @@ class AwsProvider(Provider):
         self._places = Places(boto, settings)
 
     def pools(self) -> Mapping[Pool, InstanceType]:
-        return self._pools
-
-    @cached_property
-    def _pools(self) -> Mapping[Pool, InstanceType]:
-        self._places.check()
-        of_places = self._places.ask(self._places.configured, lambda place: place.catalogue.pools)
-        found = {pool: kind for pools in of_places for pool, kind in pools.items()}
-        refuse_types_without_pool(self.settings, found)
+        _ = self._places.others  # refuses a region that is not enabled: AWS's own refusal is hard to read
+        here = [place for place in self._places.configured if place.region.name not in self.away]
+        answers, refusals = self._places.ask(here, lambda place: place.catalogue.pools)
+        if refusals and not answers:
+            raise next(iter(refusals.values()))
+        found = {pool: kind for pools in answers.values() for pool, kind in pools.items()}
+        if len(answers) == len(self._places.configured):
+            refuse_types_without_pool(self.settings, found)
         return found
 
     def find(self) -> tuple[Instance, ...]:
-        return tuple(self._places.find())
+        found, self.away = self._places.find()
+        return tuple(found)
 
     def launch(self, pools: Sequence[Pool], units: int, token: str, user_data: str) -> LaunchResult:
-        regions = {pool.region for pool in pools}
-        places = [place for place in self._places.configured if place.region.name in regions]
-        try:
-            before = [instance for place in places for instance in place.instances.of_launch(token)]
-            images = [place.catalogue.image for place in places]
-        except CloudRefusal as refused:
-            return LaunchResult((), (ProviderProblem(None, refused.kind, str(refused)),))
-        if before:
+        by_region = {place.region.name: place for place in self._places.configured}
+        places = [by_region[name] for name in by_region if any(pool.region == name for pool in pools)]
+        seen, refusals = self._places.ask(
+            places, lambda place: (place.instances.of_launch(token), place.catalogue.image)
+        )
+        problems = [
+            ProviderProblem(pool, refused.kind, str(refused))
+            for place, refused in refusals.items()
+            for pool in pools
+            if pool.region == place.region.name
+        ]
+        if before := [instance for instances, _ in seen.values() for instance in instances]:
             # The caller with this token was killed before it saw them. The next pass launches what is still missing.
             return LaunchResult(tuple(instance for instance in before if instance.is_live))
         asked = frozenset(pools)
         chosen = {pool: kind for pool, kind in self.pools().items() if pool in asked}
         instances: list[Instance] = []
-        problems: list[ProviderProblem] = []
-        for place, image in zip(places, images, strict=True):
+        for place, (_, image) in seen.items():
             missing = missing_units(units, instances, self.settings.capacity.unit)
             if missing <= 0:
                 break
@@ -93,48 +88,46 @@ class AwsProvider(Provider):
         return LaunchResult(tuple(instances), tuple(problems))
 
     def mark_draining(self, ids: Sequence[str], since_s: float) -> None:
-        for place, here in self._located(ids):
-            place.instances.mark(here, since_s)
+        self._each(ids, lambda place, here: place.instances.mark(here, since_s))
 
     def terminate(self, ids: Sequence[str]) -> None:
-        for place, here in self._located(ids):
-            place.instances.terminate(here)
+        self._each(ids, lambda place, here: place.instances.terminate(here))
 
-    def leftovers(self) -> tuple[str, ...]:
-        return tuple(str(leftover) for leftover in self._leftovers(self._places.others))
+    def look(self, every_fleet: bool = False) -> Look:
+        ours = filter_by("tag-key", FLEET_TAG) if every_fleet else fleet_filter(self.settings.name)
+        away: list[str] = []
+        places: list[Place] = list(self._places.configured)
+        try:
+            places += self._places.others
+        except FleetError as error:
+            away.append(f"the account's other regions are unknown: {error}")
+        answers, refusals = self._places.ask(places, lambda place: find_leftovers(place.region, ours))
+        away += [str(refused) for refused in refusals.values()]
+        return Look(tuple(it for found in answers.values() for it in found), tuple(away))
+
+    def remove(self, leftovers: Sequence[Leftover]) -> frozenset[Leftover]:
+        here = {one.place for one in leftovers}
+        places = [place for place in self._places.known if place.region.name in here]
+        denied, _ = self._places.ask(
+            places, lambda p: remove(p.region, [one for one in leftovers if one.place == p.region.name])
+        )
+        return frozenset().union(*denied.values())
 
     def sweep(self) -> tuple[str, ...]:
-        left = self._leftovers(self._places.others)
-        others = [place for place in self._places.others if any(it.region is place.region for it in left)]
-        give_up_s = time.monotonic() + self._pace.at_most_s
-        empty_looks = 0
-        while time.monotonic() < give_up_s:
-            empty_looks = 0 if left else empty_looks + 1
-            if empty_looks == self._pace.empty_looks:
-                break
-            remove(left)
-            time.sleep(self._pace.every_s)
-            left = self._leftovers(others)
-        return tuple(str(leftover) for leftover in left)
+        return sweep(self, self._pace)
 
     def close(self) -> None:
         self._places.close()
 
-    def _located(self, ids: Sequence[str]) -> list[tuple[Place, list[str]]]:
-        """Ids by their place, which an id does not tell. An instance that is not found by tag is gone or another's."""
+    def _each(self, ids: Sequence[str], act: Callable[[Place, list[str]], None]) -> None:
+        """Act on ids in their places, which an id does not tell; then raise the first refusal.
+
+        An instance that is not found by tag is gone or another's.
+        """
         if not all(any(place.instances.knows(id) for place in self._places.used) for id in ids):
             self.find()
-        return [(place, [id for id in ids if place.instances.knows(id)]) for place in self._places.used]
-
-    def _leftovers(self, others: Sequence[Place]) -> list[Leftover]:
-        """Leftovers in the regions of the file and in these others."""
-
-        def find(place: Place) -> tuple[Leftover, ...]:
-            try:
-                return find_leftovers(place.region, self.settings.name)
-            except CloudRefusal as refused:
-                if refused.kind is ProblemKind.NOT_AUTHORISED and place in others:
-                    return ()  # closed by an organisation
-                raise
-
-        return [it for found in self._places.ask([*self._places.configured, *others], find) for it in found]
+        located = {place: [id for id in ids if place.instances.knows(id)] for place in self._places.used}
+        concerned = [place for place, here in located.items() if here]
+        _, refusals = self._places.ask(concerned, lambda place: act(place, located[place]))
+        for refused in refusals.values():
+            raise refused

@@ -15,8 +15,8 @@ Answer = Mapping[str, Any]
 
 _CONFIG = Config(
     # Adaptive: repeats calls after throttling and faults, and slows the client down while AWS throttles.
-    retries={"mode": "adaptive", "total_max_attempts": 6},
-    connect_timeout=10,
+    retries={"mode": "adaptive", "total_max_attempts": 5},
+    connect_timeout=5,  # a region that is away must not hold up a pass of the others for minutes
     read_timeout=60,
     user_agent_extra="vcdl-fleet",
 )

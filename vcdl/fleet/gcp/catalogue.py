@@ -15,7 +15,7 @@ from vcdl.fleet.gcp.refusal import NOT_FOUND
 from vcdl.fleet.instance import InstanceType, Pool
 from vcdl.fleet.provider import refuse_types_without_pool
 from vcdl.fleet.refusal import CloudRefusal
-from vcdl.fleet.settings import FleetSettings
+from vcdl.fleet.settings import FleetSettings, PlaceSettings
 
 _NAME = re.compile(r"(?P<machine>[a-z0-9-]+)(\+((?P<count>[1-9])x)?(?P<gpu>[a-z][a-z0-9-]*))?")
 _ONLY_HYPERDISK = ("c4", "c4a", "c4d", "n4", "n4a", "n4d", "h4d", "m4", "x4", "a4", "a4x", "g4")
@@ -102,21 +102,36 @@ class MachineCatalogue:
         return self._types[zone, name]
 
     def pools(self, settings: FleetSettings) -> Mapping[Pool, InstanceType]:
-        """Each allowed type in each zone of the fleet's places that offers it. Raises CloudRefusal, FleetError."""
+        """Each allowed type in each zone of the fleet's places that offers it, without places that cannot be asked.
+
+        Raises FleetError, and CloudRefusal when no place can be asked.
+        """
         pools: dict[Pool, InstanceType] = {}
+        refusals: list[CloudRefusal] = []
         for place in settings.places:
-            known = self.zones(place.region)
-            if unknown := [zone for zone in place.zones if zone not in known]:
-                raise FleetError(
-                    f"places > zones: {place.region} has no zone {', '.join(unknown)}; it has {', '.join(known)}"
-                )
-            for zone in place.zones or known:
-                for type in self._allowed(zone, settings):
-                    pools[Pool("gcp", type.name, place.region, zone)] = type
-        refuse_types_without_pool(settings, pools)
-        if not pools:
-            raise FleetError("no place of this fleet offers a type that meets `instances > requirements`; relax them")
+            try:
+                pools |= self._pools_in(place, settings)
+            except CloudRefusal as refused:
+                refusals.append(refused)
+        if len(refusals) == len(settings.places):
+            raise refusals[0]
+        if not refusals:
+            refuse_types_without_pool(settings, pools)
+            if not pools:
+                raise FleetError("no place of this fleet offers a type that meets `instances > requirements`")
         return pools
+
+    def _pools_in(self, place: PlaceSettings, settings: FleetSettings) -> dict[Pool, InstanceType]:
+        known = self.zones(place.region)
+        if unknown := [zone for zone in place.zones if zone not in known]:
+            raise FleetError(
+                f"places > zones: {place.region} has no zone {', '.join(unknown)}; it has {', '.join(known)}"
+            )
+        return {
+            Pool("gcp", type.name, place.region, zone): type
+            for zone in place.zones or known
+            for type in self._allowed(zone, settings)
+        }
 
     def _allowed(self, zone: str, settings: FleetSettings) -> list[InstanceType]:
         requirements = settings.instances.requirements

@@ -55,17 +55,20 @@ class Connection:
         with mapped():
             return list(method({"project": self.project, **request}, retry=None, timeout=_CALL_S))
 
-    def listed_by_zone(self, method: Callable[..., Any], kind: str, **request: Any) -> list[tuple[str, Any]]:
-        """(zone, resource) of an aggregated list, with all its pages. Raises CloudRefusal.
+    def listed_by_zone(
+        self, method: Callable[..., Any], kind: str, **request: Any
+    ) -> tuple[list[tuple[str, Any]], dict[str, str]]:
+        """(zone, resource) of an aggregated list, with all its pages; and why some zones are unreachable.
 
-        An unreachable zone is an error: its machines would count as gone, and be replaced.
+        Raises CloudRefusal.
         """
-        found = []
+        found, away = [], {}
         for scope, resources in self.listed(method, **request):
+            zone = scope.removeprefix("zones/")
             if resources.warning.code == "UNREACHABLE":
-                raise refusal(ProblemKind.UNAVAILABLE, f"{scope}: {resources.warning.message or 'unreachable'}")
-            found += [(scope.removeprefix("zones/"), resource) for resource in getattr(resources, kind)]
-        return found
+                away[zone] = f"Compute Engine: {resources.warning.message or f'{zone} is unreachable'}"
+            found += [(zone, resource) for resource in getattr(resources, kind)]
+        return found, away
 
     def wait_in_region(self, region: str, operation: str, limit_s: float) -> Any:
         """Wait for a regional operation; returns it. Raises CloudRefusal, also if it is not done after `limit_s`.

@@ -55,13 +55,15 @@ class GcpInstances:
         self._connection = connection
         self._catalogue = catalogue
         self._clock = clock
+        self.away: dict[str, str] = {}
+        """The zones that the last list did not reach, each with the reason."""
         self._seen: dict[str, _Seen] = {}
         self._gone: dict[str, _Gone] = {}
 
     def list(self, wanted: str) -> tuple[Instance, ...]:
         """The machines in all regions that a filter (`labels.vcdl-fleet = "night"`) selects. Raises CloudRefusal."""
         list_all = self._connection.instances.aggregated_list
-        shown = self._connection.listed_by_zone(list_all, "instances", filter=wanted)
+        shown, self.away = self._connection.listed_by_zone(list_all, "instances", filter=wanted)
         for zone, machine in shown:
             instance = self._instance(zone, machine)
             self._seen[instance.id] = _Seen(instance, machine.id)
@@ -72,7 +74,7 @@ class GcpInstances:
         shown = self.list(wanted)
         ids = {instance.id for instance in shown}
         now_s = self._clock()
-        for id in [id for id in self._seen if id not in ids]:
+        for id in [id for id in self._seen if id not in ids and id.split("/")[0] not in self.away]:
             self._gone[id] = _Gone(self._ended(id, InstanceState.GONE), now_s)
             del self._seen[id]
         self._gone = {id: gone for id, gone in self._gone.items() if now_s - gone.noticed_s < _REMEMBERED_S}

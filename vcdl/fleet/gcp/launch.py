@@ -42,11 +42,15 @@ class BulkLaunch:
         """Insert machines until those with this launch's token count for `units`; refusals are among the problems."""
         unit = self._settings.capacity.unit
         launched: tuple[Instance, ...] = ()
-        problems: dict[tuple[Pool | None, ProblemKind], ProviderProblem] = {}
+        problems: dict[tuple[Pool, ProblemKind], ProviderProblem] = {}
+        away: set[str] = set()
+        """Regions that refuse as a whole."""
         for group in groups(pools, types, unit):
             missing = missing_units(units, launched, unit)
             if missing <= 0:
                 break
+            if group.region in away:
+                continue
             count = min(math.ceil(missing / group.units_each), MAX_MACHINES)
             try:
                 operation = self._insert(group, count, user_data)
@@ -56,8 +60,8 @@ class BulkLaunch:
             except CloudRefusal as refused:
                 met = _problems(group, refused.kind, str(refused))
             problems |= {(problem.pool, problem.kind): problem for problem in met}
-            if any(problem.pool is None for problem in met):
-                break
+            if any(not problem.kind.may_spare_other_pools for problem in met):
+                away |= {group.region}
         return LaunchResult(launched, tuple(problems.values()))
 
     def _insert(self, group: Group, count: int, user_data: str) -> Any:
@@ -106,6 +110,4 @@ class BulkLaunch:
 def _problems(
     group: Group, kind: ProblemKind, words: str, blamed: Sequence[Pool] | None = None
 ) -> tuple[ProviderProblem, ...]:
-    if not kind.may_spare_other_pools:
-        return (ProviderProblem(None, kind, words),)
     return tuple(ProviderProblem(pool, kind, words) for pool in (group.pools if blamed is None else blamed))

@@ -1,9 +1,10 @@
 """The Provider for Compute Engine. The cloud keeps nothing but machines and disks with the label `vcdl-fleet`."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from vcdl.fleet.gcp.catalogue import MachineCatalogue
 from vcdl.fleet.gcp.connection import Connection
@@ -11,15 +12,16 @@ from vcdl.fleet.gcp.instances import GcpInstances
 from vcdl.fleet.gcp.launch import BulkLaunch
 from vcdl.fleet.gcp.refusal import CONFLICT, NOT_FOUND
 from vcdl.fleet.instance import Instance, InstanceType, Pool
-from vcdl.fleet.provider import DRAIN_TAG, FLEET_TAG, LaunchResult, Provider
-from vcdl.fleet.refusal import CloudRefusal, CloudUnavailable
+from vcdl.fleet.provider import DRAIN_TAG, FLEET_TAG, LaunchResult, Leftover, Look, ProblemKind, Provider
+from vcdl.fleet.refusal import CloudRefusal
 from vcdl.fleet.settings import FleetSettings
+from vcdl.fleet.sweep import SweepPace, sweep
 
 _THREADS = 8
 """Calls at the same time; fewer than the connections that the library keeps."""
 _WRITE_ATTEMPTS = 5
 """Somebody else may write a machine's metadata between our reading and our writing."""
-_SWEEP_S = 300.0
+_T = TypeVar("_T")
 
 
 class GcpProvider(Provider):
@@ -33,25 +35,30 @@ class GcpProvider(Provider):
         settings: FleetSettings,
         connection: Connection | None = None,
         clock: Callable[[], float] = time.time,
-        sweep_every_s: float = 2.0,
+        pace: SweepPace | None = None,
     ) -> None:
         """`clock`: Unix time."""
         self._settings = settings
         self._connection = connection or Connection(settings.gcp_project or "")
         self._catalogue = MachineCatalogue(self._connection)
         self._instances = GcpInstances(self._connection, self._catalogue, clock)
-        self._sweep_every_s = sweep_every_s
+        self._pace = pace or SweepPace(every_s=2.0, empty_looks=1)
+        self._inserts: set[tuple[str, str]] = set()
+        self._deleted: set[Leftover] = set()
         self._pools: Mapping[Pool, InstanceType] = {}
         self._ours = f'labels.{FLEET_TAG} = "{settings.name}"'
 
     def pools(self) -> Mapping[Pool, InstanceType]:
-        if not self._pools:
+        regions = {place.region for place in self._settings.places}
+        if {pool.region for pool in self._pools} != regions:
             self._pools = self._catalogue.pools(self._settings)
-        return self._pools
+        return {pool: kind for pool, kind in self._pools.items() if pool.region not in self.away}
 
     def find(self) -> tuple[Instance, ...]:
         """Also finds machines in regions of the project that the fleet file no longer names."""
-        return self._instances.list_with_gone(self._ours)
+        found = self._instances.list_with_gone(self._ours)
+        self.away = {zone.rsplit("-", 1)[0]: why for zone, why in self._instances.away.items()}
+        return found
 
     def launch(self, pools: Sequence[Pool], units: int, token: str, user_data: str) -> LaunchResult:
         launch = BulkLaunch(self._connection, self._catalogue, self._instances, self._settings, token)
@@ -65,60 +72,70 @@ class GcpProvider(Provider):
         """Delete machines with their disks. A refusal does not stop the others; the first one is raised at the end."""
         _each(ids, self._delete)
 
-    def leftovers(self) -> tuple[str, ...]:
-        """Machines in any state, and disks without a machine."""
-        instances = sorted(instance.id for instance in self._instances.list(self._ours))
-        return (*(_line("instance", id) for id in instances), *(_line("disk", id) for id in self._disks()))
+    def look(self, every_fleet: bool = False) -> Look:
+        ours = f"labels.{FLEET_TAG}:*" if every_fleet else self._ours
+        machines, away = self._listed(self._connection.instances, "instances", ours)
+        disks, _ = self._listed(self._connection.disks, "disks", ours)
+        if self._inserts:
+            self._inserts &= self._inserts_under_way()
+        return Look(
+            (
+                *(Leftover("instance", machine.name, zone) for zone, machine in machines),
+                *(Leftover("disk", disk.name, zone) for zone, disk in disks if not disk.users),
+                *(Leftover("bulk insert", name, region) for region, name in sorted(self._inserts)),
+            ),
+            tuple(away.values()),
+        )
+
+    def remove(self, leftovers: Sequence[Leftover]) -> frozenset[Leftover]:
+        clients = self._connection
+        denied: set[Leftover] = set()
+
+        def delete(one: Leftover) -> None:
+            try:
+                if one.noun == "instance":
+                    clients.call(clients.instances.delete_unary, zone=one.place, instance=one.id)
+                elif one.noun == "disk":
+                    clients.call(clients.disks.delete_unary, zone=one.place, disk=one.id)
+            except CloudRefusal as refused:
+                if refused.kind is ProblemKind.NOT_AUTHORISED:
+                    denied.add(one)
+            else:
+                self._deleted.add(one)
+
+        _each([one for one in leftovers if one not in self._deleted], delete)
+        return frozenset(denied)
+
+    def begin_sweep(self) -> None:
+        """Note the bulk inserts under way: one that a killed process has started makes machines after it."""
+        self._deleted.clear()
+        self._inserts = self._inserts_under_way()
 
     def sweep(self) -> tuple[str, ...]:
-        """Also waits for bulk inserts under way: one that a killed process has started makes machines after it."""
-        deadline_s = time.monotonic() + _SWEEP_S
-        inserts = self._inserts_under_way()
-        deleted: set[str] = set()
-        while True:
-            try:
-                inserts &= self._inserts_under_way()
-                new = [it.id for it in self._instances.list(self._ours) if it.id not in deleted]
-                self.terminate(new)
-                deleted.update(new)
-                for id in self._disks():
-                    self._delete_disk(id)
-                left = (*self.leftovers(), *(_line("bulk insert", id) for id in sorted(inserts)))
-            except CloudUnavailable:
-                if time.monotonic() >= deadline_s:
-                    raise
-            else:
-                if not left or time.monotonic() >= deadline_s:
-                    return left
-            time.sleep(self._sweep_every_s)
+        return sweep(self, self._pace)
 
     def close(self) -> None:
         self._connection.close()
 
-    def _disks(self) -> list[str]:
-        list_all = self._connection.disks.aggregated_list
-        shown = self._connection.listed_by_zone(list_all, "disks", filter=self._ours)
-        return sorted(f"{zone}/{disk.name}" for zone, disk in shown if not disk.users)
+    def _listed(self, client: Any, kind: str, wanted: str) -> tuple[list[tuple[str, Any]], dict[str, str]]:
+        return self._connection.listed_by_zone(client.aggregated_list, kind, filter=wanted)
 
-    def _inserts_under_way(self) -> set[str]:
-        """REGION/OPERATION of the bulk inserts in the fleet's regions; they do not tell whose they are."""
+    def _inserts_under_way(self) -> set[tuple[str, str]]:
+        """(region, operation) of the bulk inserts in the fleet's regions; they do not tell whose they are."""
         list_all = self._connection.region_operations.list
         wanted = '(operationType = "bulkInsert") (status != "DONE")'
-        return {
-            f"{region}/{operation.name}"
-            for region in {place.region for place in self._settings.places}
-            for operation in self._connection.listed(list_all, region=region, filter=wanted)
-        }
+        found: set[tuple[str, str]] = set()
+        for region in {place.region for place in self._settings.places}:
+            try:
+                found |= {(region, one.name) for one in self._connection.listed(list_all, region=region, filter=wanted)}
+            except CloudRefusal:  # the look at the machines tells it
+                found |= {(place, name) for place, name in self._inserts if place == region}
+        return found
 
     def _delete(self, id: str) -> None:
         zone, name = id.split("/")
         with _unless_gone():
             self._connection.call(self._connection.instances.delete_unary, zone=zone, instance=name)
-
-    def _delete_disk(self, id: str) -> None:
-        zone, name = id.split("/")
-        with _unless_gone():
-            self._connection.call(self._connection.disks.delete_unary, zone=zone, disk=name)
 
     def _mark(self, id: str, mark: str) -> None:
         zone, name = id.split("/")
@@ -143,18 +160,18 @@ class GcpProvider(Provider):
         clients.call(clients.instances.set_metadata_unary, zone=zone, instance=name, metadata_resource=written)
 
 
-def _each(ids: Sequence[str], act: Callable[[str], None]) -> None:
-    """Call it for all ids, in threads; then raise the first refusal."""
+def _each(items: Iterable[_T], act: Callable[[_T], None]) -> None:
+    """Call it for all of them, in threads; then raise the first refusal."""
 
-    def attempt(id: str) -> CloudRefusal | None:
+    def attempt(item: _T) -> CloudRefusal | None:
         try:
-            act(id)
+            act(item)
         except CloudRefusal as refused:
             return refused
         return None
 
     with ThreadPoolExecutor(_THREADS) as threads:
-        refusals = [refused for refused in threads.map(attempt, ids) if refused is not None]
+        refusals = [refused for refused in threads.map(attempt, items) if refused is not None]
     if refusals:
         raise refusals[0]
 
@@ -166,8 +183,3 @@ def _unless_gone() -> Iterator[None]:
     except CloudRefusal as refused:
         if refused.code != NOT_FOUND:
             raise
-
-
-def _line(kind: str, id: str) -> str:
-    place, name = id.split("/")
-    return f"{kind} {name} in {place}"
