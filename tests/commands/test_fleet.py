@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.fleet.fake_fleet import POOLS, FakeFleet
+from tests.fleet.fleet_files import AWS, fleet_file
 from vcdl.cli import exit_code_of, vcdl
 from vcdl.errors import ExitCode, FleetError, FleetUnavailable
 from vcdl.fleet.controller import Controller
@@ -19,11 +20,12 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeFleet:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     made = FakeFleet.make(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("VCDL_TEST_KEY", "abc_123")
+    monkeypatch.setenv("VCDL_TEST_KEY", "7_abc")
+    monkeypatch.setattr("vcdl.fleet.open.weak_key", lambda url, key: key)
     monkeypatch.setattr("vcdl.fleet.open.open_provider", lambda settings: made.cloud)
     monkeypatch.setattr("time.time", made.cloud.clock)
     monkeypatch.setattr(Controller.__init__, "__defaults__", (made.cloud.clock, None, None))
-    monkeypatch.setattr("vcdl.fleet.open.open_price_source", lambda cloud, environment: made.cloud)
+    monkeypatch.setattr("vcdl.fleet.open.open_price_source", lambda *_: made.cloud)
     return made
 
 
@@ -37,7 +39,7 @@ def test_up_shows_a_preview_and_the_result(fleet: FakeFleet, capsys: pytest.Capt
         "launch 40 vCPUs of preemptible instances: t3.2xlarge in us-east-1a or us-east-1b",
         "launched: " + ", ".join(f"i-{n:04d} (t3.2xlarge in us-east-1{'ab'[n % 2]})" for n in range(5)),
         "cifar: 40 of 40 vCPUs in 5 instances, 0.54 $/h, 0.01 $ so far",
-        "lost instances are not replaced: `vcdl fleet run fleet.yaml --daemon`",
+        "instances drain after 2 h 00 min unless `vcdl fleet run fleet.yaml` renews their lease",
     ]
 
 
@@ -80,7 +82,10 @@ def test_the_status_shows_instances_goal_control_loop_and_cooldowns(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "cifar: 40 of 40 vCPUs in 5 instances, 0.54 $/h, 0.01 $ so far"
     assert lines[1] == "goal up; no control loop: `vcdl fleet run` replaces lost instances; last pass 1 min 00 s ago"
-    assert sum("t3.2xlarge in us-east-1a" in line and line.endswith("running") for line in lines) == 5
+    assert (
+        sum("t3.2xlarge in us-east-1a" in line and line.endswith("running, lease for 1 h 59 min") for line in lines)
+        == 5
+    )
     refused = "t3.2xlarge in us-east-1b: no_capacity: InsufficientInstanceCapacity"
     assert lines[-1] == f"not asked for 14 min 00 s: {refused}"
     assert vcdl_fleet("status", "--json") == ExitCode.OK
@@ -202,3 +207,38 @@ def test_a_wrong_file_is_refused_as_a_job_file_is(fleet: FakeFleet, capsys: pyte
     assert vcdl_fleet("up", "--set", "capacity.targt=3") == ExitCode.BAD_JOB
     assert "capacity > targt: unknown key; did you mean target?" in capsys.readouterr().err
     assert vcdl_fleet("up", "elsewhere.yaml") == ExitCode.BAD_JOB
+
+
+def test_a_strong_key_is_not_what_instances_get(
+    fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("vcdl.fleet.open.weak_key", lambda url, key: "7_weak")
+    assert vcdl_fleet("up") == ExitCode.OK
+    assert "instances get the weak key instead" in capsys.readouterr().out
+
+
+def test_a_unit_runs_the_fleet_and_never_raises_one_that_is_down(
+    fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert vcdl_fleet("unit") == ExitCode.FLEET
+    assert "use `project > account_key_file`" in capsys.readouterr().err
+    text = AWS.replace("account_key_env: VCDL_TEST_KEY", "account_key_file: key")
+    fleet_file(Path.cwd(), text)
+    monkeypatch.setenv("AWS_PROFILE", "mine")
+    assert vcdl_fleet("unit", "--set", "capacity.target=8") == ExitCode.OK
+    shown = capsys.readouterr().out
+    assert 'Environment="AWS_PROFILE=mine"' in shown
+    assert f"-m vcdl fleet run --resume {Path.cwd() / 'fleet.yaml'} --set capacity.target=8" in shown
+    assert vcdl_fleet("run", "--resume") == ExitCode.OK
+    assert "is down, and stays so" in capsys.readouterr().out
+    assert fleet.cloud.asked == []
+
+
+def test_a_list_shows_everything_of_all_fleets(fleet: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:
+    assert vcdl_fleet("list") == ExitCode.OK
+    assert capsys.readouterr().out == "nothing carries the tag vcdl-fleet\n"
+    vcdl_fleet("up")
+    capsys.readouterr()
+    fleet.cloud.away_regions = {"us-west-2"}
+    assert vcdl_fleet("list") == ExitCode.FLEET
+    assert "instance i-0000 in us-east-1\n" in capsys.readouterr().out

@@ -1,5 +1,6 @@
 """A small cloud in memory with a clock of its own: pools with and without capacity, preemptions, refusals on demand."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -77,18 +78,20 @@ class FakeCloud(Provider):
         now_s = self.clock.now_s
         self.away = dict.fromkeys(self.away_regions, "EndpointConnectionError")
         shown = [i for i in self.instances.values() if i.pool.region not in self.away_regions]
-        return tuple(i for i in shown if now_s - i.launched_s >= self.hides_s)
+        return tuple(i.at(now_s) for i in shown if now_s - i.launched_s >= self.hides_s)
 
-    def launch(self, pools: Sequence[Pool], units: int, token: str, user_data: str) -> LaunchResult:
+    def launch(
+        self, pools: Sequence[Pool], units: int, token: str, user_data: str, until_s: float | None = None
+    ) -> LaunchResult:
         self._answer()
         if token in self.tokens:
             return self.tokens[token]
-        launched = self._launch(pools, units)
+        launched = self._launch(pools, units, until_s)
         if launched.instances:
             self.tokens[token] = launched
         return launched
 
-    def _launch(self, pools: Sequence[Pool], units: int) -> LaunchResult:
+    def _launch(self, pools: Sequence[Pool], units: int, until_s: float | None) -> LaunchResult:
         self.asked.append(units)
         if self.refuses is not None:
             return LaunchResult((), tuple(ProviderProblem(pool, *self.refuses) for pool in pools))
@@ -110,6 +113,7 @@ class FakeCloud(Provider):
                     gpus=kind.gpus,
                     state=InstanceState.PENDING,
                     launched_s=self.clock.now_s,
+                    until_s=until_s,
                 )
             )
             units -= kind.units(self.settings.capacity.unit)
@@ -127,11 +131,13 @@ class FakeCloud(Provider):
             if kind.name in SPOT_USD_PER_H and (listed := list_prices.find(kind.name, region))
         ]
 
-    def mark_draining(self, ids: Sequence[str], since_s: float) -> None:
+    def lease(self, ids: Sequence[str], until_s: float) -> None:
         self._answer()
         for name in self._reached(ids):
-            if self.instances[name].draining_s is None:
-                self._change(name, draining_s=since_s)
+            self._change(name, until_s=until_s)
+
+    def console(self, id: str) -> str:
+        return "[  9.1] cloud-init\nvcdl-setup: no route to host\n"
 
     def terminate(self, ids: Sequence[str]) -> None:
         self._answer()
@@ -172,9 +178,18 @@ class FakeCloud(Provider):
     def switch_off(self, name: str) -> None:
         self._change(name, state=InstanceState.STOPPED)
 
+    def agents_act(self, drain_s: float, idle_s: float = math.inf) -> None:
+        """End the instances whose agents would: those whose lease is over for the drain time, and idle ones."""
+        now_s = self.clock.now_s
+        for one in self.live:
+            if one.until_s is not None and now_s >= one.until_s + drain_s:
+                self.end(one.id, Ending.OURS)
+            elif now_s >= one.launched_s + idle_s:
+                self.end(one.id, Ending.GAVE_UP)
+
     @property
     def live(self) -> list[Instance]:
-        return [instance for instance in self.instances.values() if instance.is_live]
+        return [instance.at(self.clock.now_s) for instance in self.instances.values() if instance.is_live]
 
     def _change(self, name: str, **values: object) -> None:
         self.instances[name] = replace(self.instances[name], **values)  # type: ignore[arg-type]

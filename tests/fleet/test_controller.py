@@ -8,7 +8,7 @@ import pytest
 
 from tests.fleet.fake_fleet import POOLS, FakeFleet
 from vcdl.errors import FleetError, FleetUnavailable, GridError, RunFolderError
-from vcdl.fleet.controller import ASSUMED_S, RECENT_LAUNCH_S, Controller
+from vcdl.fleet.controller import RECENT_LAUNCH_S, Controller
 from vcdl.fleet.instance import Ending, Instance, InstanceType, Pool
 from vcdl.fleet.provider import LaunchResult, ProblemKind
 from vcdl.fleet.queue import Queue
@@ -155,8 +155,8 @@ def test_after_a_kill_around_a_launch_the_next_pass_finds_its_instances_and_thei
 
     launch = fleet.cloud.launch
 
-    def launch_and_die(pools: Sequence[Pool], units: int, token: str, user_data: str) -> LaunchResult:
-        launch(pools, units, token, user_data)
+    def launch_and_die(pools: Sequence[Pool], units: int, token: str, user_data: str, until_s: float) -> LaunchResult:
+        launch(pools, units, token, user_data, until_s)
         raise KilledError
 
     with monkeypatch.context() as patch:
@@ -379,10 +379,11 @@ def test_while_a_region_is_away_the_others_are_drained_and_it_is_not_asked(tmp_p
 
 def test_instances_of_a_region_that_is_away_for_long_are_replaced_elsewhere(tmp_path: Path) -> None:
     fleet = two_regions(tmp_path)
-    fleet.controller.reconcile_once()
-    fleet.later(ASSUMED_S)
+    for minute in range(0, 7200 + 900, 600):
+        assert fleet.another_process().reconcile_once().actions.launch is None, f"second {minute} of the outage"
+        fleet.later(600)
     fleet.another_process().reconcile_once()
-    assert fleet.cloud.asked == [40, 16]
+    assert fleet.cloud.asked == [40, 16], "their leases are over: they have ended themselves"
 
 
 def test_the_budget_counts_a_region_that_is_away_and_ends_the_others(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """`vcdl fleet` as a user runs it, against moto through real boto3: the whole life of a fleet, and killed processes."""
 
-import contextlib
 import json
 import os
 import signal
@@ -15,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests.fleet.aws.moto_cloud import MotoCloud, moto_cloud
-from tests.fleet.fleet_files import fleet_file
+from tests.fleet.fleet_files import AWS, fleet_file
+from tests.fleet.project_page import WEAK, project_page
 from vcdl.cli import exit_code_of
 from vcdl.errors import ExitCode
 from vcdl.fleet.sweep import SweepPace
@@ -30,12 +30,13 @@ def cloud() -> Iterator[MotoCloud]:
 
 
 @pytest.fixture
-def file(tmp_path: Path, cloud: MotoCloud, one_region: None, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("VCDL_TEST_KEY", "abc_123")
+def file(tmp_path: Path, cloud: MotoCloud, one_region: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("VCDL_TEST_KEY", WEAK)
     monkeypatch.setattr("vcdl.fleet.aws.provider.SweepPace", lambda: SweepPace(every_s=0.01, at_most_s=60.0))
-    path = fleet_file(tmp_path)
-    path.write_text(path.read_text() + "reconcile_every_s: 5\ndrain_s: 0\n")
-    return path
+    with project_page() as url:
+        path = fleet_file(tmp_path, AWS.replace("https://boinc.example.org/mine/", url))
+        path.write_text(path.read_text() + "reconcile_every_s: 5\ndrain_s: 0\n")
+        yield path
 
 
 def live(cloud: MotoCloud) -> list[str]:
@@ -70,7 +71,7 @@ def test_the_life_of_a_fleet(cloud: MotoCloud, file: Path, capsys: pytest.Captur
     assert (live(cloud), (file.parent / "fleet").exists()) == ([], False)
 
     assert fleet("up", file) == ExitCode.OK
-    assert "cifar: 40 of 40 vCPUs in 5 instances, 0.50 $/h" in capsys.readouterr().out
+    assert "cifar: 40 of 40 vCPUs in 5 instances, 1.70 $/h" in capsys.readouterr().out
     assert fleet("up", file) == ExitCode.OK  # again: nothing to do
     assert "nothing to do" in capsys.readouterr().out
     assert len(live(cloud)) == 5
@@ -145,30 +146,6 @@ def test_up_after_a_killed_up_keeps_its_instances(
     assert "cifar: 40 of 40 vCPUs in 5 instances" in capsys.readouterr().out
     assert fleet("down", file, "--yes") == ExitCode.OK
     assert live(cloud) == []
-
-
-@pytest.mark.process  # the command finds its module by name
-def test_a_daemon_replaces_a_lost_instance_and_ends_once_the_fleet_is_down(
-    cloud: MotoCloud, file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert fleet("run", file, "--daemon") == ExitCode.OK
-    shown = capsys.readouterr().out
-    pid = int(shown.split()[1])
-    log = file.parent / "fleet" / "cifar" / "run.log"
-    try:
-        until(lambda: len(live(cloud)) == 5, log)
-        assert fleet("run", file, "--daemon") == ExitCode.FLEET
-        assert f"process {pid} runs the fleet in" in capsys.readouterr().err
-        lost = live(cloud)[0]
-        cloud.preempt(lost)
-        until(lambda: len(live(cloud)) == 5, log)
-        assert lost not in live(cloud)
-        assert fleet("down", file) == ExitCode.OK
-        until(lambda: "the fleet is gone, and nothing is left" in log.read_text(), log)
-        assert live(cloud) == []
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 def test_without_an_account_key_nothing_is_launched(

@@ -9,6 +9,7 @@ import pytest
 from tests.fleet.fleet_files import fleet_file
 from tests.fleet.gcp.conftest import GCP
 from tests.fleet.gcp.fake_gce import FakeGce
+from tests.fleet.project_page import WEAK
 from vcdl.cli import exit_code_of
 from vcdl.errors import ExitCode
 from vcdl.fleet.gcp.connection import ENDPOINT_VARIABLE
@@ -18,7 +19,7 @@ from vcdl.fleet.gcp.connection import ENDPOINT_VARIABLE
 def gce(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGce]:
     with FakeGce() as server:
         monkeypatch.setenv(ENDPOINT_VARIABLE, server.url)
-        monkeypatch.setenv("VCDL_TEST_KEY", "abc_123")
+        monkeypatch.setenv("VCDL_TEST_KEY", WEAK)
         yield server
 
 
@@ -26,7 +27,10 @@ def fleet(*arguments: object) -> int:
     return int(exit_code_of(["fleet", *map(str, arguments)]))
 
 
-def test_the_life_of_a_fleet(gce: FakeGce, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_life_of_a_fleet(
+    gce: FakeGce, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vcdl.fleet.open.weak_key", lambda url, key: key)
     file = fleet_file(tmp_path, GCP)
     compute = gce.compute
     compute.exhaust("us-central1-a", "e2-standard-8", left=2)

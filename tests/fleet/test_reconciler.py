@@ -141,7 +141,7 @@ class TwoReconcilers(RuleBasedStateMachine):
         if actions is None:
             return
         self.cloud.terminate(actions.terminate)
-        self.cloud.mark_draining(actions.drain, self.cloud.clock.now_s)
+        self.cloud.lease(actions.drain, self.cloud.clock.now_s)
         if actions.launch is not None:
             launched = self.cloud.launch(actions.launch.pools, actions.launch.units, actions.launch.token, "")
             for problem in launched.problems:

@@ -1,6 +1,7 @@
 """`vcdl fleet`: launch, watch, scale and end preemptible instances that are clients of a BOINC project."""
 
 import json
+import os
 import signal
 import sys
 import threading
@@ -24,7 +25,8 @@ _EXAMPLES = """\b
 Examples:
   vcdl fleet plan --run runs/cifar     what it would cost; launches nothing
   vcdl fleet up                        launch up to the target, once
-  vcdl fleet run --daemon              from now on replace lost instances
+  vcdl fleet run                       from now on replace lost instances
+  vcdl fleet unit                      the same as a service that survives reboots
   vcdl fleet status
   vcdl fleet scale 80                  another target; `scale file`: the file's
   vcdl fleet drain --wait              finish running subtasks, then end all
@@ -75,6 +77,7 @@ def _bring(fleet: "Fleet", change: "Callable[[FleetState], FleetState]", dry_run
     """Show what a change will do, make it, and pass until the target is reached or no more capacity can be had."""
     from vcdl.fleet import show
     from vcdl.fleet.run import reach_target
+    from vcdl.report.wording import duration
 
     planned = fleet.controller.preview(change)
     for line in show.preview(fleet.settings, planned):
@@ -82,13 +85,14 @@ def _bring(fleet: "Fleet", change: "Callable[[FleetState], FleetState]", dry_run
     if dry_run:
         return ExitCode.OK
     if planned.actions.launch is not None:
-        fleet.user_data()  # a missing account key shows before anything is changed
+        _check_key(fleet)  # a missing account key shows before anything is changed
     fleet.controller.change(change)
     observed = reach_target(fleet.controller, click.echo)
     click.echo(show.summary(fleet.settings, observed))
     pid = fleet.folder.running_pid()
     if pid is None and observed.wanted:
-        click.echo(f"lost instances are not replaced: `vcdl fleet run {fleet.file} --daemon`")
+        lease = duration(fleet.settings.lease_s)
+        click.echo(f"instances drain after {lease} unless `vcdl fleet run {fleet.file}` renews their lease")
     if (missing := observed.wanted - observed.have) > 0:
         who = f"process {pid}" if pid is not None else "`vcdl fleet run`"
         click.echo(f"{show.units(missing, fleet.settings.capacity.unit)} short; {who} keeps trying", err=True)
@@ -163,24 +167,53 @@ def status_command(file: Path, overrides: tuple[str, ...], as_json: bool) -> Exi
 
 @command.command("run")
 @fleet_file
-@click.option("--daemon", is_flag=True, help="Run in a process of its own, which outlives this terminal.")
+@click.option("--resume", is_flag=True, help="Leave a fleet down that was taken down, or drained.")
 @dry_run_option
-def run_command(file: Path, overrides: tuple[str, ...], daemon: bool, dry_run: bool) -> ExitCode:
+def run_command(file: Path, overrides: tuple[str, ...], resume: bool, dry_run: bool) -> ExitCode:
     """Control the fleet: replace lost instances, follow the queue, stop at the budget."""
     from vcdl.fleet import show
-    from vcdl.fleet.run import start_daemon, up
+    from vcdl.fleet.run import up
+    from vcdl.fleet.state import FleetGoal
 
     fleet = opened(file, overrides)
     if dry_run:
         for line in show.preview(fleet.settings, fleet.controller.preview(up)):
             click.echo(line)
         return ExitCode.OK
-    fleet.user_data()
-    if daemon:
-        pid = start_daemon(file, overrides, fleet.folder)
-        click.echo(f"process {pid} controls {fleet.settings.name}; its log is {fleet.folder.log_file}")
+    if resume and fleet.folder.read().goal is FleetGoal.DOWN:
+        click.echo(f"{fleet.settings.name} is down, and stays so until `vcdl fleet up`")
         return ExitCode.OK
-    return _loop(fleet, up)
+    _check_key(fleet)
+    return _loop(fleet, None if resume else up)
+
+
+@command.command("unit")
+@fleet_file
+def unit_command(file: Path, overrides: tuple[str, ...]) -> ExitCode:
+    """Print a systemd unit for `run`, which survives reboots."""
+    from vcdl.fleet.run import unit
+
+    click.echo(unit(opened(file, overrides).settings, file, overrides, os.environ), nl=False)
+    return ExitCode.OK
+
+
+@command.command("list")
+@fleet_file
+def list_command(file: Path, overrides: tuple[str, ...]) -> ExitCode:
+    """List everything of all fleets in the account: instances, disks, templates."""
+    look = opened(file, overrides).provider.look(every_fleet=True)
+    for line in look.lines() or ("nothing carries the tag vcdl-fleet",):
+        click.echo(line)
+    return ExitCode.FLEET if look.away else ExitCode.OK
+
+
+def _check_key(fleet: "Fleet") -> None:
+    """Check project and account key before anything is launched. Raises FleetError."""
+    if fleet.weak_key != fleet.settings.project.account_key(os.environ):
+        click.echo(
+            "the account key is the strong one, which can change the account: instances get the weak key instead; "
+            "take it from the project's web page, Account keys, and use it here, too"
+        )
 
 
 def _loop(fleet: "Fleet", change: "Callable[[FleetState], FleetState] | None" = None) -> ExitCode:

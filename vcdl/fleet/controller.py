@@ -4,25 +4,24 @@ A pass may be killed at any point: the next one finds by tag what it did. The fo
 launched, so that a full disk shows before it costs money.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from vcdl.errors import GridError, JournalError, VcdlError
+from vcdl.errors import FleetError, GridError, JournalError, VcdlError
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.instance import Instance
 from vcdl.fleet.money import Money
 from vcdl.fleet.prices import refreshed_file
 from vcdl.fleet.provider import LaunchResult, ProblemKind, Provider
 from vcdl.fleet.queue import Queue, wanted_units
-from vcdl.fleet.reconciler import Actions, LaunchOrder, Situation, capacity, reconcile
+from vcdl.fleet.reconciler import MOST_FAILURES, Actions, LaunchOrder, Situation, capacity, leases_to_write, reconcile
 from vcdl.fleet.refresh_prices import PriceSource
 from vcdl.fleet.settings import FleetSettings
 from vcdl.fleet.state import Cooldown, FleetGoal, FleetState, RecentLaunch
 
-ASSUMED_S = 3 * 3600.0
-"""How long the instances of a region that is away count as live: it is most likely the cloud's API that is away."""
 RECENT_LAUNCH_S = 120.0
 """How long a launched instance counts although the cloud, which is eventually consistent, does not show it."""
 _COOLDOWN_S = {
@@ -118,6 +117,7 @@ class Controller:
         self._user_data = user_data
         self._clock = clock
         self._queue = queue
+        self._last_failure = ("", "")
 
     def observe(self) -> Observation:
         """The fleet now; changes nothing."""
@@ -159,8 +159,14 @@ class Controller:
                     self._money.record_terminated(terminated, now_s)
             if actions.drain:
                 with _collecting(errors):
-                    self._provider.mark_draining(actions.drain, now_s)
-            launched = self._launch(actions.launch, state) if actions.launch else LaunchResult()
+                    self._provider.lease(actions.drain, now_s)
+            if observed.state.goal is FleetGoal.UP:
+                kept = [i for i in observed.instances if i.id not in (*actions.drain, *actions.terminate)]
+                paid_for_s = self._paid_for_s(observed.spent_usd, observed.usd_per_h)
+                for until_s, ids in leases_to_write(self._settings, kept, now_s, paid_for_s).items():
+                    with _collecting(errors):
+                        self._provider.lease(ids, until_s)
+            launched = self._launch(actions.launch, observed, state) if actions.launch else LaunchResult()
             return Pass(observed, actions, launched, tuple(map(str, errors)))
 
     def take_down(self) -> Teardown:
@@ -187,11 +193,13 @@ class Controller:
         """The instances that the cloud shows, and those of regions that are away: these count as live for a time."""
         found, now_s = self._provider.find(), self._clock()
         away_since_s = {region: state.away_since_s.get(region, now_s) for region in self._provider.away}
+        # Most likely the cloud's API is away, and its instances are not: they work until their leases are over.
+        assumed_s = self._settings.lease_s + self._settings.drain_s
         assumed = self._money.last_live(
-            {region for region, since_s in away_since_s.items() if now_s - since_s < ASSUMED_S}
+            {region for region, since_s in away_since_s.items() if now_s - since_s < assumed_s}
         )
         shown = {instance.id for instance in found}
-        instances = (*found, *(instance for instance in assumed if instance.id not in shown))
+        instances = (*(one.at(now_s) for one in found), *(one for one in assumed if one.id not in shown))
         return instances, replace(state, away_since_s=away_since_s)
 
     def _observe(
@@ -206,7 +214,7 @@ class Controller:
         recent = tuple(
             it for it in state.recent_launches if it.instance.id not in shown and now_s - it.noted_s < RECENT_LAUNCH_S
         )
-        instances = (*found, *(it.instance for it in recent))
+        instances = (*found, *(replace(it.instance, is_assumed=True) for it in recent))
         spent_usd, usd_per_h = self._money.spent_usd(now_s), self._money.usd_per_h(instances)
         state, warnings = self._within_budget(replace(state, recent_launches=recent), spent_usd, usd_per_h)
         wanted, queue_warnings = self._wanted(state, now_s)
@@ -235,17 +243,26 @@ class Controller:
     ) -> tuple[FleetState, tuple[str, ...]]:
         """Set the goal to drained while the budget still pays for the draining."""
         budget_usd = self._settings.budget_usd
-        if budget_usd is None or state.goal is FleetGoal.DOWN:
+        if budget_usd is None or state.goal is FleetGoal.DOWN or self._paid_for_s(spent_usd, usd_per_h) > 0:
             return state, ()
-        # Two passes more: one until the spent budget shows, one until the end of the drain time shows.
-        draining_usd = usd_per_h * (self._settings.drain_s + 2 * self._settings.reconcile_every_s) / 3600
-        if spent_usd + draining_usd < budget_usd:
-            return state, ()
+        draining_usd = usd_per_h * self._draining_s / 3600
         warning = (
             f"the budget of {budget_usd:g} $ is spent ({spent_usd:.2f} $ so far, {draining_usd:.2f} $ to drain): "
             "the fleet goes down"
         )
         return replace(state, goal=FleetGoal.DRAINED, budget_spent=True), (warning,)
+
+    @property
+    def _draining_s(self) -> float:
+        """The drain time, and two passes: until the spent budget shows, and until the end of the drain time does."""
+        return self._settings.drain_s + 2.0 * self._settings.reconcile_every_s
+
+    def _paid_for_s(self, spent_usd: float, usd_per_h: float) -> float:
+        """How long the budget pays for instances before they must drain."""
+        budget_usd = self._settings.budget_usd
+        if budget_usd is None or (usd_per_h == 0 and spent_usd < budget_usd):
+            return math.inf
+        return (budget_usd - spent_usd) / usd_per_h * 3600 - self._draining_s if usd_per_h else 0.0
 
     def _wanted(self, state: FleetState, now_s: float) -> tuple[int, tuple[str, ...]]:
         if state.goal is not FleetGoal.UP:
@@ -274,6 +291,9 @@ class Controller:
             types = {pool: kind for pool, kind in types.items() if pool not in unknown}
             warnings = tuple(f"no price of {pool} is known: {self._of_unpriced}" for pool in unknown)
             unpriced = frozenset(i.id for i in observed.instances if i.is_live and self._money.price(i.pool) is None)
+        failures = self._money.failures(observed.now_s) if observed.wanted > observed.have else []
+        if len(failures) >= MOST_FAILURES:
+            warnings += (self._of_failures(failures),)
         actions = reconcile(
             self._settings,
             Situation(
@@ -283,13 +303,37 @@ class Controller:
                 types,
                 state.cooldowns,
                 unpriced=unpriced,
+                failures=len(failures),
                 budget_spent=budget_usd is not None and observed.spent_usd >= budget_usd and state.budget_spent,
             ),
         )
         return replace(actions, warnings=(*warnings, *actions.warnings))
 
-    def _launch(self, order: LaunchOrder, state: FleetState) -> LaunchResult:
-        launched = self._provider.launch(order.pools, order.units, order.token, self._user_data())
+    def _of_failures(self, failures: Sequence[str]) -> str:
+        """Why only one instance at a time is launched, with what the last one that failed said."""
+        if self._last_failure[0] != failures[0]:
+            try:
+                said = [line for line in self._provider.console(failures[0]).splitlines() if "vcdl" in line]
+            except FleetError as error:
+                said = [str(error)]
+            self._last_failure = failures[0], " │ ".join(said[-3:]) or "its console says nothing of vcdl"
+        return (
+            f"the last {len(failures)} instances powered themselves off without ever having had a subtask, so one at a "
+            f"time is tried; {failures[0]}: {self._last_failure[1]}"
+        )
+
+    def _launch(self, order: LaunchOrder, observed: Observation, state: FleetState) -> LaunchResult:
+        unit, types = self._settings.capacity.unit, self._provider.pools()
+        prices = {pool: price for pool in order.pools if (price := self._money.price(pool))}
+        dearest = [
+            float(price.at_most_usd_per_h + price.extras_usd_per_h) / types[pool].units(unit)
+            for pool, price in prices.items()
+        ]
+        usd_per_h = observed.usd_per_h + order.units * max(dearest, default=0.0)
+        lease_s = min(self._settings.lease_s, max(0.0, self._paid_for_s(observed.spent_usd, usd_per_h)))
+        # By the token's clock, so that a repeated launch is the same.
+        until_s = observed.now_s + lease_s
+        launched = self._provider.launch(order.pools, order.units, order.token, self._user_data(), until_s)
         now_s = self._clock()
         self._money.record_launched(launched.instances, now_s)
         recent = (*state.recent_launches, *(RecentLaunch(instance, now_s) for instance in launched.instances))

@@ -4,7 +4,6 @@ state.json    the goal, the target, cooldowns, recent launches (vcdl.fleet.state
 ledger.jsonl  which instance lived from when to when, at which price (vcdl.fleet.ledger)
 pass.lock     held for one pass or change
 run.lock      held by `vcdl fleet run` as long as it runs; contains its process id
-run.log       the log of `vcdl fleet run --daemon`
 """
 
 import os
@@ -46,10 +45,6 @@ class FleetFolder:
     @property
     def state_file(self) -> Path:
         return self.path / "state.json"
-
-    @property
-    def log_file(self) -> Path:
-        return self.path / "run.log"
 
     def create(self) -> None:
         """Create the folder unless it exists."""

@@ -1,6 +1,6 @@
 """A fleet's pools and instances, in the same words for every cloud."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from vcdl.fleet.settings import Cloud, Unit
@@ -29,8 +29,10 @@ class Ending(StrEnum):
 
     PREEMPTED = "preempted"
     OURS = "ours"
+    GAVE_UP = "gave_up"
+    """The machine powered itself off although its lease was not over: it had no work."""
     UNKNOWN = "unknown"
-    """Not known to the cloud any more, or the machine shut itself down."""
+    """Not known to the cloud any more."""
 
 
 @dataclass(frozen=True, order=True)
@@ -81,8 +83,10 @@ class Instance:
     """Unix time of its end, as precisely as the cloud tells; None while it is live."""
     ending: Ending | None = None
     """None while it is live."""
+    until_s: float | None = None
+    """Unix time at which its lease ends (vcdl/fleet/reconciler.py); None: unknown."""
     draining_s: float | None = None
-    """Unix time since which it shall take no more work (vcdl/fleet/reconciler.py); None: it may work."""
+    """Unix time since which it takes no more work, as its lease is over; None: it works."""
     is_assumed: bool = False
     """Whether its region cannot be asked: it most likely lives, and nothing can be done about it."""
 
@@ -90,6 +94,11 @@ class Instance:
     def is_live(self) -> bool:
         """Whether it works, or soon will."""
         return self.state.is_live
+
+    def at(self, now_s: float) -> "Instance":
+        """The instance with what its lease means at that time."""
+        is_over = self.is_live and self.until_s is not None and self.until_s <= now_s
+        return replace(self, draining_s=self.until_s) if is_over else self
 
     @property
     def is_capacity(self) -> bool:

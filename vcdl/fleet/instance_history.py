@@ -101,6 +101,18 @@ class FleetHistory:
         """The instances that were launched and neither ended nor were missed by an answer of the cloud, by id."""
         return [self.launched[id] for id in sorted(self._open - self._missed_s.keys())]
 
+    def failures(self, now_s: float, useful_s: float) -> list[str]:
+        """The last instances in a row that gave up before `useful_s`, newest first; none while one lives longer."""
+        if any(now_s - row.launched_s >= useful_s for row in self.not_missed()):
+            return []
+        failed = []
+        for row in sorted(self.ended.values(), key=lambda row: row.ended_s, reverse=True):
+            if row.ended_s - self.launched[row.id].launched_s >= useful_s:
+                break
+            if row.ending is Ending.GAVE_UP:
+                failed.append(row.id)
+        return failed
+
     def until(self, until_s: float) -> list[InstanceHistory]:
         """All instances launched by then, as they stood; one that nobody has missed counts as live."""
         rates = {key: _rates(rows) for key, rows in self.prices.items()}

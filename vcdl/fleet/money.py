@@ -80,6 +80,10 @@ class Money:
             if row.region in regions
         ]
 
+    def failures(self, now_s: float) -> list[str]:
+        """The last instances in a row that gave up without having worked, newest first."""
+        return self._ledger.history().failures(now_s, 2.0 * self._settings.idle_shutdown_s)
+
     def spent_usd(self, now_s: float) -> float:
         """Spot prices and CPU credits of all instances so far; for those that vanished unseen, the upper bound."""
         charges = (instance.charge_at_most() for instance in self._ledger.history().until(now_s))

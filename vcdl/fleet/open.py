@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Self
 
 from vcdl.errors import FleetError, FleetNotAuthorised
 from vcdl.fleet.folder import FleetFolder
+from vcdl.fleet.prices import PriceTable
+from vcdl.fleet.project_check import weak_key
 from vcdl.fleet.provider import Provider
 from vcdl.fleet.refresh_prices import PriceSource
 from vcdl.fleet.settings import Cloud, FleetSettings, load_fleet_settings
@@ -33,13 +35,16 @@ def open_provider(settings: FleetSettings) -> Provider:
         return GcpProvider(settings)
 
 
-def open_price_source(cloud: Cloud, environment: Mapping[str, str]) -> PriceSource:
-    """A cloud's prices. Raises FleetError without its client library, FleetNotAuthorised without credentials."""
+def open_price_source(cloud: Cloud, environment: Mapping[str, str], known: PriceTable | None = None) -> PriceSource:
+    """A cloud's prices. Raises FleetError without its client library, FleetNotAuthorised without credentials.
+
+    `known`: list prices that AWS need not be asked for again, type by type.
+    """
     if cloud == "aws":
         with _needing(cloud):
             from vcdl.fleet.aws.prices import AwsPrices
 
-            return AwsPrices()
+            return AwsPrices(known=known)
     from vcdl.fleet.gcp.prices import GcpPrices
 
     key = environment.get(GCP_KEY_VARIABLE, "").strip()
@@ -95,10 +100,15 @@ class Fleet:
 
     def price_source(self) -> PriceSource:
         """Raises FleetError."""
-        return open_price_source(self.settings.cloud, os.environ)
+        return open_price_source(self.settings.cloud, os.environ, PriceTable.current())
+
+    @cached_property
+    def weak_key(self) -> str:
+        """The account key that instances get. Raises FleetError without one, and for one that the project refuses."""
+        return weak_key(self.settings.project.url, self.settings.project.account_key(os.environ))
 
     def user_data(self) -> str:
-        """The user data of new instances. Raises FleetError without an account key."""
+        """The user data of new instances. Raises FleetError as `weak_key`."""
         from vcdl.fleet.machine import user_data
 
-        return user_data(self.settings, self.settings.project.account_key(os.environ))
+        return user_data(self.settings, self.weak_key)

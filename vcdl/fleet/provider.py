@@ -16,8 +16,8 @@ from vcdl.fleet.settings import FleetSettings, Unit
 
 FLEET_TAG = "vcdl-fleet"
 """Its value is the fleet's name; on GCP it is a label."""
-DRAIN_TAG = "vcdl-drain"
-"""The drain mark (vcdl/fleet/reconciler.py); its value is a Unix time in whole seconds."""
+LEASE_TAG = "vcdl-until"
+"""The lease (vcdl/fleet/reconciler.py): the Unix time, in whole seconds, until which an instance may work."""
 LAUNCH_TAG = "vcdl-launch"
 """Its value is the token of the launch that made the instance; on GCP it is a label."""
 
@@ -118,17 +118,23 @@ class Provider(ABC):
         """All instances with the fleet's tag, in all places; ended ones too, as long as the cloud shows them."""
 
     @abstractmethod
-    def launch(self, pools: Sequence[Pool], units: int, token: str, user_data: str) -> LaunchResult:
+    def launch(
+        self, pools: Sequence[Pool], units: int, token: str, user_data: str, until_s: float | None = None
+    ) -> LaunchResult:
         """Launch preemptible instances from any of the pools until they count for at least `units`.
 
         The surplus is smaller than one instance. A shortage is a problem of the result, not an exception.
         `token`: at most 36 characters [a-z0-9-], such as a UUID. A repeated call with the same token and arguments
-        launches nothing more, as far as the cloud can promise that.
+        launches nothing more, as far as the cloud can promise that. `until_s`: the first lease; None: the agent's own.
         """
 
     @abstractmethod
-    def mark_draining(self, ids: Sequence[str], since_s: float) -> None:
-        """Write DRAIN_TAG into the instances' own metadata. A mark keeps its time; a missing instance is no error."""
+    def lease(self, ids: Sequence[str], until_s: float) -> None:
+        """Write LEASE_TAG into the instances' own metadata; a missing instance is no error."""
+
+    @abstractmethod
+    def console(self, id: str) -> str:
+        """The end of the instance's console output; empty where the cloud gives none."""
 
     @abstractmethod
     def terminate(self, ids: Sequence[str]) -> None:
@@ -163,8 +169,8 @@ def missing_units(units: int, instances: Iterable[Instance], unit: Unit) -> int:
     return units - sum(instance.units(unit) for instance in instances)
 
 
-def draining_since_s(mark: str | None) -> float | None:
-    """The time of a drain mark. A mark that somebody wrote in another form counts as old: the instance shall go."""
+def lease_of(mark: str | None) -> float | None:
+    """The time of a lease; None without one. One that somebody wrote in another form is over: the instance shall go."""
     if mark is None:
         return None
     return float(mark) if mark.isascii() and mark.isdigit() else 0.0

@@ -3,14 +3,19 @@
 Level-triggered: a pass that is lost, repeated, or made by two reconcilers at once costs at most a surplus. The next
 pass of either ends the surplus, as both choose the same instances.
 
-Draining: an instance that is to go finishes its subtasks, takes no new ones, and is then ended.
+Lease: an instance may work until the time in LEASE_TAG, which lies in its own metadata. A pass renews it, for `lease_s`
+and never for longer than the budget pays; without passes every instance drains by itself.
 
-1. Provider.mark_draining writes the mark DRAIN_TAG into the instance's own metadata. The mark is never taken back.
-2. The agent on the instance (machine/vcdl_agent) reads it within seconds, has all results uploaded, and powers off.
+1. To drain an instance its lease is ended now. A lease that is over is never renewed: the agent may have seen it.
+2. The agent on the instance (machine/vcdl_agent) reads it within seconds, takes no new subtask, has all results
+   uploaded, and powers off.
 3. Powering off terminates an instance on AWS. On GCP it is then STOPPED, and the next pass terminates it. An instance
-   whose mark is older than `drain_s` is terminated whatever its agent does.
+   whose lease is over for `drain_s` is terminated whatever its agent does.
 
-All of this is stored in the cloud, so any reconciler can carry it on. A marked instance is no capacity.
+All of this is stored in the cloud, so any reconciler can carry it on. An instance whose lease is over is no capacity.
+
+Crash loop: after MOST_FAILURES instances in a row that powered themselves off without ever having worked, one instance
+at a time is launched, until one works.
 """
 
 import time
@@ -27,6 +32,9 @@ _TOKEN_S = 30
 """Identical orders within this time share a token: the cloud performs them once. At most the shortest cooldown."""
 
 
+MOST_FAILURES = 5
+
+
 @dataclass(frozen=True)
 class Situation:
     """Everything that a decision depends on."""
@@ -41,6 +49,8 @@ class Situation:
     """Pools that recently refused a launch."""
     unpriced: frozenset[str] = frozenset()
     """Instances whose cost nobody knows, where a budget must hold: they are drained, and are no capacity."""
+    failures: int = 0
+    """Instances in a row that gave up without having worked, and none works."""
     budget_spent: bool = False
     """The hard stop: every live instance is terminated now."""
 
@@ -95,6 +105,10 @@ def reconcile(settings: FleetSettings, situation: Situation) -> Actions:
     drain = tuple(i.id for i in surplus if i.state is InstanceState.RUNNING and i.draining_s is None)
     if missing <= 0:
         return Actions(terminate, drain)
+    if situation.failures >= MOST_FAILURES:
+        if any(i.is_live for i in working):
+            return Actions(terminate, drain)  # the probe
+        missing = 1
     pools, warnings = _usable(situation, unit)
     launch = LaunchOrder(missing, pools, _token(settings.name, situation, missing, pools)) if pools else None
     return Actions(terminate, drain, launch, warnings)
@@ -136,3 +150,18 @@ def _token(name: str, situation: Situation, units: int, pools: tuple[Pool, ...])
     live = sorted(i.id for i in situation.instances)
     words = (name, int(situation.now_s // _TOKEN_S), units, *live, *map(repr, pools))
     return str(uuid.uuid5(_TOKENS, "|".join(map(str, words))))
+
+
+def leases_to_write(
+    settings: FleetSettings, instances: Iterable[Instance], now_s: float, most_s: float
+) -> Mapping[float, tuple[str, ...]]:
+    """The leases to be renewed, once half of one is over, or cut to `most_s` from now; ids by the new time."""
+    until_s = now_s + min(settings.lease_s, most_s)
+    ids = []
+    for instance in instances:
+        if instance.is_capacity and not instance.is_assumed:
+            left_s = -1.0 if instance.until_s is None else instance.until_s - now_s
+            gain_s = until_s - now_s - left_s
+            if gain_s < -settings.reconcile_every_s or (gain_s > 60 and left_s < settings.lease_s / 2):
+                ids.append(instance.id)
+    return {until_s: tuple(ids)} if ids else {}

@@ -1,17 +1,16 @@
-"""The control loop of `vcdl fleet run`, also as a daemon: pass after pass until a signal or the end of the fleet."""
+"""The control loop of `vcdl fleet run`: pass after pass until a signal or its end, and its systemd unit."""
 
-import subprocess
+import shlex
 import sys
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from vcdl.backoff import Attempts, Backoff
-from vcdl.errors import ExitCode, FleetError, FleetUnavailable, RunFolderError, VcdlError
+from vcdl.errors import ExitCode, FleetError, FleetUnavailable, VcdlError
 from vcdl.fleet.controller import Controller, Observation
-from vcdl.fleet.folder import FleetFolder
+from vcdl.fleet.settings import FleetSettings
 from vcdl.fleet.state import FleetGoal, FleetState
 
 FIRST_WAIT_S = 5.0
@@ -21,9 +20,6 @@ _AFTER_A_BUG_S = 60.0
 _NEXT_POOL_S = 1.0
 _MAX_PASSES = 20
 """Limit for `up` and `scale`: one pool after the other may have no capacity, and a pass for each is enough."""
-_START_S = 60.0
-"""Time for a daemon to take control."""
-_POLL_S = 0.1
 
 
 def up(state: FleetState) -> FleetState:
@@ -114,31 +110,38 @@ def reach_target(controller: Controller, log: Callable[[str], None]) -> Observat
     return controller.observe()
 
 
-def start_daemon(file: Path, overrides: Sequence[str], folder: FleetFolder) -> int:
-    """Start `vcdl fleet run FILE` in a process that outlives the terminal; returns its id once it controls the fleet.
+UNIT = """\
+# A user's unit: put it into ~/.config/systemd/user/vcdl-{name}.service, then
+#   systemctl --user enable --now vcdl-{name} && loginctl enable-linger
+[Unit]
+Description=Keeps the fleet {name} of VCDL
+After=network-online.target
+Wants=network-online.target
 
-    Raises FleetError when it ends at once or another process controls the fleet already, and RunFolderError.
+[Service]
+WorkingDirectory={folder}
+{environment}ExecStart={command}
+Restart=on-failure
+RestartSec=60
+
+[Install]
+WantedBy=default.target
+"""
+_PASSED_ON = ("AWS_PROFILE", "GOOGLE_APPLICATION_CREDENTIALS")
+"""Variables that say where credentials are, and are none."""
+
+
+def unit(settings: FleetSettings, file: Path, overrides: Sequence[str], environment: Mapping[str, str]) -> str:
+    """A systemd unit that runs the fleet and survives a reboot. It never raises a fleet that was taken down.
+
+    Raises FleetError for an account key in the environment, which a unit has not.
     """
-    folder.create()
-    with folder.running():  # raises when another one does
-        pass
-    command = [sys.executable, "-m", "vcdl", "fleet", "run", str(file.resolve())]
+    if settings.project.account_key_env is not None:
+        raise FleetError("a unit has no environment of yours: use `project > account_key_file` in the fleet file")
+    command = [sys.executable, "-m", "vcdl", "fleet", "run", "--resume", str(file.resolve())]
     for setting in overrides:
         command += ["--set", setting]
-    try:
-        with folder.log_file.open("ab") as log:
-            began_bytes = log.tell()
-            child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=Path.cwd()
-            )
-    except OSError as error:
-        raise RunFolderError(
-            f"{folder.log_file}: {error.strerror or error}; mend it, or run without --daemon"
-        ) from error
-    give_up_s = time.monotonic() + _START_S
-    while folder.running_pid() != child.pid:
-        if child.poll() is not None or time.monotonic() > give_up_s:
-            said = folder.log_file.read_bytes()[began_bytes:].decode(errors="replace").strip().splitlines()
-            raise FleetError(f"the loop did not start: {said[-1] if said else 'no message'} ({folder.log_file})")
-        time.sleep(_POLL_S)
-    return child.pid
+    passed_on = [f'Environment="{name}={environment[name]}"\n' for name in _PASSED_ON if name in environment]
+    return UNIT.format(
+        name=settings.name, folder=file.resolve().parent, environment="".join(passed_on), command=shlex.join(command)
+    )

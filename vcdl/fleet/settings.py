@@ -194,7 +194,11 @@ class PlaceSettings(Section):
 class FleetSettings(Section):
     """A fleet file, checked and complete."""
 
-    former_keys: ClassVar[Mapping[str, str]] = {"rest_s": "cooldown_s", "look_every_s": "reconcile_every_s"}
+    former_keys: ClassVar[Mapping[str, str]] = {
+        "rest_s": "cooldown_s",
+        "look_every_s": "reconcile_every_s",
+        "shutdown_when_unreachable_s": "idle_shutdown_s",
+    }
 
     name: Annotated[
         str, kinds.text("[a-z0-9][a-z0-9_-]{0,62}", "1 to 63 of a-z, 0-9, - and _, not beginning with - or _")
@@ -218,8 +222,12 @@ class FleetSettings(Section):
     tags: Annotated[Mapping[str, str], PlainValidator(lambda raw: _tags(raw))] = Field(
         default_factory=lambda: MappingProxyType({})
     )
-    shutdown_when_unreachable_s: Annotated[int, kinds.whole(60)] = 1800
-    """An instance that has not reached the project for this long powers itself off."""
+    idle_shutdown_s: Annotated[int, kinds.whole(600)] = 1800
+    """An instance without a running subtask for this long, set-up included, powers itself off."""
+    max_life_h: Annotated[int, kinds.whole(1, 8760)] = 24
+    """An instance drains at this age."""
+    lease_s: Annotated[int, kinds.whole(600, 604_800)] = 7200
+    """An instance drains after this time without a pass that renews its lease."""
     cooldown_s: Annotated[int, kinds.whole(30, 86_400)] = 900
     """Time for which a pool without capacity is not asked again."""
     drain_s: Annotated[int, kinds.whole(0, 86_400)] = 900

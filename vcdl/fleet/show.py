@@ -185,9 +185,11 @@ def _offer(settings: FleetSettings, offer: Offer, subtask_s: float | None) -> st
 def _instance(instance: Instance, now_s: float) -> str:
     words = instance.state.value
     if instance.is_assumed:
-        words = "not seen, its region is away"
+        words = "the cloud does not show it now"
     if instance.draining_s is not None and instance.is_live:
         words += f", draining for {duration(now_s - instance.draining_s)}"
+    elif instance.until_s is not None and instance.is_live:
+        words += f", lease for {duration(max(0.0, instance.until_s - now_s))}"
     if instance.ending is not None:
         words += f", {instance.ending.value}"
     since = time.strftime("%m-%d %H:%M", time.localtime(instance.launched_s))

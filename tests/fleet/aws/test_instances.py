@@ -41,7 +41,7 @@ def test_one_fleet_never_finds_or_ends_anothers_instances(cloud: MotoCloud, prov
     launched(provider)
     assert foreign.id not in by_id(provider)
     provider.terminate([foreign.id])
-    provider.mark_draining([foreign.id], 1.0)
+    provider.lease([foreign.id], 1.0)
     (untouched,) = other.find()
     assert (untouched.state, untouched.draining_s) == (InstanceState.RUNNING, None)
 
@@ -106,18 +106,18 @@ def test_a_drain_mark_is_a_tag_that_the_instance_can_read_and_keeps_its_first_ti
 ) -> None:
     provider = provider_of()
     first, second = launched(provider)
-    provider.mark_draining([first.id, NOBODY], 1_000_000.9)
-    provider_of().mark_draining([first.id, second.id], 2_000_000.0)
+    provider.lease([first.id, NOBODY], 1_000_000.9)
+    provider_of().lease([first.id, second.id], 2_000_000.0)
     found = by_id(provider)
     assert (found[first.id].draining_s, found[second.id].draining_s) == (1_000_000.0, 2_000_000.0)
     answer = cloud.client().describe_tags(Filters=[{"Name": "resource-id", "Values": [first.id]}])
-    assert ("vcdl-drain", "1000000") in [(tag["Key"], tag["Value"]) for tag in answer["Tags"]]
+    assert ("vcdl-until", "1000000") in [(tag["Key"], tag["Value"]) for tag in answer["Tags"]]
 
 
 def test_a_drain_mark_in_another_form_counts_as_old(cloud: MotoCloud, provider_of: Providers) -> None:
     provider = provider_of()
     (made,) = launched(provider, 8)
-    cloud.client().create_tags(Resources=[made.id], Tags=[{"Key": "vcdl-drain", "Value": "please"}])
+    cloud.client().create_tags(Resources=[made.id], Tags=[{"Key": "vcdl-until", "Value": "please"}])
     assert by_id(provider)[made.id].draining_s == 0.0
 
 

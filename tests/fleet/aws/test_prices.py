@@ -111,6 +111,12 @@ def test_a_type_without_a_market_or_a_list_price_is_not_quoted(aws: Stubbed) -> 
     assert aws.prices.quotes([T3, C6], "eu-west-1") == []
 
 
+def test_a_known_list_price_is_not_asked_for_again(aws: Stubbed) -> None:
+    aws.market(("t3.2xlarge", "eu-west-1a", "0.1104", 3))
+    (quote,) = AwsPrices(aws, PriceTable.shipped()).quotes([T3], "eu-west-1")
+    assert quote.spot_usd_per_h == Decimal("0.1104")
+
+
 def test_a_missing_right_is_reported_with_its_call(aws: Stubbed) -> None:
     aws.market(("t3.2xlarge", "eu-west-1a", "0.1104", 3))
     aws.pricing.add_client_error("get_products", "AccessDeniedException", "not allowed", 400)

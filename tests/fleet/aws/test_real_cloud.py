@@ -45,7 +45,7 @@ def test_one_instance_is_launched_once_found_marked_and_swept(fleet: AwsProvider
     assert [i.id for i in again.instances] == [i.id for i in launched.instances]
     (found,) = fleet.find()
     assert found.is_live
-    fleet.mark_draining([found.id], 1_000_000.0)
+    fleet.lease([found.id], 1_000_000.0)
     assert [instance.draining_s for instance in fleet.find()] == [1_000_000.0]
     assert fleet.sweep() == ()
     (gone,) = fleet.find()

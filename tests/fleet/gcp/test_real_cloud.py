@@ -44,6 +44,6 @@ def test_one_machine_is_launched_found_marked_and_swept(fleet: GcpProvider) -> N
     assert [instance.vcpus for instance in launched.instances] == [2], launched.problems
     (found,) = fleet.find()
     assert found.is_live
-    fleet.mark_draining([found.id], 1_000_000.0)
+    fleet.lease([found.id], 1_000_000.0)
     assert [instance.draining_s for instance in fleet.find()] == [1_000_000.0]
     assert fleet.sweep() == ()

@@ -41,7 +41,8 @@ class MachineFolder:
         program.chmod(0o755)
         self.system_state("running")
         config = {
-            "cloud": metadata.cloud, "project_url": project_url, "unreachable_s": 3600, "drain_s": 900,
+            "cloud": metadata.cloud, "project_url": project_url, "idle_s": 3600, "drain_s": 900,
+            "max_life_s": 86400, "lease_s": 7200,
             "boinc_folder": str(folder), "state_folder": str(folder / "state"), "boinccmd": ["no-such-boinccmd"],
             "metadata_url": metadata.url, **settings,
         }  # fmt: skip
@@ -167,7 +168,7 @@ class VirtualMachine(MachineFolder):
         """Start an agent that knows nothing of the one before, as after a kill."""
         clock = Clock(lambda: self.BEGAN_S + self.elapsed_s, lambda: self.elapsed_s)
         self.agent = Agent(Config.parse(json.loads(self.config.read_text())), self._dry_run, clock)
-        self._due_s = dict.fromkeys((*self.agent.watches, self.agent.step), self.elapsed_s)
+        self._due_s = dict.fromkeys((self.agent.watch, self.agent.step), self.elapsed_s)
 
     @property
     def log(self) -> str:

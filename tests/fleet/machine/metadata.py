@@ -69,7 +69,7 @@ class AwsMetadata(Metadata):
         self.set("/latest/meta-data/spot/instance-action", None)
 
     def mark(self, since_s: float) -> None:
-        self.set("/latest/meta-data/tags/instance/vcdl-drain", f"{since_s:.0f}")
+        self.set("/latest/meta-data/tags/instance/vcdl-until", f"{since_s:.0f}")
 
     def answer(self, method: str, path: str, headers: dict[str, str]) -> tuple[int, str]:
         if path == "/latest/api/token":
@@ -100,7 +100,7 @@ class GcpMetadata(Metadata):
         self.set("/computeMetadata/v1/instance/preempted", "FALSE")
 
     def mark(self, since_s: float) -> None:
-        self.set("/computeMetadata/v1/instance/attributes/vcdl-drain", f"{since_s:.0f}")
+        self.set("/computeMetadata/v1/instance/attributes/vcdl-until", f"{since_s:.0f}")
 
     def answer(self, method: str, path: str, headers: dict[str, str]) -> tuple[int, str]:
         if headers.get("metadata-flavor") != "Google":

@@ -4,11 +4,7 @@ import ast
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
 import pytest
 
@@ -16,7 +12,6 @@ from tests.fleet.machine.machine import AGENT, Machine, VirtualMachine
 from tests.fleet.machine.metadata import AwsMetadata, GcpMetadata, served
 
 NOWHERE = "http://127.0.0.1:9/"
-PROJECT_PAGE = '<html><link rel="boinc_scheduler" href="http://example.org/cgi"></html>'
 
 
 @pytest.fixture(params=[AwsMetadata, GcpMetadata], ids=["aws", "gcp"])
@@ -24,27 +19,6 @@ def metadata(request: pytest.FixtureRequest) -> Iterator[AwsMetadata | GcpMetada
     made: AwsMetadata | GcpMetadata = request.param()
     with served(made):
         yield made
-
-
-@contextmanager
-def web_page(text: str) -> Iterator[str]:
-    """The URL of a page with that text."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Log nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-        thread.join()
 
 
 def test_on_notice_work_stops_and_the_machine_is_left_running(
@@ -102,7 +76,7 @@ def test_a_drained_machine_with_a_notice_is_left_to_the_cloud(tmp_path: Path) ->
         metadata.mark(VirtualMachine.BEGAN_S)
         with VirtualMachine(tmp_path, metadata, NOWHERE) as machine:
             machine.run(2)
-            assert "drain: since" in machine.log
+            assert "is over since" in machine.log
             metadata.notify()
             machine.run(60)
             assert "notice: preempted" in machine.log
@@ -110,7 +84,7 @@ def test_a_drained_machine_with_a_notice_is_left_to_the_cloud(tmp_path: Path) ->
 
 
 def test_a_mark_in_another_form_drains_too(metadata: AwsMetadata | GcpMetadata, tmp_path: Path) -> None:
-    for path in ("/latest/meta-data/tags/instance/vcdl-drain", "/computeMetadata/v1/instance/attributes/vcdl-drain"):
+    for path in ("/latest/meta-data/tags/instance/vcdl-until", "/computeMetadata/v1/instance/attributes/vcdl-until"):
         metadata.set(path, "please")
     with VirtualMachine(tmp_path, metadata, NOWHERE, drain_s=60, boinccmd=["false"]) as machine:
         machine.run(20)
@@ -144,7 +118,7 @@ def test_failing_metadata_do_not_end_the_leaving(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_mark_hides_no_notice(metadata: AwsMetadata | GcpMetadata, tmp_path: Path) -> None:
-    metadata.failing = "vcdl-drain"
+    metadata.failing = "vcdl-until"
     with VirtualMachine(tmp_path, metadata, NOWHERE) as machine:
         machine.run(6)
         assert "metadata: " in machine.log
@@ -168,7 +142,7 @@ def test_nothing_is_taken_back_before_the_cloud_has_answered(tmp_path: Path) -> 
 def test_an_expired_token_is_replaced(tmp_path: Path) -> None:
     with served(AwsMetadata()) as metadata, VirtualMachine(tmp_path, metadata, NOWHERE) as machine:
         machine.run(6)
-        assert any("vcdl-drain" in line for line in metadata.asked)
+        assert any("vcdl-until" in line for line in metadata.asked)
         metadata.tokens.clear()
         metadata.notify()
         machine.run(6)
@@ -209,64 +183,97 @@ def test_subtasks_of_a_drained_machine_are_told_to_finish_when_its_time_is_nearl
         assert machine.finish_now.exists()
 
 
-def test_a_machine_whose_project_is_away_too_long_is_powered_off(
+def test_a_machine_without_a_subtask_for_too_long_is_powered_off(
     metadata: AwsMetadata | GcpMetadata, tmp_path: Path
 ) -> None:
-    with VirtualMachine(tmp_path, metadata, NOWHERE, unreachable_s=120) as machine:
+    """Whether the project is away, has no work, or was never reached."""
+    with VirtualMachine(tmp_path, metadata, NOWHERE, idle_s=120) as machine:
         machine.run(110)
         assert not machine.is_powered_off
         machine.run(20)
         assert machine.is_powered_off
-        assert "idle for" in machine.log
+        assert "no subtask for" in machine.log
 
 
-def test_the_page_of_a_lapsed_domain_is_no_project(tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        metadata = stack.enter_context(served(AwsMetadata()))
-        url = stack.enter_context(web_page("<html>This domain is for sale.</html>"))
-        machine = stack.enter_context(VirtualMachine(tmp_path, metadata, url, unreachable_s=60))
-        machine.run(70)
-        assert machine.is_powered_off
+_TASK = """======== Tasks ========
+1) -----------
+   name: one
+   project URL: http://example.org/
+   state: downloaded
+   scheduler state: scheduled
+"""
 
 
-def test_a_reachable_project_gives_the_set_up_its_time(tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        metadata = stack.enter_context(served(AwsMetadata()))
-        url = stack.enter_context(web_page(PROJECT_PAGE))
-        machine = stack.enter_context(VirtualMachine(tmp_path, metadata, url, unreachable_s=60))
-        machine.run(120)
-        assert not machine.is_powered_off
-        machine.idle_file.write_text("1790")
-        machine.start()
-        machine.run(20)
-        assert machine.is_powered_off, "it never had a client"
+def test_a_machine_with_a_running_subtask_is_not_idle(tmp_path: Path) -> None:
+    program = tmp_path / "boinccmd"
+    program.write_text(f"#!/bin/sh\n[ $1 = --get_tasks ] && cat <<EOF\n{_TASK}EOF\nexit 0\n")
+    program.chmod(0o755)
+    with served(AwsMetadata()) as metadata:
+        machine = VirtualMachine(tmp_path / "m", metadata, NOWHERE, idle_s=60, boinccmd=[str(program)])
+        with machine:
+            machine.run(90)
+            assert not machine.is_powered_off
 
 
 def test_a_machine_whose_client_no_longer_answers_is_idle(tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        metadata = stack.enter_context(served(AwsMetadata()))
-        url = stack.enter_context(web_page(PROJECT_PAGE))
-        machine = VirtualMachine(tmp_path, metadata, url, unreachable_s=60, boinccmd=["false"])
+    with served(AwsMetadata()) as metadata:
+        machine = VirtualMachine(tmp_path, metadata, NOWHERE, idle_s=1800, boinccmd=["false"])
         machine.idle_file.write_text("1790")
-        stack.enter_context(machine)
-        machine.run(20)
-        assert machine.is_powered_off
+        with machine:
+            machine.run(20)
+            assert machine.is_powered_off
 
 
-def test_time_without_the_project_adds_up_over_killed_agents(tmp_path: Path) -> None:
-    with served(AwsMetadata()) as metadata, VirtualMachine(tmp_path, metadata, NOWHERE, unreachable_s=200) as machine:
+def test_idle_time_adds_up_over_killed_agents(tmp_path: Path) -> None:
+    with served(AwsMetadata()) as metadata, VirtualMachine(tmp_path, metadata, NOWHERE, idle_s=200) as machine:
         for _ in range(3):
             machine.run(65)
             assert not machine.is_powered_off
             machine.start()
         machine.run(65)
-        assert machine.is_powered_off, "it has been away for more than 200 s, all in all"
+        assert machine.is_powered_off, "idle for more than 200 s, all in all"
+
+
+def test_a_machine_whose_lease_is_not_renewed_drains_and_is_powered_off(
+    metadata: AwsMetadata | GcpMetadata, tmp_path: Path
+) -> None:
+    """The keeper is gone for good."""
+    metadata.mark(VirtualMachine.BEGAN_S + 60)
+    with VirtualMachine(tmp_path, metadata, NOWHERE) as machine:
+        machine.run(55)
+        metadata.mark(VirtualMachine.BEGAN_S + 120)  # the keeper's last pass
+        machine.run(60)
+        assert "no more work is taken" not in machine.log
+        machine.run(20)
+        assert "no more work is taken" in machine.log
+        assert machine.is_powered_off
+
+
+def test_a_machine_without_a_lease_has_its_own_from_its_first_boot(tmp_path: Path) -> None:
+    with served(AwsMetadata()) as metadata, VirtualMachine(tmp_path, metadata, NOWHERE, lease_s=60) as machine:
+        machine.run(40)
+        machine.start()  # also over a restart
+        machine.run(10)
+        assert not machine.is_powered_off
+        machine.run(30)
+        assert machine.is_powered_off
+
+
+def test_a_machine_drains_at_the_end_of_its_life_whatever_its_lease(
+    metadata: AwsMetadata | GcpMetadata, tmp_path: Path
+) -> None:
+    metadata.mark(VirtualMachine.BEGAN_S + 86_400)
+    with VirtualMachine(tmp_path, metadata, NOWHERE, max_life_s=60) as machine:
+        machine.run(50)
+        assert not machine.is_powered_off
+        machine.run(30)
+        assert machine.is_powered_off
 
 
 @pytest.mark.parametrize("left", ["", "not a number", "nan"])
 def test_a_damaged_count_starts_over(left: str, tmp_path: Path) -> None:
     with served(AwsMetadata()) as metadata:
-        machine = VirtualMachine(tmp_path, metadata, NOWHERE, unreachable_s=60)
+        machine = VirtualMachine(tmp_path, metadata, NOWHERE, idle_s=60)
         machine.idle_file.write_text(left)
         with machine:
             machine.run(50)

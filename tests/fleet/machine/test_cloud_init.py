@@ -197,12 +197,14 @@ def test_the_agent_is_complete_and_starts_as_its_unit_says(tmp_path: Path) -> No
 
 
 def test_the_agents_settings_are_those_of_the_fleet_file(tmp_path: Path) -> None:
-    settings = fleet(tmp_path, "shutdown_when_unreachable_s=700", "drain_s=500")
+    settings = fleet(tmp_path, "idle_shutdown_s=700", "drain_s=500")
     agent = json.loads(written(user_data(settings, KEY))["/etc/vcdl/agent.json"][1])
     assert agent == {
         "cloud": "aws",
         "project_url": "https://boinc.example.org/mine/",
-        "unreachable_s": 700,
+        "idle_s": 700,
+        "max_life_s": 86400,
+        "lease_s": 7200,
         "drain_s": 500,
     }
 

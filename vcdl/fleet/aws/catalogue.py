@@ -76,6 +76,8 @@ class Catalogue:
         """Spot types that can boot the image: the listed ones that are offered, or all that meet the requirements."""
         filters = [
             filter_by("supported-usage-class", "spot"),
+            # Elsewhere (T2, M4, C4) a machine sees a changed tag, its lease, only after a stop.
+            filter_by("hypervisor", "nitro"),
             filter_by("processor-info.supported-architecture", self.image.architecture),
         ]
         requirements = self._settings.instances.requirements
@@ -83,8 +85,8 @@ class Catalogue:
             # By offered names only: AWS refuses the call for an unknown one.
             lists = batches(sorted(offered))
             return [_type_of(item) for some in lists for item in self._described(InstanceTypes=some, Filters=filters)]
-        # Nitro rather than "current": AWS counts m5 and c5, whose spot pools are large, as a previous generation.
-        filters += [filter_by("bare-metal", "false"), filter_by("hypervisor", "nitro")]
+        # Not only "current" ones: AWS counts m5 and c5, whose spot pools are large, as a previous generation.
+        filters.append(filter_by("bare-metal", "false"))
         kinds = [_type_of(item) for item in self._described(Filters=filters) if _runs_cuda(item)]
         return [kind for kind in kinds if requirements.met_by(kind.vcpus, kind.memory_gb, kind.gpus)]
 

@@ -1,5 +1,6 @@
 """A fleet's instances in one region, as EC2 shows them, and how the gone ones ended."""
 
+import base64
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -9,7 +10,7 @@ from vcdl.fleet.aws.catalogue import Catalogue
 from vcdl.fleet.aws.refusal import NOT_FOUND
 from vcdl.fleet.aws.region import Answer, AwsRegion, batches, filter_by, fleet_filter, tags_of
 from vcdl.fleet.instance import Ending, Instance, InstanceState, InstanceType, Pool
-from vcdl.fleet.provider import DRAIN_TAG, LAUNCH_TAG, draining_since_s
+from vcdl.fleet.provider import LAUNCH_TAG, LEASE_TAG, lease_of
 from vcdl.fleet.refusal import CloudRefusal
 
 _STATES = {
@@ -24,7 +25,7 @@ _ENDINGS = {
     "Server.SpotInstanceTermination": Ending.PREEMPTED,
     "Server.SpotInstanceShutdown": Ending.PREEMPTED,
     "Client.UserInitiatedShutdown": Ending.OURS,
-    "Client.InstanceInitiatedShutdown": Ending.OURS,
+    "Client.InstanceInitiatedShutdown": Ending.GAVE_UP,
 }
 _MOMENT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 """The time in a `StateTransitionReason` such as `User initiated (2026-11-21 11:33:16 GMT)`."""
@@ -58,13 +59,16 @@ class RegionInstances:
         """Count the instances of a launch as seen live."""
         self._live |= {instance.id for instance in instances}
 
-    def mark(self, ids: Iterable[str], since_s: float) -> None:
-        """Write the drain mark on existing instances without one. Raises CloudRefusal."""
-        mark = [{"Key": DRAIN_TAG, "Value": str(int(since_s))}]
+    def lease(self, ids: Iterable[str], until_s: float) -> None:
+        """Write the lease on instances; a missing one is no error. Raises CloudRefusal."""
+        mark = [{"Key": LEASE_TAG, "Value": str(int(until_s))}]
         for some in batches(ids):
-            items = self._described(filter_by("instance-id", *some))
-            unmarked = [item["InstanceId"] for item in items if DRAIN_TAG not in tags_of(item)]
-            _all_or_each(unmarked, lambda ids: self._region.call("create_tags", Resources=ids, Tags=mark))
+            _all_or_each(some, lambda ids: self._region.call("create_tags", Resources=ids, Tags=mark))
+
+    def console(self, id: str) -> str:
+        """The end of an instance's console output. Raises CloudRefusal."""
+        answer = self._region.call("get_console_output", InstanceId=id)
+        return base64.b64decode(answer.get("Output", "")).decode(errors="replace")
 
     def terminate(self, ids: Iterable[str]) -> None:
         """Terminate instances; a missing one is no error. Raises CloudRefusal."""
@@ -86,6 +90,8 @@ class RegionInstances:
 
     def _instance(self, item: Answer, kind: InstanceType) -> Instance:
         state = _STATES[item["State"]["Name"]]
+        until_s = lease_of(tags_of(item).get(LEASE_TAG))
+        ended_s = _ended_s(item) or self._ended_s.get(item["InstanceId"])
         zone = item.get("Placement", {}).get("AvailabilityZone", "")
         return Instance(
             id=item["InstanceId"],
@@ -94,9 +100,9 @@ class RegionInstances:
             gpus=kind.gpus,
             state=state,
             launched_s=item["LaunchTime"].timestamp(),
-            ended_s=None if state.is_live else _ended_s(item) or self._ended_s.get(item["InstanceId"]),
-            ending=None if state.is_live else _ending(item),
-            draining_s=draining_since_s(tags_of(item).get(DRAIN_TAG)),
+            ended_s=None if state.is_live else ended_s,
+            ending=None if state.is_live else _ending(item, until_s, ended_s),
+            until_s=until_s,
         )
 
     def _ask_when_preempted(self, items: Iterable[Answer]) -> None:
@@ -119,8 +125,10 @@ class RegionInstances:
                     self._ended_s[asked[request["SpotInstanceRequestId"]]] = request["Status"]["UpdateTime"].timestamp()
 
 
-def _ending(item: Answer) -> Ending:
-    return _ENDINGS.get(item.get("StateReason", {}).get("Code", ""), Ending.UNKNOWN)
+def _ending(item: Answer, until_s: float | None, ended_s: float | None) -> Ending:
+    ending = _ENDINGS.get(item.get("StateReason", {}).get("Code", ""), Ending.UNKNOWN)
+    is_asked = until_s is None or (ended_s is not None and until_s <= ended_s)
+    return Ending.OURS if ending is Ending.GAVE_UP and is_asked else ending
 
 
 def _ended_s(item: Answer) -> float | None:

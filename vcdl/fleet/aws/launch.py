@@ -13,7 +13,7 @@ from vcdl.fleet.aws.launch_template import ensure_template, is_burstable, templa
 from vcdl.fleet.aws.refusal import kind_of
 from vcdl.fleet.aws.region import Answer, AwsRegion, tag_specifications
 from vcdl.fleet.instance import Instance, InstanceState, InstanceType, Pool
-from vcdl.fleet.provider import LAUNCH_TAG, LaunchResult, ProblemKind, ProviderProblem
+from vcdl.fleet.provider import LAUNCH_TAG, LEASE_TAG, LaunchResult, ProblemKind, ProviderProblem
 from vcdl.fleet.refusal import CloudRefusal, one_line
 from vcdl.fleet.settings import FleetSettings, Unit
 
@@ -30,6 +30,14 @@ class RegionalLaunch:
     units: int
     token: str
     user_data: str
+    until_s: float | None = None
+    """The lease of the instances."""
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """The tags of its instances, besides the fleet's."""
+        lease = {} if self.until_s is None else {LEASE_TAG: str(int(self.until_s))}
+        return {LAUNCH_TAG: self.token, **lease}
 
 
 def launch_in(region: AwsRegion, settings: FleetSettings, image: Image, request: RegionalLaunch) -> LaunchResult:
@@ -82,7 +90,7 @@ def _fleet(
         "LaunchTemplateConfigs": configs,
         "TagSpecifications": [
             *tag_specifications(settings, ("fleet", "volume")),
-            *tag_specifications(settings, ("instance",), {LAUNCH_TAG: request.token}),
+            *tag_specifications(settings, ("instance",), request.tags),
         ],
     }
 

@@ -12,6 +12,7 @@ from botocore.exceptions import BotoCoreError
 from vcdl.fleet.aws.refusal import refusal
 from vcdl.fleet.aws.region import AwsRegion, batches
 from vcdl.fleet.instance import InstanceType
+from vcdl.fleet.prices import PriceTable
 from vcdl.fleet.refresh_prices import Quote
 from vcdl.fleet.settings import Cloud
 
@@ -31,8 +32,12 @@ class AwsPrices:
     cloud: Cloud = "aws"
     name = "AWS: spot price history and price list"
 
-    def __init__(self, session: Any = None) -> None:
-        """`session`: a boto3.Session; None: with the credentials that boto3 finds. Raises FleetNotAuthorised."""
+    def __init__(self, session: Any = None, known: PriceTable | None = None) -> None:
+        """`session`: a boto3.Session; None: with the credentials that boto3 finds. Raises FleetNotAuthorised.
+
+        `known`: list prices that are not asked for again, which takes a call for each type; None: all are.
+        """
+        self._known = known or PriceTable({})
         try:
             self._session = session or boto3.Session()
         except BotoCoreError as error:  # AWS_PROFILE names a missing profile
@@ -42,7 +47,9 @@ class AwsPrices:
         """A quote for each type and zone. Raises CloudRefusal."""
         names = [kind.name for kind in types]
         spot = self._spot(names, region)
-        on_demand = self._on_demand(sorted({name for name, _ in spot}), region)
+        found = {name: self._known.find(name, region) for name, _ in spot}
+        on_demand = {name: price.on_demand_usd_per_h for name, price in found.items() if price is not None}
+        on_demand |= self._on_demand(sorted(found.keys() - on_demand.keys()), region)
         return [
             Quote(name, zone, on_demand[name], price)
             for (name, zone), price in sorted(spot.items())

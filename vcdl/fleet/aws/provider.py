@@ -56,7 +56,9 @@ class AwsProvider(Provider):
         found, self.away = self._places.find()
         return tuple(found)
 
-    def launch(self, pools: Sequence[Pool], units: int, token: str, user_data: str) -> LaunchResult:
+    def launch(
+        self, pools: Sequence[Pool], units: int, token: str, user_data: str, until_s: float | None = None
+    ) -> LaunchResult:
         by_region = {place.region.name: place for place in self._places.configured}
         places = [by_region[name] for name in by_region if any(pool.region == name for pool in pools)]
         seen, refusals = self._places.ask(
@@ -79,7 +81,8 @@ class AwsProvider(Provider):
             if missing <= 0:
                 break
             here = {pool: kind for pool, kind in chosen.items() if pool.region == place.region.name}
-            launched = launch_in(place.region, self.settings, image, RegionalLaunch(here, missing, token, user_data))
+            request = RegionalLaunch(here, missing, token, user_data, until_s)
+            launched = launch_in(place.region, self.settings, image, request)
             place.instances.remember(launched.instances)
             instances += launched.instances
             problems += launched.problems
@@ -87,8 +90,12 @@ class AwsProvider(Provider):
                 place.catalogue.forget_image()
         return LaunchResult(tuple(instances), tuple(problems))
 
-    def mark_draining(self, ids: Sequence[str], since_s: float) -> None:
-        self._each(ids, lambda place, here: place.instances.mark(here, since_s))
+    def lease(self, ids: Sequence[str], until_s: float) -> None:
+        self._each(ids, lambda place, here: place.instances.lease(here, until_s))
+
+    def console(self, id: str) -> str:
+        answers, _ = self._places.ask(self._places.used, lambda place: place.instances.console(id))
+        return next((text for text in answers.values() if text), "")
 
     def terminate(self, ids: Sequence[str]) -> None:
         self._each(ids, lambda place, here: place.instances.terminate(here))

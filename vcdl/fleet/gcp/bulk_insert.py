@@ -13,7 +13,7 @@ from typing import Any
 from vcdl.fleet.gcp.catalogue import MachineName
 from vcdl.fleet.instance import InstanceType, Pool
 from vcdl.fleet.machine import compressed
-from vcdl.fleet.provider import FLEET_TAG, LAUNCH_TAG
+from vcdl.fleet.provider import FLEET_TAG, LAUNCH_TAG, LEASE_TAG
 from vcdl.fleet.settings import FleetSettings, Unit
 
 MAX_MACHINES = 1000
@@ -80,14 +80,20 @@ def request_id(group: Group, count: int, token: str) -> str:
     return str(uuid.uuid5(_NAMESPACE, f"{token} {group.region} {group.zones} {group.types} {count}"))
 
 
-def metadata_items(user_data: str) -> list[dict[str, str]]:
-    """User data as cloud-init reads it from the metadata: the bytes that AWS gets, as base64."""
+def metadata_items(user_data: str, until_s: float | None = None) -> list[dict[str, str]]:
+    """User data as cloud-init reads it from the metadata, the bytes that AWS gets, as base64; and the lease."""
     text = base64.b64encode(compressed(user_data)).decode("ascii")
-    return [{"key": "user-data", "value": text}, {"key": "user-data-encoding", "value": "base64"}]
+    lease = [] if until_s is None else [{"key": LEASE_TAG, "value": str(int(until_s))}]
+    return [{"key": "user-data", "value": text}, {"key": "user-data-encoding", "value": "base64"}, *lease]
 
 
 def body(
-    group: Group, count: int, token: str, user_data: str, settings: FleetSettings, denied: Sequence[str]
+    group: Group,
+    count: int,
+    token: str,
+    items: Sequence[Mapping[str, str]],
+    settings: FleetSettings,
+    denied: Sequence[str],
 ) -> dict[str, Any]:
     """The BulkInsertInstanceResource for up to `count` machines. `denied`: the region's zones that are not the group's.
 
@@ -98,12 +104,14 @@ def body(
     short = uuid.uuid5(_NAMESPACE, request_id(group, count, token)).hex[:8]
     properties: dict[str, Any] = {
         "labels": labels,
-        "metadata": {"items": metadata_items(user_data)},
+        "metadata": {"items": list(items)},
         "scheduling": {
             "provisioning_model": "SPOT",
             "instance_termination_action": "DELETE",
             "on_host_maintenance": "TERMINATE",
             "automatic_restart": False,
+            # The last resort, by the cloud itself: it deletes the machine some time after it should have drained.
+            "max_run_duration": {"seconds": settings.max_life_h * 3600 + settings.drain_s + 600},
         },
         "disks": [_boot_disk(group, settings, labels)],
         "network_interfaces": [

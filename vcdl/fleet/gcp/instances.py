@@ -14,7 +14,7 @@ from vcdl.errors import FleetError
 from vcdl.fleet.gcp.catalogue import MachineCatalogue, MachineName
 from vcdl.fleet.gcp.connection import Connection
 from vcdl.fleet.instance import Ending, Instance, InstanceState, Pool
-from vcdl.fleet.provider import DRAIN_TAG, draining_since_s
+from vcdl.fleet.provider import LEASE_TAG, lease_of
 
 _STATES = {
     "PROVISIONING": InstanceState.PENDING,
@@ -86,6 +86,8 @@ class GcpInstances:
     def _ended(self, id: str, state: InstanceState) -> Instance:
         seen = self._seen[id]
         zone = seen.instance.pool.zone
+        if seen.instance.ending is Ending.GAVE_UP:
+            return replace(seen.instance, state=state)
         ended = replace(seen.instance, state=state, ending=Ending.UNKNOWN)
         list_all = self._connection.zone_operations.list
         operations = self._connection.listed(list_all, zone=zone, filter=f"targetId = {seen.number}")
@@ -104,7 +106,9 @@ class GcpInstances:
             )
         state = _STATES.get(machine.status, InstanceState.STOPPING)
         has_stop = state is InstanceState.STOPPED and machine.last_stop_timestamp
-        drain = next((item.value for item in machine.metadata.items if item.key == DRAIN_TAG), None)
+        until_s = lease_of(next((item.value for item in machine.metadata.items if item.key == LEASE_TAG), None))
+        ended_s = unix_time(machine.last_stop_timestamp) if has_stop else None
+        gave_up = ended_s is not None and until_s is not None and ended_s < until_s
         return Instance(
             id=f"{zone}/{machine.name}",
             pool=Pool("gcp", name, zone.rsplit("-", 1)[0], zone),
@@ -112,9 +116,9 @@ class GcpInstances:
             gpus=type.gpus,
             state=state,
             launched_s=unix_time(machine.creation_timestamp),
-            ended_s=unix_time(machine.last_stop_timestamp) if has_stop else None,
-            ending=None if state.is_live else Ending.UNKNOWN,
-            draining_s=draining_since_s(drain),
+            ended_s=ended_s,
+            ending=None if state.is_live else Ending.GAVE_UP if gave_up else Ending.UNKNOWN,
+            until_s=until_s,
         )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from vcdl.fleet.gcp.bulk_insert import MAX_MACHINES, Group, body, groups, request_id
+from vcdl.fleet.gcp.bulk_insert import MAX_MACHINES, Group, body, groups, metadata_items, request_id
 from vcdl.fleet.gcp.catalogue import MachineCatalogue
 from vcdl.fleet.gcp.connection import Connection
 from vcdl.fleet.gcp.instances import GcpInstances
@@ -29,12 +29,14 @@ class BulkLaunch:
         instances: GcpInstances,
         settings: FleetSettings,
         token: str,
+        until_s: float | None,
     ) -> None:
         self._connection = connection
         self._catalogue = catalogue
         self._instances = instances
         self._settings = settings
         self._token = token
+        self._until_s = until_s
 
     def run(
         self, pools: Sequence[Pool], types: Mapping[Pool, InstanceType], units: int, user_data: str
@@ -68,7 +70,12 @@ class BulkLaunch:
         """Make a bulk insert and wait for it; returns its operation. Raises CloudRefusal."""
         denied = [zone for zone in self._catalogue.zones(group.region) if zone not in group.zones]
         resource = body(
-            group=group, count=count, token=self._token, user_data=user_data, settings=self._settings, denied=denied
+            group=group,
+            count=count,
+            token=self._token,
+            items=metadata_items(user_data, self._until_s),
+            settings=self._settings,
+            denied=denied,
         )
         insert = partial(
             self._connection.call,

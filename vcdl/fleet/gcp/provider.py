@@ -12,7 +12,7 @@ from vcdl.fleet.gcp.instances import GcpInstances
 from vcdl.fleet.gcp.launch import BulkLaunch
 from vcdl.fleet.gcp.refusal import CONFLICT, NOT_FOUND
 from vcdl.fleet.instance import Instance, InstanceType, Pool
-from vcdl.fleet.provider import DRAIN_TAG, FLEET_TAG, LaunchResult, Leftover, Look, ProblemKind, Provider
+from vcdl.fleet.provider import FLEET_TAG, LEASE_TAG, LaunchResult, Leftover, Look, ProblemKind, Provider
 from vcdl.fleet.refusal import CloudRefusal
 from vcdl.fleet.settings import FleetSettings
 from vcdl.fleet.sweep import SweepPace, sweep
@@ -60,13 +60,20 @@ class GcpProvider(Provider):
         self.away = {zone.rsplit("-", 1)[0]: why for zone, why in self._instances.away.items()}
         return found
 
-    def launch(self, pools: Sequence[Pool], units: int, token: str, user_data: str) -> LaunchResult:
-        launch = BulkLaunch(self._connection, self._catalogue, self._instances, self._settings, token)
+    def launch(
+        self, pools: Sequence[Pool], units: int, token: str, user_data: str, until_s: float | None = None
+    ) -> LaunchResult:
+        launch = BulkLaunch(self._connection, self._catalogue, self._instances, self._settings, token, until_s)
         return launch.run(pools, self.pools(), units, user_data)
 
-    def mark_draining(self, ids: Sequence[str], since_s: float) -> None:
-        """Add an item to each machine's metadata."""
-        _each(ids, lambda id: self._mark(id, str(int(since_s))))
+    def lease(self, ids: Sequence[str], until_s: float) -> None:
+        """Write an item into each machine's metadata."""
+        _each(ids, lambda id: self._mark(id, str(int(until_s))))
+
+    def console(self, id: str) -> str:
+        zone, name = id.split("/")
+        clients = self._connection
+        return str(clients.call(clients.instances.get_serial_port_output, zone=zone, instance=name).contents)
 
     def terminate(self, ids: Sequence[str]) -> None:
         """Delete machines with their disks. A refusal does not stop the others; the first one is raised at the end."""
@@ -153,10 +160,8 @@ class GcpProvider(Provider):
         """Read all of the metadata and write it back; Compute Engine refuses if somebody else wrote it in between."""
         clients = self._connection
         metadata = clients.call(clients.instances.get, zone=zone, instance=name).metadata
-        items = [{"key": item.key, "value": item.value} for item in metadata.items]
-        if any(item["key"] == DRAIN_TAG for item in items):
-            return
-        written = {"fingerprint": metadata.fingerprint, "items": [*items, {"key": DRAIN_TAG, "value": mark}]}
+        items = [{"key": item.key, "value": item.value} for item in metadata.items if item.key != LEASE_TAG]
+        written = {"fingerprint": metadata.fingerprint, "items": [*items, {"key": LEASE_TAG, "value": mark}]}
         clients.call(clients.instances.set_metadata_unary, zone=zone, instance=name, metadata_resource=written)
 
 

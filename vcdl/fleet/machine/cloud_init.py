@@ -69,7 +69,9 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
     agent = {
         "cloud": settings.cloud,
         "project_url": settings.project.url,
-        "unreachable_s": settings.shutdown_when_unreachable_s,
+        "idle_s": settings.idle_shutdown_s,
+        "max_life_s": settings.max_life_h * 3600,
+        "lease_s": settings.lease_s,
         "drain_s": settings.drain_s,
     }
     options = {**_OPTIONS, **({} if gpus else {"no_gpus": 1})}

@@ -7,12 +7,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .boinc import Boinc, BoincError, systemctl
-from .watches import CLOUDS, Clock, CloudWatch, Log, ProjectWatch, Signals, logger
+from .watches import CLOUDS, Clock, CloudWatch, Log, Signals, logger
 
 _WORKING_S, _LEAVING_S = 5.0, 0.5
 """Time between two steps."""
@@ -20,8 +21,6 @@ _REPEAT_S = 30.0
 """Time before the same request to the client is made again while working, and before powering off is tried again."""
 _REPEAT_LEAVING_S = 3.0
 """The same while leaving."""
-_SET_UP_S = 1800.0
-"""Time that a machine with a reachable project has to install what it needs."""
 _EMPTY_S = 5.0
 """Time that the client must be without tasks: a scheduler's reply under way may bring more."""
 _LAST_CALL_S = 120.0
@@ -36,8 +35,12 @@ class Config:
     cloud: str
     """`aws` or `gcp`."""
     project_url: str
-    unreachable_s: float
-    """Time after which an idle machine is powered off."""
+    idle_s: float
+    """Time without a running subtask after which the machine is powered off; the set-up is part of it."""
+    max_life_s: float
+    """Time after which the machine drains."""
+    lease_s: float
+    """The lease of a machine whose metadata show none."""
     drain_s: float
     """Time for which a drained machine may finish its subtasks."""
     boinc_folder: str = "/var/lib/boinc"
@@ -56,7 +59,7 @@ class Config:
 
 
 class IdleTime:
-    """Running time without a reachable project or an attached client; it adds up over restarts of agent and machine."""
+    """Running time without a subtask; it adds up over restarts of agent and machine."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path, self._clock = path, clock
@@ -79,24 +82,26 @@ class IdleTime:
 
 
 class Agent:
-    """One machine's agent. Two threads watch the cloud and the project; all else happens in `step` and `receive`."""
+    """One machine's agent. A thread watches the cloud; all else happens in `step` and `receive`."""
 
     def __init__(self, config: Config, dry_run: bool, clock: Clock | None = None) -> None:
         self._config, self._dry_run, self._clock, self._log = config, dry_run, clock or Clock(), Log()
         self._cloud = CLOUDS[config.cloud](config.metadata_url)
         self._inbox: queue.SimpleQueue[Signals | None] = queue.SimpleQueue()
         """None: SIGTERM. A signal handler may call this kind of queue's put."""
-        self._project = ProjectWatch(config.project_url, config.unreachable_s, self._log)
-        self.watches = (CloudWatch(self._cloud, self._inbox.put, self._log).step, self._project.step)
-        """Each is to be called again after the seconds that it returns."""
+        self.watch = CloudWatch(self._cloud, self._inbox.put, self._log).step
+        """To be called again after the seconds that it returns."""
         self._boinc = Boinc(config.boinccmd, Path(config.boinc_folder))
         self._idle = IdleTime(Path(config.state_folder) / "idle_s", self._clock)
         self.is_over = False
         self._notice = ""
+        self._born_s = _born_s(Path(config.state_folder) / "born_s", self._clock.now())
+        self._lease_s = self._born_s + config.lease_s
+        """Unix time until which the machine may work."""
         self._drain_since_s: float | None = None
         self._has_signals = False
         """Until the cloud has answered, nothing is taken back that an earlier agent on this machine did."""
-        self._machine_stops = self._powers_off = self._is_attached = False
+        self._machine_stops = self._powers_off = self._is_busy = False
         self._is_leaving: bool | None = None
         """Whether the client takes no more work; None: unknown, as after an earlier agent."""
         self._leaving_since_s = self._no_hurry_s = self._clock.monotonic()
@@ -108,21 +113,21 @@ class Agent:
     def run(self) -> None:
         """Run until SIGTERM; while the whole machine shuts down, until all results are reported."""
         signal.signal(signal.SIGTERM, lambda _number, _frame: self._inbox.put(None))
-        for watch in self.watches:
-            threading.Thread(target=_repeat, args=(watch,), daemon=True).start()
+        threading.Thread(target=_repeat, args=(self.watch,), daemon=True).start()
         logger.info("on %s, for %s", self._config.cloud, self._config.project_url)
         while not self.is_over:
             self.receive(self.step())
 
     def step(self) -> float:
         """Act once; returns the seconds until the next time, unless something is received before."""
+        self._drain_when_over()
         must_leave = bool(self._notice) or self._machine_stops
         leaves = must_leave or self._drain_since_s is not None
         try:
             self._leave(must_leave) if leaves else self._work()
             self._log.solved("client")
         except (BoincError, OSError) as error:
-            self._is_attached = False
+            self._is_busy = False
             self._log.problem("client", error)
         self._power_off_when_idle()
         return _LEAVING_S if leaves else _WORKING_S
@@ -140,21 +145,22 @@ class Agent:
             logger.info("the machine shuts down" if self._machine_stops else "asked to end")
             return True
         self._has_signals, self._notice = True, signals.notice
-        if signals.drain_mark is not None:  # never taken back
-            self._drain_since_s = self._time_of(signals.drain_mark)
-        drain = "no" if self._drain_since_s is None else f"since {self._drain_since_s:.0f}"
-        logger.info("notice: %s; drain: %s", self._notice or "none", drain)
+        if signals.until is not None:
+            # Somebody else's mark ends the lease, too.
+            self._lease_s = float(signals.until) if signals.until.isdecimal() else self._clock.now()
+        logger.info("notice: %s; lease: until %.0f", self._notice or "none", self._lease_s)
         return True
 
-    def _time_of(self, mark: str) -> float:
-        try:
-            return float(mark)
-        except ValueError:
-            return self._clock.now()  # somebody else's mark is one, too
+    def _drain_when_over(self) -> None:
+        """Drain once the lease or the machine's time is over; never taken back."""
+        over_s = min(self._lease_s, self._born_s + self._config.max_life_s)
+        if self._clock.now() >= over_s:
+            if self._drain_since_s is None:
+                logger.info("the lease or the life of this machine is over since %.0f", over_s)
+            self._drain_since_s = min(over_s, self._drain_since_s or over_s)
 
     def _work(self) -> None:
         projects = self._boinc.projects()
-        self._is_attached = bool(projects)
         self._no_hurry_s = self._clock.monotonic()
         if self._is_leaving is not False and self._has_signals:
             self._boinc.resume_tasks()
@@ -163,6 +169,7 @@ class Agent:
                     self._boinc.command("--project", url, "allowmorework")
             self._is_leaving = False
         tasks = self._boinc.tasks()
+        self._is_busy = any(task.is_running for task in tasks)
         if any(task.state == "uploading" for task in tasks) and self._is_due("upload", _REPEAT_S):
             self._boinc.command("--network_available")
         if not any(task.is_waiting for task in tasks) and self._is_due("update", _REPEAT_S):
@@ -181,11 +188,11 @@ class Agent:
         if must_leave or self._is_last_call():
             self._boinc.finish_tasks()  # first, as it needs no answer from the client
         projects = self._boinc.projects()
-        self._is_attached = bool(projects)
         for url, may_fetch in projects.items():
             if may_fetch:
                 self._boinc.command("--project", url, "nomorework")
         tasks = self._boinc.tasks()
+        self._is_busy = any(task.is_running for task in tasks)
         gives_up = now_s >= self._no_hurry_s + self._cloud.give_up_s
         for task in tasks:
             # Waiting tasks would start as others end. Aborted ones go to another machine now, not after their deadline.
@@ -216,20 +223,13 @@ class Agent:
                 self._power_off("drained")
 
     def _power_off_when_idle(self) -> None:
-        if self._project.is_reachable is not None:
-            try:
-                self._idle.count(not (self._project.is_reachable and self._is_attached))
-                self._log.solved("state")
-            except OSError as error:
-                self._log.problem("state", error)
-        if self._machine_stops and self._project.is_reachable is False:
-            self.is_over = True  # nothing can be uploaded
-            return
-        limit_s = self._config.unreachable_s
-        if self._project.is_reachable:  # the set-up may be under way
-            limit_s = max(limit_s, _SET_UP_S)
-        if self._idle.seconds >= limit_s and not self._notice:
-            self._power_off(f"idle for {self._idle.seconds:.0f} s: no project, or no BOINC client attached to it")
+        try:
+            self._idle.count(not self._is_busy)
+            self._log.solved("state")
+        except OSError as error:
+            self._log.problem("state", error)
+        if self._idle.seconds >= self._config.idle_s and not self._notice:
+            self._power_off(f"no subtask for {self._idle.seconds:.0f} s")
 
     def _power_off(self, why: str) -> None:
         if self._is_due("power off", _REPEAT_S):
@@ -244,6 +244,16 @@ class Agent:
             return False
         self._done_s[what] = now_s
         return True
+
+
+def _born_s(path: Path, now_s: float) -> float:
+    """The Unix time of the machine's first boot, which the first agent writes down."""
+    try:
+        return float(path.read_text())
+    except (OSError, ValueError):
+        with suppress(OSError):
+            path.write_text(f"{now_s:.0f}\n")
+        return now_s
 
 
 def _repeat(watch: Callable[[], float]) -> None:

@@ -1,4 +1,4 @@
-"""The agent's watches outside its machine: on the cloud's metadata service and on the project's web page."""
+"""The agent's watch on the cloud's metadata service."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 logger = logging.getLogger("vcdl-agent")
 
-DRAIN_MARK = "vcdl-drain"
+LEASE_MARK = "vcdl-until"
 AWS_METADATA = "http://169.254.169.254"
 GCP_METADATA = "http://metadata.google.internal"
 _POLL_S = 5.0
 """Time between two questions to AWS, and the time for which Compute Engine may hold back an answer."""
-_PROBE_S = 60.0
 _TIMEOUT_S = 10.0
 _MAX_BYTES = 1_000_000
 _TOKEN_TTL_S = 21_600
@@ -59,8 +57,8 @@ class Signals:
 
     notice: str = ""
     """The cloud's announcement that it takes the machine; empty: none."""
-    drain_mark: str | None = None
-    """The fleet's mark: a Unix time; None: none."""
+    until: str | None = None
+    """The fleet's lease: the Unix time until which this machine may work; None: none."""
 
 
 class Aws:
@@ -79,8 +77,8 @@ class Aws:
         if (text := self._get("spot/instance-action")) is not None:
             action = json.loads(text)
             return Signals(f"{action['action']} at {action.get('time', '?')}")
-        # The mark is read only without a notice: an error there must not hide one.
-        return Signals("", self._get(f"tags/instance/{DRAIN_MARK}"))
+        # The lease is read only without a notice: an error there must not hide one.
+        return Signals("", self._get(f"tags/instance/{LEASE_MARK}"))
 
     def _get(self, path: str) -> str | None:
         for _ in range(2):
@@ -119,7 +117,7 @@ class Gcp:
         if preempted == "TRUE":
             return Signals("preempted")
         try:
-            return Signals("", self._get(f"attributes/{DRAIN_MARK}")[0])
+            return Signals("", self._get(f"attributes/{LEASE_MARK}")[0])
         except urllib.error.HTTPError as error:
             if error.code != 404:
                 raise
@@ -154,32 +152,7 @@ class CloudWatch:
         return self._cloud.pause_s
 
 
-class ProjectWatch:
-    """Knows whether the project is reachable."""
-
-    def __init__(self, url: str, unreachable_s: float, log: Log) -> None:
-        self._url, self._every_s, self._log = url, min(_PROBE_S, unreachable_s / 4), log
-        self._opener = urllib.request.build_opener()
-        self.is_reachable: bool | None = None
-        """By the last probe; None: there was none yet."""
-
-    def step(self) -> float:
-        """Fetch the project's page once; returns the seconds until the next time."""
-        try:
-            if "scheduler" not in _fetch(self._url, {}, opener=self._opener)[0]:
-                # A project's page names its scheduler; the page of a lapsed domain does not.
-                raise ValueError("what answers there is no BOINC project")
-            self.is_reachable = True
-            self._log.solved("project")
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            self.is_reachable = False
-            self._log.problem("project", error)
-        return self._every_s
-
-
-def _fetch(
-    url: str, headers: dict[str, str], method: str = "GET", timeout_s: float = _TIMEOUT_S, opener: Any = _direct
-) -> tuple[str, str]:
+def _fetch(url: str, headers: dict[str, str], method: str = "GET", timeout_s: float = _TIMEOUT_S) -> tuple[str, str]:
     """The body of a page and its ETag."""
-    with opener.open(urllib.request.Request(url, headers=headers, method=method), timeout=timeout_s) as reply:
+    with _direct.open(urllib.request.Request(url, headers=headers, method=method), timeout=timeout_s) as reply:
         return reply.read(_MAX_BYTES).decode("utf-8", "replace").strip(), reply.headers.get("ETag", "")

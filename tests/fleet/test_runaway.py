@@ -1,0 +1,173 @@
+"""Simulated days on which money could run on: the keeper is gone, a budget, a crash loop, and all of it at once.
+
+The cloud is in memory, the clock virtual; its instances do what the agent does (tests/fleet/machine/test_agent.py).
+"""
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.fleet.fake_fleet import FakeFleet
+from vcdl.fleet.instance import InstanceState
+from vcdl.fleet.provider import ProblemKind
+from vcdl.fleet.run import up
+
+HOUR_S = 3600
+DRAIN_S = 900.0
+IDLE_S = 1800.0
+
+
+@dataclass
+class Day:
+    """A fleet, hour by hour, with a pass every two minutes, for the time of the test."""
+
+    fleet: FakeFleet
+    has_keeper: bool = True
+    idle_s: float = 1e9
+    """When an instance without work ends itself; never, as all have some."""
+    hourly_risk: float = 0.0
+    throttled: float = 0.0
+    """The share of passes whose launches are throttled."""
+    chance: random.Random = field(default_factory=lambda: random.Random(20))
+    preempted: int = 0
+    most_live: int = 0
+
+    def live(self, hours: float, every_s: float = 120.0) -> None:
+        cloud = self.fleet.cloud
+        for _ in range(round(hours * HOUR_S / every_s)):
+            if self.has_keeper:
+                cloud.refuses = (ProblemKind.THROTTLED, "RequestLimitExceeded") if self._is(self.throttled) else None
+                self.fleet.controller.reconcile_once()
+            self.fleet.later(every_s)
+            cloud.agents_act(DRAIN_S, self.idle_s)
+            for one in cloud.live:
+                if self._is(self.hourly_risk * every_s / HOUR_S):
+                    cloud.end(one.id)
+                    self.preempted += 1
+            self.most_live = max(self.most_live, len(cloud.live))
+
+    def _is(self, probability: float) -> bool:
+        return self.chance.random() < probability
+
+    @property
+    def spent_usd(self) -> float:
+        """By the cloud's own records, without the free first hours."""
+        now_s = self.fleet.cloud.clock.now_s
+        return sum(
+            ((one.ended_s or now_s) - one.launched_s) / HOUR_S * (0.09984 + 0.007192)
+            for one in self.fleet.cloud.instances.values()
+        )
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> FakeFleet:
+    made = FakeFleet.make(tmp_path)
+    made.controller.change(up)
+    return made
+
+
+def test_without_a_keeper_all_instances_end_within_their_lease_and_its_draining(fleet: FakeFleet) -> None:
+    day = Day(fleet)
+    day.live(6)
+    assert len(fleet.cloud.instances) == len(fleet.cloud.live) == 5, "renewed as long as there is a keeper"
+    day.has_keeper = False
+    day.live(0.9)
+    assert len(fleet.cloud.live) == 5, "the keeper may be away for half a lease"
+    day.live(1.4)
+    assert fleet.cloud.live == []
+
+
+def test_a_keeper_that_comes_back_renews_no_lease_that_is_over(fleet: FakeFleet) -> None:
+    day = Day(fleet)
+    day.live(0.9)
+    fleet.later(3960 + 60)
+    made = fleet.another_process().reconcile_once()
+    assert len(made.launched.instances) == 5
+    over = [one for one in fleet.cloud.live if one.id not in {new.id for new in made.launched.instances}]
+    assert [one.draining_s is not None for one in over] == [True] * 5
+
+
+def test_no_lease_is_longer_than_the_budget_pays_for(tmp_path: Path) -> None:
+    fleet = FakeFleet.make(tmp_path, "budget_usd=0.6")
+    fleet.controller.change(up)
+    fleet.controller.reconcile_once()  # the only pass ever: 0.535 $/h, and 67 minutes are paid for
+    day = Day(fleet, has_keeper=False)
+    day.live(24)
+    assert fleet.cloud.live == []
+    assert 0.5 < day.spent_usd <= 0.6 + 0.02, "at most a pass above"
+
+
+def test_a_fleet_that_grows_has_its_leases_cut_to_what_the_budget_pays_for(tmp_path: Path) -> None:
+    fleet = FakeFleet.make(tmp_path, "budget_usd=1.3", "capacity.target=8")
+    fleet.controller.change(up)
+    fleet.controller.reconcile_once()
+    fleet.later(30)
+    fleet.controller.change(lambda state: state.__class__(goal=state.goal, target=80))
+    fleet.controller.reconcile_once()
+    fleet.later(30)
+    fleet.controller.reconcile_once()
+    day = Day(fleet, has_keeper=False)
+    day.live(24)
+    assert fleet.cloud.live == []
+    assert day.spent_usd <= 1.3 + 0.02, "at most a pass above"
+
+
+def test_instances_that_never_work_are_probed_one_at_a_time(fleet: FakeFleet) -> None:
+    day = Day(fleet, idle_s=IDLE_S)
+    day.live(4)
+    launched = len(fleet.cloud.instances)
+    assert launched <= 5 + 8, "one each half an hour"
+    made = fleet.controller.reconcile_once()
+    assert "powered themselves off without ever having had a subtask" in " ".join(made.lines())
+    assert "vcdl-setup: no route to host" in " ".join(made.lines()), "what the console says"
+    day.idle_s = 1e9  # mended
+    day.live(2)
+    assert len(fleet.cloud.live) == 5, "a probe worked"
+
+
+def test_an_instance_that_worked_for_long_and_has_no_more_work_is_no_failure(fleet: FakeFleet) -> None:
+    day = Day(fleet)
+    day.live(3)
+    for one in fleet.cloud.live:
+        fleet.cloud.agents_act(DRAIN_S, idle_s=2.5 * HOUR_S)
+        assert one.is_live
+    fleet.controller.reconcile_once()
+    assert len(fleet.cloud.live) == 5
+
+
+_DAY = """\
+name: day
+cloud: aws
+project: {url: https://boinc.example.org/mine/, account_key_env: VCDL_TEST_KEY}
+capacity: {unit: instance, target: 200}
+instances: {types: [t3.2xlarge]}
+places: [{region: us-east-1}, {region: us-west-2}]
+"""
+
+
+@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.nightly)])
+def test_the_day_on_which_everything_goes_wrong(tmp_path: Path, count: int) -> None:
+    """10 % an hour, throttled, a region away for 6 h, a budget for 13 h, no keeper from noon on."""
+    usd_per_h = count * (0.09984 + 0.007192)
+    budget_usd = round(13 * usd_per_h)
+    fleet = FakeFleet.make(tmp_path, f"budget_usd={budget_usd}", f"capacity.target={count}", text=_DAY)
+    fleet.controller.change(up)
+    day = Day(fleet, hourly_risk=0.1, throttled=0.3)
+    day.live(4)
+    fleet.cloud.away_regions = {"us-west-2"}
+    day.live(6)
+    fleet.cloud.away_regions = set()
+    day.live(2)
+    at_noon = len(fleet.cloud.live)
+    day.has_keeper = False
+    day.live(12)
+    print(
+        f"{day.preempted} preempted, {day.most_live} live at most, {at_noon} at noon, {len(fleet.cloud.live)} at "
+        f"midnight; {day.spent_usd:.2f} $ of {budget_usd} $"
+    )
+    assert at_noon > 0.7 * count
+    assert fleet.cloud.live == []
+    assert day.spent_usd <= budget_usd + usd_per_h * 120 / HOUR_S
+    assert all(one.state is InstanceState.GONE for one in fleet.cloud.instances.values())
