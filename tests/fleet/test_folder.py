@@ -13,7 +13,7 @@ from vcdl.errors import FleetError, RunFolderError
 from vcdl.fleet import folder as module
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.instance import Instance, InstanceState, Pool
-from vcdl.fleet.state import FleetGoal, FleetState, RecentLaunch
+from vcdl.fleet.state import Cooldown, FleetGoal, FleetState, RecentLaunch
 
 POOLS = st.builds(Pool, st.sampled_from(["aws", "gcp"]), st.text(max_size=9), st.text(max_size=9), st.text(max_size=9))
 TIMES = st.floats(0, 1e10)
@@ -27,10 +27,9 @@ STATES = st.builds(
     st.none() | st.integers(0, 99),
     st.booleans(),
     TIMES,
-    st.dictionaries(POOLS, TIMES, max_size=3),
+    st.dictionaries(POOLS, st.builds(Cooldown, TIMES, st.text()), max_size=3),
     st.lists(st.builds(RecentLaunch, INSTANCES, TIMES), max_size=3).map(tuple),
-    TIMES,
-    st.text(),
+    st.dictionaries(st.text(max_size=9), TIMES, max_size=3),
 )
 
 

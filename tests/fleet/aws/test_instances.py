@@ -29,7 +29,7 @@ def test_an_instance_is_found_with_its_pool_size_and_the_clouds_time_of_its_laun
     provider = provider_of()
     (made,) = launched(provider, 8)
     (found,) = provider_of().find()
-    assert (found.state, found.ended_s, found.ending, found.draining_s) == (InstanceState.RUNNING, None, None, None)
+    assert (found.state, found.ended_s, found.ending, found.until_s) == (InstanceState.RUNNING, None, None, None)
     assert (found.pool, found.vcpus, found.gpus) == (made.pool, 8, 0)
     assert abs(found.launched_s - made.launched_s) <= 2
 
@@ -43,7 +43,7 @@ def test_one_fleet_never_finds_or_ends_anothers_instances(cloud: MotoCloud, prov
     provider.terminate([foreign.id])
     provider.lease([foreign.id], 1.0)
     (untouched,) = other.find()
-    assert (untouched.state, untouched.draining_s) == (InstanceState.RUNNING, None)
+    assert (untouched.state, untouched.until_s) == (InstanceState.RUNNING, None)
 
 
 def test_instances_in_a_region_that_the_fleet_file_no_longer_names_are_found_and_ended(
@@ -101,7 +101,7 @@ def test_an_instance_that_lost_its_tags_after_its_end_is_still_reported(
     assert by_id(provider)[lost.id].ending is Ending.PREEMPTED
 
 
-def test_a_drain_mark_is_a_tag_that_the_instance_can_read_and_keeps_its_first_time(
+def test_a_lease_is_a_tag_that_the_instance_can_read_and_that_is_renewed(
     cloud: MotoCloud, provider_of: Providers
 ) -> None:
     provider = provider_of()
@@ -109,16 +109,16 @@ def test_a_drain_mark_is_a_tag_that_the_instance_can_read_and_keeps_its_first_ti
     provider.lease([first.id, NOBODY], 1_000_000.9)
     provider_of().lease([first.id, second.id], 2_000_000.0)
     found = by_id(provider)
-    assert (found[first.id].draining_s, found[second.id].draining_s) == (1_000_000.0, 2_000_000.0)
+    assert (found[first.id].until_s, found[second.id].until_s) == (2_000_000.0, 2_000_000.0)
     answer = cloud.client().describe_tags(Filters=[{"Name": "resource-id", "Values": [first.id]}])
-    assert ("vcdl-until", "1000000") in [(tag["Key"], tag["Value"]) for tag in answer["Tags"]]
+    assert ("vcdl-until", "2000000") in [(tag["Key"], tag["Value"]) for tag in answer["Tags"]]
 
 
-def test_a_drain_mark_in_another_form_counts_as_old(cloud: MotoCloud, provider_of: Providers) -> None:
+def test_a_lease_in_another_form_is_over(cloud: MotoCloud, provider_of: Providers) -> None:
     provider = provider_of()
     (made,) = launched(provider, 8)
     cloud.client().create_tags(Resources=[made.id], Tags=[{"Key": "vcdl-until", "Value": "please"}])
-    assert by_id(provider)[made.id].draining_s == 0.0
+    assert by_id(provider)[made.id].until_s == 0.0
 
 
 LAUNCHED = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)

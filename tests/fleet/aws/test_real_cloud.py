@@ -46,7 +46,7 @@ def test_one_instance_is_launched_once_found_marked_and_swept(fleet: AwsProvider
     (found,) = fleet.find()
     assert found.is_live
     fleet.lease([found.id], 1_000_000.0)
-    assert [instance.draining_s for instance in fleet.find()] == [1_000_000.0]
+    assert [instance.until_s for instance in fleet.find()] == [1_000_000.0]
     assert fleet.sweep() == ()
     (gone,) = fleet.find()
     assert (gone.state, gone.ending) == (InstanceState.GONE, Ending.OURS)

@@ -141,32 +141,32 @@ def test_expired_credentials_are_an_error(fleet: GcpProvider, gce: FakeGce) -> N
         fleet.find()
 
 
-def test_the_drain_mark_is_in_the_machines_own_metadata(fleet: GcpProvider, gce: FakeGce) -> None:
+def test_the_lease_is_in_the_machines_own_metadata(fleet: GcpProvider, gce: FakeGce) -> None:
     first, second = launch(fleet, units=16).instances
     fleet.lease([first.id], 1_000_060.5)
-    assert {i.id: i.draining_s for i in fleet.find()} == {first.id: 1_000_060.0, second.id: None}
+    assert {i.id: i.until_s for i in fleet.find()} == {first.id: 1_000_060.0, second.id: None}
     items = gce.compute.machines[first.id]["metadata"]["items"]
     assert items == [*metadata_items("#cloud-config\n"), {"key": "vcdl-until", "value": "1000060"}]
 
 
-def test_a_marked_machine_keeps_its_time(fleet: GcpProvider) -> None:
+def test_a_lease_is_renewed(fleet: GcpProvider) -> None:
     (launched,) = launch(fleet, units=1).instances
     fleet.lease([launched.id], 1_000_060.0)
     fleet.lease([launched.id], 1_000_090.0)
-    assert [instance.draining_s for instance in fleet.find()] == [1_000_060.0]
+    assert [instance.until_s for instance in fleet.find()] == [1_000_090.0]
 
 
-def test_a_drain_mark_in_another_form_counts_as_old(fleet: GcpProvider, gce: FakeGce) -> None:
+def test_a_lease_in_another_form_is_over(fleet: GcpProvider, gce: FakeGce) -> None:
     (launched,) = launch(fleet, units=1).instances
     gce.compute.machines[launched.id]["metadata"]["items"].append({"key": "vcdl-until", "value": "please"})
-    assert [instance.draining_s for instance in fleet.find()] == [0.0]
+    assert [instance.until_s for instance in fleet.find()] == [0.0]
 
 
 def test_a_mark_is_written_while_others_write_too(fleet: GcpProvider, gce: FakeGce) -> None:
     (launched,) = launch(fleet, units=1).instances
     gce.fail_next("set_metadata", 412, "conditionNotMet", times=2)
     fleet.lease([launched.id], 1_000_060.0)
-    assert [instance.draining_s for instance in fleet.find()] == [1_000_060.0]
+    assert [instance.until_s for instance in fleet.find()] == [1_000_060.0]
 
 
 def test_a_mark_that_cannot_be_written_is_an_error(fleet: GcpProvider, gce: FakeGce) -> None:

@@ -45,6 +45,7 @@ def test_a_machine_is_a_spot_machine_that_is_deleted_when_it_is_preempted(fleet:
         "instanceTerminationAction": "DELETE",
         "onHostMaintenance": "TERMINATE",
         "automaticRestart": False,
+        "maxRunDuration": {"seconds": str(24 * 3600 + 900 + 600)},
     }
     assert machine["labels"] == {"vcdl-fleet": "night_1", "vcdl-launch": TOKEN, "team": "vision"}
     assert machine["name"].startswith("vcdl-night-1-")

@@ -45,5 +45,5 @@ def test_one_machine_is_launched_found_marked_and_swept(fleet: GcpProvider) -> N
     (found,) = fleet.find()
     assert found.is_live
     fleet.lease([found.id], 1_000_000.0)
-    assert [instance.draining_s for instance in fleet.find()] == [1_000_000.0]
+    assert [instance.until_s for instance in fleet.find()] == [1_000_000.0]
     assert fleet.sweep() == ()
