@@ -73,11 +73,12 @@ def _facts(folder: "RunFolder") -> "Mapping[str, HostFacts]":
     from vcdl.boinc.grid.database import BoincDatabase
     from vcdl.boinc.grid.host_report import facts_of
     from vcdl.boinc.grid.project_folder import BoincProject
+    from vcdl.run.finding import refused_for_their_hosts
 
     try:
         project = BoincProject.at(folder.path.resolve().parents[2])
         with closing(BoincDatabase(project)) as database:
-            return facts_of(database, folder.path.name)
+            return facts_of(database, folder.path.name, refused_for_their_hosts(folder))
     except GridError as error:
         click.echo(f"only what the journal knows, as BOINC's database does not answer: {error}", err=True)
         return {}

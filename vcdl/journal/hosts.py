@@ -46,7 +46,7 @@ _LEAST_SPREAD = 0.25
 """Share of the usual gain: where all clients have alike data, gains differ by per cents, and fall by as many."""
 _WORST, _BEST = -6.0, 2.0
 """Bounds of one upload's score: a single one neither condemns a host nor excuses others."""
-_TELLING = frozenset(
+TELLING = frozenset(
     {
         "against_others",
         "bad_counters",
@@ -281,7 +281,7 @@ class HostHistory:
         if name:
             self._host(name).refused[refusal] += 1
             self._host(name).heard_of_s = time_s
-            if refusal in _TELLING:
+            if refusal in TELLING:
                 self._take(self._host(name), _WORST)
 
     # -- scores

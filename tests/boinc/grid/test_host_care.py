@@ -115,6 +115,15 @@ def test_cancelled_workunits_say_nothing_of_their_hosts(hosts: World) -> None:
     assert rests_of(hosts.database) == {}
 
 
+def test_uploads_that_were_refused_when_they_were_to_be_folded_in_are_no_success(hosts: World) -> None:
+    names = [f"mnist_e000{number}_s000_a0_v000000" for number in (1, 2)]
+    for name in names:
+        hosts.report(name)
+        hosts.update("result", hosts.result_of(name)["id"], received_time=int(time.time()) + 1)
+    assert rests_of(hosts.database, names[:1]) == {}
+    assert "2 refused" in rests_of(hosts.database, names)[1].why
+
+
 def test_a_success_ends_it(hosts: World) -> None:
     hosts.report("mnist_e0001_s000_a0_v000000")
     row = hosts.result_of("mnist_e0001_s000_a0_v000000")

@@ -8,11 +8,11 @@ again at any moment.
 import logging
 import sys
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 
 from vcdl.boinc.daemons.daemon import run_daemon
-from vcdl.boinc.daemons.open_jobs import OpenJobs
+from vcdl.boinc.daemons.open_jobs import OpenJobs, open_runs
 from vcdl.boinc.grid.create_work import WorkSettings
 from vcdl.boinc.grid.credit import MEASURED, Credit, Training
 from vcdl.boinc.grid.database import BoincDatabase
@@ -21,7 +21,7 @@ from vcdl.boinc.grid.host_care import HostCare
 from vcdl.boinc.grid.manifest import Manifests
 from vcdl.boinc.grid.project_folder import BoincProject, not_readable
 from vcdl.codecs.choose import up_encoding
-from vcdl.errors import ExitCode
+from vcdl.errors import ExitCode, JournalError
 from vcdl.files.atomic import sweep
 from vcdl.journal.events import (
     EpochClosed,
@@ -39,7 +39,7 @@ from vcdl.loop.loop import Loop
 from vcdl.loop.plan import Plan, Publishing
 from vcdl.report.observer import RunObserver
 from vcdl.report.progress import rolled_back_words
-from vcdl.run.finding import is_finished
+from vcdl.run.finding import is_finished, refused_for_their_hosts
 from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.run import Run
 
@@ -225,6 +225,7 @@ class WorkGenerators:
     """Goes round the open jobs and those that were not cleared away, and looks after the hosts."""
 
     def __init__(self, project: BoincProject) -> None:
+        self._project = project
         self._database = BoincDatabase(project)
         self._jobs = OpenJobs(project, lambda folder: Generation(project, self._database, folder))
         self._left = OpenJobs(project, lambda folder: Clearing(project, self._database, folder), left_staged)
@@ -233,8 +234,16 @@ class WorkGenerators:
     def run_once(self) -> bool:
         worked = self._jobs.run_once()
         self._left.run_once()
-        self._care.look()
+        self._care.look(self._refused)
         return worked
+
+    def _refused(self) -> set[str]:
+        """The last workunits of the open jobs that were refused for what their hosts had done."""
+        found: set[str] = set()
+        for folder in open_runs(self._project):
+            with suppress(JournalError):  # the job's own part says what is wrong
+                found |= refused_for_their_hosts(folder)
+        return found
 
     def close(self) -> None:
         self._jobs.close()

@@ -19,9 +19,10 @@ COLUMNS = {
         "id name workunitid appid server_state outcome validate_state exit_status hostid priority "
         "create_time sent_time received_time report_deadline granted_credit xml_doc_in"
     ),
+    "user": "id authenticator",
     "workunit": (
         "id appid name xml_doc assimilate_state canonical_resultid error_mask transition_time "
-        "target_nresults min_quorum max_total_results canonical_credit"
+        "target_nresults min_quorum max_total_results canonical_credit need_validate file_delete_state"
     ),
 }
 """The columns that VCDL reads or writes."""

@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.rest import End, Ended, Rest, rest_after, spared
@@ -39,13 +39,13 @@ class HostCare:
         self._told: dict[int, Rest] = {}
         self._spares = False
 
-    def look(self) -> None:
-        """Let hosts rest, and end their rests, each some seconds."""
+    def look(self, refused: Callable[[], Collection[str]] = tuple) -> None:
+        """Let hosts rest, and end their rests, each some seconds; `refused`: the workunits of rests_of."""
         if time.monotonic() < self._looked_s + _EVERY_S:
             return
         self._looked_s = time.monotonic()
         now_s = time.time()
-        rests = rests_of(self._database)
+        rests = rests_of(self._database, refused())
         active = self._database.execute("SELECT COUNT(*) FROM host WHERE rpc_time > %s", int(now_s) - _ACTIVE_S)
         if spared(rests, int(active[0][0]), now_s):
             if not self._spares:
@@ -88,10 +88,11 @@ class HostCare:
         )  # fmt: skip
 
 
-def rests_of(database: BoincDatabase) -> dict[int, Rest]:
+def rests_of(database: BoincDatabase, refused: Collection[str] = ()) -> dict[int, Rest]:
     """The hosts whose last tasks failed, with their rests, some of which are over. Raises GridError.
 
-    Tasks of cancelled workunits say nothing: their uploads may have been deleted before they were looked at.
+    `refused`: workunits whose upload passed vcdl_validate, and was refused when it was to be folded in. Tasks of
+    cancelled workunits say nothing: their uploads may have been deleted before they were looked at.
     """
     newest = database.execute("SELECT COALESCE(MAX(id), 0) FROM result")
     since = int(newest[0][0]) - _LOOKED_AT
@@ -100,17 +101,27 @@ def rests_of(database: BoincDatabase) -> dict[int, Rest]:
         " AND (outcome IN %s OR validate_state = %s)",
         database.app_id, OVER, since, (CLIENT_ERROR, NO_REPLY, VALIDATE_ERROR), _INVALID,
     )  # fmt: skip
-    if not failing:
+    hosts = {int(row[0]) for row in failing}
+    if refused:
+        rows = database.execute(
+            "SELECT DISTINCT r.hostid FROM result r JOIN workunit w ON w.id = r.workunitid"
+            " WHERE w.name IN %s AND r.id = w.canonical_resultid",
+            tuple(refused),
+        )
+        hosts |= {int(row[0]) for row in rows}
+    if not hosts:
         return {}
     rows = database.execute(
-        "SELECT r.hostid, r.outcome, r.exit_status, r.validate_state, r.received_time, r.report_deadline"
+        "SELECT r.hostid, r.outcome, r.exit_status, r.validate_state, r.received_time, r.report_deadline, w.name"
         " FROM result r JOIN workunit w ON w.id = r.workunitid"
         " WHERE r.hostid IN %s AND r.appid = %s AND r.server_state = %s AND r.id > %s AND w.error_mask & %s = 0",
-        tuple(int(row[0]) for row in failing), database.app_id, OVER, since, CANCELLED,
+        tuple(hosts), database.app_id, OVER, since, CANCELLED,
     )  # fmt: skip
     ended: dict[int, list[Ended]] = defaultdict(list)
-    for host, outcome, status, checked, received_s, deadline_s in rows:
+    for host, outcome, status, checked, received_s, deadline_s, name in rows:
         end = _end(outcome, status, checked)
+        if end is End.GOOD and name in refused:
+            end = End.REFUSED
         if end is not None:
             ended[host].append(Ended(received_s or deadline_s, end))
     return {host: rest for host, tasks in ended.items() if (rest := rest_after(tasks)) is not None}

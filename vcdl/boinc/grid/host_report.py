@@ -1,6 +1,7 @@
 """What BOINC's tables know of the hosts that train a job: failures, last contact, credit, ban and rest."""
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from vcdl.boinc.grid.database import BoincDatabase
@@ -26,8 +27,11 @@ class HostFacts:
     """Unix time; None: it may have work."""
 
 
-def facts_of(database: BoincDatabase, job: str) -> dict[str, HostFacts]:
-    """The hosts that were sent tasks of a job, by the names that the journal uses. Raises GridError."""
+def facts_of(database: BoincDatabase, job: str, refused: Collection[str] = ()) -> dict[str, HostFacts]:
+    """The hosts that were sent tasks of a job, by the names that the journal uses; `refused`: as for rests_of.
+
+    Raises GridError.
+    """
     match, arguments = of_job(job)
     rows = database.execute(
         "SELECT r.hostid, h.rpc_time, h.max_results_day, SUM(r.server_state = %s),"
@@ -36,7 +40,7 @@ def facts_of(database: BoincDatabase, job: str) -> dict[str, HostFacts]:
         f" WHERE r.appid = %s AND {match} GROUP BY r.hostid, h.rpc_time, h.max_results_day",
         IN_PROGRESS, CLIENT_ERROR, NO_FAULT, NO_REPLY, database.app_id, *arguments,
     )  # fmt: skip
-    now_s, rests = time.time(), rests_of(database)
+    now_s, rests = time.time(), rests_of(database, refused)
     resting = {host: rest.until_s for host, rest in rests.items() if rest.is_on(now_s)}
     return {
         host_name(host): HostFacts(
