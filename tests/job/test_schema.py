@@ -819,3 +819,10 @@ def test_former_keys_lead_to_keys_that_are_there(section: str) -> None:
     keys = {info.alias or name for name, info in settings.model_fields.items()}
     assert set(settings.former_keys.values()) <= keys
     assert not keys & settings.former_keys.keys()
+
+
+def test_a_share_under_its_former_name_is_read_as_job_files_of_open_jobs_have_it(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("name: x\nmodel: {builtin: mlp}\ndata: {dataset: digits, shards: 2}\nboinc: {priority: 3}\n")
+    assert load_job(path).boinc.share == 3
+    assert load_job(path, ["boinc.share=5"]).boinc.share == 5

@@ -107,9 +107,9 @@ class BoincSettings(Section):
     @classmethod
     def _may_say_priority(cls, raw: Any) -> Any:
         """`share` under its former name, which job files of open jobs have."""
-        if isinstance(raw, Mapping) and "priority" in raw and "share" not in raw:
-            return {"share" if key == "priority" else key: value for key, value in raw.items()}
-        return raw
+        if not isinstance(raw, Mapping) or "priority" not in raw:
+            return raw
+        return {"share": raw["priority"], **{key: value for key, value in raw.items() if key != "priority"}}
 
 
 class Job(Section):
