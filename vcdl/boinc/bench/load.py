@@ -4,6 +4,7 @@ import os
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing
 
@@ -24,6 +25,8 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
 
 _DRAIN_S = 180.0
+_SHOWN = 5
+"""Errors and words of the scheduler that are shown."""
 
 
 def account_key(database: BoincDatabase) -> str:
@@ -60,12 +63,13 @@ def measure(project: BoincProject, folder: RunFolder, load: Load, say: Callable[
         watcher.start()
         for spread in records.seconds.values():
             spread.clear()
-        records.empty.clear()
+        records.in_vain.clear()
         reported = len(records.reported)
         driver.run(
             load.duration_s,
             lambda: say(f"{len(records.reported) - reported} reported, {len(records.errors)} errors"),
         )
+        in_vain = Counter(records.in_vain)
         backlogs, after = watcher.stop(), ServerLook.at(project, folder, database)
         latency = {stage: Spread.of(seconds) for stage, seconds in records.seconds.items()}
         idle_s = sum(records.seconds["without work"]) + sum(
@@ -94,12 +98,13 @@ def measure(project: BoincProject, folder: RunFolder, load: Load, say: Callable[
         shares=shares,
         machine=round(machine, 3),
         without_work=round(without_work, 3),
+        in_vain=dict(in_vain.most_common(_SHOWN)),
         full=full_stage(backlogs, rate, without_work, machine, shares),
         lost=lost,
         doubled=_doubled(folder),
         refused=sum(1 for _ in events_of(folder, *_REFUSALS)),
         errors=len(records.errors),
-        first_errors=tuple(dict.fromkeys(records.errors))[:5],
+        first_errors=tuple(dict.fromkeys(records.errors))[:_SHOWN],
         update_bytes=max(records.bytes_up, default=0),
         growth={
             what: round(1e3 * (after.sizes[what] - before.sizes[what]) / max(subtasks, 1), 2) for what in before.sizes

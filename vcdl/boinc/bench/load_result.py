@@ -72,6 +72,8 @@ class LoadResult:
     """Share of this machine's processor time in use, by this server or others."""
     without_work: float
     """Share of the hosts' time."""
+    in_vain: dict[str, int]
+    """The most frequent words of the scheduler when it had no work, and how often it said them."""
     full: str
     """The stage that limits, in words."""
     lost: int
@@ -140,5 +142,7 @@ def lines_of(result: LoadResult) -> Iterator[str]:
     yield "a thousand subtasks added"
     for what, amount in result.growth.items():
         yield f"{what:<24}{amount:>10.1f}"
+    for words, times in result.in_vain.items():
+        yield f"no work, {times} times: {words}"
     for error in result.first_errors:
         yield f"error: {error}"

@@ -160,8 +160,8 @@ class Records:
     reported: list[str] = field(default_factory=list)
     """Workunits whose report the scheduler acknowledged."""
     errors: list[str] = field(default_factory=list)
-    empty: list[float] = field(default_factory=list)
-    """Times of replies without work, on the monotonic clock."""
+    in_vain: list[str] = field(default_factory=list)
+    """What the scheduler said each time that it had no work for a host that asked."""
     bytes_down: list[int] = field(default_factory=list)
     bytes_up: list[int] = field(default_factory=list)
 
@@ -242,7 +242,7 @@ class SimulatedHost:
             self.records.seconds["without work"].append(time.monotonic() - self.idle_since_s)
             self.idle_since_s = None
         elif not self.waiting and wants_s:
-            self.records.empty.append(time.monotonic())
+            self.records.in_vain.append("; ".join(reply.messages))
             if self.idle_since_s is None:
                 self.idle_since_s = time.monotonic()
         return max(reply.delay_s, min(reply.next_s or _ASKS_AGAIN_S, _ASKS_AGAIN_S))
