@@ -22,6 +22,8 @@ _INPUTS, _CLASSES = 64, 10
 _BYTES_PER_UNIT = 8 * (_INPUTS + 1 + _CLASSES)
 """A hidden unit's weights and their moments in an upload, four bytes each."""
 _SHARDS_PER_HOST = 2
+_LEAST_RAMP_S = 60.0
+"""A host that comes before the first work was made asks again after 30 s."""
 _LEAST_SHARDS = 500
 """Fewer would be all out before new ones are made."""
 _JOB = """
@@ -103,7 +105,7 @@ def bench_boinc(
     from vcdl.boinc.grid.project_folder import BoincProject
 
     project = BoincProject.at(project_dir)
-    load = Load(hosts, minutes * 60, train_s, ramp_s=max(10.0, 2 * train_s))
+    load = Load(hosts, minutes * 60, train_s, ramp_s=max(_LEAST_RAMP_S, 2 * train_s))
     folder = _submitted(project, load, update_bytes)
     try:
         result = measure(project, folder, load, lambda words: click.echo(words, err=True))

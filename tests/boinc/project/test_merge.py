@@ -67,12 +67,22 @@ def test_boincs_daemons_are_hastened_and_ours_added() -> None:
     assert commands(AFTER)[:2] == ["feeder -d 3 --sleep_interval 1", "transitioner -d 2 --sleep_interval 1"]
     assert 'script_validator --app fold --init_script "fold_check files"' in commands(AFTER)
     assert "file_deleter -d 3 --sleep_interval 1" in commands(AFTER)
-    assert [command.split()[0] for command in commands(AFTER)[-5:]] == [
+    assert [command.split()[0] for command in commands(AFTER)[-6:]] == [
+        "db_purge",
         "vcdl_work_generator",
         "vcdl_assimilator",
         "vcdl_evaluator",
         "vcdl_checker",
         "script_validator",
+    ]
+
+
+def test_an_operator_s_purge_of_all_apps_stays_beside_that_of_ours() -> None:
+    own = b"<daemon><cmd>db_purge --min_age_days 30</cmd></daemon>"
+    both = CONFIG.added_to(PATH, BEFORE.replace(b"<daemons>", b"<daemons>" + own))
+    assert [command.split()[1] for command in commands(both) if command.startswith("db_purge")] == [
+        "--min_age_days",
+        "--app",
     ]
 
 
