@@ -15,7 +15,7 @@ def backlogs(**counts: int) -> Backlogs:
 
 
 def named(waiting: Backlogs, without_work: float = 0.0, machine: float = 0.5) -> str:
-    return full_stage(waiting, 10.0, without_work, machine, SHARES)
+    return full_stage(waiting, 10.0, without_work, machine, 2, SHARES)
 
 
 def test_the_stage_with_the_longest_queue_is_named() -> None:
@@ -31,7 +31,10 @@ def test_hosts_without_work_point_to_the_supply() -> None:
 
 def test_a_machine_without_a_free_processor_is_named_first() -> None:
     words = named(backlogs(validator=500), without_work=0.5, machine=0.99)
-    assert words == f"the processors (cores in use: web server 0.60, {BENCH} 0.10)"
+    assert (
+        words
+        == f"the processors (cores in use: web server 0.60, {BENCH} 0.10; by other programs of this machine: 1.28)"
+    )
 
 
 def test_growth_is_the_last_third_less_the_first() -> None:

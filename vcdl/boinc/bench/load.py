@@ -85,7 +85,8 @@ def measure(project: BoincProject, folder: RunFolder, load: Load, say: Callable[
     applied = [each for each in _applied(folder) if before.at_s <= each[0] < after.at_s]
     subtasks, rate = len(applied), len(applied) / duration_s
     shares = _shares(before, after, subtasks)
-    machine = (after.busy_s - before.busy_s) / duration_s / (os.cpu_count() or 1)
+    cores = os.cpu_count() or 1
+    machine = (after.busy_s - before.busy_s) / duration_s / cores
     without_work = idle_s / (load.hosts * duration_s)
     return LoadResult(
         hosts=load.hosts,
@@ -99,7 +100,7 @@ def measure(project: BoincProject, folder: RunFolder, load: Load, say: Callable[
         machine=round(machine, 3),
         without_work=round(without_work, 3),
         in_vain=dict(in_vain.most_common(_SHOWN)),
-        full=full_stage(backlogs, rate, without_work, machine, shares),
+        full=full_stage(backlogs, rate, without_work, machine, cores, shares),
         lost=lost,
         doubled=_doubled(folder),
         refused=sum(1 for _ in events_of(folder, *_REFUSALS)),

@@ -93,9 +93,14 @@ class LoadResult:
 
 
 def full_stage(
-    backlogs: Backlogs, subtasks_per_s: float, without_work: float, machine: float, shares: Mapping[str, Share]
+    backlogs: Backlogs,
+    subtasks_per_s: float,
+    without_work: float,
+    machine: float,
+    cores: int,
+    shares: Mapping[str, Share],
 ) -> str:
-    """The stage that limits, in words.
+    """The stage that limits, in words; `machine`: the share in use of the time of this machine's `cores`.
 
     By Little's law the mean time at a stage is its mean backlog divided by the rate. A machine without a free
     processor slows all stages alike, so its largest user is named first.
@@ -106,7 +111,8 @@ def full_stage(
     if machine > _FULL:
         users = sorted(shares, key=lambda name: -shares[name].cores)
         most = ", ".join(f"{name} {shares[name].cores:.2f}" for name in users[:3])
-        return f"the processors (cores in use: {most})"
+        others = machine * cores - sum(share.cores for share in shares.values())
+        return f"the processors (cores in use: {most}; by other programs of this machine: {others:.2f})"
     if waits_s > _LONG_S:
         return f"{slowest}: {backlogs.mean(slowest):.0f} wait there, {waits_s:.0f} s each"
     if without_work > _IDLE:
