@@ -68,7 +68,7 @@ class Need:
     up_gbit_s: float
     down_gbit_s: float
     download_mirrors: int
-    """Of 10 Gbit/s."""
+    """Lines of 10 Gbit/s."""
     database_gb: float
     logs_gb_a_day: float
 
