@@ -11,6 +11,7 @@ from tests.boinc.boinc_client import BoincClient
 from tests.boinc.test_real_server import PATIENCE_S, VARIABLE, account_key, done, project, vcdl
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.grid.workunit_rows import IN_PROGRESS
 from vcdl.journal.events import UpdateApplied
 from vcdl.run.finding import events_of, read_report
 
@@ -22,13 +23,14 @@ data: {dataset: digits, shards: 8}
 training: {learning_rate: 0.01}
 validate: {every: epoch}
 stop: {epochs: 3}
+boinc: {shortest_deadline_s: 3600}
 """
 KNOWN = 10
 """Applied updates after which a job knows how long its subtasks take."""
 
 pytestmark = [
     pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no BOINC project"),
-    pytest.mark.timeout(1200),
+    pytest.mark.timeout(1800),
 ]
 
 
@@ -52,10 +54,10 @@ def test_another_host_trains_what_one_that_left_had_and_a_banned_one_gets_nothin
             patience_s=PATIENCE_S,
             asking=True,
         )
-        held = set(leaves.tasks())
+        held = {name for name, task in leaves.tasks().items() if task.executing}
         leaves.kill()
-        # Without a second host it would wait for the deadline, five minutes at least.
-        stays.wait_until(run.summary_file.is_file, "the job is finished", patience_s=250, asking=True)
+        stays.wait_until(run.summary_file.is_file, "the job is finished", patience_s=2 * PATIENCE_S, asking=True)
+        assert _still_out(project, held), "the job has waited for the deadline of a host that left"
         assert len({update.key for update in events_of(run, UpdateApplied)}) == 24
         rows = json.loads(done(vcdl(project, "hosts", run.path.name, "--json")))
         assert len(rows) == 2
@@ -70,6 +72,14 @@ def test_another_host_trains_what_one_that_left_had_and_a_banned_one_gets_nothin
         stays.wait_until(lambda: "Not accepting requests" in stays.log, "it is turned away", asking=True)
         assert {row["state"] for row in json.loads(done(vcdl(project, "hosts", run.path.name, "--json")))} >= {"banned"}
         done(vcdl(project, "hosts", "unban", name))
+
+
+def _still_out(project: BoincProject, results: set[str]) -> bool:
+    """Whether all of some results are still with their host."""
+    database = BoincDatabase(project)
+    rows = database.execute("SELECT server_state FROM result WHERE name IN %s", tuple(results))
+    database.close()
+    return {int(row[0]) for row in rows} == {IN_PROGRESS}
 
 
 def _credit(project: BoincProject, job: str) -> dict[str, float]:
