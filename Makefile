@@ -56,8 +56,7 @@ fuzz: $(VENV)/installed-dev
 
 # Against a real BOINC server, on its machine and as the project's user: make test-boinc PROJECT_DIR=~/projects/trial
 test-boinc: $(VENV)/installed-dev
-	VCDL_BOINC_PROJECT_DIR=$(PROJECT_DIR) $(BIN)/python -m pytest tests/boinc/test_real_server.py \
-		tests/boinc/test_real_hosts.py tests/boinc/test_real_jobs.py
+	VCDL_BOINC_PROJECT_DIR=$(PROJECT_DIR) $(BIN)/python -m pytest -p no:cacheprovider tests/boinc/test_real_[!c]*.py
 
 $(VENV)/installed: requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -2,20 +2,15 @@
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.boinc.boinc_client import BoincClient
-from tests.boinc.test_real_server import PATIENCE_S, VARIABLE, account_key, done, project, vcdl
-from vcdl.boinc.grid.database import BoincDatabase
-from vcdl.boinc.grid.project_folder import BoincProject
+from tests.boinc.real_project import PATIENCE_S, VARIABLE, RealProject
 from vcdl.boinc.grid.workunit_rows import IN_PROGRESS
 from vcdl.journal.events import UpdateApplied
 from vcdl.run.finding import events_of, read_report
 
-__all__ = ["project"]
 JOB = """
 name: hosts
 model: {builtin: {name: mlp, units: [32]}}
@@ -35,17 +30,12 @@ pytestmark = [
 
 
 def test_another_host_trains_what_one_that_left_had_and_a_banned_one_gets_nothing(
-    project: BoincProject,
+    real: RealProject,
     tmp_path: Path,
 ) -> None:
     (tmp_path / "job.yaml").write_text(JOB)
-    words = done(vcdl(project, "submit", str(tmp_path / "job.yaml")))
-    run = project.run_folder(words.split(":")[0].removeprefix("submitted "))
-    python, key = {"VCDL_PYTHON": sys.executable}, account_key(project)
-    with (
-        BoincClient(tmp_path / "stays", project.master_url, key, 1, python) as stays,
-        BoincClient(tmp_path / "leaves", project.master_url, key, 1, python) as leaves,
-    ):
+    run = real.submit(tmp_path / "job.yaml")
+    with real.client(tmp_path / "stays", cpus=1) as stays, real.client(tmp_path / "leaves", cpus=1) as leaves:
         stays.wait_until(
             lambda: (
                 read_report(run).totals.applied >= KNOWN and any(task.executing for task in leaves.tasks().values())
@@ -57,37 +47,33 @@ def test_another_host_trains_what_one_that_left_had_and_a_banned_one_gets_nothin
         held = {name for name, task in leaves.tasks().items() if task.executing}
         leaves.kill()
         stays.wait_until(run.summary_file.is_file, "the job is finished", patience_s=2 * PATIENCE_S, asking=True)
-        assert _still_out(project, held), "the job has waited for the deadline of a host that left"
+        assert _still_out(real, held), "the job has waited for the deadline of a host that left"
         assert len({update.key for update in events_of(run, UpdateApplied)}) == 24
-        rows = json.loads(done(vcdl(project, "hosts", run.path.name, "--json")))
+        rows = json.loads(real.vcdl("hosts", run.path.name, "--json"))
         assert len(rows) == 2
         assert sum(row["applied"] for row in rows) == 24
-        credit = _credit(project, run.path.name)
+        credit = _credit(real, run.path.name)
         assert held.isdisjoint(credit)
         later = list(credit.values())[KNOWN + 4 :]  # the first ones came before anybody knew what a sample costs
         assert 0 < max(later) < 1.5 * min(later)
 
         (name,) = [row["host"] for row in rows if row["silent_s"] == min(row["silent_s"] for row in rows)]
-        done(vcdl(project, "hosts", "ban", name))
+        real.vcdl("hosts", "ban", name)
         stays.wait_until(lambda: "Not accepting requests" in stays.log, "it is turned away", asking=True)
-        assert {row["state"] for row in json.loads(done(vcdl(project, "hosts", run.path.name, "--json")))} >= {"banned"}
-        done(vcdl(project, "hosts", "unban", name))
+        assert {row["state"] for row in json.loads(real.vcdl("hosts", run.path.name, "--json"))} >= {"banned"}
+        real.vcdl("hosts", "unban", name)
 
 
-def _still_out(project: BoincProject, results: set[str]) -> bool:
+def _still_out(real: RealProject, results: set[str]) -> bool:
     """Whether all of some results are still with their host."""
-    database = BoincDatabase(project)
-    rows = database.execute("SELECT server_state FROM result WHERE name IN %s", tuple(results))
-    database.close()
-    return {int(row[0]) for row in rows} == {IN_PROGRESS}
+    rows = real.rows("SELECT server_state FROM result WHERE name IN %s", tuple(results))
+    return {int(str(row[0])) for row in rows} == {IN_PROGRESS}
 
 
-def _credit(project: BoincProject, job: str) -> dict[str, float]:
+def _credit(real: RealProject, job: str) -> dict[str, float]:
     """Valid result → its credit, in the order in which they came."""
-    database = BoincDatabase(project)
-    rows = database.execute(
+    rows = real.rows(
         "SELECT name, granted_credit FROM result WHERE name LIKE %s AND validate_state = 1 ORDER BY received_time, id",
         f"{job}\\_e%",
     )
-    database.close()
-    return {str(name): float(credit) for name, credit in rows}
+    return {str(name): float(str(credit)) for name, credit in rows}

@@ -1,24 +1,19 @@
 """Several jobs on a real BOINC server: fresh weights, shares that hold from the first minute and can be changed, a list
-of the jobs. It needs the project of tests/boinc/test_real_server.py, and is skipped without.
+of the jobs. It needs the project of tests/boinc/real_project.py, and is skipped without.
 """
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.boinc.boinc_client import BoincClient
-from tests.boinc.test_real_server import PATIENCE_S, VARIABLE, account_key, done, project, vcdl, wait
-from vcdl.boinc.grid.database import BoincDatabase
-from vcdl.boinc.grid.project_folder import BoincProject
+from tests.boinc.real_project import PATIENCE_S, VARIABLE, RealProject, wait
 from vcdl.journal.events import SettingsChanged, UpdateApplied
 from vcdl.run.finding import events_of, read_report
 from vcdl.run.folder import RunFolder
 from vcdl.wire.workunit import WorkunitName
 
-__all__ = ["project"]
 JOB = """
 name: {name}
 model: {{builtin: {{name: mlp, units: [32]}}}}
@@ -34,43 +29,39 @@ pytestmark = [
 ]
 
 
-def submitted(project: BoincProject, folder: Path, name: str, epochs: int, *more: str) -> RunFolder:
+def submitted(real: RealProject, folder: Path, name: str, epochs: int, *more: str) -> RunFolder:
     path = folder / f"{name}.yaml"
     path.write_text(JOB.format(name=name, epochs=epochs))
-    words = done(vcdl(project, "submit", str(path), *more))
-    return project.run_folder(words.split(":")[0].removeprefix("submitted "))
+    return real.submit(path, *more)
 
 
-def sent(project: BoincProject, run: RunFolder) -> int:
-    database = BoincDatabase(project)
-    rows = database.execute("SELECT COUNT(*) FROM result WHERE name LIKE %s AND sent_time > 0", f"{run.path.name}\\_e%")
-    database.close()
-    return int(rows[0][0])
+def sent(real: RealProject, run: RunFolder) -> int:
+    pattern = f"{run.path.name}\\_e%"
+    return int(str(real.rows("SELECT COUNT(*) FROM result WHERE name LIKE %s AND sent_time > 0", pattern)[0][0]))
 
 
-def test_jobs_share_the_clients_and_train_from_fresh_weights(project: BoincProject, tmp_path: Path) -> None:
-    python = {"VCDL_PYTHON": sys.executable}
-    first = submitted(project, tmp_path, "real-first", 4)
-    with BoincClient(tmp_path / "client", project.master_url, account_key(project), 2, python) as client:
+def test_jobs_share_the_clients_and_train_from_fresh_weights(real: RealProject, tmp_path: Path) -> None:
+    first = submitted(real, tmp_path, "real-first", 4)
+    with real.client(tmp_path / "client") as client:
         client.wait_until(
             lambda: read_report(first).totals.applied >= 4, "some are applied", patience_s=PATIENCE_S, asking=True
         )
-        before = sent(project, first)
-        second = submitted(project, tmp_path, "real-second", 2, "--set", "boinc.share=3")
-        client.wait_until(lambda: sent(project, second), "the new job is sent", patience_s=PATIENCE_S, asking=True)
-        assert sent(project, first) - before <= 4, "what a client may fetch before the new job has workunits"
-        rows = json.loads(done(vcdl(project, "jobs", "--json")))
+        before = sent(real, first)
+        second = submitted(real, tmp_path, "real-second", 2, "--set", "boinc.share=3")
+        client.wait_until(lambda: sent(real, second), "the new job is sent", patience_s=PATIENCE_S, asking=True)
+        assert sent(real, first) - before <= 4, "what a client may fetch before the new job has workunits"
+        rows = json.loads(real.vcdl("jobs", "--json"))
         assert {row["job"]: row["part"] for row in rows if row["state"] == "running"} == {
             first.path.name: 0.25, second.path.name: 0.75,
         }  # fmt: skip
 
-        done(vcdl(project, "set", second.path.name, "boinc.share=1", "boinc.deadline_s=900"))
-        refused = vcdl(project, "set", second.path.name, "training.batch_size=3")
+        real.vcdl("set", second.path.name, "boinc.share=1", "boinc.deadline_s=900")
+        refused = real.run("set", second.path.name, "training.batch_size=3")
         assert refused.returncode != 0
         assert "only boinc.share" in refused.stderr
         (event,) = events_of(second, SettingsChanged)
         assert event.changes == "boinc.share=1 boinc.deadline_s=900.0"
-        manifest = project.manifests / f"{second.path.name}.json"
+        manifest = real.project.manifests / f"{second.path.name}.json"
         wait(lambda: '"share": 1,' in manifest.read_text(), "the work generator follows it")
 
         for run in (first, second):
@@ -80,4 +71,4 @@ def test_jobs_share_the_clients_and_train_from_fresh_weights(project: BoincProje
     assert read_report(first).totals.refused == 0
     assert any(update.base_version > WorkunitName.parse(update.workunit).base_version for update in updates)
     assert sum(update.staleness for update in updates) / len(updates) <= 1.5 * 2
-    assert not any(path.name.startswith("vcdl_newest") for path in project.download_dir.glob("*/*"))
+    assert not any(path.name.startswith("vcdl_newest") for path in real.project.download_dir.glob("*/*"))

@@ -1,4 +1,4 @@
-"""Load on a real BOINC server: `make test-boinc PROJECT_DIR=…`, a project with an account and without an app of ours.
+"""Load on a real BOINC server: `make test-boinc PROJECT_DIR=…`, a project without an app of ours.
 
 Simulated hosts speak the real protocol to the real scheduler and upload handler, the real validator asks the resident
 checker, and each subtask is applied once. Skipped without PROJECT_DIR.
@@ -9,10 +9,7 @@ import os
 
 import pytest
 
-from tests.boinc.test_real_server import VARIABLE, done, project, vcdl, wait
-from vcdl.boinc.grid.project_folder import BoincProject
-
-__all__ = ["project"]
+from tests.boinc.real_project import VARIABLE, RealProject, wait
 
 pytestmark = [
     pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no BOINC project"),
@@ -20,13 +17,13 @@ pytestmark = [
 ]
 
 
-def test_simulated_hosts_lose_and_double_nothing(project: BoincProject) -> None:
-    wait(lambda: vcdl(project, "project", "doctor").returncode == 0, "doctor finds nothing wrong")
-    said = done(vcdl(project, "bench", "boinc", "--hosts", "30", "--train-s", "5", "--minutes", "1", "--json"))
+def test_simulated_hosts_lose_and_double_nothing(real: RealProject) -> None:
+    wait(lambda: real.run("project", "doctor").returncode == 0, "doctor finds nothing wrong")
+    said = real.vcdl("bench", "boinc", "--hosts", "30", "--train-s", "5", "--minutes", "1", "--json")
     result = json.loads(said[said.index("{") :])
     assert (result["lost"], result["doubled"], result["refused"], result["errors"]) == (0, 0, 0, 0), said
     assert result["subtasks"] > 0
-    validator = project.log_dir / "vcdl_validator.log"
+    validator = real.project.log_dir / "vcdl_validator.log"
     assert "didn't exit" not in validator.read_text()
     checker = result["shares"]["vcdl_checker"], result["shares"]["vcdl_validator"]
     assert sum(share["cpu_ms_per_subtask"] for share in checker) < 100, "the checker answers: no Python starts"

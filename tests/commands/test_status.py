@@ -74,6 +74,7 @@ def test_programs_get_the_summarys_keys_and_the_state(here: Path, capsys: pytest
         "folder": str(folder.path),
         "state": "finished",
         "process": None,
+        "troubles": [],
         "epochs_wanted": 2,
         "shards": 2,
         "seconds_left": None,

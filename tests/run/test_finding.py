@@ -61,6 +61,9 @@ def test_the_run_that_changed_last_is_the_one_that_is_meant(here: Path) -> None:
     Journal.at(older.journal_file).append(WHOLE_RUN[0].event, time_s=time.time())
     assert chosen_run(None).path == older.path
     assert chosen_run(Path("runs/b")).path == newer.path
+    with RunLock(newer):
+        assert chosen_run(None).path == newer.path, "it runs"
+        assert chosen_run(None, running_first=False).path == older.path, "as resume wants it"
 
 
 def test_without_any_run_the_message_says_how_to_begin_one(here: Path) -> None:

@@ -20,15 +20,18 @@ project_option = click.option(
     "--project-dir",
     metavar="PROJECT",
     type=click.Path(path_type=Path, file_okay=False),
-    help="A BOINC project: DIR is then the name of a job in it [default: the job that changed last].",
+    help="A BOINC project: DIR is then the name of a job in it [default: the job that runs, or changed last].",
 )
 
 
-def in_project(path: Path | None, project_dir: Path | None) -> Path | None:
-    """The folder that DIR means, which is a job's name with --project-dir. Raises RunFolderError without such a job."""
+def in_project(path: Path | None, project_dir: Path | None, *, running_first: bool = True) -> Path | None:
+    """The folder that DIR means, which is a job's name with --project-dir.
+
+    `running_first`: without a name, a job that runs. Raises RunFolderError without such a job.
+    """
     from vcdl.run.finding import chosen_run
 
-    return path if project_dir is None else chosen_run(path, project_dir).path
+    return path if project_dir is None else chosen_run(path, project_dir, running_first=running_first).path
 
 
 def fleet_file(function: F) -> F:

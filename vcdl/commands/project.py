@@ -79,7 +79,7 @@ def install_command(
         database.close()
     if not dry_run:
         click.echo(
-            f"installed; now, in {project.path}: bin/stop; sleep 10; bin/start "
+            f"installed; now, in {project.path}: bin/stop; bin/start "
             f"(daemons read config.xml when they start), then vcdl project doctor --project-dir {project_dir}"
         )
     return ExitCode.OK
@@ -89,8 +89,13 @@ def install_command(
 @_project_dir
 @click.option("--force", is_flag=True, help="Cancel open jobs instead of refusing.")
 @click.option("--delete-runs", is_flag=True, help="Delete the jobs' folders too, with all trained models.")
+@click.option(
+    "--delete-rows",
+    is_flag=True,
+    help="Delete the app from the database even if hosts have had tasks of it, with its workunits and results.",
+)
 @_dry_run
-def uninstall_command(project_dir: Path, force: bool, delete_runs: bool, dry_run: bool) -> ExitCode:
+def uninstall_command(project_dir: Path, force: bool, delete_runs: bool, delete_rows: bool, dry_run: bool) -> ExitCode:
     """Take VCDL out of a project and restore its files."""
     from vcdl.boinc.grid.database import BoincDatabase
     from vcdl.boinc.grid.project_folder import BoincProject
@@ -99,7 +104,9 @@ def uninstall_command(project_dir: Path, force: bool, delete_runs: bool, dry_run
     project = BoincProject.at(project_dir)
     database = BoincDatabase(project)
     try:
-        removal: Removal = plan_removal(project, database, force, delete_runs)
+        removal: Removal = plan_removal(
+            project, database, force=force, delete_runs=delete_runs, delete_rows=delete_rows
+        )
         for line in removal.preview() if dry_run else removal.carry_out(database):
             click.echo(line)
     finally:

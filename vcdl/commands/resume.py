@@ -27,7 +27,7 @@ def resume(path: Path | None = None, as_json: bool = False) -> ExitCode:
     from vcdl.run.finding import chosen_run
     from vcdl.run.folder import RunLock
 
-    folder = chosen_run(path)
+    folder = chosen_run(path, running_first=False)
     if folder.host.has_daemons:
         return _release(folder)
     if folder.host.driver is None:
@@ -57,4 +57,4 @@ def _release(folder: "RunFolder") -> ExitCode:
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json at the end; the display goes to stderr.")
 def command(path: Path | None, project_dir: Path | None, as_json: bool) -> ExitCode:
     """Continue a run that was paused or killed."""
-    return resume(in_project(path, project_dir), as_json)
+    return resume(in_project(path, project_dir, running_first=False), as_json)

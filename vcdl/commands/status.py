@@ -1,16 +1,18 @@
 """`vcdl status`: a run's progress, read from its journal during the run or afterwards."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from vcdl.commands._options import in_project, project_option
-from vcdl.errors import ExitCode
+from vcdl.errors import ExitCode, GridError
 
 if TYPE_CHECKING:
     from vcdl.report.measures import Report
     from vcdl.report.progress import RunGoal
+    from vcdl.run.folder import RunFolder
 
 _EXAMPLES = """\b
 Examples:
@@ -33,6 +35,9 @@ def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
     report = read_report(folder)
     pid = folder.running_pid
     state = state_of(folder, report)
+    found = _troubles(folder) if state in (RunState.RUNNING, RunState.WAITING) else []
+    if found:
+        state = RunState.WAITING
     now_s = clock_of(folder)() if state is RunState.RUNNING and folder.host.has_wall_clock else None
     if as_json:
         left_s = seconds_left(goal, report, now_s) if now_s is not None else None
@@ -40,6 +45,8 @@ def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
             "folder": str(folder.path),
             "state": state.value,
             "process": pid,
+            "troubles": found,
+            **_failed_tasks(folder),
             "epochs_wanted": goal.epochs,
             "shards": goal.shards,
             "seconds_left": None if left_s is None else round(left_s, 1),
@@ -50,7 +57,15 @@ def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
     click.echo(f"{goal.job} in {shown(folder.path)}: {state}{f' (process {pid})' if pid else ''}")
     for label, words in _figures(goal, report, now_s).items():
         click.echo(f"{label:<12} {words}")
-    if state is RunState.WAITING:
+    failed = _failed_tasks(folder)
+    if any(failed.values()):
+        click.echo(
+            f"{'at BOINC':<12} {failed['tasks_failed']} tasks failed, "
+            f"{failed['tasks_timed_out']} passed their deadline: sent again"
+        )
+    for trouble in found:
+        click.echo(f"{'waits for':<12} {trouble}")
+    if state is RunState.WAITING and not found:
         click.echo(
             "the project's work generator does not run (bin/start starts it), or cannot go on with this job: "
             "see log_HOST/vcdl_work_generator.log"
@@ -58,6 +73,39 @@ def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
     elif state in (RunState.PAUSED, RunState.KILLED, RunState.FAILED):
         click.echo(resume_hint(folder))
     return ExitCode.OK
+
+
+def _troubles(folder: "RunFolder") -> list[str]:
+    """The reasons for which a BOINC project's daemons do not go on with its job."""
+    if not folder.host.has_daemons:
+        return []
+    from vcdl.boinc.project.processes import troubles
+
+    return troubles(_project_dir(folder))
+
+
+def _failed_tasks(folder: "RunFolder") -> dict[str, int]:
+    """The tasks of a BOINC job that BOINC makes up for by itself; nothing where its database does not say."""
+    if not folder.host.has_daemons:
+        return {}
+    from vcdl.boinc.grid.database import BoincDatabase
+    from vcdl.boinc.grid.host_report import facts_of
+    from vcdl.boinc.grid.project_folder import BoincProject
+
+    try:
+        with closing(BoincDatabase(BoincProject.at(_project_dir(folder)))) as database:
+            facts = facts_of(database, folder.path.name).values()
+    except GridError:
+        return {}
+    return {
+        "tasks_failed": sum(each.errors for each in facts),
+        "tasks_timed_out": sum(each.timeouts for each in facts),
+    }
+
+
+def _project_dir(folder: "RunFolder") -> Path:
+    """The BOINC project of a job, which is in vcdl/runs there."""
+    return folder.path.resolve().parent.parent.parent
 
 
 def _figures(goal: "RunGoal", report: "Report", now_s: float | None) -> dict[str, str]:

@@ -38,6 +38,7 @@ def watch(path: Path | None = None) -> ExitCode:
             while True:
                 was_finished = is_finished(folder)
                 following.look()
+                following.tell_tasks()
                 if was_finished or state_of(folder, following.report) in (RunState.PAUSED, RunState.KILLED):
                     break
                 time.sleep(_POLL_S)

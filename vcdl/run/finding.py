@@ -63,8 +63,9 @@ def is_finished(folder: RunFolder) -> bool:
     return folder.summary_file.is_file()
 
 
-def chosen_run(path: Path | None, project_dir: Path | None = None) -> RunFolder:
-    """The run in a folder, or the job of that name in a BOINC project; without one, the run or job that changed last.
+def chosen_run(path: Path | None, project_dir: Path | None = None, *, running_first: bool = True) -> RunFolder:
+    """The run in a folder, or the job of that name in a BOINC project; without one, that which changed last of those
+    that run, or of all when none does.
 
     Raises RunFolderError.
     """
@@ -73,7 +74,9 @@ def chosen_run(path: Path | None, project_dir: Path | None = None) -> RunFolder:
     found = all_runs(project_dir)
     if not found:
         raise no_run(project_dir)
-    return RunFolder.existing(max(found, key=_changed_s).path)
+    return RunFolder.existing(
+        max(found, key=lambda folder: (running_first and folder.running_pid is not None, _changed_s(folder))).path
+    )
 
 
 def all_runs(project_dir: Path | None = None) -> list[RunFolder]:

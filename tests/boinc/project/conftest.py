@@ -28,7 +28,7 @@ def client() -> ClientFiles:
 def made(
     mariadb: PrivateServer, client: ClientFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[MadeProject]:
-    monkeypatch.setattr(ClientFiles, "build", classmethod(lambda _: client))  # once is enough
+    monkeypatch.setattr(ClientFiles, "build", classmethod(lambda *_: client))  # once is enough
     monkeypatch.setenv("MYSQL_UNIX_PORT", str(mariadb.socket))
     project = MadeProject.make(tmp_path / "project", Database.of(mariadb))
     yield project

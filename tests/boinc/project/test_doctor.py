@@ -77,7 +77,8 @@ def test_another_host_name_is_seen(made: MadeProject) -> None:
     assert is_well(made, machine.host_name)
     here = made.project.host
     made.edit("config.xml", f"<host>{here}</host>", "<host>elsewhere</host>")
-    assert f"write <host>{here}</host> in config.xml" in failure(made, machine.host_name).cure
+    cure = failure(made, machine.host_name).cure
+    assert f"write <host>{here}</host>, and log_{here} in <log_dir>; mv log_elsewhere log_{here}" in cure
 
 
 def test_another_user_is_seen(made: MadeProject) -> None:
@@ -266,17 +267,26 @@ def test_a_store_that_is_open_to_the_network_is_warned_of(made: MadeProject) -> 
     assert "hush" not in f"{tls}"
 
 
-@pytest.mark.parametrize("name", ["config.xml", "keys/upload_private", "keys/code_sign_private", "vcdl/environment"])
-def test_a_secret_that_every_user_may_read_is_warned_of(made: MadeProject, name: str) -> None:
+def test_secrets_that_others_may_read_are_seen(made: MadeProject) -> None:
     made.install()
-    for each in ("config.xml", "keys/upload_private", "keys/code_sign_private", "vcdl/environment"):
+    names = ("config.xml", "keys/upload_private", "vcdl/environment", "vcdl/weights_key.pem")
+    for each in names:
         (made.path / each).chmod(0o640)  # BOINC's group, with the web server in it, must read some
+    key = made.path / "keys" / "code_sign_private"
+    key.chmod(0o600)
     assert is_well(made, secrets.secret_files)
-    (made.path / name).chmod(0o644)
-    (seen,) = found(made, secrets.secret_files)
-    assert seen.level == Level.WARNING
-    assert seen.what.startswith(f"every user of this machine may read {name}: ")
-    assert seen.cure == f"chmod o-rwx {made.path / name}"
+    for name in names:
+        (made.path / name).chmod(0o644)
+        (seen,) = found(made, secrets.secret_files)
+        assert seen.level == Level.WARNING
+        assert seen.what.startswith(f"every user of this machine may read {name}: ")
+        assert seen.cure == f"chmod o-rwx {made.path / name}"
+        (made.path / name).chmod(0o640)
+    for mode, who in ((0o644, "every user"), (0o640, "the group, and so the web server,")):
+        key.chmod(mode)
+        seen = failure(made, secrets.secret_files)
+        assert seen.what.startswith(f"{who} of this machine may read keys/code_sign_private: ")
+        assert seen.cure == f"chmod 600 {key}"
 
 
 def test_daemons_that_are_down_or_disabled_are_seen(made: MadeProject) -> None:

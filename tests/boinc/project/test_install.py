@@ -29,8 +29,10 @@ def plan(made: MadeProject, wishes: Wishes = WISHES) -> InstallPlan:
     return plan_install(made.project, made.database, wishes)
 
 
-def uninstall(made: MadeProject, *, force: bool = False, delete_runs: bool = False) -> list[str]:
-    removal = plan_removal(made.project, made.database, force, delete_runs)
+def uninstall(
+    made: MadeProject, *, force: bool = False, delete_runs: bool = False, delete_rows: bool = False
+) -> list[str]:
+    removal = plan_removal(made.project, made.database, force=force, delete_runs=delete_runs, delete_rows=delete_rows)
     return list(removal.carry_out(made.database))
 
 
@@ -43,7 +45,7 @@ def versions(made: MadeProject) -> list[tuple[int, str, int]]:
 
 def new_client(monkeypatch: pytest.MonkeyPatch, client: ClientFiles) -> None:
     """As another version of VCDL has it."""
-    monkeypatch.setattr(ClientFiles, "build", classmethod(lambda _: client))
+    monkeypatch.setattr(ClientFiles, "build", classmethod(lambda *_: client))
 
 
 def test_a_second_install_changes_nothing(made: MadeProject) -> None:
@@ -304,6 +306,36 @@ def _client_files(made: MadeProject, client: ClientFiles) -> dict[str, tuple[int
     return {name: content for name, content in made.contents().items() if client.name in name}
 
 
+def test_rows_and_uploads_go_too_if_they_are_to_go(made: MadeProject) -> None:
+    made.install()
+    before = {table: made.standin.rows(f"SELECT * FROM {table}") for table in ("host", "user")}
+    connection = made.standin.connect()
+    (app,) = made.standin.rows("SELECT id FROM app WHERE name = 'vcdl'")
+    (version, *_) = made.standin.rows("SELECT id FROM app_version")
+    name = "j_e0001_s000_a0_v000000"
+    unit = insert(connection, "workunit", create_time=1, name=name, appid=app["id"])
+    for number, its in ((unit, app["id"]), (unit + 1, app["id"] + 1)):
+        insert(connection, "result", create_time=1, name=f"{name}_{its}", workunitid=number, appid=its, server_state=5)
+    insert(connection, "host_app_version", host_id=1, app_version_id=version["id"])
+    for file in ("vcdl_a.npz", "of_another_app"):
+        text = f"<delete_file_info>{file}</delete_file_info>\n"
+        insert(connection, "msg_to_host", create_time=1, hostid=1, variety="delete_file", handled=0, xml=text)
+    connection.commit()
+    connection.close()
+    folder = made.path / "upload" / "3f"
+    folder.mkdir(parents=True)
+    for file in (f"{name}_0_r123_0", "vcdl_doctor_7", "fold_17_0_r123_0"):
+        (folder / file).touch()
+    uninstall(made, force=True, delete_rows=True)
+    assert [path.name for path in folder.iterdir()] == ["fold_17_0_r123_0"]
+    for table in ("app_version", "host_app_version", "workunit"):
+        assert made.standin.rows(f"SELECT * FROM {table}") == []
+    assert [row["appid"] for row in made.standin.rows("SELECT appid FROM result")] == [app["id"] + 1]
+    assert len(made.standin.rows("SELECT xml FROM msg_to_host")) == 1, "the other app's"
+    assert [row["name"] for row in made.standin.rows("SELECT name FROM app")] == ["fold"]
+    assert before == {table: made.standin.rows(f"SELECT * FROM {table}") for table in before}
+
+
 def test_uninstall_says_what_stays_on_clients_that_nobody_will_tell(made: MadeProject) -> None:
     made.install()
     connection = made.standin.connect()
@@ -344,6 +376,9 @@ def test_while_our_daemons_run_nothing_is_taken_out(made: MadeProject) -> None:
         (folder / "vcdl_evaluator.pid").write_text(f"{os.getpid()}\n")  # the number is another program's by now
         with pytest.raises(GridError, match="vcdl_assimilator still run: bin/stop first"):
             uninstall(made)
+        preview = list(plan_removal(made.project, made.database, force=False, delete_runs=False).preview())
+        assert preview[0].startswith("refused as it is: vcdl_assimilator still run: bin/stop first")
+        assert "restore config.xml" in preview
         daemon.kill()
     assert uninstall(made)
     assert not list(folder.iterdir())

@@ -39,6 +39,7 @@ class Assimilation:
         self._server = ParameterServer.of(run, self._journal, self._results)
         self._server.catch_up()
         self._history = kept_history(self._journal)
+        self._history.now()  # the log is about what happens from here on
 
     def run_once(self) -> bool:
         """Fold what waits. Raises VcdlError."""

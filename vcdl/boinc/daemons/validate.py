@@ -18,7 +18,15 @@ from pathlib import Path
 
 from vcdl.boinc.daemons.late_upload import is_applied, record_superseded
 from vcdl.boinc.daemons.opened_runs import OpenedRun, OpenedRuns
-from vcdl.boinc.daemons.script import ACCEPTED, Verdict, refused, result_name, run_script, workunit_and_result
+from vcdl.boinc.daemons.script import (
+    ACCEPTED,
+    REFUSED,
+    Verdict,
+    refused,
+    result_name,
+    run_script,
+    workunit_and_result,
+)
 from vcdl.boinc.grid.results import host_name, host_of
 from vcdl.checks import Refused
 from vcdl.checks.refusal import Refusal
@@ -41,6 +49,21 @@ def validate(runs: OpenedRuns, files: Sequence[Path]) -> Verdict:
     Raises VcdlError or OSError when this machine cannot look at it: nobody is refused for that.
     """
     (file,) = files
+    verdict = _verdict(runs, file)
+    if verdict.code == REFUSED and file.resolve().is_relative_to(runs.project.upload_dir.resolve()):
+        _free(file)
+    return verdict
+
+
+def _free(file: Path) -> None:
+    """Delete a refused upload: BOINC's transitioner never has it deleted, and nobody looks at it again."""
+    try:
+        file.unlink(missing_ok=True)
+    except OSError as error:
+        _log.warning("%s was refused and stays: %s; `vcdl project doctor` tells why", file.name, error.strerror)
+
+
+def _verdict(runs: OpenedRuns, file: Path) -> Verdict:
     project = runs.project
     workunit, result = workunit_and_result(file)
     try:

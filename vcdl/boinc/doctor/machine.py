@@ -44,8 +44,8 @@ def host_name(patient: Patient) -> Iterator[Finding]:
         yield failed(
             "host name",
             f"config.xml has <host>{configured}</host>, and this machine is {here}: bin/start starts no daemon",
-            f"write <host>{here}</host> in config.xml, rename log_{configured} to log_{here}, "
-            "then bin/stop; sleep 10; bin/start",
+            f"in config.xml write <host>{here}</host>, and log_{here} in <log_dir>; mv log_{configured} log_{here}; "
+            "then bin/stop; bin/start",
         )
 
 

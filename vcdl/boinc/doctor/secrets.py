@@ -3,15 +3,13 @@
 import stat
 from collections.abc import Iterator
 
-from vcdl.boinc.doctor.finding import Finding, ok, warning
+from vcdl.boinc.doctor.finding import Finding, failed, ok, warning
 from vcdl.boinc.doctor.patient import Patient
 from vcdl.boinc.grid.environment import environment_file
 from vcdl.boinc.grid.weights_key import WeightsKey
 
-_KEYS = {
-    "upload_private": "whoever has it can upload anything in the place of any result",
-    "code_sign_private": "whoever has it can run any program on volunteers' computers",
-}
+_UPLOADS = "whoever has it can upload anything in the place of any result"
+_PROGRAMS = "whoever has it can run any program on volunteers' computers"
 _DATABASE = "whoever has it can change every row, credit too"
 
 
@@ -21,10 +19,17 @@ def secret_files(patient: Patient) -> Iterator[Finding]:
     BOINC makes them by the umask; its group, with the web server in it, must read some of them.
     """
     files = {patient.path / "config.xml": f"the database's password is in it, and {_DATABASE}"}
-    files |= {patient.config.key_dir / name: meaning for name, meaning in _KEYS.items()}
+    files[patient.config.key_dir / "upload_private"] = _UPLOADS
     files[environment_file(patient.path)] = "it may hold the password of the weight store"
     files[WeightsKey.file(patient.path)] = "whoever has it can give clients other weights to start from"
     is_well = True
+    key = patient.config.key_dir / "code_sign_private"
+    if key.is_file() and key.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        is_well = False
+        who = "every user" if key.stat().st_mode & stat.S_IROTH else "the group, and so the web server,"
+        yield failed(
+            "secret files", f"{who} of this machine may read {patient.shown(key)}: {_PROGRAMS}", f"chmod 600 {key}"
+        )
     for path, meaning in files.items():
         if path.is_file() and path.stat().st_mode & stat.S_IROTH:
             is_well = False

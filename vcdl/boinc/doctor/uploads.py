@@ -17,7 +17,8 @@ from vcdl.boinc.doctor.web import cure_of, is_program, no_program
 from vcdl.boinc.project.tools import run_tool
 
 _CONTENT = b"doctor\n"
-_NAME = "vcdl_doctor_"
+DOCTORS_UPLOAD = "vcdl_doctor_"
+"""The begin of its name."""
 _SURELY_OVER_S = 60.0
 
 
@@ -65,7 +66,7 @@ def upload(patient: Patient) -> Iterator[Finding]:
             "upload", f"{patient.shown(key)} cannot be read: no upload can be tried", "restore it from a backup"
         )
         return
-    name = f"{_NAME}{os.getpid()}"
+    name = f"{DOCTORS_UPLOAD}{os.getpid()}"
     path = patient.project.upload_path(name)
     is_new = not path.parent.exists()
     try:
@@ -97,7 +98,7 @@ def upload(patient: Patient) -> Iterator[Finding]:
 
 def _sweep(top: Path) -> None:
     """Remove what an earlier run, before its finding was mended, could not delete."""
-    for rest in top.glob(f"*/{_NAME}*"):
+    for rest in top.glob(f"*/{DOCTORS_UPLOAD}*"):
         with suppress(OSError):
             if rest.stat().st_mtime < time.time() - _SURELY_OVER_S:
                 rest.unlink()

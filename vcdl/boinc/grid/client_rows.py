@@ -13,6 +13,7 @@ _ACTIVE_S = 900
 _RECENT = 50
 """Number of last results whose times are averaged."""
 _DELETE = "delete_file"
+_OURS = "<delete_file_info>vcdl\\_%"
 
 
 @dataclass(frozen=True)
@@ -112,9 +113,13 @@ class ClientRows:
         """Count the hosts that are still to be told to delete files of ours."""
         rows = self._database.execute(
             "SELECT COUNT(DISTINCT hostid) FROM msg_to_host WHERE variety = %s AND handled = 0 AND xml LIKE %s",
-            _DELETE, "<delete_file_info>vcdl\\_%",
+            _DELETE, _OURS,
         )  # fmt: skip
         return int(rows[0][0])
+
+    def delete_requests(self) -> None:
+        """Delete all requests for files of ours, also those that no host has been told yet."""
+        self._database.execute("DELETE FROM msg_to_host WHERE variety = %s AND xml LIKE %s", _DELETE, _OURS)
 
     def ask_to_delete(self, files: Collection[tuple[int, str]]) -> None:
         """Ask hosts to delete sticky files; the scheduler tells them at their next request (config.xml:

@@ -1,11 +1,14 @@
 """The running daemons of a project, by the pid files that bin/start writes."""
 
+import socket
 import time
 from pathlib import Path
 
+from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.project import files
 from vcdl.boinc.project.server_config import Daemon, ServerConfig
+from vcdl.errors import GridError
 
 _OURS = "vcdl_"
 _ENDING_S = 30.0
@@ -23,6 +26,41 @@ def is_running(project: BoincProject, daemon: Daemon) -> bool:
     # The number may belong to another program by now. Our launchers exec Python, whose arguments name the module.
     names = {word.decode(errors="replace").rpartition("/")[2] for word in words}
     return bool(names & {daemon.program, f"vcdl.boinc.daemons.{daemon.program.removeprefix(_OURS)}"})
+
+
+def down(project: BoincProject) -> list[str]:
+    """The daemons of this machine that should run, and do not. Raises GridError."""
+    here = socket.gethostname().split(".")[0]
+    return [
+        daemon.name
+        for daemon in ServerConfig.at(project.path).daemons
+        if daemon.command
+        and not daemon.disabled
+        and (daemon.host or project.host) == here
+        and not is_running(project, daemon)
+    ]
+
+
+def troubles(project_dir: Path) -> list[str]:
+    """The reasons for which the jobs of a project do not go on; none where this user cannot read its configuration."""
+    try:
+        project = BoincProject.at(project_dir)
+        dead = down(project)
+    except GridError:
+        return []
+    found = []
+    if project.stop_daemons.exists():
+        found.append("the project is stopped (bin/start)")
+    elif dead:
+        found.append(f"{', '.join(dead)} not running (bin/start --cron, which cron should call)")
+    database = BoincDatabase(project)
+    try:
+        database.execute("SELECT 1")
+    except GridError as error:
+        found.append(f"{error}")
+    finally:
+        database.close()
+    return found
 
 
 def wait_for_our_daemons(project: BoincProject) -> list[str]:

@@ -127,3 +127,16 @@ def remove_app(database: BoincDatabase, app: AppRow) -> bool:
             database.execute("DELETE FROM app_version WHERE appid = %s", app.id)
             database.execute("DELETE FROM app WHERE id = %s", app.id)
     return not used
+
+
+def delete_app(database: BoincDatabase, app: AppRow) -> None:
+    """Delete the app's rows with all that refers to them; the credit of users and hosts is in rows of their own.
+
+    Raises GridError.
+    """
+    versions = "SELECT id FROM app_version WHERE appid = %s"
+    with database.transaction():
+        database.execute(f"DELETE FROM host_app_version WHERE app_version_id IN ({versions})", app.id)
+        for table in ("result", "workunit", "app_version"):
+            database.execute(f"DELETE FROM {table} WHERE appid = %s", app.id)
+        database.execute("DELETE FROM app WHERE id = %s", app.id)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcdl.boinc.daemons.checker import socket_path
+from vcdl.boinc.daemons.script import workunit_and_result
+from vcdl.boinc.doctor.uploads import DOCTORS_UPLOAD
 from vcdl.boinc.grid.client_rows import ClientRows
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.forget import kept_on_clients
@@ -26,8 +28,9 @@ from vcdl.boinc.project.app_version import our_version_folders
 from vcdl.boinc.project.edited_files import EDITED
 from vcdl.boinc.project.processes import tell_feeder, wait_for_our_daemons
 from vcdl.boinc.project.record import Record
-from vcdl.errors import GridError
+from vcdl.errors import GridError, WorkunitError
 from vcdl.files.shipped import shipped
+from vcdl.wire.workunit import WorkunitName
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,14 @@ class Removal:
     """Clients not yet told to delete our files; nobody tells them once config.xml is restored."""
     kept_on_clients: tuple[str, ...]
     """Finished jobs whose files some clients still keep."""
+    delete_rows: bool
+    """Whether the app's rows go in any case, and its workunits and results with them."""
+    refusals: tuple[str, ...]
+    """Reasons for which nothing is removed now."""
 
     def preview(self) -> Iterator[str]:
         """The planned changes, as lines."""
+        yield from (f"refused as it is: {refusal}" for refusal in self.refusals)
         if self.open_workunits:
             yield f"cancel {self.open_workunits} open workunits"
         for each in self.restored:
@@ -66,7 +74,11 @@ class Removal:
         for path in self.files:
             yield f"remove {self._shown(path)}"
         if self.app is not None:
-            yield "delete the app's rows from the database, or deprecate them when hosts have had tasks of it"
+            yield (
+                "delete the app's rows from the database, with all its workunits and results"
+                if self.delete_rows
+                else "delete the app's rows from the database, or deprecate them when hosts have had tasks of it"
+            )
         if self.runs:
             yield f"keep vcdl/runs with {self.runs} jobs"
         if self.not_told:
@@ -81,7 +93,9 @@ class Removal:
             )
 
     def carry_out(self, database: BoincDatabase) -> Iterator[str]:
-        """Carry out the plan, yielding a line for each act. Raises GridError."""
+        """Carry out the plan, yielding a line for each act. Raises GridError, also for a refusal."""
+        for refusal in self.refusals:
+            raise GridError(refusal)
         for each in reversed(self.restored):
             if each.before is None:
                 files.delete(each.path)
@@ -90,7 +104,11 @@ class Removal:
             yield f"{'restored' if each.before is not None else 'removed'} {self._shown(each.path)}"
         yield from self._give_up_jobs(database)
         if self.app is not None:
-            if rows.remove_app(database, self.app):
+            if self.delete_rows:
+                rows.delete_app(database, self.app)
+                ClientRows(database).delete_requests()
+                yield f"deleted the rows of the app {APP} from the database, with all its workunits and results"
+            elif rows.remove_app(database, self.app):
                 yield f"deleted the rows of the app {APP} from the database"
             else:
                 yield f"the app {APP} stays in the database, deprecated: the credit of volunteers refers to it"
@@ -126,8 +144,13 @@ class Removal:
         return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
 
 
-def plan_removal(project: BoincProject, database: BoincDatabase, force: bool, delete_runs: bool) -> Removal:
-    """Plan an uninstall. Raises GridError when VCDL is not installed, runs, or has open jobs (unless `force`)."""
+def plan_removal(
+    project: BoincProject, database: BoincDatabase, *, force: bool, delete_runs: bool, delete_rows: bool = False
+) -> Removal:
+    """Plan an uninstall, which is refused while VCDL runs, or has open jobs (unless `force`).
+
+    Raises GridError when VCDL is not installed, or another user asks.
+    """
     record = Record.of(project.path)
     if not record.installed:
         raise GridError(
@@ -135,14 +158,15 @@ def plan_removal(project: BoincProject, database: BoincDatabase, force: bool, de
         )
     if os.geteuid() != (owner := (project.path / "config.xml").stat().st_uid):
         raise GridError(f"{project.path} belongs to user {owner}: run this as that user, as BOINC's own programs")
+    refusals = []
     if running := wait_for_our_daemons(project):
-        raise GridError(
+        refusals.append(
             f"{', '.join(running)} still run: bin/stop first (and bin/start afterwards, for the other apps)"
         )
     app = rows.app_row(database)
     count = rows.open_workunits(database, app) if app else 0
     if count and not force:
-        raise GridError(
+        refusals.append(
             f"{count} workunits are open: let the jobs end or `vcdl stop` them, "
             "or use --force, which cancels them for good"
         )
@@ -161,7 +185,20 @@ def plan_removal(project: BoincProject, database: BoincDatabase, force: bool, de
         runs=0 if delete_runs else runs,
         not_told=ClientRows(database).not_told(),
         kept_on_clients=tuple(kept_on_clients(project, database)),
+        delete_rows=delete_rows,
+        refusals=tuple(refusals),
     )
+
+
+def _our_uploads(project: BoincProject) -> Iterator[Path]:
+    """Uploads of our tasks: no file_deleter frees them any more."""
+    for path in sorted(project.upload_dir.glob("*/*")):
+        try:
+            WorkunitName.parse(workunit_and_result(path)[0])
+        except WorkunitError:
+            if not path.name.startswith(DOCTORS_UPLOAD):
+                continue
+        yield path
 
 
 def _our_files(project: BoincProject, delete_runs: bool) -> Iterator[Path]:
@@ -173,6 +210,7 @@ def _our_files(project: BoincProject, delete_runs: bool) -> Iterator[Path]:
     yield from folders
     for folder in (project.log_dir, project.path / f"pid_{project.host}"):
         yield from sorted(folder.glob("vcdl_*"))
+    yield from _our_uploads(project)
     yield project.manifests
     yield socket_path(project)  # of a checker that was killed
     yield project.path / "vcdl" / "environment"

@@ -1,0 +1,83 @@
+"""An operator's first day on a real BOINC server, as `make test-boinc PROJECT_DIR=…` runs it: a restart, an outage,
+dead daemons, and an install after an uninstall.
+"""
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.boinc.real_project import PATIENCE_S, VARIABLE, RealProject, wait
+from vcdl.run.finding import read_report
+
+JOB = """
+name: first-day
+model: {builtin: {name: mlp, units: [32]}}
+data: {dataset: digits, shards: 4}
+training: {learning_rate: 0.01}
+validate: {every: epoch}
+stop: {epochs: 50}
+"""
+_BOINCS = ("feeder", "transitioner", "file_deleter")
+_RESTARTS = 5
+
+pytestmark = [
+    pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no BOINC project"),
+    pytest.mark.timeout(1800),
+]
+
+
+def test_doctor_uploads_and_deletes_and_the_next_start_after_a_stop_brings_all_daemons_back(real: RealProject) -> None:
+    assert "could be deleted by" in real.doctor("upload")
+    for _ in range(_RESTARTS):
+        time.sleep(4)  # they are importing, or at rest
+        real.stop()
+        real.start()
+        assert [name for name in real.down() if name.startswith("vcdl_") and name != "vcdl_validator"] == []
+    real.start("--cron")
+    wait(lambda: not real.down(), "cron has started what was still ending, of BOINC's own", 30)
+    for name in (*_BOINCS, "vcdl_validator", "vcdl_assimilator"):
+        os.kill(real.pid(name), signal.SIGKILL)
+        wait(lambda name=name: name in real.down(), f"{name} is dead", 30)  # type: ignore[misc]
+        assert f"{name} not running" in real.doctor("daemons").replace(",", "")
+        real.start("--cron")
+        wait(lambda: not real.down(), "cron has started it again", 30)
+
+
+def test_a_client_trains_after_an_outage_and_after_an_install_anew(real: RealProject, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB)
+    job = real.submit(tmp_path / "job.yaml")
+    with real.client(tmp_path / "client") as client:
+        client.wait_until(
+            lambda: read_report(job).totals.applied, "an update is applied", patience_s=PATIENCE_S, asking=True
+        )
+        real.stop()
+        client.update()
+        client.wait_until(lambda: "temporarily shut down" in client.log, "the client was sent away")
+        assert "Project requested delay of 60 seconds" in client.log
+        sent = _sent(client.log)
+        real.start()
+        began_s = time.monotonic()
+        client.wait_until(lambda: _sent(client.log) > sent, "it gets work again", patience_s=240)
+        print(f"the next task was sent {time.monotonic() - began_s:.0f} s after bin/start")
+        real.vcdl("stop", job.path.name)
+    real.stop()
+    real.vcdl("project", "uninstall", "--force", "--delete-runs")
+    assert real.rows("SELECT deprecated FROM app WHERE name = 'vcdl'") == [(1,)]
+    real.vcdl("project", "install")
+    real.start()
+    wait(lambda: real.run("project", "doctor").returncode == 0, "doctor finds nothing wrong")
+    again = real.submit(tmp_path / "job.yaml", "--set", "name=second-day")
+    with real.client(tmp_path / "another") as client:
+        client.wait_until(
+            lambda: read_report(again).totals.applied, "it trains in the new one", patience_s=PATIENCE_S, asking=True
+        )
+        real.vcdl("stop", again.path.name)
+
+
+def _sent(log: str) -> int:
+    """Replies with work in a client's log."""
+    return len(re.findall(r"got [1-9]\d* new tasks", log))
