@@ -33,7 +33,7 @@ def main() -> None:
     model = load_model(built.json)
     assign(model, built.weights)
     assign_frozen(model, built.frozen)
-    compile_model(model, job.training.to_wire(norm))
+    compile_model(model, job.training_on(norm))
     samples = len(dataset.x_val) if job.validate_.samples == "all" else job.validate_.samples
     validation = normalise(dataset.x_val, norm), dataset.y_val
     fit_begin_s = time.perf_counter()

@@ -22,7 +22,7 @@ from vcdl.data.dataset import Dataset
 from vcdl.data.normalisation import normalisation_of
 from vcdl.errors import DataError, WorkunitError
 from vcdl.job.data import DataSettings
-from vcdl.wire.inputs import parts_of
+from vcdl.wire.inputs import count_of, parts_of
 from vcdl.wire.normalise import normalise
 from vcdl.wire.workunit import Named, Normalisation, Training, Workunit
 
@@ -141,7 +141,8 @@ class DataSets(Target):
         hold(facts.train_samples == len(dataset.x_train) > 0, "another number of samples than said before")
         hold(facts.val_samples == len(dataset.x_val) > 0, "no validation samples")
         hold(facts.input_shape == dataset.input_shape, "another shape than said before")
-        hold(facts.outputs == dataset.outputs > 0, f"{facts.outputs} outputs, then {dataset.outputs}")
+        hold(facts.outputs == dataset.outputs, f"{facts.outputs} outputs, then {dataset.outputs}")
+        hold(count_of(dataset.outputs) > 0, "no output")
         self._check(dataset, settings)
 
     def _check(self, dataset: Dataset, settings: DataSettings) -> None:

@@ -45,6 +45,12 @@ def functions() -> dict[str, Any]:
     }
 
 
+def huber() -> dict[str, Any]:
+    import keras
+
+    return {"optimizer": "adam", "loss": keras.losses.Huber(delta=2.0), "metrics": []}
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -62,6 +68,10 @@ def functions() -> dict[str, Any]:
             },
         ),
         (
+            huber,
+            {"optimizer": "adam", "peak": 0.0017, "loss": {"name": "huber", "delta": 2.0}},
+        ),
+        (
             functions,
             {
                 "optimizer": {"name": "adam_w", "weight_decay": 0.01},
@@ -71,7 +81,7 @@ def functions() -> dict[str, Any]:
             },
         ),
     ],
-    ids=["names", "objects", "functions"],
+    ids=["names", "objects", "arguments that Keras leaves out", "functions"],
 )
 def test_what_is_keras_own_is_taken_over(given: Callable[[], dict[str, Any]], expected: dict[str, Any]) -> None:
     training = training_of(compiled(**given()))

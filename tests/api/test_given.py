@@ -2,13 +2,12 @@
 
 from collections import deque
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from vcdl.api.given import as_array, as_inputs, write_arrays
+from vcdl.api.given import as_array, as_arrays, write_arrays
 from vcdl.errors import DataError, RunFolderError
 
 
@@ -75,17 +74,16 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         write_arrays(tmp_path, {"x_train": np.zeros(3)})
 
 
-TWO = SimpleNamespace(inputs=[SimpleNamespace(name="words"), SimpleNamespace(name="table")])
-"""A model, as far as it is looked at."""
+TWO = ["words", "table"]
 
 
 @pytest.mark.parametrize("given", [{"table": [[1, 2, 3]], "words": [[4, 5]]}, [[[4, 5]], [[1, 2, 3]]]])
 def test_several_inputs_are_given_by_name_or_in_the_order_of_the_model(given: Any) -> None:
-    found = as_inputs("x", given, TWO)
+    found = as_arrays("x", given, TWO, "inputs")
     assert {name: array.tolist() for name, array in found.items()} == {"words": [[4, 5]], "table": [[1, 2, 3]]}
 
 
 @pytest.mark.parametrize("given", [{"words": [[4, 5]]}, [[[4, 5]]], np.zeros((4, 5))])
 def test_other_inputs_are_refused_with_the_names_of_the_model(given: Any) -> None:
     with pytest.raises(DataError, match="x: the model has the inputs words, table: give a dict"):
-        as_inputs("x", given, TWO)
+        as_arrays("x", given, TWO, "inputs")

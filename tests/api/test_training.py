@@ -106,7 +106,8 @@ def test_one_hot_labels_become_classes(written: Callable[..., dict[str, Any]]) -
         ({"x": X[:, 0]}, DataError, r"x has shape \(20,\), expected \(samples, …\)"),
         ({"layers": "Own"}, ModelError, r"use Keras' own layers only"),
         ({"layers": "Two"}, DataError, r"x: the model has the inputs a, b: give a dict with an array for each"),
-        ({"layers": "Ends"}, ModelError, r"the model has 2 outputs: vcdl.train takes a model with one"),
+        ({"layers": "Ends"}, DataError, r"y: the model has the outputs a, b: give a dict with an array for each"),
+        ({"layers": "Ends", "y": [Y, Y]}, JobError, r"outputs a, b: compile it with a loss for each"),
         ({"simulate": 10}, JobError, r"simulate: expected keys of a clients file, such as {'clients': 10}, or True"),
         ({"simulate": {"client": 3}}, JobError, r"client: unknown key; did you mean clients\?"),
         ({"model": "mlp"}, ModelError, r"the model is a builtins.str, expected a keras.Model"),
@@ -131,7 +132,7 @@ def odd_model(kind: str) -> Any:
         return keras.Model(inputs, keras.layers.Concatenate()(inputs))
     if kind == "Ends":
         one = keras.Input((2,))
-        return keras.Model(one, [keras.layers.Dense(1)(one), keras.layers.Dense(2)(one)])
+        return keras.Model(one, [keras.layers.Dense(1, name="a")(one), keras.layers.Dense(2, name="b")(one)])
     if kind == "LSTM":
         return keras.Sequential([keras.layers.LSTM(2)])
 

@@ -90,6 +90,7 @@ NAN_Y = np.where(np.arange(len(Y)) == 3, np.inf, Y)
         pytest.param(halve("model.json"), ModelError, "not JSON", id="half a model"),
         pytest.param(two_inputs, WorkunitError, "the model takes", id="two inputs"),
         pytest.param(shard(SEVERAL, Y), WorkunitError, "has inputs", id="several inputs for one"),
+        pytest.param(shard(X, SEVERAL), WorkunitError, "has labels of", id="labels of several outputs for one"),
         pytest.param(shard(NESTED, Y), WorkunitError, "expected numbers", id="inputs in an input"),
         pytest.param(remove("params.h5"), WeightsFileError, "params.h5", id="no params"),
         pytest.param(halve("params.h5"), WeightsFileError, "params.h5", id="half of params"),

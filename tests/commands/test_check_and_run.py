@@ -59,9 +59,16 @@ def several(**inputs: Any) -> dict[str, Any]:
     return {"y_train": LABELS, **{f"x_train_{name}": array for name, array in inputs.items()}}
 
 
+def ends(**labels: Any) -> dict[str, Any]:
+    return {"x_train": X, **{f"y_train_{name}": array for name, array in labels.items()}}
+
+
+OUTPUTS = "outputs: [{name: a}, {name: b}]"
+OUTPUTS_AC = "outputs: [{name: a}, {name: c}]"
 REGRESSION = "task: regression"
 TOKENS = RNG.integers(0, 9, (SAMPLES, 6))
 EMBEDDING = "{python: 'models_of_test:words'}"
+TWO_OUTPUTS = "{python: 'models_of_test:two_outputs'}"
 TWO_INPUTS = "{python: 'models_of_test:two_inputs'}"
 LOGITS = "{python: 'models_of_test:logits'}"
 MODELS = """
@@ -82,9 +89,9 @@ def two_inputs():
 def own():
     return keras.Sequential([keras.Input((4,)), layers.Dense(3, activation="softmax")])
 
-def two_outputs(shape, outputs):
-    inputs = keras.Input(shape)
-    return keras.Model(inputs, [layers.Dense(outputs, activation="softmax")(inputs) for _ in range(2)])
+def two_outputs():
+    inputs = keras.Input((4,))
+    return keras.Model(inputs, [layers.Dense(3, activation="softmax", name=name)(inputs) for name in "ab"])
 
 def wide(shape, outputs):
     return keras.Sequential([keras.Input((99,)), layers.Dense(outputs, activation="softmax")])
@@ -149,7 +156,26 @@ CASES: dict[str, Case] = {
     "inputs of other lengths": Case("the numbers must agree", several(a=X, b=X[:9]), model=TWO_INPUTS),
     "one input and several": Case("one input or several", {**x(), "x_train_a": X}, model=TWO_INPUTS),
     "several inputs": Case("", several(a=X, b=with_value(300, np.float32)), model=TWO_INPUTS),
-    "two outputs": Case("exactly one can be trained", x(), model="{python: 'models_of_test:two_outputs'}"),
+    "two outputs that nobody names": Case("say in data > outputs", x(), model=TWO_OUTPUTS),
+    "outputs of other names": Case("give both the same names", ends(a=LABELS, c=LABELS), OUTPUTS_AC, model=TWO_OUTPUTS),
+    "an output without labels": Case("has no y_train_b", ends(a=LABELS), OUTPUTS, model=TWO_OUTPUTS),
+    "one output": Case("is for several outputs", x(), "outputs: [{name: a}]"),
+    "an output twice": Case("named once", x(), "outputs: [{name: a}, {name: a}]"),
+    "a task beside outputs": Case("set by data > outputs alone", x(), "task: regression, " + OUTPUTS),
+    "several without outputs": Case("set by data > outputs alone", x(), "task: several"),
+    "a loss beside outputs": Case("move it there", ends(a=LABELS, b=LABELS), OUTPUTS, "training: {loss: mse}"),
+    "two outputs for a built-in": Case("give a model of your own", ends(a=LABELS, b=LABELS), OUTPUTS),
+    "an output's loss for numbers": Case(
+        "output b: training > loss", ends(a=LABELS, b=LABELS), OUTPUTS.replace("b}", "b, loss: mse}"), model=TWO_OUTPUTS
+    ),
+    "an output's labels": Case("output b: y_train holds", ends(a=LABELS, b=LABELS + 1), OUTPUTS, model=TWO_OUTPUTS),
+    "an output's metric": Case(
+        "did you mean", ends(a=LABELS, b=LABELS), OUTPUTS.replace("b}", "b, metrics: [auk]}"), model=TWO_OUTPUTS
+    ),
+    "a monitor of another output": Case(
+        "is not measured", ends(a=LABELS, b=LABELS), OUTPUTS, "stop: {monitor: c_accuracy}", model=TWO_OUTPUTS
+    ),
+    "several outputs": Case("", ends(a=LABELS, b=LABELS), OUTPUTS, model=TWO_OUTPUTS),
     "another input": Case("begin the model with", x(), model="{python: 'models_of_test:wide'}"),
     "a module that is not there": Case("there is no module", x(), model="{python: 'not_there:build'}"),
     "an image model for a table": Case("use mlp", x(), model="{builtin: small_cnn}"),
@@ -264,7 +290,8 @@ def test_what_check_accepts_begins(name: str, tmp_path: Path) -> None:
     trainer = Trainer(folder.read_model_json(), training)
     vector, _ = read_weights(folder.snapshot(0), run.layout.size)
     (tmp_path / "shard.npz").write_bytes(run.shard_files[0].read_bytes())
-    shard = read_shard(tmp_path, training.normalisation, trainer.input_shapes)
+    outputs = [output.name for output in training.outputs]
+    shard = read_shard(tmp_path, training.normalisation, trainer.input_shapes, outputs)
     trainer.begin(vector, 1, training.learning_rate, steps_of(len(shard), training.batch_size))
     losses = trainer.steps(shard.x, shard.y, np.arange(len(shard)), training.batch_size)
     assert np.isfinite(losses).all()

@@ -18,6 +18,7 @@ from vcdl.errors import JobError
 from vcdl.job import Job, load_frozen_job, load_job, save_job
 from vcdl.job.data import DataSettings
 from vcdl.job.model import BUILTINS, LoraSettings, ModelSettings
+from vcdl.job.outputs import OutputSettings
 from vcdl.job.preset import PRESETS
 from vcdl.job.stop import StopSettings
 from vcdl.job.training import LearningRateSettings, TrainingSettings
@@ -679,6 +680,7 @@ def schema() -> dict[str, type[Section]]:
     for name, info in Job.model_fields.items():
         if isinstance(info.annotation, type) and issubclass(info.annotation, Section):
             sections[info.alias or name] = info.annotation
+    sections["data > outputs"] = OutputSettings
     sections["training > learning_rate"] = LearningRateSettings
     sections["update > alpha"] = AlphaRamp
     sections["transport > int8"] = Int8Arguments

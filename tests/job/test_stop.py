@@ -1,11 +1,13 @@
 """The measure by which a job is judged: its name, its direction, and what is refused."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from vcdl.errors import JobError
 from vcdl.job import Job
+from vcdl.job.data import DataSettings
 from vcdl.job.stop import StopSettings, direction, measured_names
 from vcdl.job.training import TrainingSettings
 from vcdl.journal.monitor import Monitor
@@ -18,6 +20,10 @@ NUMBERS: Task = "regression"
 
 def training(*metrics: str, loss: str = "mean_squared_error") -> TrainingSettings:
     return read_section(TrainingSettings, {"metrics": list(metrics), "loss": loss})
+
+
+def data(task: Task) -> DataSettings:
+    return DataSettings(npz=Path("data.npz"), task=task)
 
 
 @pytest.mark.parametrize(
@@ -40,8 +46,8 @@ def test_the_monitor_is_accuracy_or_the_loss_unless_the_job_names_one(
     stop: dict[str, Any], task: Task, settings: TrainingSettings, monitor: Monitor | None
 ) -> None:
     read = read_section(StopSettings, stop)
-    assert [problem.message for problem in read.problems(task, settings)] == [] or monitor is None
-    assert monitor is None or read.judged_by(task, settings) == monitor
+    assert [problem.message for problem in read.problems(data(task), settings)] == [] or monitor is None
+    assert monitor is None or read.judged_by(data(task), settings) == monitor
 
 
 @pytest.mark.parametrize(
@@ -57,7 +63,7 @@ def test_the_monitor_is_accuracy_or_the_loss_unless_the_job_names_one(
 def test_what_cannot_judge_or_end_the_job_is_refused(
     stop: dict[str, Any], task: Task, settings: TrainingSettings, at: str, words: str
 ) -> None:
-    (problem,) = read_section(StopSettings, stop).problems(task, settings)
+    (problem,) = read_section(StopSettings, stop).problems(data(task), settings)
     assert (problem.at, words in problem.message) == ((at,), True)
 
 
@@ -95,7 +101,7 @@ def test_a_job_file_names_its_monitor_and_its_target() -> None:
     }
     job = Job.model_validate(raw)
     assert job.monitor == Monitor("sparse_top_k_categorical_accuracy", "max")
-    assert measured_names(CLASSES, job.training) == ["loss", "accuracy", "sparse_top_k_categorical_accuracy"]
+    assert measured_names(job.data, job.training) == ["loss", "accuracy", "sparse_top_k_categorical_accuracy"]
 
 
 def test_a_monitor_is_refused_with_its_line(tmp_path: Any) -> None:

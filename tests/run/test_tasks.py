@@ -65,7 +65,8 @@ def begun(folder: Path, model: Any, data: str, rest: str = "", **arrays: Any) ->
 def shard_of(run: Run, model: Any) -> Shard:
     """The only shard, as a client reads it."""
     (run.folder.path / "shard.npz").write_bytes(run.shard_files[0].read_bytes())
-    return read_shard(run.folder.path, run.training.normalisation, input_shapes(model))
+    outputs = [output.name for output in run.training.outputs]
+    return read_shard(run.folder.path, run.training.normalisation, input_shapes(model), outputs)
 
 
 def trained(run: Run, vector: Vector, shard: Shard) -> Vector:

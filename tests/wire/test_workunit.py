@@ -15,6 +15,7 @@ from vcdl.wire.workunit import (
     Frozen,
     Named,
     Normalisation,
+    Output,
     Training,
     Transport,
     UpdateHeader,
@@ -54,7 +55,9 @@ jsons = st.recursive(
 def test_a_workunit_survives_its_json() -> None:
     assert Workunit.from_json(WORKUNIT.to_json()) == WORKUNIT
     of_inputs = (("words", Normalisation(integers=True)), ("table", Normalisation((0.5,), (1.0,))))
-    several = replace(WORKUNIT, training=replace(TRAINING, normalisation=Normalisation(inputs=of_inputs)))
+    outputs = (Output("kind", Named("mse")), Output("size", Named("huber", {"delta": 2}), (Named("mae"),), 0.5))
+    training = replace(TRAINING, normalisation=Normalisation(inputs=of_inputs), outputs=outputs)
+    several = replace(WORKUNIT, training=training)
     assert Workunit.from_json(several.to_json()) == several
     bare = replace(WORKUNIT, training=Training(Named("sgd"), 0.1, 1, 1, Named("mse")))
     assert Workunit.from_json(bare.to_json()) == bare

@@ -19,25 +19,27 @@ def training_of(model: Any) -> dict[str, Any]:
     config = model.get_compile_config() if getattr(model, "compiled", False) else None
     if not config:
         return {}
-    _refuse_what_is_left_out(config)
+    _refuse_what_is_left_out(config, several=len(model.outputs or ()) > 1)
     optimizer = config["optimizer"]
     training = {
         "optimizer": _named("optimizer", model.optimizer, optimizer),
         "learning_rate": _as_peak(_rate(optimizer["config"].get("learning_rate")), _own_rate(model.optimizer)),
     }
+    if len(model.outputs or ()) > 1:  # each has a loss and metrics of its own: vcdl.api.outputs
+        return training
     if config.get("loss") is not None:
-        training["loss"] = _part("loss", model.loss, config["loss"])
+        training["loss"] = part_of("loss", model.loss, config["loss"])
     if config.get("metrics"):
         metrics = config["metrics"]
         if not isinstance(metrics, list) or any(isinstance(metric, list) for metric in metrics):
             raise _several("metrics")
         given = _given_metrics(model, len(metrics))
-        training["metrics"] = [_part("metrics", *pair) for pair in zip(given, metrics, strict=True)]
+        training["metrics"] = [part_of("metrics", *pair) for pair in zip(given, metrics, strict=True)]
     return training
 
 
-def _refuse_what_is_left_out(config: dict[str, Any]) -> None:
-    for key in ("loss_weights", "weighted_metrics"):
+def _refuse_what_is_left_out(config: dict[str, Any], several: bool) -> None:
+    for key in ("weighted_metrics",) if several else ("loss_weights", "weighted_metrics"):
         if config.get(key):
             raise JobError(f"the model is compiled with {key}, which vcdl.train does not take over: compile it without")
 
@@ -73,7 +75,7 @@ def _rate(rate: Any) -> float:
     return float(f"{rate:.7g}")  # Keras keeps it in float32: 0.0010000000474974513
 
 
-def _part(key: str, given: Any, config: Any) -> Any:
+def part_of(key: str, given: Any, config: Any) -> Any:
     """A loss or a metric, of which Keras has kept a name, an object's configuration, or a function's name."""
     import keras
 
@@ -87,7 +89,9 @@ def _part(key: str, given: Any, config: Any) -> Any:
         if known is None or (given is not None and given is not known):
             raise _own(key, name)
         return name
-    return _named(key, None, config)
+    # Keras leaves some arguments out of the configuration, such as the delta of Huber.
+    left_out = getattr(given, "_fn_kwargs", {}) if type(given).__name__ == config["class_name"] else {}
+    return _named(key, None, {**config, "config": {**left_out, **config["config"]}})
 
 
 def _named(key: str, given: Any, config: dict[str, Any]) -> Any:

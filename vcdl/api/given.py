@@ -1,6 +1,6 @@
 """What a program hands over to a run: its model and its arrays, as files that a job file can name."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,21 +37,31 @@ def as_array(name: str, value: Any) -> "Array":
     return array
 
 
-def as_inputs(name: str, value: Any, model: Any) -> "dict[str, Array]":
-    """Samples by the name of the model's input; those of a single input have none. Several inputs are a dict by the
-    names of the model's inputs, or a list in their order. Raises DataError.
+def as_arrays(name: str, value: Any, ends: Sequence[str], what: str) -> "dict[str, Array]":
+    """Samples by the name of the model's input, or labels by that of its output; those of a single one have none.
+
+    Several are a dict by the names of the `ends`, or a list in their order. `what`: inputs or outputs, for the message.
+    Raises DataError.
     """
-    inputs = [str(tensor.name) for tensor in getattr(model, "inputs", None) or ()]
-    if len(inputs) < 2:
+    if len(ends) < 2:
         return {"": as_array(name, value)}
-    if isinstance(value, dict) and set(value) == set(inputs):
-        return {of: as_array(f"{name}[{of!r}]", value[of]) for of in inputs}
-    if isinstance(value, list | tuple) and len(value) == len(inputs):
-        return {of: as_array(f"{name}[{place}]", value[place]) for place, of in enumerate(inputs)}
+    if isinstance(value, dict) and set(value) == set(ends):
+        return {of: as_array(f"{name}[{of!r}]", value[of]) for of in ends}
+    if isinstance(value, list | tuple) and len(value) == len(ends):
+        return {of: as_array(f"{name}[{place}]", value[place]) for place, of in enumerate(ends)}
     raise DataError(
-        f"{name}: the model has the inputs {', '.join(inputs)}: give a dict with an array for each, "
+        f"{name}: the model has the {what} {', '.join(ends)}: give a dict with an array for each, "
         "or a list of arrays in this order"
     )
+
+
+def ends_of(model: Any) -> tuple[list[str], list[str]]:
+    """Names of the model's inputs and of its outputs; none of a model that does not know its input yet."""
+    from vcdl.client.model import output_tensors
+
+    if not getattr(model, "inputs", None):
+        return [], []
+    return [str(tensor.name) for tensor in model.inputs], list(output_tensors(model))
 
 
 def _refuse_streams(name: str, value: Any) -> None:
@@ -97,15 +107,12 @@ def write_model(folder: Path, model: Any) -> None:
 
 
 def see_that_it_is_a_model(model: Any) -> None:
-    """Refuse what is no Keras model with one output. Raises ModelError."""
+    """Refuse what is no Keras model. Raises ModelError."""
     import keras
 
     if not isinstance(model, keras.Model):
         kind = f"{type(model).__module__}.{type(model).__qualname__}"
         raise ModelError(f"the model is a {kind}, expected a keras.Model: build it with Keras 3")
-    outputs = len(getattr(model, "outputs", None) or [None])
-    if outputs != 1:
-        raise ModelError(f"the model has {outputs} outputs: vcdl.train takes a model with one")
 
 
 def see_that_it_can_travel(model: Any, inputs: "Mapping[str, Array]") -> None:

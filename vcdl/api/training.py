@@ -14,7 +14,8 @@ from vcdl.api.given import (
     JOB_FILE,
     MODEL_FILE,
     as_array,
-    as_inputs,
+    as_arrays,
+    ends_of,
     see_that_it_can_travel,
     see_that_it_is_a_model,
     write_arrays,
@@ -22,6 +23,7 @@ from vcdl.api.given import (
 )
 from vcdl.api.handle import Run
 from vcdl.api.job import Job
+from vcdl.api.outputs import outputs_of
 from vcdl.api.settings import plain
 from vcdl.api.task import as_classes, task_of
 from vcdl.errors import DataError, JobError, folder_errors
@@ -125,6 +127,7 @@ def _refuse_unknown(argument: str) -> None:
 def _arrays(model: Any, x: Any, y: Any, validation: Any, test: Any) -> dict[str, Any]:
     from vcdl.data.dataset import array_name
 
+    inputs, outputs = ends_of(model)
     pairs = {"train": (x, y), "val": validation, "test": test}
     arrays = {}
     for part, pair in pairs.items():
@@ -136,11 +139,10 @@ def _arrays(model: Any, x: Any, y: Any, validation: Any, test: Any) -> dict[str,
         for letter, value in zip("xy", pair, strict=True):
             if value is None:
                 raise DataError(f"{what}{letter} is missing: give arrays x and y")
-            if letter == "x":
-                inputs = as_inputs(f"{what}x", value, model)
-                arrays.update({array_name(f"x_{part}", name): array for name, array in inputs.items()})
-            elif value is not pair[0]:  # else an autoencoder's, which is stored once
-                arrays[f"y_{part}"] = as_array(f"{what}y", value)
+            if letter == "x" or value is not pair[0]:  # else an autoencoder's, which is stored once
+                ends, side = (inputs, "inputs") if letter == "x" else (outputs, "outputs")
+                found = as_arrays(f"{what}{letter}", value, ends, side)
+                arrays.update({array_name(f"{letter}_{part}", of): array for of, array in found.items()})
     return arrays
 
 
@@ -163,6 +165,9 @@ def _values(
         if not isinstance(inner, dict) or key in inner:
             raise JobError(f"vcdl.train: {argument} and {section}={{{key!r}: …}} say the same: give one of them")
         inner[key] = plain(value, argument)
+    if len(ends_of(model)[1]) > 1:
+        values["data"].setdefault("outputs", outputs_of(model, arrays))
+        return values
     as_classes(values["training"], arrays)
     if "task" not in values["data"]:
         task = task_of(model, values["training"].get("loss"), arrays.get("y_train"))

@@ -7,7 +7,7 @@ calling a class of Keras' public name space with numbers, texts, booleans and li
 
 import difflib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vcdl.client.metrics import ALIASES, BY_SHAPE, PERPLEXITY, metric_name, metric_names, metric_of_loss, snake_case
@@ -38,11 +38,16 @@ def compile_model(model: Any, training: Training, *, weigh_metrics: bool = False
     `weigh_metrics`: whether metrics weigh samples, too, as the loss does. Raises JobError, with the nearest known name,
     when Keras does not know a name or an argument.
     """
-    loss = make_loss(training.loss)
-    metrics = make_metrics(training, loss)
+    if training.outputs:
+        loss: Any = {output.name: make_loss(output.loss) for output in training.outputs}
+        metrics: Any = {output.name: make_metrics(output.metrics, loss[output.name]) for output in training.outputs}
+    else:
+        loss = make_loss(training.loss)
+        metrics = make_metrics(training.metrics, loss)
     model.compile(
         optimizer=make_optimizer(training.optimizer, training.learning_rate),
         loss=loss,
+        loss_weights={output.name: output.weight for output in training.outputs} or None,
         metrics=None if weigh_metrics else metrics,
         weighted_metrics=metrics if weigh_metrics else None,
         jit_compile=_jit_compile(),
@@ -87,9 +92,9 @@ def make_metric(named: Named, name: str | None = None) -> Any:
     return _make("training > metrics", classes, named, {"name": name}, (*BY_SHAPE, PERPLEXITY))
 
 
-def make_metrics(training: Training, loss: Any) -> list[Any]:
-    """The metrics of a job with this loss, as Keras takes them, under the job's names for them. Raises JobError."""
-    return [_complete(make_metric(named, name), loss) for name, named in metric_names(training.metrics).items()]
+def make_metrics(metrics: Sequence[Named], loss: Any) -> list[Any]:
+    """The metrics beside this loss, as Keras takes them, under the job's names for them. Raises JobError."""
+    return [_complete(make_metric(named, name), loss) for name, named in metric_names(metrics).items()]
 
 
 def _complete(metric: Any, loss: Any) -> Any:

@@ -1,6 +1,6 @@
 """Read a workunit's input files strictly: damaged, foreign or unfitting files are refused before any training."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from vcdl.codecs.choose import down_encoding
 from vcdl.errors import WeightsFileError, WorkunitError
-from vcdl.wire.inputs import parts_of
+from vcdl.wire.inputs import each, parts_of
 from vcdl.wire.normalise import normalise
 from vcdl.wire.npz_form import NpzError, opened_npz
 from vcdl.wire.weights import Layout, ParamsHeader, Vector
@@ -55,9 +55,14 @@ def read_params(path: Path, workunit: Workunit, layout: Layout, version: int) ->
     return vector
 
 
-def read_shard(folder: Path, normalisation: Normalisation, input_shapes: Mapping[str, tuple[int | None, ...]]) -> Shard:
+def read_shard(
+    folder: Path,
+    normalisation: Normalisation,
+    input_shapes: Mapping[str, tuple[int | None, ...]],
+    outputs: Sequence[str] = (),
+) -> Shard:
     """The training data, normalised. `input_shapes`: the shape of one sample by the name of the model's input, None
-    where any size will do; a single input has no name.
+    where any size will do; a single input has no name. `outputs`: names of several outputs.
 
     Raises WorkunitError.
     """
@@ -77,10 +82,14 @@ def read_shard(folder: Path, normalisation: Normalisation, input_shapes: Mapping
             f"{_SHARD}: x of shape {x.shape} and y of shape {y.shape} are not the same number of samples"
         )
     inputs = parts_of(x)
-    if any(part.dtype.kind not in "biuf" for part in (*inputs.values(), y)):
-        raise WorkunitError(f"{_SHARD}: x of {str(x.dtype)[:200]} and y of {y.dtype}, expected numbers")
+    if any(part.dtype.kind not in "biuf" for part in (*inputs.values(), *parts_of(y).values())):
+        raise WorkunitError(f"{_SHARD}: x of {str(x.dtype)[:200]} and y of {str(y.dtype)[:200]}, expected numbers")
     if set(inputs) != set(input_shapes):
         raise WorkunitError(f"{_SHARD} has inputs {str(list(inputs))[:200]}, the model takes {list(input_shapes)}")
+    if set(parts_of(y)) != set(outputs or ("",)):
+        raise WorkunitError(
+            f"{_SHARD} has labels of {str(y.dtype.names)[:200]}, expected {list(outputs) or 'one array'}"
+        )
     for name, part in inputs.items():
         sample, expected = part.shape[1:], input_shapes[name]
         if len(sample) != len(expected) or any(w not in (None, g) for g, w in zip(sample, expected, strict=True)):
@@ -93,12 +102,20 @@ def read_shard(folder: Path, normalisation: Normalisation, input_shapes: Mapping
         weights = _checked_weights(weights, len(x))
     if y is x:  # an autoencoder's: stored once
         y = scaled
-    if y.dtype.kind in "iu" and not np.can_cast(y.dtype, np.int32) and (y.min() < -(2**31) or y.max() >= 2**31):
-        raise WorkunitError(f"{_SHARD}: y holds labels beyond 32 bits")
-    labels = y.astype(np.float32 if y.dtype.kind == "f" else np.int32)
-    if not all(np.isfinite(part).all() for part in parts_of(scaled).values()) or not np.isfinite(labels).all():
+    try:
+        labels = each(lambda _, part: _labels(part), y)
+    except ValueError as error:
+        raise WorkunitError(f"{_SHARD}: {error}") from error
+    if not all(np.isfinite(part).all() for part in (*parts_of(scaled).values(), *parts_of(labels).values())):
         raise WorkunitError(f"{_SHARD} holds numbers that are not finite: clean the data and submit the job again")
     return Shard(scaled, labels, weights)
+
+
+def _labels(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Raises ValueError."""
+    if y.dtype.kind in "iu" and not np.can_cast(y.dtype, np.int32) and (y.min() < -(2**31) or y.max() >= 2**31):
+        raise ValueError("y holds labels beyond 32 bits")
+    return y.astype(np.float32 if y.dtype.kind == "f" else np.int32)
 
 
 def _checked_weights(weights: npt.NDArray[Any], samples: int) -> npt.NDArray[np.float32]:

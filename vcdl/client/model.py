@@ -154,3 +154,12 @@ def input_shapes(model: Any) -> dict[str, tuple[int | None, ...]]:
     """The shape of one sample by the name of the model's input, None for any length; a single input has no name."""
     shapes = {str(tensor.name): tuple(tensor.shape[1:]) for tensor in model.inputs}
     return shapes if len(shapes) > 1 else {"": next(iter(shapes.values()))}
+
+
+def output_tensors(model: Any) -> dict[str, Any]:
+    """The symbolic outputs of a model by the names that losses and labels go by."""
+    if len(model.outputs) == 1:  # a Sequential model has nothing but the tensor
+        return {str(model.outputs[0]._keras_history.operation.name): model.outputs[0]}
+    if isinstance(model.output, dict):
+        return dict(model.output)
+    return dict(zip(model.output_names, model.outputs, strict=True))

@@ -62,7 +62,8 @@ def train_workunit(
     up = up_encoding(workunit.transport, trainer.layout)
     if not _is_done(folder, workunit, up):
         start = begin(folder, workunit, trainer.layout, newest)
-        shard = read_shard(folder, workunit.training.normalisation, trainer.input_shapes)
+        outputs = [output.name for output in workunit.training.outputs]
+        shard = read_shard(folder, workunit.training.normalisation, trainer.input_shapes, outputs)
         subtask = _Subtask(
             folder=folder,
             host=host,

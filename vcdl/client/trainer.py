@@ -8,7 +8,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,7 @@ class Trainer:
         if frozen is not None:
             assign_frozen(self.model, frozen)
         # Nobody reads a client's metrics, the server measures its own; the loss is computed anyway.
-        compile_model(self.model, replace(training, metrics=()))
+        compile_model(self.model, training.without_metrics())
         self._optimizer = self.model.optimizer
         self._optimizer.build(self.model.trainable_variables)
         self._moments = MovingMoments(self._optimizer, training)
@@ -159,6 +159,7 @@ class TrainerCache:
         settings = [
             asdict(training.optimizer),
             asdict(training.loss),
+            [asdict(output) for output in training.outputs],
             training.share_optimizer_state,
             None if frozen is None else frozen.sha256,
         ]  # the rest is not compiled in

@@ -21,7 +21,7 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
     from vcdl.report.summary import as_json as json_text
     from vcdl.report.wording import grouped, plural, size
     from vcdl.run.checking import check_job
-    from vcdl.wire.inputs import shown_shape
+    from vcdl.wire.inputs import count_of, shown_shape
 
     try:
         checked = check_job(job_file, overrides)
@@ -38,7 +38,7 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
     click.echo(f"data   {train} samples train in {plural(checked.shards, 'shard')}, {validation} validate, {test} test")
     click.echo(
         f"model  {grouped(checked.parameters)} parameters, takes samples of shape {shown_shape(checked.input_shape)}, "
-        f"ends in {plural(checked.outputs, 'output')}; its loss fits the labels"
+        f"ends in {plural(count_of(checked.outputs), 'output')}; its loss fits the labels"
     )
     click.echo(f"trust  {_trust_words(checked.trust)}")
     if checked.kept_bytes:

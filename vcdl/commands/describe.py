@@ -36,7 +36,7 @@ def describe_job(job_file: Path, overrides: Sequence[str] = (), as_json: bool = 
 
 def _lines(description: "Description") -> list[tuple[str, str]]:
     from vcdl.report.wording import grouped, plural, size
-    from vcdl.wire.inputs import shown_shape
+    from vcdl.wire.inputs import count_of, shown_shape
     from vcdl.yaml_schema.reading import in_one_line
 
     model, shards = description.model, description.shards
@@ -49,7 +49,7 @@ def _lines(description: "Description") -> list[tuple[str, str]]:
         ("model", f"{plural(model.layers, 'layer')}, {grouped(model.parameters)} parameters"),
         ("", f"{grouped(model.trainable_parameters)} of them trainable"),
         *([("", f"{grouped(model.frozen_parameters)} frozen: they travel once")] if model.frozen_parameters else []),
-        ("", f"from samples of shape {shown_shape(model.input_shape)} to {plural(model.outputs, 'output')}"),
+        ("", f"from samples of shape {shown_shape(model.input_shape)} to {plural(count_of(model.outputs), 'output')}"),
         ("data", f"{plural(shards.count, 'shard')} {each}, {grouped(shards.samples)} in all"),
         ("", f"{grouped(shards.validation_samples)} samples validate, {grouped(shards.test_samples)} test"),
         ("download", f"about {size(description.download_bytes)} for a subtask"),

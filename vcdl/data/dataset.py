@@ -1,7 +1,8 @@
 """A checked data set in memory: the output of every source."""
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 
 from vcdl.data.labels import Classes, Given, classes_of
 from vcdl.errors import DataError
-from vcdl.wire.inputs import InputShape, parts_of, sample_shape
+from vcdl.wire.inputs import InputShape, Outputs, parts_of, sample_shape
 from vcdl.wire.task import HAS_CLASSES, LABEL_AXES, Task
 
 Array = npt.NDArray[Any]
@@ -58,15 +59,17 @@ class Dataset:
 
     classes: Classes | None = None
     """None: numbers to predict."""
+    classes_by_output: Mapping[str, Classes | None] = field(default_factory=dict)
+    """The same of each output by its name, where there are several."""
     weights_train: Array | None = None
     """How much each training sample counts, shape (n,), float32; None: all alike."""
     weights_val: Array | None = None
     """The same of validation samples, for the server's own training and for what it compares uploads by."""
 
     @property
-    def outputs(self) -> int:
+    def outputs(self) -> Outputs:
         """Size of the model's output: the number of classes, or of numbers to predict."""
-        return outputs_of(self.y_train, self.classes)
+        return outputs_of(self.y_train, self.classes, self.classes_by_output)
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,8 @@ class DataSource:
     test: Part | None = None
     classes: Classes | None = None
     """None: numbers to predict, or labels that were not looked at yet."""
+    classes_by_output: Mapping[str, Classes | None] = field(default_factory=dict)
+    """The same of each output by its name, where there are several."""
 
     def parts(self) -> dict[str, Part]:
         """The parts that it has, by name, train first."""
@@ -91,7 +96,7 @@ class Facts:
 
     input_shape: InputShape
     """Shape of one sample."""
-    outputs: int
+    outputs: Outputs
     """Classes, or numbers to predict."""
     train_samples: int
     val_samples: int
@@ -103,7 +108,14 @@ class Facts:
     """Measured ratio of the size in a compressed shard to the uncompressed size; 1 when unknown."""
 
 
-def outputs_of(y: Array, classes: Classes | None) -> int:
+def outputs_of(y: Array, classes: Classes | None, by_output: Mapping[str, Classes | None]) -> Outputs:
+    """The number of classes, else the numbers to predict per sample; of several outputs, by name."""
+    if by_output:
+        return {name: one_output(part, by_output[name]) for name, part in parts_of(y).items()}
+    return one_output(y, classes)
+
+
+def one_output(y: Array, classes: Classes | None) -> int:
     """The number of classes, else the numbers to predict per sample."""
     return int(np.prod(y.shape[1:], dtype=np.int64)) if classes is None else classes.count
 
@@ -113,13 +125,13 @@ def array_name(part: str, name: str) -> str:
     return f"{part}_{name}" if name else part
 
 
-def checked_part(name: str, x: Array, y: Array, task: Task) -> Part:
+def checked_part(name: str, x: Array, y: Array, task: Task, output: str = "") -> Part:
     """`x` and `y` as a Part: labels as they are given, or float32 for numbers to predict.
 
-    `name` (train, val, test) appears in messages. Raises DataError: object arrays, different lengths, NaN, infinity or
-    numbers beyond float32, labels of another shape than the task's.
+    `name` (train, val, test) appears in messages, as does `output`, one of several. Raises DataError: object arrays,
+    different lengths, NaN, infinity or numbers beyond float32, labels of another shape than the task's.
     """
-    x_name, y_name = f"x_{name}", f"y_{name}"
+    x_name, y_name = f"x_{name}", array_name(f"y_{name}", output)
     inputs = {array_name(x_name, of): part for of, part in parts_of(x).items()}
     has_classes = task in HAS_CLASSES
     for array, values in (*inputs.items(), (y_name, y)):

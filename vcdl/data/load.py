@@ -48,6 +48,7 @@ def load_dataset(data: "DataSettings", seed: int, cache: Path | None = None) -> 
         x_test=test.x if test else None,
         y_test=test.y if test else None,
         classes=source.classes,
+        classes_by_output=source.classes_by_output,
         weights_train=train.weights,
         weights_val=val.weights,
     )

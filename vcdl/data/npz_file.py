@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vcdl.data.dataset import Array, DataSource, Facts, Part, checked_part, labelled, outputs_of
+from vcdl.data.dataset import Array, DataSource, Facts, Part, array_name, checked_part, labelled, outputs_of
 from vcdl.data.labels import Classes
+from vcdl.data.outputs import checked_outputs, labelled_outputs
 from vcdl.errors import DataError, unreadable
 from vcdl.files.atomic import atomic_write
 from vcdl.wire.inputs import packed, sample_shape, shown_shape
 from vcdl.wire.npz_form import ArrayHeader, NpzError, NpzFile, NpzObjectsError, opened_npz
-from vcdl.wire.task import HAS_CLASSES, Task
+from vcdl.wire.task import HAS_CLASSES
 
 if TYPE_CHECKING:
     from vcdl.job.data import DataSettings
@@ -28,9 +29,8 @@ def load(path: Path, settings: "DataSettings") -> DataSource:
 
     Several inputs are x_train_NAME and so on. An autoencoder has no y: it is x. Raises DataError, FileUnavailable.
     """
-    task = settings.task
     with _opened(path) as file:
-        parts = {part: _part(file, part, task, path) for part in _parts(file.names, task, path)}
+        parts = {part: _part(file, part, settings, path) for part in _parts(file.names, settings, path)}
         weights = _weights(file, len(parts["train"]), path)
     train = parts["train"]
     for name, part in parts.items():
@@ -48,21 +48,19 @@ def facts(path: Path, settings: "DataSettings") -> Facts:
     """Shapes and counts from the arrays' headers and the labels. Raises DataError, FileUnavailable."""
     task = settings.task
     with _opened(path) as file:
-        found = _parts(file.names, task, path)
+        found = _parts(file.names, settings, path)
         stands_in = {part: _stand_in(file, part, path) for part in found}
         counts = {part: len(x) for part, x in stands_in.items()}
         if task == "autoencoder":
             parts = {part: Part(x, x) for part, x in stands_in.items()}
         else:
-            parts = {
-                part: _checked(part, x, _array(file, f"y_{part}", path), task, path) for part, x in stands_in.items()
-            }
+            parts = {part: _checked(file, part, x, settings, path) for part, x in stands_in.items()}
     source = _labelled(DataSource(parts["train"], parts.get("val"), parts.get("test")), settings, path)
     train = stands_in["train"]
     label_bytes = 0 if task == "autoencoder" else source.train.y[:1].nbytes
     return Facts(
         input_shape=sample_shape(train),
-        outputs=outputs_of(source.train.y, source.classes),
+        outputs=outputs_of(source.train.y, source.classes, source.classes_by_output),
         train_samples=counts["train"],
         val_samples=counts.get("val", 0),
         test_samples=counts.get("test", 0),
@@ -113,16 +111,15 @@ def _opened(path: Path) -> Iterator[NpzFile]:
         raise unreadable(path, error) from error
 
 
-def _parts(names: list[str], task: Task, path: Path) -> list[str]:
+def _parts(names: list[str], settings: "DataSettings", path: Path) -> list[str]:
     """The parts among train, val and test that have x, and y unless that is x itself."""
     found = []
     for part in ("train", "val", "test"):
-        x, y = bool(_inputs(names, part, path)), f"y_{part}" in names
-        if task == "autoencoder":
-            y = x
-        if x != y or (part == "train" and not x):
-            missing = f"y_{part}" if x else f"x_{part}"
-            raise DataError(f"{path.name} has no {missing}: it holds {', '.join(sorted(names)) or 'nothing'}"[:500])
+        x, labels = bool(_inputs(names, part, path)), _labels_of(part, settings)
+        y = any(name in names for name in labels) if labels else x
+        missing = [name for name in labels if name not in names] if x else [f"x_{part}"]
+        if (x or y or part == "train") and missing:
+            raise DataError(f"{path.name} has no {missing[0]}: it holds {', '.join(sorted(names)) or 'nothing'}"[:500])
         if x:
             found.append(part)
     return found
@@ -149,11 +146,19 @@ def _samples(file: NpzFile, part: str, path: Path) -> Array:
     return arrays[""] if "" in arrays else packed(arrays)
 
 
-def _part(file: NpzFile, part: str, task: Task, path: Path) -> Part:
+def _labels_of(part: str, settings: "DataSettings") -> list[str]:
+    """Names of the arrays of a part's labels; none for an autoencoder."""
+    if settings.task == "autoencoder":
+        return []
+    return [array_name(f"y_{part}", output.name) for output in settings.outputs or ()] or [f"y_{part}"]
+
+
+def _part(file: NpzFile, part: str, settings: "DataSettings", path: Path) -> Part:
     x = _samples(file, part, path)
-    if task != "autoencoder":
-        return _checked(part, x, _array(file, f"y_{part}", path), task, path)
-    _checked(part, x, np.zeros(x.shape[:1]), task, path)
+    if settings.task != "autoencoder":
+        return _checked(file, part, x, settings, path)
+    with _naming(path):
+        checked_part(part, x, np.zeros(x.shape[:1]), settings.task)
     _refuse_several(x, path)
     return Part(x, x)
 
@@ -191,12 +196,12 @@ def _stand_in(file: NpzFile, part: str, path: Path) -> Array:
 
 
 def _labelled(source: DataSource, settings: "DataSettings", path: Path) -> DataSource:
-    try:
+    with _naming(path):
+        if settings.outputs is not None:
+            return labelled_outputs(source, settings.outputs)
         if settings.task == "multi_label":
             return _named_labels(source, settings)
         return labelled(source, settings.classes, settings.mask) if settings.task in HAS_CLASSES else source
-    except DataError as error:
-        raise DataError(f"{path.name}: {error}") from error
 
 
 def _named_labels(source: DataSource, settings: "DataSettings") -> DataSource:
@@ -209,9 +214,21 @@ def _named_labels(source: DataSource, settings: "DataSettings") -> DataSource:
     return replace(source, classes=Classes(count, () if isinstance(names, int) else tuple(map(str, names))))
 
 
-def _checked(part: str, x: Array, y: Array, task: Task, path: Path) -> Part:
+def _checked(file: NpzFile, part: str, x: Array, settings: "DataSettings", path: Path) -> Part:
+    """The part with its labels, which are read. Raises DataError."""
+    labels = {name: _array(file, name, path) for name in _labels_of(part, settings)}
+    with _naming(path):
+        if settings.outputs is None:
+            return checked_part(part, x, labels[f"y_{part}"], settings.task)
+        by_output = {output.name: labels[array_name(f"y_{part}", output.name)] for output in settings.outputs}
+        return checked_outputs(part, x, by_output, settings.outputs)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Errors about the data begin with the name of the file."""
     try:
-        return checked_part(part, x, y, task)
+        yield
     except DataError as error:
         raise DataError(f"{path.name}: {error}") from error
 

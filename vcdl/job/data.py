@@ -1,15 +1,19 @@
 """The section `data` of a job file."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import PlainSerializer, PlainValidator, ValidationInfo, field_validator, model_validator
+from pydantic import ValidationInfo, field_validator, model_validator
 
 from vcdl.job.data_file import not_an_npz
 from vcdl.job.keras_keys import KERAS_KEYS
+from vcdl.job.labels import ClassNames, MaskLabel
+from vcdl.job.outputs import OutputSettings
 from vcdl.wire.task import MASKABLE, NAMES_OUTPUTS, Task
 from vcdl.yaml_schema import values as kinds
-from vcdl.yaml_schema.section import Section, exactly_one
+from vcdl.yaml_schema.reading import Problem, ProblemsError
+from vcdl.yaml_schema.section import Section, exactly_one, list_of_sections
 
 DataSet = Literal["fashion-mnist", "cifar10", "digits"]
 Split = Literal["iid", "dirichlet"]
@@ -20,43 +24,6 @@ _AboveZero = Annotated[float, kinds.above_zero()]
 _File = Annotated[Path, kinds.existing_file(misread=not_an_npz)]
 
 
-_MOST_CLASSES = 1_000_000
-
-
-def class_names(raw: Any) -> int | tuple[str | int, ...]:
-    """Two different names or more, or a count ≥ 2. Raises ValueError."""
-    if isinstance(raw, int) and not isinstance(raw, bool) and 2 <= raw <= _MOST_CLASSES:
-        return raw
-    if isinstance(raw, list | tuple) and len(raw) >= 2 and all(_is_name(name) for name in raw):
-        kinds_of_names = {type(name) for name in raw}
-        if len(kinds_of_names) > 1:
-            raise ValueError("expected all names as text, or all as whole numbers; put them in quotes")
-        twice = next((name for place, name in enumerate(raw) if name in raw[:place]), None)
-        if twice is not None:
-            raise ValueError(f"holds {twice} twice; a class is named once")
-        return tuple(raw)
-    raise kinds.expected(
-        "a list of two names or more, such as [cat, dog], or a number of classes from 2 to 1000000", raw
-    )
-
-
-def mask_label(raw: Any) -> str | int:
-    """A label: a whole number or text. Raises ValueError."""
-    if not _is_name(raw):
-        raise kinds.expected("a label, a whole number or text", raw)
-    return raw  # type: ignore[no-any-return]
-
-
-def _plain(classes: Any) -> Any:
-    return list(classes) if isinstance(classes, tuple) else classes
-
-
-def _is_name(name: Any) -> bool:
-    if isinstance(name, str):
-        return 0 < len(name) <= 200
-    return isinstance(name, int) and not isinstance(name, bool) and abs(name) < 2**31
-
-
 class DataSettings(Section):
     """The data, and how they are cut: exactly one of `dataset` and `npz`."""
 
@@ -65,10 +32,12 @@ class DataSettings(Section):
     dataset: Annotated[DataSet, kinds.one_of(DataSet)] | None = None
     npz: _File | None = None
     task: Annotated[Task, kinds.one_of(Task)] = "classification"
-    classes: Annotated[int | tuple[str | int, ...], PlainValidator(class_names), PlainSerializer(_plain)] | None = None
+    classes: ClassNames | None = None
     """The classes by name, in the order of the model's outputs; or how many there are."""
-    mask: Annotated[str | int, PlainValidator(mask_label), PlainSerializer(_plain)] | None = None
+    mask: MaskLabel | None = None
     """The label of what does not count: padding of sequences, pixels of nothing."""
+    outputs: Annotated[tuple[OutputSettings, ...], list_of_sections(OutputSettings)] | None = None
+    """The outputs of a model with several, each with labels of its own; None: it has one."""
     shards: _Count = 50
     split: Annotated[Split, kinds.one_of(Split)] = "iid"
     concentration: _AboveZero = 0.5
@@ -116,6 +85,29 @@ class DataSettings(Section):
         if info.data.get("split") == "iid":
             raise ValueError("is used with `split: dirichlet` only; remove it, or set the split")
         return concentration
+
+    @model_validator(mode="before")
+    @classmethod
+    def _several(cls, raw: Any) -> Any:
+        return {"task": "several", **raw} if isinstance(raw, Mapping) and raw.get("outputs") else raw
+
+    @field_validator("outputs")
+    @classmethod
+    def _differ(cls, outputs: tuple[OutputSettings, ...] | None, info: ValidationInfo) -> Any:
+        names = [output.name for output in outputs or ()]
+        twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+        if twice is not None:
+            raise ValueError(f"names {twice} twice; an output is named once")
+        if outputs is not None and len(outputs) < 2:
+            raise ValueError("is for several outputs; for one set data > task, training > loss and metrics")
+        return outputs
+
+    @model_validator(mode="after")
+    def _fits_the_outputs(self) -> "DataSettings":
+        if (self.task == "several") != (self.outputs is not None):
+            message = "is set by data > outputs alone, where each output has a task; remove it"
+            raise ProblemsError([Problem(("task",), message)])
+        return self
 
     @model_validator(mode="after")
     def _is_one(self) -> "DataSettings":

@@ -5,6 +5,7 @@ are checked when Keras is loaded: reading a job needs no Keras.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
@@ -26,9 +27,10 @@ from vcdl.job.trust import Trust, TrustSettings
 from vcdl.job.update import UPDATE, ForecastSettings, UpdateSettings
 from vcdl.journal.monitor import Monitor
 from vcdl.wire.task import DEFAULTS
+from vcdl.wire.workunit import Normalisation, Training
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.file_kind import JOB
-from vcdl.yaml_schema.reading import ProblemsError, YamlDumper
+from vcdl.yaml_schema.reading import Problem, ProblemsError, YamlDumper
 from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, load_section
 
 PacingKind = Literal["rolling", "epoch"]
@@ -154,6 +156,14 @@ class Job(Section):
         data = info.data.get("data")
         if data is None:
             return training
+        if data.outputs is not None:
+            problems = [
+                Problem((key,), "belongs into data > outputs, where each output has its own; move it there")
+                for key in ("loss", "metrics", "class_weight")
+                if getattr(training, key) != getattr(TrainingSettings(), key)
+            ]
+            if problems:
+                raise ProblemsError(problems)
         missing = {
             key: value for key, value in DEFAULTS.get(data.task, {}).items() if key not in training.model_fields_set
         }
@@ -164,7 +174,7 @@ class Job(Section):
     @classmethod
     def _is_measured(cls, stop: StopSettings, info: ValidationInfo) -> StopSettings:
         data, training = info.data.get("data"), info.data.get("training")
-        problems = [] if data is None or training is None else list(stop.problems(data.task, training))
+        problems = [] if data is None or training is None else list(stop.problems(data, training))
         if problems:
             raise ProblemsError(problems)
         return stop
@@ -177,7 +187,12 @@ class Job(Section):
     @property
     def monitor(self) -> Monitor:
         """The measure by which the job is judged."""
-        return self.stop.judged_by(self.data.task, self.training)
+        return self.stop.judged_by(self.data, self.training)
+
+    def training_on(self, normalisation: Normalisation) -> Training:
+        """The settings of its training as clients get them, with the learning rate at its peak."""
+        outputs = tuple(output.to_wire() for output in self.data.outputs or ())
+        return replace(self.training.to_wire(normalisation), outputs=outputs)
 
     @property
     def keeps_uploads(self) -> bool:

@@ -1,9 +1,11 @@
 """The section `stop` of a job file, and the measure by which the job is judged."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 from vcdl.client.metrics import metric_name, metric_names
+from vcdl.job.data import DataSettings
+from vcdl.job.outputs import OutputSettings
 from vcdl.job.training import TrainingSettings
 from vcdl.journal.events import ACCURACY, LOSS
 from vcdl.journal.monitor import MAX, MIN, Monitor
@@ -52,9 +54,9 @@ class StopSettings(Section):
     patience: _Count | None = None
     """Epochs without improvement."""
 
-    def problems(self, task: Task, training: TrainingSettings) -> Iterator[Problem]:
+    def problems(self, data: DataSettings, training: TrainingSettings) -> Iterator[Problem]:
         """What does not fit the task and its metrics."""
-        known, name = measured_names(task, training), self._name(task, training)
+        known, name = measured_names(data, training), self._name(data, training)
         if name not in known:
             near = nearest(name, ["val_loss", *known[1:]])
             yield Problem(("monitor",), f"{self.monitor} is not measured, add it to training > metrics; {near}")
@@ -67,31 +69,40 @@ class StopSettings(Section):
         elif self.target_accuracy is not None and name != ACCURACY:
             message = f"is for the monitor accuracy, and the job is judged by {name}: use target"
             if self.monitor is None:
-                message = f"{task} has no accuracy; remove it, or use target, epochs or patience"
+                message = f"{data.task} has no accuracy; remove it, or use target, epochs or patience"
             yield Problem(("target_accuracy",), message)
         elif self.target is not None and self.target > 1 and any(part in name for part in _AT_MOST_ONE):
             yield Problem(("target",), f"{self.target:g} is never reached: {name} is at most 1")
 
-    def judged_by(self, task: Task, training: TrainingSettings) -> Monitor:
+    def judged_by(self, data: DataSettings, training: TrainingSettings) -> Monitor:
         """The measure by which the job is judged."""
-        name = self._name(task, training)
+        name = self._name(data, training)
         mode = self.mode or direction(name) or MIN
         measured = metric_name(training.loss) if name == LOSS else name
         is_signed = any(part in measured for part in _SIGNED) or direction(name) != MIN
         return Monitor(name, mode, is_signed=mode == MIN and is_signed)
 
-    def _name(self, task: Task, training: TrainingSettings) -> str:
+    def _name(self, data: DataSettings, training: TrainingSettings) -> str:
         if self.monitor is not None:
             return metric_name(Named(self.monitor.removeprefix(_VALIDATION)))
-        is_measured = task not in PREDICTS_NUMBERS and ACCURACY in metric_names(training.metrics)
-        is_accuracy = task in HAS_CLASSES or is_measured
+        is_measured = data.task not in PREDICTS_NUMBERS and ACCURACY in metric_names(training.metrics)
+        is_accuracy = data.task in HAS_CLASSES or is_measured
         return ACCURACY if is_accuracy else LOSS
 
 
-def measured_names(task: Task, training: TrainingSettings) -> list[str]:
+def measured_names(data: DataSettings, training: TrainingSettings) -> list[str]:
     """The names of all that is measured on validation data, the loss first."""
-    metrics = metric_names(training.metrics)
-    return list(dict.fromkeys([LOSS, *([ACCURACY] if task in HAS_CLASSES else []), *metrics]))
+    if data.outputs is not None:
+        return [LOSS, *(f"{output.name}_{name}" for output in data.outputs for name in _of_output(output))]
+    return _measured(data.task, training.metrics)
+
+
+def _of_output(output: OutputSettings) -> list[str]:
+    return _measured(output.task, output.to_wire().metrics)
+
+
+def _measured(task: Task, metrics: Sequence[Named]) -> list[str]:
+    return list(dict.fromkeys([LOSS, *([ACCURACY] if task in HAS_CLASSES else []), *metric_names(metrics)]))
 
 
 def direction(name: str) -> Mode | None:

@@ -36,7 +36,7 @@ class Evaluator:
         self._history = self._kept.state
         self._layout = run.layout
         self._model = run.load_model()
-        compile_model(self._model, measuring(run.training, job.data.task), weigh_metrics=job.data.mask is not None)
+        compile_model(self._model, measuring(run.training, job.data), weigh_metrics=job.data.mask is not None)
         held_out = read_samples(folder.validation_file, run.prepared.normalisation)
         sample = _sample(len(held_out.x), job.validate_.samples, job.seed)
         whole = self._compared(held_out)
@@ -100,7 +100,7 @@ class Evaluator:
         samples = self._data[wanted.split]
         measured: dict[str, Any] = self._model.evaluate(
             as_keras_takes(samples.x),
-            samples.y,
+            as_keras_takes(samples.y),
             batch_size=BATCH_SIZE,
             sample_weight=samples.counted,
             verbose=0,

@@ -1,6 +1,5 @@
 """The loss of weights on a few samples, and the weights a part of the way towards an upload."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,7 +29,7 @@ class LossMeter:
         from vcdl.client.compile import compile_model
 
         model = run.load_model()
-        compile_model(model, replace(run.training, metrics=()))
+        compile_model(model, run.training.without_metrics())
         return cls(run, model)
 
     def loss(self, vector: Vector, samples: Samples) -> float:
@@ -38,7 +37,7 @@ class LossMeter:
         assign(self._model, vector[: self._layout.model.size])
         self._model.reset_metrics()
         x, y, weights = samples
-        return float(self._model.test_on_batch(as_keras_takes(x), y, weights, return_dict=True)["loss"])
+        return float(self._model.test_on_batch(as_keras_takes(x), as_keras_takes(y), weights, return_dict=True)["loss"])
 
     def towards(self, upload: Path, base: Path, part: float) -> Vector:
         """B + part·(C − B), shape (n,): `base` is the snapshot of B, `upload` brings C. Raises Refused,

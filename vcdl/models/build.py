@@ -1,6 +1,6 @@
 """Build a job's model: its JSON, and the weights of version 0."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from vcdl.models.python_function import call_builder
 from vcdl.models.resnet_v2 import resnet_v2
 from vcdl.models.small_cnn import small_cnn
 from vcdl.models.trained import train_only
-from vcdl.wire.inputs import InputShape
+from vcdl.wire.inputs import InputShape, Outputs
 from vcdl.wire.weights import Vector, flatten, flatten_frozen, trained_weights
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class BuiltModel:
 def build_model(
     settings: "ModelSettings",
     input_shape: InputShape,
-    outputs: int,
+    outputs: Outputs,
     task: str = "classification",
     seed: int = 0,
     start: Any = None,
@@ -90,7 +90,7 @@ def build_model(
 def build_model_json(
     settings: "ModelSettings",
     input_shape: InputShape,
-    outputs: int,
+    outputs: Outputs,
     task: str = "classification",
     start: Any = None,
     precision: str = "float32",
@@ -134,18 +134,19 @@ def _names(weights: Sequence[Any]) -> list[str]:
     return ["/".join(weight.path.split("/")[-2:]) for weight in weights]
 
 
-def _given_json(settings: "ModelSettings", input_shape: InputShape, outputs: int, task: str) -> str:
+def _given_json(settings: "ModelSettings", input_shape: InputShape, outputs: Outputs, task: str) -> str:
     if settings.keras_json is not None:
         return _read(settings.keras_json)
     if settings.keras is not None:
         return read_keras_json(settings.keras)
     if settings.builtin is None or settings.builtin.name not in BUILTIN:
         raise ModelError(f"there is no built-in model {settings.builtin!r}: choose {', '.join(BUILTIN)}")
-    if not isinstance(input_shape, tuple):
-        raise ModelError(
-            f"{settings.builtin.name} has one input, and the data have {', '.join(input_shape)}: give a model of your "
-            "own, by model > keras or model > python"
-        )
+    for ends, several in (("input", input_shape), ("output", outputs)):
+        if isinstance(several, Mapping):
+            raise ModelError(
+                f"{settings.builtin.name} has one {ends}, and the data have {', '.join(several)}: give a model of your "
+                "own, by model > keras or model > python"
+            )
     _check_has_ending(settings.builtin.name, task)
     builder: Any = BUILTIN[settings.builtin.name]
     try:

@@ -1,18 +1,20 @@
 """Check that model, data and training settings fit together, before the first subtask."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from vcdl.client.compile import make_loss, make_metric, make_optimizer
-from vcdl.client.model import input_shapes, load_model
+from vcdl.client.model import input_shapes, load_model, output_tensors
 from vcdl.client.moments import MovingMoments
 from vcdl.data.dataset import Array
 from vcdl.errors import JobError, ModelError
-from vcdl.models.check_metrics import check_metrics
-from vcdl.wire.inputs import InputShape
+from vcdl.models.check_metrics import check_metrics, few_outputs
+from vcdl.wire.inputs import InputShape, parts_of
 from vcdl.wire.task import Task
-from vcdl.wire.workunit import Training
+from vcdl.wire.workunit import Output, Training
 
 _BINARY = ("BinaryCrossentropy", "BinaryFocalCrossentropy", "Hinge", "SquaredHinge")
 """Losses that compare one output with a label 0 or 1."""
@@ -20,39 +22,86 @@ _OF_FLAGS = "binary_crossentropy"
 _SPARSE = "sparse_categorical_crossentropy"
 
 
+@dataclass(frozen=True)
+class _End:
+    """An output of the model, and what the job says of it."""
+
+    tensor: Any
+    layer: Any
+    output: Output
+    task: Task | None
+
+
 def check_model(
-    model_json: str, training: Training, input_shape: InputShape, y: Array, task: Task | None = None
+    model_json: str,
+    training: Training,
+    input_shape: InputShape,
+    y: Array,
+    task: Task | None = None,
+    tasks: Mapping[str, Task] = MappingProxyType({}),
 ) -> None:
     """Check that the model takes samples of `input_shape`, that output and loss fit the labels, and that Keras
     knows every name.
 
     `y`: all labels, shape (n, …); integers are classes, floats numbers to predict. `task`: what they are, if their kind
-    does not say it. Raises ModelError when the model must change, JobError when the training settings must.
+    does not say it; `tasks`: of each output, where there are several. Raises ModelError when the model must change,
+    JobError when the training settings must.
     """
     model = load_model(model_json)
-    if len(model.outputs) != 1:
-        raise ModelError(f"the model has {len(model.outputs)} outputs: exactly one can be trained")
     _check_inputs(input_shapes(model), input_shape)
-    optimizer, loss = _made(training)
+    ends = _ends(model, training, task, tasks)
+    optimizer, losses = _made(training, [end.output for end in ends.values()])
     optimizer.build(model.trainable_variables)
     MovingMoments(optimizer, training)
-    output_shape = tuple(model.outputs[0].shape[1:])
+    labels = parts_of(y)
+    for (name, end), loss, given in zip(ends.items(), losses, few_outputs(model, input_shape), strict=True):
+        try:
+            _check_end(end, loss, labels[name])
+            check_metrics(end.tensor, loss, end.output.metrics, given, labels[name])
+        except (JobError, ModelError) as error:
+            if not name:
+                raise
+            raise type(error)(f"output {name}: {error}") from error
+
+
+def _ends(model: Any, training: Training, task: Task | None, tasks: Mapping[str, Task]) -> dict[str, _End]:
+    """The outputs by name, in the model's order; a single one has no name. Raises ModelError."""
+    tensors = output_tensors(model)
+    if not training.outputs:
+        if len(model.outputs) != 1:
+            raise ModelError(
+                f"the model has the outputs {', '.join(tensors)}: say in data > outputs what each of them learns"
+            )
+        return {"": _End(model.outputs[0], model.layers[-1], Output("", training.loss, training.metrics), task)}
+    outputs = {output.name: output for output in training.outputs}
+    if set(outputs) != set(tensors) or len(tensors) != len(model.outputs):
+        raise ModelError(
+            f"the model has the outputs {', '.join(model.output_names)}, and data > outputs names "
+            f"{', '.join(outputs)}: give both the same names, each once"
+        )
+    return {
+        name: _End(tensor, tensor._keras_history.operation, outputs[name], tasks.get(name))
+        for name, tensor in tensors.items()
+    }
+
+
+def _check_end(end: _End, loss: Any, y: Array) -> None:
+    shape, name = tuple(end.tensor.shape[1:]), end.output.loss.name
     if y.dtype.kind in "iu":
-        _check_classes(loss, training.loss.name, output_shape, y)
-        _check_probabilities(model, loss)
-    else:
-        _check_numbers(loss, training.loss.name, output_shape, y)
-        if task == "multi_label":
-            _check_flags(model, loss, training.loss.name)
-    check_metrics(model, loss, training, input_shape, y)
+        _check_classes(loss, name, shape, y)
+        _check_probabilities(end.layer, loss)
+        return
+    _check_numbers(loss, name, shape, y)
+    if end.task == "multi_label":
+        _check_flags(end.layer, loss, name)
 
 
-def _made(training: Training) -> tuple[Any, Any]:
-    """Optimizer and loss. Raises JobError with a line for each name that Keras does not know, also among metrics."""
+def _made(training: Training, outputs: Sequence[Output]) -> tuple[Any, list[Any]]:
+    """Optimizer and losses. Raises JobError with a line for each name that Keras does not know, also among metrics."""
     makers = [
         partial(make_optimizer, training.optimizer, training.learning_rate),
-        partial(make_loss, training.loss),
-        *(partial(make_metric, metric) for metric in training.metrics),
+        *(partial(make_loss, output.loss) for output in outputs),
+        *(partial(make_metric, metric) for output in outputs for metric in output.metrics),
     ]
     made, problems = [], []
     for make in makers:
@@ -62,7 +111,7 @@ def _made(training: Training) -> tuple[Any, Any]:
             problems.append(str(error))
     if problems:
         raise JobError("\n".join(problems))
-    return made[0], made[1]
+    return made[0], made[1 : 1 + len(outputs)]
 
 
 def _check_inputs(expected: Mapping[str, tuple[int | None, ...]], given: InputShape) -> None:
@@ -97,12 +146,12 @@ def _check_input(expected: tuple[int | None, ...], given: tuple[int, ...]) -> No
         )
 
 
-def _check_flags(model: Any, loss: Any, name: str) -> None:
+def _check_flags(last: Any, loss: Any, name: str) -> None:
     """Refuse a loss or an ending for one right class, where each output is a question of its own."""
     if type(loss).__name__ == "CategoricalCrossentropy":
         raise JobError(f"training > loss: {name} is for one class a sample, the task is multi_label: use {_OF_FLAGS}")
-    _check_probabilities(model, loss)
-    if type(loss).__name__ in _BINARY and _last_activation(model) == "softmax":
+    _check_probabilities(last, loss)
+    if type(loss).__name__ in _BINARY and _last_activation(last) == "softmax":
         raise ModelError("the model ends in softmax, which shares one certainty among all labels: give it sigmoid")
 
 
@@ -128,13 +177,13 @@ def _check_classes(loss: Any, name: str, output_shape: tuple[int | None, ...], y
         )
 
 
-def _check_probabilities(model: Any, loss: Any) -> None:
+def _check_probabilities(last: Any, loss: Any) -> None:
     """Refuse logits for a loss that expects probabilities, and probabilities for one that expects logits: neither
     learns what it should.
     """
     if "Crossentropy" not in type(loss).__name__:
         return
-    activation = _last_activation(model)
+    activation = _last_activation(last)
     if loss.get_config().get("from_logits"):
         if activation in ("softmax", "sigmoid"):
             raise ModelError(
@@ -148,9 +197,8 @@ def _check_probabilities(model: Any, loss: Any) -> None:
         )
 
 
-def _last_activation(model: Any) -> str | None:
-    """The activation of the model's output by its name; None: of a layer that says nothing about it."""
-    last = model.layers[-1]
+def _last_activation(last: Any) -> str | None:
+    """The activation of an output's layer by its name; None: of a layer that says nothing about it."""
     while hasattr(last, "layers"):
         last = last.layers[-1]
     last = getattr(last, "layer", last)  # TimeDistributed

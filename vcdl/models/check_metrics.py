@@ -1,5 +1,6 @@
 """Check that a job's loss and metrics can compare what its model gives with its labels."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,9 +8,9 @@ import numpy as np
 from vcdl.client.compile import make_metrics
 from vcdl.data.dataset import Array
 from vcdl.errors import JobError
-from vcdl.models.measuring import as_compared
+from vcdl.models.measuring import compared_with
 from vcdl.wire.inputs import InputShape
-from vcdl.wire.workunit import Training
+from vcdl.wire.workunit import Named
 
 _ONE_HOT = {
     "CategoricalAccuracy": "sparse_categorical_accuracy",
@@ -28,25 +29,33 @@ _FOR_CLASSES = "accuracy, sparse_top_k_categorical_accuracy and perplexity can"
 _FOR_NUMBERS = "mean_absolute_error, root_mean_squared_error and r2_score can"
 
 
-def check_metrics(model: Any, loss: Any, training: Training, input_shape: InputShape, y: Array) -> None:
-    """Measure a few samples of `input_shape` as the evaluator does, with the model's first weights.
+def few_outputs(model: Any, input_shape: InputShape) -> list[Any]:
+    """What the model gives for a few samples of `input_shape`, with its first weights: each output, in its order."""
+    lengths = {tensor.shape[-1] for tensor in model.outputs}
+    few = next(count for count in range(2, len(lengths) + 3) if count not in lengths)  # no other axis fits by chance
+    given = model(_samples(model, few, input_shape), training=False)
+    return list(given.values()) if isinstance(given, dict) else given if isinstance(given, list) else [given]
 
-    `y`: labels as check_model gets them. Raises JobError with a line for each metric that cannot work.
+
+def check_metrics(end: Any, loss: Any, metrics: Sequence[Named], predicted: Any, y: Array) -> None:
+    """Compare a few outputs with labels as the evaluator does.
+
+    `end`: the model's symbolic output; `predicted`: what it gave for a few samples; `y`: its labels as check_model gets
+    them. Raises JobError with a line for each metric that cannot work.
     """
     import keras
 
-    outputs = tuple(model.outputs[0].shape[1:])
-    few = 3 if outputs[-1:] == (2,) else 2  # the length of no other axis, which would fit by chance
-    predicted = model(_samples(model, few, input_shape), training=False)
-    labels = keras.ops.convert_to_tensor(as_compared(y[:few], model))
-    metrics = [metric for metric in make_metrics(training, loss) if not isinstance(metric, str)]
+    outputs = tuple(end.shape[1:])
+    labels = keras.ops.convert_to_tensor(compared_with(y[: len(predicted)], end))
     try:
         loss(labels, predicted)
     except Exception as error:  # Keras and its backends each raise their own exceptions
         reason = " ".join(str(error).split())[:300]
         raise JobError(f"training > loss: {loss.name} does not fit labels of shape {y.shape}: {reason}") from error
     is_logits, problems = bool(loss.get_config().get("from_logits")), []
-    for metric in metrics:
+    for metric in make_metrics(metrics, loss):
+        if isinstance(metric, str):
+            continue
         why = _misfit_of_one(metric) if outputs == (1,) else _misfit_of_several(metric, y)
         why = why or _misfit_of_probabilities(metric, is_logits, y)
         problems.append(why or _tried(metric, labels, predicted))

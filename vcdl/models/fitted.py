@@ -14,6 +14,7 @@ from vcdl.errors import DataError, JobError
 from vcdl.models.build import BuiltModel, build_model
 from vcdl.models.check import check_model
 from vcdl.models.integer_inputs import IntegerInput, integer_inputs
+from vcdl.wire.inputs import each
 from vcdl.wire.normalise import normalise
 from vcdl.wire.workunit import Normalisation, Training
 
@@ -42,8 +43,9 @@ def fitted(job: "Job", dataset: Dataset, start: Any = None) -> Fitted:
         job.model, dataset.input_shape, dataset.outputs, job.data.task, job.seed, start, job.training.precision
     )
     normalisation = _normalisation(job, dataset, model.json)
-    training = job.training.to_wire(normalisation)
-    check_model(model.json, training, dataset.input_shape, _compared(dataset, normalisation), job.data.task)
+    training = job.training_on(normalisation)
+    tasks = {output.name: output.task for output in job.data.outputs or ()}
+    check_model(model.json, training, dataset.input_shape, _compared(dataset, normalisation), job.data.task, tasks)
     dataset = with_class_weights(dataset, job.training.class_weight)
     cut_into_shards(dataset, job.data, job.seed)  # which refuses what cannot be cut, before anything is written
     return Fitted(dataset, model, normalisation, training)
@@ -57,9 +59,13 @@ def _compared(dataset: Dataset, normalisation: Normalisation) -> Array:
         low, high = dataset.x_train.min(axis=0), dataset.x_train.max(axis=0)
         return normalise(np.stack([low, high, low]), normalisation)
     labels = [y for y in (dataset.y_train, dataset.y_val, dataset.y_test) if y is not None]
-    if dataset.y_train.dtype.kind == "i" and dataset.classes is not None:
-        labels.append(np.full_like(dataset.y_train[:1], dataset.classes.count - 1))
-    return np.concatenate(labels)
+    classes = {"": dataset.classes, **dataset.classes_by_output}
+
+    def highest(name: str, y: Array) -> Array:
+        known = classes[name]
+        return y if y.dtype.kind != "i" or known is None else np.full_like(y, known.count - 1)
+
+    return np.concatenate([*labels, each(highest, dataset.y_train[:1])])
 
 
 def _normalisation(job: "Job", dataset: Dataset, model_json: str) -> Normalisation:

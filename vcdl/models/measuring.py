@@ -2,38 +2,53 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vcdl.client.metrics import metric_names
+from vcdl.client.model import output_tensors
 from vcdl.data.dataset import Array
 from vcdl.journal.events import ACCURACY
-from vcdl.wire.inputs import as_keras_takes
+from vcdl.wire.inputs import as_keras_takes, each
 from vcdl.wire.task import HAS_CLASSES, Task
 from vcdl.wire.workunit import Named, Normalisation, Training
+
+if TYPE_CHECKING:
+    from vcdl.job.data import DataSettings
 
 BATCH_SIZE = 256
 """Samples that are measured at a time."""
 
 
-def measuring(training: Training, task: Task) -> Training:
+def measuring(training: Training, data: "DataSettings") -> Training:
     """The settings by which a model is only measured: the job's metrics, and the accuracy of every classification."""
-    metrics = training.metrics
-    if task in HAS_CLASSES and ACCURACY not in metric_names(metrics):
-        metrics = (Named(ACCURACY), *metrics)
+    tasks = {output.name: output.task for output in data.outputs or ()}
     return replace(
         training,
+        outputs=tuple(
+            replace(output, metrics=_with_accuracy(output.metrics, tasks[output.name])) for output in training.outputs
+        ),
         batch_size=1,
         local_epochs=1,
-        metrics=metrics,
+        metrics=_with_accuracy(training.metrics, data.task),
         normalisation=Normalisation(),
         share_optimizer_state="none",
     )
 
 
+def _with_accuracy(metrics: tuple[Named, ...], task: Task) -> tuple[Named, ...]:
+    return (Named(ACCURACY), *metrics) if task in HAS_CLASSES and ACCURACY not in metric_names(metrics) else metrics
+
+
 def as_compared(y: Array, model: Any) -> Array:
-    """Labels as metrics compare them with outputs: (n, 1) for a model that ends in one number, which some insist on."""
-    is_one = len(model.outputs) == 1 and tuple(model.outputs[0].shape[1:]) == (1,)
-    return y.reshape(-1, 1) if y.ndim == 1 and is_one else y
+    """Labels as metrics compare them with outputs: (n, 1) for an output of one number, which some insist on."""
+    ends = output_tensors(model)
+
+    return each(lambda name, labels: compared_with(labels, ends[name] if name else model.outputs[0]), y)
+
+
+def compared_with(labels: Array, end: Any) -> Array:
+    """The labels of one symbolic output, as metrics compare them."""
+    return labels.reshape(-1, 1) if labels.ndim == 1 and tuple(end.shape[1:]) == (1,) else labels
 
 
 def outputs_of(model: Any, x: Array) -> Iterator[Array]:

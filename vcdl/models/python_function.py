@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from vcdl.errors import ModelError
-from vcdl.wire.inputs import InputShape
+from vcdl.wire.inputs import InputShape, Outputs
 
 
-def call_builder(name: str, input_shape: InputShape, outputs: int, folder: Path | None) -> Any:
+def call_builder(name: str, input_shape: InputShape, outputs: Outputs, folder: Path | None) -> Any:
     """The keras.Model that `module:function` returns when called with `(input_shape, outputs)`, or with
     nothing.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcdl.data import Facts, facts_of
 from vcdl.errors import DataError
-from vcdl.wire.inputs import InputShape
+from vcdl.wire.inputs import InputShape, Outputs
 from vcdl.wire.weights import Layout
 from vcdl.wire.workunit import FROZEN_FILE, INPUT_FILES, OUTPUT_FILE, Frozen, Normalisation, Workunit
 
@@ -39,7 +39,7 @@ class ModelFacts:
     """The model, as Keras counts it."""
 
     input_shape: InputShape
-    outputs: int
+    outputs: Outputs
     layers: int
     parameters: int
     trainable_parameters: int
@@ -105,7 +105,7 @@ def describe_job(job: "Job", start: Any = None) -> Description:
     )
     model = load_model(model_json)
     parameters, frozen = int(model.count_params()), Layout.of_frozen(model).size
-    transport, layout = job.transport.to_wire(), Trainer(model_json, job.training.to_wire(Normalisation())).layout
+    transport, layout = job.transport.to_wire(), Trainer(model_json, job.training_on(Normalisation())).layout
     params_bytes = down_encoding(transport, layout).most_bytes + _HDF5_BYTES
     update_bytes = up_encoding(transport, layout).most_bytes + _HDF5_BYTES
     shard_bytes = _NPZ_BYTES + round(facts.train_samples / shards.count * facts.sample_bytes * facts.packed)
@@ -158,7 +158,7 @@ def _normalisation(shape: InputShape, by_column: bool) -> Normalisation:
 
 def _workunit(job: "Job", facts: Facts, frozen: int) -> Workunit:
     """A workunit of the size that the job's workunits will have."""
-    training = job.training.to_wire(_normalisation(facts.input_shape, job.data.normalise == "standardise"))
+    training = job.training_on(_normalisation(facts.input_shape, job.data.normalise == "standardise"))
     return Workunit(
         job=job.name,
         epoch=1,

@@ -13,7 +13,7 @@ from vcdl.run.store_address import asked_settings
 from vcdl.stores.exposure import exposures
 from vcdl.stores.open import see_that_it_serves
 from vcdl.stores.settings import PASSWORD_VARIABLE
-from vcdl.wire.inputs import InputShape
+from vcdl.wire.inputs import InputShape, Outputs
 from vcdl.wire.weights import Layout
 
 _WEIGHT_BYTES = 4
@@ -30,7 +30,7 @@ class Checked:
     test_samples: int
     shards: int
     input_shape: InputShape
-    outputs: int
+    outputs: Outputs
     """Classes, or numbers to predict."""
     parameters: int
     kept_bytes: int

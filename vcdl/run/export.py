@@ -5,6 +5,7 @@ samples as they are in the user's data set.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from vcdl.errors import RunFolderError, folder_errors
 from vcdl.files.atomic import atomic_write
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
-from vcdl.wire.workunit import Normalisation
+from vcdl.wire.workunit import Normalisation, Training
 
 
 def export_model(folder: RunFolder, output: Path, version: int | None) -> int:
@@ -24,18 +25,25 @@ def export_model(folder: RunFolder, output: Path, version: int | None) -> int:
     RunFolderError, ModelError, WeightsFileError.
     """
     from vcdl.client.compile import compile_model
-    from vcdl.client.metrics import known_to_keras
     from vcdl.models.lora import merged
 
     run = Run.open(folder)
     version = newest_version(folder) if version is None else version
     model = _normalising(merged(trained_model(run, version)), run.prepared.normalisation, run.name)
-    compile_model(model, replace(run.training, metrics=known_to_keras(run.training.metrics)))
+    compile_model(model, _for_keras(run.training))
     model.optimizer.build(model.trainable_variables)  # or Keras warns, on loading, that it has no variables
     with folder_errors(output.parent), atomic_write(output) as temporary:
         model.save(temporary)
-    _write_classes(run.prepared.classes, classes_file(output))
+    _write_classes(run.prepared.classes or dict(run.prepared.classes_by_output), classes_file(output))
     return version
+
+
+def _for_keras(training: Training) -> Training:
+    """The settings with the metrics that plain Keras has."""
+    from vcdl.client.metrics import known_to_keras
+
+    outputs = tuple(replace(output, metrics=known_to_keras(output.metrics)) for output in training.outputs)
+    return replace(training, metrics=known_to_keras(training.metrics), outputs=outputs)
 
 
 def trained_model(run: Run, version: int) -> Any:
@@ -55,8 +63,10 @@ def classes_file(model: Path) -> Path:
     return model.with_suffix(".classes.json")
 
 
-def _write_classes(names: tuple[str, ...], path: Path) -> None:
-    """Write the names of the classes; without any, remove those of an earlier model. Raises RunFolderError."""
+def _write_classes(names: tuple[str, ...] | Mapping[str, tuple[str, ...]], path: Path) -> None:
+    """Write the names of the classes, of several outputs by the output's name; without any, remove those of an earlier
+    model. Raises RunFolderError.
+    """
     with folder_errors(path.parent):
         if not names:
             path.unlink(missing_ok=True)
@@ -98,9 +108,10 @@ def _normalising(model: Any, normalisation: Normalisation, name: str) -> Any:
         inputs.append(keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=tensor.name if several else "samples"))
         rescale = keras.layers.Rescaling(_number_or_list(own.scale), _number_or_list(own.offset))
         rescaled.append(rescale(inputs[-1]) if _rescales(own) else inputs[-1])
-    if several:
-        return keras.Model(inputs, model(rescaled), name=name)
-    return keras.Model(inputs[0], model(rescaled[0]), name=name)
+    ends = model(rescaled if several else rescaled[0])
+    if isinstance(ends, list):  # under their own names, by which losses and labels go
+        ends = [keras.layers.Identity(name=of)(end) for of, end in zip(model.output_names, ends, strict=True)]
+    return keras.Model(inputs if several else inputs[0], ends, name=name)
 
 
 def _rescales(normalisation: Normalisation) -> bool:

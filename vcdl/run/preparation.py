@@ -76,6 +76,9 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
             frozen=frozen,
             store=store_address(settings, folder),
             classes=dataset.classes.names if dataset.classes else (),
+            classes_by_output={
+                name: classes.names for name, classes in dataset.classes_by_output.items() if classes and classes.names
+            },
         )
         folder.store_claim_file.unlink(missing_ok=True)  # of a preparation that was killed
         run = Run(folder, job, prepared)

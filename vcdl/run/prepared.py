@@ -3,7 +3,8 @@
 import itertools
 import json
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any, Self
 
@@ -43,6 +44,8 @@ class Prepared:
     """The address of that store, without a login (`vcdl.run.store_address`)."""
     classes: tuple[str, ...] = ()
     """Names of the classes by number of the model's output; empty where they have none."""
+    classes_by_output: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The same of each output that has some, by its name, where there are several."""
     frozen: Frozen | None = None
     """The file of the weights that no training changes; None: there are none."""
 

@@ -112,7 +112,7 @@ class Run:
     @property
     def training(self) -> Training:
         """The training settings that clients get; the learning rate at its peak."""
-        return self.job.training.to_wire(self.prepared.normalisation)
+        return self.job.training_on(self.prepared.normalisation)
 
     @property
     def shard_files(self) -> tuple[Path, ...]:

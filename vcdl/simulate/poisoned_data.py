@@ -16,6 +16,7 @@ from vcdl.data.dataset import Array
 from vcdl.data.npz_file import read_split, write_split
 from vcdl.errors import DataError, folder_errors
 from vcdl.simulate.client_fleet import Attack
+from vcdl.wire.inputs import each, parts_of
 
 FOLDER = "poisoned"
 """Folder of these shards in a run's folder."""
@@ -43,15 +44,20 @@ class PoisonedData:
         path = self._folder / f"{attack}_{honest.name}"
         if not path.exists():
             x, y = read_split(honest)
-            x, y = (x, flipped(y, self._classes)) if attack == "label_flip" else with_backdoor(x, y, self._highest)
+            x, y = (x, self._flipped(y)) if attack == "label_flip" else with_backdoor(x, y, self._highest)
             with folder_errors(self._folder):
                 self._folder.mkdir(exist_ok=True)
                 write_split(path, x, y)
         return path
 
+    def _flipped(self, y: Array) -> Array:
+        return each(lambda name, part: flipped(part, self._classes[name]), y)
+
     @cached_property
-    def _classes(self) -> int:
-        return 1 + max(int(read_split(shard)[1].max()) for shard in self._shards)
+    def _classes(self) -> dict[str, int]:
+        """The number of classes by the output's name; a single one has none."""
+        labels = [parts_of(read_split(shard)[1]) for shard in self._shards]
+        return {name: 1 + max(int(shard[name].max()) for shard in labels) for name in labels[0]}
 
     @cached_property
     def _highest(self) -> Array:

@@ -1,4 +1,4 @@
-"""Samples of a model with several inputs: one structured array, a field for each input.
+"""Samples of a model with several inputs, or labels of several outputs: one structured array, a field for each.
 
 So samples are taken, cut, stored and counted as those of one input are. Only where numbers are looked at, or handed to
 Keras, are they taken apart. The client imports this file: NumPy only.
@@ -14,6 +14,8 @@ Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 InputShape = Shape | Mapping[str, Shape]
 """The shape of one sample; of a model with several inputs, by the input's name."""
+Outputs = int | Mapping[str, int]
+"""Classes, or numbers to predict; of several outputs, by name."""
 
 
 def packed(arrays: Mapping[str, Array]) -> Array:
@@ -44,6 +46,11 @@ def as_keras_takes(x: Array) -> Array | dict[str, Array]:
 def sample_shape(x: Array) -> InputShape:
     """The shape of one sample."""
     return x.shape[1:] if x.dtype.names is None else {name: part.shape[1:] for name, part in parts_of(x).items()}
+
+
+def count_of(outputs: Outputs) -> int:
+    """The classes or numbers of all outputs together."""
+    return outputs if isinstance(outputs, int) else sum(outputs.values())
 
 
 def shown_shape(shape: InputShape) -> str:

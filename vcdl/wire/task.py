@@ -5,11 +5,12 @@ from typing import Any, Literal
 
 from vcdl.wire.workunit import Named
 
-Task = Literal["classification", "regression", "multi_label", "sequence", "segmentation", "autoencoder"]
+Task = Literal["classification", "regression", "multi_label", "sequence", "segmentation", "autoencoder", "several"]
 
 HAS_CLASSES: frozenset[Task] = frozenset({"classification", "sequence", "segmentation"})
 """Tasks whose labels are classes: one of them is right for a sample, a step or a pixel."""
-PREDICTS_NUMBERS: frozenset[Task] = frozenset({"regression", "autoencoder"})
+PREDICTS_NUMBERS: frozenset[Task] = frozenset({"regression", "autoencoder", "several"})
+"""Tasks that are judged by their loss."""
 NAMES_OUTPUTS: frozenset[Task] = HAS_CLASSES | {"multi_label"}
 """Tasks whose outputs may have names."""
 MASKABLE: frozenset[Task] = frozenset({"sequence", "segmentation"})

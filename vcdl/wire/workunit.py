@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self, cast, get_args
 
 from vcdl.errors import WorkunitError
@@ -52,6 +52,17 @@ SharedOptimizerState = Literal["auto", "none", "second_moment", "all"]
 
 
 @dataclass(frozen=True)
+class Output:
+    """One of several outputs: its loss counts `weight` times in the sum."""
+
+    name: str
+    """Keras' name of the output."""
+    loss: Named
+    metrics: tuple[Named, ...] = ()
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
 class Training:
     """The settings of a training: all that a client may know about the job."""
 
@@ -64,6 +75,12 @@ class Training:
     normalisation: Normalisation = Normalisation()
     share_optimizer_state: SharedOptimizerState = "none"
     """The part of the optimizer's state that travels with the weights; auto: the second moment, if it keeps one."""
+    outputs: tuple[Output, ...] = ()
+    """The outputs of a model with several; `loss` and `metrics` are not used then."""
+
+    def without_metrics(self) -> "Training":
+        """The same for those who read the loss alone."""
+        return replace(self, metrics=(), outputs=tuple(replace(output, metrics=()) for output in self.outputs))
 
 
 @dataclass(frozen=True)
@@ -148,6 +165,7 @@ class Workunit:
                     metrics=tuple(_named(metric) for metric in training["metrics"]),
                     normalisation=_normalisation(training["normalisation"]),
                     share_optimizer_state=_shared_state(training["share_optimizer_state"]),
+                    outputs=tuple(_output(output) for output in training["outputs"]),
                 ),
                 transport=Transport(_named(transport["down"]), _named(transport["up"]), _flag(transport, "compress")),
                 frozen=_frozen(raw["frozen"]),
@@ -250,6 +268,12 @@ def _named(raw: Any) -> Named:
     if not isinstance(fields["arguments"], dict):
         raise WorkunitError("arguments: expected an object")
     return Named(_text(fields, "name"), fields["arguments"])
+
+
+def _output(raw: Any) -> Output:
+    fields = _fields(raw, "an output", set(Output.__dataclass_fields__))
+    metrics = tuple(_named(metric) for metric in fields["metrics"])
+    return Output(_text(fields, "name"), _named(fields["loss"]), metrics, _number(fields, "weight"))
 
 
 def _is_pair(raw: Any) -> bool:

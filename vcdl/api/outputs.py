@@ -1,0 +1,69 @@
+"""The outputs of a compiled Keras model with several, as a job file has them: `data > outputs`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vcdl.api.compiled import part_of
+from vcdl.api.given import ends_of
+from vcdl.api.task import as_classes, task_of
+from vcdl.errors import JobError
+
+
+def outputs_of(model: Any, arrays: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each output with its task, loss, metrics and weight; one-hot labels become numbers of classes.
+
+    `arrays`: those of the job, by name. Raises JobError.
+    """
+    _, names = ends_of(model)
+    config = model.get_compile_config() if getattr(model, "compiled", False) else None
+    if not config or config.get("loss") is None:
+        raise JobError(f"the model has the outputs {', '.join(names)}: compile it with a loss for each")
+    losses = _by_name("loss", config["loss"], names)
+    given = _by_name("loss", model.loss, names) if isinstance(model.loss, Mapping | Sequence) else {}
+    metrics = _by_name("metrics", config.get("metrics") or {}, names)
+    given_metrics = _by_name("metrics", getattr(model._compile_metrics, "_user_metrics", None) or {}, names)
+    weights = _by_name("loss_weights", config.get("loss_weights") or {}, names)
+    return [
+        _output(
+            model,
+            name,
+            arrays,
+            loss=part_of("loss", given.get(name), losses[name]) if name in losses else None,
+            metrics=[
+                part_of("metrics", *pair)
+                for pair in zip(_listed(given_metrics.get(name)), _listed(metrics.get(name)), strict=True)
+            ],
+            weight=weights.get(name),
+        )
+        for name in names
+    ]
+
+
+def _output(
+    model: Any, name: str, arrays: dict[str, Any], loss: Any, metrics: list[Any], weight: float | None
+) -> dict[str, Any]:
+    if loss is None:
+        raise JobError(f"the model is compiled without a loss for its output {name}: give it one, as each must learn")
+    training = {"loss": loss, **({"metrics": metrics} if metrics else {})}
+    own = {key.removesuffix(f"_{name}"): y for key, y in arrays.items() if key[0] == "y" and key.endswith(f"_{name}")}
+    as_classes(training, own)
+    arrays.update({f"{key}_{name}": y for key, y in own.items()})
+    output = {"name": name, "task": task_of(model, training["loss"], own["y_train"]), **training}
+    return output if weight is None else {**output, "weight": float(weight)}
+
+
+def _by_name(key: str, given: Any, names: Sequence[str]) -> dict[str, Any]:
+    """What `compile` got for each output: by its name, or in the order of the outputs; one loss is everyone's."""
+    if isinstance(given, Mapping) and "class_name" not in given:
+        return dict(given)
+    if isinstance(given, list | tuple) and len(given) == len(names):
+        return dict(zip(names, given, strict=True))
+    if key == "loss" and not isinstance(given, list | tuple):
+        return dict.fromkeys(names, given)
+    raise JobError(f"the model is compiled with {key} for another number of outputs than {len(names)}: give a dict")
+
+
+def _listed(metrics: Any) -> list[Any]:
+    if metrics is None:
+        return []
+    return list(metrics) if isinstance(metrics, list | tuple) else [metrics]

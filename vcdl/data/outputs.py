@@ -1,0 +1,47 @@
+"""Labels of a model with several outputs: each output's are checked and numbered for themselves, and kept as the
+fields of one structured array (vcdl.wire.inputs).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from vcdl.data.dataset import Array, DataSource, Part, checked_part, labelled
+from vcdl.data.labels import Classes
+from vcdl.errors import DataError
+from vcdl.wire.inputs import packed, parts_of
+from vcdl.wire.task import HAS_CLASSES
+
+if TYPE_CHECKING:
+    from vcdl.job.outputs import OutputSettings
+
+
+def checked_outputs(name: str, x: Array, labels: Mapping[str, Array], outputs: "Sequence[OutputSettings]") -> Part:
+    """`x` with the labels of each output as a Part. `name`: train, val or test, for messages. Raises DataError."""
+    parts = {output.name: checked_part(name, x, labels[output.name], output.task, output.name) for output in outputs}
+    return Part(x, packed({of: part.y for of, part in parts.items()}))
+
+
+def labelled_outputs(source: DataSource, outputs: "Sequence[OutputSettings]") -> DataSource:
+    """The source with each output's labels as numbers of classes. Raises DataError."""
+    labels: dict[str, dict[str, Array]] = {name: parts_of(part.y) for name, part in source.parts().items()}
+    classes: dict[str, Classes | None] = {}
+    for output in outputs:
+        of = output.name
+        own = {name: Part(part.x, labels[name][of]) for name, part in source.parts().items()}
+        if output.task in HAS_CLASSES:
+            numbered = _labelled(DataSource(own["train"], own.get("val"), own.get("test")), output)
+            classes[of] = numbered.classes
+            for name, part in numbered.parts().items():
+                labels[name][of] = part.y
+        else:
+            classes[of] = None
+    parts = {name: replace(part, y=packed(labels[name])) for name, part in source.parts().items()}
+    return DataSource(parts["train"], parts.get("val"), parts.get("test"), classes_by_output=classes)
+
+
+def _labelled(source: DataSource, output: "OutputSettings") -> DataSource:
+    try:
+        return labelled(source, output.classes)
+    except DataError as error:
+        raise DataError(f"output {output.name}: {error}") from error

@@ -1,0 +1,48 @@
+"""Keys that name labels: the classes of an output, and the label of what does not count."""
+
+from typing import Annotated, Any
+
+from pydantic import PlainSerializer, PlainValidator
+
+from vcdl.yaml_schema import values as kinds
+
+_MOST_CLASSES = 1_000_000
+
+
+def class_names(raw: Any) -> int | tuple[str | int, ...]:
+    """Two different names or more, or a count ≥ 2. Raises ValueError."""
+    if isinstance(raw, int) and not isinstance(raw, bool) and 2 <= raw <= _MOST_CLASSES:
+        return raw
+    if isinstance(raw, list | tuple) and len(raw) >= 2 and all(_is_name(name) for name in raw):
+        kinds_of_names = {type(name) for name in raw}
+        if len(kinds_of_names) > 1:
+            raise ValueError("expected all names as text, or all as whole numbers; put them in quotes")
+        twice = next((name for place, name in enumerate(raw) if name in raw[:place]), None)
+        if twice is not None:
+            raise ValueError(f"holds {twice} twice; a class is named once")
+        return tuple(raw)
+    raise kinds.expected(
+        "a list of two names or more, such as [cat, dog], or a number of classes from 2 to 1000000", raw
+    )
+
+
+def mask_label(raw: Any) -> str | int:
+    """A label: a whole number or text. Raises ValueError."""
+    if not _is_name(raw):
+        raise kinds.expected("a label, a whole number or text", raw)
+    return raw  # type: ignore[no-any-return]
+
+
+def _plain(classes: Any) -> Any:
+    return list(classes) if isinstance(classes, tuple) else classes
+
+
+def _is_name(name: Any) -> bool:
+    if isinstance(name, str):
+        return 0 < len(name) <= 200
+    return isinstance(name, int) and not isinstance(name, bool) and abs(name) < 2**31
+
+
+ClassNames = Annotated[int | tuple[str | int, ...], PlainValidator(class_names), PlainSerializer(_plain)]
+"""The classes by name, in the order of the model's outputs; or how many there are."""
+MaskLabel = Annotated[str | int, PlainValidator(mask_label), PlainSerializer(_plain)]

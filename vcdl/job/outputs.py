@@ -1,0 +1,46 @@
+"""The key `data > outputs`: the outputs of a model with several, what each learns and how much it counts."""
+
+from typing import Annotated, Literal
+
+from pydantic import ValidationInfo, field_validator
+
+from vcdl.job.labels import ClassNames
+from vcdl.wire.task import DEFAULTS, NAMES_OUTPUTS
+from vcdl.wire.workunit import Named, Output
+from vcdl.yaml_schema import values as kinds
+from vcdl.yaml_schema.section import Section
+
+OutputTask = Literal["classification", "regression", "multi_label", "sequence", "segmentation"]
+
+_Named = Annotated[Named, kinds.NAMED, kinds.NAMED_AS_YAML]
+
+
+class OutputSettings(Section):
+    """One output, under the name that Keras has for it."""
+
+    name: Annotated[str, kinds.text("[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", "the name of an output of the model")]
+    task: Annotated[OutputTask, kinds.one_of(OutputTask)] = "classification"
+    classes: ClassNames | None = None
+    loss: _Named | None = None
+    """None: the usual one of the task."""
+    metrics: tuple[_Named, ...] | None = None
+    """None: the usual ones of the task."""
+    weight: Annotated[float, kinds.above_zero()] = 1.0
+    """The factor of its loss in the sum of all."""
+
+    @field_validator("classes")
+    @classmethod
+    def _names_outputs(cls, classes: ClassNames | None, info: ValidationInfo) -> ClassNames | None:
+        if classes is not None and info.data.get("task", "classification") not in NAMES_OUTPUTS:
+            raise ValueError(f"{info.data['task']} has no classes; remove it")
+        return classes
+
+    def to_wire(self) -> Output:
+        """The output as clients get it."""
+        usual = DEFAULTS.get(self.task, {})
+        return Output(
+            name=self.name,
+            loss=self.loss or usual.get("loss", Named("sparse_categorical_crossentropy")),
+            metrics=self.metrics if self.metrics is not None else usual.get("metrics", (Named("accuracy"),)),
+            weight=self.weight,
+        )
