@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vcdl.job import load_frozen_job
+from vcdl.job import Job, load_frozen_job
 from vcdl.report.measures import Report
 from vcdl.report.progress import RunGoal, epoch_at_work, measured_words, seconds_left
 from vcdl.report.wording import duration
@@ -18,6 +18,8 @@ class JobRow:
     """A job and how far it is."""
 
     job: str
+    trains: str
+    """Its model and data, in words."""
     state: RunState
     epoch: int
     epochs: int
@@ -41,6 +43,7 @@ class JobRow:
         now_s = clock_of(folder)() if state is RunState.RUNNING and folder.host.has_wall_clock else None
         return cls(
             job=folder.path.name,
+            trains=_trained(job),
             state=state,
             epoch=epoch_at_work(goal, report),
             epochs=goal.epochs,
@@ -83,6 +86,12 @@ def lines_of(rows: Sequence[JobRow]) -> list[str]:
             f"{'–' if left_s is None else f'about {duration(left_s)}'}"
         )
     return lines
+
+
+def _trained(job: Job) -> str:
+    model = job.model.builtin.name if job.model.builtin is not None else "a model of its own"
+    data = job.data.dataset or "data of its own"
+    return f"{model}, {data}"
 
 
 def _mean(report: Report) -> float | None:

@@ -20,6 +20,7 @@ from vcdl.boinc.grid.grid import BoincGrid, clear_job
 from vcdl.boinc.grid.host_care import HostCare
 from vcdl.boinc.grid.manifest import Manifests
 from vcdl.boinc.grid.project_folder import BoincProject, not_readable
+from vcdl.boinc.project.jobs_page import JobsPage
 from vcdl.codecs.choose import up_encoding
 from vcdl.errors import ExitCode, JournalError
 from vcdl.files.atomic import sweep
@@ -230,11 +231,13 @@ class WorkGenerators:
         self._jobs = OpenJobs(project, lambda folder: Generation(project, self._database, folder))
         self._left = OpenJobs(project, lambda folder: Clearing(project, self._database, folder), left_staged)
         self._care = HostCare(self._database)
+        self._page = JobsPage(project)
 
     def run_once(self) -> bool:
         worked = self._jobs.run_once()
         self._left.run_once()
         self._care.look(self._refused)
+        self._page.write_when_due()
         return worked
 
     def _refused(self) -> set[str]:

@@ -19,6 +19,7 @@ from vcdl.boinc.project.app_version import (
     version_folders,
 )
 from vcdl.boinc.project.edited_files import EDITED, Fragment
+from vcdl.boinc.project.pages import pages
 from vcdl.boinc.project.record import Edit, Record
 from vcdl.boinc.project.server_config import ServerConfig
 from vcdl.errors import GridError
@@ -117,7 +118,7 @@ def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes)
         new_files=tuple(
             file
             for file in (
-                *_our_files(project, wishes, key),
+                *_our_files(project, config, wishes, key),
                 *_published_files(project, client, number, [name for name in classes if name in offered]),
             )
             if _differs(file)
@@ -168,9 +169,11 @@ def _check_certificates(plan: InstallPlan, database: BoincDatabase) -> None:
         )
 
 
-def _our_files(project: BoincProject, wishes: Wishes, key: WeightsKey) -> Iterator[NewFile]:
+def _our_files(project: BoincProject, config: ServerConfig, wishes: Wishes, key: WeightsKey) -> Iterator[NewFile]:
     for launcher in sorted((shipped("boinc_project") / "bin").iterdir()):
         yield NewFile(project.bin / launcher.name, launcher.read_bytes(), files.PROGRAM_MODE)
+    for path, content in pages(project.path, config.settings.get("long_name", "")):
+        yield NewFile(path, content, files.FILE_MODE)
     yield NewFile(WeightsKey.file(project.path), key.to_pem(), files.SECRET_MODE)
     path = environment_file(project.path)
     wanted = {PYTHON_VARIABLE: str(wishes.python)}

@@ -26,6 +26,7 @@ from vcdl.boinc.grid.weights_key import WeightsKey
 from vcdl.boinc.project import files, rows
 from vcdl.boinc.project.app_version import our_version_folders
 from vcdl.boinc.project.edited_files import EDITED
+from vcdl.boinc.project.pages import pages_to_remove, untitled
 from vcdl.boinc.project.processes import tell_feeder, wait_for_our_daemons
 from vcdl.boinc.project.record import Record
 from vcdl.errors import GridError, WorkunitError
@@ -171,9 +172,13 @@ def plan_removal(
             "or use --force, which cancels them for good"
         )
     contents = {name: files.read(project.path / name) for name in EDITED}
+    title = untitled(project.path)
     restored = (
-        Restored(project.path / name, now, record.without_us(project.path / name, now))
-        for name, now in contents.items()
+        *(() if title is None else (Restored(*title),)),
+        *(
+            Restored(project.path / name, now, record.without_us(project.path / name, now))
+            for name, now in contents.items()
+        ),
     )
     runs = len(list(project.runs_folder.iterdir())) if project.runs_folder.is_dir() else 0
     return Removal(
@@ -215,6 +220,7 @@ def _our_files(project: BoincProject, delete_runs: bool) -> Iterator[Path]:
     yield socket_path(project)  # of a checker that was killed
     yield project.path / "vcdl" / "environment"
     yield WeightsKey.file(project.path)
+    yield from pages_to_remove(project.path)
     if delete_runs:
         yield project.runs_folder
     yield project.path / "vcdl" / "install"  # last: until then this can be repeated

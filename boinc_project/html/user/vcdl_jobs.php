@@ -1,0 +1,59 @@
+<?php
+// The project's jobs for its volunteers: what is trained, how far it is, and what this volunteer has brought.
+// `vcdl project install` put this page here, and `vcdl project uninstall` takes it away.
+
+require_once("../inc/util.inc");
+require_once("../inc/boinc_db.inc");
+
+function vcdl_jobs() {
+    $text = @file_get_contents("vcdl_jobs.json");
+    $jobs = $text === false ? null : json_decode($text, true);
+    return is_array($jobs) ? $jobs : array();
+}
+
+// Valid results of a job, and how many of them are this user's; those that the project has purged count no more.
+function vcdl_results_of($job, $user) {
+    $db = BoincDb::get(true);
+    $name = str_replace("_", "\\_", $db->escape_string($job));
+    $found = $db->do_query(
+        "SELECT COUNT(*) AS n, COALESCE(SUM(r.userid = ".((int)$user->id)."), 0) AS mine"
+        ." FROM DBNAME.result r JOIN DBNAME.workunit w ON w.id = r.workunitid"
+        ." WHERE w.name LIKE '$name\\_e%' AND r.validate_state = 1"
+    );
+    $row = $found ? $found->fetch_object() : null;
+    return $row ? array((int)$row->n, (int)$row->mine) : array(0, 0);
+}
+
+$user = get_logged_in_user(false);
+$jobs = vcdl_jobs();
+page_head(tra("What is trained"));
+if (!$jobs) {
+    echo "<p>".tra("There are no jobs at the moment.")."</p>";
+} else {
+    start_table("table-striped");
+    $head = array(tra("Job"), tra("Model and data"), tra("State"), tra("Epoch"), tra("Measured"), tra("Computers"));
+    if ($user) {
+        $head[] = tra("Your share");
+    }
+    row_heading_array($head);
+    foreach ($jobs as $job) {
+        $row = array(
+            htmlspecialchars($job["job"]),
+            htmlspecialchars($job["trains"]),
+            htmlspecialchars($job["state"]),
+            (int)$job["epoch"]." / ".(int)$job["epochs"],
+            htmlspecialchars($job["measured"]),
+            (int)$job["hosts"],
+        );
+        if ($user) {
+            list($all, $mine) = vcdl_results_of($job["job"], $user);
+            $row[] = $all ? round(100 * $mine / $all, 1)." % ($mine / $all)" : "&ndash;";
+        }
+        row_array($row);
+    }
+    end_table();
+    if (!$user) {
+        echo "<p><a href=login_form.php>".tra("Log in")."</a> ".tra("to see your share.")."</p>";
+    }
+}
+page_tail();

@@ -1,0 +1,51 @@
+"""The figures of the page of jobs for volunteers, which the work generator writes now and then."""
+
+import json
+import logging
+import time
+
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.project import files
+from vcdl.boinc.project.pages import JOBS_FILE, JOBS_PAGE
+from vcdl.errors import VcdlError
+from vcdl.run.finding import all_runs
+from vcdl.run.job_rows import JobRow, job_rows
+
+_EVERY_S = 30.0
+_log = logging.getLogger("vcdl.loop.work_generator")
+
+
+class JobsPage:
+    """The file that the page reads."""
+
+    def __init__(self, project: BoincProject) -> None:
+        self._project = project
+        self._due_s = 0.0
+        self._written = b""
+
+    def write_when_due(self) -> None:
+        """Write the figures, where the page is installed and they have changed; a failure is logged, and no more."""
+        if time.monotonic() < self._due_s:
+            return
+        self._due_s = time.monotonic() + _EVERY_S
+        if not (self._project.path / JOBS_PAGE).is_file():
+            return
+        try:
+            content = json.dumps([_fields(row) for row in job_rows(all_runs(self._project.path))]).encode()
+            if content != self._written:
+                files.write(self._project.path / JOBS_FILE, content)
+                self._written = content
+        except VcdlError as error:
+            _log.warning("the page of jobs keeps its figures: %s", error)
+
+
+def _fields(row: JobRow) -> dict[str, object]:
+    return {
+        "job": row.job,
+        "trains": row.trains,
+        "state": row.state.value,
+        "epoch": row.epoch,
+        "epochs": row.epochs,
+        "measured": f"{row.monitor} {row.value}",
+        "hosts": row.hosts,
+    }

@@ -1,0 +1,54 @@
+"""The pages for volunteers, below html/: the jobs, a description where the project has none, and its title.
+
+A page that somebody has changed since is theirs: install does not write it again, and uninstall leaves it.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from vcdl.boinc.project import files
+from vcdl.files.shipped import shipped
+
+JOBS_PAGE = Path("html/user/vcdl_jobs.php")
+JOBS_FILE = Path("html/user/vcdl_jobs.json")
+"""The figures that the work generator leaves for the page."""
+_DESCRIPTION = Path("html/project/project_description.php")
+_TITLE = Path("html/project/project.inc")
+_PLACEHOLDER = b'define("PROJECT", "REPLACE WITH PROJECT NAME");'
+_OURS = b" // by vcdl project install"
+_TITLED = re.compile(rb'define\("PROJECT", "[^"\n]*"\);' + re.escape(_OURS))
+
+
+def pages(project: Path, name: str) -> Iterator[tuple[Path, bytes]]:
+    """The pages to write, with their content; `name`: the project's long name. Raises GridError."""
+    if not (project / "html").is_dir():
+        return
+    yield project / JOBS_PAGE, _shipped(JOBS_PAGE)
+    if not (project / _DESCRIPTION).exists():
+        yield project / _DESCRIPTION, _shipped(_DESCRIPTION)
+    settings = files.read(project / _TITLE)
+    if settings is not None and _PLACEHOLDER in settings and name:
+        safe = re.sub(r'["\\$\n]', "", name).encode()
+        yield project / _TITLE, settings.replace(_PLACEHOLDER, b'define("PROJECT", "' + safe + b'");' + _OURS, 1)
+
+
+def pages_to_remove(project: Path) -> Iterator[Path]:
+    """Our pages that nobody has changed, whether they exist or not. Raises GridError."""
+    yield project / JOBS_PAGE
+    yield project / JOBS_FILE
+    if files.read(project / _DESCRIPTION) == _shipped(_DESCRIPTION):
+        yield project / _DESCRIPTION
+
+
+def untitled(project: Path) -> tuple[Path, bytes, bytes] | None:
+    """The file with the title that install gave, as it is and as it was; None: there is none. Raises GridError."""
+    path = project / _TITLE
+    now = files.read(path)
+    if now is None or _OURS not in now:
+        return None
+    return path, now, _TITLED.sub(_PLACEHOLDER, now)
+
+
+def _shipped(page: Path) -> bytes:
+    return (shipped("boinc_project") / page).read_bytes()
