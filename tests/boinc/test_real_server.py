@@ -14,6 +14,7 @@ import pytest
 from tests.boinc.real_project import PATIENCE_S, VARIABLE, RealProject, wait
 from vcdl.journal.events import UpdateApplied
 from vcdl.run.finding import events_of, read_report
+from vcdl.wire.workunit import WorkunitName
 
 JOB = """
 name: real-server
@@ -51,7 +52,8 @@ def test_a_real_project_trains_a_job_from_install_to_uninstall(real: RealProject
         shards = client.log.count("Finished download of vcdl_")
         second = real.submit(tmp_path / "job.yaml", "--set", "stop.epochs=1")
         client.wait_until(second.summary_file.is_file, "the second is finished", patience_s=PATIENCE_S, asking=True)
-        versions = len({update.base_version for update in events_of(second, UpdateApplied)})
+        names = [WorkunitName.parse(update.workunit) for update in events_of(second, UpdateApplied)]
+        versions = len({name.base_version for name in names})
         assert (
             client.log.count("Finished download of vcdl_") - shards == versions
         )  # weights, and neither model nor shard

@@ -1,6 +1,7 @@
 """The daemons on the real tables of a project, with clients that answer without training."""
 
 import errno
+import logging
 import shutil
 import time
 from collections.abc import Callable
@@ -185,6 +186,22 @@ def trained_once(server: Server) -> None:
     server.client.run_once()
 
 
+def test_an_assimilator_that_is_started_again_logs_nothing_old(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "vcdl.loop.assimilator")
+    trained_once(server)
+    for expected in (True, False):
+        with closing(Assimilator(server.project)) as assimilator:
+            for _ in range(ROUNDS):
+                assimilator.run_once()
+                if len(applied(server)) >= 3:
+                    break
+            assimilator.run_once()
+        assert any("staleness" in record.message for record in caplog.records) is expected
+        caplog.clear()
+
+
 def test_what_became_ready_before_the_one_that_failed_is_not_set_aside_in_its_place(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,17 +340,25 @@ def validated(server: Server, file: Path) -> int:
         return validate(runs, [file]).code
 
 
-def test_the_validator_gives_no_credit_for_an_upload_without_training(server: Server) -> None:
+def test_the_validator_gives_no_credit_for_an_upload_without_training_and_deletes_it(
+    server: Server, tmp_path: Path
+) -> None:
     with closing(WorkGenerators(server.project)) as generators:
         generators.run_once()
     server.client.run_once(at_most=1)
     (row,) = server.standin.rows("SELECT xml_doc_in FROM result WHERE validate_state = 1")
     file = server.project.upload_path(output_file(row["xml_doc_in"]))
     job = load_frozen_job(server.folder.job_file)
-    for share, code in ((1.0, REFUSED), (0.0, ACCEPTED)):
+    elsewhere = tmp_path / file.name
+    shutil.copy(file, elsewhere)
+    for share, code in ((0.0, ACCEPTED), (1.0, REFUSED)):
         checked = job.model_copy(update={"trust": TrustSettings(kind="strangers", spot_checks=share)})
         save_job(checked, server.folder.job_file)
+        assert file.exists(), "BOINC deletes the accepted ones"
         assert validated(server, file) == code
+    assert not file.exists(), "BOINC would keep it for ever"
+    assert validated(server, elsewhere) == REFUSED
+    assert elsewhere.exists(), "only uploads are deleted"
     refused = server.report.totals.last_setback
     assert isinstance(refused, ResultRefused)
     assert (refused.refusal, refused.host) == ("no_training_effect", "host-1")

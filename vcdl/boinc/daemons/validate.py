@@ -50,7 +50,7 @@ def validate(runs: OpenedRuns, files: Sequence[Path]) -> Verdict:
     """
     (file,) = files
     verdict = _verdict(runs, file)
-    if verdict.code == REFUSED and file.resolve().is_relative_to(runs.project.upload_dir.resolve()):
+    if verdict.code == REFUSED and file.parent.resolve().is_relative_to(runs.project.upload_dir.resolve()):
         _free(file)
     return verdict
 
