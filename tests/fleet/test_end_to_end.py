@@ -34,7 +34,7 @@ def file(tmp_path: Path, cloud: MotoCloud, one_region: None, monkeypatch: pytest
     monkeypatch.setenv("VCDL_TEST_KEY", WEAK)
     monkeypatch.setattr("vcdl.fleet.aws.provider.SweepPace", lambda: SweepPace(every_s=0.01, at_most_s=60.0))
     with project_page() as url:
-        path = fleet_file(tmp_path, AWS.replace("https://boinc.example.org/mine/", url))
+        path = fleet_file(tmp_path, AWS.replace("https://boinc.example.org/mine/", url).replace("t3.", "m5."))
         path.write_text(path.read_text() + "reconcile_every_s: 5\ndrain_s: 0\n")
         yield path
 
@@ -65,13 +65,13 @@ def test_the_life_of_a_fleet(cloud: MotoCloud, file: Path, capsys: pytest.Captur
         return shown
 
     assert fleet("plan", file, "--subtask-s", "144") == ExitCode.OK
-    assert "5 × t3.2xlarge" in capsys.readouterr().out
+    assert "5 × m5.2xlarge" in capsys.readouterr().out
     assert fleet("up", file, "--dry-run") == ExitCode.OK
-    assert "launch 40 vCPUs of preemptible instances: t3.2xlarge in us-east-1a or" in capsys.readouterr().out
+    assert "launch 40 vCPUs of preemptible instances: m5.2xlarge in us-east-1a or" in capsys.readouterr().out
     assert (live(cloud), (file.parent / "fleet").exists()) == ([], False)
 
     assert fleet("up", file) == ExitCode.OK
-    assert "cifar: 40 of 40 vCPUs in 5 instances, 1.70 $/h" in capsys.readouterr().out
+    assert "cifar: 40 of 40 vCPUs in 5 instances, 1.96 $/h" in capsys.readouterr().out
     assert fleet("up", file) == ExitCode.OK  # again: nothing to do
     assert "nothing to do" in capsys.readouterr().out
     assert len(live(cloud)) == 5

@@ -64,7 +64,7 @@ def test_a_pool_without_a_price_is_named(tmp_path: Path) -> None:
 
 
 def test_types_without_the_unit_are_refused(tmp_path: Path) -> None:
-    settings = settings_of(tmp_path, "capacity={unit: gpu, target: 1}")
+    settings = settings_of(tmp_path, "capacity={unit: gpu, target: 1}", "image=ami-1")
     with pytest.raises(FleetError, match="none of the allowed types has a gpu"):
         plan_fleet(settings, FakeCloud(settings).pools(), PriceTable.shipped(), 1)
 
@@ -81,7 +81,9 @@ def test_without_a_cloud_the_pools_are_those_of_the_price_table(tmp_path: Path) 
     found = pools_of_table(small, table)
     assert found
     assert all(kind.vcpus <= 8 and kind.memory_gb >= 32 and kind.gpus == 0 for kind in found.values())
-    gpus = settings_of(tmp_path, "instances={requirements: {gpus: {min: 1, max: 1}}}")
+    gpus = settings_of(
+        tmp_path, "capacity.unit=gpu", "image=ami-1", "instances={requirements: {gpus: {min: 1, max: 1}}}"
+    )
     assert {kind.gpus for kind in pools_of_table(gpus, table).values()} == {1}
 
 

@@ -73,6 +73,11 @@ def test_the_default_maximum_is_the_target(tmp_path: Path) -> None:
         ("cooldown_s=0", "cooldown_s: expected a whole number from 30 to 86400, got 0"),
         ("rest_s=600", "rest_s: is called cooldown_s now"),
         ("look_every_s=30", "look_every_s: is called reconcile_every_s now"),
+        ("capacity.unit=gpu", "image: is missing; `unit: gpu` needs one with NVIDIA's driver"),
+        (
+            "instances={requirements: {gpus: {min: 1}}}",
+            "capacity > unit: expected gpu, as `instances > requirements` allow GPUs",
+        ),
         ("idle_shutdown_s=5", "idle_shutdown_s: expected a whole number ≥ 600, got 5"),
         ("name=Fleet 1", 'name: expected 1 to 63 of a-z, 0-9, - and _, not beginning with - or _, got "Fleet 1"'),
     ],

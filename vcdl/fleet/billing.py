@@ -88,10 +88,21 @@ class Charge:
         )
 
 
+def is_burstable(type: str) -> bool:
+    """Whether it is a T3, T3a or T4g."""
+    family, _, size = type.partition(".")
+    return family in _SURPLUS_USD_PER_VCPU_H and size in _BASELINE
+
+
+def working_share(type: str, cpu_credits: CpuCredits) -> float:
+    """The part of each vCPU that a type may use all the time: with standard credits the baseline of a burstable one."""
+    return float(_BASELINE[type.partition(".")[2]]) if is_burstable(type) and cpu_credits == "standard" else 1.0
+
+
 def surplus_per_h(type: str, vcpus: int, cpu_credits: CpuCredits) -> Decimal:
     """Hourly cost of CPU credits above the baseline at full load; 0 but for T3, T3a and T4g with unlimited credits."""
     family, _, size = type.partition(".")
-    if cpu_credits != "unlimited" or family not in _SURPLUS_USD_PER_VCPU_H or size not in _BASELINE:
+    if cpu_credits != "unlimited" or not is_burstable(type):
         return Decimal(0)
     return Decimal(_SURPLUS_USD_PER_VCPU_H[family]) * vcpus * (1 - Decimal(_BASELINE[size]))
 

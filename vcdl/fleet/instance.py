@@ -60,10 +60,17 @@ class InstanceType:
     vcpus: int
     memory_gb: float
     gpus: int = 0
+    share: float = 1.0
+    """The part of each vCPU that it may use all the time; below 1 for a burstable type."""
+
+    @property
+    def working_vcpus(self) -> int:
+        """Its vCPUs under full load, as whole ones."""
+        return max(1, int(self.vcpus * self.share))
 
     def units(self, unit: Unit) -> int:
         """Units of one instance; 0 if the type has none."""
-        return _units(unit, self.vcpus, self.gpus)
+        return _units(unit, self.working_vcpus, self.gpus)
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,7 @@ class Instance:
     pool: Pool
     """With its zone."""
     vcpus: int
+    """Those that a burstable type may use all the time."""
     gpus: int
     state: InstanceState
     launched_s: float

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from vcdl.errors import FleetError
-from vcdl.fleet.billing import extras_per_h
+from vcdl.fleet.billing import extras_per_h, working_share
 from vcdl.fleet.instance import InstanceType, Pool
 from vcdl.fleet.prices import Price, PriceTable
 from vcdl.fleet.settings import FleetSettings
@@ -100,7 +100,9 @@ def pools_of_table(settings: FleetSettings, prices: PriceTable) -> dict[Pool, In
         places = [p for p in settings.places if p.region == row.region and (not p.zones or row.zone in ("", *p.zones))]
         if is_meant and places and row.cloud == settings.cloud:
             pool = Pool(row.cloud, row.type, row.region, row.zone)
-            found[pool] = InstanceType(row.type, row.vcpus, float(row.memory_gb), gpus)
+            found[pool] = InstanceType(
+                row.type, row.vcpus, float(row.memory_gb), gpus, working_share(row.type, settings.cpu_credits)
+            )
     return found
 
 

@@ -176,8 +176,11 @@ def lease_of(mark: str | None) -> float | None:
     return float(mark) if mark.isascii() and mark.isdigit() else 0.0
 
 
-def refuse_types_without_pool(settings: FleetSettings, pools: Iterable[Pool]) -> None:
-    """Raise FleetError for types of the fleet file that no place offers."""
+def refuse_types_without_pool(settings: FleetSettings, pools: Mapping[Pool, InstanceType]) -> None:
+    """Raise FleetError for types of the fleet file that no place offers, and for GPUs that would not be used."""
+    idle_gpus = sorted({kind.name for kind in pools.values() if kind.gpus}) if settings.capacity.unit != "gpu" else []
+    if idle_gpus:
+        raise FleetError(f"{', '.join(idle_gpus)}: the GPUs are used with `capacity > unit: gpu` only; change either")
     offered = {pool.type for pool in pools}
     if lacking := [name for name in settings.instances.types if name not in offered]:
         raise FleetError(

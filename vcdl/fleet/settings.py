@@ -242,6 +242,11 @@ class FleetSettings(Section):
             problems.append(Problem(("gcp_project",), "is missing; add the id of the GCP project"))
         if self.cloud == "aws" and self.gcp_project is not None:
             problems.append(Problem(("gcp_project",), "is used with `cloud: gcp` only; remove it"))
+        if self.capacity.unit == "gpu" and any(self.image_in(place.region) is None for place in self.places):
+            problems.append(Problem(("image",), "is missing; `unit: gpu` needs one with NVIDIA's driver"))
+        requirements = self.instances.requirements
+        if self.capacity.unit != "gpu" and requirements is not None and requirements.gpus.holds(1):
+            problems.append(Problem(("capacity", "unit"), "expected gpu, as `instances > requirements` allow GPUs"))
         foreign = "zones" if self.cloud == "aws" else "subnets"
         for number, place in enumerate(self.places):
             if getattr(place, foreign):

@@ -28,7 +28,7 @@ def provider_of(cloud: MotoCloud, tmp_path: Path) -> Iterator[Callable[..., AwsP
     name = f"fleet-{next(_NUMBERS)}"
 
     def make(*overrides: str) -> AwsProvider:
-        settings = settings_of(tmp_path, f"name={name}", *overrides)
+        settings = settings_of(tmp_path, f"name={name}", "cpu_credits=unlimited", *overrides)
         made.append(AwsProvider(settings, cloud.session, QUICK))
         return made[-1]
 

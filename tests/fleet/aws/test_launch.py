@@ -9,6 +9,7 @@ import pytest
 
 from tests.fleet.aws.moto_cloud import MotoCloud
 from vcdl.errors import FleetError
+from vcdl.fleet.aws.catalogue import UBUNTU
 from vcdl.fleet.aws.provider import AwsProvider
 from vcdl.fleet.instance import InstanceState, Pool
 from vcdl.fleet.provider import LaunchResult, ProblemKind
@@ -128,7 +129,9 @@ def test_the_next_region_of_the_file_is_asked_for_what_the_last_one_lacked(provi
 
 
 def test_a_gpu_fleet_counts_gpus(provider_of: Providers) -> None:
-    provider = provider_of("capacity={unit: gpu, target: 2}", "instances.types=[g4dn.xlarge, t3.2xlarge]")
+    provider = provider_of(
+        "capacity={unit: gpu, target: 2}", "instances.types=[g4dn.xlarge, t3.2xlarge]", f"image={UBUNTU}"
+    )
     launched = launch(provider, 2)
     assert [(i.pool.type, i.gpus) for i in launched.instances] == [("g4dn.xlarge", 1)] * 2
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.fleet.aws.moto_cloud import MotoCloud
 from vcdl.errors import FleetError
+from vcdl.fleet.aws.catalogue import UBUNTU
 from vcdl.fleet.aws.provider import AwsProvider
 
 Providers = Callable[..., AwsProvider]
@@ -60,17 +61,30 @@ def test_requirements_choose_spot_types_that_can_boot_the_image(provider_of: Pro
     assert not any("metal" in name for name in names)
 
 
-def test_an_arm_image_gets_arm_types(provider_of: Providers) -> None:
+def test_an_arm_image_is_refused(provider_of: Providers) -> None:
     image = "099720109477/ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-arm64"
-    pools = provider_of(f"image={image}", "instances={requirements: {vcpus: {min: 8, max: 8}}}").pools()
-    names = {pool.type for pool in pools}
-    assert "m6g.2xlarge" in names
-    assert "m5.2xlarge" not in names
+    with pytest.raises(FleetError, match="is for arm64"):
+        provider_of(f"image={image}", "instances={requirements: {vcpus: {min: 8, max: 8}}}").pools()
+
+
+def test_a_burstable_type_counts_with_its_baseline(provider_of: Providers) -> None:
+    types = "instances.types=[t3.2xlarge, m5.2xlarge]"
+    standard = provider_of("cpu_credits=standard", types).pools()
+    assert {(kind.name, kind.units("vcpu")) for kind in standard.values()} == {("t3.2xlarge", 3), ("m5.2xlarge", 8)}
+    unlimited = provider_of("cpu_credits=unlimited", types).pools()
+    assert {kind.units("vcpu") for kind in unlimited.values()} == {8}
+
+
+def test_gpus_that_would_not_be_used_are_refused(provider_of: Providers) -> None:
+    with pytest.raises(FleetError, match=r"g4dn\.xlarge: the GPUs are used with `capacity > unit: gpu` only"):
+        provider_of("instances.types=[g4dn.xlarge, m5.2xlarge]").pools()
 
 
 def test_gpu_requirements_choose_only_gpus_that_cuda_runs_on(provider_of: Providers) -> None:
     pools = provider_of(
-        "capacity={unit: gpu, target: 1}", "instances={requirements: {vcpus: {max: 8}, gpus: {min: 1, max: 1}}}"
+        "capacity={unit: gpu, target: 1}",
+        "instances={requirements: {vcpus: {max: 8}, gpus: {min: 1, max: 1}}}",
+        f"image={UBUNTU}",
     ).pools()
     names = {pool.type for pool in pools}
     assert "g4dn.xlarge" in names

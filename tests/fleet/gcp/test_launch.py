@@ -15,6 +15,7 @@ from vcdl.fleet.gcp.provider import GcpProvider
 from vcdl.fleet.instance import InstanceState, Pool
 from vcdl.fleet.provider import LaunchResult, ProblemKind
 
+GPU_IMAGE = "image=projects/mine/global/images/gpu"
 TOKEN = "6f1c7a52-93b1-4a57-9d0e-2b8a8f5f0c11"
 
 
@@ -71,14 +72,16 @@ def test_the_image_and_the_disk_are_those_of_the_fleet_file(open_fleet: OpenFlee
 
 
 def test_gpus_are_added_to_the_machine(open_fleet: OpenFleet, gce: FakeGce) -> None:
-    fleet = open_fleet("instances.types=[n1-standard-8+2xnvidia-tesla-t4]", "capacity={unit: gpu, target: 2}")
+    fleet = open_fleet(
+        "instances.types=[n1-standard-8+2xnvidia-tesla-t4]", "capacity={unit: gpu, target: 2}", GPU_IMAGE
+    )
     launched = launch(fleet, units=2)
     assert only_machine(gce)["guestAccelerators"] == [{"acceleratorType": "nvidia-tesla-t4", "acceleratorCount": 2}]
     assert [(one.pool.type, one.gpus) for one in launched.instances] == [("n1-standard-8+2xnvidia-tesla-t4", 2)]
 
 
 def test_the_gpus_that_a_type_comes_with_are_counted(open_fleet: OpenFleet) -> None:
-    fleet = open_fleet("instances.types=[g2-standard-8, e2-standard-8]", "capacity={unit: gpu, target: 3}")
+    fleet = open_fleet("instances.types=[g2-standard-8, e2-standard-8]", "capacity={unit: gpu, target: 3}", GPU_IMAGE)
     launched = launch(fleet, units=3)
     assert [(one.pool.type, one.gpus) for one in launched.instances] == [("g2-standard-8", 1)] * 3
 

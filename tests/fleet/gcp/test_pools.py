@@ -8,6 +8,8 @@ from vcdl.errors import FleetError
 from vcdl.fleet.gcp.provider import GcpProvider
 from vcdl.fleet.instance import InstanceType, Pool
 
+GPUS = ("capacity.unit=gpu", "image=projects/mine/global/images/gpu")
+
 
 def test_each_type_is_a_pool_in_each_zone_that_offers_it(open_fleet: OpenFleet) -> None:
     pools = open_fleet("instances.types=[e2-standard-8, n2d-standard-8]", "places=[{region: us-central1}]").pools()
@@ -27,13 +29,14 @@ def test_requirements_choose_among_all_types_of_the_zones(open_fleet: OpenFleet)
 
 
 def test_requirements_with_gpus_choose_the_types_that_come_with_them(open_fleet: OpenFleet) -> None:
-    pools = open_fleet("instances={requirements: {gpus: {min: 1, max: 1}}}").pools()
+    pools = open_fleet("instances={requirements: {gpus: {min: 1, max: 1}}}", *GPUS).pools()
     assert {(type.name, type.gpus) for type in pools.values()} == {("g2-standard-8", 1)}
     assert {pool.zone for pool in pools} == {"us-central1-a"}
 
 
 def test_gpus_can_be_added_to_a_type_that_comes_with_none(open_fleet: OpenFleet) -> None:
-    pools = open_fleet("instances.types=[n1-standard-8+nvidia-tesla-t4, n1-standard-8+2xnvidia-tesla-v100]").pools()
+    types = "instances.types=[n1-standard-8+nvidia-tesla-t4, n1-standard-8+2xnvidia-tesla-v100]"
+    pools = open_fleet(types, *GPUS).pools()
     assert {(type.name, type.vcpus, type.gpus) for type in pools.values()} == {
         ("n1-standard-8+nvidia-tesla-t4", 8, 1),
         ("n1-standard-8+2xnvidia-tesla-v100", 8, 2),

@@ -220,8 +220,7 @@ def test_the_boinc_client_reports_at_once_and_is_not_paused_by_other_load(tmp_pa
     ("overrides", "gpus"),
     [
         ((), False),
-        (("capacity.unit=gpu",), True),
-        (("instances={requirements: {gpus: {min: 1, max: 1}}}",), True),
+        (("capacity.unit=gpu", "image=ami-1"), True),
         (("instances={requirements: {vcpus: {min: 4}}}",), False),
     ],
 )
@@ -236,7 +235,7 @@ def test_the_runtime_is_that_of_pyproject(unit: str, tmp_path: Path) -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     known = {*project["dependencies"], *extras["cpu"], *extras["gpu"]}
-    text = user_data(fleet(tmp_path, f"capacity.unit={unit}"), KEY)
+    text = user_data(fleet(tmp_path, f"capacity.unit={unit}", "image=ami-1"), KEY)
     assert set(written(text)["/etc/vcdl/requirements.txt"][1].split()) <= known
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from vcdl.errors import FleetError
 from vcdl.fleet.aws.region import Answer, AwsRegion, batches, filter_by
+from vcdl.fleet.billing import working_share
 from vcdl.fleet.instance import InstanceType, Pool
 from vcdl.fleet.settings import FleetSettings
 
@@ -21,7 +22,7 @@ class Image:
 
     id: str
     architecture: str
-    """`x86_64` or `arm64`: types of another architecture cannot boot it."""
+    """`x86_64`: types of another one cannot boot it."""
     root_device: str
     root_gb: int
 
@@ -69,7 +70,9 @@ class Catalogue:
     def types(self, names: Iterable[str]) -> Mapping[str, InstanceType]:
         """These types, whether or not the settings allow them. Raises FleetError."""
         for some in batches(sorted(set(names) - self._known.keys())):
-            self._known.update((item["InstanceType"], _type_of(item)) for item in self._described(InstanceTypes=some))
+            self._known.update(
+                (item["InstanceType"], self._type_of(item)) for item in self._described(InstanceTypes=some)
+            )
         return self._known
 
     def _allowed(self, offered: Iterable[str]) -> list[InstanceType]:
@@ -84,11 +87,19 @@ class Catalogue:
         if requirements is None:
             # By offered names only: AWS refuses the call for an unknown one.
             lists = batches(sorted(offered))
-            return [_type_of(item) for some in lists for item in self._described(InstanceTypes=some, Filters=filters)]
+            return [
+                self._type_of(item) for some in lists for item in self._described(InstanceTypes=some, Filters=filters)
+            ]
         # Not only "current" ones: AWS counts m5 and c5, whose spot pools are large, as a previous generation.
         filters.append(filter_by("bare-metal", "false"))
-        kinds = [_type_of(item) for item in self._described(Filters=filters) if _runs_cuda(item)]
+        kinds = [self._type_of(item) for item in self._described(Filters=filters) if _runs_cuda(item)]
         return [kind for kind in kinds if requirements.met_by(kind.vcpus, kind.memory_gb, kind.gpus)]
+
+    def _type_of(self, item: Answer) -> InstanceType:
+        name, memory_gb = item["InstanceType"], item["MemoryInfo"]["SizeInMiB"] / _MIB_PER_GB
+        gpus = sum(gpu.get("Count", 0) for gpu in item.get("GpuInfo", {}).get("Gpus", ()))
+        share = working_share(name, self._settings.cpu_credits)
+        return InstanceType(name, item["VCpuInfo"]["DefaultVCpus"], memory_gb, gpus, share)
 
     def _described(self, **which: Any) -> Iterator[Answer]:
         return self._region.all_of("describe_instance_types", "InstanceTypes", **which)
@@ -109,13 +120,6 @@ class Catalogue:
             )
         ordered = listed or sorted(found)
         return {found[subnet]["AvailabilityZone"]: subnet for subnet in reversed(ordered)}
-
-
-def _type_of(item: Answer) -> InstanceType:
-    gpus = sum(gpu.get("Count", 0) for gpu in item.get("GpuInfo", {}).get("Gpus", ()))
-    return InstanceType(
-        item["InstanceType"], item["VCpuInfo"]["DefaultVCpus"], item["MemoryInfo"]["SizeInMiB"] / _MIB_PER_GB, gpus
-    )
 
 
 def _runs_cuda(item: Answer) -> bool:
@@ -144,6 +148,11 @@ def _find_image(region: AwsRegion, wanted: str | None) -> Image:
         raise FleetError(
             f"there is no image {wanted} in {region.name}: an id belongs to one region, so give each place "
             "its own `image`, or name it as OWNER/NAME"
+        )
+    if any(image.get("Architecture") == "arm64" for image in found):
+        raise FleetError(
+            f"image: {wanted} is for arm64 (Graviton), for which there is neither an app version nor TensorFlow's "
+            "CPU wheel: take one for x86_64"
         )
     newest = max(found, key=lambda image: (image.get("CreationDate", ""), image["ImageId"]))
     root = newest.get("RootDeviceName", "/dev/sda1")

@@ -96,7 +96,7 @@ class RegionInstances:
         return Instance(
             id=item["InstanceId"],
             pool=Pool("aws", kind.name, self._region.name, zone, item.get("SubnetId", "")),
-            vcpus=kind.vcpus,
+            vcpus=kind.working_vcpus,
             gpus=kind.gpus,
             state=state,
             launched_s=item["LaunchTime"].timestamp(),

@@ -136,7 +136,12 @@ def _instances(
         kind = request.pools[pool]
         made += [
             Instance(
-                id=id, pool=pool, vcpus=kind.vcpus, gpus=kind.gpus, state=InstanceState.PENDING, launched_s=launched_s
+                id=id,
+                pool=pool,
+                vcpus=kind.working_vcpus,
+                gpus=kind.gpus,
+                state=InstanceState.PENDING,
+                launched_s=launched_s,
             )
             for id in item["InstanceIds"]
         ]

@@ -65,7 +65,7 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
 
     Raises FleetError when it is larger, compressed, than AWS allows.
     """
-    gpus = _uses_gpus(settings)
+    gpus = settings.capacity.unit == "gpu"
     agent = {
         "cloud": settings.cloud,
         "project_url": settings.project.url,
@@ -114,11 +114,6 @@ class _Readable(yaml.SafeDumper):
 
 
 _Readable.add_representer(str, _Readable.represent_text)
-
-
-def _uses_gpus(settings: FleetSettings) -> bool:
-    requirements = settings.instances.requirements
-    return settings.capacity.unit == "gpu" or (requirements is not None and requirements.gpus.holds(1))
 
 
 def _written(path: str, content: str, mode: str = _PLAIN) -> dict[str, str]:
