@@ -81,6 +81,7 @@ def test_a_full_disk_is_waited_for_and_nothing_is_lost_or_counted_twice(disk: Pa
     assert replay(Run.open(run)).is_the_runs_own, "the weights are the journal's updates, to the last bit"
 
 
+@pytest.mark.nightly
 def test_a_run_that_waits_for_room_can_be_paused_and_goes_on_when_it_is_resumed(disk: Path) -> None:
     run = disk / "run"
     process = vcdl_in_background(

@@ -111,6 +111,7 @@ def test_on_notice_a_partial_update_is_written_uploaded_and_reported_and_what_wa
         here.client.wait_until(lambda: here.client.tasks(), "it has work again", asking=True)
 
 
+@pytest.mark.nightly
 def test_an_agent_that_is_killed_while_leaving_continues_where_it_was(tmp_path: Path) -> None:
     with world(tmp_path, AwsMetadata()) as here:
         trained, _ = here.trained_beside_one_that_waits()
@@ -127,6 +128,7 @@ def test_an_agent_that_is_killed_while_leaving_continues_where_it_was(tmp_path: 
         assert finish_now.exists()
 
 
+@pytest.mark.nightly
 def test_gcp_preempts_with_a_shutdown_and_the_agent_ends_when_all_is_reported(tmp_path: Path) -> None:
     with world(tmp_path, GcpMetadata()) as here:
         trained, _ = here.trained_beside_one_that_waits()
@@ -149,6 +151,7 @@ def test_a_drained_machine_trains_to_its_time_uploads_and_is_powered_off(tmp_pat
         assert row["assimilate_state"] == Assimilate.READY
 
 
+@pytest.mark.nightly
 def test_a_subtask_that_cannot_be_uploaded_in_time_is_given_back(tmp_path: Path) -> None:
     with world(tmp_path, GcpMetadata()) as here:
         trained, _ = here.trained_beside_one_that_waits()
