@@ -25,7 +25,7 @@ stop: {{epochs: {epochs}}}
 
 pytestmark = [
     pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no BOINC project"),
-    pytest.mark.timeout(1200),
+    pytest.mark.timeout(2400),
 ]
 
 
@@ -41,13 +41,13 @@ def sent(real: RealProject, run: RunFolder) -> int:
 
 
 def test_jobs_share_the_clients_and_train_from_fresh_weights(real: RealProject, tmp_path: Path) -> None:
-    first = submitted(real, tmp_path, "real-first", 4)
+    first = submitted(real, tmp_path, "real-first", 2)
     with real.client(tmp_path / "client") as client:
         client.wait_until(
-            lambda: read_report(first).totals.applied >= 4, "some are applied", patience_s=PATIENCE_S, asking=True
+            lambda: read_report(first).totals.applied >= 2, "some are applied", patience_s=PATIENCE_S, asking=True
         )
         before = sent(real, first)
-        second = submitted(real, tmp_path, "real-second", 2, "--set", "boinc.share=3")
+        second = submitted(real, tmp_path, "real-second", 1, "--set", "boinc.share=3")
         client.wait_until(lambda: sent(real, second), "the new job is sent", patience_s=PATIENCE_S, asking=True)
         assert sent(real, first) - before <= 4, "what a client may fetch before the new job has workunits"
         rows = json.loads(real.vcdl("jobs", "--json"))
@@ -65,9 +65,9 @@ def test_jobs_share_the_clients_and_train_from_fresh_weights(real: RealProject, 
         wait(lambda: '"share": 1,' in manifest.read_text(), "the work generator follows it")
 
         for run in (first, second):
-            client.wait_until(run.summary_file.is_file, "the job is finished", patience_s=PATIENCE_S, asking=True)
+            client.wait_until(run.summary_file.is_file, "the job is finished", patience_s=2 * PATIENCE_S, asking=True)
     updates = list(events_of(first, UpdateApplied))
-    assert len({update.key for update in updates}) == 16
+    assert len({update.key for update in updates}) == 8
     assert read_report(first).totals.refused == 0
     assert any(update.base_version > WorkunitName.parse(update.workunit).base_version for update in updates)
     assert sum(update.staleness for update in updates) / len(updates) <= 1.5 * 2

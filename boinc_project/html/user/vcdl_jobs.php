@@ -14,7 +14,7 @@ function vcdl_jobs() {
 // Valid results of a job, and how many of them are this user's; those that the project has purged count no more.
 function vcdl_results_of($job, $user) {
     $db = BoincDb::get(true);
-    $name = str_replace("_", "\\_", $db->escape_string($job));
+    $name = str_replace("_", "\\_", BoincDb::escape_string($job));
     $found = $db->do_query(
         "SELECT COUNT(*) AS n, COALESCE(SUM(r.userid = ".((int)$user->id)."), 0) AS mine"
         ." FROM DBNAME.result r JOIN DBNAME.workunit w ON w.id = r.workunitid"
