@@ -53,14 +53,14 @@ def test_the_table_names_what_counts() -> None:
     result = LoadResult(
         hosts=10, duration_s=60, train_s=5, subtasks=600, subtasks_per_s=10, latency={"upload": Spread(1, 2, 3)},
         backlog={"validator": 1.5}, shares=SHARES, machine=0.5, without_work=0.1,
-        in_vain={"No tasks": 9}, full="none", lost=1, doubled=2,
+        in_vain={"No tasks": 9}, full="none", lost=1, waiting=7, doubled=2,
         refused=3, errors=4, first_errors=("GridError: 503",), update_bytes=100_000, growth={"rows of result": 1000},
         away=0,
     )  # fmt: skip
     text = "\n".join(lines_of(result))
     for words in (
         "10.0 subtasks/s",
-        "lost 1, doubled 2, refused 3, errors 4",
+        "lost 1, still waiting 7, doubled 2, refused 3, errors 4",
         "full: none",
         "no work, 9 times: No tasks",
         "GridError: 503",

@@ -5,7 +5,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import closing
 
 from vcdl.boinc.bench.backlogs import Watcher
@@ -16,6 +16,7 @@ from vcdl.boinc.bench.server_look import ServerLook
 from vcdl.boinc.bench.simulated_host import Connections, Records, SimulatedHost, Updates
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.grid.workunit_rows import READY
 from vcdl.boinc.project.server_config import ServerConfig
 from vcdl.errors import GridError
 from vcdl.journal.events import ResultRefused, UpdateApplied, UpdateRefused, UpdateSuperseded, WorkunitFailed
@@ -25,6 +26,8 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
 
 _DRAIN_S = 180.0
+_STILL_S = 30.0
+"""Without any progress of the server, after the hosts have brought home what they had."""
 _SHOWN = 5
 """Errors and words of the scheduler that are shown."""
 
@@ -79,7 +82,8 @@ def measure(project: BoincProject, folder: RunFolder, load: Load, say: Callable[
         ending.set()
         driver.run(_DRAIN_S, lambda: None, until=lambda: all(host.is_through for host in hosts))
         driver.close()
-        lost = _lost(folder, records.reported)
+        left = _unconcluded(folder, records.reported)
+        waiting = _waiting(database, left)
         latency |= _server_latency(database, folder, before.at_s, after.at_s)
     duration_s = after.at_s - before.at_s
     applied = [each for each in _applied(folder) if before.at_s <= each[0] < after.at_s]
@@ -101,7 +105,8 @@ def measure(project: BoincProject, folder: RunFolder, load: Load, say: Callable[
         without_work=round(without_work, 3),
         in_vain=dict(in_vain.most_common(_SHOWN)),
         full=full_stage(backlogs, rate, without_work, machine, cores, shares),
-        lost=lost,
+        lost=len(left - waiting),
+        waiting=len(waiting),
         doubled=_doubled(folder),
         refused=sum(1 for _ in events_of(folder, *_REFUSALS)),
         errors=len(records.errors),
@@ -147,15 +152,28 @@ _REFUSALS = (UpdateRefused, ResultRefused)
 _CONCLUDING = (UpdateApplied, *_REFUSALS, UpdateSuperseded, WorkunitFailed)
 
 
-def _lost(folder: RunFolder, reported: Iterable[str]) -> int:
-    """How many reported workunits the journal does not conclude, after some patience."""
-    give_up_s = time.monotonic() + _DRAIN_S
-    left = set(reported)
+def _unconcluded(folder: RunFolder, reported: Iterable[str]) -> set[str]:
+    """The reported workunits that the journal does not conclude, after patience for as long as it concludes others."""
+    left, give_up_s = set(reported), time.monotonic() + _DRAIN_S
     while True:
+        before = len(left)
         left -= {str(getattr(event, "workunit", "")) for event in events_of(folder, *_CONCLUDING)}
         if not left or time.monotonic() > give_up_s:
-            return len(left)
+            return left
+        if len(left) < before:
+            give_up_s = time.monotonic() + _STILL_S
         time.sleep(1.0)
+
+
+def _waiting(database: BoincDatabase, workunits: Collection[str]) -> set[str]:
+    """Those of the workunits that wait for validator or assimilator."""
+    if not workunits:
+        return set()
+    rows = database.execute(
+        "SELECT name FROM workunit WHERE name IN %s AND (need_validate = 1 OR assimilate_state = %s)",
+        tuple(workunits), READY,
+    )  # fmt: skip
+    return {row[0] for row in rows}
 
 
 def _server_latency(database: BoincDatabase, folder: RunFolder, from_s: float, to_s: float) -> dict[str, Spread]:

@@ -77,7 +77,9 @@ class LoadResult:
     full: str
     """The stage that limits, in words."""
     lost: int
-    """Subtasks that a host has reported, and the journal does not know."""
+    """Subtasks that a host has reported, that the journal does not know, and that wait nowhere."""
+    waiting: int
+    """Subtasks that a host has reported, and that still wait for validator or assimilator at the end."""
     doubled: int
     """Versions of the weights beyond one for each applied subtask."""
     refused: int
@@ -128,7 +130,10 @@ def lines_of(result: LoadResult) -> Iterator[str]:
         f"{result.subtasks_per_s:.1f} subtasks/s end to end: {result.subtasks} in {result.duration_s:.0f} s, "
         f"{result.hosts} hosts that train {result.train_s:g} s, updates of {result.update_bytes / 1e3:.0f} kB"
     )
-    yield f"lost {result.lost}, doubled {result.doubled}, refused {result.refused}, errors {result.errors}"
+    yield (
+        f"lost {result.lost}, still waiting {result.waiting}, doubled {result.doubled}, refused {result.refused}, "
+        f"errors {result.errors}"
+    )
     yield f"full: {result.full}"
     yield f"{result.machine:.0%} of this machine's processors in use; hosts without work {result.without_work:.0%}"
     yield ""
