@@ -44,9 +44,14 @@ def test_the_log_can_say_why() -> None:
 
 def test_most_hosts_never_rest_and_one_alone_does_not() -> None:
     rests = {1: Rest(100.0, ""), 2: Rest(10.0, "")}
-    assert spared(rests, active=1, now_s=50.0)
-    assert not spared(rests, active=2, now_s=50.0)
-    assert spared(rests, active=3, now_s=5.0)
+    assert spared(rests, {1}, now_s=50.0)
+    assert not spared(rests, {1, 2}, now_s=50.0)
+    assert spared(rests, {1, 2, 3}, now_s=5.0)
+
+
+def test_hosts_that_left_do_not_spare_those_at_work() -> None:
+    left = {host: Rest(100.0, "") for host in range(10, 20)}
+    assert not spared({1: Rest(100.0, ""), **left}, {1, 2}, now_s=50.0)
 
 
 @pytest.fixture

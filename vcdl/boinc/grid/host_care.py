@@ -46,8 +46,8 @@ class HostCare:
         self._looked_s = time.monotonic()
         now_s = time.time()
         rests = rests_of(self._database, refused())
-        active = self._database.execute("SELECT COUNT(*) FROM host WHERE rpc_time > %s", int(now_s) - _ACTIVE_S)
-        if spared(rests, int(active[0][0]), now_s):
+        rows = self._database.execute("SELECT id FROM host WHERE rpc_time > %s", int(now_s) - _ACTIVE_S)
+        if spared(rests, {int(row[0]) for row in rows}, now_s):
             if not self._spares:
                 _log.warning("most hosts fail: none of them rests, as the job or the server seems to be at fault")
             self._spares = True

@@ -1,6 +1,6 @@
 """The rest of a host whose last tasks failed: until when it gets no work. Pure; host_care acts on it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -60,9 +60,12 @@ def rest_after(ended: Iterable[Ended]) -> Rest | None:
     return Rest(failed[-1].time_s + min(rest_s, _LONGEST_S), _words(failed))
 
 
-def spared(rests: Mapping[int, Rest], active: int, now_s: float) -> bool:
-    """Whether so many hosts would rest that the job, or the server, is at fault: then none does."""
-    return 2 * sum(rest.is_on(now_s) for rest in rests.values()) > active
+def spared(rests: Mapping[int, Rest], active: Collection[int], now_s: float) -> bool:
+    """Whether so many of the active hosts would rest that the job, or the server, is at fault: then none does.
+
+    Hosts that left rest too, after tasks that they did not bring, and say nothing of those at work.
+    """
+    return 2 * sum(host in active and rest.is_on(now_s) for host, rest in rests.items()) > len(active)
 
 
 def _words(failed: Sequence[Ended]) -> str:
