@@ -66,7 +66,7 @@ class InstanceType:
     @property
     def working_vcpus(self) -> int:
         """Its vCPUs under full load, as whole ones."""
-        return max(1, int(self.vcpus * self.share))
+        return max(min(1, self.vcpus), int(self.vcpus * self.share))
 
     def units(self, unit: Unit) -> int:
         """Units of one instance; 0 if the type has none."""
