@@ -121,6 +121,13 @@ def test_a_lease_in_another_form_is_over(cloud: MotoCloud, provider_of: Provider
     assert by_id(provider)[made.id].until_s == 0.0
 
 
+def test_the_console_output_is_text(provider_of: Providers) -> None:
+    provider = provider_of()
+    (made,) = launched(provider, 8)
+    assert "Linux" in provider.console(made.id)
+    assert provider.console(NOBODY) == ""
+
+
 LAUNCHED = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 ENDED = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 

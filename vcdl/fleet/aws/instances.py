@@ -1,6 +1,5 @@
 """A fleet's instances in one region, as EC2 shows them, and how the gone ones ended."""
 
-import base64
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -67,8 +66,8 @@ class RegionInstances:
 
     def console(self, id: str) -> str:
         """The end of an instance's console output. Raises CloudRefusal."""
-        answer = self._region.call("get_console_output", InstanceId=id)
-        return base64.b64decode(answer.get("Output", "")).decode(errors="replace")
+        # boto3 has decoded it already.
+        return str(self._region.call("get_console_output", InstanceId=id).get("Output", ""))
 
     def terminate(self, ids: Iterable[str]) -> None:
         """Terminate instances; a missing one is no error. Raises CloudRefusal."""
