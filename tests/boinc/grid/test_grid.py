@@ -311,7 +311,8 @@ def test_nothing_is_left_behind(world: World) -> None:
     world.grid().clear(forget_on_clients=False)
     world.transition()
     assert world.downloads() == set()
-    assert list(world.project.templates.iterdir()) == []
+    (left,) = world.project.templates.iterdir()
+    assert left.name.startswith("vcdl_out_"), "without it the transitioner ends when it makes another result"
     assert [path.name for path in world.project.manifests.iterdir()] == ["lock"]
     assert {row["error_mask"] for row in world.rows("SELECT error_mask FROM workunit")} == {16}
     assert world.rows("SELECT * FROM msg_to_host") == []

@@ -109,15 +109,17 @@ class Staging:
                 self._manifests.write(self._settings.job, left)
 
     def clear(self) -> None:
-        """Remove everything of this job that no other open job uses."""
+        """Remove everything of this job that no other open job uses.
+
+        The result template stays until VCDL is taken out. BOINC's validator may write over the cancellation of a
+        workunit that it holds in memory; the transitioner then makes another result, and ends for good when its
+        template is gone.
+        """
         with self._manifests.locked():
             manifest = self.manifest
             self._remove(manifest.names)
             self._download.remove_all(lambda name: self._is_description(name))
-            others = self.other_jobs().values()
-            if manifest.result_template not in {other.result_template for other in others}:
-                self._remove_template(manifest.result_template)
-            if not others:
+            if not self.other_jobs():
                 for name in (*_WITH_FROZEN, *_WITH_FROZEN.values()):
                     self._remove_template(name)
             self._manifests.remove(self._settings.job)

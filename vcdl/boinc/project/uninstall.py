@@ -216,6 +216,7 @@ def _our_files(project: BoincProject, delete_runs: bool) -> Iterator[Path]:
     for folder in (project.log_dir, project.path / f"pid_{project.host}"):
         yield from sorted(folder.glob("vcdl_*"))
     yield from _our_uploads(project)
+    yield from sorted(project.templates.glob("vcdl_out_*.xml"))
     yield project.manifests
     yield socket_path(project)  # of a checker that was killed
     yield project.path / "vcdl" / "environment"
