@@ -6,7 +6,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
-from vcdl.checks.refusal import Refusal
 from vcdl.errors import RunFolderError
 from vcdl.files.atomic import final_name
 from vcdl.journal.clock import SteadyClock
@@ -154,6 +153,8 @@ def read_hosts(folder: RunFolder) -> HostHistory:
 
 def refused_for_their_hosts(folder: RunFolder) -> set[str]:
     """The last workunits whose upload was refused for what its host had done. Raises JournalError."""
+    from vcdl.checks.refusal import Refusal  # its package needs NumPy, and no help text does
+
     with journal_of(folder) as journal:
         events = [] if journal is None else [row.event for row in journal.newest(UpdateRefused.kind, _REFUSED_KEPT)]
     telling = TELLING | {Refusal.QUARANTINED}
