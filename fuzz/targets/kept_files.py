@@ -158,7 +158,7 @@ class FleetStates(JsonTarget):
         state = json.loads(FleetState().to_json())
         return [
             FleetState().to_json().encode(),
-            json.dumps({**state, "cooldowns": [{"pool": pool, "until_s": 5.0}]}).encode(),
+            json.dumps({**state, "cooldowns": [{"pool": pool, "until_s": 5.0, "why": "no capacity"}]}).encode(),
         ]
 
     def take(self, data: bytes) -> None:

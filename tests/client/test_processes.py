@@ -76,6 +76,7 @@ def test_a_client_killed_in_mid_training_goes_on_from_its_checkpoint(tmp_path: P
     assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in undisturbed.iterdir())
 
 
+@pytest.mark.nightly
 def test_by_hand_ctrl_c_stops_with_a_checkpoint_and_the_same_command_goes_on(tmp_path: Path) -> None:
     folder = write_workunit(tmp_path / "slot", with_training(local_epochs=60))
     command = ("-m", "vcdl.client", folder)

@@ -115,6 +115,7 @@ def test_a_read_only_folder_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 6
 
 
+@pytest.mark.nightly
 def test_a_disk_that_is_full_is_said_and_nothing_is_left(tmp_path: Path) -> None:
     # No file of the run may grow beyond 20 kB: what a full disk does, without one
     (tmp_path / "good.yaml").write_text(GOOD)

@@ -93,6 +93,7 @@ def test_a_redis_with_its_append_only_file_is_killed_and_comes_back_with_everyth
         assert lasting == [], "the weights of a finished run are dropped"
 
 
+@pytest.mark.nightly
 def test_a_network_that_is_cut_is_waited_for(short_folder: Path, tmp_path: Path) -> None:
     with start_redis(short_folder) as redis, TcpProxy(redis.socket) as network:
         url = f"redis://127.0.0.1:{network.port}/0"

@@ -206,6 +206,7 @@ def check_money(folder: FleetFolder, clock: Clock, truth: Fraction, day: Day) ->
 
 
 @pytest.mark.timeout(900)  # half a minute on an idle machine
+@pytest.mark.nightly
 def test_a_day_on_aws(aws: AwsBooks, clock: Clock, tmp_path: Path) -> None:
     settings = settings_of(tmp_path, text=AWS)
     provider = AwsProvider(settings, aws.cloud.session, SweepPace(every_s=0.01, at_most_s=60.0))

@@ -27,6 +27,7 @@ def test_small_cnn_has_the_published_size_on_fashion_mnist() -> None:
     assert model.output_shape == (None, 10)
 
 
+@pytest.mark.nightly
 def test_resnet_v2_of_depth_164_is_the_papers_model_exactly() -> None:
     model = load_model(build_model_json(builtin("resnet_v2", depth=164), (32, 32, 3), 10))
     assert len(model.layers) == 552

@@ -19,6 +19,7 @@ from vcdl.boinc.project.install import preview
 from vcdl.boinc.project.plan import InstallPlan, Wishes, plan_install
 from vcdl.boinc.project.uninstall import plan_removal
 from vcdl.errors import GridError
+from vcdl.files.shipped import shipped
 
 WISHES = Wishes(Path(sys.executable))
 WRITES = 24
@@ -413,3 +414,10 @@ def test_a_version_number_is_read_as_update_versions_reads_it(tmp_path: Path) ->
     for name in ("1.07", "3", "2.beta", ".new"):
         (tmp_path / "vcdl" / name).mkdir(parents=True)
     assert app_version.number_for(tmp_path, client, []) == 108
+
+
+def test_what_python_keeps_beside_a_program_is_no_program() -> None:
+    (shipped("boinc_project") / "bin" / "__pycache__").mkdir(exist_ok=True)
+    names = [path.name for path in files.launchers()]
+    assert {"vcdl_validate", "vcdl_ask.py"} <= set(names)
+    assert "__pycache__" not in names

@@ -10,10 +10,16 @@ from pathlib import Path
 
 from vcdl.errors import GridError
 from vcdl.files.atomic import PRIVATE_MODE, atomic_write, sweep
+from vcdl.files.shipped import shipped
 
 FILE_MODE = 0o644
 PROGRAM_MODE = 0o755
 SECRET_MODE = PRIVATE_MODE
+
+
+def launchers() -> list[Path]:
+    """The programs that go into a project's bin/, without what Python keeps beside those it has imported."""
+    return sorted(path for path in (shipped("boinc_project") / "bin").iterdir() if path.is_file())
 
 
 def read(path: Path) -> bytes | None:

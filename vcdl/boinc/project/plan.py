@@ -23,7 +23,6 @@ from vcdl.boinc.project.pages import pages
 from vcdl.boinc.project.record import Edit, Record
 from vcdl.boinc.project.server_config import ServerConfig
 from vcdl.errors import GridError
-from vcdl.files.shipped import shipped
 from vcdl.stores.settings import PASSWORD_VARIABLE, URL_VARIABLE
 
 _PROGRAMS = ("create_work", "script_validator", "sign_executable", "xadd", "update_versions", "feeder", "transitioner")
@@ -170,7 +169,7 @@ def _check_certificates(plan: InstallPlan, database: BoincDatabase) -> None:
 
 
 def _our_files(project: BoincProject, config: ServerConfig, wishes: Wishes, key: WeightsKey) -> Iterator[NewFile]:
-    for launcher in sorted((shipped("boinc_project") / "bin").iterdir()):
+    for launcher in files.launchers():
         yield NewFile(project.bin / launcher.name, launcher.read_bytes(), files.PROGRAM_MODE)
     for path, content in pages(project.path, config.settings.get("long_name", "")):
         yield NewFile(path, content, files.FILE_MODE)

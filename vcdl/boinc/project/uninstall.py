@@ -30,7 +30,6 @@ from vcdl.boinc.project.pages import pages_to_remove, untitled
 from vcdl.boinc.project.processes import tell_feeder, wait_for_our_daemons
 from vcdl.boinc.project.record import Record
 from vcdl.errors import GridError, WorkunitError
-from vcdl.files.shipped import shipped
 from vcdl.wire.workunit import WorkunitName
 
 
@@ -207,7 +206,7 @@ def _our_uploads(project: BoincProject) -> Iterator[Path]:
 
 
 def _our_files(project: BoincProject, delete_runs: bool) -> Iterator[Path]:
-    for launcher in sorted((shipped("boinc_project") / "bin").iterdir()):
+    for launcher in files.launchers():
         yield project.bin / launcher.name
     folders = our_version_folders(project.path / "apps")
     for name in sorted({file.name for folder in folders for file in folder.glob("vcdl_client_*")}):
