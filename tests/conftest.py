@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Generator, Iterator
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -42,35 +43,50 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return loads_keras(SOURCE, _module(collection_path)) or None
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with its tiers, before pytest selects by markers."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
+    """Mark each test with its tiers, before pytest selects by markers; arrange those that are left."""
     for item in items:
         for tier in tiers_of(SOURCE, frozenset(_starts(item))):
             item.add_marker(tier)
         if not any(marker.name in TIERS for marker in item.iter_markers()):
             item.add_marker(QUICK)
+    yield
     if "PYTEST_XDIST_WORKER" in os.environ:
-        _arrange(items)
+        items[:] = _arranged(items, int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
 
 
-def _arrange(items: list[pytest.Item]) -> None:
-    """For several workers: what takes long comes first, and before it what shares a run or a server with its
-    neighbours.
+_LAST = 4
+"""The place of tests that take no time."""
 
-    A worker that has nothing left takes tests from the end of another's list: so neighbours stay together, and
-    no long test is left for the end.
+
+def _arranged(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """The tests in the order in which every worker begins with its share of those that take long.
+
+    Workers get equal parts of the list. One that has nothing left takes tests from the end of another's part: so no
+    long test is left for the end. Tests of a module that share a run or a server stay together.
     """
+    by_place = sorted(items, key=_place)
+    long = [item for item in by_place if _place(item) < _LAST]
+    units = [list(unit) for _, unit in groupby(long, key=lambda item: item.path if _place(item) == 0 else item)]
+    parts: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    for unit in units:
+        min(parts, key=len).extend(unit)
+    rest = iter(by_place[len(long) :])
+    for number, part in enumerate(parts):
+        size = len(items) * (number + 1) // workers - len(items) * number // workers
+        part.extend(islice(rest, max(0, size - len(part))))
+    return [item for part in parts for item in part] + list(rest)
 
-    def place(item: pytest.Item) -> int:
-        markers = _markers(item)
-        if markers.isdisjoint({"boinc", "process", "keras"}):
-            return 4
-        if any(definition.scope != "function" for definition in _fixtures(item)):
-            return 0
-        return next(place for place, tier in enumerate(("boinc", "process", "keras"), 1) if tier in markers)
 
-    items.sort(key=place)
+def _place(item: pytest.Item) -> int:
+    """Small for what takes long."""
+    markers = _markers(item)
+    if markers.isdisjoint({"boinc", "process", "keras"}):
+        return _LAST
+    if any(definition.scope != "function" for definition in _fixtures(item)):
+        return 0
+    return next(place for place, tier in enumerate(("boinc", "process", "keras"), 1) if tier in markers)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -73,6 +73,7 @@ def test_after_ctrl_c_and_after_kill_9_of_everything_resume_goes_on(run_folder: 
     assert summary(run_folder)["stop_reason"] == "epochs"
 
 
+@pytest.mark.nightly
 def test_workers_that_die_are_replaced_and_a_crash_of_the_parent_leaves_nothing_running(run_folder: Path) -> None:
     # Given a run whose workers are killed again and again
     run = vcdl_in_background("run", EXAMPLES / "digits.yaml", "--out", run_folder, *LONG)
