@@ -76,3 +76,18 @@ def test_one_loss_is_that_of_every_output() -> None:
         ("kind", "regression", "mse"),
         ("size", "regression", "mse"),
     ]
+
+
+def test_an_output_whose_name_ends_another_keeps_its_own_labels() -> None:
+    table = keras.Input((2,))
+    ends = [keras.layers.Dense(3, activation="softmax", name=name)(table) for name in ("kind", "sub_kind")]
+    model = keras.Model(table, ends)
+    model.compile("adam", loss="categorical_crossentropy")
+    given = {"y_train_kind": KIND, "y_train_sub_kind": np.flip(KIND, axis=0)}
+    assert [output["loss"] for output in outputs_of(model, given)] == ["sparse_categorical_crossentropy"] * 2
+    assert [given[f"y_train_{name}"].tolist() for name in ("kind", "sub_kind")] == [[0, 1, 2] * 2, [2, 1, 0] * 2]
+
+
+def test_an_object_that_is_everyones_loss_keeps_its_arguments() -> None:
+    outputs = outputs_of(compiled(loss=keras.losses.Huber(delta=2.0)), arrays())
+    assert [output["loss"] for output in outputs] == [{"name": "huber", "delta": 2.0}] * 2

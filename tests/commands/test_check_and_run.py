@@ -154,7 +154,7 @@ CASES: dict[str, Case] = {
     "two inputs for a built-in": Case("give a model of your own", several(a=X, b=X)),
     "an input of another shape": Case("as b, the data has", several(a=X, b=X[:, :2]), model=TWO_INPUTS),
     "inputs of other lengths": Case("the numbers must agree", several(a=X, b=X[:9]), model=TWO_INPUTS),
-    "one input and several": Case("one input or several", {**x(), "x_train_a": X}, model=TWO_INPUTS),
+    "one input and several": Case("the data have one: save", {**x(), "x_train_a": X}, model=TWO_INPUTS),
     "several inputs": Case("", several(a=X, b=with_value(300, np.float32)), model=TWO_INPUTS),
     "two outputs that nobody names": Case("say in data > outputs", x(), model=TWO_OUTPUTS),
     "outputs of other names": Case("give both the same names", ends(a=LABELS, c=LABELS), OUTPUTS_AC, model=TWO_OUTPUTS),
@@ -174,6 +174,13 @@ CASES: dict[str, Case] = {
     ),
     "a monitor of another output": Case(
         "is not measured", ends(a=LABELS, b=LABELS), OUTPUTS, "stop: {monitor: c_accuracy}", model=TWO_OUTPUTS
+    ),
+    "an array of a similar name": Case("", {**x(), "x_train_raw": X}),
+    "an output of another shape in the test set": Case(
+        "they must agree",
+        ends(a=LABELS, b=X[:, :1]) | {"x_test": X, "y_test_a": LABELS, "y_test_b": X[:, :2]},
+        OUTPUTS.replace("b}", "b, task: regression}"),
+        model=TWO_OUTPUTS,
     ),
     "several outputs": Case("", ends(a=LABELS, b=LABELS), OUTPUTS, model=TWO_OUTPUTS),
     "another input": Case("begin the model with", x(), model="{python: 'models_of_test:wide'}"),

@@ -21,7 +21,7 @@ SIZE = TABLE[:, 0] * 3
 FLAGS = (TABLE[:, 1:3] > 0).astype(np.int32)
 OUTPUTS = """outputs: [
   {name: kind, metrics: [perplexity]}, {name: size, task: regression, loss: huber, weight: 0.5},
-  {name: flags, task: multi_label, metrics: []}]"""
+  {name: flags, task: multi_label, classes: [old, new], metrics: []}]"""
 LABELS = {"y_train_kind": KIND, "y_train_size": SIZE, "y_train_flags": FLAGS}
 
 
@@ -38,7 +38,7 @@ def judge() -> Any:
 def test_several_outputs_are_trained_measured_and_exported_as_keras_does(tmp_path: Path) -> None:
     model = judge()
     run, first = begun(tmp_path, model, OUTPUTS, "stop: {monitor: val_kind_perplexity}", x_train=TABLE, **LABELS)
-    assert dict(run.prepared.classes_by_output) == {"kind": ("high", "low", "mid")}
+    assert dict(run.prepared.classes_by_output) == {"kind": ("high", "low", "mid"), "flags": ("old", "new")}
     shard = shard_of(run, model)
     vector = trained(run, first, shard)
 
@@ -66,7 +66,8 @@ def test_several_outputs_are_trained_measured_and_exported_as_keras_does(tmp_pat
     export_model(run.folder, tmp_path / "out.keras", 0)
     exported = keras.saving.load_model(tmp_path / "out.keras")
     assert exported.output_names == ["kind", "size", "flags"]
-    assert json.loads(classes_file(tmp_path / "out.keras").read_text())["classes"] == {"kind": ["high", "low", "mid"]}
+    names = json.loads(classes_file(tmp_path / "out.keras").read_text())["classes"]
+    assert names == {"kind": ["high", "low", "mid"], "flags": ["old", "new"]}
     assign(model, first[: run.layout.model.size])
     for ours, theirs in zip(exported.predict(TABLE, verbose=0), model.predict(samples.x, verbose=0), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)

@@ -19,7 +19,7 @@ def outputs_of(model: Any, arrays: dict[str, Any]) -> list[dict[str, Any]]:
     if not config or config.get("loss") is None:
         raise JobError(f"the model has the outputs {', '.join(names)}: compile it with a loss for each")
     losses = _by_name("loss", config["loss"], names)
-    given = _by_name("loss", model.loss, names) if isinstance(model.loss, Mapping | Sequence) else {}
+    given = _by_name("loss", model.loss, names)
     metrics = _by_name("metrics", config.get("metrics") or {}, names)
     given_metrics = _by_name("metrics", getattr(model._compile_metrics, "_user_metrics", None) or {}, names)
     weights = _by_name("loss_weights", config.get("loss_weights") or {}, names)
@@ -45,7 +45,7 @@ def _output(
     if loss is None:
         raise JobError(f"the model is compiled without a loss for its output {name}: give it one, as each must learn")
     training = {"loss": loss, **({"metrics": metrics} if metrics else {})}
-    own = {key.removesuffix(f"_{name}"): y for key, y in arrays.items() if key[0] == "y" and key.endswith(f"_{name}")}
+    own = {key: arrays[f"{key}_{name}"] for key in ("y_train", "y_val", "y_test") if f"{key}_{name}" in arrays}
     as_classes(training, own)
     arrays.update({f"{key}_{name}": y for key, y in own.items()})
     output = {"name": name, "task": task_of(model, training["loss"], own["y_train"]), **training}

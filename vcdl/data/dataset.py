@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -162,6 +162,16 @@ def labelled(source: DataSource, given: Given, mask: str | int | None = None) ->
     labels, classes = classes_of({f"y_{name}": part.y for name, part in parts.items()}, given, mask)
     placed = {name: Part(part.x, labels[f"y_{name}"], part.weights) for name, part in parts.items()}
     return DataSource(placed["train"], placed.get("val"), placed.get("test"), classes)
+
+
+def named_labels(source: DataSource, names: Given) -> DataSource:
+    """A source of several labels a sample, with their names. Raises DataError."""
+    count = source.train.y.shape[1]
+    if names is None:
+        return source
+    if (names if isinstance(names, int) else len(names)) != count:
+        raise DataError(f"y_train has {count} labels a sample, and data > classes names another number of them")
+    return replace(source, classes=Classes(count, () if isinstance(names, int) else tuple(map(str, names))))
 
 
 def content_sha256(*arrays: Array) -> str:

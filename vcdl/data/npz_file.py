@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vcdl.data.dataset import Array, DataSource, Facts, Part, array_name, checked_part, labelled, outputs_of
-from vcdl.data.labels import Classes
+from vcdl.data.dataset import (
+    Array,
+    DataSource,
+    Facts,
+    Part,
+    array_name,
+    checked_part,
+    labelled,
+    named_labels,
+    outputs_of,
+)
 from vcdl.data.outputs import checked_outputs, labelled_outputs
 from vcdl.errors import DataError, unreadable
 from vcdl.files.atomic import atomic_write
@@ -34,11 +43,12 @@ def load(path: Path, settings: "DataSettings") -> DataSource:
         weights = _weights(file, len(parts["train"]), path)
     train = parts["train"]
     for name, part in parts.items():
-        if sample_shape(part.x) != sample_shape(train.x) or part.y.shape[1:] != train.y.shape[1:]:
-            shown = (shown_shape(sample_shape(x)) for x in (part.x, train.x))
+        if sample_shape(part.x) != sample_shape(train.x) or sample_shape(part.y) != sample_shape(train.y):
+            own, of_train = (
+                f"{shown_shape(sample_shape(one.x))} → {shown_shape(sample_shape(one.y))}" for one in (part, train)
+            )
             raise DataError(
-                f"{path.name}: a sample of {name} has shape {next(shown)} → {part.y.shape[1:]}, "
-                f"one of train {next(shown)} → {train.y.shape[1:]}: they must agree"
+                f"{path.name}: a sample of {name} has shape {own}, one of train {of_train}: they must agree"
             )
     source = DataSource(replace(train, weights=weights), parts.get("val"), parts.get("test"))
     return _labelled(source, settings, path)
@@ -115,7 +125,7 @@ def _parts(names: list[str], settings: "DataSettings", path: Path) -> list[str]:
     """The parts among train, val and test that have x, and y unless that is x itself."""
     found = []
     for part in ("train", "val", "test"):
-        x, labels = bool(_inputs(names, part, path)), _labels_of(part, settings)
+        x, labels = bool(_inputs(names, part)), _labels_of(part, settings)
         y = any(name in names for name in labels) if labels else x
         missing = [name for name in labels if name not in names] if x else [f"x_{part}"]
         if (x or y or part == "train") and missing:
@@ -125,19 +135,16 @@ def _parts(names: list[str], settings: "DataSettings", path: Path) -> list[str]:
     return found
 
 
-def _inputs(names: list[str], part: str, path: Path) -> dict[str, str]:
-    """The arrays of a part's inputs, by the name of the input; a single one has none. Raises DataError."""
+def _inputs(names: list[str], part: str) -> dict[str, str]:
+    """The arrays of a part's inputs, by the name of the input; a single one has none."""
     whole = f"x_{part}"
-    several = {name.removeprefix(f"{whole}_"): name for name in sorted(names) if name.startswith(f"{whole}_")}
-    if whole not in names:
-        return several
-    if several:
-        raise DataError(f"{path.name} holds {whole} and {', '.join(several.values())}: give one input or several")
-    return {"": whole}
+    if whole in names:
+        return {"": whole}
+    return {name.removeprefix(f"{whole}_"): name for name in sorted(names) if name.startswith(f"{whole}_")}
 
 
 def _samples(file: NpzFile, part: str, path: Path) -> Array:
-    inputs = _inputs(file.names, part, path)
+    inputs = _inputs(file.names, part)
     arrays = {name: _array(file, array, path) for name, array in inputs.items()}
     lengths = {inputs[name]: x.shape[:1] for name, x in arrays.items()}
     if len(set(lengths.values())) > 1 or () in lengths.values():
@@ -188,7 +195,7 @@ def _weights(file: NpzFile, samples: int, path: Path) -> Array | None:
 
 def _stand_in(file: NpzFile, part: str, path: Path) -> Array:
     """Samples that take no memory, to check labels as if they were there. Raises DataError."""
-    headers = {name: _header(file, array, path) for name, array in _inputs(file.names, part, path).items()}
+    headers = {name: _header(file, array, path) for name, array in _inputs(file.names, part).items()}
     if "" in headers:
         return np.broadcast_to(np.zeros((), headers[""].dtype), headers[""].shape)
     sample = np.zeros((), [(name, header.dtype, header.shape[1:]) for name, header in headers.items()])
@@ -200,18 +207,8 @@ def _labelled(source: DataSource, settings: "DataSettings", path: Path) -> DataS
         if settings.outputs is not None:
             return labelled_outputs(source, settings.outputs)
         if settings.task == "multi_label":
-            return _named_labels(source, settings)
+            return named_labels(source, settings.classes)
         return labelled(source, settings.classes, settings.mask) if settings.task in HAS_CLASSES else source
-
-
-def _named_labels(source: DataSource, settings: "DataSettings") -> DataSource:
-    """A source of several labels a sample, with their names. Raises DataError."""
-    names, count = settings.classes, source.train.y.shape[1]
-    if names is None:
-        return source
-    if (names if isinstance(names, int) else len(names)) != count:
-        raise DataError(f"y_train has {count} labels a sample, and data > classes names another number of them")
-    return replace(source, classes=Classes(count, () if isinstance(names, int) else tuple(map(str, names))))
 
 
 def _checked(file: NpzFile, part: str, x: Array, settings: "DataSettings", path: Path) -> Part:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vcdl.data.dataset import Array, DataSource, Part, checked_part, labelled
+from vcdl.data.dataset import Array, DataSource, Part, checked_part, labelled, named_labels
 from vcdl.data.labels import Classes
 from vcdl.errors import DataError
 from vcdl.wire.inputs import packed, parts_of
@@ -29,19 +29,18 @@ def labelled_outputs(source: DataSource, outputs: "Sequence[OutputSettings]") ->
     for output in outputs:
         of = output.name
         own = {name: Part(part.x, labels[name][of]) for name, part in source.parts().items()}
-        if output.task in HAS_CLASSES:
-            numbered = _labelled(DataSource(own["train"], own.get("val"), own.get("test")), output)
-            classes[of] = numbered.classes
-            for name, part in numbered.parts().items():
-                labels[name][of] = part.y
-        else:
-            classes[of] = None
+        named = _labelled(DataSource(own["train"], own.get("val"), own.get("test")), output)
+        classes[of] = named.classes
+        for name, part in named.parts().items():
+            labels[name][of] = part.y
     parts = {name: replace(part, y=packed(labels[name])) for name, part in source.parts().items()}
     return DataSource(parts["train"], parts.get("val"), parts.get("test"), classes_by_output=classes)
 
 
 def _labelled(source: DataSource, output: "OutputSettings") -> DataSource:
     try:
-        return labelled(source, output.classes)
+        if output.task == "multi_label":
+            return named_labels(source, output.classes)
+        return labelled(source, output.classes) if output.task in HAS_CLASSES else source
     except DataError as error:
         raise DataError(f"output {output.name}: {error}") from error

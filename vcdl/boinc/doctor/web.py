@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
@@ -24,15 +24,9 @@ _NOT_IN_GROUP = (
 def master_page(patient: Patient) -> Iterator[Finding]:
     """The page at the project's URL, in which a client that attaches looks for the scheduler's address."""
     url, check = patient.config.master_url, "master page"
-    try:
-        answer = ask(url)
-    except NoAnswer as reason:
-        yield failed(check, f"{url}: {reason}; no client can attach", cure_of(patient, reason))
+    answer = yield from _page(patient, check, url)
+    if answer is None:
         return
-    if finding := _of_php(check, url, answer):
-        yield finding
-        if finding.level is Level.FAILED:
-            return
     if (found := scheduler_in(answer.body)) and found == patient.config.scheduler_url:
         yield ok(check, url)
     elif found:
@@ -50,18 +44,26 @@ def master_page(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def attach_page(patient: Patient) -> Iterator[Finding]:
-    """get_project_config.php, the first page that a volunteer's BOINC Manager asks for."""
-    url, check = f"{patient.config.master_url.rstrip('/')}/get_project_config.php", "attach page"
+def _page(patient: Patient, check: str, url: str) -> Generator[Finding, None, Answer | None]:
+    """The page, and what is wrong with how it comes; None: nothing more can be said of it."""
     try:
         answer = ask(url)
     except NoAnswer as reason:
         yield failed(check, f"{url}: {reason}; no client can attach", cure_of(patient, reason))
+        return None
+    finding = _of_php(check, url, answer)
+    if finding is None:
+        return answer
+    yield finding
+    return None if finding.level is Level.FAILED else answer
+
+
+def attach_page(patient: Patient) -> Iterator[Finding]:
+    """get_project_config.php, the first page that a volunteer's BOINC Manager asks for."""
+    url, check = f"{patient.config.master_url.rstrip('/')}/get_project_config.php", "attach page"
+    answer = yield from _page(patient, check, url)
+    if answer is None:
         return
-    if finding := _of_php(check, url, answer):
-        yield finding
-        if finding.level is Level.FAILED:
-            return
     if "<project_config>" not in answer.body or "<name>" not in answer.body:
         yield failed(check, f"{url} answers {_begin(answer)}", "see the web server's error log, and database above")
     elif "<web_stopped>1<" in answer.body:
