@@ -33,6 +33,7 @@ from tests.end_to_end.vcdl_process import (
     wait_until,
 )
 from tests.full_disk import disk_of, fill
+from tests.jumping_clock import JumpingClock
 from tests.places import EXAMPLES
 from tests.store_backups import Backups, FolderBackups, MariadbBackups, RedisBackups
 from tests.store_servers import start_mariadb, start_redis
@@ -44,8 +45,8 @@ from vcdl.run.run import Run
 from vcdl.stores.private_servers import PrivateServer
 from vcdl.wire.workunit import WorkunitName
 
-SOAK_S = float(os.environ.get("SOAK_S", "1200"))
-"""Seconds of disturbances for each store: three stores make an hour."""
+SOAK_S = float(os.environ.get("SOAK_S", "900"))
+"""Seconds of disturbances for each store: with those of the BOINC loop they make an hour."""
 SEED = int(os.environ.get("SOAK_SEED", "1"))
 SHARDS = 20
 SUBTASKS_PER_S = 3.0
@@ -64,6 +65,7 @@ class Fire:
     disk: Path
     service: PrivateServer | None
     proxy: TcpProxy | None
+    clock: JumpingClock | None
     backups: type[FolderBackups | RedisBackups | MariadbBackups]
     dice: random.Random
     counts: Counter[str] = field(default_factory=Counter)
@@ -74,7 +76,9 @@ class Fire:
     def begin(self, *arguments: object) -> None:
         with (self.disk.parent / "run.log").open("ab") as log:
             command = [sys.executable, "-m", "vcdl", *map(str, arguments)]
-            self.run = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment())
+            wrong_clock = self.clock.environment if self.clock else {}
+            surroundings = {**environment(), **wrong_clock}
+            self.run = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=surroundings)
 
     def go_on(self) -> None:
         self.begin("resume", self.folder)
@@ -91,6 +95,7 @@ class Fire:
             self.cut_the_network: 2 if self.proxy else 0,
             self.copy_the_store: 2,
             self.put_an_older_store_back: 1,
+            self.jump_with_the_clock: 1 if self.clock else 0,
         }
         what = self.dice.choices([*doing], [*doing.values()])[0]
         what()
@@ -141,6 +146,12 @@ class Fire:
         self.proxy.mend()
         self.counts["network cut"] += 1
 
+    def jump_with_the_clock(self) -> None:
+        """The time of day goes forward or back, for the run and its children; the stores keep theirs."""
+        assert self.clock is not None
+        self.clock.jump(self.dice.randint(-7200, 7200))
+        self.counts["clock jumped"] += 1
+
     def copy_the_store(self) -> None:
         if (run := self._at_rest()) is not None:
             self.copies = [*self.copies[-2:], self._backups().make(run)]
@@ -183,7 +194,8 @@ def fire(store: str) -> Iterator[Fire]:
             proxy = held.enter_context(TcpProxy(service.socket))
             scheme, at = ("redis", "/0") if store == "redis" else ("mysql", "/vcdl")
             url = f"{scheme}://{'vcdl@' if store == 'mariadb' else ''}127.0.0.1:{proxy.port}{at}"
-        burning = Fire(disk / "run", disk, service, proxy, backups, random.Random(SEED))
+        clock = JumpingClock.make(short)
+        burning = Fire(disk / "run", disk, service, proxy, clock, backups, random.Random(SEED))
         epochs = max(2, int(SOAK_S * SUBTASKS_PER_S / SHARDS))
         settings = {
             "stop.epochs": epochs,

@@ -21,7 +21,10 @@ ROUNDS = 9
 _INPUTS, _CLASSES = 64, 10
 _BYTES_PER_UNIT = 8 * (_INPUTS + 1 + _CLASSES)
 """A hidden unit's weights and their moments in an upload, four bytes each."""
-_SHARDS_PER_HOST = 2
+_SHARDS_PER_HOST = 10
+"""An epoch closes with its last subtask, and only the next may run beside it: with a few shards a host, hosts wait
+for one another at each end of an epoch, and not for the server.
+"""
 _LEAST_RAMP_S = 60.0
 """A host that comes before the first work was made asks again after 30 s."""
 _LEAST_SHARDS = 500

@@ -111,6 +111,20 @@ def test_a_manifest_is_read_as_it_was_written(world: World) -> None:
     assert manifest.names == {"vcdl_a.json", "vcdl_b.npz"}
 
 
+def test_a_manifest_is_decoded_once_and_again_when_another_process_wrote_it(world: World) -> None:
+    """It names every shard, and each subtask that is sent asks it: 38 ms with 10 000 shards."""
+    one, another = Manifests(world.project), Manifests(world.project)
+    with one.locked():
+        one.write("mnist", Manifest(1, "t"))
+    first = one.read("mnist")
+    assert one.read("mnist") is first
+    with another.locked():
+        another.write("mnist", Manifest(2, "t"))
+    assert one.read("mnist") == Manifest(2, "t")
+    another.remove("mnist")
+    assert one.read("mnist") is None
+
+
 def test_a_manifest_of_an_open_job_from_before_is_read(world: World) -> None:
     world.project.manifests.mkdir(parents=True)
     (world.project.manifests / "old.json").write_text(MANIFEST.replace("share", "priority"))

@@ -3,6 +3,8 @@
 import socket
 import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -39,6 +41,7 @@ class StandinServer:
         self.downloads: list[Download] = []
         self.requests: list[str] = []
         """Each scheduler request, as the client sent it."""
+        self.is_closed = False
         self._errors: list[str] = []
         self._stop = threading.Event()
         address = urlsplit(project.url)
@@ -66,6 +69,15 @@ class StandinServer:
     def downloads_of(self, name: str) -> int:
         """How often a file was fetched from its beginning, packed or not."""
         return sum(each.name in (name, f"{name}.gz") and each.offset_bytes == 0 for each in self.downloads)
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """An outage: to the end of the block no request gets an answer."""
+        self.is_closed = True
+        try:
+            yield
+        finally:
+            self.is_closed = False
 
     def schedule(self, request: bytes) -> str:
         """Answer a scheduler request."""
@@ -111,6 +123,12 @@ class _Handler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def parse_request(self) -> bool:
+        if self.server.standin.is_closed:
+            self.close_connection = True
+            return False
+        return super().parse_request()
 
     def do_GET(self) -> None:
         project = self.server.standin.project

@@ -6,10 +6,9 @@ A file that several jobs share is removed with the last manifest that names it. 
 lock.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Self
@@ -47,7 +46,7 @@ class Manifest:
         return self.sticky | {content.name for content in self.params.values()}
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=1)
+        return _reader().dump_json(self, indent=1).decode()
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -64,11 +63,27 @@ def _reader() -> TypeAdapter[Manifest]:
     return TypeAdapter(Manifest)
 
 
+@dataclass(frozen=True)
+class _Stamp:
+    """What tells a written file from those before: each is written under another name, and then renamed."""
+
+    inode: int
+    modified_ns: int
+    size_bytes: int
+
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        found = path.stat()
+        return cls(found.st_ino, found.st_mtime_ns, found.st_size)
+
+
 class Manifests:
     """The manifests of all open jobs of a project. All calls may raise GridError."""
 
     def __init__(self, project: BoincProject) -> None:
         self._folder = project.manifests
+        self._read: dict[str, tuple[_Stamp, Manifest]] = {}
+        """What each file said, and which file that was: a manifest names every shard, and each subtask asks it."""
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -87,8 +102,14 @@ class Manifests:
     def read(self, job: str) -> Manifest | None:
         path = self._path(job)
         try:
-            return Manifest.from_json(path.read_text())
+            stamp = _Stamp.of(path)
+            if (known := self._read.get(job)) is not None and known[0] == stamp:
+                return known[1]
+            manifest = Manifest.from_json(path.read_text())
+            self._read[job] = stamp, manifest
+            return manifest
         except FileNotFoundError:
+            self._read.pop(job, None)
             return None
         except OSError as error:
             raise GridError(f"{path}: {error.strerror or error}; run as the project's user") from error
