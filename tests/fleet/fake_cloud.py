@@ -51,6 +51,8 @@ class FakeCloud(Provider):
     """The problem of every pool in every launch."""
     away_regions: set[str] = field(default_factory=set)
     """Regions that do not answer."""
+    dear_regions: set[str] = field(default_factory=set)
+    """Regions whose spot prices are a tenth higher."""
     instances: dict[str, Instance] = field(default_factory=dict)
     quoted: int = 0
     """Requests for prices."""
@@ -126,7 +128,12 @@ class FakeCloud(Provider):
         self.quoted += 1
         list_prices = PriceTable.shipped()
         return [
-            Quote(kind.name, "", listed.on_demand_usd_per_h, Decimal(SPOT_USD_PER_H[kind.name]))
+            Quote(
+                kind.name,
+                "",
+                listed.on_demand_usd_per_h,
+                Decimal(SPOT_USD_PER_H[kind.name]) * (Decimal("1.1") if region in self.dear_regions else 1),
+            )
             for kind in types
             if kind.name in SPOT_USD_PER_H and (listed := list_prices.find(kind.name, region))
         ]

@@ -454,3 +454,46 @@ def test_addresses_and_disks_are_counted(fleet: FakeFleet) -> None:
     fleet.controller.reconcile_once()
     fleet.later(3600)
     assert fleet.controller.observe().spent_usd == pytest.approx(5 * (0.09984 + 0.005 + 20 * 0.08 / 730), abs=1e-4)
+
+
+def test_on_demand_stands_in_after_a_time_and_leaves_when_preemptible_instances_come(tmp_path: Path) -> None:
+    fleet = FakeFleet.make(tmp_path, "capacity.on_demand={after_s: 600}", "cooldown_s=300")
+    fleet.controller.change(up)
+    fleet.cloud.empty = set(POOLS)
+    for _ in range(20):
+        fleet.controller.reconcile_once()
+        assert not fleet.cloud.live
+        fleet.later(30)
+    for _ in range(3):
+        done = fleet.controller.reconcile_once()
+        fleet.later(30)
+    assert {i.pool.on_demand for i in fleet.cloud.live} == {True}
+    assert done.observed.have == 40
+    assert done.observed.usd_per_h == pytest.approx(5 * (0.3328 + 0.005 + 0.08 * 20 / 730), rel=1e-4)
+    fleet.cloud.empty = set()
+    for _ in range(60):
+        fleet.controller.reconcile_once()
+        fleet.later(30)
+    assert {i.pool.on_demand for i in fleet.cloud.live} == {False}
+    assert fleet.controller.observe().have == 40
+
+
+def test_the_cheapest_region_is_asked_first_and_dear_pools_never(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = "places=[{region: eu-west-1}, {region: us-east-1}]"
+    fleet = FakeFleet.make(tmp_path, places, "instances.types=[t3.2xlarge, c6i.xlarge]", "unit_limit_usd_per_h=0.015")
+    fleet.cloud.dear_regions = {"eu-west-1"}
+    fleet.controller.change(up)
+    asked: list[Pool] = []
+    launch = fleet.cloud.launch
+
+    def noted(pools: Sequence[Pool], units: int, token: str, user_data: str, until_s: float | None) -> LaunchResult:
+        asked.extend(pools)
+        return launch(pools, units, token, user_data, until_s)
+
+    monkeypatch.setattr(fleet.cloud, "launch", noted)
+    done = fleet.controller.reconcile_once()
+    assert [pool.region for pool in asked] == ["us-east-1"] * 2 + ["eu-west-1"] * 2, "against the file's order"
+    assert {pool.type for pool in asked} == {"t3.2xlarge"}, "a vCPU of the other costs more"
+    assert any("4 of 8 pools cost more than unit_limit_usd_per_h" in line for line in done.lines())

@@ -2,6 +2,7 @@
 
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,59 @@ def test_equal_reconcilers_order_the_same_launch_and_a_later_one_another() -> No
     assert (
         len({token(60.0), token(90.0), token(60.0, machine("a")), token(60.0, machine("a", InstanceState.GONE))}) == 4
     )
+
+
+def mixed(*overrides: str) -> FleetSettings:
+    with tempfile.TemporaryDirectory() as folder:
+        return settings_of(Path(folder), *overrides)
+
+
+def on_demand(name: str, launched_s: float = 0.0) -> Instance:
+    return replace(machine(name, launched_s=launched_s), pool=replace(POOL, on_demand=True))
+
+
+def mixed_actions(
+    settings: FleetSettings,
+    wanted: int,
+    *instances: Instance,
+    waiting: bool = False,
+    short_since_s: float | None = None,
+) -> Actions:
+    types = dict.fromkeys((POOL, OTHER, replace(POOL, on_demand=True)), TYPES["t3.2xlarge"])
+    cooldowns = {pool: Cooldown(NOW_S + 60, "no_capacity: none") for pool in (POOL, OTHER)} if waiting else {}
+    return reconcile(settings, Situation(NOW_S, wanted, instances, types, cooldowns, short_since_s=short_since_s))
+
+
+def order(actions: Actions) -> tuple[int, bool]:
+    assert actions.launch is not None
+    (market,) = {pool.on_demand for pool in actions.launch.pools}
+    return actions.launch.units, market
+
+
+def test_the_part_on_demand_comes_first_and_preemptible_instances_are_the_rest() -> None:
+    at_least, share = mixed("capacity.on_demand={min: 10}"), mixed("capacity.on_demand={share: 0.5}")
+    assert order(mixed_actions(at_least, 40)) == (10, True)
+    assert order(mixed_actions(at_least, 40, on_demand("a"), on_demand("b"))) == (24, False)
+    assert order(mixed_actions(share, 40, on_demand("a"))) == (12, True)
+    assert mixed_actions(at_least, 16, on_demand("a"), on_demand("b")).is_empty
+    assert order(mixed_actions(SETTINGS, 40)) == (40, False)
+
+
+def test_on_demand_stands_in_only_after_its_time_without_preemptible_capacity() -> None:
+    settings = mixed("capacity.on_demand={after_s: 600}")
+    assert mixed_actions(settings, 8, waiting=True, short_since_s=NOW_S - 599).launch is None
+    assert order(mixed_actions(settings, 8, waiting=True, short_since_s=NOW_S - 600)) == (8, True)
+    assert mixed_actions(SETTINGS, 8, waiting=True, short_since_s=0.0).launch is None, "not without being asked to"
+
+
+def test_stand_ins_go_first_once_preemptible_instances_are_there() -> None:
+    settings = mixed("capacity.on_demand={min: 8, after_s: 600}")
+    firm, stand_in, spot = on_demand("a", 1), on_demand("b", 2), machine("c", launched_s=3)
+    assert order(mixed_actions(settings, 16, firm, stand_in, short_since_s=0.0)) == (8, False), (
+        "asked for all the while"
+    )
+    assert mixed_actions(settings, 16, firm, stand_in, spot).drain == ("b",)
+    assert mixed_actions(settings, 8, firm, spot).drain == ("c",), "the part on demand stays"
 
 
 class TwoReconcilers(RuleBasedStateMachine):

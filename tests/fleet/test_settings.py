@@ -16,6 +16,7 @@ from vcdl.fleet.settings import (
     CapacitySettings,
     FleetSettings,
     InstanceSettings,
+    OnDemandSettings,
     PlaceSettings,
     ProjectSettings,
     Requirements,
@@ -63,6 +64,10 @@ def test_the_default_maximum_is_the_target(tmp_path: Path) -> None:
         ("places=[]", "places: expected a list, each entry with its keys: - {key: value, …}, got a list of 0"),
         ("places=[{region: us-east-1}, {zones: [a]}]", "places > 2 > region: is missing; add it"),
         ("places=[{region: us-east-1, zones: [a]}]", "places > 1 > zones: is used with `cloud: gcp` only; remove it"),
+        (
+            "places=[{region: us-east-1, network: lab}]",
+            "places > 1 > network: is used with `cloud: gcp` only; remove it",
+        ),
         ("project.url=boinc.example.org", "project > url: expected the project's URL, http://… or https://…"),
         ("project.account_key=abc", "project > account_key: unknown key; did you mean account_key_env?"),
         ("project.account_key_file=key", "project: expected exactly one of account_key_file, account_key_env"),
@@ -170,6 +175,7 @@ SECTIONS: dict[str, type[pydantic.BaseModel]] = {
     "The file": FleetSettings,
     "project": ProjectSettings,
     "capacity": CapacitySettings,
+    "on_demand": OnDemandSettings,
     "instances": InstanceSettings,
     "places": PlaceSettings,
 }
@@ -181,7 +187,7 @@ def test_the_document_has_every_key_with_its_default_and_no_other(section: str) 
     assert found is not None
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", found[1], re.MULTILINE))
     fields = SECTIONS[section].model_fields
-    expected = {key: _default(info) for key, info in fields.items() if section != "The file" or key not in SECTIONS}
+    expected = {key: _default(info) for key, info in fields.items() if key not in SECTIONS}
     assert rows == expected
 
 

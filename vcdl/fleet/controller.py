@@ -6,13 +6,13 @@ launched, so that a full disk shows before it costs money.
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from vcdl.errors import FleetError, GridError, JournalError, VcdlError
 from vcdl.fleet.folder import FleetFolder
-from vcdl.fleet.instance import Instance
+from vcdl.fleet.instance import Instance, InstanceType, Pool
 from vcdl.fleet.money import Money
 from vcdl.fleet.prices import refreshed_file
 from vcdl.fleet.provider import LaunchResult, ProblemKind, Provider
@@ -64,7 +64,9 @@ class Pass:
 
     @property
     def may_get_more(self) -> bool:
-        """Whether another pass at once may help: some pools refused, and others were not asked or may have more."""
+        """Whether another pass at once may help: the part on demand is there, or not all pools refused."""
+        if any(instance.pool.on_demand for instance in self.launched.instances):
+            return True
         refused = {problem.pool for problem in self.launched.problems}
         return bool(refused and self.actions.launch and refused < set(self.actions.launch.pools))
 
@@ -118,6 +120,7 @@ class Controller:
         self._clock = clock
         self._queue = queue
         self._last_failure = ("", "")
+        self._places = list(dict.fromkeys(place.region for place in settings.places))
 
     def observe(self) -> Observation:
         """The fleet now; changes nothing."""
@@ -227,12 +230,16 @@ class Controller:
             warnings += (self._money.stale_why,)
         warnings += tuple(f"{region} is away: {why}" for region, why in self._provider.away.items())
         cooldowns = {pool: it for pool, it in state.cooldowns.items() if it.until_s > now_s}
+        unit = self._settings.capacity.unit
+        spot = capacity([i for i in instances if not i.pool.on_demand], unit)
+        is_short = spot < wanted - self._settings.capacity.on_demand.units(wanted)
+        short_since_s = (state.short_since_s or now_s) if is_short else None
         return Observation(
             now_s=now_s,
-            state=replace(state, wanted=wanted, cooldowns=cooldowns),
+            state=replace(state, wanted=wanted, cooldowns=cooldowns, short_since_s=short_since_s),
             instances=instances,
             wanted=wanted,
-            have=capacity(instances, self._settings.capacity.unit),
+            have=capacity(instances, unit),
             spent_usd=spent_usd,
             usd_per_h=usd_per_h,
             warnings=(*warnings, *queue_warnings),
@@ -283,7 +290,12 @@ class Controller:
 
     def _decide(self, observed: Observation) -> Actions:
         state, budget_usd = observed.state, self._settings.budget_usd
-        types = self._provider.pools() if observed.wanted > observed.have else {}
+        types: Mapping[Pool, InstanceType] = {}
+        on_demand = self._settings.capacity.on_demand.is_used
+        if observed.wanted > observed.have or state.short_since_s is not None or on_demand:
+            types = self._provider.pools()
+        if on_demand:
+            types = {**types, **{replace(pool, on_demand=True): kind for pool, kind in types.items()}}
         warnings: tuple[str, ...] = ()
         unpriced: frozenset[str] = frozenset()
         if budget_usd is not None:
@@ -291,6 +303,15 @@ class Controller:
             types = {pool: kind for pool, kind in types.items() if pool not in unknown}
             warnings = tuple(f"no price of {pool} is known: {self._of_unpriced}" for pool in unknown)
             unpriced = frozenset(i.id for i in observed.instances if i.is_live and self._money.price(i.pool) is None)
+        limit, unit = self._settings.unit_limit_usd_per_h, self._settings.capacity.unit
+        if limit is not None and types:
+            cheap = {pool: kind for pool, kind in types.items() if self._unit_usd_per_h(pool, kind) <= limit}
+            if len(cheap) < len(types):
+                above = f"{len(types) - len(cheap)} of {len(types)} pools"
+                warnings += (
+                    f"{above} cost more than unit_limit_usd_per_h ({limit:g} for each {unit}), or are unpriced",
+                )
+            types = cheap
         failures = self._money.failures(observed.now_s) if observed.wanted > observed.have else []
         if len(failures) >= MOST_FAILURES:
             warnings += (self._of_failures(failures),)
@@ -303,6 +324,7 @@ class Controller:
                 types,
                 state.cooldowns,
                 unpriced=unpriced,
+                short_since_s=state.short_since_s,
                 failures=len(failures),
                 budget_spent=budget_usd is not None and observed.spent_usd >= budget_usd and state.budget_spent,
             ),
@@ -323,17 +345,15 @@ class Controller:
         )
 
     def _launch(self, order: LaunchOrder, observed: Observation, state: FleetState) -> LaunchResult:
-        unit, types = self._settings.capacity.unit, self._provider.pools()
-        prices = {pool: price for pool in order.pools if (price := self._money.price(pool))}
-        dearest = [
-            float(price.at_most_usd_per_h + price.extras_usd_per_h) / types[pool].units(unit)
-            for pool, price in prices.items()
-        ]
-        usd_per_h = observed.usd_per_h + order.units * max(dearest, default=0.0)
+        types = self._provider.pools()
+        prices = {pool: self._unit_usd_per_h(pool, types[pool.as_spot]) for pool in order.pools}
+        known = [price for price in prices.values() if price < math.inf]
+        usd_per_h = observed.usd_per_h + order.units * max(known, default=0.0)
         lease_s = min(self._settings.lease_s, max(0.0, self._paid_for_s(observed.spent_usd, usd_per_h)))
         # By the token's clock, so that a repeated launch is the same.
         until_s = observed.now_s + lease_s
-        launched = self._provider.launch(order.pools, order.units, order.token, self._user_data(), until_s)
+        by_price = sorted(order.pools, key=lambda pool: (prices[pool], self._places.index(pool.region), pool))
+        launched = self._provider.launch(by_price, order.units, order.token, self._user_data(), until_s)
         now_s = self._clock()
         self._money.record_launched(launched.instances, now_s)
         recent = (*state.recent_launches, *(RecentLaunch(instance, now_s) for instance in launched.instances))
@@ -341,8 +361,21 @@ class Controller:
             problem.pool: Cooldown(now_s + _COOLDOWN_S.get(problem.kind, self._settings.cooldown_s), problem.words)
             for problem in launched.problems
         }
-        self._folder.write(replace(state, recent_launches=recent, cooldowns={**state.cooldowns, **cooldowns}))
+        short_since_s = None if any(not i.pool.on_demand for i in launched.instances) else state.short_since_s
+        self._folder.write(
+            replace(
+                state,
+                recent_launches=recent,
+                cooldowns={**state.cooldowns, **cooldowns},
+                short_since_s=short_since_s,
+            )
+        )
         return launched
+
+    def _unit_usd_per_h(self, pool: Pool, kind: InstanceType) -> float:
+        """The hourly cost of a unit of capacity; infinite while it is unknown."""
+        rate, units = self._money.rate_usd_per_h(pool), kind.units(self._settings.capacity.unit)
+        return math.inf if rate is None or not units else rate / units
 
 
 @contextmanager

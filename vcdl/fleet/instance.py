@@ -46,10 +46,17 @@ class Pool:
     """Empty while the cloud has not chosen it."""
     subnet: str = ""
     """AWS: the subnet's id; a subnet lies in one zone. Empty on GCP."""
+    on_demand: bool = False
+    """Sold at the list price and never taken back."""
+
+    @property
+    def as_spot(self) -> "Pool":
+        """The same pool's preemptible instances."""
+        return replace(self, on_demand=False)
 
     def __str__(self) -> str:
         """`t3.2xlarge in us-east-1a`."""
-        return f"{self.type} in {self.zone or self.region}"
+        return f"{self.type} in {self.zone or self.region}{' on demand' if self.on_demand else ''}"
 
 
 @dataclass(frozen=True)

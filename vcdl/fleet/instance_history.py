@@ -1,6 +1,6 @@
 """The lives of a fleet's instances, computed from its ledger."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from vcdl.fleet.billing import Charge, HourlyRates, bill, surplus_per_h
@@ -147,6 +147,8 @@ class FleetHistory:
             end_s = self._seen_s.get(launch.id, launch.launched_s)
             latest_end_s = self._missed_s[launch.id]
             ending = Ending.UNKNOWN
+        if launch.on_demand:
+            rates = tuple(replace(rate, spot_usd_per_h=rate.on_demand_usd_per_h) for rate in rates)
         # Clocks differ: what we saw by ours may lie before a launch by the cloud's.
         end_s = max(end_s, launch.launched_s)
         return InstanceHistory(launch, end_s, ending, max(end_s, latest_end_s), rates)

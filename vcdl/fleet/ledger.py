@@ -60,9 +60,8 @@ class Ledger:
             pool = instance.pool
             if instance.id not in self._history.launched:
                 place = pool.cloud, pool.type, pool.region, pool.zone
-                rows.append(
-                    LaunchedRow(instance.id, *place, instance.vcpus, instance.gpus, cpu_credits, instance.launched_s)
-                )
+                size = instance.vcpus, instance.gpus
+                rows.append(LaunchedRow(instance.id, *place, *size, cpu_credits, instance.launched_s, pool.on_demand))
             if not instance.is_live:
                 ended_s = now_s if instance.ended_s is None else instance.ended_s
                 end = EndedRow(instance.id, ended_s, instance.ending or Ending.UNKNOWN)

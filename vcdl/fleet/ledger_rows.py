@@ -23,6 +23,7 @@ class LaunchedRow:
     gpus: int
     cpu_credits: CpuCredits
     launched_s: float
+    on_demand: bool = False
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class Money:
         self._prices = PriceTable.current()
         self._source = source
         self._refresh_s = 0.0
-        self._extras = extras_per_h(settings.cloud, settings.disk_gb)
+        self._extras = extras_per_h(settings.cloud, settings.disk_gb, settings.public_address)
         self.stale_why = ""
         """Why today's prices are not known; empty: they are, or nobody has asked."""
 
@@ -69,7 +69,7 @@ class Money:
         return [
             Instance(
                 id=row.id,
-                pool=Pool(row.cloud, row.type, row.region, row.zone),
+                pool=Pool(row.cloud, row.type, row.region, row.zone, on_demand=row.on_demand),
                 vcpus=row.vcpus,
                 gpus=row.gpus,
                 state=InstanceState.RUNNING,
@@ -91,11 +91,14 @@ class Money:
 
     def usd_per_h(self, instances: Iterable[Instance]) -> float:
         """The hourly cost of the live instances; an unknown spot price counts as the list price, no price as 0."""
-        live = [
-            (instance, price) for instance in instances if instance.is_live and (price := self.price(instance.pool))
-        ]
-        surplus = [surplus_per_h(i.pool.type, i.vcpus, self._settings.cpu_credits) for i, _ in live]
-        return float(sum(price.at_most_usd_per_h + price.extras_usd_per_h for _, price in live) + sum(surplus))
+        live = [(i, rate) for i in instances if i.is_live and (rate := self.rate_usd_per_h(i.pool)) is not None]
+        return sum(r + float(surplus_per_h(i.pool.type, i.vcpus, self._settings.cpu_credits)) for i, r in live)
+
+    def rate_usd_per_h(self, pool: Pool) -> float | None:
+        """The most that an hour of a pool's instance costs today, without surplus credits; None: unknown."""
+        if (price := self.price(pool)) is None:
+            return None
+        return float((price.on_demand_usd_per_h if pool.on_demand else price.at_most_usd_per_h) + self._extras)
 
     def price(self, pool: Pool) -> Price | None:
         """Today's price of a pool's instances; None: no budget can guard them."""

@@ -75,7 +75,7 @@ def plan_fleet(
         if price is None:
             unpriced.append(pool)
             continue
-        price = replace(price, extras_usd_per_h=extras_per_h(settings.cloud, settings.disk_gb))
+        price = replace(price, extras_usd_per_h=extras_per_h(settings.cloud, settings.disk_gb, settings.public_address))
         count = math.ceil(units / size)
         offers.append(Offer(pool, kind, price, count, count * size))
     if not offers and not unpriced:

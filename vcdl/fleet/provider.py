@@ -18,6 +18,8 @@ FLEET_TAG = "vcdl-fleet"
 """Its value is the fleet's name; on GCP it is a label."""
 LEASE_TAG = "vcdl-until"
 """The lease (vcdl/fleet/reconciler.py): the Unix time, in whole seconds, until which an instance may work."""
+MARKET_TAG = "vcdl-on-demand"
+"""On instances that are not preemptible."""
 LAUNCH_TAG = "vcdl-launch"
 """Its value is the token of the launch that made the instance; on GCP it is a label."""
 
@@ -108,7 +110,7 @@ class Provider(ABC):
 
     @abstractmethod
     def pools(self) -> Mapping[Pool, InstanceType]:
-        """Each allowed type in each place that offers it; asked of the cloud once and then remembered.
+        """Each allowed type, preemptible, in each place that offers it; asked once and then remembered.
 
         The settings allow `instances.types`, or all types that meet `instances.requirements`.
         """
@@ -121,11 +123,12 @@ class Provider(ABC):
     def launch(
         self, pools: Sequence[Pool], units: int, token: str, user_data: str, until_s: float | None = None
     ) -> LaunchResult:
-        """Launch preemptible instances from any of the pools until they count for at least `units`.
+        """Launch from any of the pools, the first regions first, until the instances count for at least `units`.
 
-        The surplus is smaller than one instance. A shortage is a problem of the result, not an exception.
-        `token`: at most 36 characters [a-z0-9-], such as a UUID. A repeated call with the same token and arguments
-        launches nothing more, as far as the cloud can promise that. `until_s`: the first lease; None: the agent's own.
+        The pools are all preemptible or all on demand. The surplus is smaller than one instance. A shortage is a
+        problem of the result, not an exception. `token`: at most 36 characters [a-z0-9-], such as a UUID. A repeated
+        call with the same token and arguments launches nothing more, as far as the cloud can promise that. `until_s`:
+        the first lease; None: the agent's own.
         """
 
     @abstractmethod

@@ -14,6 +14,9 @@ and never for longer than the budget pays; without passes every instance drains 
 
 All of this is stored in the cloud, so any reconciler can carry it on. An instance whose lease is over is no capacity.
 
+On demand: the first of `wanted` units, as the settings say. Others stand in after a time without preemptible capacity,
+which is asked for all the while; when it comes, they are the surplus that goes first.
+
 Crash loop: after MOST_FAILURES instances in a row that powered themselves off without ever having worked, one instance
 at a time is launched, until one works.
 """
@@ -44,11 +47,13 @@ class Situation:
     """Units that should be there now."""
     instances: tuple[Instance, ...]
     types: Mapping[Pool, InstanceType]
-    """The pools that the settings allow."""
+    """The pools that the settings allow; with `capacity > on_demand` those on demand, too."""
     cooldowns: Mapping[Pool, Cooldown]
     """Pools that recently refused a launch."""
     unpriced: frozenset[str] = frozenset()
     """Instances whose cost nobody knows, where a budget must hold: they are drained, and are no capacity."""
+    short_since_s: float | None = None
+    """Unix time since which no preemptible instance could be had; None: none is missing."""
     failures: int = 0
     """Instances in a row that gave up without having worked, and none works."""
     budget_spent: bool = False
@@ -95,23 +100,45 @@ def reconcile(settings: FleetSettings, situation: Situation) -> Actions:
     if situation.budget_spent:
         return Actions(terminate=(*(i.id for i in situation.instances if i.is_live and not i.is_assumed), *stopped))
     working = [i for i in situation.instances if i.id not in situation.unpriced]
+    firm_wanted = settings.capacity.on_demand.units(situation.wanted)
+    firm = _first(working, unit, firm_wanted)
     missing = situation.wanted - capacity(working, unit)
-    surplus = [*_surplus(working, unit, -missing), *(i for i in situation.instances if i.id in situation.unpriced)]
+    spare = [i for i in working if i not in firm]
+    surplus = [*_surplus(spare, unit, -missing), *(i for i in situation.instances if i.id in situation.unpriced)]
     terminate = (
         *(i.id for i in situation.instances if _is_overdue(i, now_s, settings.drain_s)),
         *stopped,
         *(i.id for i in surplus if i.state is InstanceState.PENDING),
     )
     drain = tuple(i.id for i in surplus if i.state is InstanceState.RUNNING and i.draining_s is None)
-    if missing <= 0:
-        return Actions(terminate, drain)
+    firm_missing = firm_wanted - capacity(firm, unit)
+    spot = [i for i in spare if not i.pool.on_demand]
+    spot_missing = situation.wanted - max(firm_wanted, capacity(firm, unit)) - capacity(spot, unit)
     if situation.failures >= MOST_FAILURES:
         if any(i.is_live for i in working):
             return Actions(terminate, drain)  # the probe
-        missing = 1
-    pools, warnings = _usable(situation, unit)
-    launch = LaunchOrder(missing, pools, _token(settings.name, situation, missing, pools)) if pools else None
-    return Actions(terminate, drain, launch, warnings)
+        firm_missing, spot_missing, missing = min(firm_missing, 1), min(spot_missing, 1), min(missing, 1)
+    after_s, since_s = settings.capacity.on_demand.after_s, situation.short_since_s
+    stands_in = after_s is not None and since_s is not None and now_s - since_s >= after_s
+    warnings: tuple[str, ...] = ()
+    for units, on_demand in ((firm_missing, True), (spot_missing, False), (missing if stands_in else 0, True)):
+        if units > 0:
+            pools, why = _usable(situation, unit, on_demand)
+            if pools:
+                order = LaunchOrder(units, pools, _token(settings.name, situation, units, pools))
+                return Actions(terminate, drain, order, warnings)
+            warnings += why
+    return Actions(terminate, drain, warnings=warnings)
+
+
+def _first(instances: Iterable[Instance], unit: Unit, units: int) -> list[Instance]:
+    """The oldest instances on demand that count for the units."""
+    chosen: list[Instance] = []
+    on_demand = [i for i in instances if i.is_capacity and i.pool.on_demand]
+    for instance in sorted(on_demand, key=lambda i: (i.launched_s, i.id)):
+        if capacity(chosen, unit) < units:
+            chosen.append(instance)
+    return chosen
 
 
 def _is_overdue(instance: Instance, now_s: float, drain_s: float) -> bool:
@@ -120,10 +147,12 @@ def _is_overdue(instance: Instance, now_s: float, drain_s: float) -> bool:
 
 
 def _surplus(instances: Iterable[Instance], unit: Unit, spare: int) -> list[Instance]:
-    """The youngest instances that fit into the spare units, by id at equal age: all reconcilers choose the same."""
+    """The youngest instances that fit into the spare units, those on demand first; by id at equal age, so that all
+    reconcilers choose the same.
+    """
     chosen = []
     working = [i for i in instances if i.is_capacity and not i.is_assumed]
-    for instance in sorted(working, key=lambda i: (i.launched_s, i.id), reverse=True):
+    for instance in sorted(working, key=lambda i: (i.pool.on_demand, i.launched_s, i.id), reverse=True):
         units = instance.units(unit)
         if units <= spare:
             chosen.append(instance)
@@ -131,9 +160,11 @@ def _surplus(instances: Iterable[Instance], unit: Unit, spare: int) -> list[Inst
     return chosen
 
 
-def _usable(situation: Situation, unit: Unit) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
+def _usable(situation: Situation, unit: Unit, on_demand: bool) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
     """The pools to launch from, and warnings if there are none."""
-    fitting = sorted(pool for pool, kind in situation.types.items() if kind.units(unit) > 0)
+    fitting = sorted(
+        pool for pool, kind in situation.types.items() if pool.on_demand is on_demand and kind.units(unit) > 0
+    )
     if not situation.types:
         return (), ()  # no region of the file can be asked, which the controller says
     if not fitting:

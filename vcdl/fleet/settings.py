@@ -3,6 +3,7 @@
 Every key is explained in docs/fleet.md; a test keeps the two in agreement.
 """
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -102,6 +103,26 @@ _Moment = Annotated[
 ]
 
 
+class OnDemandSettings(Section):
+    """The part of the capacity that the cloud cannot take back."""
+
+    min: _Whole = 0
+    """Units that are always on demand."""
+    share: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.0
+    """Or this share of the units that are wanted, if it is more."""
+    after_s: Annotated[int, kinds.whole(0)] | None = None
+    """On demand stands in once no preemptible instance could be had for so long; None: never."""
+
+    def units(self, wanted: int) -> int:
+        """The units on demand among those that are wanted."""
+        return min(wanted, max(self.min, math.ceil(self.share * wanted)))
+
+    @property
+    def is_used(self) -> bool:
+        """Whether anything may be launched on demand."""
+        return bool(self.min or self.share or self.after_s is not None)
+
+
 class CapacitySettings(Section):
     """The capacity that the fleet should have."""
 
@@ -119,6 +140,7 @@ class CapacitySettings(Section):
     """With `follow: queue`: units that one subtask occupies: the threads of the app version, or 1 GPU."""
     deadline: _Moment = None
     """With `follow: queue`: when the open jobs should be done; None: as fast as `max` allows."""
+    on_demand: OnDemandSettings = OnDemandSettings()
 
     @model_validator(mode="after")
     def _agree(self) -> "CapacitySettings":
@@ -184,7 +206,11 @@ class PlaceSettings(Section):
 
     region: _Word
     subnets: _Words = ()
-    """AWS only: ids of subnets; empty: the default subnets of the region's default VPC."""
+    """AWS: ids; empty: the default subnets of the region's default VPC. GCP: one name; empty: the network's own."""
+    security_groups: _Words = ()
+    """AWS only: ids; empty: the VPC's default one, which lets nothing in from outside."""
+    network: _Word | None = None
+    """GCP only; None: `default`, unless a subnet is named."""
     zones: _Words = ()
     """GCP only; empty: all zones of the region."""
     image: _Word | None = None
@@ -212,11 +238,17 @@ class FleetSettings(Section):
     places: Annotated[tuple[PlaceSettings, ...], list_of_sections(PlaceSettings)]
     image: _Word | None = None
     """None: Ubuntu 24.04 as its maker publishes it in that cloud."""
+    public_address: Annotated[bool, kinds.true_or_false()] = True
+    """Without one the subnet must lead out in another way, such as a NAT gateway."""
+    ssh: Annotated[bool, kinds.true_or_false()] = False
+    """Whether the image's SSH server runs; nothing else listens on an instance."""
     disk_gb: Annotated[int, kinds.whole(8, 16_000)] = 20
     cpu_credits: Annotated[CpuCredits, kinds.one_of(CpuCredits)] = "standard"
     """For AWS's T types. `unlimited`, AWS's own default, costs more than the spot price at full load."""
     price_limit_usd_per_h: _AboveZero | None = None
     """A warning, never a bid: AWS interrupts instances with a bid more often."""
+    unit_limit_usd_per_h: _AboveZero | None = None
+    """Pools that cost more for each unit of capacity are not launched from."""
     budget_usd: _AboveZero | None = None
     """A hard stop: the fleet is drained and taken down once the ledger shows this cost."""
     tags: Annotated[Mapping[str, str], PlainValidator(lambda raw: _tags(raw))] = Field(
@@ -247,11 +279,13 @@ class FleetSettings(Section):
         requirements = self.instances.requirements
         if self.capacity.unit != "gpu" and requirements is not None and requirements.gpus.holds(1):
             problems.append(Problem(("capacity", "unit"), "expected gpu, as `instances > requirements` allow GPUs"))
-        foreign = "zones" if self.cloud == "aws" else "subnets"
+        other = "gcp" if self.cloud == "aws" else "aws"
         for number, place in enumerate(self.places):
-            if getattr(place, foreign):
-                other = "gcp" if self.cloud == "aws" else "aws"
-                problems.append(Problem(("places", number, foreign), f"is used with `cloud: {other}` only; remove it"))
+            for key in ("zones", "network") if self.cloud == "aws" else ("security_groups",):
+                if getattr(place, key):
+                    problems.append(Problem(("places", number, key), f"is used with `cloud: {other}` only; remove it"))
+            if self.cloud == "gcp" and len(place.subnets) > 1:
+                problems.append(Problem(("places", number, "subnets"), "expected one: on GCP a subnet spans a region"))
         if problems:
             raise ProblemsError(problems)
         return self

@@ -41,7 +41,8 @@ def preview(settings: FleetSettings, planned: Pass) -> list[str]:
     lines += [f"drain {names[id]}" for id in actions.drain]
     if actions.launch is not None:
         wanted = units(actions.launch.units, settings.capacity.unit)
-        lines.append(f"launch {wanted} of preemptible instances: {pools(actions.launch.pools)}")
+        market = "instances" if actions.launch.pools[0].on_demand else "preemptible instances"
+        lines.append(f"launch {wanted} of {market}: {pools(actions.launch.pools)}")
     if actions.is_empty:
         lines.append(f"nothing to do: {summary(settings, planned.observed)}")
     return lines
@@ -51,7 +52,8 @@ def pools(chosen: Sequence[Pool]) -> str:
     """`t3.2xlarge in us-east-1a or us-east-1b; c6i.xlarge in us-east-1a`."""
     zones: dict[str, list[str]] = {}
     for pool in chosen:
-        zones.setdefault(pool.type, []).append(pool.zone or pool.region)
+        name = f"{pool.type} on demand" if pool.on_demand else pool.type
+        zones.setdefault(name, []).append(pool.zone or pool.region)
     parts = [f"{name} in {' or '.join(dict.fromkeys(places))}" for name, places in zones.items()]
     more = f"; {len(parts) - 5} more types" if len(parts) > 5 else ""
     return "; ".join(parts[:5]) + more

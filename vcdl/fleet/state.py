@@ -59,6 +59,8 @@ class FleetState:
     recent_launches: tuple[RecentLaunch, ...] = ()
     away_since_s: Mapping[str, float] = field(default_factory=dict)
     """Regions that cannot be asked, each with the Unix time of the first pass that could not."""
+    short_since_s: float | None = None
+    """Unix time since which no preemptible instance could be had; None: none is missing."""
 
     def to_json(self) -> str:
         """One JSON object."""
@@ -71,22 +73,14 @@ class FleetState:
         """The inverse of `to_json`. Raises FleetError when it is damaged."""
         try:
             stored = _reader().validate_json(text, strict=True)
-            moments = [stored.last_pass_s, *stored.away_since_s.values()]
+            moments = [stored.last_pass_s, stored.short_since_s or 0.0, *stored.away_since_s.values()]
             moments += [item.until_s for item in stored.cooldowns]
             moments += [item.noted_s for item in stored.recent_launches]
             if not all(map(math.isfinite, moments)):
                 raise ValueError("a moment that is not finite")
             launches = (replace(item, instance=replace(item.instance, ending=None)) for item in stored.recent_launches)
-            return cls(
-                goal=stored.goal,
-                target=stored.target,
-                wanted=stored.wanted,
-                budget_spent=stored.budget_spent,
-                last_pass_s=stored.last_pass_s,
-                cooldowns={item.pool: Cooldown(item.until_s, item.why) for item in stored.cooldowns},
-                recent_launches=tuple(launches),
-                away_since_s=stored.away_since_s,
-            )
+            cooldowns = {item.pool: Cooldown(item.until_s, item.why) for item in stored.cooldowns}
+            return cls(**{**vars(stored), "cooldowns": cooldowns, "recent_launches": tuple(launches)})
         except ValueError as error:
             raise FleetError(
                 f"state.json is damaged ({type(error).__name__}): delete it, then `vcdl fleet up` or `down`"
@@ -110,6 +104,7 @@ class _Stored:
     cooldowns: tuple[_Cooldown, ...]
     recent_launches: tuple[RecentLaunch, ...]
     away_since_s: dict[str, float]
+    short_since_s: float | None = None
 
 
 @cache

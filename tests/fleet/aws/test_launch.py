@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import boto3
@@ -151,3 +152,31 @@ def test_user_data_that_aws_would_refuse_is_refused_before_it_is_sent(provider_o
     provider = provider_of()
     with pytest.raises(FleetError, match="bytes, and AWS takes 16384"):
         provider.launch(list(provider.pools()), 8, "t", random.Random(1).randbytes(16_384).hex())
+
+
+def test_network_keys_are_in_the_template_and_no_address_is_given_on_request(
+    cloud: MotoCloud, provider_of: Providers
+) -> None:
+    client = cloud.client()
+    group = client.create_security_group(GroupName=f"g-{random.random()}", Description="none")["GroupId"]
+    provider = provider_of(f"places=[{{region: us-east-1, security_groups: [{group}]}}]", "public_address=false")
+    (item,) = described(cloud, launch(provider, 8))
+    (data,) = template(cloud, provider.settings.name)
+    (interface,) = data["NetworkInterfaces"]
+    assert (interface["Groups"], interface["AssociatePublicIpAddress"]) == ([group], False)
+    assert "SecurityGroupIds" not in data, "AWS refuses both"
+    assert item["SubnetId"] in {pool.subnet for pool in provider.pools()}
+
+
+def test_pools_on_demand_launch_no_spot_instance(cloud: MotoCloud, provider_of: Providers) -> None:
+    provider = provider_of()
+    pools = [replace(pool, on_demand=True) for pool in provider.pools()]
+    launched = provider.launch(pools, 8, "token-1", USER_DATA)
+    (item,) = described(cloud, launched)
+    assert item.get("InstanceLifecycle") != "spot"
+    (found,) = provider.find()
+    assert found.pool.on_demand
+    assert launched.instances[0].pool.on_demand
+    (data,) = template(cloud, provider.settings.name)
+    kinds = [kind["ResourceType"] for kind in data["TagSpecifications"]]
+    assert "spot-instances-request" not in kinds, "AWS refuses tags of a spot request that there is none of"

@@ -4,6 +4,7 @@ import base64
 import gzip
 import time
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,6 +44,7 @@ def test_a_machine_is_a_spot_machine_that_is_deleted_when_it_is_preempted(fleet:
     machine = only_machine(gce)
     assert machine["scheduling"] == {
         "provisioningModel": "SPOT",
+        "preemptionNoticeDuration": {"seconds": "120"},
         "instanceTerminationAction": "DELETE",
         "onHostMaintenance": "TERMINATE",
         "automaticRestart": False,
@@ -62,6 +64,34 @@ def test_a_machine_is_a_spot_machine_that_is_deleted_when_it_is_preempted(fleet:
     assert disk["autoDelete"]
     assert disk["initializeParams"]["diskType"] == "pd-balanced"
     assert "ubuntu-2404" in disk["initializeParams"]["sourceImage"]
+
+
+def test_a_machine_on_demand_is_deleted_at_its_age_too(fleet: GcpProvider, gce: FakeGce) -> None:
+    pools = [replace(pool, on_demand=True) for pool in sorted(fleet.pools())]
+    (launched,) = fleet.launch(pools, 1, TOKEN, "#cloud-config\n").instances
+    scheduling = only_machine(gce)["scheduling"]
+    assert (scheduling["provisioningModel"], scheduling["instanceTerminationAction"]) == ("STANDARD", "DELETE")
+    assert "preemptionNoticeDuration" not in scheduling, "only a preemptible machine takes it"
+    assert launched.pool.on_demand
+
+
+@pytest.mark.parametrize(
+    ("place", "interface"),
+    [
+        ("network: lab", {"network": "global/networks/lab"}),
+        ("subnets: [inner]", {"subnetwork": "regions/us-central1/subnetworks/inner"}),
+        (
+            "network: projects/h/global/networks/n, subnets: [projects/h/regions/us-central1/subnetworks/s]",
+            {"network": "projects/h/global/networks/n", "subnetwork": "projects/h/regions/us-central1/subnetworks/s"},
+        ),
+    ],
+)
+def test_network_keys_are_in_the_request(
+    open_fleet: OpenFleet, gce: FakeGce, place: str, interface: dict[str, str]
+) -> None:
+    launch(open_fleet(f"places=[{{region: us-central1, {place}}}]", "public_address=false"), units=1)
+    assert only_machine(gce)["networkInterfaces"] == [interface]
+    assert only_machine(gce)["tags"] == {"items": ["vcdl-fleet"]}
 
 
 def test_the_image_and_the_disk_are_those_of_the_fleet_file(open_fleet: OpenFleet, gce: FakeGce) -> None:

@@ -139,6 +139,18 @@ def test_nothing_is_taken_back_before_the_cloud_has_answered(tmp_path: Path) -> 
             assert not machine.finish_now.exists(), "the machine may stay"
 
 
+def test_a_machine_that_the_cloud_recommends_to_leave_drains_and_is_powered_off(tmp_path: Path) -> None:
+    with served(AwsMetadata()) as metadata, VirtualMachine(tmp_path, metadata, NOWHERE) as machine:
+        machine.run(20)
+        assert "no more work is taken" not in machine.log
+        metadata.set("/latest/meta-data/events/recommendations/rebalance", '{"noticeTime": "2026-11-21T12:00:00Z"}')
+        machine.run(8)
+        assert "the cloud recommends to leave" in machine.log
+        assert not machine.finish_now.exists(), "subtasks have their time"
+        machine.run(12)
+        assert machine.is_powered_off
+
+
 def test_an_expired_token_is_replaced(tmp_path: Path) -> None:
     with served(AwsMetadata()) as metadata, VirtualMachine(tmp_path, metadata, NOWHERE) as machine:
         machine.run(6)

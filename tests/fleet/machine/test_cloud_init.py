@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.fleet.fleet_files import settings_of
 from tests.places import ROOT
 from tests.store_servers import needs
 from vcdl.errors import FleetError
@@ -237,6 +238,12 @@ def test_the_runtime_is_that_of_pyproject(unit: str, tmp_path: Path) -> None:
     known = {*project["dependencies"], *extras["cpu"], *extras["gpu"]}
     text = user_data(fleet(tmp_path, f"capacity.unit={unit}", "image=ami-1"), KEY)
     assert set(written(text)["/etc/vcdl/requirements.txt"][1].split()) <= known
+
+
+def test_nothing_listens_unless_the_fleet_file_says_so(tmp_path: Path) -> None:
+    closed = yaml.safe_load(user_data(settings_of(tmp_path), "key"))["bootcmd"]
+    assert closed == [["systemctl", "mask", "--now", "--no-block", "ssh.socket", "ssh"]]
+    assert "bootcmd" not in yaml.safe_load(user_data(settings_of(tmp_path, "ssh=true"), "key"))
 
 
 def test_systemd_finds_no_fault_with_the_units(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from vcdl.fleet.aws.catalogue import Catalogue
 from vcdl.fleet.aws.refusal import NOT_FOUND
 from vcdl.fleet.aws.region import Answer, AwsRegion, batches, filter_by, fleet_filter, tags_of
 from vcdl.fleet.instance import Ending, Instance, InstanceState, InstanceType, Pool
-from vcdl.fleet.provider import LAUNCH_TAG, LEASE_TAG, lease_of
+from vcdl.fleet.provider import LAUNCH_TAG, LEASE_TAG, MARKET_TAG, lease_of
 from vcdl.fleet.refusal import CloudRefusal
 
 _STATES = {
@@ -94,7 +94,7 @@ class RegionInstances:
         zone = item.get("Placement", {}).get("AvailabilityZone", "")
         return Instance(
             id=item["InstanceId"],
-            pool=Pool("aws", kind.name, self._region.name, zone, item.get("SubnetId", "")),
+            pool=Pool("aws", kind.name, self._region.name, zone, item.get("SubnetId", ""), MARKET_TAG in tags_of(item)),
             vcpus=kind.working_vcpus,
             gpus=kind.gpus,
             state=state,

@@ -13,18 +13,20 @@ from vcdl.fleet.aws.launch_template import ensure_template, is_burstable, templa
 from vcdl.fleet.aws.refusal import kind_of
 from vcdl.fleet.aws.region import Answer, AwsRegion, tag_specifications
 from vcdl.fleet.instance import Instance, InstanceState, InstanceType, Pool
-from vcdl.fleet.provider import LAUNCH_TAG, LEASE_TAG, LaunchResult, ProblemKind, ProviderProblem
+from vcdl.fleet.provider import LAUNCH_TAG, LEASE_TAG, MARKET_TAG, LaunchResult, ProblemKind, ProviderProblem
 from vcdl.fleet.refusal import CloudRefusal, one_line
 from vcdl.fleet.settings import FleetSettings, Unit
 
 _MAX_POOLS = 300
 """AWS's limit for one fleet."""
+_SPOT = {"SpotOptions": {"AllocationStrategy": "price-capacity-optimized", "InstanceInterruptionBehavior": "terminate"}}
+_CHEAPEST = {"OnDemandOptions": {"AllocationStrategy": "lowest-price"}}
 _NAMED_TYPE = re.compile(r"instanceType=([\w.-]+)")
 
 
 @dataclass(frozen=True)
 class RegionalLaunch:
-    """One region's part of a launch."""
+    """One region's part of a launch: all its pools are on demand, or none is."""
 
     pools: Mapping[Pool, InstanceType]
     units: int
@@ -37,7 +39,8 @@ class RegionalLaunch:
     def tags(self) -> Mapping[str, str]:
         """The tags of its instances, besides the fleet's."""
         lease = {} if self.until_s is None else {LEASE_TAG: str(int(self.until_s))}
-        return {LAUNCH_TAG: self.token, **lease}
+        market = {MARKET_TAG: "yes"} if any(pool.on_demand for pool in self.pools) else {}
+        return {LAUNCH_TAG: self.token, **lease, **market}
 
 
 def launch_in(region: AwsRegion, settings: FleetSettings, image: Image, request: RegionalLaunch) -> LaunchResult:
@@ -69,7 +72,7 @@ def _fleet(
     for burstable in (False, True):
         of_kind = [pool for pool in pools if is_burstable(pool.type) is burstable]
         if of_kind:
-            data = template_data(settings, image, request.user_data, burstable)
+            data = template_data(settings, region.name, image, request.user_data, burstable, pools[0].on_demand)
             configs.append(
                 {
                     "LaunchTemplateSpecification": ensure_template(region, settings, data),
@@ -82,11 +85,11 @@ def _fleet(
         "Type": "instant",
         # AWS launches once for a token; it refuses one that comes back with other arguments, which is as good.
         "ClientToken": f"{request.token}-{region.name}",
-        "SpotOptions": {
-            "AllocationStrategy": "price-capacity-optimized",
-            "InstanceInterruptionBehavior": "terminate",
+        **(_CHEAPEST if pools[0].on_demand else _SPOT),
+        "TargetCapacitySpecification": {
+            "TotalTargetCapacity": request.units,
+            "DefaultTargetCapacityType": "on-demand" if pools[0].on_demand else "spot",
         },
-        "TargetCapacitySpecification": {"TotalTargetCapacity": request.units, "DefaultTargetCapacityType": "spot"},
         "LaunchTemplateConfigs": configs,
         "TagSpecifications": [
             *tag_specifications(settings, ("fleet", "volume")),

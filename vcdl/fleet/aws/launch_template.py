@@ -28,7 +28,9 @@ def is_burstable(type: str) -> bool:
     return _T_TYPE.match(type) is not None
 
 
-def template_data(settings: FleetSettings, image: Image, user_data: str, burstable: bool) -> Mapping[str, Any]:
+def template_data(
+    settings: FleetSettings, region: str, image: Image, user_data: str, burstable: bool, on_demand: bool
+) -> Mapping[str, Any]:
     """`LaunchTemplateData`. Raises FleetError for user data that AWS would refuse.
 
     Only T types take a credit specification, so they have a template of their own. Instances and volumes get their tags
@@ -37,11 +39,15 @@ def template_data(settings: FleetSettings, image: Image, user_data: str, burstab
     raw = compressed(user_data)
     if len(raw) > MAX_BYTES:
         raise FleetError(f"the user data has {len(raw)} bytes, and AWS takes {MAX_BYTES}: shorten it")
+    groups = [it for place in settings.places if place.region == region for it in place.security_groups]
+    # With an interface of its own a template names the groups there, and the launch's override the subnet.
+    interface = {"DeviceIndex": 0, "AssociatePublicIpAddress": settings.public_address, "DeleteOnTermination": True}
     disk = {"VolumeSize": max(settings.disk_gb, image.root_gb), "VolumeType": "gp3", "DeleteOnTermination": True}
     data = {
         "ImageId": image.id,
         "UserData": base64.b64encode(raw).decode(),
         "BlockDeviceMappings": [{"DeviceName": image.root_device, "Ebs": disk}],
+        "NetworkInterfaces": [{**interface, **({"Groups": groups} if groups else {})}],
         # The agent reads notices and the drain mark there; a hop limit of 1 keeps containers and proxies out.
         "MetadataOptions": {
             "HttpEndpoint": "enabled",
@@ -50,7 +56,9 @@ def template_data(settings: FleetSettings, image: Image, user_data: str, burstab
             "InstanceMetadataTags": "enabled",
         },
         "InstanceInitiatedShutdownBehavior": "terminate",
-        "TagSpecifications": tag_specifications(settings, ("network-interface", "spot-instances-request")),
+        "TagSpecifications": tag_specifications(
+            settings, ("network-interface", *(() if on_demand else ("spot-instances-request",)))
+        ),
     }
     return {**data, "CreditSpecification": {"CpuCredits": settings.cpu_credits}} if burstable else data
 

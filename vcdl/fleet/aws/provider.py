@@ -29,7 +29,7 @@ from vcdl.fleet.sweep import SweepPace, sweep
 
 
 class AwsProvider(Provider):
-    """A fleet of spot instances. A launch asks region after region in the order of the fleet file."""
+    """A fleet of EC2 instances. A launch asks region after region in the order of its pools."""
 
     def __init__(self, settings: FleetSettings, session: Any = None, pace: SweepPace | None = None) -> None:
         """`session`: a boto3.Session; None: with the credentials that boto3 finds. Raises FleetNotAuthorised."""
@@ -60,7 +60,7 @@ class AwsProvider(Provider):
         self, pools: Sequence[Pool], units: int, token: str, user_data: str, until_s: float | None = None
     ) -> LaunchResult:
         by_region = {place.region.name: place for place in self._places.configured}
-        places = [by_region[name] for name in by_region if any(pool.region == name for pool in pools)]
+        places = [by_region[name] for name in dict.fromkeys(pool.region for pool in pools)]
         seen, refusals = self._places.ask(
             places, lambda place: (place.instances.of_launch(token), place.catalogue.image)
         )
@@ -73,8 +73,8 @@ class AwsProvider(Provider):
         if before := [instance for instances, _ in seen.values() for instance in instances]:
             # The caller with this token was killed before it saw them. The next pass launches what is still missing.
             return LaunchResult(tuple(instance for instance in before if instance.is_live))
-        asked = frozenset(pools)
-        chosen = {pool: kind for pool, kind in self.pools().items() if pool in asked}
+        known = self.pools()
+        chosen = {pool: kind for pool in pools if (kind := known.get(pool.as_spot))}
         instances: list[Instance] = []
         for place, (_, image) in seen.items():
             missing = missing_units(units, instances, self.settings.capacity.unit)

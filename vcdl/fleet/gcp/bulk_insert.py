@@ -22,6 +22,8 @@ MAX_MACHINES = 1000
 _IMAGE = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-amd64"
 """Ubuntu 24.04, whose cloud-init reads `user-data` from the machine's metadata."""
 _NAMESPACE = uuid.UUID("0d3f1f5e-5a0e-4c2b-9b6c-6d2f6a3f7f10")
+_SPOT = {"provisioning_model": "SPOT", "preemption_notice_duration": {"seconds": 120}}
+"""Without the duration a machine has the 30 s of its shutdown alone."""
 _MAX_NAME = 40
 """Characters of the fleet's name in a machine's, which has at most 63."""
 
@@ -36,6 +38,7 @@ class Group:
     units_each: int
     """Units of one machine."""
     boot_disk_type: str
+    on_demand: bool
     gpu: str = ""
     """A GPU that is added to the machine type."""
     gpus: int = 0
@@ -43,19 +46,22 @@ class Group:
     @property
     def pools(self) -> tuple[Pool, ...]:
         """The pools of the group."""
-        return tuple(Pool("gcp", type, self.region, zone) for type in self.types for zone in self.zones)
+        return tuple(
+            Pool("gcp", type, self.region, zone, on_demand=self.on_demand) for type in self.types for zone in self.zones
+        )
 
 
 def groups(pools: Sequence[Pool], types: Mapping[Pool, InstanceType], unit: Unit) -> tuple[Group, ...]:
     """The pools with such units, in as few groups as possible.
 
-    The groups with most pools come first: the more Compute Engine can choose from, the fewer preemptions.
+    Regions keep their order. In a region the groups with most pools come first: the more Compute Engine can choose
+    from, the fewer preemptions.
     """
-    zones: dict[tuple[str, str], list[str]] = {}
+    zones: dict[tuple[str, str, bool], list[str]] = {}
     for pool in pools:
-        zones.setdefault((pool.region, pool.type), []).append(pool.zone)
+        zones.setdefault((pool.region, pool.type, pool.on_demand), []).append(pool.zone)
     together: dict[Group, list[str]] = {}
-    for (region, type), in_zones in zones.items():
+    for (region, type, on_demand), in_zones in zones.items():
         name = MachineName.parse(type)
         units_each = types[Pool("gcp", type, region, in_zones[0])].units(unit)
         if units_each:
@@ -67,12 +73,14 @@ def groups(pools: Sequence[Pool], types: Mapping[Pool, InstanceType], unit: Unit
                 types=alone,
                 units_each=units_each,
                 boot_disk_type=name.boot_disk_type,
+                on_demand=on_demand,
                 gpu=name.gpu,
                 gpus=name.gpus,
             )
             together.setdefault(alike, []).append(type)
     found = [replace(alike, types=tuple(names)) for alike, names in together.items()]
-    return tuple(sorted(found, key=lambda group: len(group.pools), reverse=True))
+    regions = list(dict.fromkeys(pool.region for pool in pools))
+    return tuple(sorted(found, key=lambda group: (regions.index(group.region), -len(group.pools))))
 
 
 def request_id(group: Group, count: int, token: str) -> str:
@@ -106,7 +114,7 @@ def body(
         "labels": labels,
         "metadata": {"items": list(items)},
         "scheduling": {
-            "provisioning_model": "SPOT",
+            **({"provisioning_model": "STANDARD"} if group.on_demand else _SPOT),
             "instance_termination_action": "DELETE",
             "on_host_maintenance": "TERMINATE",
             "automatic_restart": False,
@@ -114,12 +122,8 @@ def body(
             "max_run_duration": {"seconds": settings.max_life_h * 3600 + settings.drain_s + 600},
         },
         "disks": [_boot_disk(group, settings, labels)],
-        "network_interfaces": [
-            {
-                "network": "global/networks/default",
-                "access_configs": [{"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}],
-            }
-        ],
+        "tags": {"items": [FLEET_TAG]},  # for firewall rules
+        "network_interfaces": [_interface(group.region, settings)],
     }
     if group.gpu:
         properties["guest_accelerators"] = [{"accelerator_type": group.gpu, "accelerator_count": group.gpus}]
@@ -141,6 +145,21 @@ def body(
         "instance_properties": {**properties, **(only if len(machines) == 1 else {})},
         **({"instance_flexibility_policy": flexible} if len(machines) > 1 else {}),
     }
+
+
+def _interface(region: str, settings: FleetSettings) -> dict[str, Any]:
+    place = next(place for place in settings.places if place.region == region)
+    subnet, network = next(iter(place.subnets), None), place.network
+    if network or not subnet:
+        network = network or "default"
+        network = network if "/" in network else f"global/networks/{network}"
+    nat = [{"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}] if settings.public_address else []
+    interface: dict[str, Any] = {"access_configs": nat}
+    if network:
+        interface["network"] = network
+    if subnet:
+        interface["subnetwork"] = subnet if "/" in subnet else f"regions/{region}/subnetworks/{subnet}"
+    return interface
 
 
 def _boot_disk(group: Group, settings: FleetSettings, labels: Mapping[str, str]) -> dict[str, Any]:

@@ -111,7 +111,9 @@ class GcpInstances:
         gave_up = ended_s is not None and until_s is not None and ended_s < until_s
         return Instance(
             id=f"{zone}/{machine.name}",
-            pool=Pool("gcp", name, zone.rsplit("-", 1)[0], zone),
+            pool=Pool(
+                "gcp", name, zone.rsplit("-", 1)[0], zone, on_demand=machine.scheduling.provisioning_model == "STANDARD"
+            ),
             vcpus=type.vcpus,
             gpus=type.gpus,
             state=state,

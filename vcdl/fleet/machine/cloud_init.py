@@ -89,6 +89,8 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
             _written(f"{_ETC}/cc_config.xml", _xml({"cc_config": {"options": options}})),
             _written(f"{_ETC}/global_prefs_override.xml", _xml({"global_preferences": _PREFERENCES})),
         ],
+        # Nothing listens on an instance, whatever its network lets in.
+        **({} if settings.ssh else {"bootcmd": [["systemctl", "mask", "--now", "--no-block", "ssh.socket", "ssh"]]}),
         "runcmd": [
             ["systemctl", "daemon-reload"],
             # Without waiting: the set-up takes minutes, and the agent runs from the beginning.

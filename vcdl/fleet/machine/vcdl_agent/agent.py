@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import signal
 import threading
@@ -106,6 +107,8 @@ class Agent:
         """Whether the client takes no more work; None: unknown, as after an earlier agent."""
         self._leaving_since_s = self._no_hurry_s = self._clock.monotonic()
         """The beginning of the leaving; the last time at which nothing demanded a quick end."""
+        self._gives_up_s = math.inf
+        """When running tasks of a machine that shuts down are aborted."""
         self._empty_since_s: float | None = None
         self._done_s: dict[str, float] = {}
         """The last time of each request that must not be repeated too often."""
@@ -141,10 +144,14 @@ class Agent:
         if signals is None:
             # systemd stops units in reverse order: the BOINC client and the network stay until the agent ends.
             self._machine_stops = systemctl("is-system-running") == "stopping"
+            self._gives_up_s = self._clock.monotonic() + self._cloud.stops_s
             self.is_over = not self._machine_stops or self._powers_off
             logger.info("the machine shuts down" if self._machine_stops else "asked to end")
             return True
         self._has_signals, self._notice = True, signals.notice
+        if signals.advice and self._drain_since_s is None:
+            logger.info("the cloud recommends to leave")
+            self._drain_since_s = self._clock.now()
         if signals.until is not None:
             # Somebody else's mark ends the lease, too.
             self._lease_s = float(signals.until) if signals.until.isdecimal() else self._clock.now()
@@ -193,7 +200,7 @@ class Agent:
                 self._boinc.command("--project", url, "nomorework")
         tasks = self._boinc.tasks()
         self._is_busy = any(task.is_running for task in tasks)
-        gives_up = now_s >= self._no_hurry_s + self._cloud.give_up_s
+        gives_up = now_s >= min(self._no_hurry_s + self._cloud.give_up_s, self._gives_up_s)
         for task in tasks:
             # Waiting tasks would start as others end. Aborted ones go to another machine now, not after their deadline.
             if task.is_waiting or (gives_up and task.is_running):

@@ -59,6 +59,8 @@ class Signals:
     """The cloud's announcement that it takes the machine; empty: none."""
     until: str | None = None
     """The fleet's lease: the Unix time until which this machine may work; None: none."""
+    advice: bool = False
+    """The cloud expects to take the machine soon: better leave now than on a notice."""
 
 
 class Aws:
@@ -67,6 +69,8 @@ class Aws:
     pause_s = _POLL_S
     give_up_s = 100.0
     """So long after a notice of 120 s running tasks are aborted, which takes up to 10 s: their upload would be late."""
+    stops_s = 100.0
+    """As give_up_s, after the beginning of a shutdown."""
 
     def __init__(self, url: str) -> None:
         self._url = url or AWS_METADATA
@@ -78,7 +82,8 @@ class Aws:
             action = json.loads(text)
             return Signals(f"{action['action']} at {action.get('time', '?')}")
         # The lease is read only without a notice: an error there must not hide one.
-        return Signals("", self._get(f"tags/instance/{LEASE_MARK}"))
+        advice = self._get("events/recommendations/rebalance")
+        return Signals("", self._get(f"tags/instance/{LEASE_MARK}"), advice is not None)
 
     def _get(self, path: str) -> str | None:
         for _ in range(2):
@@ -97,12 +102,14 @@ class Aws:
 
 
 class Gcp:
-    """Compute Engine's metadata service; it holds its answer back until a notice comes, which is only 30 s long."""
+    """Compute Engine's metadata service; it holds its answer back until a notice comes."""
 
     pause_s = 0.1
     """Kept even so, in case the service answers at once."""
-    give_up_s = 15.0
-    """As for Aws, of 30 s."""
+    give_up_s = 100.0
+    """As for Aws: the launch asks for a notice of 120 s."""
+    stops_s = 15.0
+    """The shutdown has 30 s; without that notice it begins at once."""
 
     def __init__(self, url: str) -> None:
         self._url = url or GCP_METADATA
