@@ -283,6 +283,23 @@ def test_a_result_that_is_there_already_is_not_thrown_away_by_cancelling(world: 
     assert world.row(name)["error_mask"] == 0
 
 
+def test_a_result_that_waits_for_the_validator_is_left_to_it_by_cancelling(world: World) -> None:
+    """BOINC deletes the uploads of a cancelled workunit: the validator refused hosts that had done their work."""
+    (name,) = world.submitted()
+    world.send(name)
+    result = world.result_of(name)
+    file = world.project.upload_path(result["xml_doc_in"].decode().partition("<name>")[2].partition("</name>")[0])
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(b"update")
+    world.update("result", result["id"], server_state=5, outcome=1, received_time=int(time.time()))
+    world.grid().clear(forget_on_clients=False)
+    assert (world.row(name)["error_mask"], world.row(name)["max_total_results"]) == (0, 1)
+    world.update("workunit", world.row(name)["id"], transition_time=int(time.time()))
+    world.transition()
+    assert world.result_of(name)["validate_state"] == 1
+    assert world.row(name)["canonical_resultid"] == result["id"]
+
+
 @pytest.mark.parametrize("ahead", [None, 3])
 def test_a_cancellation_that_the_transitioner_overlooked_is_looked_at_again(world: World, ahead: int | None) -> None:
     (name,) = world.submitted()

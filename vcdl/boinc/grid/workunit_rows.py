@@ -18,6 +18,8 @@ SUCCESS, COULDNT_SEND, CLIENT_ERROR, NO_REPLY, DIDNT_NEED, VALIDATE_ERROR = rang
 """result.outcome"""
 CANCELLED = 16
 """workunit.error_mask"""
+_NOT_VALIDATED = 0
+"""result.validate_state"""
 _AT_ONCE = 1000
 """Names or ids per statement."""
 
@@ -124,17 +126,31 @@ class WorkunitRows:
         return [(row[0], row[1]) for row in rows]
 
     def _cancel(self, ids: Sequence[int]) -> None:
-        """Cancel results first: after the workunit, its results could be sent in between."""
+        """Cancel results first: after the workunit, its results could be sent in between.
+
+        A workunit whose result waits for the validator is left to it, without a second try: BOINC deletes the
+        uploads of a cancelled one, and the validator would refuse a host that has done its work.
+        """
         if not ids:
             return
         self._database.execute(
             "UPDATE result SET server_state = %s, outcome = %s WHERE workunitid IN %s AND server_state < %s",
             OVER, DIDNT_NEED, tuple(ids), IN_PROGRESS,
         )  # fmt: skip
+        waits = (
+            "EXISTS (SELECT 1 FROM result r WHERE r.workunitid = workunit.id AND r.server_state = %s"
+            " AND r.outcome = %s AND r.validate_state = %s)"
+        )
+        waiting = OVER, SUCCESS, _NOT_VALIDATED
         self._database.execute(
             "UPDATE workunit SET error_mask = error_mask | %s, transition_time = %s"
-            " WHERE id IN %s AND assimilate_state = %s",
-            CANCELLED, int(time.time()), tuple(ids), INIT,
+            f" WHERE id IN %s AND assimilate_state = %s AND NOT {waits}",
+            CANCELLED, int(time.time()), tuple(ids), INIT, *waiting,
+        )  # fmt: skip
+        self._database.execute(
+            "UPDATE workunit SET max_total_results = (SELECT COUNT(*) FROM result WHERE workunitid = workunit.id)"
+            f" WHERE id IN %s AND assimilate_state = %s AND error_mask = 0 AND {waits}",
+            tuple(ids), INIT, *waiting,
         )  # fmt: skip
 
 
