@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from vcdl.checks import UploadCheck
-from vcdl.loop.streamed_upload import StreamedUpload, UploadFacts
+from vcdl.loop.streamed_upload import Rooms, StreamedUpload, UploadFacts
 from vcdl.rules.bounds import Bounds
 from vcdl.rules.forecast import Forecast
 from vcdl.stores import FileStore, Fold
@@ -42,6 +42,7 @@ class Server:
         state = RULE.state if bounds is None else bounds.state_of(RULE)
         self._store = FileStore(folder / ("bounded" if bounds else "plain"), layout.size, state)
         self._store.create(base)
+        self._rooms = Rooms()
         self._check = UploadCheck("bench", layout, (1,), 1, layout.size**0.5)
 
     def fold(self, numbers: range) -> float:
@@ -61,6 +62,7 @@ class Server:
             bounds=self._bounds,
             base=self._folder / "base.h5",
             reference=None,
+            rooms=self._rooms,
         )
 
 

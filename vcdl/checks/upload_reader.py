@@ -26,12 +26,12 @@ class UploadReader:
         self._base = base
         self._room = np.empty(0, np.float32)
 
-    def read(self, begin: int, out: Vector) -> Vector | None:
+    def read(self, begin: int, out: Vector, base_out: Vector | None = None) -> Vector | None:
         """Read the client's weights from number `begin` on into `out`, shape (m,); blocks come in order, and may start
         over.
 
-        Returns the base's weights, shape (m,), valid until the next call; None without a base. Raises Refused,
-        FileUnavailable.
+        Returns the base's weights, shape (m,): in `base_out`, or valid until the next call; None without a base.
+        Raises Refused, FileUnavailable.
         """
         try:
             self._upload.read(begin, out)
@@ -40,9 +40,9 @@ class UploadReader:
         self._refuse_negative_moments(begin, out)
         if self._base is None:
             return None
-        if self._room.size < out.size:
+        if base_out is None and self._room.size < out.size:
             self._room = np.empty(out.size, np.float32)
-        base = self._room[: out.size]
+        base = self._room[: out.size] if base_out is None else base_out
         try:
             self._base.read(begin, base)
         except WeightsFileError as error:

@@ -26,7 +26,7 @@ from vcdl.journal.journal import Journal
 from vcdl.loop.grid import GaveUp, Results, Uploaded
 from vcdl.loop.host_trust import HostTrust
 from vcdl.loop.spot_check import SpotCheck
-from vcdl.loop.streamed_upload import REFUSED_AT_MOST, StreamedUpload, UploadFacts
+from vcdl.loop.streamed_upload import REFUSED_AT_MOST, Rooms, StreamedUpload, UploadFacts
 from vcdl.run.kept_uploads import keep_upload
 from vcdl.run.restore_lock import RestoreLock
 from vcdl.run.run import Run
@@ -76,6 +76,7 @@ class Assimilator:
         self._results = results
         self._boundary = run.boundary(snapshots)
         self._restore_lock = RestoreLock(run.folder)
+        self._rooms = Rooms()
         self._hosts = HostTrust.of(run, journal)
         self._claims = ClaimCheck.of(_losses_of(journal))
         self._spot_check = None if results.are_spot_checked else SpotCheck(run)
@@ -226,6 +227,7 @@ class Assimilator:
             base=folder.snapshot(name.base_version),
             reference=folder.reference_update_file,
             transport=self._run.transport,
+            rooms=self._rooms,
         )
         return item.streamed
 

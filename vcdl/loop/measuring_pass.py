@@ -51,7 +51,7 @@ class MeasuringPass:
         """Measure a block, the weights from number `begin` on. Raises FileUnavailable for the reference update."""
         if self._reads_twice:
             self._looked_at.update(update.weights.data)
-        reference = None if self._reference is None else _read(self._reference, begin, update.weights.size)
+        reference = None if self._reference is None else self._trained_of(self._reference, begin, update.weights.size)
         if self._bounds is not None:
             step = update.step
             self._bounds.measure(self._variables, step, update.started_from, begin)
@@ -117,10 +117,9 @@ class MeasuringPass:
 
         Only refusals depend on it, which are not made again: the order of a library's addition does not matter.
         """
-        moved = w - base
         for part, is_trained in self._layout.parts(begin, begin + step.size):
             if is_trained:
-                a, b = step[part], moved[part]
+                a, b = step[part], w[part] - base[part]
                 self._way += (np.dot(a, a), np.dot(b, b), np.dot(a, b))
                 if reference is not None:
                     c = reference[part]
@@ -133,14 +132,17 @@ class MeasuringPass:
             block[max(0, first - begin) : max(0, behind - begin)] = 0.0
         return block.astype(np.float64)
 
-
-def _read(file: WeightsFile, begin: int, size: int) -> Vector:
-    """A block of the reference update. Raises FileUnavailable."""
-    block = np.empty(size, np.float32)
-    try:
-        file.read(begin, block)
-    except WeightsFileError as error:
-        raise FileUnavailable(
-            f"the reference update cannot be read ({error}): the evaluator will write it again"
-        ) from error
-    return block
+    def _trained_of(self, reference: WeightsFile, begin: int, size: int) -> Vector:
+        """A block of the reference update, in which statistics are undefined. Raises FileUnavailable."""
+        block = np.empty(size, np.float32)
+        trained = [part for part, is_trained in self._layout.parts(begin, begin + size) if is_trained]
+        if not trained:
+            return block
+        first, behind = trained[0].start, trained[-1].stop
+        try:
+            reference.read(begin + first, block[first:behind])
+        except WeightsFileError as error:
+            raise FileUnavailable(
+                f"the reference update cannot be read ({error}): the evaluator will write it again"
+            ) from error
+        return block

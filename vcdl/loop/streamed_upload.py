@@ -52,6 +52,8 @@ REFUSED_AT_MOST = 2
 """Attempts at a subtask that a measuring rule may refuse."""
 _KEPT_NUMBERS = 1 << 20
 """The longest upload that is read once and kept between two passes, with its base: 8 MiB of each that waits."""
+_ROOMS_KEPT = 16
+"""An upload and its base, of each that waits."""
 
 
 class Judge(Protocol):
@@ -91,6 +93,21 @@ class UploadFacts:
         return self.base_version + self.staleness + 1
 
 
+class Rooms:
+    """Memory of uploads that are kept between two passes, for the next ones: new memory costs more than reading."""
+
+    def __init__(self) -> None:
+        self._free: list[Vector] = []
+
+    def take(self, size: int) -> Vector:
+        """A vector of shape (size,), whose numbers are undefined."""
+        return self._free.pop() if self._free and self._free[-1].size == size else np.empty(size, np.float32)
+
+    def give_back(self, *rooms: Vector) -> None:
+        """Take vectors back that nobody uses any more."""
+        self._free += rooms[: max(0, _ROOMS_KEPT - len(self._free))]
+
+
 class StreamedUpload(Change):
     """Folds the upload at `path` in, by a rule."""
 
@@ -106,9 +123,11 @@ class StreamedUpload(Change):
         base: Path | None = None,
         reference: Path | None = None,
         transport: Transport = PLAIN,
+        rooms: Rooms | None = None,
     ) -> None:
         """`judge`: None for an upload that counts already; `bounds`: for an upload of strangers; `base`: the snapshot
-        of the client's base version, for bounds, a rule or a codec; `reference`: the file of the reference update.
+        of the client's base version, for bounds, a rule or a codec; `reference`: the file of the reference update;
+        `rooms`: those of a server that folds in many.
 
         Raises FileUnavailable when the rule needs a reference update that is not there yet, or when this machine
         cannot read an existing file.
@@ -116,16 +135,20 @@ class StreamedUpload(Change):
         self._facts = facts
         self._layout = layout
         self._rule = rule
-        self._keeps = layout.size <= _KEPT_NUMBERS
+        self._measures = isinstance(rule, MeasuringRule) or bounds is not None
+        self._keeps = self._measures and layout.size <= _KEPT_NUMBERS
         """Whether the first pass keeps what it has read for the second one."""
-        self._kept: dict[int, Update] = {}
-        """The blocks that were kept, by their begin."""
+        width = layout.size if self._keeps else min(FOLD_BLOCK, layout.size)
+        rooms = Rooms() if rooms is None else rooms
+        self._weights, self._base = rooms.take(width), rooms.take(width)
+        """The client's weights and those of its base: all of them, or a block."""
+        self._kept: dict[int, bool] = {}
+        """The blocks that are kept, by their begin, and whether their base is."""
         self._state = rule.state if bounds is None else bounds.state_of(rule)
         self._on_statistics = on_statistics(rule)
         self._judge = judge
         self._bounds = bounds
         self._meter = NormMeter(layout)
-        self._buffer = np.empty(min(FOLD_BLOCK, layout.size), np.float32)
         self._weight = 0.0
         """The weight that the rule gave to the trained part."""
         self._upload: UploadReader | None = None
@@ -136,7 +159,8 @@ class StreamedUpload(Change):
         self._shortened: Shortened | None = None
         up = up_encoding(transport, layout)
         with ExitStack() as opened:
-            if isinstance(rule, MeasuringRule) or bounds is not None:
+            opened.callback(rooms.give_back, self._weights, self._base)
+            if self._measures:
                 file: WeightsFile | None = None
                 compares = bounds is not None or (isinstance(rule, MeasuringRule) and rule.needs_reference)
                 if compares and judge is not None and reference is not None:
@@ -147,7 +171,7 @@ class StreamedUpload(Change):
                 self._upload = opened.enter_context(opened_upload(path, up, with_base))
             except Refused as refused:
                 self._unfit = refused
-            self._files = opened.pop_all()
+            self._opened = opened.pop_all()
 
     @property
     def norm(self) -> float:
@@ -178,8 +202,7 @@ class StreamedUpload(Change):
             with np.errstate(over="ignore", invalid="ignore"):
                 self._first_pass.add(w, update, begin)
             if self._keeps:
-                base = None if update.base is None else update.base.copy()
-                self._kept[begin] = replace(update, weights=update.weights.copy(), base=base)
+                self._kept[begin] = update.base is not None
 
     def first_pass_done(self, tail: Vector) -> None:
         if self._upload is None or self._first_pass is None:
@@ -191,7 +214,7 @@ class StreamedUpload(Change):
             self._unfit = self._strange_to_the_rule() or self._strange_among_others(self._judge)
 
     def apply(self, w: Vector, begin: int) -> float:
-        update = self._kept.pop(begin, None) or self._read(begin, w.shape[-1])
+        update = self._read(begin, w.shape[-1])
         if update is None:
             return 0.0
         self._meter.add(update.weights, begin)
@@ -221,7 +244,7 @@ class StreamedUpload(Change):
         return None
 
     def close(self) -> None:
-        self._files.close()
+        self._opened.close()
 
     def _strange_to_the_rule(self) -> Refused | None:
         """Why the rule refuses it. The third attempt at a subtask is believed: otherwise a rule that finds all of them
@@ -254,12 +277,19 @@ class StreamedUpload(Change):
         """A block of `size` weights from number `begin` on; None when it cannot be read."""
         if self._upload is None:
             return None
-        weights, facts = self._buffer[:size], self._facts
+        at = slice(begin, begin + size) if self._keeps else slice(size)
+        weights, base = self._weights[at], self._base[at]
+        if begin in self._kept:
+            return self._update(weights, base if self._kept[begin] else None)
         try:
-            base = self._upload.read(begin, weights)
+            has_base = self._upload.read(begin, weights, base) is not None
         except Refused as refused:
             self._upload, self._unfit = None, refused
             return None
+        return self._update(weights, base if has_base else None)
+
+    def _update(self, weights: Vector, base: Vector | None) -> Update:
+        facts = self._facts
         return Update(
             weights=weights,
             epoch=facts.epoch,

@@ -63,16 +63,8 @@ class Bounds:
         return tuple(variable for variable in self.layout.variables if variable.size)
 
     @cached_property
-    def _begins(self) -> npt.NDArray[np.int64]:
-        return np.array([variable.offset for variable in self._variables], np.int64)
-
-    @cached_property
-    def _ends(self) -> npt.NDArray[np.int64]:
-        return np.array([variable.offset + variable.size for variable in self._variables], np.int64)
-
-    @cached_property
     def _sizes(self) -> npt.NDArray[np.int64]:
-        return self._ends - self._begins
+        return np.array([variable.size for variable in self._variables], np.int64)
 
     @cached_property
     def _is_trained(self) -> npt.NDArray[np.bool_]:
@@ -81,6 +73,10 @@ class Bounds:
     @cached_property
     def _is_nonnegative(self) -> npt.NDArray[np.bool_]:
         return np.array([variable.is_nonnegative for variable in self._variables], np.bool_)
+
+    @cached_property
+    def _known_places(self) -> dict[tuple[int, int], tuple[tuple[int, slice, bool], ...]]:
+        return {}
 
     def state_of(self, rule: Rule) -> RuleState:
         """The state of a bounded rule: its own, and the table."""
@@ -102,7 +98,7 @@ class Bounds:
 
     def squares(self) -> _Numbers:
         """The sums that `measure` adds to, shape (v,)."""
-        return np.zeros(self._begins.size, np.float64)
+        return np.zeros(len(self._variables), np.float64)
 
     def measure(self, squares: _Numbers, step: Vector, base: Vector, begin: int) -> None:
         """Add the squares of a block of a step, shape (m,), the numbers from `begin` on.
@@ -110,11 +106,10 @@ class Bounds:
         In float64, so that a rounded sum does not depend on a library's order of addition. Numbers that are never
         negative are measured relative to their `base`.
         """
-        inside = self._inside(begin, step.size)
-        for number in range(inside.start, inside.stop):
-            part = self._part(number, begin, step.size)
-            moved = step[part] / _scale(base[part]) if self._is_nonnegative[number] else step[part]
-            squares[number] += np.square(moved, dtype=np.float64).sum()
+        for number, part, is_nonnegative in self._places(begin, step.size):
+            moved = step[part] / _scale(base[part]) if is_nonnegative else step[part]
+            exact = moved.astype(np.float64)
+            squares[number] += exact @ exact
 
     def shortened(self, table: Vector, number: int, row: Vector) -> Shortened:
         """Enter the row of update `number` into the table, in place, and compare it with the others."""
@@ -128,33 +123,48 @@ class Bounds:
 
     def shorten(self, weights: Vector, base: Vector, begin: int, shortened: Shortened) -> None:
         """Shorten a block of an upload, shape (m,), in place; `base`: the block that its client started from."""
-        inside = self._inside(begin, weights.size)
-        touched = (shortened.factors[inside] < 1.0) | self._is_nonnegative[inside]
-        for number in np.flatnonzero(touched) + inside.start:
-            part = self._part(number, begin, weights.size)
-            block, from_, factor = weights[part], base[part], shortened.factors[number]
-            if self._is_nonnegative[number]:
-                most = _scale(from_) * shortened.limits[number]
-                np.clip(block, from_ - most, from_ + most, out=block)
-                np.maximum(block, 0.0, out=block)
-            else:
+        for number, part, is_nonnegative in self._places(begin, weights.size):
+            if is_nonnegative:
+                _limit(weights[part], base[part], shortened.limits[number])
+            elif shortened.factors[number] < 1.0:
+                block, from_ = weights[part], base[part]
                 block -= from_
-                block *= factor
+                block *= shortened.factors[number]
                 block += from_
 
-    def _part(self, number: int, begin: int, size: int) -> slice:
-        """The place of a variable in a block."""
-        return slice(max(self._begins[number] - begin, 0), min(self._ends[number] - begin, size))
+    def _places(self, begin: int, size: int) -> tuple[tuple[int, slice, bool], ...]:
+        """The variables that have numbers in a block: number, place in it, and whether they are never negative.
 
-    def _inside(self, begin: int, size: int) -> slice:
-        """The variables that have numbers in a block."""
-        first = int(np.searchsorted(self._ends, begin, "right"))
-        behind = int(np.searchsorted(self._begins, begin + size, "left"))
-        return slice(first, behind)
+        Blocks are the same for each upload, so they are looked up once.
+        """
+        known = self._known_places.get((begin, size))
+        if known is None:
+            known = tuple(
+                (
+                    number,
+                    slice(max(variable.offset - begin, 0), min(variable.offset + variable.size - begin, size)),
+                    variable.is_nonnegative,
+                )
+                for number, variable in enumerate(self._variables)
+                if variable.offset < begin + size and variable.offset + variable.size > begin
+            )
+            self._known_places[begin, size] = known
+        return known
+
+
+def _limit(block: Vector, base: Vector, limit: np.float32) -> None:
+    """Limit the relative steps of numbers that are never negative, in place."""
+    most = _scale(base)
+    most *= limit
+    np.maximum(block, base - most, out=block)
+    most += base
+    np.minimum(block, most, out=block)
+    if not block.min() >= 0.0:
+        np.maximum(block, np.float32(0.0), out=block)
 
 
 def _scale(base: Vector) -> Vector:
     """The sizes that numbers of a variable, never negative, are measured by: their own, and a tenth of their mean."""
-    sizes: Vector = np.maximum(base, np.float32(0.0))
-    sizes += np.float32(_FLOOR * float(sizes.sum(dtype=np.float64)) / sizes.size + _TINY)
+    own = base if base.min() >= 0.0 else np.maximum(base, np.float32(0.0))  # what is shared is hardly ever negative
+    sizes: Vector = own + np.float32(_FLOOR * float(own.sum(dtype=np.float64)) / own.size + _TINY)
     return sizes
