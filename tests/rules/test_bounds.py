@@ -117,7 +117,7 @@ def test_a_step_is_measured_at_its_learning_rate() -> None:
 def test_block_by_block_comes_to_the_same() -> None:
     upload = base() - 50 * (honest(2) - base())
     upload[VARIANCE], upload[VELOCITY] = base()[VARIANCE], base()[VELOCITY]
-    sums = BOUNDS.squares()
+    sums = BOUNDS.sums()
     for begin in range(0, SIZE, 7):
         block = slice(begin, begin + 7)
         BOUNDS.measure(sums, upload[block] - base()[block], base()[block], begin)

@@ -38,8 +38,8 @@ class MeasuringPass:
         self._layout = layout
         self._to_the_rule = np.zeros(3)
         """⟨step, step⟩, ⟨reference, reference⟩, ⟨step, reference⟩ for the rule's step."""
-        self._variables = np.zeros(0) if bounds is None else bounds.squares()
-        """⟨C − B, C − B⟩ of each variable."""
+        self._variables = None if bounds is None else bounds.sums()
+        """⟨C − B, C − B⟩ of each variable, with bounds."""
         self._way = np.zeros(3)
         """⟨C − B, C − B⟩, ⟨W − B, W − B⟩, ⟨C − B, W − B⟩ over the trained weights."""
         self._along = np.zeros(2)
@@ -52,7 +52,7 @@ class MeasuringPass:
         if self._reads_twice:
             self._looked_at.update(update.weights.data)
         reference = None if self._reference is None else self._trained_of(self._reference, begin, update.weights.size)
-        if self._bounds is not None:
+        if self._bounds is not None and self._variables is not None:
             step = update.step
             self._bounds.measure(self._variables, step, update.started_from, begin)
             self._measure_directions(w if w.ndim == 1 else w[0], step, update.started_from, reference, begin)
@@ -91,9 +91,10 @@ class MeasuringPass:
 
         Its lengths take their row in the `table` (vcdl.rules.state).
         """
-        if self._bounds is None:
+        if self._bounds is None or self._variables is None:
             return None
-        return self._bounds.shortened(table, number, self._bounds.lengths(self._variables, rate))
+        row = self._bounds.lengths(self._variables, rate)
+        return self._bounds.shortened(table, number, row, self._variables.floors)
 
     @property
     def cosine(self) -> float | None:

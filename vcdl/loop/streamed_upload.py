@@ -28,7 +28,7 @@ end, and W is committed only then.
 """
 
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -196,6 +196,10 @@ class StreamedUpload(Change):
     def folds_alone(self) -> bool:
         return isinstance(self._rule, MeasuringRule)
 
+    @property
+    def measures_beside_state(self) -> bool:
+        return isinstance(self._rule, MeasuringRule)
+
     def first_pass(self, w: Vector, begin: int) -> None:
         update = self._read(begin, w.shape[-1])
         if update is not None and self._first_pass is not None:
@@ -220,7 +224,6 @@ class StreamedUpload(Change):
         self._meter.add(update.weights, begin)
         if self._first_pass is not None:
             self._first_pass.note_folded(update)
-            update = replace(update, measured=self._measured)
         if self._bounds is not None and self._shortened is not None:
             self._bounds.shorten(update.weights, update.started_from, begin, self._shortened)
         with np.errstate(over="ignore", invalid="ignore"):  # weights that become infinite are refused at the end
@@ -298,6 +301,7 @@ class StreamedUpload(Change):
             fraction=facts.fraction * facts.trust,
             number=facts.number,
             base=base,
+            measured=self._measured,
         )
 
 

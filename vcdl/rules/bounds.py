@@ -6,7 +6,8 @@ arXiv 1911.07963) leaves room for a step of the usual length in one small variab
 value in what is no weight. docs/decisions/025 has the measurements behind the constants.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -24,6 +25,11 @@ _FLOOR = 0.1
 _TINY = 1e-12
 
 
+Floors = Mapping[tuple[int, int], np.float32]
+"""What is added to the numbers of a variable, never negative, to get their sizes: by its number and the block's begin.
+Only of those whose base is not negative either."""
+
+
 @dataclass(frozen=True)
 class Shortened:
     """What the bounds make of one upload."""
@@ -38,6 +44,16 @@ class Shortened:
     """The median of the last ones; 0 before there is any."""
     furthest: float
     """The step of the variable that moved furthest, in its usual lengths."""
+    floors: Floors = field(default_factory=dict)
+
+
+@dataclass
+class Sums:
+    """What is measured of an upload, block by block."""
+
+    squares: _Numbers
+    """The squares of each variable's step, shape (v,)."""
+    floors: dict[tuple[int, int], np.float32] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -63,7 +79,7 @@ class Bounds:
         return tuple(variable for variable in self.layout.variables if variable.size)
 
     @cached_property
-    def _sizes(self) -> npt.NDArray[np.int64]:
+    def _counts(self) -> npt.NDArray[np.int64]:
         return np.array([variable.size for variable in self._variables], np.int64)
 
     @cached_property
@@ -84,48 +100,61 @@ class Bounds:
 
     def lengths_of(self, step: Vector, base: Vector, rate: float) -> Vector:
         """The row of a whole step in memory, shape (n,), from its base."""
-        squares = self.squares()
-        self.measure(squares, step, base, 0)
-        return self.lengths(squares, rate)
+        sums = self.sums()
+        self.measure(sums, step, base, 0)
+        return self.lengths(sums, rate)
 
-    def lengths(self, squares: _Numbers, rate: float) -> Vector:
-        """A row of the table from the squares of a whole step, shape (v,)."""
-        squares = np.where(self._is_trained, squares / rate**2, squares)
-        squares = np.where(self._is_nonnegative, squares / self._sizes, squares)
+    def lengths(self, sums: Sums, rate: float) -> Vector:
+        """A row of the table from the sums of a whole step."""
+        squares = np.where(self._is_trained, sums.squares / rate**2, sums.squares)
+        squares = np.where(self._is_nonnegative, squares / self._counts, squares)
         lengths = np.sqrt(np.concatenate([[squares[self._is_trained].sum()], squares]))
         row: Vector = lengths.astype(np.float32)
         return row
 
-    def squares(self) -> _Numbers:
-        """The sums that `measure` adds to, shape (v,)."""
-        return np.zeros(len(self._variables), np.float64)
+    def sums(self) -> Sums:
+        """What `measure` adds to."""
+        return Sums(np.zeros(len(self._variables), np.float64))
 
-    def measure(self, squares: _Numbers, step: Vector, base: Vector, begin: int) -> None:
-        """Add the squares of a block of a step, shape (m,), the numbers from `begin` on.
+    def measure(self, sums: Sums, step: Vector, base: Vector, begin: int) -> None:
+        """Measure a block of a step, shape (m,), the numbers from `begin` on.
 
         In float64, so that a rounded sum does not depend on a library's order of addition. Numbers that are never
         negative are measured relative to their `base`.
         """
         for number, part, is_nonnegative in self._places(begin, step.size):
-            moved = step[part] / _scale(base[part]) if is_nonnegative else step[part]
+            moved = step[part]
+            if is_nonnegative:
+                from_ = base[part]
+                own = _own_sizes(from_)
+                floor = _floor(own)
+                if own is from_:
+                    sums.floors[number, begin] = floor
+                moved = moved / (own + floor)
             exact = moved.astype(np.float64)
-            squares[number] += exact @ exact
+            sums.squares[number] += exact @ exact
 
-    def shortened(self, table: Vector, number: int, row: Vector) -> Shortened:
-        """Enter the row of update `number` into the table, in place, and compare it with the others."""
+    def shortened(self, table: Vector, number: int, row: Vector, floors: Floors | None = None) -> Shortened:
+        """Enter the row of update `number` into the table, in place, and compare it with the others.
+
+        `floors`: those of its measuring, where they are known.
+        """
         table[number % LENGTHS] = row
         usual = usual_of(table)
         limits = usual[1:] * np.float32(self.clip)
         with np.errstate(divide="ignore", invalid="ignore"):
             factors = np.where(row[1:] > limits, limits / row[1:], np.float32(1.0)).astype(np.float32)
             furthest = np.max(np.where(usual[1:] > 0, row[1:] / usual[1:], np.float32(1.0)), initial=0.0)
-        return Shortened(factors, limits, float(row[0]), float(usual[0]), float(furthest))
+        return Shortened(factors, limits, float(row[0]), float(usual[0]), float(furthest), floors or {})
 
     def shorten(self, weights: Vector, base: Vector, begin: int, shortened: Shortened) -> None:
         """Shorten a block of an upload, shape (m,), in place; `base`: the block that its client started from."""
         for number, part, is_nonnegative in self._places(begin, weights.size):
             if is_nonnegative:
-                _limit(weights[part], base[part], shortened.limits[number])
+                from_ = base[part]
+                floor = shortened.floors.get((number, begin))
+                sizes = _sizes(from_) if floor is None else from_ + floor
+                _limit(weights[part], from_, sizes, shortened.limits[number])
             elif shortened.factors[number] < 1.0:
                 block, from_ = weights[part], base[part]
                 block -= from_
@@ -152,19 +181,25 @@ class Bounds:
         return known
 
 
-def _limit(block: Vector, base: Vector, limit: np.float32) -> None:
-    """Limit the relative steps of numbers that are never negative, in place."""
-    most = _scale(base)
-    most *= limit
-    np.maximum(block, base - most, out=block)
-    most += base
-    np.minimum(block, most, out=block)
+def _limit(block: Vector, base: Vector, sizes: Vector, limit: np.float32) -> None:
+    """Limit the steps of numbers that are never negative to `limit` times their sizes, in place; `sizes` is used up."""
+    sizes *= limit
+    np.maximum(block, base - sizes, out=block)
+    sizes += base
+    np.minimum(block, sizes, out=block)
     if not block.min() >= 0.0:
         np.maximum(block, np.float32(0.0), out=block)
 
 
-def _scale(base: Vector) -> Vector:
+def _sizes(base: Vector) -> Vector:
     """The sizes that numbers of a variable, never negative, are measured by: their own, and a tenth of their mean."""
-    own = base if base.min() >= 0.0 else np.maximum(base, np.float32(0.0))  # what is shared is hardly ever negative
-    sizes: Vector = own + np.float32(_FLOOR * float(own.sum(dtype=np.float64)) / own.size + _TINY)
-    return sizes
+    own = _own_sizes(base)
+    return own + _floor(own)
+
+
+def _own_sizes(base: Vector) -> Vector:
+    return base if base.min() >= 0.0 else np.maximum(base, np.float32(0.0))  # what is shared is hardly ever negative
+
+
+def _floor(own: Vector) -> np.float32:
+    return np.float32(_FLOOR * float(own.sum(dtype=np.float64)) / own.size + _TINY)

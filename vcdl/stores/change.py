@@ -25,6 +25,11 @@ class Change(ABC):
         """Whether all of the upload must be measured before any of it is folded in."""
         return False
 
+    @property
+    def measures_beside_state(self) -> bool:
+        """Whether the first pass needs the vectors beside W as well."""
+        return False
+
     def first_pass(self, w: Vector, begin: int) -> None:
         """Measure the upload beside a block of W, which stays as it is. Blocks come in order."""
         return
@@ -94,6 +99,10 @@ class WorkingVector(Protocol):
         """
         ...
 
+    def weights(self, begin: int, end: int) -> Vector:
+        """Weights `begin` to `end` of W alone, shape (m,), for reading; valid until the next call. Raises StoreError."""
+        ...
+
     def keep(self, begin: int, block: Vector) -> None:
         """Take over the new values of the block that starts at `begin`. Raises StoreError."""
         ...
@@ -110,6 +119,9 @@ class InMemory:
     def block(self, begin: int, end: int) -> Vector:
         return self._rows[..., begin:end]
 
+    def weights(self, begin: int, end: int) -> Vector:
+        return self._rows[0, begin:end] if self._rows.ndim > 1 else self._rows[begin:end]
+
     def keep(self, begin: int, block: Vector) -> None:
         return
 
@@ -121,8 +133,9 @@ def fold_changes(changes: Sequence[Change], vector: WorkingVector, state: RuleSt
     """
     weights = [0.0] * len(changes)
     measured = [change for change in changes if change.needs_first_pass]
+    looked_at = vector.block if any(change.measures_beside_state for change in measured) else vector.weights
     for begin, end in _blocks(vector, state) if measured else ():
-        block = vector.block(begin, end)
+        block = looked_at(begin, end)
         for change in measured:
             change.first_pass(block, begin)
     for change in measured:

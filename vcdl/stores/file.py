@@ -195,6 +195,11 @@ class _SlotCopy:
             self._read(row * self.width + begin, numbers)
         return block if self._rows > 1 else block[0]
 
+    def weights(self, begin: int, end: int) -> Vector:
+        numbers = self._room[: end - begin]
+        self._read(begin, numbers)
+        return numbers
+
     def keep(self, begin: int, block: Vector) -> None:
         for row, numbers in enumerate(block.reshape(self._rows, -1)):
             self._write(row * self.width + begin, numbers)
