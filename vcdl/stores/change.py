@@ -100,7 +100,7 @@ class WorkingVector(Protocol):
         ...
 
     def weights(self, begin: int, end: int) -> Vector:
-        """Weights `begin` to `end` of W alone, shape (m,), for reading; valid until the next call. Raises StoreError."""
+        """Weights `begin` to `end` of W, shape (m,), for reading; valid until the next call. Raises StoreError."""
         ...
 
     def keep(self, begin: int, block: Vector) -> None:
