@@ -26,8 +26,8 @@ _TINY = 1e-12
 
 
 Floors = Mapping[tuple[int, int], np.float32]
-"""What is added to the numbers of a variable, never negative, to get their sizes: by its number and the block's begin.
-Only of those whose base is not negative either."""
+"""A part of a variable's mean that is added to its numbers, never negative, for their sizes: by the variable's number
+and the block's begin. Only of those whose base is not negative either."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Shortened:
 
 @dataclass
 class Sums:
-    """What is measured of an upload, block by block."""
+    """The measures of an upload, block by block."""
 
     squares: _Numbers
     """The squares of each variable's step, shape (v,)."""
