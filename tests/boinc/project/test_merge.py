@@ -109,6 +109,20 @@ def test_several_transitioners_are_hastened_and_slowed_down_each() -> None:
     assert CONFIG.taken_out_of(PATH, added, both) == both
 
 
+def test_several_validators_keep_their_share_of_the_rows_at_a_second_install_and_all_go() -> None:
+    """As docs/operator.md advises: an install that rewrote one of two let both handle the same rows."""
+    head, ours, tail = AFTER.partition(b"<cmd>script_validator --app vcdl")
+    entry = b"<daemon>" + head.rpartition(b"<daemon>")[2] + ours + tail.partition(b"</daemon>")[0] + b"</daemon>"
+    first = entry.replace(b"</cmd>", b" --mod 2 0</cmd>").replace(b"-d 3", b"-d 2")
+    second = entry.replace(b"</cmd>", b" --mod 2 1</cmd>").replace(b"vcdl_validator", b"vcdl_validator_2")
+    both = AFTER.replace(entry, first + second)
+    again = CONFIG.added_to(PATH, both)
+    assert again == both.replace(b"-d 2 --sleep_interval 1 --mod", b"-d 3 --sleep_interval 1 --mod")
+    assert not any("vcdl" in command for command in commands(taken_out(both)))
+    alone = AFTER.replace(entry, first)
+    assert b"--mod 2 0" in CONFIG.added_to(PATH, alone), "the other one runs on another machine"
+
+
 def test_what_an_operator_changed_since_stays_his() -> None:
     edited = AFTER.replace(b"<next_rpc_delay>30<", b"<next_rpc_delay>60<").replace(
         b"<min_sendwork_interval>0<", b"<min_sendwork_interval>2<"

@@ -8,7 +8,7 @@ A value that somebody changed since stays, unless it belongs to an entry of ours
 
 import copy
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from vcdl.boinc.project.xml_document import Element, append, remove
 
@@ -20,6 +20,8 @@ _AT_LEAST = frozenset({"daily_result_quota"})
 _OF_BOINC = frozenset({"feeder", "transitioner", "file_deleter"})
 """BOINC's own daemons: we shorten their sleep and rewrite nothing else; an operator may run several, with options."""
 _SLEEP = "--sleep_interval"
+_MOD = "--mod"
+"""With two numbers: a daemon takes only the rows whose id has this remainder."""
 
 
 def add(target: Element, wanted: Element) -> None:
@@ -27,6 +29,9 @@ def add(target: Element, wanted: Element) -> None:
     for child in wanted.iterchildren("*"):
         if child.tag == "daemon" and program_of(child) in _OF_BOINC:
             _hasten_all(target, child)
+            continue
+        if child.tag == "daemon" and _are_shared_out(copies := _counterparts(target, child)):
+            _renew(copies, child)
             continue
         existing = _counterpart(target, child)
         if existing is None:
@@ -45,6 +50,8 @@ def take_out(now: Element, before: Element | None, wanted: Element) -> None:
             _slow_down_all(now, before, child)
             continue
         current = _counterpart(now, child)
+        for another in _counterparts(now, child)[:-1] if child.tag == "daemon" else []:
+            remove(another)
         former = None if before is None else _counterpart(before, child)
         if current is None:
             continue
@@ -68,11 +75,25 @@ def program_of(daemon: Element) -> str:
 
 def _counterpart(parent: Element, wanted: Element) -> Element | None:
     """The child that corresponds to `wanted`; of a repeated setting the last, which is the one BOINC takes."""
-    found = None
-    for child in parent.iterchildren(wanted.tag):
-        if _name(child) == _name(wanted):
-            found = child
-    return found
+    return next(reversed(_counterparts(parent, wanted)), None)
+
+
+def _counterparts(parent: Element, wanted: Element) -> list[Element]:
+    return [child for child in parent.iterchildren(wanted.tag) if _name(child) == _name(wanted)]
+
+
+def _are_shared_out(daemons: Sequence[Element]) -> bool:
+    """Whether an operator runs several of a daemon, here or on several machines."""
+    return len(daemons) > 1 or any(_MOD in _words(_text(daemon.find("cmd"))) for daemon in daemons)
+
+
+def _renew(copies: Sequence[Element], wanted: Element) -> None:
+    """Give entries of one daemon the new command; their shares of the rows and their files are the operator's."""
+    for daemon in copies:
+        command = daemon.find("cmd")
+        words = _words(_text(command))
+        at = words.index(_MOD) if _MOD in words else len(words)
+        command.text = " ".join([_text(wanted.find("cmd")), *words[at : at + 3]])
 
 
 def _name(element: Element) -> str:
