@@ -147,8 +147,9 @@ def test_an_installation_that_was_changed_is_seen(made: MadeProject) -> None:
     assert is_well(made, installation.installed_files)
     made.edit("config.xml", "<cmd>vcdl_evaluator -d 3</cmd>", "<cmd>vcdl_evaluator -d 1</cmd>")
     (made.path / "bin" / "vcdl_validate").chmod(0o644)
+    (made.path / "vcdl" / "weights_key.pem").unlink()
     seen = failure(made, installation.installed_files)
-    assert seen.what == "not as install left them: config.xml, bin/vcdl_validate"
+    assert seen.what == "not as install left them: config.xml, bin/vcdl_validate, vcdl/weights_key.pem"
     assert seen.cure.startswith("vcdl project install --project-dir")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from vcdl.boinc.doctor.finding import Finding, failed, ok
 from vcdl.boinc.doctor.patient import Patient
 from vcdl.boinc.grid.environment import PYTHON_VARIABLE
+from vcdl.boinc.grid.weights_key import WeightsKey
 from vcdl.boinc.project import files
 from vcdl.boinc.project.edited_files import EDITED, Fragment
 from vcdl.boinc.project.record import Record
@@ -32,6 +33,8 @@ def installed_files(patient: Patient) -> Iterator[Finding]:
         path = patient.project.bin / launcher.name
         if files.read(path) != launcher.read_bytes() or not os.access(path, os.X_OK):
             missing.append(f"bin/{launcher.name}")
+    if not (key := WeightsKey.file(patient.path)).is_file():
+        missing.append(patient.shown(key))  # without it clients begin with the weights their workunit was made from
     if missing:
         yield failed(
             "installed files",
