@@ -12,6 +12,8 @@ _ACTIVE_S = 900
 """Seconds without contact after which a host counts as inactive."""
 _RECENT = 50
 """Number of last results whose times are averaged."""
+_HELD = 100
+"""More tasks than a host has at a time."""
 _DELETE = "delete_file"
 _OURS = "<delete_file_info>vcdl\\_%"
 
@@ -54,15 +56,18 @@ class ClientRows:
     def had(self, sending: Sending, name: str, *, is_sticky: bool) -> bool:
         """Whether the host already had a file, from an earlier result, when this one was sent.
 
-        A sticky file stays unless the host was asked to delete it since; any other stays while a task needs it.
+        A sticky file stays unless the host was asked to delete it since; any other stays while a task needs it, so
+        that the host's newest results tell.
         """
+        results = "result" if is_sticky else f"(SELECT * FROM result WHERE hostid = %s ORDER BY id DESC LIMIT {_HELD})"
         rows = self._database.execute(
-            "SELECT 1 FROM result r JOIN workunit w ON w.id = r.workunitid"
+            f"SELECT 1 FROM {results} r JOIN workunit w ON w.id = r.workunitid"
             " WHERE r.hostid = %s AND r.appid = %s AND (r.sent_time < %s OR (r.sent_time = %s AND r.id < %s))"
             " AND (%s OR r.received_time = 0 OR r.received_time > %s) AND INSTR(w.xml_doc, %s) > 0 AND r.sent_time >="
             " COALESCE((SELECT MAX(m.create_time) FROM msg_to_host m"
             " WHERE m.hostid = %s AND m.variety = %s AND m.xml = %s), 0)"
             " LIMIT 1",
+            *(() if is_sticky else (sending.host,)),
             sending.host, self._database.app_id, sending.time_s, sending.time_s, sending.result,
             is_sticky, sending.time_s, f"<name>{name}</name>", sending.host, _DELETE, _deletion(name),
         )  # fmt: skip
