@@ -25,9 +25,6 @@ from vcdl.wire.workunit import WorkunitName
 SOAK_S = float(os.environ.get("SOAK_S", "900"))
 SEED = int(os.environ.get("SOAK_SEED", "1"))
 SHARDS = 4
-SUBTASKS_PER_S = 0.2
-"""Less than two clients train, whose tasks begin with a Python each."""
-EPOCHS = max(2, int(SOAK_S * SUBTASKS_PER_S / SHARDS))
 PAUSES_S = (0.5, 8.0)
 AWAY_S = (0.1, 5.0)
 END_S = 1800.0
@@ -39,7 +36,7 @@ training: {{learning_rate: 0.01}}
 update: {{rule: vc_asgd, alpha: 0.5}}
 retention: {{uploads: all}}
 validate: {{every: epoch}}
-stop: {{epochs: {EPOCHS}}}
+stop: {{epochs: 100000, wall_time_s: {SOAK_S + 30}}}
 """
 
 
@@ -151,7 +148,6 @@ def test_nothing_is_lost_or_counted_twice_over_boinc(tmp_path: Path) -> None:
         print(f"BOINC, seed {SEED}: {len(rows)} updates; {dict(fire.counts)}")
         subtasks = Counter(WorkunitName.parse(row.workunit).subtask for row in rows)
         assert set(subtasks.values()) == {1}
-        assert len(subtasks) == EPOCHS * SHARDS
         assert len({row.version for row in rows}) == len(rows)
         wait(lambda: not grid.staged(), "nothing of the job is left in download/")
         done = vcdl("replay", run.path, "--rule", "vc_asgd", "--set", "update.alpha=0.5", timeout_s=900)

@@ -49,8 +49,6 @@ SOAK_S = float(os.environ.get("SOAK_S", "900"))
 """Seconds of disturbances for each store: with those of the BOINC loop they make an hour."""
 SEED = int(os.environ.get("SOAK_SEED", "1"))
 SHARDS = 20
-SUBTASKS_PER_S = 3.0
-"""Less than the machine trains, so that the run lasts; what is left when the time is up is trained in peace."""
 DISK_BYTES = 2 << 30
 PAUSES_S = (0.2, 3.0)
 """Between two disturbances."""
@@ -196,9 +194,9 @@ def fire(store: str) -> Iterator[Fire]:
             url = f"{scheme}://{'vcdl@' if store == 'mariadb' else ''}127.0.0.1:{proxy.port}{at}"
         clock = JumpingClock.make(short)
         burning = Fire(disk / "run", disk, service, proxy, clock, backups, random.Random(SEED))
-        epochs = max(2, int(SOAK_S * SUBTASKS_PER_S / SHARDS))
         settings = {
-            "stop.epochs": epochs,
+            "stop.epochs": 100_000,
+            "stop.wall_time_s": SOAK_S + 30,
             "stop.target_accuracy": "null",
             "data.shards": SHARDS,
             "grid.servers": 2,
@@ -261,7 +259,6 @@ def test_nothing_is_lost_or_counted_twice_whatever_happens(store: str) -> None:
         assert not [pid for pid in seen if is_alive(pid)], "orphans"
         subtasks = Counter(WorkunitName.parse(row.workunit).subtask for row in rows)
         assert set(subtasks.values()) == {1}
-        assert len(subtasks) % SHARDS == 0
         assert len({row.version for row in rows}) == len(rows)
         done = vcdl("replay", burning.folder, "--rule", "vc_asgd", "--set", "update.alpha=0.5", timeout_s=900)
         assert "to the last bit" in done.stdout, done.stdout + done.stderr
