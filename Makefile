@@ -79,6 +79,13 @@ lock:
 	$(BIN)/python -m pip install --quiet uv
 	$(LOCK) --extra server --extra fleet --extra gcp --extra dev --extra docs -o requirements-dev.lock
 	$(LOCK) --constraint requirements-dev.lock -o requirements.lock
+	for kind in cpu gpu; do \
+		sed -n "s/^$$kind = \[\(\".*\"\)\]$$/\1/p" pyproject.toml | tr -d '"' | cat - deploy/instance.in | \
+		$(BIN)/uv pip compile --quiet - --universal --python-version 3.11 --constraint requirements.lock \
+			--format pylock.toml -o pylock.$$kind.toml && \
+		$(BIN)/python .ci/instance_requirements.py pylock.$$kind.toml vcdl/fleet/machine/requirements-$$kind.txt && \
+		rm pylock.$$kind.toml || exit 1; \
+	done
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .cache site

@@ -5,6 +5,7 @@ Every key is explained in docs/fleet.md; a test keeps the two in agreement.
 
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -69,21 +70,26 @@ class ProjectSettings(Section):
     def account_key(self, environment: Mapping[str, str]) -> str:
         """The account key. Raises FleetError, which never shows the key, when it is missing or malformed."""
         if self.account_key_file is not None:
-            where = str(self.account_key_file)
-            try:
-                key = self.account_key_file.read_text(encoding="ascii").strip()
-            except (OSError, UnicodeDecodeError) as error:
-                raise FleetError(
-                    f"the account key cannot be read from {where}: {type(error).__name__}; write it there"
-                ) from None
-        else:
-            where = f"the environment variable {self.account_key_env}"
-            key = environment.get(self.account_key_env or "", "").strip()
-        if not key or len(key) > 128 or not all(c.isascii() and (c.isalnum() or c == "_") for c in key):
-            raise FleetError(
-                f"{where} holds no account key (letters, digits, _): take it from the project's web page, Account keys"
-            )
-        return key
+            return account_key_in(self.account_key_file)
+        name = self.account_key_env or ""
+        return _checked_key(environment.get(name, "").strip(), f"the environment variable {name}")
+
+
+def account_key_in(file: Path) -> str:
+    """The account key in a file. Raises FleetError, which never shows the key, when it is missing or malformed."""
+    try:
+        return _checked_key(file.read_text(encoding="ascii").strip(), str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        what = type(error).__name__
+        raise FleetError(f"the account key cannot be read from {file}: {what}; write it there") from None
+
+
+def _checked_key(key: str, where: str) -> str:
+    if not re.fullmatch("[A-Za-z0-9_]{1,128}", key):
+        raise FleetError(
+            f"{where} holds no account key (letters, digits, _): take it from the project's web page, Account keys"
+        )
+    return key
 
 
 def _moment(raw: Any) -> datetime | None:

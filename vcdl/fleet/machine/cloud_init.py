@@ -30,9 +30,6 @@ _LIB = "/usr/local/lib/vcdl"
 _PRIVATE, _PLAIN, _PROGRAM = "0600", "0644", "0755"
 _UNITS = "/etc/systemd/system"
 _SERVICES = ("vcdl-setup.service", "vcdl-agent.service")
-_RUNTIME = ("numpy>=2.0", "h5py>=3.12", "keras>=3.10")
-_TENSORFLOW = {False: "tensorflow-cpu>=2.18", True: "tensorflow[and-cuda]>=2.18"}
-"""By whether GPUs are used."""
 _OPTIONS = {
     "report_results_immediately": 1,
     "fetch_on_update": 1,  # the agent's updates then also ask for work
@@ -74,20 +71,19 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
         "lease_s": settings.lease_s,
         "drain_s": settings.drain_s,
     }
-    options = {**_OPTIONS, **({} if gpus else {"no_gpus": 1})}
     document = {
         "write_files": [
             *(_shipped(f"{_LIB}/{AGENT}/{name}", f"{AGENT}/{name}") for name in _agent_files()),
             _shipped(f"{_LIB}/setup.sh", "setup.sh", _PROGRAM),
+            _shipped(f"{_LIB}/attach.sh", "attach.sh"),
             *(_shipped(f"{_UNITS}/{name}", name) for name in _SERVICES),
             _shipped(f"{_UNITS}/boinc-client.service.d/vcdl.conf", "boinc-client.conf"),
             _written(f"{_ETC}/agent.json", json.dumps(agent, indent=1)),
-            _written(
-                f"{_ETC}/{_account_file(settings.project.url)}", _account(settings.project.url, account_key), _PRIVATE
+            _shipped(f"{_ETC}/requirements.txt", f"requirements-{'gpu' if gpus else 'cpu'}.txt"),
+            *(
+                _written(f"{_ETC}/{name}", content, _PRIVATE if name.startswith("account_") else _PLAIN)
+                for name, content in client_files(settings.project.url, account_key, gpus).items()
             ),
-            _written(f"{_ETC}/requirements.txt", "\n".join((*_RUNTIME, _TENSORFLOW[gpus]))),
-            _written(f"{_ETC}/cc_config.xml", _xml({"cc_config": {"options": options}})),
-            _written(f"{_ETC}/global_prefs_override.xml", _xml({"global_preferences": _PREFERENCES})),
         ],
         # Nothing listens on an instance, whatever its network lets in.
         **({} if settings.ssh else {"bootcmd": [["systemctl", "mask", "--now", "--no-block", "ssh.socket", "ssh"]]}),
@@ -97,10 +93,23 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
             ["systemctl", "enable", "--now", "--no-block", *_SERVICES],
         ],
     }
-    text = "#cloud-config\n" + yaml.dump(document, Dumper=_Readable, sort_keys=False, width=MAX_BYTES)
+    text = "#cloud-config\n" + yaml.dump(document, Dumper=ReadableYaml, sort_keys=False, width=MAX_BYTES)
     if (size := len(compressed(text))) > MAX_BYTES:
         raise FleetError(f"the instances' user data has {size} bytes, and AWS takes {MAX_BYTES}: shorten project.url")
     return text
+
+
+def client_files(url: str, account_key: str, gpus: bool) -> dict[str, str]:
+    """The files of a BOINC client that works for one project, by name.
+
+    The client reads the account's when it starts, so the key is nobody's argument.
+    """
+    options = {**_OPTIONS, **({} if gpus else {"no_gpus": 1})}
+    return {
+        "cc_config.xml": _xml({"cc_config": {"options": options}}),
+        "global_prefs_override.xml": _xml({"global_preferences": _PREFERENCES}),
+        _account_file(url): _xml({"account": {"master_url": escape(url), "authenticator": account_key}}),
+    }
 
 
 def compressed(user_data: str) -> bytes:
@@ -108,14 +117,14 @@ def compressed(user_data: str) -> bytes:
     return gzip.compress(user_data.encode(), 9, mtime=0)
 
 
-class _Readable(yaml.SafeDumper):
+class ReadableYaml(yaml.SafeDumper):
     """Writes text of several lines as such."""
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
         return self.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 
-_Readable.add_representer(str, _Readable.represent_text)
+ReadableYaml.add_representer(str, ReadableYaml.represent_text)
 
 
 def _written(path: str, content: str, mode: str = _PLAIN) -> dict[str, str]:
@@ -138,11 +147,6 @@ def _account_file(url: str) -> str:
     return (
         f"account_{re.sub(rb'[^A-Za-z0-9._-]', b'_', f'{host.lower()}/{path}'.encode()).decode().removesuffix('_')}.xml"
     )
-
-
-def _account(url: str, key: str) -> str:
-    """A BOINC client's file of an account. The client reads it when it starts, so the key is nobody's argument."""
-    return _xml({"account": {"master_url": escape(url), "authenticator": key}})
 
 
 def _xml(content: Mapping[str, Any]) -> str:

@@ -1,0 +1,85 @@
+"""What makes a client of a machine that one already has. The shell form runs here with a real BOINC client."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.boinc.standin import Database, StandinProject, StandinServer
+from tests.fleet.machine.test_setup import Bare, UnattachedClient, restarted_on_demand
+from tests.store_servers import start_mariadb
+from vcdl.cli import exit_code_of
+from vcdl.errors import ExitCode
+from vcdl.fleet.machine.attach import ATTACH_FORMS, attach_script
+
+URL = "https://boinc.example.org/mine/"
+KEY = "12_abcdef"
+
+
+def test_the_shell_form_attaches_a_real_client_whose_key_is_in_a_file(tmp_path: Path) -> None:
+    with start_mariadb(tmp_path) as mariadb, ExitStack() as stack:
+        project = StandinProject.make(tmp_path / "project", Database.of(mariadb))
+        bare = Bare(tmp_path / "machine")
+        server = stack.enter_context(StandinServer(project))
+        client = stack.enter_context(UnattachedClient(tmp_path / "client"))
+        stack.enter_context(restarted_on_demand(bare, client))
+        bare.program("boinccmd", f'exec "{shutil.which("boinccmd")}" --unix_domain "$@"')
+        (client.folder / "account_elsewhere.org.xml").write_text("<account/>")
+        key_file = tmp_path / "weak key"
+        key_file.write_text(f"{project.account_key}\n")
+        script = attach_script("shell", project.url, str(key_file), "", False)
+        assert project.account_key not in script
+        environment = {**os.environ, "PATH": f"{bare.folder / 'bin'}:{os.environ['PATH']}"}
+        done = subprocess.run(["sh"], input=script, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        client.wait_until(lambda: server.requests, "it asks the project for work")
+        assert project.account_key in server.requests[0]
+        assert not any("install" in line for line in bare.asked), "the client is there"
+
+
+@pytest.mark.parametrize("form", ATTACH_FORMS)
+def test_only_the_form_for_cloud_init_has_the_key_in_it(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key_file = tmp_path / "key"
+    key_file.write_text(f"{KEY}\n")
+    assert exit_code_of(["client", "attach-script", URL, "--key-file", str(key_file), "--form", form]) == ExitCode.OK
+    text = capsys.readouterr().out
+    assert (KEY in text) == (form == "cloud-init")
+    assert str(key_file) in text or form == "cloud-init"
+    assert "tensorflow" not in text, "nothing but BOINC's client"
+
+
+def test_the_form_for_cloud_init_runs_the_same_script() -> None:
+    document = yaml.safe_load(attach_script("cloud-init", URL, "weak", KEY, False))
+    key, script = document["write_files"]
+    assert (key["permissions"], key["content"]) == ("0600", f"{KEY}\n")
+    assert script["content"] == attach_script("shell", URL, key["path"], "", False)
+    assert document["runcmd"] == [[script["path"]]]
+
+
+def test_the_form_for_ansible_makes_the_account_once_and_logs_no_key() -> None:
+    (play,) = yaml.safe_load(attach_script("ansible", URL, "weak", "", True))
+    tasks = {task["name"]: task for task in play["tasks"]}
+    account = tasks["account_boinc.example.org_mine.xml"]
+    assert account["no_log"]
+    assert not account["ansible.builtin.copy"]["force"], "the client adds to it"
+    assert "lookup('file', 'weak')" in account["ansible.builtin.copy"]["content"]
+    assert "no_gpus" not in json.dumps(play)
+    assert [handler["name"] for handler in play["handlers"]] == [account["notify"]]
+
+
+@pytest.mark.parametrize(
+    ("url", "key_file"), [("boinc.example.org", "weak"), ("http://a/$(reboot)", "weak"), (URL, "{{x}}")]
+)
+def test_what_a_shell_or_ansible_would_run_is_refused(
+    url: str, key_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code_of(["client", "attach-script", url, "--key-file", key_file]) == ExitCode.FLEET
+    assert re.search("no URL of a project|no quotes and braces", capsys.readouterr().err)
