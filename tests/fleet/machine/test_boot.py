@@ -26,6 +26,7 @@ from vcdl.boinc.project.app_version import ClientFiles
 from vcdl.fleet.machine import user_data
 
 pytestmark = [pytest.mark.soak, pytest.mark.boinc, pytest.mark.keras, pytest.mark.server, pytest.mark.process]
+pytestmark += [pytest.mark.timeout(5400)]
 SUITE = os.environ.get("VCDL_BOOT_SUITE", "bookworm")
 MIRROR = os.environ.get("VCDL_BOOT_MIRROR", "http://deb.debian.org/debian")
 PACKAGES = "systemd,systemd-sysv,dbus,udev,iproute2,ca-certificates,python3,openssh-server"

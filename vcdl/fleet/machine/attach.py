@@ -66,7 +66,11 @@ def _ansible(url: str, key_file: str, gpus: bool) -> str:
     copied: list[dict[str, Any]] = []
     for name, content in client_files(url, _KEY, gpus).items():
         is_account = _KEY in content
-        file = {"dest": f"{_FOLDER}/{name}", "content": content.replace(_KEY, lookup) + "\n", "owner": "boinc"}
+        file: dict[str, Any] = {
+            "dest": f"{_FOLDER}/{name}",
+            "content": content.replace(_KEY, lookup) + "\n",
+            "owner": "boinc",
+        }
         # The client adds to the account's file: it is only made, never changed.
         file |= {"mode": "0600", "force": False} if is_account else {"mode": "0644", "follow": True}
         copied.append({"name": name, "ansible.builtin.copy": file, "notify": "restart boinc-client"})
