@@ -119,6 +119,7 @@ class Task:
         wait_for(what, lambda: self.process.poll() is None, lambda: self.errors[-2000:])
 
     def wait_until_it_trains(self) -> None:
+        self.wait_for(lambda: "first batch trained" in self.errors)
         begun = self.fraction
         self.wait_for(lambda: self.fraction > begun)
 

@@ -49,8 +49,9 @@ def host(client: ClientSide, init: InitData, tmp_path: Path) -> Iterator[BoincHo
 
 
 def training(host: BoincHost) -> BoincHost:
-    """A host whose training has begun: from then on it ends this process only if the training does not."""
-    host.request()
+    """A host whose training has asked for the second time: it has trained a batch, and will ask again."""
+    for _ in range(2):
+        host.request()
     return host
 
 
@@ -118,7 +119,6 @@ def test_a_quit_reaches_the_training_suspended_or_not(client: ClientSide, host: 
 
 def test_the_client_hears_progress_and_processor_time_over_all_processes(client: ClientSide, host: BoincHost) -> None:
     wait_for(lambda: bool(client.told))
-    assert "fraction_done" not in client.told[-1]
     assert client.told[-1]["current_cpu_time"] > 1000
     assert client.told[-1]["checkpoint_cpu_time"] == 1000
     host.progress(0.25, 100)
@@ -127,6 +127,58 @@ def test_the_client_hears_progress_and_processor_time_over_all_processes(client:
     host.checkpoint_made()
     wait_for(lambda: client.told[-1]["checkpoint_cpu_time"] > 1000)
     assert client.told[-1]["checkpoint_cpu_time"] <= client.told[-1]["current_cpu_time"]
+
+
+def test_a_start_shows_life_and_then_what_is_trained(
+    client: ClientSide, init: InitData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boinc_host, "_STATUS_EVERY_S", 0.1)
+    with BoincHost(Channels(tmp_path), init, tmp_path) as host:
+        wait_for(lambda: len({status["fraction_done"] for status in client.told}) > 2)
+        assert client.told[-1]["fraction_done"] < 0.01
+        training(host)
+        host.progress(0.25, 100)
+        wait_for(lambda: client.told[-1]["fraction_done"] > 0.25)
+    fractions = [status["fraction_done"] for status in client.told]
+    assert fractions == sorted(fractions)
+
+
+def test_a_task_that_goes_on_tells_no_progress_before_it_knows_its_own(
+    client: ClientSide, init: InitData, tmp_path: Path
+) -> None:
+    (tmp_path / "checkpoint.npz").touch()
+    with BoincHost(Channels(tmp_path), init, tmp_path) as host:
+        wait_for(lambda: bool(client.told))
+        assert "fraction_done" not in client.told[-1]
+        host.progress(0.5, 100)
+        wait_for(lambda: client.told[-1].get("fraction_done") == 0.5)
+
+
+def test_a_start_is_suspended_wherever_it_is(client: ClientSide, init: InitData, tmp_path: Path) -> None:
+    """Nobody asks for the client's wish while Keras is imported."""
+    steps, stood_still, over = [0], threading.Event(), threading.Event()
+
+    def suspend_and_resume() -> None:
+        def stands_still() -> bool:
+            before = steps[0]
+            time.sleep(0.2)
+            return steps[0] == before
+
+        client.say("<suspend/>")
+        try:
+            wait_for(stands_still)
+            stood_still.set()
+            client.say("<resume/>")
+        finally:
+            over.set()
+
+    with BoincHost(Channels(tmp_path), init, tmp_path):
+        client_side = threading.Thread(target=suspend_and_resume)
+        client_side.start()
+        while not over.is_set():
+            steps[0] += 1
+        client_side.join()
+    assert stood_still.is_set()
 
 
 def test_a_checkpoint_made_while_suspended_is_announced_too(client: ClientSide, host: BoincHost) -> None:

@@ -45,10 +45,13 @@ _ACTIVATIONS = """
 ACTIVATIONS = frozenset(_ACTIVATIONS.split())
 """Functions of `keras.activations`."""
 
-_INITIALIZERS = """
-    Constant GlorotNormal GlorotUniform HeNormal HeUniform Identity IdentityInitializer LecunNormal LecunUniform Ones
-    Orthogonal OrthogonalInitializer RandomNormal RandomUniform TruncatedNormal VarianceScaling Zeros
+_RANDOM_INITIALIZERS = """
+    GlorotNormal GlorotUniform HeNormal HeUniform LecunNormal LecunUniform Orthogonal OrthogonalInitializer
+    RandomNormal RandomUniform TruncatedNormal VarianceScaling
 """
+RANDOM_INITIALIZERS = frozenset(_RANDOM_INITIALIZERS.split())
+"""Classes of `keras.initializers` that draw."""
+_INITIALIZERS = RANDOM_INITIALIZERS | {"Constant", "Identity", "IdentityInitializer", "Ones", "Zeros"}
 _MODELS = frozenset({"Sequential", "Functional"})
 
 CLASSES = {
@@ -58,7 +61,7 @@ CLASSES = {
     "keras.src.models.sequential": frozenset({"Sequential"}),
     "keras.dtype_policies": frozenset({"DTypePolicy"}),
     "keras.layers": LAYERS,
-    "keras.initializers": frozenset(_INITIALIZERS.split()),
+    "keras.initializers": _INITIALIZERS,
     "keras.regularizers": frozenset({"L1", "L1L2", "L2", "OrthogonalRegularizer"}),
     "keras.constraints": frozenset({"MaxNorm", "MinMaxNorm", "NonNeg", "UnitNorm"}),
 }

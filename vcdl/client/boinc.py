@@ -20,8 +20,10 @@ from vcdl import __version__
 from vcdl.client import __main__ as cli
 from vcdl.client.boinc_host import BoincHost
 from vcdl.client.channels import CHANNELS_FILE, Channels
+from vcdl.client.compiled import CompiledPrograms
 from vcdl.client.init_data import InitData
 from vcdl.client.newest import NewestWeights
+from vcdl.client.process_age import process_age
 from vcdl.client.processors import device_environment, limit_threads, tell_unless_used
 from vcdl.client.resources import available_memory_bytes, check_memory, error_text, shortage_of
 from vcdl.client.slot import (
@@ -36,6 +38,7 @@ from vcdl.client.slot import (
 from vcdl.client.soft_links import deliver_output, resolve_stubs
 from vcdl.client.train import CHECKPOINT_EVERY_S, Outcome, train_workunit
 from vcdl.client.trainer import TrainerCache
+from vcdl.client.unneeded import hide_unneeded
 from vcdl.client.wrapper_host import WrapperHost
 from vcdl.errors import ExitCode, VcdlError
 
@@ -61,6 +64,8 @@ def main(arguments: list[str] | None = None) -> int:
 def run() -> NoReturn:
     """Train the task and exit at once: a backend's threads may take long to end in order."""
     status = main()
+    if status == 0:
+        _log.info("the task's process ends after %s", process_age())
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
@@ -99,8 +104,13 @@ def _train(slot: Path, host: BoincHost | WrapperHost, init: InitData, threads: i
     cores = threads or max(1, math.ceil(init.cpus))
     _log.info("VCDL %s, Python %s, cores to use: %d", __version__, platform.python_version(), cores)
     check_memory(init.memory_bytes, available_memory_bytes())
+    compiled = CompiledPrograms(slot, init.project)
     os.environ.update(limit_threads(cores))
     os.environ.update(device_environment(init, os.environ.get("CUDA_VISIBLE_DEVICES")))
+    os.environ.update(compiled.environment)
+    compiled.take()
+    _write_only_within(slot, init.project)
+    hide_unneeded()
     resolve_stubs(slot, init.project)
     tell_unless_used(init)
     period_s = init.checkpoint_period_s or CHECKPOINT_EVERY_S
@@ -108,7 +118,14 @@ def _train(slot: Path, host: BoincHost | WrapperHost, init: InitData, threads: i
     outcome = train_workunit(slot, host, TrainerCache(), period_s, newest)
     if outcome is Outcome.DONE:
         deliver_output(slot, init.project)
+        compiled.hand_over()
     return outcome
+
+
+def _write_only_within(slot: Path, project: Path) -> None:
+    """Keep what libraries write in the slot: Keras' settings, temporary files, and byte-code nowhere else."""
+    os.environ.update({"KERAS_HOME": str(slot), "TMPDIR": str(slot)})
+    sys.dont_write_bytecode = not Path(sys.prefix).is_relative_to(project.resolve())
 
 
 def _quit_on_signals(host: BoincHost | WrapperHost) -> None:

@@ -1,19 +1,23 @@
 """The host of a training under a BOINC client: a task's side of the BOINC runtime protocol.
 
 A separate thread talks to the BOINC client from before Keras is imported until the task is done. The client's
-requests reach the training between two batches; only an urgent one ends the process from the thread itself.
+requests reach the training between two batches; only an urgent one ends the process from the thread itself. Until the
+first batch is trained nobody asks: a suspension then stops the main thread by a signal, in the middle of an import.
 """
 
 import logging
 import os
 import re
+import signal
 import sys
 import threading
 import time
 from pathlib import Path
-from typing import NoReturn, Self
+from types import FrameType
+from typing import Any, NoReturn, Self
 
 from vcdl.client.channels import Channel, Channels
+from vcdl.client.checkpoint import CHECKPOINT_FILE
 from vcdl.client.host import Request
 from vcdl.client.init_data import InitData
 from vcdl.client.slot import EXIT_ABORTED, finish_now_wanted
@@ -29,6 +33,9 @@ _SILENCE_WITH_PID_S = 300.0
 _END_WITHIN_S = 45.0
 """Seconds within which a quit must be over; after 60 s the client kills the task."""
 _TAKEN_WITHIN_S = 2.0
+_START_PER_S = 0.001
+_START_AT_MOST = 0.01
+"""Progress while Keras is imported and the model compiled, which may take a minute: a sign of life, and no more."""
 _NETWORK_SUSPENDED = re.compile(r"<network_suspended(/>|>\s*1)")
 _log = logging.getLogger(__name__)
 
@@ -49,6 +56,13 @@ class BoincHost:
         self._finish_now = False
         self._network_suspended = False
         self._is_training = False
+        self._asked = 0
+        """How often the training has asked for a wish; from the second time on it has trained a batch."""
+        self._begun_s = time.monotonic()
+        self._continues = (slot / CHECKPOINT_FILE).exists()
+        """Whether an earlier process has trained; the client remembers how far."""
+        self._start_fraction = 0.0
+        self._former_handler: Any = None
         self._closed = threading.Event()
         self._heard_s = time.monotonic()
         self._fraction: float | None = None
@@ -57,12 +71,15 @@ class BoincHost:
 
     def __enter__(self) -> Self:
         """Start talking to the client. Until the training asks for the first time, a quit ends the process at once."""
+        self._former_handler = signal.signal(signal.SIGUSR1, self._wait_while_starting)
+        signal.siginterrupt(signal.SIGUSR1, False)
         self._hear()  # the task may be suspended from the start
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop()
+        signal.signal(signal.SIGUSR1, self._former_handler)
 
     def wait_until_resumed(self) -> None:
         """Wait, without using the processor, while the task is suspended."""
@@ -78,6 +95,7 @@ class BoincHost:
 
     def request(self) -> Request:
         self._is_training = True
+        self._asked += 1
         may_go_on = self._may_go_on.wait(_THROTTLED_S)
         if self._asked_to_quit:
             return Request.QUIT
@@ -128,8 +146,22 @@ class BoincHost:
         elif "<suspend/>" in message:
             if not self._asked_to_quit:
                 self._may_go_on.clear()
+                self._stop_the_start()
         elif "<resume/>" in message:
             self._may_go_on.set()
+
+    def _stop_the_start(self) -> None:
+        if self._is_starting and threading.current_thread() is self._thread:
+            signal.raise_signal(signal.SIGUSR1)  # its handler runs in the main thread
+
+    def _wait_while_starting(self, _signal: int, _frame: FrameType | None) -> None:
+        while self._is_starting and not self._may_go_on.is_set():  # not its wait, which the signal may interrupt
+            time.sleep(_TICK_S)
+
+    @property
+    def _is_starting(self) -> bool:
+        """Whether the training cannot ask yet, or still works on its first batch, which takes long."""
+        return self._asked < 2
 
     def _look_around(self) -> None:
         if not self._asked_to_quit and self._client_is_gone():
@@ -150,7 +182,12 @@ class BoincHost:
         return silence_s > _SILENCE_WITH_PID_S
 
     def _tell_status(self) -> bool:
-        fraction = "" if self._fraction is None else f"<fraction_done>{self._fraction:e}</fraction_done>\n"
+        if self._is_starting and not self._continues:
+            self._start_fraction = min(_START_AT_MOST, _START_PER_S * (time.monotonic() - self._begun_s))
+        fraction = ""
+        if self._fraction is not None or not self._continues:
+            shown = self._start_fraction + (1.0 - self._start_fraction) * (self._fraction or 0.0)
+            fraction = f"<fraction_done>{shown:e}</fraction_done>\n"
         return self._channels.send(
             Channel.STATUS,
             f"<current_cpu_time>{self._cpu_s():e}</current_cpu_time>\n"

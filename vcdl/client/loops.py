@@ -74,16 +74,19 @@ def _traced_loop(model: Any) -> Any:
     """(data, order, batch size) → the mean loss of each batch before its step, of shape (batches,)."""
     import tensorflow as tf
 
-    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
+    # Without AutoGraph, which would write the loop's translation into the system's folder for temporary files.
+    @tf.function(autograph=False, reduce_retracing=True)  # type: ignore[untyped-decorator]
     def loop(data: Any, order: Any, batch_size: Any) -> Any:
         count = -(-tf.shape(order)[0] // batch_size)
-        losses = tf.TensorArray(tf.float32, count)
-        for number in tf.range(count):
+
+        def step(number: Any, losses: Any) -> tuple[Any, Any]:
             batch = order[number * batch_size : (number + 1) * batch_size]
             for metric in model.metrics:
                 metric.reset_state()
-            logs = model.train_step(tf.nest.map_structure(lambda part, batch=batch: tf.gather(part, batch), data))
-            losses = losses.write(number, tf.cast(logs["loss"], tf.float32))
+            logs = model.train_step(tf.nest.map_structure(lambda part: tf.gather(part, batch), data))
+            return number + 1, losses.write(number, tf.cast(logs["loss"], tf.float32))
+
+        _, losses = tf.while_loop(lambda number, _: number < count, step, (0, tf.TensorArray(tf.float32, count)))
         return losses.stack()
 
     return loop

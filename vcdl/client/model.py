@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from vcdl.client.allowed import ACTIVATIONS, CLASSES, FUNCTION_MODULES, LAYERS
+from vcdl.client.allowed import ACTIVATIONS, CLASSES, FUNCTION_MODULES, LAYERS, RANDOM_INITIALIZERS
 from vcdl.errors import ModelError, one_line
 
 SIZE_LIMIT_BYTES = 20_000_000
@@ -32,12 +32,16 @@ _KEYS = frozenset(
 _ADVICE = "use Keras' own layers only"
 
 
-def load_model(model_json: str) -> Any:
+def load_model(model_json: str, *, draws_weights: bool = True) -> Any:
     """Load the built, uncompiled keras.Model that `model.to_json()` described.
+
+    `draws_weights`: whether weights are drawn at random where the description says so; they are 0 otherwise.
 
     Raises ModelError when a part of it is not a plain built-in of Keras, or its weights are not all float32.
     """
     config = checked_config(model_json)
+    if not draws_weights:
+        _draw_nothing(config)
     import keras
 
     try:
@@ -79,6 +83,13 @@ def checked_config(model_json: str) -> dict[str, Any]:
     if config["class_name"] not in ("Sequential", "Functional"):
         raise ModelError(f"the JSON describes a {config['class_name']}, expected a Sequential or Functional model")
     return config
+
+
+def _draw_nothing(config: Any) -> None:
+    """Let all weights that would be drawn at random begin with 0. JAX compiles a program for each shape to draw."""
+    for part in _objects(config):
+        if part.get("module") == "keras.initializers" and part["class_name"] in RANDOM_INITIALIZERS:
+            part |= {"class_name": "Zeros", "config": {}, "registered_name": None}
 
 
 def _objects(config: Any) -> Iterator[dict[str, Any]]:

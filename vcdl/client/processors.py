@@ -8,12 +8,17 @@ _log = logging.getLogger(__name__)
 
 
 def limit_threads(threads: int) -> dict[str, str]:
-    """Variables that limit any Keras backend to `threads` cores; the backend reads them when it is imported."""
+    """Variables that limit any Keras backend to `threads` cores; the backend reads them when it is imported.
+
+    JAX reads the last two, one of them by its version.
+    """
     return {
         "OMP_NUM_THREADS": str(threads),
         "OPENBLAS_NUM_THREADS": str(threads),
         "TF_NUM_INTRAOP_THREADS": str(threads),
         "TF_NUM_INTEROP_THREADS": "1",
+        "NPROC": str(threads),
+        "PJRT_NPROC": str(threads),
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
 

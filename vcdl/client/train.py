@@ -15,6 +15,7 @@ from vcdl.client.checkpoint import Checkpoint, Position, remove_checkpoint
 from vcdl.client.host import Host, Request
 from vcdl.client.inputs import Shard, read_model_json, read_shard, read_workunit
 from vcdl.client.newest import NewestWeights, begin
+from vcdl.client.process_age import process_age
 from vcdl.client.trainer import Trainer, TrainerCache
 from vcdl.codecs.choose import up_encoding
 from vcdl.codecs.encoding import Encoding
@@ -117,6 +118,8 @@ class _Subtask:
         self._batches = Batches(workunit.seed, len(shard), training.batch_size, training.local_epochs)
         self._checkpoint_every_s = checkpoint_every_s
         self._position = Position()
+        self._has_begun = False
+        """Whether this process has trained a batch."""
         self._saved: Position | None = None
         """The position of the newest checkpoint."""
 
@@ -135,6 +138,7 @@ class _Subtask:
             return
         self._trainer.restore(checkpoint.state)
         self._position = self._saved = checkpoint.position
+        self._host.progress(self._fraction, self._position.samples)
 
     def train(self) -> Outcome:
         """Train to the end, or until the host wishes otherwise; the position tells how far it came."""
@@ -150,6 +154,9 @@ class _Subtask:
             if request is Request.FINISH and self._position.samples:  # an empty upload is useless
                 break
             self._step()
+            if not self._has_begun:
+                self._has_begun = True
+                _log.info("first batch trained after %s", process_age())
             if show.is_due():
                 self._host.progress(self._fraction, self._position.samples)
             if save.is_due():
@@ -158,6 +165,7 @@ class _Subtask:
 
     def write_update(self, up: Encoding, base: Vector) -> None:
         """Write update.h5; `base`: the initial weights, shape (n,). Raises DivergedError and OSError."""
+        _log.info("last batch trained after %s", process_age())
         weights = self._trainer.finish()
         if not np.isfinite(weights).all():
             raise _diverged("some weights are", self._position.samples)

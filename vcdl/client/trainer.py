@@ -53,7 +53,8 @@ class Trainer:
         Raises ModelError (not safe, or cannot be built), JobError (Keras does not know the optimizer or the loss) and
         WeightsFileError (`frozen` is not of this model).
         """
-        self.model = load_model(model_json)
+        # Of a workunit all weights come from its files.
+        self.model = load_model(model_json, draws_weights=frozen is None)
         if frozen is not None:
             assign_frozen(self.model, frozen)
         # Nobody reads a client's metrics, the server measures its own; the loss is computed anyway.

@@ -1,0 +1,65 @@
+"""Programs that JAX has compiled, kept in the project's folder for the tasks to come: compiling takes longer than all
+else of a start.
+
+A task works on links in its slot, and hands over what is new when it is done: so no task ever reads half a program. A
+program goes by a hash of all that it is made from, JAX's version and the processor included.
+"""
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+KEPT_FOLDER = "vcdl_compiled"
+"""In the project's folder."""
+_SLOT_FOLDER = "compiled"
+_SUFFIX = "-cache"
+_KEPT_BYTES = 32 << 20
+_KEPT_S = 14 * 86400.0
+
+
+class CompiledPrograms:
+    """The programs of one project, as a task uses them; a disk that is full or read-only only costs time."""
+
+    def __init__(self, slot: Path, project: Path) -> None:
+        self._own, self._kept = slot / _SLOT_FOLDER, project / KEPT_FOLDER
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Variables by which JAX uses them; it reads them when it is imported."""
+        return {
+            "JAX_COMPILATION_CACHE_DIR": str(self._own),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        }
+
+    def take(self) -> None:
+        """Put those of earlier tasks into the slot, in place of what a killed process may have left there."""
+        shutil.rmtree(self._own, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self._own.mkdir()
+            for path in self._kept.glob(f"*{_SUFFIX}"):
+                os.link(path, self._own / path.name)
+
+    def hand_over(self) -> None:
+        """Keep this task's for the next ones, and remove what is old or too much."""
+        with contextlib.suppress(OSError):
+            self._kept.mkdir(exist_ok=True)
+            for path in self._own.glob(f"*{_SUFFIX}"):
+                with contextlib.suppress(FileExistsError):
+                    os.link(path, self._kept / path.name)
+            self._sweep()
+
+    def _sweep(self) -> None:
+        kept_bytes = 0
+        for made_s, size_bytes, path in sorted(map(_described, self._kept.glob(f"*{_SUFFIX}")), reverse=True):
+            kept_bytes += size_bytes
+            if kept_bytes > _KEPT_BYTES or time.time() - made_s > _KEPT_S:
+                path.unlink(missing_ok=True)
+
+
+def _described(path: Path) -> tuple[float, int, Path]:
+    found = path.stat()
+    return found.st_mtime, found.st_size, path
