@@ -32,6 +32,7 @@ from vcdl.client.host import Request
 from vcdl.client.resources import error_text, is_disk_full
 from vcdl.client.train import train_workunit
 from vcdl.client.trainer import TrainerCache
+from vcdl.client.unneeded import hide_unneeded
 from vcdl.errors import VcdlError
 
 _ENDINGS = {"quit": Request.QUIT, "finish": Request.FINISH}
@@ -105,6 +106,7 @@ def main(trainers: TrainerCache) -> None:
     # Not through a buffer: a thread that waits in there aborts a process that ends by an error.
     host = PipeHost(io.FileIO(sys.stdin.fileno(), closefd=False), events)
     host.listen()
+    hide_unneeded()
     import keras  # noqa: F401  slow; "ready" says that it is over
 
     host.tell("ready")
