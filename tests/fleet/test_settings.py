@@ -13,6 +13,7 @@ from tests.fleet.fleet_files import AWS, fleet_file, settings_of
 from tests.places import ROOT
 from vcdl.errors import FleetError, JobError
 from vcdl.fleet.settings import (
+    AlertSettings,
     CapacitySettings,
     FleetSettings,
     InstanceSettings,
@@ -178,6 +179,7 @@ SECTIONS: dict[str, type[pydantic.BaseModel]] = {
     "on_demand": OnDemandSettings,
     "instances": InstanceSettings,
     "places": PlaceSettings,
+    "alerts": AlertSettings,
 }
 
 

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from vcdl.errors import FleetError, GridError, JournalError, VcdlError
+from vcdl.fleet.alerts import budget_causes, news
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.instance import Instance, InstanceType, Pool
 from vcdl.fleet.money import Money
@@ -21,6 +22,7 @@ from vcdl.fleet.reconciler import MOST_FAILURES, Actions, LaunchOrder, Situation
 from vcdl.fleet.refresh_prices import PriceSource
 from vcdl.fleet.settings import FleetSettings
 from vcdl.fleet.state import Cooldown, FleetGoal, FleetState, RecentLaunch
+from vcdl.report.wording import duration
 
 RECENT_LAUNCH_S = 120.0
 """How long a launched instance counts although the cloud, which is eventually consistent, does not show it."""
@@ -79,6 +81,8 @@ class Pass:
     def lines(self) -> tuple[str, ...]:
         """Its actions and problems, for a log."""
         lines = [*self.observed.warnings, *self.actions.warnings, *self.errors]
+        if self.actions.crash_loop:
+            lines.append(self.actions.crash_loop)
         if self.actions.terminate:
             lines.append(f"terminated: {', '.join(self.actions.terminate)}")
         if self.actions.drain:
@@ -170,7 +174,42 @@ class Controller:
                     with _collecting(errors):
                         self._provider.lease(ids, until_s)
             launched = self._launch(actions.launch, observed, state) if actions.launch else LaunchResult()
-            return Pass(observed, actions, launched, tuple(map(str, errors)))
+            not_sent = self._alert(observed, actions, launched)
+            return Pass(observed, actions, launched, (*map(str, errors), *not_sent))
+
+    def _alert(self, observed: Observation, actions: Actions, launched: LaunchResult) -> list[str]:
+        """Send the alerts of a pass, which has done its work; returns why some could not be sent."""
+        causes = dict(budget_causes(self._settings, observed.spent_usd, observed.state.budget_spent))
+        if actions.crash_loop:
+            causes["crash loop"] = actions.crash_loop
+        short_since_s, now_s = observed.state.short_since_s, observed.now_s
+        if short_since_s is not None and now_s - short_since_s >= self._settings.cooldown_s and not launched.instances:
+            missing = f"{observed.wanted - observed.have} of {observed.wanted} {self._settings.capacity.unit}"
+            causes["capacity"] = f"no preemptible capacity for {duration(now_s - short_since_s)}, {missing} missing"
+        if observed.state.goal is FleetGoal.UP:
+            left_s = [i.until_s - now_s for i in observed.instances if i.is_capacity and i.until_s is not None]
+            full_s = min(self._settings.lease_s, self._paid_for_s(observed.spent_usd, observed.usd_per_h))
+            if left_s and min(left_s) < full_s / 4:
+                causes["lease"] = f"an instance's lease is over in {duration(max(0.0, min(left_s)))}"
+        return self._send(causes)
+
+    def alert_blind(self, why: str) -> list[str]:
+        """Alert once passes have failed for half a lease; returns why it could not be sent."""
+        with self._folder.one_pass():
+            state = self._folder.read()
+            blind_s = self._clock() - state.last_pass_s
+            if state.goal is not FleetGoal.UP or blind_s < self._settings.lease_s / 2:
+                return []
+            cause = {"lease": f"no pass for {duration(blind_s)}, so leases are not renewed: {why}"}
+            return self._send({**dict.fromkeys(state.alerts, ""), **cause})
+
+    def _send(self, causes: Mapping[str, str]) -> list[str]:
+        """Send what was not sent yet; returns why some could not be sent."""
+        state = self._folder.read()
+        sent, not_sent = news(self._settings, causes, state.alerts)
+        if sent != state.alerts:
+            self._folder.write(replace(state, alerts=sent))
+        return not_sent
 
     def take_down(self) -> Teardown:
         """Delete everything with the tag, even if the folder cannot be written: what costs money comes first."""
@@ -313,8 +352,7 @@ class Controller:
                 )
             types = cheap
         failures = self._money.failures(observed.now_s) if observed.wanted > observed.have else []
-        if len(failures) >= MOST_FAILURES:
-            warnings += (self._of_failures(failures),)
+        crash_loop = self._of_failures(failures) if len(failures) >= MOST_FAILURES else ""
         actions = reconcile(
             self._settings,
             Situation(
@@ -329,7 +367,7 @@ class Controller:
                 budget_spent=budget_usd is not None and observed.spent_usd >= budget_usd and state.budget_spent,
             ),
         )
-        return replace(actions, warnings=(*warnings, *actions.warnings))
+        return replace(actions, warnings=(*warnings, *actions.warnings), crash_loop=crash_loop)
 
     def _of_failures(self, failures: Sequence[str]) -> str:
         """Why only one instance at a time is launched, with what the last one that failed said."""

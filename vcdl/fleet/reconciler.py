@@ -77,6 +77,8 @@ class Actions:
     drain: tuple[str, ...] = ()
     launch: LaunchOrder | None = None
     warnings: tuple[str, ...] = ()
+    crash_loop: str = ""
+    """Why one instance at a time is launched; empty: any number."""
 
     @property
     def is_empty(self) -> bool:

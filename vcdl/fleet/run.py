@@ -67,8 +67,10 @@ class ControlLoop:
             done = self._controller.reconcile_once()
         except FleetUnavailable as away:
             self._log(self._attempts.failed(away))
+            self._alert_blind(away)
         except VcdlError as error:
             self._log(self._attempts.failed(error, max(self._attempts.backoff.next_wait_s(), self._every_s)))
+            self._alert_blind(error)
         except Exception as error:  # a fleet without control is worse than a bug in the log
             self._log(self._attempts.failed(f"{type(error).__name__}: {error}: a bug in vcdl", _AFTER_A_BUG_S))
         else:
@@ -80,6 +82,14 @@ class ControlLoop:
             self._attempts.succeeded()
             return done.is_over, _NEXT_POOL_S if done.may_get_more else self._every_s
         return False, self._attempts.wait_s
+
+    def _alert_blind(self, error: VcdlError) -> None:
+        """Say that leases run out, as passes have failed for the half of one."""
+        try:
+            for line in self._controller.alert_blind(str(error)):
+                self._log(line)
+        except VcdlError as unreadable:
+            self._log(str(unreadable))
 
     def _take_down(self) -> ExitCode:
         """A fleet without instances may have left something that costs: a template, a disk."""

@@ -223,6 +223,15 @@ class PlaceSettings(Section):
     """Overrides the fleet's image: on AWS an image has another id in each region."""
 
 
+class AlertSettings(Section):
+    """Where alerts go; none: into the log only."""
+
+    command: _Words = ()
+    """It gets the message as one more argument."""
+    webhook: Annotated[str, kinds.text(r"https?://\S{1,2000}", "a URL, https://…")] | None = None
+    """It gets JSON with `fleet`, `alert` and `text`."""
+
+
 class FleetSettings(Section):
     """A fleet file, checked and complete."""
 
@@ -257,6 +266,7 @@ class FleetSettings(Section):
     """Pools that cost more for each unit of capacity are not launched from."""
     budget_usd: _AboveZero | None = None
     """A hard stop: the fleet is drained and taken down once the ledger shows this cost."""
+    alerts: AlertSettings = AlertSettings()
     tags: Annotated[Mapping[str, str], PlainValidator(lambda raw: _tags(raw))] = Field(
         default_factory=lambda: MappingProxyType({})
     )

@@ -61,6 +61,8 @@ class FleetState:
     """Regions that cannot be asked, each with the Unix time of the first pass that could not."""
     short_since_s: float | None = None
     """Unix time since which no preemptible instance could be had; None: none is missing."""
+    alerts: tuple[str, ...] = ()
+    """Those that were sent and whose cause lasts."""
 
     def to_json(self) -> str:
         """One JSON object."""
@@ -105,6 +107,7 @@ class _Stored:
     recent_launches: tuple[RecentLaunch, ...]
     away_since_s: dict[str, float]
     short_since_s: float | None = None
+    alerts: tuple[str, ...] = ()
 
 
 @cache

@@ -31,6 +31,8 @@ SUITE = os.environ.get("VCDL_BOOT_SUITE", "bookworm")
 MIRROR = os.environ.get("VCDL_BOOT_MIRROR", "http://deb.debian.org/debian")
 PACKAGES = "systemd,systemd-sysv,dbus,udev,iproute2,ca-certificates,python3,openssh-server"
 PATIENCE_S = 1800.0
+_ALONE = ("unshare", "--mount", "--propagation", "private")
+"""Mounts of its own, which end with the command: what removes the folder after a kill must not walk into /proc."""
 _NO_NETWORK = "network: {config: disabled}\ndatasource_list: [NoCloud]\n"
 
 
@@ -43,14 +45,17 @@ class Container:
     def make(self) -> None:
         """Install Debian with cloud-init, as an image has it."""
         subprocess.run(
-            ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, self.root, MIRROR],
+            [*_ALONE, "debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, self.root, MIRROR],
             check=True,
             stdout=subprocess.DEVNULL,
         )
         (self.root / "etc/resolv.conf").write_bytes(Path("/etc/resolv.conf").read_bytes())
-        os.environ["DEBIAN_FRONTEND"] = "noninteractive"
         for command in ("apt-get -q update", "apt-get -q install -y --no-install-recommends cloud-init"):
-            subprocess.run(["chroot", self.root, *command.split()], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                [*_ALONE, "env", "DEBIAN_FRONTEND=noninteractive", "chroot", self.root, *command.split()],
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
         (self.root / "usr/sbin/policy-rc.d").unlink(missing_ok=True)  # debootstrap's: nothing may start
         (self.root / "etc/cloud/cloud.cfg.d/99-here.cfg").write_text(_NO_NETWORK)
         for given in (Path("/etc/pip.conf"), Path.home() / ".config/pip/pip.conf"):  # this machine's package index

@@ -1,0 +1,129 @@
+"""Alerts: each cause is told once, to a real command and a real webhook."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from tests.fleet.fake_fleet import POOLS, FakeFleet
+from vcdl.errors import FleetUnavailable
+from vcdl.fleet.instance import Ending
+from vcdl.fleet.run import ControlLoop, up
+
+
+@contextmanager
+def webhook(status: list[int]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A URL, and what it got; it answers with the last status."""
+    got: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if status[-1] == 200:
+                got.append(json.loads(body))
+            self.send_response(status[-1])
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Log nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/secret", got
+        server.shutdown()
+        thread.join()
+
+
+def fleet_that_writes(folder: Path, *overrides: str) -> tuple[FakeFleet, Path]:
+    """A fleet whose alerts are lines of a file."""
+    told = folder / "told"
+    told.write_text("")
+    program = folder / "tell"
+    program.write_text(f'#!/bin/sh\necho "$1" >>{told}\n')
+    program.chmod(0o755)
+    fleet = FakeFleet.make(folder, f"alerts.command=[{program}]", *overrides)
+    fleet.controller.change(up)
+    return fleet, told
+
+
+def names(told: Path) -> list[str]:
+    return [line.split(": ")[1] for line in told.read_text().splitlines()]
+
+
+def test_each_share_of_the_budget_is_told_once_also_by_another_process(tmp_path: Path) -> None:
+    fleet, told = fleet_that_writes(tmp_path, "budget_usd=2")
+    for _ in range(60):
+        fleet.another_process().reconcile_once()
+        fleet.later(300)
+    assert names(told) == ["budget 50%", "budget 80%", "budget 100%"]
+    assert told.read_text().startswith("fleet cifar: budget 50%: 1.0")
+
+
+def test_capacity_that_is_gone_is_told_again_after_it_came_back(tmp_path: Path) -> None:
+    fleet, told = fleet_that_writes(tmp_path, "cooldown_s=60")
+    for empty in (set(POOLS), set[Any](), set(POOLS)):
+        fleet.cloud.empty = empty
+        for instance in fleet.cloud.live:
+            fleet.cloud.end(instance.id)
+        for _ in range(5):
+            fleet.controller.reconcile_once()
+            fleet.later(30)
+    assert names(told) == ["capacity", "capacity"]
+    assert "40 of 40 vcpu missing" in told.read_text()
+
+
+def test_a_crash_loop_is_told(tmp_path: Path) -> None:
+    fleet, told = fleet_that_writes(tmp_path, "capacity.target=40")
+    fleet.controller.reconcile_once()
+    fleet.later(1800)
+    for instance in fleet.cloud.live:
+        fleet.cloud.end(instance.id, Ending.GAVE_UP)
+    fleet.controller.reconcile_once()
+    assert names(told) == ["crash loop"]
+    assert "no route to host" in told.read_text()
+
+
+def test_leases_that_run_out_while_the_cloud_is_away_are_told(tmp_path: Path) -> None:
+    fleet, told = fleet_that_writes(tmp_path)
+    loop = ControlLoop(fleet.controller, 30, lambda line: None, threading.Event())
+    loop.run_once()
+    fleet.cloud.outage = FleetUnavailable("away")
+    for _ in range(2):
+        assert names(told) == []
+        fleet.later(1800)
+        loop.run_once()
+    assert names(told) == ["lease"]
+    loop.run_once()
+    assert names(told) == ["lease"], "once"
+
+
+def test_a_webhook_that_fails_is_tried_again_and_its_address_is_not_shown(tmp_path: Path) -> None:
+    status = [500]
+    with webhook(status) as (url, got):
+        fleet = FakeFleet.make(tmp_path, f"alerts.webhook={url}", "cooldown_s=30")
+        fleet.controller.change(up)
+        fleet.cloud.empty = set(POOLS)
+        fleet.controller.reconcile_once()
+        fleet.later(60)
+        lines = fleet.controller.reconcile_once().lines()
+        assert any("alerts > webhook failed (HTTPError)" in line for line in lines)
+        assert not any("secret" in line for line in lines)
+        status.append(200)
+        for _ in range(2):
+            fleet.later(5)
+            fleet.controller.reconcile_once()
+    (alert,) = got
+    assert (alert["fleet"], alert["alert"]) == ("cifar", "capacity")
+    assert alert["text"].startswith("fleet cifar: capacity: no preemptible capacity for ")
+
+
+def test_a_command_that_is_missing_stops_no_pass(tmp_path: Path) -> None:
+    fleet = FakeFleet.make(tmp_path, "alerts.command=[no-such-command]", "budget_usd=0.3")
+    fleet.controller.change(up)
+    fleet.controller.reconcile_once()
+    fleet.later(1500)
+    assert any("alerts > command failed" in line for line in fleet.controller.reconcile_once().lines())
