@@ -57,16 +57,28 @@ def plan_command(
     type=click.Path(path_type=Path, file_okay=False),
     help="The BOINC project, to see which subtasks a preempted instance still finished.",
 )
+@click.option(
+    "--picture",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Draw the first run's measure against the money, as PNG, SVG or PDF.",
+)
 @json_option
 def cost_command(
-    file: Path, overrides: tuple[str, ...], run_dirs: tuple[Path, ...], project_dir: Path | None, as_json: bool
+    file: Path,
+    overrides: tuple[str, ...],
+    run_dirs: tuple[Path, ...],
+    project_dir: Path | None,
+    picture: Path | None,
+    as_json: bool,
 ) -> ExitCode:
-    """Show the fleet's cost so far, what it saved, and what preemption wasted."""
+    """Show the fleet's cost so far, what it saved, what it bought, and what was wasted."""
     from vcdl.fleet.cost import cost_of
     from vcdl.fleet.hosts import instances_of_hosts, project_hosts
     from vcdl.fleet.ledger import Ledger
-    from vcdl.journal.events import UpdateApplied, WorkunitSent
+    from vcdl.fleet.spending import SPENDING_EVENTS, draw_spending, epoch_costs, parts_usd, spending_lines
     from vcdl.journal.journal import Journal
+    from vcdl.run.finding import read_report
     from vcdl.run.folder import RunFolder
 
     fleet = opened(file, overrides)
@@ -77,15 +89,22 @@ def cost_command(
     journals = []
     for run_dir in run_dirs:
         journal = Journal.read_only(RunFolder.existing(run_dir).journal_file)
-        journals.append(list(journal.stream(kinds=(WorkunitSent, UpdateApplied))))
+        journals.append(list(journal.stream(kinds=SPENDING_EVENTS)))
         journal.close()
     ledger = Ledger(fleet.folder.ledger_file)
     hosts = project_hosts(project_dir) if project_dir is not None else []
-    cost = cost_of(ledger, time.time(), journals, instances_of_hosts(hosts, ledger.history().launched))
+    now_s, of_host = time.time(), instances_of_hosts(hosts, ledger.history().launched)
+    cost, parts = cost_of(ledger, now_s, journals, of_host), parts_usd(ledger, now_s, journals, of_host)
+    report = read_report(RunFolder(run_dirs[0])) if run_dirs else None
+    measure = report.monitor.name if report is not None else ""
+    epochs = epoch_costs(ledger, journals[0], report.epochs) if report is not None else []
+    if picture is not None:
+        draw_spending(measure, epochs, picture)
     if as_json:
-        click.echo(json.dumps(cost.as_dict(), indent=2))
+        more = {"parts_usd": parts, "epochs": [vars(one) for one in epochs]}
+        click.echo(json.dumps({**cost.as_dict(), **more}, indent=2))
     else:
-        for line in cost.lines():
+        for line in (*cost.lines(), *(spending_lines(measure, epochs, parts) if run_dirs else ())):
             click.echo(line)
     return ExitCode.OK
 
