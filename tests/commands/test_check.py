@@ -19,6 +19,9 @@ def test_a_job_in_order_is_described_for_programs(capsys: pytest.CaptureFixture[
     found = json.loads(capsys.readouterr().out)
     assert (found["ok"], found["job"], found["shards"], found["notes"]) == (True, "digits", 4, [])
     assert found["trust"] == {"run": "own", "submit": "strangers", "simulate": "strangers"}
+    weights_and_moments = 4 * (4_810 + 4_811)
+    assert found["kept_bytes"] == 0
+    assert found["rollback_bytes"] == pytest.approx(2 * 4 * 2 * weights_and_moments, rel=0.2), "two epochs, four shards"
 
 
 def test_shards_smaller_than_a_batch_are_noted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,6 +35,15 @@ def test_what_is_wrong_is_there_for_programs_too(tmp_path: Path, capsys: pytest.
     with pytest.raises(JobError, match="modle") as raised:
         check(job, as_json=True)
     assert json.loads(capsys.readouterr().out) == {"ok": False, "error": str(raised.value)}
+
+
+def test_the_disk_for_kept_uploads_is_estimated(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(DIGITS, ["trust=own"]) is ExitCode.OK
+    assert "disk" not in capsys.readouterr().out
+    assert check(DIGITS, ["trust=strangers"]) is ExitCode.OK
+    assert "disk   a job for strangers keeps about" in capsys.readouterr().out
+    assert check(DIGITS, ["trust=own", "retention.uploads=all"]) is ExitCode.OK
+    assert "disk   retention > uploads: all keeps at most" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("url", ["redis://localhost:1/0", "mysql://nobody@127.0.0.1:1/none"])

@@ -14,10 +14,11 @@ from vcdl.stores.exposure import exposures
 from vcdl.stores.open import see_that_it_serves
 from vcdl.stores.settings import PASSWORD_VARIABLE
 from vcdl.wire.inputs import InputShape, Outputs
-from vcdl.wire.weights import Layout
 
 _WEIGHT_BYTES = 4
-_UPLOAD_AND_BASE = 2
+_EPOCHS_KEPT = 2
+"""Epochs whose uploads a rollback may need, while epochs end well: the one that goes on, and the one before until its
+end is measured."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Checked:
     parameters: int
     kept_bytes: int
     """Upper bound on the uploads and weights that `retention > uploads: all` keeps; 0 without it."""
+    rollback_bytes: int
+    """Uploads and weights that a job of strangers keeps for a rollback, while epochs end well; 0 where none does."""
     trust: Mapping[str, str]
     """Whose machines train it, by command: the job file's word, or what the command makes of `auto`."""
     notes: tuple[str, ...]
@@ -48,13 +51,18 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     store = asked_settings(job, RunFolder(Path(job.name)))
     see_that_it_serves(store)
     from vcdl.client.model import load_model
+    from vcdl.client.trainer import Trainer
+    from vcdl.codecs.choose import up_encoding
     from vcdl.data import load_dataset
     from vcdl.models import fitted
     from vcdl.run.start import start_of
 
     dataset = load_dataset(job.data, job.seed)
-    model = load_model(fitted(job, dataset, start_of(job)).model.json)
-    trained = Layout.of(model).size
+    fit = fitted(job, dataset, start_of(job))
+    model = load_model(fit.model.json)
+    layout = Trainer(fit.model.json, fit.training).layout
+    kept_bytes = up_encoding(job.transport.to_wire(), layout).most_bytes + _WEIGHT_BYTES * layout.size
+    rolls_back = any(job.trusting(host.trust).rolls_back for host in HOSTS.values())
     return Checked(
         job=job.name,
         train_samples=len(dataset.x_train),
@@ -70,7 +78,8 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
             *(f"{exposure.what}; {exposure.cure}" for exposure in exposures(store)),
             *_shown_passwords(job_file, job, overrides),
         ),
-        kept_bytes=_UPLOAD_AND_BASE * job.subtasks * _WEIGHT_BYTES * trained if job.keeps_uploads else 0,
+        kept_bytes=job.subtasks * kept_bytes if job.keeps_uploads else 0,
+        rollback_bytes=min(job.subtasks, _EPOCHS_KEPT * job.data.shards) * kept_bytes if rolls_back else 0,
     )
 
 
