@@ -46,7 +46,7 @@ def honest(seed: int, rate: float = 1.0) -> Vector:
     return upload
 
 
-BOUNDS = Bounds(LAYOUT, CLIP, tuple(Bounds(LAYOUT, CLIP, ()).lengths_of(honest(1) - base(), base(), 1.0).tolist()))
+BOUNDS = Bounds(LAYOUT, CLIP, tuple(Bounds(LAYOUT, CLIP, ()).lengths_of(honest(1), base(), 1.0).tolist()))
 
 
 def table() -> Vector:
@@ -57,7 +57,7 @@ def table() -> Vector:
 
 def bounded(upload: Vector, rate: float = 1.0, lengths: Vector | None = None, blocks: int = SIZE) -> Vector:
     """The upload within the bounds, as the first one of a job unless a table is given."""
-    row, within = BOUNDS.lengths_of(upload - base(), base(), rate), upload.copy()
+    row, within = BOUNDS.lengths_of(upload, base(), rate), upload.copy()
     shortened = BOUNDS.shortened(table() if lengths is None else lengths, 1, row)
     for begin in range(0, SIZE, blocks):
         end = min(SIZE, begin + blocks)
@@ -102,7 +102,7 @@ def test_a_variance_stays_near_what_it_was_number_by_number(part: slice, number:
     upload[part] = number
     within, started = bounded(upload)[part], base()[part]
     assert within.min() >= 0.0
-    row = BOUNDS.lengths_of(upload - base(), base(), 1.0)
+    row = BOUNDS.lengths_of(upload, base(), 1.0)
     assert BOUNDS.shortened(table(), 1, row).furthest > (1000 if number == 1e15 else 5)
     assert np.all(np.abs(within - started) <= 0.2 * (started + 0.1 * started.mean()))
 
@@ -120,8 +120,8 @@ def test_block_by_block_comes_to_the_same() -> None:
     sums = BOUNDS.sums()
     for begin in range(0, SIZE, 7):
         block = slice(begin, begin + 7)
-        BOUNDS.measure(sums, upload[block] - base()[block], base()[block], begin)
-    np.testing.assert_allclose(BOUNDS.lengths(sums, 1.0), BOUNDS.lengths_of(upload - base(), base(), 1.0), rtol=1e-5)
+        BOUNDS.measure(sums, upload[block], base()[block], begin)
+    np.testing.assert_allclose(BOUNDS.lengths(sums, 1.0), BOUNDS.lengths_of(upload, base(), 1.0), rtol=1e-5)
     np.testing.assert_array_equal(bounded(upload, blocks=7)[: MEAN.stop], bounded(upload)[: MEAN.stop])
 
 
@@ -131,19 +131,19 @@ def test_the_usual_length_follows_the_uploads_and_two_of_ten_hostile_ones_do_not
     for number in range(1, LENGTHS + 1):
         factor = np.float32(1000.0 if number % 5 == 0 else 3.0)
         step = (honest(number) - base()) * factor
-        shortened = BOUNDS.shortened(lengths, number, BOUNDS.lengths_of(step, base(), 1.0))
+        shortened = BOUNDS.shortened(lengths, number, BOUNDS.lengths_of(base() + step, base(), 1.0))
     assert shortened.usual == pytest.approx(3 * length(honest(1), slice(0, MEAN.start)), rel=0.1)
 
 
 def test_what_never_moves_may_not_be_moved() -> None:
     still = honest(1)
     still[BIAS] = base()[BIAS]
-    row = Bounds(LAYOUT, CLIP, ()).lengths_of(still - base(), base(), 1.0)
+    row = Bounds(LAYOUT, CLIP, ()).lengths_of(still, base(), 1.0)
     strict = Bounds(LAYOUT, CLIP, tuple(row.tolist()))
     state = strict.state_of(VcAsgd(0.5))
     lengths, upload = state.table_of(state.tail_of(state.begun(base()))), honest(2)
     for number in (1, 2):
-        moved = strict.shortened(lengths, number, strict.lengths_of(upload - base(), base(), 1.0))
+        moved = strict.shortened(lengths, number, strict.lengths_of(upload, base(), 1.0))
     assert moved.limits[1] > 0, "the first clients that move it define how far"
-    only_one = strict.shortened(lengths, 3, strict.lengths_of(base() + 100 * (upload - base()) - base(), base(), 1.0))
+    only_one = strict.shortened(lengths, 3, strict.lengths_of(base() + 100 * (upload - base()), base(), 1.0))
     assert only_one.factors[1] < 0.1

@@ -45,8 +45,8 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
         click.echo(f"disk   retention > uploads: all keeps at most {size(checked.kept_bytes)} of uploads and weights")
     elif checked.rollback_bytes:
         click.echo(
-            f"disk   a job for strangers keeps about {size(checked.rollback_bytes)} of uploads and weights for a rollback: "
-            "those of two epochs; more until an epoch ends well"
+            f"disk   a job for strangers keeps about {size(checked.rollback_bytes)} of uploads and weights: "
+            "those of two epochs, for a rollback; more until an epoch ends well"
         )
     for note in checked.notes:
         click.echo(f"note   {note}")

@@ -40,6 +40,8 @@ class MeasuringPass:
         """⟨step, step⟩, ⟨reference, reference⟩, ⟨step, reference⟩ for the rule's step."""
         self._variables = None if bounds is None else bounds.sums()
         """⟨C − B, C − B⟩ of each variable, with bounds."""
+        self._is_measured = False
+        """Whether its variables were measured as a whole."""
         self._way = np.zeros(3)
         """⟨C − B, C − B⟩, ⟨W − B, W − B⟩, ⟨C − B, W − B⟩ over the trained weights."""
         self._along = np.zeros(2)
@@ -47,15 +49,21 @@ class MeasuringPass:
         self._looked_at, self._folded = hashlib.sha256(), hashlib.sha256()
         self._folded_bytes = 0
 
+    def add_whole(self, weights: Vector, base: Vector) -> None:
+        """Measure all of an upload, shape (n,), as far as that needs no W. Its blocks come afterwards."""
+        if self._bounds is not None and self._variables is not None:
+            self._bounds.measure(self._variables, weights, base, 0)
+            self._is_measured = True
+
     def add(self, w: Vector, update: Update, begin: int) -> None:
         """Measure a block, the weights from number `begin` on. Raises FileUnavailable for the reference update."""
         if self._reads_twice:
             self._looked_at.update(update.weights.data)
         reference = None if self._reference is None else self._trained_of(self._reference, begin, update.weights.size)
         if self._bounds is not None and self._variables is not None:
-            step = update.step
-            self._bounds.measure(self._variables, step, update.started_from, begin)
-            self._measure_directions(w if w.ndim == 1 else w[0], step, update.started_from, reference, begin)
+            if not self._is_measured:
+                self._bounds.measure(self._variables, update.weights, update.started_from, begin)
+            self._measure_directions(w if w.ndim == 1 else w[0], update, reference, begin)
         if self._rule is not None:
             measured = self._trained(self._rule.step(w, update), begin)
             self._to_the_rule[0] += measured @ measured
@@ -113,14 +121,15 @@ class MeasuringPass:
         """Whether the second pass read the same bytes, known after its last block; true before its first."""
         return self._folded_bytes == 0 or self._looked_at.digest() == self._folded.digest()
 
-    def _measure_directions(self, w: Vector, step: Vector, base: Vector, reference: Vector | None, begin: int) -> None:
+    def _measure_directions(self, w: Vector, update: Update, reference: Vector | None, begin: int) -> None:
         """Compare the step with the way of W since the client's base, and with the reference update.
 
         Only refusals depend on it, which are not made again: the order of a library's addition does not matter.
         """
-        for part, is_trained in self._layout.parts(begin, begin + step.size):
+        weights, base = update.weights, update.started_from
+        for part, is_trained in self._layout.parts(begin, begin + weights.size):
             if is_trained:
-                a, b = step[part], w[part] - base[part]
+                a, b = weights[part] - base[part], w[part] - base[part]
                 self._way += (np.dot(a, a), np.dot(b, b), np.dot(a, b))
                 if reference is not None:
                     c = reference[part]

@@ -142,8 +142,8 @@ class StreamedUpload(Change):
         rooms = Rooms() if rooms is None else rooms
         self._weights, self._base = rooms.take(width), rooms.take(width)
         """The client's weights and those of its base: all of them, or a block."""
-        self._kept: dict[int, bool] = {}
-        """The blocks that are kept, by their begin, and whether their base is."""
+        self._is_kept = self._has_base = False
+        """Whether the first pass has read all of it, and of its base."""
         self._state = rule.state if bounds is None else bounds.state_of(rule)
         self._on_statistics = on_statistics(rule)
         self._judge = judge
@@ -201,12 +201,14 @@ class StreamedUpload(Change):
         return isinstance(self._rule, MeasuringRule)
 
     def first_pass(self, w: Vector, begin: int) -> None:
-        update = self._read(begin, w.shape[-1])
-        if update is not None and self._first_pass is not None:
-            with np.errstate(over="ignore", invalid="ignore"):
+        if self._first_pass is None:
+            return
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self._keeps and begin == 0:
+                self._keep(self._first_pass)
+            update = self._read(begin, w.shape[-1])
+            if update is not None:
                 self._first_pass.add(w, update, begin)
-            if self._keeps:
-                self._kept[begin] = update.base is not None
 
     def first_pass_done(self, tail: Vector) -> None:
         if self._upload is None or self._first_pass is None:
@@ -216,16 +218,19 @@ class StreamedUpload(Change):
         self._shortened = self._first_pass.shortened(facts.number, state.table_of(tail), facts.rate)
         if self._judge is not None:
             self._unfit = self._strange_to_the_rule() or self._strange_among_others(self._judge)
+        if self._is_kept and self._unfit is None:
+            self._shorten(self._weights, self._base, 0)
 
     def apply(self, w: Vector, begin: int) -> float:
         update = self._read(begin, w.shape[-1])
         if update is None:
             return 0.0
-        self._meter.add(update.weights, begin)
-        if self._first_pass is not None:
-            self._first_pass.note_folded(update)
-        if self._bounds is not None and self._shortened is not None:
-            self._bounds.shorten(update.weights, update.started_from, begin, self._shortened)
+        if not self._is_kept:
+            self._meter.add(update.weights, begin)
+            if self._first_pass is not None:
+                self._first_pass.note_folded(update)
+            if update.base is not None:
+                self._shorten(update.weights, update.base, begin)
         with np.errstate(over="ignore", invalid="ignore"):  # weights that become infinite are refused at the end
             for part, is_trained in self._layout.parts(begin, begin + w.shape[-1]):
                 rule = self._rule if is_trained else self._on_statistics
@@ -276,22 +281,37 @@ class StreamedUpload(Change):
             return refused
         return None
 
+    def _keep(self, first_pass: MeasuringPass) -> None:
+        """Read all of it, and measure what needs no W."""
+        if self._upload is None:
+            return
+        try:
+            self._has_base = self._upload.read(0, self._weights, self._base) is not None
+        except Refused as refused:
+            self._upload, self._unfit = None, refused
+            return
+        self._is_kept = True
+        self._meter.add(self._weights, 0)
+        first_pass.add_whole(self._weights, self._base)
+
+    def _shorten(self, weights: Vector, base: Vector, begin: int) -> None:
+        """Shorten a block, or all of it, as the bounds say."""
+        if self._bounds is not None and self._shortened is not None:
+            with np.errstate(over="ignore", invalid="ignore"):
+                self._bounds.shorten(weights, base, begin, self._shortened)
+
     def _read(self, begin: int, size: int) -> Update | None:
         """A block of `size` weights from number `begin` on; None when it cannot be read."""
         if self._upload is None:
             return None
-        at = slice(begin, begin + size) if self._keeps else slice(size)
+        at, has_base = slice(begin, begin + size) if self._is_kept else slice(size), self._has_base
         weights, base = self._weights[at], self._base[at]
-        if begin in self._kept:
-            return self._update(weights, base if self._kept[begin] else None)
-        try:
-            has_base = self._upload.read(begin, weights, base) is not None
-        except Refused as refused:
-            self._upload, self._unfit = None, refused
-            return None
-        return self._update(weights, base if has_base else None)
-
-    def _update(self, weights: Vector, base: Vector | None) -> Update:
+        if not self._is_kept:
+            try:
+                has_base = self._upload.read(begin, weights, base) is not None
+            except Refused as refused:
+                self._upload, self._unfit = None, refused
+                return None
         facts = self._facts
         return Update(
             weights=weights,
@@ -300,7 +320,7 @@ class StreamedUpload(Change):
             samples=facts.samples,
             fraction=facts.fraction * facts.trust,
             number=facts.number,
-            base=base,
+            base=base if has_base else None,
             measured=self._measured,
         )
 

@@ -6,7 +6,7 @@ arXiv 1911.07963) leaves room for a step of the usual length in one small variab
 value in what is no weight. docs/decisions/025 has the measurements behind the constants.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -23,6 +23,7 @@ _Numbers = npt.NDArray[np.float64]
 _FLOOR = 0.1
 """Part of a variable's mean by which its smallest numbers are measured, if none of it may be negative."""
 _TINY = 1e-12
+_BLOCK = 1 << 15
 
 
 Floors = Mapping[tuple[int, int], np.float32]
@@ -98,10 +99,10 @@ class Bounds:
         """The state of a bounded rule: its own, and the table."""
         return replace(rule.state, first_row=self.first_row)
 
-    def lengths_of(self, step: Vector, base: Vector, rate: float) -> Vector:
-        """The row of a whole step in memory, shape (n,), from its base."""
+    def lengths_of(self, weights: Vector, base: Vector, rate: float) -> Vector:
+        """The row of a whole step in memory, from `base` to `weights`, both of shape (n,)."""
         sums = self.sums()
-        self.measure(sums, step, base, 0)
+        self.measure(sums, weights, base, 0)
         return self.lengths(sums, rate)
 
     def lengths(self, sums: Sums, rate: float) -> Vector:
@@ -116,23 +117,27 @@ class Bounds:
         """What `measure` adds to."""
         return Sums(np.zeros(len(self._variables), np.float64))
 
-    def measure(self, sums: Sums, step: Vector, base: Vector, begin: int) -> None:
-        """Measure a block of a step, shape (m,), the numbers from `begin` on.
+    def measure(self, sums: Sums, weights: Vector, base: Vector, begin: int) -> None:
+        """Measure a block of the step from `base` to `weights`, both of shape (m,), the numbers from `begin` on.
 
         In float64, so that a rounded sum does not depend on a library's order of addition. Numbers that are never
         negative are measured relative to their `base`.
         """
-        for number, part, is_nonnegative in self._places(begin, step.size):
-            moved = step[part]
+        for number, part, is_nonnegative in self._places(begin, weights.size):
+            to, from_ = weights[part], base[part]
             if is_nonnegative:
-                from_ = base[part]
                 own = _own_sizes(from_)
                 floor = _floor(own)
                 if own is from_:
                     sums.floors[number, begin] = floor
-                moved = moved / (own + floor)
-            exact = moved.astype(np.float64)
-            sums.squares[number] += exact @ exact
+            square = 0.0
+            for some in _in_cache(to.size):
+                moved = to[some] - from_[some]
+                if is_nonnegative:
+                    moved /= own[some] + floor
+                exact = moved.astype(np.float64)
+                square += float(exact @ exact)
+            sums.squares[number] += square
 
     def shortened(self, table: Vector, number: int, row: Vector, floors: Floors | None = None) -> Shortened:
         """Enter the row of update `number` into the table, in place, and compare it with the others.
@@ -151,10 +156,13 @@ class Bounds:
         """Shorten a block of an upload, shape (m,), in place; `base`: the block that its client started from."""
         for number, part, is_nonnegative in self._places(begin, weights.size):
             if is_nonnegative:
-                from_ = base[part]
+                own = from_ = base[part]
                 floor = shortened.floors.get((number, begin))
-                sizes = _sizes(from_) if floor is None else from_ + floor
-                _limit(weights[part], from_, sizes, shortened.limits[number])
+                if floor is None:
+                    own = _own_sizes(from_)
+                    floor = _floor(own)
+                for some in _in_cache(own.size):
+                    _limit(weights[part][some], from_[some], own[some] + floor, shortened.limits[number])
             elif shortened.factors[number] < 1.0:
                 block, from_ = weights[part], base[part]
                 block -= from_
@@ -181,6 +189,12 @@ class Bounds:
         return known
 
 
+def _in_cache(size: int) -> Iterator[slice]:
+    """Slices of a variable for which what is computed stays in the processor's cache."""
+    for begin in range(0, size, _BLOCK):
+        yield slice(begin, min(begin + _BLOCK, size))
+
+
 def _limit(block: Vector, base: Vector, sizes: Vector, limit: np.float32) -> None:
     """Limit the steps of numbers that are never negative to `limit` times their sizes, in place; `sizes` is used up."""
     sizes *= limit
@@ -191,15 +205,11 @@ def _limit(block: Vector, base: Vector, sizes: Vector, limit: np.float32) -> Non
         np.maximum(block, np.float32(0.0), out=block)
 
 
-def _sizes(base: Vector) -> Vector:
-    """The sizes that numbers of a variable, never negative, are measured by: their own, and a tenth of their mean."""
-    own = _own_sizes(base)
-    return own + _floor(own)
-
-
 def _own_sizes(base: Vector) -> Vector:
+    """Sizes that numbers of a variable, never negative, are measured by, but for its floor."""
     return base if base.min() >= 0.0 else np.maximum(base, np.float32(0.0))  # what is shared is hardly ever negative
 
 
 def _floor(own: Vector) -> np.float32:
+    """A tenth of their mean."""
     return np.float32(_FLOOR * float(own.sum(dtype=np.float64)) / own.size + _TINY)

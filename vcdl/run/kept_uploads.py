@@ -21,10 +21,13 @@ def keep_upload(folder: RunFolder, upload: Path, workunit: str, version: int) ->
     """Keep an upload for a store that may lose its memory; nothing in a run that keeps none. Raises RunFolderError."""
     kept = folder.kept_upload(version, workunit)
     if folder.kept_uploads.is_dir() and not kept.exists():
-        with folder_errors(kept.parent), atomic_write(kept) as target:
+        with folder_errors(kept.parent):
             try:
-                os.link(upload, target)
+                os.link(upload, kept)
+                return
             except OSError:  # of another user, or on another disk
+                pass
+            with atomic_write(kept) as target:
                 shutil.copyfile(upload, target)
 
 

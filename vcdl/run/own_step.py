@@ -51,5 +51,5 @@ def own_step(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_o
 
     if weights < initial.size:
         begin[weights:] = trained()[weights:]
-    lengths = Bounds(trainer.layout, job.trust.clip, ()).lengths_of(trained() - begin, begin, rate)
+    lengths = Bounds(trainer.layout, job.trust.clip, ()).lengths_of(trained(), begin, rate)
     return OwnStep(begin, tuple(float(length) for length in lengths))

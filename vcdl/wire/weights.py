@@ -80,7 +80,7 @@ class Layout:
         """Length of the vector, in elements."""
         return sum(variable.size for variable in self.variables)
 
-    @property
+    @cached_property
     def model(self) -> "Layout":
         """The layout without moments: the first numbers of the vector."""
         return Layout(tuple(variable for variable in self.variables if not variable.path.startswith(_MOMENTS)))
@@ -122,7 +122,7 @@ class Layout:
         if at < end:
             yield slice(at - begin, end - begin), True
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """16 hex digits over paths and shapes of the variables: models with the same one can exchange weights."""
         shapes = [[variable.path, list(variable.shape)] for variable in self.variables]

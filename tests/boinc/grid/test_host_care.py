@@ -6,7 +6,7 @@ import pytest
 from tests.boinc.grid.world import World
 from tests.boinc.standin.schema import insert
 from tests.boinc.standin.states import Outcome, Server
-from vcdl.boinc.grid.host_care import BANNED, HostCare, ban, rests_of
+from vcdl.boinc.grid.host_care import BANNED, USED_UP, HostCare, ban, rests_of
 from vcdl.boinc.grid.rest import End, Ended, Rest, rest_after, spared
 from vcdl.errors import GridError
 
@@ -79,6 +79,14 @@ def quota(world: World, host: int) -> tuple[int, int]:
     return row["max_jobs_per_day"], row["n_jobs_today"]
 
 
+def report_doubles_the_quota(world: World) -> None:
+    """What BOINC's scheduler does before it sends more in the same answer (sched_result.cpp)."""
+    connection = world.standin.connect()
+    connection.cursor().execute("UPDATE host_app_version SET max_jobs_per_day = 2 * max_jobs_per_day WHERE host_id = 1")
+    connection.commit()
+    connection.close()
+
+
 def pass_time(world: World, seconds: int) -> None:
     connection = world.standin.connect()
     statement = "UPDATE result SET received_time = received_time - %s, sent_time = sent_time - %s WHERE hostid > 0"
@@ -94,7 +102,9 @@ def test_a_host_that_fails_rests_then_has_one_task_and_the_others_work(
         care = HostCare(hosts.database)
         care.look()
     assert "host-1 gets no work until" in caplog.text
-    assert (quota(hosts, 1), quota(hosts, 2)) == ((1, 1), (2000, 9))
+    assert (quota(hosts, 1), quota(hosts, 2)) == ((1, USED_UP), (2000, 9))
+    report_doubles_the_quota(hosts)
+    assert quota(hosts, 1)[1] >= 2 * 256, "not one task for each that it still reports, on 256 processors"
     pass_time(hosts, 601)
     HostCare(hosts.database).look()
     assert quota(hosts, 1) == (1, 0)
@@ -104,7 +114,12 @@ def test_a_host_that_fails_rests_then_has_one_task_and_the_others_work(
     connection.close()
     hosts.send("mnist_e0001_s000_a0_v000000", 1)
     HostCare(hosts.database).look()
-    assert quota(hosts, 1) == (1, 1)
+    assert quota(hosts, 1) == (1, USED_UP), "the report of its one task does not bring it the next one"
+    hosts.report("mnist_e0001_s000_a0_v000000")
+    row = hosts.result_of("mnist_e0001_s000_a0_v000000")
+    hosts.update("result", row["id"], received_time=int(time.time()) + 1)
+    HostCare(hosts.database).look()
+    assert quota(hosts, 1) == (1, 0), "its task was good: it has work again"
 
 
 def test_what_the_server_or_a_person_took_back_is_no_failure(hosts: World) -> None:

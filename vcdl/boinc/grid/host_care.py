@@ -2,7 +2,9 @@
 
 BOINC takes one task off a host's quota for each failure, and doubles the quota with each success. Of 2000 tasks a day,
 nobody notices the former; and it counts an upload that the check refuses as a success. So a host that rests has a quota
-of 1 and has used it. After its rest it gets one task; when that succeeds, BOINC itself doubles the quota again.
+of 1, and has used that and all that it may become: with each task that a host reports, BOINC doubles the quota before
+anybody has looked at the upload, and sends the next ones in the same answer. After its rest it gets one task; when that
+succeeds, the host has used nothing, and BOINC itself doubles the quota with each success.
 """
 
 import logging
@@ -23,6 +25,8 @@ _LOOKED_AT = 20_000
 _ACTIVE_S = 900
 _INVALID, _UNCHECKED = 2, 0
 """result.validate_state"""
+USED_UP = 1_000_000
+"""host_app_version.n_jobs_today of a host that gets nothing: more than any quota, times the processors of any host."""
 NO_FAULT = (200, 202, 203)
 """result.exit_status of tasks that were not begun in time, or aborted by the project or on the client by hand."""
 BANNED = -1
@@ -51,6 +55,7 @@ class HostCare:
             if not self._spares:
                 _log.warning("most hosts fail: none of them rests, as the job or the server seems to be at fault")
             self._spares = True
+            self._free(())
             return
         self._spares = False
         self._tell(rests, now_s)
@@ -59,11 +64,12 @@ class HostCare:
                 self._stop(host)
             else:
                 self._try_again(host, rest)
+        self._free(rests)
 
     def _tell(self, rests: Mapping[int, Rest], now_s: float) -> None:
         for host, rest in rests.items():
             if rest.is_on(now_s) and self._told.get(host) != rest:
-                until = time.strftime("%H:%M:%S", time.localtime(rest.until_s))
+                until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(rest.until_s))
                 _log.warning("%s gets no work until %s, then a single task: %s", host_name(host), until, rest.why)
         for host in self._told.keys() - rests.keys():
             _log.info("%s has work again", host_name(host))
@@ -72,19 +78,33 @@ class HostCare:
     def _stop(self, host: int) -> None:
         self._database.execute(
             "UPDATE host_app_version h JOIN app_version v ON v.id = h.app_version_id"
-            " SET h.max_jobs_per_day = 1, h.n_jobs_today = 1"
-            " WHERE v.appid = %s AND h.host_id = %s AND (h.max_jobs_per_day <> 1 OR h.n_jobs_today < 1)",
-            self._database.app_id, host,
+            " SET h.max_jobs_per_day = 1, h.n_jobs_today = %s"
+            " WHERE v.appid = %s AND h.host_id = %s AND (h.max_jobs_per_day <> 1 OR h.n_jobs_today < %s)",
+            USED_UP, self._database.app_id, host, USED_UP,
         )  # fmt: skip
 
     def _try_again(self, host: int, rest: Rest) -> None:
-        """Give a host one task, unless it has had one since its rest."""
+        """Give a host one task, and then nothing until that has come to an end."""
+        had_one = self._database.execute(
+            "SELECT 1 FROM result WHERE hostid = %s AND appid = %s AND sent_time >= %s LIMIT 1",
+            host, self._database.app_id, int(rest.until_s),
+        )  # fmt: skip
+        if had_one:
+            self._stop(host)
+            return
         self._database.execute(
             "UPDATE host_app_version h JOIN app_version v ON v.id = h.app_version_id"
             " SET h.max_jobs_per_day = 1, h.n_jobs_today = 0"
-            " WHERE v.appid = %s AND h.host_id = %s AND h.n_jobs_today > 0 AND NOT EXISTS"
-            " (SELECT 1 FROM result r WHERE r.hostid = h.host_id AND r.appid = v.appid AND r.sent_time >= %s)",
-            self._database.app_id, host, int(rest.until_s),
+            " WHERE v.appid = %s AND h.host_id = %s AND h.n_jobs_today > 0",
+            self._database.app_id, host,
+        )  # fmt: skip
+
+    def _free(self, resting: Collection[int]) -> None:
+        """Let all others have work again."""
+        self._database.execute(
+            "UPDATE host_app_version h JOIN app_version v ON v.id = h.app_version_id SET h.n_jobs_today = 0"
+            " WHERE v.appid = %s AND h.n_jobs_today >= %s AND h.host_id NOT IN %s",
+            self._database.app_id, USED_UP, tuple(resting) or (0,),
         )  # fmt: skip
 
 
