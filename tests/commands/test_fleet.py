@@ -38,7 +38,7 @@ def test_up_shows_a_preview_and_the_result(fleet: FakeFleet, capsys: pytest.Capt
     assert capsys.readouterr().out.splitlines() == [
         "launch 40 vCPUs of preemptible instances: t3.2xlarge in us-east-1a or us-east-1b",
         "launched: " + ", ".join(f"i-{n:04d} (t3.2xlarge in us-east-1{'ab'[n % 2]})" for n in range(5)),
-        "cifar: 40 of 40 vCPUs in 5 instances, 0.54 $/h, 0.01 $ so far",
+        "cifar: 40 of 40 vCPUs in 5 instances, 0.54 $/h, 0.01 $ so far, prices of 1970-01-12",
         "instances drain after 2 h 00 min unless `vcdl fleet run fleet.yaml` renews their lease",
     ]
 
@@ -80,7 +80,7 @@ def test_the_status_shows_instances_goal_control_loop_and_cooldowns(
     capsys.readouterr()
     assert vcdl_fleet("status") == ExitCode.OK
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "cifar: 40 of 40 vCPUs in 5 instances, 0.54 $/h, 0.01 $ so far"
+    assert lines[0] == "cifar: 40 of 40 vCPUs in 5 instances, 0.54 $/h, 0.01 $ so far, prices of 1970-01-12"
     assert lines[1] == "goal up; no control loop: `vcdl fleet run` replaces lost instances; last pass 1 min 00 s ago"
     assert (
         sum("t3.2xlarge in us-east-1a" in line and line.endswith("running, lease for 1 h 59 min") for line in lines)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import date
 
 from vcdl.errors import FleetError, GridError, JournalError, VcdlError
 from vcdl.fleet.alerts import budget_causes, news
@@ -51,6 +52,8 @@ class Observation:
     spent_usd: float
     usd_per_h: float
     """The spot prices of the live instances."""
+    prices_as_of: date | None = None
+    """The day of the oldest price of a live instance; None: there is none."""
     warnings: tuple[str, ...] = ()
 
 
@@ -281,6 +284,9 @@ class Controller:
             have=capacity(instances, unit),
             spent_usd=spent_usd,
             usd_per_h=usd_per_h,
+            prices_as_of=min(
+                (price.as_of for i in instances if i.is_live and (price := self._money.price(i.pool))), default=None
+            ),
             warnings=(*warnings, *queue_warnings),
         )
 

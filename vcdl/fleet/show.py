@@ -23,12 +23,13 @@ def units(count: int, unit: Unit) -> str:
 
 
 def summary(settings: FleetSettings, observed: Observation) -> str:
-    """`cifar: 40 of 40 vCPUs in 5 instances, 0.50 $/h, 1.23 $ so far`."""
+    """`cifar: 40 of 40 vCPUs in 5 instances, 0.50 $/h, 1.23 $ so far, prices of 2026-11-21`."""
     unit = settings.capacity.unit
     live = sum(instance.is_live for instance in observed.instances)
     return (
         f"{settings.name}: {observed.have} of {units(observed.wanted, unit)} in {plural(live, 'instance')}, "
         f"{observed.usd_per_h:.2f} $/h, {observed.spent_usd:.2f} $ so far"
+        + (f", prices of {observed.prices_as_of}" if observed.prices_as_of else "")
     )
 
 
@@ -98,6 +99,7 @@ def status_json(settings: FleetSettings, observed: Observation, pid: int | None)
         "have": observed.have,
         "usd_per_h": round(observed.usd_per_h, 6),
         "spent_usd": round(observed.spent_usd, 6),
+        "prices_as_of": str(observed.prices_as_of) if observed.prices_as_of else None,
         "process": pid,
         "last_pass_s": observed.state.last_pass_s,
         "instances": [
