@@ -33,12 +33,16 @@ class JobRow:
     hosts: int
     """Hosts that brought an update."""
     seconds_left: float | None
+    bytes_down: float
+    """What a client gets for a task, on average: an upper bound where clients keep shards."""
+    bytes_up: float
+    """What it sends back."""
 
     @classmethod
     def of(cls, folder: RunFolder) -> "JobRow":
         """Raises RunFolderError, JobError, JournalError."""
         job, report = load_frozen_job(folder.job_file), read_report(folder)
-        goal, state = RunGoal.of(job), state_of(folder, report)
+        goal, state, totals = RunGoal.of(job), state_of(folder, report), report.totals
         mean = _mean(report)
         now_s = clock_of(folder)() if state is RunState.RUNNING and folder.host.has_wall_clock else None
         return cls(
@@ -53,6 +57,8 @@ class JobRow:
             share=job.boinc.share if folder.host.has_daemons else None,
             hosts=sum(host.applied > 0 for host in read_hosts(folder).hosts.values()),
             seconds_left=None if now_s is None else seconds_left(goal, report, now_s),
+            bytes_down=totals.bytes_down / max(1, totals.applied),
+            bytes_up=totals.bytes_up / max(1, totals.applied),
         )
 
     @property

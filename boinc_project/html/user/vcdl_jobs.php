@@ -31,7 +31,8 @@ if (!$jobs) {
     echo "<p>".tra("There are no jobs at the moment.")."</p>";
 } else {
     start_table("table-striped");
-    $head = array(tra("Job"), tra("Model and data"), tra("State"), tra("Epoch"), tra("Measured"), tra("Computers"));
+    $head = array(tra("Job"), tra("Model and data"), tra("State"), tra("Epoch"), tra("Measured"), tra("Computers"),
+        tra("A task's download and upload"));
     if ($user) {
         $head[] = tra("Your share");
     }
@@ -44,6 +45,7 @@ if (!$jobs) {
             (int)$job["epoch"]." / ".(int)$job["epochs"],
             htmlspecialchars($job["measured"]),
             (int)$job["hosts"],
+            (float)$job["down_mb"]." MB, ".(float)$job["up_mb"]." MB",
         );
         if ($user) {
             list($all, $mine) = vcdl_results_of($job["job"], $user);
@@ -56,4 +58,11 @@ if (!$jobs) {
         echo "<p><a href=login_form.php>".tra("Log in")."</a> ".tra("to see your share.")."</p>";
     }
 }
+echo "<h3>".tra("What your computer does")."</h3><ul>
+    <li>".tra("A task trains the network of a job with a part of its data, for some minutes. In the BOINC manager it has the job's name, followed by epoch and shard.")."</li>
+    <li>".tra("It gets the network's weights, a part of the data (kept until the job ends) and a description, and sends back how it changed the weights. Nothing else of your computer is read or sent.")."</li>
+    <li>".tra("Programs come signed, as BOINC checks. Data cannot bring programs. Memory, disk and upload of a task are bounded.")."</li>
+    <li>".tra("Nothing is written outside BOINC's own folder, and a task talks to this project's server only. Your preferences for processor, memory, disk and network hold.")."</li>
+    <li>".tra("To leave, choose No new tasks, or Remove: that deletes all files of the project. What was not finished is trained by another computer.")."</li>
+    </ul>";
 page_tail();

@@ -48,4 +48,6 @@ def _fields(row: JobRow) -> dict[str, object]:
         "epochs": row.epochs,
         "measured": f"{row.monitor} {row.value}",
         "hosts": row.hosts,
+        "down_mb": round(row.bytes_down / 1e6, 2),
+        "up_mb": round(row.bytes_up / 1e6, 2),
     }
