@@ -46,8 +46,10 @@ class CompiledPrograms:
     def hand_over(self) -> None:
         """Keep this task's for the next ones, and remove what is old or too much."""
         with contextlib.suppress(OSError):
-            self._kept.mkdir(exist_ok=True)
-            for path in self._own.glob(f"*{_SUFFIX}"):
+            programs = list(self._own.glob(f"*{_SUFFIX}"))
+            if programs:  # other backends make none
+                self._kept.mkdir(exist_ok=True)
+            for path in programs:
                 with contextlib.suppress(FileExistsError):
                     os.link(path, self._kept / path.name)
             self._sweep()
