@@ -79,6 +79,9 @@ lock:
 	$(BIN)/python -m pip install --quiet uv
 	$(LOCK) --extra server --extra fleet --extra gcp --extra dev --extra docs -o requirements-dev.lock
 	$(LOCK) --constraint requirements-dev.lock -o requirements.lock
+	for backend in jax jax-gpu tensorflow tensorflow-gpu; do $(BIN)/uv pip compile --quiet --upgrade --universal \
+	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
+	  wrappers/runtime/$$backend.in -o wrappers/runtime/$$backend.lock || exit 1; done
 	for kind in cpu gpu; do \
 		sed -n "s/^$$kind = \[\(\".*\"\)\]$$/\1/p" pyproject.toml | tr -d '"' | cat - deploy/instance.in | \
 		$(BIN)/uv pip compile --quiet - --universal --python-version 3.11 --constraint requirements.lock \

@@ -29,7 +29,8 @@ from tests.boinc.standin import Database, StandinProject, StandinServer
 from tests.fleet.machine.machine import Machine
 from tests.fleet.machine.metadata import AwsMetadata, GcpMetadata, served
 from tests.store_servers import start_mariadb
-from vcdl.boinc.project.app_version import PLATFORM, ClientFiles
+from vcdl.boinc.project.app_version import ClientFiles
+from vcdl.boinc.runtime.platforms import LINUX
 from vcdl.client.model import load_model
 from vcdl.files.shipped import shipped
 from vcdl.job.model import ModelSettings
@@ -135,7 +136,7 @@ class Bench:
         return times_s
 
     def _publish(self) -> None:
-        folder = self._project.path / "apps" / "vcdl" / "1.00" / PLATFORM
+        folder = self._project.path / "apps" / "vcdl" / "1.00" / LINUX.boinc
         folder.mkdir(parents=True)
         for name, (content, mode) in ClientFiles.build().contents.items():
             (folder / name).write_bytes(content)

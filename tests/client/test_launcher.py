@@ -115,7 +115,7 @@ def tools(layout: Layout) -> Path:
     """A PATH without Python, with the few programs that the launcher uses."""
     folder = layout.root / "tools"
     folder.mkdir()
-    for name in ("head", "tr", "sed", "tar", "rm", "mv", "mkdir", "gzip"):
+    for name in ("head", "tail", "tr", "sed", "tar", "rm", "mkdir", "gzip"):
         found = shutil.which(name)
         assert found is not None
         (folder / name).symlink_to(found)
@@ -144,47 +144,92 @@ def test_a_client_that_is_missing_is_one_line(layout: Layout) -> None:
     assert errors == "vcdl_client: vcdl_client.pyz is missing: reset the project in the BOINC client\n"
 
 
-def with_runtime(layout: Layout, log: Path) -> Path:
-    """Give the app version a runtime; returns where its Python will lie."""
+STARTED = "import os, sys\nprint(os.environ['VCDL_RUNTIME_ARCHIVE'], sys.flags.isolated)\nsys.exit(7)\n"
+"""Stands in for the client of a delivered Python."""
+
+
+def with_runtime(layout: Layout, log: Path, python: str = "") -> Path:
+    """Give the app version a runtime; returns where its Python will lie. `python`: a script in its place."""
     inside = layout.root / "inside"
-    python_at(inside / "bin" / "python3", log)
-    archive = layout.project / "vcdl_runtime_3.tar.gz"
-    with tarfile.open(archive, "w:gz") as tar:
+    program = python_at(inside / "bin" / "python3", log)
+    if python:
+        program.write_text(python)
+    packed = layout.root / "python.tar.gz"
+    with tarfile.open(packed, "w:gz") as tar:
         tar.add(inside, arcname=".")
-    (layout.slot / "vcdl_runtime.tar.gz").write_text("<soft_link>../../projects/x/vcdl_runtime_3.tar.gz</soft_link>\n")
-    return layout.project / "vcdl_runtime_3.tar.gz.unpacked" / "bin" / "python3"
+    with tarfile.open(layout.project / ARCHIVE, "w") as tar:
+        tar.add(packed, arcname="python.tar.gz")
+    (layout.slot / "vcdl_runtime.tar").write_text(f"<soft_link>../../projects/x/{ARCHIVE}</soft_link>\n")
+    (layout.project / "vcdl_client_3.pyz").write_text(STARTED)
+    return layout.project / UNPACKED / "bin" / "python3"
+
+
+ARCHIVE = "vcdl_runtime_3.tar"
+UNPACKED = f"{ARCHIVE}.unpacked"
+
+
+def left_in_project(layout: Layout) -> list[str]:
+    return sorted(path.name for path in layout.project.iterdir() if path.name.startswith("vcdl_runtime"))
 
 
 def test_a_runtime_of_the_app_version_is_unpacked_once_and_used(layout: Layout) -> None:
     log = layout.root / "log"
     python = with_runtime(layout, log)
-    (layout.project / "vcdl_runtime_3.tar.gz.unpacked.999999999").mkdir()
+    (layout.project / f"{UNPACKED}.999999999").mkdir()  # of a killed process
     processes = [layout.launch() for _ in range(2)]
-    errors = [process.communicate(timeout=60)[1] for process in processes]
-    assert [process.returncode for process in processes] == [7, 7], errors
+    ends = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [7, 7], ends
+    assert ends[0][0] == f"../../projects/x/{ARCHIVE} 1\n"
     assert python.is_file()
     process = layout.launch()
     assert process.communicate(timeout=60)[1] == "", "nothing is unpacked again"
-    assert len(log.read_text().split()) == 6
-    assert sorted(path.name for path in layout.project.iterdir()) == [
-        "vcdl_client_3",
-        "vcdl_client_3.pyz",
-        "vcdl_runtime_3.tar.gz",
-        "vcdl_runtime_3.tar.gz.unpacked",
-    ]
+    assert left_in_project(layout) == [ARCHIVE, UNPACKED]
+
+
+def test_a_python_of_the_volunteers_choice_comes_before_a_runtime_which_stays_packed(layout: Layout) -> None:
+    with_runtime(layout, layout.root / "log")
+    (layout.project / "vcdl_client_3.pyz").write_text(TELLS)
+    process = layout.launch(VCDL_PYTHON=sys.executable)
+    assert process.communicate(timeout=60)[1] == ""
+    assert left_in_project(layout) == [ARCHIVE]
 
 
 def test_a_damaged_runtime_leaves_nothing_and_the_next_python_is_taken(layout: Layout) -> None:
     log = layout.root / "log"
     python = with_runtime(layout, log)
-    archive = layout.project / "vcdl_runtime_3.tar.gz"
-    archive.write_bytes(archive.read_bytes()[:60])
+    archive = layout.project / ARCHIVE
+    archive.write_bytes(archive.read_bytes()[:600])
+    (layout.project / "vcdl_client_3.pyz").write_text(TELLS)
     able = python_at(layout.root / "bin" / "python3", log)
     process = layout.launch(path=f"{able.parent}:/usr/bin:/bin")
-    process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 7
+    assert "does not run here" in errors
     assert not python.exists()
-    assert sorted(path.name for path in layout.project.iterdir())[2:] == ["vcdl_runtime_3.tar.gz"]
+    assert left_in_project(layout) == [ARCHIVE]
+
+
+def test_a_runtime_that_does_not_run_on_this_computer_says_why(layout: Layout) -> None:
+    message = "libc.so.6: version GLIBC_2.99 not found"
+    with_runtime(layout, layout.root / "log", python=f"#!/bin/sh\necho '{message}' >&2\nexit 1\n")
+    process = layout.launch(path=str(tools(layout)))
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == EXIT_INIT_FAILURE
+    assert f"the Python that came with the app version does not run here: {message}" in errors
+    assert left_in_project(layout) == [ARCHIVE]
+
+
+def test_without_room_for_python_the_task_waits(layout: Layout) -> None:
+    """Its words are tar's; the disk is not full here."""
+    python = "#!/bin/sh\necho 'tar: lib/x: Cannot write: No space left on device' >&2\nexit 2\n"
+    with_runtime(layout, layout.root / "log", python=python)
+    (layout.slot / "boinc_mmap_file").write_bytes(bytes(8192))
+    process = layout.launch(path=str(tools(layout)))
+    assert process.wait(timeout=60) == 0
+    assert (layout.slot / "boinc_temporary_exit").read_text().splitlines() == [
+        "600",
+        "there is no room on the disk to unpack Python",
+    ]
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
@@ -199,10 +244,9 @@ def test_it_is_plain_posix_shell(layout: Layout, shell: str) -> None:
     assert done.returncode == 7
 
 
-@pytest.mark.parametrize("system", ["windows", "macos"])
-def test_boincs_wrapper_is_told_the_files_that_the_client_writes(system: str) -> None:
+def test_boincs_wrapper_is_told_the_files_that_the_client_writes() -> None:
     """All that can be checked here: nobody has run them yet."""
-    (job,) = ElementTree.parse(LAUNCHER.parents[1] / system / "job.xml").iter("task")
+    (job,) = ElementTree.parse(LAUNCHER.parents[1] / "windows" / "job.xml").iter("task")
     assert job.findtext("checkpoint_filename") == CHECKPOINT_FILE
     assert job.findtext("fraction_done_filename") == FRACTION_FILE
     assert job.find("setenv") is None, "one of them replaces the whole environment"

@@ -1,4 +1,4 @@
-"""The host of a training under BOINC's wrapper (Windows, macOS), which suspends the task, counts its time and
+"""The host of a training under BOINC's wrapper (Windows), which suspends the task, counts its time and
 reports.
 
 The wrapper reads fraction_done.txt, and takes a new time stamp of checkpoint.npz for a checkpoint. It ends a

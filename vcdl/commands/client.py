@@ -1,4 +1,4 @@
-"""`vcdl client`: the client as one file, for an app version of a BOINC project; and what attaches a machine."""
+"""`vcdl client`: what runs on volunteers' machines, as files; and what makes a machine of one's own a client."""
 
 import re
 from pathlib import Path
@@ -11,15 +11,18 @@ from vcdl.errors import ExitCode, FleetError
 if TYPE_CHECKING:
     from vcdl.fleet.machine.attach import AttachForm
 
+_PLATFORMS = ("linux-x86_64", "linux-aarch64", "windows-x86_64", "macos-arm64")
+_BACKENDS = ("jax", "tensorflow")
 _EXAMPLES = """\b
 Examples:
   vcdl client build                     writes vcdl_client.pyz
   vcdl client build -o /tmp/client.pyz
   vcdl client attach-script https://boinc.example.org/mine/ --key-file weak_key
+  vcdl client runtime --platform linux-x86_64 --python-archive cpython-3.12-….tar.gz
 
 The same version of vcdl gives the same bytes on every machine, so that what is
-signed can be compared with what is published. `vcdl project install` builds it
-by itself."""
+signed can be compared with what is published. `vcdl project install` builds the
+client by itself, and publishes runtimes with --runtime FILE."""
 
 
 def build(output: Path) -> ExitCode:
@@ -74,4 +77,69 @@ def attach_command(url: str, key_file: str, form: "AttachForm", gpu: bool) -> Ex
         raise FleetError(f"--key-file {key_file}: no quotes and braces, please; rename the file")
     key = account_key_in(Path(key_file)) if form == "cloud-init" else ""
     click.echo(attach_script(form, url.rstrip("/") + "/", key_file, key, gpu), nl=False)
+    return ExitCode.OK
+
+
+@command.command("runtime", epilog=_EXAMPLES)
+@click.option("--platform", "platform_name", required=True, metavar="NAME", help=f"One of {', '.join(_PLATFORMS)}.")
+@click.option("--backend", type=click.Choice(_BACKENDS), default=_BACKENDS[0], show_default=True, help="Of Keras.")
+@click.option("--gpu", is_flag=True, help="With CUDA, for hosts with an NVIDIA GPU (Linux).")
+@click.option(
+    "--python-archive",
+    metavar="FILE",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A relocatable Python: an install_only_stripped.tar.gz of python-build-standalone.  [default: this one]",
+)
+@click.option(
+    "--wheels",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep the fetched wheels here, for the next time.",
+)
+@click.option(
+    "--compression",
+    "level",
+    type=click.IntRange(0, 9),
+    default=6,
+    show_default=True,
+    metavar="0-9",
+    help="Of the packages.",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File to write.  [default: vcdl_runtime_PLATFORM_BACKEND.tar]",
+)
+def runtime_command(
+    platform_name: str,
+    backend: str,
+    gpu: bool,
+    python_archive: Path | None,
+    wheels: Path | None,
+    level: int,
+    output: Path | None,
+) -> ExitCode:
+    """Make a Python with Keras for volunteers who have none.
+
+    It holds exactly the versions of VCDL's own lock. Whatever was made with the same Python from the same lock has the
+    same bytes. Nothing of the packages is run, so the archive of any system can be made on this one.
+    """
+    from vcdl.boinc.runtime.archive import RuntimeFile
+    from vcdl.boinc.runtime.build import Order, build_runtime
+    from vcdl.boinc.runtime.platforms import platform_named
+    from vcdl.report.wording import size
+
+    platform = platform_named(platform_name)
+    order = Order(platform, backend, gpu, python_archive, wheels, level=level)
+    name = f"vcdl_runtime_{platform.name}_{backend}{'_gpu' if gpu else ''}.tar"
+    for said in build_runtime(order, (output or Path(name)).absolute()):
+        if isinstance(said, RuntimeFile):
+            manifest = said.manifest
+            click.echo(f"runtime {said.path} ({size(said.size)}; unpacked {size(manifest.unpacked_bytes)})")
+            needs = [*manifest.processor_needs, *([f"glibc {manifest.glibc}"] if manifest.glibc else [])]
+            click.echo(f"needs {', '.join(needs) or 'nothing'}\nsha256 {said.sha256}")
+        else:
+            click.echo(said)
     return ExitCode.OK

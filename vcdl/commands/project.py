@@ -48,10 +48,39 @@ def command() -> None:
 @click.option(
     "--threads", type=click.IntRange(1, 64), metavar="N", help="Cores of a CPU task.  [default: as before; at first 1]"
 )
+@click.option(
+    "--runtime",
+    "runtimes",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A Python for volunteers of one platform, made by vcdl client runtime; may be repeated.  [default: as before]",
+)
+@click.option(
+    "--without-runtime",
+    "without_runtimes",
+    multiple=True,
+    metavar="PLATFORM",
+    help="Stop publishing this platform's; with _gpu, the one for its GPUs.",
+)
+@click.option(
+    "--wrapper",
+    metavar="FILE",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="BOINC's wrapper for Windows, which its app version needs.  [default: as before]",
+)
 @click.option("--force", is_flag=True, help="Give up tasks of other apps that were made without upload certificates.")
 @_dry_run
 def install_command(
-    project_dir: Path, store_url: str | None, python: Path, threads: int | None, force: bool, dry_run: bool
+    project_dir: Path,
+    store_url: str | None,
+    python: Path,
+    threads: int | None,
+    runtimes: tuple[Path, ...],
+    without_runtimes: tuple[str, ...],
+    wrapper: Path | None,
+    force: bool,
+    dry_run: bool,
 ) -> ExitCode:
     """Add app, daemons, plan classes and settings to a project, or update them."""
     from vcdl.boinc.grid.database import BoincDatabase
@@ -66,7 +95,7 @@ def install_command(
         StoreSettings.parse(store_url)
         password = "" if split_password(store_url)[1] else os.environ.get(PASSWORD_VARIABLE, "")
     project = BoincProject.at(project_dir)
-    wishes = Wishes(Path.cwd() / python, store_url, password, threads, force)
+    wishes = Wishes(Path.cwd() / python, store_url, password, threads, runtimes, without_runtimes, wrapper, force)
     database = BoincDatabase(project)
     try:
         plan = plan_install(project, database, wishes)

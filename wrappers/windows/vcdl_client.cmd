@@ -6,19 +6,47 @@ set "client=%~dpn0.pyz"
 if not exist "%client%" set "client=vcdl_client.pyz"
 set "needed=('numpy', 'h5py', 'keras', os.environ.get('KERAS_BACKEND', 'tensorflow'))"
 set "test=import os, sys; from importlib.util import find_spec; sys.exit(sys.version_info < (3, 11) or not all(find_spec(name) for name in %needed%))"
+set "python="
+set "options="
 
-for %%P in ("%VCDL_PYTHON%" "%ProgramFiles%\vcdl\python.exe" "python.exe") do (
-    if not "%%~P"=="" (
-        "%%~P" -c "%test%" >nul 2>nul
-        if not errorlevel 1 (
-            set "python=%%~P"
-            goto found
-        )
-    )
+if not "%VCDL_PYTHON%"=="" call :try "%VCDL_PYTHON%"
+if "%python%"=="" if exist vcdl_runtime.tar call :delivered
+if "%python%"=="" call :try "%ProgramFiles%\vcdl\python.exe"
+if "%python%"=="" call :try "python.exe"
+if "%python%"=="" (
+    echo vcdl_client: no Python 3.11 or newer with NumPy, h5py, Keras and TensorFlow: install one, or set VCDL_PYTHON for the BOINC client 1>&2
+    exit 206
 )
-echo vcdl_client: no Python 3.11 or newer with NumPy, h5py, Keras and TensorFlow: install one, or set VCDL_PYTHON for the BOINC client 1>&2
-exit 206
-
-:found
-"%python%" "%client%" %*
+"%python%" %options% "%client%" %*
 exit %errorlevel%
+
+:try
+"%~1" -c "%test%" >nul 2>nul
+if not errorlevel 1 set "python=%~1"
+exit /b 0
+
+rem The Python of a runtime is unpacked once for all tasks, beside its archive; the client then unpacks its packages.
+rem The slot holds a line <soft_link>PATH</soft_link>. Windows has tar, with gzip, since 2018.
+:delivered
+for /f "usebackq tokens=2 delims=<>" %%P in ("vcdl_runtime.tar") do set "VCDL_RUNTIME_ARCHIVE=%%P"
+set "VCDL_RUNTIME_ARCHIVE=%VCDL_RUNTIME_ARCHIVE:/=\%"
+set "unpacked=%VCDL_RUNTIME_ARCHIVE%.unpacked"
+if not exist "%unpacked%\python.exe" (
+    set "growing=%unpacked%.%RANDOM%%RANDOM%"
+    call :unpack
+)
+if exist "%unpacked%\python.exe" (
+    set "python=%unpacked%\python.exe"
+    set "options=-I"
+) else (
+    echo vcdl_client: the Python that came with the app version could not be unpacked 1>&2
+)
+exit /b 0
+
+:unpack
+echo vcdl_client: unpacking Python, once for all tasks 1>&2
+mkdir "%growing%"
+"%SystemRoot%\System32\tar.exe" -xOf "%VCDL_RUNTIME_ARCHIVE%" python.tar.gz | "%SystemRoot%\System32\tar.exe" -xzf - -C "%growing%"
+"%growing%\python.exe" -I -S -c "import os, sys; os.rename(*sys.argv[1:])" "%growing%" "%unpacked%"
+if exist "%growing%" rmdir /s /q "%growing%"
+exit /b 0

@@ -28,8 +28,8 @@ _MODULES = """
     vcdl.client.channels vcdl.client.checkpoint vcdl.client.compile vcdl.client.host vcdl.client.init_data
     vcdl.client.inputs vcdl.client.loops vcdl.client.metrics vcdl.client.model vcdl.client.moments
     vcdl.client.newest vcdl.client.compiled vcdl.client.process_age vcdl.client.unneeded
-    vcdl.client.resources vcdl.client.slot vcdl.client.soft_links vcdl.client.processors vcdl.client.train
-    vcdl.client.trainer vcdl.client.wrapper_host
+    vcdl.client.resources vcdl.client.runtime vcdl.client.slot vcdl.client.soft_links vcdl.client.start
+    vcdl.client.processors vcdl.client.train vcdl.client.trainer vcdl.client.wrapper_host
 """
 MODULES = _MODULES.split()
 """A new name here is code that every volunteer runs: is it meant to?"""

@@ -8,7 +8,7 @@ with 1.00.
 
 import hashlib
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,29 +16,38 @@ from vcdl.boinc.grid.project_folder import APP
 from vcdl.boinc.project import files
 from vcdl.boinc.project.edited_files import MT_CLASS
 from vcdl.boinc.project.tools import run_tool
+from vcdl.boinc.runtime.archive import RuntimeFile
+from vcdl.boinc.runtime.platforms import LINUX, PLATFORMS, Platform
 from vcdl.errors import GridError
 from vcdl.files.shipped import shipped
 
-PLATFORM = "x86_64-pc-linux-gnu"
 GPU_CLASS = "vcdl_cuda"
+RUNTIME_PREFIX = "vcdl_runtime_"
 _FIRST_NUMBER = 100
 _FILE_PREFIX = "vcdl_client_"
-_VERSION_XML = """\
-<version>
-    <file>
-        <physical_name>{launcher}</physical_name>
-        <main_program/>
-    </file>
-    <file>
-        <physical_name>{launcher}.pyz</physical_name>
-        <logical_name>vcdl_client.pyz</logical_name>
-    </file>
-    <api_version>7.9.0</api_version>
-</version>
-"""
-"""Without api_version the BOINC client would talk to the program through shared memory that the program does
-not have.
-"""
+_API_VERSION = "7.9.0"
+"""Without it the BOINC client would talk to the program through shared memory that the program does not have."""
+
+Content = bytes | RuntimeFile
+"""Content of a file to publish: itself, or the archive that it is a copy of."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What hosts of one platform get for one plan class."""
+
+    platform: Platform
+    plan_class: str = ""
+    runtime: RuntimeFile | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """As the database has it: BOINC's platform and the plan class."""
+        return self.platform.boinc, self.plan_class
+
+    @property
+    def folder_name(self) -> str:
+        return self.platform.boinc + (f"__{self.plan_class}" if self.plan_class else "")
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,9 @@ class ClientFiles:
 
     launcher: bytes
     zipapp: bytes
+    wrapper: bytes = b""
+    """BOINC's wrapper for Windows; without it there is no app version for Windows."""
+    runtimes: tuple[RuntimeFile, ...] = ()
 
     @classmethod
     def build(cls, project_key: str = "") -> "ClientFiles":
@@ -60,30 +72,83 @@ class ClientFiles:
 
     @property
     def name(self) -> str:
-        """Name of the launcher; the zipapp's ends in .pyz."""
+        """Name of the main program; those of the other files begin with it."""
         digest = hashlib.sha256()
-        for part in (_VERSION_XML.encode(), self.launcher, self.zipapp):
+        for part in (_version_xml([("", "")]).encode(), self.launcher, self.zipapp):
             digest.update(hashlib.sha256(part).digest())
+        if self.wrapper:
+            for part in (self.wrapper, *self._windows.values()):
+                digest.update(hashlib.sha256(part).digest())
+        for runtime in self.runtimes:
+            digest.update(bytes.fromhex(runtime.sha256))
         return f"{_FILE_PREFIX}{digest.hexdigest()[:12]}"
+
+    def variants(self, threads: int) -> tuple[Variant, ...]:
+        """The app versions to offer: for Linux on x86-64 in any case, for other systems when there is a runtime.
+
+        A CPU task with one thread needs no plan class: the BOINC client fills the cores with as many tasks as fit
+        into its memory. Offering both CPU kinds at once would be useless, as the scheduler always prefers the one
+        with more threads. Hosts that get a runtime may have no Python of their own, so they get tasks for a GPU only
+        with a runtime for it.
+        """
+        plan_class = MT_CLASS if threads > 1 else ""
+        runtimes = {(runtime.platform, runtime.manifest.gpu): runtime for runtime in self.runtimes}
+        found = []
+        for platform in PLATFORMS:
+            of_cpu, of_gpu = (runtimes.get((platform, gpu)) for gpu in (False, True))
+            if of_cpu is not None or platform == LINUX:
+                found.append(Variant(platform, plan_class, of_cpu))
+            if of_gpu is not None or (platform == LINUX and of_cpu is None):
+                found.append(Variant(platform, GPU_CLASS, of_gpu))
+        return tuple(found)
 
     @property
     def contents(self) -> dict[str, tuple[bytes, int]]:
-        """Content and mode by physical name."""
-        return {
-            self.name: (self.launcher, files.PROGRAM_MODE),
-            f"{self.name}.pyz": (self.zipapp, files.FILE_MODE),
-            "version.xml": (_VERSION_XML.format(launcher=self.name).encode(), files.FILE_MODE),
-        }
+        """Those for Linux without a runtime."""
+        contents = self.contents_of(Variant(LINUX))
+        return {name: (content, mode) for name, (content, mode) in contents.items() if isinstance(content, bytes)}
+
+    def contents_of(self, variant: Variant) -> dict[str, tuple[Content, int]]:
+        """Content and mode of a variant's files, by physical name."""
+        found: dict[str, tuple[Content, int]]
+        if variant.platform.is_windows:
+            main = f"{self.name}.exe"
+            logical = {f"{self.name}{end}": name for name, end in _WINDOWS_NAMES.items()}
+            found = {main: (self.wrapper, files.PROGRAM_MODE)}
+            for name, content in self._windows.items():
+                found[f"{self.name}{_WINDOWS_NAMES[name]}"] = (content, files.FILE_MODE)
+        else:
+            main = self.name
+            logical = {f"{main}.pyz": _ZIPAPP}
+            found = {main: (self.launcher, files.PROGRAM_MODE), f"{main}.pyz": (self.zipapp, files.FILE_MODE)}
+        if variant.runtime is not None:
+            logical[variant.runtime.name] = _RUNTIME
+            found[variant.runtime.name] = (variant.runtime, files.FILE_MODE)
+        xml = _version_xml([(main, ""), *logical.items()])
+        return {**found, "version.xml": (xml.encode(), files.FILE_MODE)}
+
+    @property
+    def _windows(self) -> dict[str, bytes]:
+        folder = shipped("wrappers") / "windows"
+        files_of_ours = {name: (folder / name).read_bytes() for name in ("job.xml", "vcdl_client.cmd")}
+        return {**files_of_ours, _ZIPAPP: self.zipapp}
 
 
-def plan_classes(threads: int) -> tuple[str, ...]:
-    """The plan classes of the app versions to offer: one for the CPU, one for an NVIDIA GPU.
+_ZIPAPP = "vcdl_client.pyz"
+_RUNTIME = "vcdl_runtime.tar"
+_WINDOWS_NAMES = {"job.xml": ".xml", "vcdl_client.cmd": ".cmd", _ZIPAPP: ".pyz"}
+"""Ends of physical names, by logical names: those in wrappers/windows/job.xml."""
 
-    A CPU task with one thread needs no plan class: the BOINC client fills the cores with as many tasks as fit
-    into its memory. Offering both CPU kinds at once would be useless, as the scheduler always prefers the one
-    with more threads.
-    """
-    return (MT_CLASS if threads > 1 else "", GPU_CLASS)
+
+def _version_xml(names: Sequence[tuple[str, str]]) -> str:
+    """The version.xml of files with a physical and a logical name; the first is the main program."""
+    lines = ["<version>"]
+    for number, (physical, logical) in enumerate(names):
+        lines += ["    <file>", f"        <physical_name>{physical}</physical_name>"]
+        lines += [f"        <logical_name>{logical}</logical_name>"] if logical else []
+        lines += ["        <main_program/>"] if number == 0 else []
+        lines += ["    </file>"]
+    return "\n".join([*lines, f"    <api_version>{_API_VERSION}</api_version>", "</version>", ""])
 
 
 @dataclass(frozen=True)
@@ -99,8 +164,12 @@ class Published:
 
     @property
     def is_ours(self) -> bool:
-        """Whether install made it; an operator may have made others (for other systems)."""
-        return self.platform == PLATFORM and _FILE_PREFIX in self.xml
+        """Whether install made it; an operator may have made others."""
+        return f">{_FILE_PREFIX}" in self.xml
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.platform, self.plan_class
 
     @property
     def label(self) -> str:
@@ -110,26 +179,29 @@ class Published:
 def number_for(apps: Path, client: ClientFiles, published: Sequence[Published]) -> int:
     """The version number of these client files: their existing one, or the next."""
     folders = {number: folder for folder in _subfolders(apps / APP) if (number := _number(folder.name)) is not None}
-    known = [version.number for version in published if f">{client.name}<" in version.xml]
-    known += [number for number, folder in folders.items() if any(folder.glob(f"*/{client.name}"))]
+    known = [version.number for version in published if f">{client.name}.pyz<" in version.xml]
+    known += [number for number, folder in folders.items() if any(folder.glob(f"*/{client.name}.pyz"))]
     return max(known) if known else max([*folders, *(version.number for version in published), _FIRST_NUMBER - 1]) + 1
 
 
-def version_folders(apps: Path, number: int, classes: Iterable[str]) -> list[Path]:
-    """The folders of an app version, one per plan class."""
-    top = apps / APP / f"{number // 100}.{number % 100:02d}"
-    return [top / (PLATFORM + (f"__{name}" if name else "")) for name in classes]
+def version_folder(apps: Path, number: int, variant: Variant) -> Path:
+    """The folder of an app version."""
+    return apps / APP / f"{number // 100}.{number % 100:02d}" / variant.folder_name
 
 
-def publish(project: Path, key_dir: Path, folders: Sequence[Path], client: ClientFiles) -> str:
+def publish(project: Path, key_dir: Path, folders: Mapping[Path, Variant], client: ClientFiles) -> str:
     """Lay out the files and let update_versions sign and register them; returns its output. Raises GridError.
 
     A folder gets its name when it is complete, so a kill leaves nothing that update_versions would take for a
     version.
     """
-    for folder in folders:
-        _lay_out(folder, client)
-    unsigned = [str(file.relative_to(project)) for folder in folders for file in _unsigned(folder, client)]
+    for folder, variant in folders.items():
+        _lay_out(folder, client.contents_of(variant))
+    unsigned = [
+        str(file.relative_to(project))
+        for folder, variant in folders.items()
+        for file in _unsigned(folder, client.contents_of(variant))
+    ]
     if unsigned and not (key_dir / "code_sign_private").exists():
         raise GridError(
             f"{key_dir / 'code_sign_private'} is not on this machine, which is the safe way: sign these files where it "
@@ -139,27 +211,34 @@ def publish(project: Path, key_dir: Path, folders: Sequence[Path], client: Clien
     return run_tool(project, "update_versions", "--noconfirm")
 
 
-def _lay_out(folder: Path, client: ClientFiles) -> None:
+def _lay_out(folder: Path, contents: Mapping[str, tuple[Content, int]]) -> None:
     growing = folder.with_name(f".{folder.name}")  # update_versions ignores names that begin with a dot
     target = folder if folder.exists() else growing
-    for name, (content, mode) in client.contents.items():
-        if files.read(target / name) != content:
+    for name, (content, mode) in contents.items():
+        if not files.holds(target / name, content):
             files.write(target / name, content, mode)
     if target is growing:
         with files.mapped(folder, "written"):
             growing.rename(folder)
 
 
-def _unsigned(folder: Path, client: ClientFiles) -> list[Path]:
-    paths = [folder / name for name in client.contents if name != "version.xml"]
+def _unsigned(folder: Path, contents: Iterable[str]) -> list[Path]:
+    paths = [folder / name for name in contents if name != "version.xml"]
     return [path for path in paths if not path.with_name(f"{path.name}.sig").is_file()]
 
 
 def our_version_folders(apps: Path) -> list[Path]:
-    """The folders that install made below apps/vcdl/, including unfinished ones, without versions for other systems."""
+    """The folders that install made below apps/vcdl/, including unfinished ones."""
     if not (apps / APP).is_dir():
         return []
-    return sorted(folder for folder in (apps / APP).glob(f"*/*{PLATFORM}*") if any(folder.glob(f"{_FILE_PREFIX}*")))
+    platforms = tuple(f"*/*{platform.boinc}*" for platform in PLATFORMS)
+    found = {folder for pattern in platforms for folder in (apps / APP).glob(pattern)}
+    return sorted(folder for folder in found if any(folder.glob(f"{_FILE_PREFIX}*")))
+
+
+def published_names(folder: Path) -> list[str]:
+    """The names that the files of such a folder have in download/."""
+    return [file.name for prefix in (_FILE_PREFIX, RUNTIME_PREFIX) for file in folder.glob(f"{prefix}*")]
 
 
 def others_unpublished(apps: Path, known: set[tuple[str, int, str, str]]) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from vcdl.boinc.runtime.archive import RuntimeFile
 from vcdl.errors import GridError
 from vcdl.files.atomic import PRIVATE_MODE, atomic_write, sweep
 from vcdl.files.shipped import shipped
@@ -31,7 +32,18 @@ def read(path: Path) -> bytes | None:
             return None
 
 
-def write(path: Path, content: bytes, mode: int = FILE_MODE) -> None:
+def holds(path: Path, content: bytes | RuntimeFile) -> bool:
+    """Whether the file has this content. Raises GridError."""
+    if isinstance(content, bytes):
+        return read(path) == content
+    with mapped(path, "read"):
+        if not path.is_file() or path.stat().st_size != content.size:
+            return False
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == content.sha256
+
+
+def write(path: Path, content: bytes | RuntimeFile, mode: int = FILE_MODE) -> None:
     """Replace the file's content; an existing file keeps its group, and its mode unless it becomes secret.
 
     Raises GridError.
@@ -40,7 +52,10 @@ def write(path: Path, content: bytes, mode: int = FILE_MODE) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path.parent)
         with atomic_write(path, durable=True, private=True) as temporary:
-            temporary.write_bytes(content)
+            if isinstance(content, bytes):
+                temporary.write_bytes(content)
+            else:
+                shutil.copyfile(content.path, temporary)
             _take_after(path, temporary, mode)
 
 

@@ -30,6 +30,9 @@ def install(plan: InstallPlan, database: BoincDatabase) -> Iterator[str]:
         is_new = not file.path.exists()
         files.write(file.path, file.content, file.mode or files.FILE_MODE)
         yield f"{'wrote' if is_new else 'renewed'} {_shown(plan, file.path)}"
+    for path in plan.not_kept:
+        files.delete(path)
+        yield f"removed {_shown(plan, path)}"
     *first, config = plan.edits
     for edit in first:
         yield from _edit(plan, edit.path, edit.now, edit.after)
@@ -57,9 +60,9 @@ def _set_up_app(plan: InstallPlan, database: BoincDatabase) -> Iterator[str]:
         yield f"set {', '.join(f'{column} = {value}' for column, value in rows.APP_SETTINGS.items())} of the app"
     if plan.unpublished:
         said = publish(plan.project.path, plan.config.key_dir, plan.unpublished, plan.client)
-        now = {(each.number, each.plan_class) for each in rows.published_versions(database, app) if each.is_ours}
-        for folder in plan.unpublished:
-            if (plan.number, folder.name.partition("__")[2]) not in now:
+        now = {(each.number, each.key) for each in rows.published_versions(database, app) if each.is_ours}
+        for folder, variant in plan.unpublished.items():
+            if (plan.number, variant.key) not in now:
                 raise GridError(f"bin/update_versions did not publish {_shown(plan, folder)}: {last_words(said)}")
             yield f"signed and published {_shown(plan, folder)}"
     for versions, deprecated in ((plan.to_deprecate, True), (plan.to_offer, False)):
@@ -78,11 +81,13 @@ def preview(plan: InstallPlan) -> Iterator[str]:
     for file in plan.new_files:
         state = "changed" if file.path.exists() else "new file"
         yield f"{state}: {_shown(plan, file.path)}{' (not shown: it may hold a password)' if file.is_secret else ''}"
-    for folder in plan.unpublished:
+    for folder, variant in plan.unpublished.items():
         yield (
             f"new files: {_shown(plan, folder)}/ and, signed, in {_shown(plan, plan.project.download_dir)}/: "
-            + ", ".join(name for name in plan.client.contents if name != "version.xml")
+            + ", ".join(name for name in plan.client.contents_of(variant) if name != "version.xml")
         )
+    for path in plan.not_kept:
+        yield f"remove {_shown(plan, path)}"
     if not plan.app_is_set:
         settings = ", ".join(f"{column} = {value}" for column, value in rows.APP_SETTINGS.items())
         yield f"{'new row' if plan.app is None else 'row'} in app: {APP}, {settings}"

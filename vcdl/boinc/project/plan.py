@@ -2,21 +2,22 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.environment import PYTHON_VARIABLE, environment_file, environment_text
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.weights_key import WeightsKey
-from vcdl.boinc.project import files, rows
+from vcdl.boinc.project import files, rows, runtimes
 from vcdl.boinc.project.app_version import (
     ClientFiles,
+    Content,
     Published,
+    Variant,
     number_for,
     others_unpublished,
-    plan_classes,
-    version_folders,
+    version_folder,
 )
 from vcdl.boinc.project.edited_files import EDITED, Fragment
 from vcdl.boinc.project.pages import pages
@@ -41,6 +42,12 @@ class Wishes:
     """Goes with `store_url`, where that has none."""
     threads: int | None = None
     """Cores of a CPU task; at first 1."""
+    runtimes: tuple[Path, ...] = ()
+    """Pythons for volunteers, made by vcdl client runtime; those of other platforms stay."""
+    without_runtimes: tuple[str, ...] = ()
+    """Names of platforms whose runtime is not published any more; with _gpu the one for GPUs."""
+    wrapper: Path | None = None
+    """BOINC's wrapper for Windows."""
     force: bool = False
     """Whether to install although open tasks of other apps would lose their uploads."""
 
@@ -50,7 +57,7 @@ class NewFile:
     """A file of ours with its required content."""
 
     path: Path
-    content: bytes
+    content: Content
     mode: int | None
     """None: as it is, 644 where it is new."""
 
@@ -74,8 +81,10 @@ class InstallPlan:
     number: int
     """Number of the app version."""
     app: rows.AppRow | None
-    unpublished: tuple[Path, ...]
-    """Folders of app versions that are not in the database."""
+    unpublished: dict[Path, Variant]
+    """App versions that are not in the database, by folder."""
+    not_kept: tuple[Path, ...]
+    """Runtimes that are not published any more."""
     to_deprecate: tuple[Published, ...]
     to_offer: tuple[Published, ...]
     """Published, but deprecated versions."""
@@ -90,7 +99,7 @@ class InstallPlan:
 
     @property
     def changes_nothing(self) -> bool:
-        work = (self.edited, self.new_files, self.unpublished, self.to_deprecate, self.to_offer)
+        work = (self.edited, self.new_files, self.unpublished, self.not_kept, self.to_deprecate, self.to_offer)
         return self.app_is_set and not any(work)
 
 
@@ -101,13 +110,13 @@ def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes)
     record = Record.of(project.path)
     threads = wishes.threads or record.threads or 1
     key = WeightsKey.of(project) or WeightsKey.generate()
-    client = ClientFiles.build(key.public.to_json())
+    client = _client(project, wishes, key)
     app = rows.app_row(database)
     apps = project.path / "apps"
     published = [version for version in rows.published_versions(database, app) if version.is_ours] if app else []
     number = number_for(apps, client, published)
-    classes = plan_classes(threads)
-    offered = {version.plan_class for version in published if version.number == number}
+    variants = {variant.key: variant for variant in client.variants(threads)}
+    offered = {version.key for version in published if version.number == number}
     plan = InstallPlan(
         project=project,
         config=config,
@@ -117,22 +126,21 @@ def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes)
         new_files=tuple(
             file
             for file in (
-                *_our_files(project, config, wishes, key),
-                *_published_files(project, client, number, [name for name in classes if name in offered]),
+                *_our_files(project, config, wishes, key, client),
+                *_published_files(project, client, number, [each for each in variants.values() if each.key in offered]),
             )
             if _differs(file)
         ),
         client=client,
         number=number,
         app=app,
-        unpublished=tuple(version_folders(apps, number, [name for name in classes if name not in offered])),
+        unpublished={version_folder(apps, number, each): each for each in variants.values() if each.key not in offered},
+        not_kept=tuple(runtimes.dropped(project.path, client.runtimes)),
         to_deprecate=tuple(
-            each
-            for each in published
-            if not each.deprecated and (each.number != number or each.plan_class not in classes)
+            each for each in published if not each.deprecated and (each.number != number or each.key not in variants)
         ),
         to_offer=tuple(
-            each for each in published if each.deprecated and each.number == number and each.plan_class in classes
+            each for each in published if each.deprecated and each.number == number and each.key in variants
         ),
     )
     if not wishes.force:
@@ -168,12 +176,30 @@ def _check_certificates(plan: InstallPlan, database: BoincDatabase) -> None:
         )
 
 
-def _our_files(project: BoincProject, config: ServerConfig, wishes: Wishes, key: WeightsKey) -> Iterator[NewFile]:
+def _client(project: BoincProject, wishes: Wishes, key: WeightsKey) -> ClientFiles:
+    """The client's files with the runtimes that are kept or given. Raises GridError."""
+    wrapper = files.read(wishes.wrapper or runtimes.kept_wrapper(project.path)) or b""
+    chosen = runtimes.wanted(project.path, wishes.runtimes, wishes.without_runtimes)
+    if not wrapper and any(runtime.platform.is_windows for runtime in chosen):
+        raise GridError(
+            "an app version for Windows needs BOINC's wrapper: give its .exe with --wrapper "
+            "(https://github.com/BOINC/boinc/wiki/WrapperApp)"
+        )
+    return replace(ClientFiles.build(key.public.to_json()), wrapper=wrapper, runtimes=chosen)
+
+
+def _our_files(
+    project: BoincProject, config: ServerConfig, wishes: Wishes, key: WeightsKey, client: ClientFiles
+) -> Iterator[NewFile]:
     for launcher in files.launchers():
         yield NewFile(project.bin / launcher.name, launcher.read_bytes(), files.PROGRAM_MODE)
     for path, content in pages(project.path, config.settings.get("long_name", "")):
         yield NewFile(path, content, files.FILE_MODE)
     yield NewFile(WeightsKey.file(project.path), key.to_pem(), files.SECRET_MODE)
+    for runtime in client.runtimes:
+        yield NewFile(runtimes.kept_path(project.path, runtime), runtime, files.FILE_MODE)
+    if client.wrapper:
+        yield NewFile(runtimes.kept_wrapper(project.path), client.wrapper, files.FILE_MODE)
     path = environment_file(project.path)
     wanted = {PYTHON_VARIABLE: str(wishes.python)}
     if wishes.store_url is not None:
@@ -183,23 +209,26 @@ def _our_files(project: BoincProject, config: ServerConfig, wishes: Wishes, key:
 
 
 def _published_files(
-    project: BoincProject, client: ClientFiles, number: int, classes: Iterable[str]
+    project: BoincProject, client: ClientFiles, number: int, variants: Iterable[Variant]
 ) -> Iterator[NewFile]:
     """The client files of versions that are in the database, where an uninstall, or somebody, removed them.
 
     update_versions passes over a version that has its row, and a client that gets 404 for a file gives up for
     good. The signatures are in the row, so the same bytes need no new one.
     """
-    published = version_folders(project.path / "apps", number, classes)
-    for name, (content, mode) in client.contents.items():
-        for folder in published:
+    downloads: dict[str, Content] = {}
+    for variant in variants:
+        folder = version_folder(project.path / "apps", number, variant)
+        for name, (content, mode) in client.contents_of(variant).items():
             yield NewFile(folder / name, content, mode)
-        if published and name != "version.xml":
-            yield NewFile(project.download_dir / name, content, None)
+            if name != "version.xml":
+                downloads[name] = content
+    for name, content in downloads.items():
+        yield NewFile(project.download_dir / name, content, None)
 
 
 def _differs(file: NewFile) -> bool:
-    if files.read(file.path) != file.content:
+    if not files.holds(file.path, file.content):
         return True
     if file.mode is None:
         return False

@@ -24,11 +24,12 @@ from vcdl.boinc.grid.manifest import Manifests
 from vcdl.boinc.grid.project_folder import APP, BoincProject
 from vcdl.boinc.grid.weights_key import WeightsKey
 from vcdl.boinc.project import files, rows
-from vcdl.boinc.project.app_version import our_version_folders
+from vcdl.boinc.project.app_version import our_version_folders, published_names
 from vcdl.boinc.project.edited_files import EDITED
 from vcdl.boinc.project.pages import pages_to_remove, untitled
 from vcdl.boinc.project.processes import tell_feeder, wait_for_our_daemons
 from vcdl.boinc.project.record import Record
+from vcdl.boinc.project.runtimes import kept_folder
 from vcdl.errors import GridError, WorkunitError
 from vcdl.wire.workunit import WorkunitName
 
@@ -209,7 +210,7 @@ def _our_files(project: BoincProject, delete_runs: bool) -> Iterator[Path]:
     for launcher in files.launchers():
         yield project.bin / launcher.name
     folders = our_version_folders(project.path / "apps")
-    for name in sorted({file.name for folder in folders for file in folder.glob("vcdl_client_*")}):
+    for name in sorted({name for folder in folders for name in published_names(folder)}):
         yield project.download_dir / name
     yield from folders
     for folder in (project.log_dir, project.path / f"pid_{project.host}"):
@@ -220,6 +221,7 @@ def _our_files(project: BoincProject, delete_runs: bool) -> Iterator[Path]:
     yield socket_path(project)  # of a checker that was killed
     yield project.path / "vcdl" / "environment"
     yield WeightsKey.file(project.path)
+    yield kept_folder(project.path)
     yield from pages_to_remove(project.path)
     if delete_runs:
         yield project.runs_folder

@@ -1,0 +1,114 @@
+"""A runtime holds what the lock says, without what no client imports, and is the same each time."""
+
+import io
+import lzma
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.boinc.runtime.fake_parts import MINOR, MODULES, make_python, make_wheels, make_windows_python
+from vcdl.boinc.runtime.archive import PACKAGES, PYTHON, RuntimeFile
+from vcdl.boinc.runtime.build import Order, build_runtime
+from vcdl.boinc.runtime.platforms import LINUX, platform_named
+from vcdl.errors import GridError
+
+UNCHECKED_HASH = b"\x01\x00\x00\x00"
+
+
+def build(order: Order, output: Path) -> RuntimeFile:
+    *_, made = build_runtime(order, output)
+    assert isinstance(made, RuntimeFile)
+    return made
+
+
+def contents(path: Path, part: str) -> dict[str, bytes]:
+    with tarfile.open(path) as outer:
+        packed = outer.extractfile(part)
+        assert packed is not None
+        content = packed.read()
+    if part == PACKAGES:
+        content = lzma.decompress(content)
+    with tarfile.open(fileobj=io.BytesIO(content)) as inner:
+        return dict(_files(inner))
+
+
+def _files(tar: tarfile.TarFile) -> Iterator[tuple[str, bytes]]:
+    for member in tar.getmembers():
+        file = tar.extractfile(member)
+        assert file is not None
+        yield member.name, file.read()
+
+
+def test_two_builds_have_the_same_bytes_and_hold_what_a_client_needs(lock: Path, tmp_path: Path) -> None:
+    order = Order(LINUX, "jax", python_archive=make_python(tmp_path / "python.tar.gz"), lock=lock)
+    first, second = (build(order, tmp_path / f"{number}.tar") for number in (1, 2))
+    assert first.sha256 == second.sha256
+    packages = contents(first.path, PACKAGES)
+    cached = f"__pycache__/__init__.cpython-{MINOR.replace('.', '')}.pyc"
+    assert packages[f"keras/{cached}"][4:8] == UNCHECKED_HASH
+    assert {"numpy/__init__.py", "numpy-1.0.dist-info/METADATA"} <= packages.keys()
+    assert not {"numpy/tests/test_x.py", "numpy/x.h"} & packages.keys()
+    python = contents(first.path, PYTHON)
+    assert {"bin/python3", f"lib/python{MINOR}/os.py", "runtime.json"} <= python.keys()
+    assert not any(name.startswith(("share", f"lib/python{MINOR}/test")) for name in python)
+    assert first.manifest.packages == dict.fromkeys(MODULES, "1.0")
+    assert first.manifest.folder == f"lib/python{MINOR}/site-packages"
+    assert not list(tmp_path.glob("vcdl-runtime-*")), "nothing is left over"
+
+
+def test_a_wheel_with_another_hash_is_refused(lock: Path, tmp_path: Path) -> None:
+    lock.write_text(lock.read_text().replace("--hash=sha256:", "--hash=sha256:00")[:-2])
+    order = Order(LINUX, "jax", python_archive=make_python(tmp_path / "python.tar.gz"), lock=lock)
+    with pytest.raises(GridError, match=r"pip could not fetch the wheels for linux-x86_64"):
+        build(order, tmp_path / "x.tar")
+    assert not (tmp_path / "x.tar").exists()
+
+
+def test_for_windows_there_are_no_links_and_no_long_paths(
+    lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows = platform_named("windows-x86_64")
+    python = make_windows_python(tmp_path / "python.tar.gz")
+    made = build(Order(windows, "jax", python_archive=python, lock=lock), tmp_path / "good.tar")
+    assert made.manifest.folder == "Lib/site-packages"
+    assert {"python.exe", "Lib/os.py"} <= contents(made.path, PYTHON).keys()
+    linked = make_windows_python(tmp_path / "linked.tar.gz", {"python/Lib/x.py": "os.py"})
+    with pytest.raises(GridError, match=r"Lib/x\.py: a symbolic link"):
+        build(Order(windows, "jax", python_archive=linked, lock=lock), tmp_path / "x.tar")
+    long = {**MODULES, "jax": {f"jax/{'deep/' * 40}x.py": ""}}
+    long_lock = make_wheels(tmp_path / "long", long)
+    monkeypatch.setenv("PIP_FIND_LINKS", str(long_lock.parent))
+    with pytest.raises(GridError, match="longer than 200 characters"):
+        build(Order(windows, "jax", python_archive=python, lock=long_lock), tmp_path / "x.tar")
+
+
+def test_an_import_that_leads_nowhere_is_found_without_importing(
+    tmp_path: Path, lock: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacking = {**MODULES, "jax": {"jax/__init__.py": "from jax import core\n", "jax/core.py": "import jaxlib\n"}}
+    other = make_wheels(tmp_path / "lacking", lacking)
+    monkeypatch.setenv("PIP_FIND_LINKS", str(other.parent))
+    order = Order(LINUX, "jax", python_archive=make_python(tmp_path / "python.tar.gz"), lock=other)
+    with pytest.raises(GridError, match=r"jaxlib is imported by jax\.core, and missing"):
+        build(order, tmp_path / "x.tar")
+
+
+@pytest.mark.parametrize("target", ["../../../etc/passwd", "/etc/passwd"])
+def test_a_python_that_leads_out_of_its_folder_is_refused(lock: Path, tmp_path: Path, target: str) -> None:
+    python = make_python(tmp_path / "python.tar.gz", links={"python/bin/x": target})
+    with pytest.raises(GridError, match="leads out of it"):
+        build(Order(LINUX, "jax", python_archive=python, lock=lock), tmp_path / "x.tar")
+
+
+def test_a_python_of_another_system_is_refused(lock: Path, tmp_path: Path) -> None:
+    order = Order(platform_named("windows-x86_64"), "jax", python_archive=make_python(tmp_path / "p.tar.gz"), lock=lock)
+    with pytest.raises(GridError, match=r"no python\.exe: it is no Python for windows-x86_64"):
+        build(order, tmp_path / "x.tar")
+
+
+def test_what_is_no_runtime_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(b"no tar")
+    with pytest.raises(GridError, match="is no runtime"):
+        RuntimeFile.at(tmp_path / "x.tar")

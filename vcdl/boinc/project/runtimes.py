@@ -1,0 +1,47 @@
+"""The runtimes that a project publishes, kept in PROJECT/vcdl/runtimes/: a later install publishes them again."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from vcdl.boinc.runtime.archive import RuntimeFile
+
+_WRAPPER = "wrapper.exe"
+_SUFFIX = ".tar"
+
+
+def kept_folder(project: Path) -> Path:
+    return project / "vcdl" / "runtimes"
+
+
+def kept_wrapper(project: Path) -> Path:
+    """BOINC's wrapper for Windows, as an earlier install was given it."""
+    return kept_folder(project) / _WRAPPER
+
+
+def kept_path(project: Path, runtime: RuntimeFile) -> Path:
+    """Where a runtime is kept: one for each platform, and one for its GPUs."""
+    manifest = runtime.manifest
+    return kept_folder(project) / f"{manifest.platform}{'_gpu' if manifest.gpu else ''}{_SUFFIX}"
+
+
+def wanted(project: Path, given: Iterable[Path], without: Sequence[str]) -> tuple[RuntimeFile, ...]:
+    """The runtimes to publish: the given ones, and the kept ones of other platforms, but for those in `without`.
+
+    Raises GridError.
+    """
+    chosen = {kept_path(project, runtime): runtime for runtime in _kept(project)}
+    for path in given:
+        runtime = RuntimeFile.at(path)
+        chosen[kept_path(project, runtime)] = runtime
+    return tuple(runtime for path, runtime in sorted(chosen.items()) if path.stem not in without)
+
+
+def dropped(project: Path, runtimes: Iterable[RuntimeFile]) -> list[Path]:
+    """Kept runtimes that are no longer wanted."""
+    wanted_paths = {kept_path(project, runtime) for runtime in runtimes}
+    return sorted(path for path in kept_folder(project).glob(f"*{_SUFFIX}") if path not in wanted_paths)
+
+
+def _kept(project: Path) -> Iterator[RuntimeFile]:
+    for path in sorted(kept_folder(project).glob(f"*{_SUFFIX}")):
+        yield RuntimeFile.at(path)

@@ -1,0 +1,166 @@
+"""The archive of a runtime, with equal bytes for equal files.
+
+    runtime.json       what it is: platform, backend, versions, sizes, what it needs of a machine
+    python.tar.gz      Python with its own modules: any system unpacks it with tar and gzip
+    packages.tar.xz    the packages: unpacked by that Python, so that no system needs xz
+
+The archive itself is a plain tar.
+"""
+
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import stat
+import tarfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import Self
+
+from vcdl.boinc.runtime.platforms import Platform, platform_named
+from vcdl.errors import GridError
+
+MANIFEST = "runtime.json"
+PYTHON = "python.tar.gz"
+PACKAGES = "packages.tar.xz"
+_FORMAT = 1
+_TIME = 946684800
+"""2000-01-01: a time before any wrong clock's."""
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a runtime is."""
+
+    platform: str
+    backend: str
+    gpu: bool
+    python: str
+    packages: dict[str, str]
+    """Versions by name."""
+    folder: str
+    """The folder of packages in the unpacked runtime."""
+    processor_needs: tuple[str, ...]
+    glibc: str
+    """The oldest version of the GNU C library with which all of it can be loaded; empty where there is none."""
+    python_bytes: int
+    packages_bytes: int
+    """Sizes when unpacked."""
+    format: int = _FORMAT
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self), indent=2, sort_keys=True).encode() + b"\n"
+
+    @classmethod
+    def from_json(cls, content: bytes) -> Self:
+        """Read it. Raises ValueError, KeyError and TypeError."""
+        fields = json.loads(content)
+        if fields["format"] != _FORMAT:
+            raise ValueError(f"format {fields['format']}")
+        fields["processor_needs"] = tuple(fields["processor_needs"])
+        return cls(**fields)
+
+    @property
+    def unpacked_bytes(self) -> int:
+        return self.python_bytes + self.packages_bytes
+
+
+@dataclass(frozen=True)
+class RuntimeFile:
+    """A runtime's archive, as `vcdl client runtime` wrote it."""
+
+    path: Path
+    manifest: Manifest
+    sha256: str
+    size: int
+
+    @classmethod
+    def at(cls, path: Path) -> Self:
+        """Read its manifest and take its digest. Raises GridError."""
+        try:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            with tarfile.open(path, "r:") as tar:
+                names = tar.getnames()
+                content = tar.extractfile(MANIFEST)
+                if names != [MANIFEST, PYTHON, PACKAGES] or content is None:
+                    raise ValueError(f"it holds {', '.join(names)}")
+                manifest = Manifest.from_json(content.read())
+        except OSError as error:
+            raise GridError(f"{path} cannot be read: {error.strerror}") from None
+        except (tarfile.TarError, ValueError, KeyError, TypeError) as error:
+            raise GridError(f"{path} is no runtime ({error}): make one with vcdl client runtime") from None
+        return cls(path, manifest, digest, path.stat().st_size)
+
+    @property
+    def platform(self) -> Platform:
+        return platform_named(self.manifest.platform)
+
+    @property
+    def name(self) -> str:
+        """Its name among the files of an app version: by its content, so that hosts fetch it once."""
+        return f"vcdl_runtime_{self.sha256[:12]}.tar"
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """All files and links below a folder, in one order."""
+    return iter(sorted(path for path in folder.rglob("*") if path.is_symlink() or path.is_file()))
+
+
+def size_below(folder: Path) -> int:
+    """Bytes of all files below a folder, in blocks of a file system."""
+    return sum(-(-path.lstat().st_size // 4096) * 4096 for path in files_below(folder))
+
+
+def pack(manifest: Manifest, folder: Path, scratch: Path, target: Path, level: int) -> None:
+    """Write the archive of an unpacked runtime; `level`: xz's, 0 to 9."""
+    packages = folder / manifest.folder
+    python = scratch / PYTHON
+    with (
+        python.open("wb") as file,
+        gzip.GzipFile("", "wb", 9, file, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar,
+    ):
+        _add(tar, MANIFEST, manifest.to_json())
+        for path in files_below(folder):
+            if not path.is_relative_to(packages):
+                _add_file(tar, path, folder)
+    inner = scratch / PACKAGES
+    with (
+        lzma.open(inner, "wb", preset=level, check=lzma.CHECK_CRC64) as stream,
+        tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as tar,
+    ):
+        for path in files_below(packages):
+            _add_file(tar, path, packages)
+    with tarfile.open(target, "w", format=tarfile.GNU_FORMAT) as tar:
+        _add(tar, MANIFEST, manifest.to_json())
+        _add_file(tar, python, scratch)
+        _add_file(tar, inner, scratch)
+
+
+def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    info = _entry(name)
+    info.size = len(content)
+    tar.addfile(info, io.BytesIO(content))
+
+
+def _add_file(tar: tarfile.TarFile, path: Path, top: Path) -> None:
+    info = _entry(path.relative_to(top).as_posix())
+    if path.is_symlink():
+        info.type, info.linkname = tarfile.SYMTYPE, PurePosixPath(path.readlink()).as_posix()
+        tar.addfile(info)
+        return
+    found = path.stat()
+    info.size = found.st_size
+    info.mode = 0o755 if found.st_mode & stat.S_IXUSR else 0o644
+    with path.open("rb", buffering=_BLOCK) as file:
+        tar.addfile(info, file)
+
+
+def _entry(name: str) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.mtime, info.mode = _TIME, 0o644
+    return info

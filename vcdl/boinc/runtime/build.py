@@ -1,0 +1,92 @@
+"""Make the runtime of one platform: Python, packages, without what no client imports, compiled, checked, packed."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcdl.boinc.runtime import archive, byte_code, content, interpreter, pruning, wheels
+from vcdl.boinc.runtime.archive import MANIFEST, Manifest, RuntimeFile
+from vcdl.boinc.runtime.lock import Pinned, lock_of, pinned
+from vcdl.boinc.runtime.platforms import Platform
+from vcdl.errors import GridError, folder_errors
+from vcdl.files.atomic import atomic_write
+
+_SHOWN_FAULTS = 8
+
+
+@dataclass(frozen=True)
+class Order:
+    """The runtime to make."""
+
+    platform: Platform
+    backend: str
+    gpu: bool = False
+    python_archive: Path | None = None
+    """None: the running Python."""
+    wheels: Path | None = None
+    """Where wheels are fetched to, and kept; None: a folder that goes."""
+    lock: Path | None = None
+    """None: the one that comes with VCDL."""
+    level: int = 6
+    """Level of xz."""
+
+
+def build_runtime(order: Order, output: Path) -> Iterator[str | RuntimeFile]:
+    """Make the archive; yields a line for each step, and the file at the end. Raises VcdlError."""
+    if order.gpu and order.platform.markers["sys_platform"] != "linux":
+        raise GridError(f"there are no CUDA wheels for {order.platform.name}: --gpu is for Linux")
+    with tempfile.TemporaryDirectory(prefix="vcdl-runtime-", dir=output.parent) as place:
+        scratch = Path(place)
+        folder = scratch / "runtime"
+        folder.mkdir()
+        yield from _fill(order, folder, scratch)
+        with folder_errors(output.parent), atomic_write(output) as temporary:
+            manifest = Manifest.from_json((folder / MANIFEST).read_bytes())
+            (folder / MANIFEST).unlink()
+            archive.pack(manifest, folder, scratch, temporary, order.level)
+            temporary.chmod(0o644)
+    yield RuntimeFile.at(output)
+
+
+def _fill(order: Order, folder: Path, scratch: Path) -> Iterator[str]:
+    platform = order.platform
+    if order.python_archive is None:
+        minor = interpreter.copy_running(platform, folder)
+    else:
+        minor = interpreter.unpack_python(order.python_archive, platform, folder)
+    pruning.prune_python(folder, platform, minor)
+    yield f"Python {minor} of {order.python_archive or 'this machine'}"
+    packages = pinned(order.lock or lock_of(order.backend, order.gpu), platform, minor)
+    target = folder / platform.packages(minor)
+    target.mkdir()
+    for wheel in wheels.download(platform, minor, packages, order.wheels or scratch / "wheels"):
+        wheels.unpack(wheel, target)
+        if order.wheels is None:
+            wheel.unlink()
+    yield f"{len(packages)} packages, hashes checked"
+    pruning.prune_packages(target)
+    if found := content.faults(folder, platform, minor, order.backend):
+        more = f" and {len(found) - _SHOWN_FAULTS} more" if len(found) > _SHOWN_FAULTS else ""
+        raise GridError(f"this runtime would not work: {'; '.join(found[:_SHOWN_FAULTS])}{more}")
+    byte_code.compile_ahead(folder, folder / platform.program, platform, minor)
+    yield "imports, links and paths checked; byte-code made"
+    (folder / MANIFEST).write_bytes(_manifest(order, folder, minor, packages).to_json())
+
+
+def _manifest(order: Order, folder: Path, minor: str, packages: Sequence[Pinned]) -> Manifest:
+    target = folder / order.platform.packages(minor)
+    total = archive.size_below(folder)
+    packages_bytes = archive.size_below(target)
+    return Manifest(
+        platform=order.platform.name,
+        backend=order.backend,
+        gpu=order.gpu,
+        python=minor,
+        packages={package.name: package.version for package in packages},
+        folder=order.platform.packages(minor).as_posix(),
+        processor_needs=order.platform.processor_needs,
+        glibc=content.glibc_of(folder) if order.platform.markers["sys_platform"] == "linux" else "",
+        python_bytes=total - packages_bytes,
+        packages_bytes=packages_bytes,
+    )

@@ -1,0 +1,50 @@
+"""Byte-code made ahead: a client's Python never compiles, and never asks a file's time."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from vcdl.boinc.runtime.interpreter import runs_here
+from vcdl.boinc.runtime.platforms import Platform
+from vcdl.errors import GridError
+
+_COMPILE = """
+import pathlib, py_compile, sys
+top = pathlib.Path(sys.argv[1])
+for path in sorted(top.rglob("*.py")):
+    name = path.relative_to(top).as_posix()
+    try:
+        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+        py_compile.compile(str(path), dfile=name, doraise=True, invalidation_mode=mode)
+    except py_compile.PyCompileError:
+        pass  # a template, or code for another Python: nobody can import it
+"""
+
+
+def compile_ahead(folder: Path, python: Path, platform: Platform, minor: str) -> None:
+    """Put byte-code beside each module below the folder.
+
+    `python`: the runtime's own interpreter, which makes it where it runs; otherwise the running one, if it has
+    the same version. One process, in one order and with one seed: the same modules give the same bytes.
+    Raises GridError.
+    """
+    if runs_here(platform):
+        program = python
+    elif f"{sys.version_info.major}.{sys.version_info.minor}" == minor:
+        program = Path(sys.executable)
+    else:
+        raise GridError(
+            f"byte-code for Python {minor} on {platform.name} needs a Python {minor} here: run vcdl with one, "
+            "or give an archive with the Python version of this one"
+        )
+    done = subprocess.run(
+        [str(program), "-S", "-c", _COMPILE, str(folder)],
+        env={"PATH": os.defpath, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise GridError(f"the Python of the runtime could not compile its modules: {last}")

@@ -1,0 +1,121 @@
+"""The Python of a runtime: one that the operator gives as an archive, or the running one, made movable."""
+
+import platform as machine
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+
+from vcdl.boinc.runtime.platforms import Platform
+from vcdl.errors import GridError
+
+_SYSTEMS_OWN = re.compile(r"(ld-linux|linux-vdso|lib(c|m|dl|rt|pthread|util|resolv|nsl|crypt|gcc_s|stdc\+\+)\.so)")
+"""Libraries that every Linux has, and that must fit its kernel and its C library."""
+_STARTER = """\
+#!/bin/sh
+here=$(cd "${{0%/*}}" && pwd)
+LD_LIBRARY_PATH="$here/../lib${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}" exec "$here/{program}" "$@"
+"""
+
+
+def runs_here(platform: Platform) -> bool:
+    """Whether programs of the platform run on this machine."""
+    return (
+        platform.markers["sys_platform"] == sys.platform and platform.markers["platform_machine"] == machine.machine()
+    )
+
+
+def unpack_python(archive: Path, platform: Platform, folder: Path) -> str:
+    """Unpack a Python from a tar file into the folder; returns its version as 3.12. Raises GridError."""
+    try:
+        with tarfile.open(archive) as tar:
+            members = tar.getmembers()
+            top = _top(members, platform, archive)
+            for member, name in _below(members, top):
+                _extract(tar, member, folder / name, folder, archive)
+    except (tarfile.TarError, EOFError) as error:
+        raise GridError(
+            f"{archive} is no whole tar file with gzip or xz ({error}): take python-build-standalone's "
+            "install_only_stripped.tar.gz for this platform"
+        ) from None
+    return version_in(folder, platform)
+
+
+def _top(members: Iterable[tarfile.TarInfo], platform: Platform, archive: Path) -> PurePosixPath:
+    found = [
+        PurePosixPath(member.name).parents[len(platform.program.parts) - 1]
+        for member in members
+        if PurePosixPath(member.name).parts[-len(platform.program.parts) :] == platform.program.parts
+    ]
+    if not found:
+        raise GridError(f"{archive} has no {platform.program}: it is no Python for {platform.name}")
+    return min(found, key=lambda path: len(path.parts))
+
+
+def _below(members: Iterable[tarfile.TarInfo], top: PurePosixPath) -> Iterator[tuple[tarfile.TarInfo, PurePosixPath]]:
+    for member in members:
+        path = PurePosixPath(member.name)
+        if path.is_relative_to(top) and path != top:
+            yield member, path.relative_to(top)
+
+
+def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path, folder: Path, archive: Path) -> None:
+    link = target.parent / member.linkname if member.issym() else target
+    if not link.resolve().is_relative_to(folder.resolve()):
+        raise GridError(f"{archive} holds {member.name}, which leads out of it")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if member.isdir():
+        target.mkdir(exist_ok=True)
+    elif member.issym():
+        target.symlink_to(member.linkname)
+    elif (content := tar.extractfile(member)) is not None:  # hard links, too
+        with content, target.open("wb") as file:
+            shutil.copyfileobj(content, file, 1 << 20)
+        target.chmod(0o755 if member.mode & 0o100 else 0o644)
+
+
+def version_in(folder: Path, platform: Platform) -> str:
+    """The version of the Python in a folder, as 3.12. Raises GridError."""
+    pattern = r"python3(\d+)\.dll" if platform.is_windows else r"python3\.(\d+)"
+    names = folder.iterdir() if platform.is_windows else (folder / "lib").iterdir()
+    minors = {match[1] for path in names if (match := re.fullmatch(pattern, path.name))}
+    if len(minors) != 1:
+        raise GridError(f"the Python for {platform.name} has no single version: found {sorted(minors)}")
+    return f"3.{minors.pop()}"
+
+
+def copy_running(platform: Platform, folder: Path) -> str:
+    """Copy the running Python with the libraries it needs; returns its version as 3.12. Raises GridError."""
+    if sys.platform != "linux" or not runs_here(platform):
+        raise GridError(
+            f"the running Python is none for {platform.name}: give one with --python-archive "
+            "(python-build-standalone's install_only_stripped.tar.gz)"
+        )
+    minor = f"{sys.version_info.major}.{sys.version_info.minor}"
+    base = Path(sys.base_prefix)
+    program = f"python{minor}"
+    for place in ("bin", "lib"):
+        (folder / place).mkdir(parents=True)
+    shutil.copy(base / "bin" / program, folder / "bin" / program)
+    shutil.copytree(
+        base / "lib" / program,
+        folder / "lib" / program,
+        ignore=shutil.ignore_patterns("__pycache__", "site-packages", "dist-packages", "*.a"),
+    )
+    programs = [folder / "bin" / program, *(folder / "lib" / program / "lib-dynload").glob("*.so")]
+    for library in _libraries(programs):
+        shutil.copy(library, folder / "lib" / library.name)
+    starter = folder / "bin" / "python3"
+    starter.write_text(_STARTER.format(program=program))
+    starter.chmod(0o755)
+    return minor
+
+
+def _libraries(programs: Iterable[Path]) -> list[Path]:
+    """The shared libraries that programs need, but for those of every system."""
+    said = subprocess.run(["ldd", *map(str, programs)], capture_output=True, text=True, check=False).stdout
+    found = {Path(path) for path in re.findall(r"=> (/\S+)", said)}
+    return sorted(path for path in found if not _SYSTEMS_OWN.match(path.name))

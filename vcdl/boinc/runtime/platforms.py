@@ -1,0 +1,99 @@
+"""The platforms of volunteers' machines: their names for BOINC and for wheels, and the places of files in a runtime."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from vcdl.errors import GridError
+
+_GLIBC_MINOR = 28
+"""Wheels for glibc 2.28 or older: Debian 10, RHEL 8, Ubuntu 20.04 and later."""
+_MACOS_MAJOR = 12
+
+
+@dataclass(frozen=True)
+class Platform:
+    """One kind of volunteers' machines."""
+
+    name: str
+    boinc: str
+    """Its name in BOINC's table of platforms."""
+    markers: dict[str, str] = field(hash=False)
+    """Its environment markers (PEP 508) without Python's version."""
+    wheel_tags: tuple[str, ...]
+    """Tags of the wheels that it takes, best first."""
+    program: PurePosixPath
+    """The Python in an unpacked runtime."""
+    processor_needs: tuple[str, ...] = ()
+    """Features of the processor without which the backends' wheels do not run."""
+
+    @property
+    def is_windows(self) -> bool:
+        return self.markers["sys_platform"] == "win32"
+
+    def library(self, minor: str) -> PurePosixPath:
+        """The folder of Python's own modules; `minor`: 3.12, for example."""
+        return PurePosixPath("Lib") if self.is_windows else PurePosixPath("lib") / f"python{minor}"
+
+    def packages(self, minor: str) -> PurePosixPath:
+        """The folder of packages."""
+        return self.library(minor) / "site-packages"
+
+
+def _linux(machine: str) -> tuple[str, ...]:
+    return tuple(_linux_tags(machine))
+
+
+def _linux_tags(machine: str) -> Iterator[str]:
+    legacy = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+    for minor in range(_GLIBC_MINOR, 4, -1):
+        yield f"manylinux_2_{minor}_{machine}"
+        if minor in legacy:
+            yield f"{legacy[minor]}_{machine}"
+
+
+def _markers(sys_platform: str, machine: str, system: str, os_name: str) -> dict[str, str]:
+    return {"sys_platform": sys_platform, "platform_machine": machine, "platform_system": system, "os_name": os_name}
+
+
+PLATFORMS = (
+    Platform(
+        "linux-x86_64",
+        "x86_64-pc-linux-gnu",
+        _markers("linux", "x86_64", "Linux", "posix"),
+        _linux("x86_64"),
+        PurePosixPath("bin/python3"),
+        ("avx",),
+    ),
+    Platform(
+        "linux-aarch64",
+        "aarch64-unknown-linux-gnu",
+        _markers("linux", "aarch64", "Linux", "posix"),
+        _linux("aarch64"),
+        PurePosixPath("bin/python3"),
+    ),
+    Platform(
+        "windows-x86_64",
+        "windows_x86_64",
+        _markers("win32", "AMD64", "Windows", "nt"),
+        ("win_amd64",),
+        PurePosixPath("python.exe"),
+        ("avx",),
+    ),
+    Platform(
+        "macos-arm64",
+        "arm64-apple-darwin",
+        _markers("darwin", "arm64", "Darwin", "posix"),
+        (f"macosx_{_MACOS_MAJOR}_0_arm64",),
+        PurePosixPath("bin/python3"),
+    ),
+)
+LINUX = PLATFORMS[0]
+
+
+def platform_named(name: str) -> Platform:
+    """The platform with our own name, or BOINC's. Raises GridError."""
+    for platform in PLATFORMS:
+        if name in (platform.name, platform.boinc):
+            return platform
+    raise GridError(f"there is no platform {name}: take {', '.join(platform.name for platform in PLATFORMS)}")

@@ -1,0 +1,142 @@
+"""The Python that BOINC delivered: its packages are unpacked once for all tasks of the host, by itself.
+
+The launcher has unpacked Python from the archive. The first task unpacks the packages into their place, under a
+lock and by one rename; the others wait for it. What a killed task leaves of them is removed by the next one, and
+so are the runtimes whose archive BOINC has deleted.
+"""
+
+import contextlib
+import json
+import logging
+import lzma
+import os
+import shutil
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from vcdl.client.resources import Shortage
+from vcdl.errors import DISK_FULL, VcdlError
+
+ARCHIVE_VARIABLE = "VCDL_RUNTIME_ARCHIVE"
+"""By which the launcher says from which archive it took this Python."""
+MANIFEST = "runtime.json"
+PACKAGES = "packages.tar.xz"
+UNPACKED = ".unpacked"
+_FREE_BYTES = 64 << 20
+"""What must be left on the disk when the packages are in their place."""
+_POLL_S = 0.2
+_AVX_ON_WINDOWS = 39
+"""PF_AVX_INSTRUCTIONS_AVAILABLE."""
+_log = logging.getLogger(__name__)
+
+
+class RuntimeUnusable(VcdlError):
+    """The delivered Python cannot be used on this machine, or is damaged."""
+
+
+def make_ready(prefix: Path | None = None) -> None:
+    """Unpack the packages if this Python is a delivered one, and take its backend.
+
+    Raises RuntimeUnusable, Shortage where the disk has no room, and OSError.
+    """
+    prefix = prefix or Path(sys.prefix)
+    try:
+        manifest: dict[str, Any] = json.loads((prefix / MANIFEST).read_text())
+    except FileNotFoundError:
+        return
+    if lacking := [name for name in manifest["processor_needs"] if name not in _processor_features(name)]:
+        raise RuntimeUnusable(f"this computer's processor has no {', '.join(lacking).upper()}, which Keras needs")
+    packages = prefix / manifest["folder"]
+    archive = Path(os.environ.get(ARCHIVE_VARIABLE, ""))
+    if not packages.is_dir():
+        with _alone(prefix / "lock"):
+            if not packages.is_dir():
+                _unpack(archive, packages, int(manifest["packages_bytes"]))
+    if str(packages) not in sys.path:
+        sys.path.append(str(packages))  # Python looked for it when it started
+    os.environ["KERAS_BACKEND"] = manifest["backend"]
+    if archive.is_file():
+        _remove_old(archive.parent, prefix)
+
+
+def _unpack(archive: Path, packages: Path, size: int) -> None:
+    growing = packages.with_name(f"{packages.name}.growing")
+    shutil.rmtree(growing, ignore_errors=True)
+    free = shutil.disk_usage(packages.parent).free
+    if free < size + _FREE_BYTES:
+        raise Shortage(f"unpacking Keras takes {size >> 20} MB of disk, and {free >> 20} MB are free")
+    _log.info("unpacking Keras, once for all tasks: %d MB", size >> 20)
+    begun_s = time.monotonic()
+    try:
+        with tarfile.open(archive, "r:") as outer:
+            packed = outer.extractfile(PACKAGES)
+            if packed is None:
+                raise tarfile.ReadError(f"no {PACKAGES}")
+            with packed, lzma.open(packed) as stream, tarfile.open(fileobj=stream, mode="r|") as inner:
+                inner.extraction_filter = getattr(tarfile, "data_filter", None)  # Pythons before 3.11.4 have none
+                inner.extractall(growing)
+        if hasattr(os, "sync"):
+            os.sync()  # a power cut must not leave a folder of empty files
+        growing.rename(packages)
+    except (tarfile.TarError, lzma.LZMAError, EOFError, KeyError) as error:
+        shutil.rmtree(growing, ignore_errors=True)
+        raise RuntimeUnusable(f"{archive.name} is damaged ({error}): reset the project in the BOINC client") from None
+    except OSError as error:
+        shutil.rmtree(growing, ignore_errors=True)
+        if error.errno in DISK_FULL:
+            raise Shortage(f"unpacking Keras takes {size >> 20} MB of disk: {error.strerror}") from error
+        raise
+    _log.info("unpacked in %.0f s", time.monotonic() - begun_s)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold a lock on a file; the system frees it when the process ends."""
+    with path.open("ab") as file:
+        while not _locked(file.fileno()):
+            time.sleep(_POLL_S)
+        yield
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def _remove_old(project: Path, ours: Path) -> None:
+    """Remove the runtimes whose archives BOINC has deleted: no task of the host can use them any more."""
+    for folder in project.glob(f"vcdl_runtime*{UNPACKED}"):
+        if not folder.with_name(folder.name.removesuffix(UNPACKED)).exists() and folder.resolve() != ours.resolve():
+            with contextlib.suppress(OSError):
+                shutil.rmtree(folder)
+                _log.info("removed %s, which no task uses any more", folder.name)
+
+
+def _processor_features(asked: str) -> set[str]:
+    """The features of this processor; where the system does not say, the one that is asked for."""
+    if sys.platform == "win32":
+        import ctypes
+
+        has_avx = ctypes.windll.kernel32.IsProcessorFeaturePresent(_AVX_ON_WINDOWS)
+        return {"avx"} if has_avx else set()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return {asked}
+    flags = [line.partition(":")[2].split() for line in lines if line.startswith("flags")]
+    return set(flags[0]) if flags else {asked}
