@@ -113,7 +113,7 @@ def seconds_until(condition: Callable[[], object], machine: subprocess.Popen[byt
     os.geteuid() != 0 or not shutil.which("debootstrap") or not shutil.which("systemd-nspawn"),
     reason="needs root, debootstrap and systemd-nspawn",
 )
-def test_a_machine_boots_installs_trains_and_an_image_of_it_trains_within_90_s(tmp_path: Path) -> None:
+def test_a_machine_boots_installs_and_trains_and_an_image_of_it_installs_nothing(tmp_path: Path) -> None:
     workunits = [replace(with_training(local_epochs=2), job="mnist", epoch=2, base_version=1, shard=n) for n in (1, 2)]
     container = Container(tmp_path / "root")
     container.make()
@@ -126,17 +126,28 @@ def test_a_machine_boots_installs_trains_and_an_image_of_it_trains_within_90_s(t
         for workunit, image in zip(workunits, ("plain", "baked"), strict=True):
             create_work(project, stage_workunit(project, write_workunit(tmp_path / workunit.name, workunit), workunit))
             container.seed(user_data(settings, project.account_key))
-            trained_s, reported_s = boot(container, tmp_path / f"console-{image}", partial(is_ready, project, workunit))
-            print(f"{SUITE}, {image} image: trained after {trained_s:.0f} s, reported after {reported_s:.0f} s")
+            before = installed(container)
+            steps_s = boot(container, tmp_path / f"console-{image}", partial(is_ready, project, workunit))
+            print(f"{SUITE}, {image} image:", *(f"{step} after {seconds:.0f} s" for step, seconds in steps_s.items()))
+            assert (installed(container) == before) == (image == "baked")
             container.bake()
-        assert reported_s < 90
 
 
-def boot(container: Container, log: Path, is_reported: Callable[[], bool]) -> tuple[float, float]:
-    """Boot the machine until its subtask is trained and reported; the seconds of both."""
+def installed(container: Container) -> tuple[int, int]:
+    """What apt and pip have left: the size of dpkg's log, and when the runtime was made."""
+    runtime = container.root / "opt/vcdl"
+    made_ns = runtime.stat().st_mtime_ns if runtime.exists() else 0
+    return (container.root / "var/log/dpkg.log").stat().st_size, made_ns
+
+
+def boot(container: Container, log: Path, is_reported: Callable[[], bool]) -> dict[str, float]:
+    """Boot the machine until its subtask is reported; the seconds from the boot to each step."""
     slots = container.root / "var/lib/boinc-client/slots"
     with container.booted(log) as machine:
-        trained_s = seconds_until(lambda: any(slots.glob("*/update.h5*")) or is_reported(), machine, "it trains")
-        reported_s = trained_s + seconds_until(is_reported, machine, "it is reported")
+        begun_s = seconds_until(lambda: any(slots.glob("*/boinc_lockfile")) or is_reported(), machine, "it begins")
+        written_s = begun_s + seconds_until(
+            lambda: any(slots.glob("*/update.h5*")) or is_reported(), machine, "its update is written"
+        )
+        reported_s = written_s + seconds_until(is_reported, machine, "it is reported")
         assert not (container.root / "run/sshd.pid").exists(), "nothing listens"
-    return trained_s, reported_s
+    return {"subtask begun": begun_s, "update written": written_s, "reported": reported_s}
