@@ -144,6 +144,13 @@ def test_uploads_that_were_refused_when_they_were_to_be_folded_in_are_no_success
     assert "2 refused" in rests_of(hosts.database, names)[1].why
 
 
+def test_a_result_that_differs_from_another_host_s_is_no_success_yet(hosts: World) -> None:
+    hosts.report("mnist_e0001_s000_a0_v000000")
+    row = hosts.result_of("mnist_e0001_s000_a0_v000000")
+    hosts.update("result", row["id"], received_time=int(time.time()) + 1, validate_state=4)
+    assert set(rests_of(hosts.database)) == {1}
+
+
 def test_a_success_ends_it(hosts: World) -> None:
     hosts.report("mnist_e0001_s000_a0_v000000")
     row = hosts.result_of("mnist_e0001_s000_a0_v000000")

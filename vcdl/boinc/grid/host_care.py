@@ -23,8 +23,8 @@ _EVERY_S = 15.0
 _LOOKED_AT = 20_000
 """Results, the newest ones, among which failures are searched for."""
 _ACTIVE_S = 900
-_INVALID, _UNCHECKED = 2, 0
-"""result.validate_state"""
+_INVALID, _UNDECIDED = 2, (0, 4)
+"""result.validate_state: not checked yet, or differing from another host's result, so that a third must decide."""
 USED_UP = 1_000_000
 """host_app_version.n_jobs_today of a host that gets nothing: more than any quota, times the processors of any host."""
 NO_FAULT = (200, 202, 203)
@@ -160,7 +160,7 @@ def _end(outcome: int, status: int, checked: int) -> End | None:
     if outcome == VALIDATE_ERROR or (checked == _INVALID and outcome == SUCCESS):
         return End.REFUSED
     if outcome == SUCCESS:
-        return None if checked == _UNCHECKED else End.GOOD
+        return None if checked in _UNDECIDED else End.GOOD
     if outcome == CLIENT_ERROR:
         return None if status in NO_FAULT else End.ERROR
     return End.TIMEOUT if outcome == NO_REPLY else None
