@@ -13,7 +13,7 @@ from tests.boinc.project.made_project import MadeProject
 from tests.boinc.standin.schema import insert
 from tests.run_folders import readable_files_with
 from vcdl.boinc.grid.environment import read_environment
-from vcdl.boinc.project import app_version, files
+from vcdl.boinc.project import app_version, files, processes
 from vcdl.boinc.project.app_version import ClientFiles
 from vcdl.boinc.project.install import preview
 from vcdl.boinc.project.plan import InstallPlan, Wishes, plan_install
@@ -362,7 +362,7 @@ def test_trained_models_stay_unless_they_are_to_go(made: MadeProject) -> None:
     assert not (made.path / "vcdl").exists()
 
 
-def test_while_our_daemons_run_nothing_is_taken_out(made: MadeProject) -> None:
+def test_while_our_daemons_run_nothing_is_taken_out(made: MadeProject, monkeypatch: pytest.MonkeyPatch) -> None:
     made.install()
     folder = made.path / f"pid_{made.project.host}"
     folder.mkdir()
@@ -380,6 +380,10 @@ def test_while_our_daemons_run_nothing_is_taken_out(made: MadeProject) -> None:
         preview = list(plan_removal(made.project, made.database, force=False, delete_runs=False).preview())
         assert preview[0].startswith("refused as it is: vcdl_assimilator still run: bin/stop first")
         assert "restore config.xml" in preview
+        made.project.stop_daemons.touch()
+        monkeypatch.setattr(processes, "_ENDING_S", 0.1)
+        with pytest.raises(GridError, match="vcdl_assimilator still run: bin/stop has told them to end"):
+            uninstall(made)
         daemon.kill()
     assert uninstall(made)
     assert not list(folder.iterdir())

@@ -11,8 +11,10 @@ from vcdl.boinc.project.server_config import Daemon, ServerConfig
 from vcdl.errors import GridError
 
 _OURS = "vcdl_"
-_ENDING_S = 30.0
-"""Seconds that a daemon of ours may take to end, as it completes its round first."""
+_ENDING_S = 90.0
+"""Seconds that a daemon of ours may take to end, as it completes its round first: BOINC's script_validator up to a
+thousand checks.
+"""
 _REREAD = "reread_db"
 
 

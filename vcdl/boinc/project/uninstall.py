@@ -161,9 +161,9 @@ def plan_removal(
         raise GridError(f"{project.path} belongs to user {owner}: run this as that user, as BOINC's own programs")
     refusals = []
     if running := wait_for_our_daemons(project):
-        refusals.append(
-            f"{', '.join(running)} still run: bin/stop first (and bin/start afterwards, for the other apps)"
-        )
+        stopped = "bin/stop has told them to end, and they complete their round: try again in a minute"
+        advice = "bin/stop first (and bin/start afterwards, for the other apps)"
+        refusals.append(f"{', '.join(running)} still run: {stopped if project.stop_daemons.exists() else advice}")
     app = rows.app_row(database)
     count = rows.open_workunits(database, app) if app else 0
     if count and not force:
