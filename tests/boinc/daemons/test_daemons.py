@@ -24,6 +24,8 @@ from vcdl.boinc.daemons.work_generator import WorkGenerators
 from vcdl.boinc.grid.manifest import Manifests
 from vcdl.boinc.grid.results import output_file
 from vcdl.boinc.grid.workunit_rows import CANCELLED, INIT, READY
+from vcdl.boinc.runtime.archive import Manifest, pack
+from vcdl.boinc.runtime.published import kept_folder
 from vcdl.checks import UploadCheck
 from vcdl.commands.resume import resume
 from vcdl.commands.submit import submit
@@ -93,6 +95,19 @@ def test_weights_that_travel_encoded_are_staged_validated_and_folded(server: Ser
     go_on(server, lambda: len(applied(server)) >= 3)
     assert server.report.totals.refused == 1
     assert all(update.bytes_up < 2 * size for update in applied(server))
+
+
+def test_a_host_without_room_for_the_runtime_gets_no_task(server: Server, tmp_path: Path) -> None:
+    """BOINC's scheduler sends none to a host whose free disk is below the workunit's bound."""
+    path = kept_folder(server.project.path) / "linux-x86_64.tar"
+    path.parent.mkdir(parents=True)
+    manifest = Manifest("linux-x86_64", "jax", False, "3.12", {}, "packages", (), "", 3 * 10**9, 4 * 10**9)
+    (tmp_path / "packages").mkdir()
+    pack(manifest, tmp_path / "packages", tmp_path, path, level=0)
+    with closing(WorkGenerators(server.project)) as generators:
+        generators.run_once()
+    bounds = {row["rsc_disk_bound"] for row in server.standin.rows("SELECT rsc_disk_bound FROM workunit")}
+    assert min(bounds) > 7 * 10**9
 
 
 def test_a_refused_result_has_its_name_in_the_journal_and_its_workunit_goes_to_another_client(server: Server) -> None:

@@ -21,8 +21,9 @@ from vcdl.boinc.grid.host_care import HostCare
 from vcdl.boinc.grid.manifest import Manifests
 from vcdl.boinc.grid.project_folder import BoincProject, not_readable
 from vcdl.boinc.project.jobs_page import JobsPage
+from vcdl.boinc.runtime.published import most_bytes
 from vcdl.codecs.choose import up_encoding
-from vcdl.errors import ExitCode, JournalError
+from vcdl.errors import ExitCode, GridError, JournalError
 from vcdl.files.atomic import sweep
 from vcdl.journal.events import (
     EpochClosed,
@@ -72,7 +73,7 @@ class Generation:
         with closing(journal):
             sent_until_s = kept_history(journal).now().last_sent_s
         self._folder = folder
-        self._grid = BoincGrid(project, database, work_settings(run), sent_until_s)
+        self._grid = BoincGrid(project, database, work_settings(run, _runtime_bytes(project)), sent_until_s)
         plan = replace(Plan.of(run), publishing=self._publishing(run))
         self._loop = Loop.of(run, self._grid, plan=plan, observer=_Log(run.name))
         self._credit = Credit(
@@ -172,8 +173,19 @@ class _Log(RunObserver):
                     pass
 
 
-def work_settings(run: Run) -> WorkSettings:
-    """BOINC's settings for a run's subtasks. Raises OSError when a shard is gone."""
+def _runtime_bytes(project: BoincProject) -> int:
+    try:
+        return most_bytes(project.path)
+    except GridError as error:
+        _log.warning("hosts with a small disk may get tasks that find no room: %s", error)
+        return 0
+
+
+def work_settings(run: Run, runtime_bytes: int) -> WorkSettings:
+    """BOINC's settings for a run's subtasks; `runtime_bytes`: room for the runtime that the project delivers.
+
+    Raises OSError when a shard is gone.
+    """
     job, prepared = run.job, run.prepared
     samples = sum(prepared.shard_samples) / len(prepared.shard_samples) * job.training.local_epochs
     shard_bytes = max(file.stat().st_size for file in run.shard_files)
@@ -186,7 +198,7 @@ def work_settings(run: Run) -> WorkSettings:
         shortest_deadline_s=job.boinc.shortest_deadline_s,
         flops=prepared.footprint.flops_per_sample * samples,
         memory_bytes=prepared.footprint.memory_bytes(job.training.batch_size, _SHARD_EXPANDS * shard_bytes),
-        disk_bytes=_DISK_VECTORS * weights_bytes + frozen_bytes + shard_bytes + _SCRATCH_BYTES,
+        disk_bytes=_DISK_VECTORS * weights_bytes + frozen_bytes + shard_bytes + _SCRATCH_BYTES + runtime_bytes,
         layout=run.layout.fingerprint,
         offers_newest=job.boinc.fresh_weights and job.pacing.kind == "rolling",
         upload_bytes=up_encoding(run.transport, run.layout).most_file_bytes + _HEADER_BYTES,

@@ -9,7 +9,7 @@ from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.environment import PYTHON_VARIABLE, environment_file, environment_text
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.weights_key import WeightsKey
-from vcdl.boinc.project import files, rows, runtimes
+from vcdl.boinc.project import files, rows
 from vcdl.boinc.project.app_version import (
     ClientFiles,
     Content,
@@ -23,6 +23,7 @@ from vcdl.boinc.project.edited_files import EDITED, Fragment
 from vcdl.boinc.project.pages import pages
 from vcdl.boinc.project.record import Edit, Record
 from vcdl.boinc.project.server_config import ServerConfig
+from vcdl.boinc.runtime.published import dropped, kept_path, kept_wrapper, wanted
 from vcdl.errors import GridError
 from vcdl.stores.settings import PASSWORD_VARIABLE, URL_VARIABLE
 
@@ -135,7 +136,7 @@ def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes)
         number=number,
         app=app,
         unpublished={version_folder(apps, number, each): each for each in variants.values() if each.key not in offered},
-        not_kept=tuple(runtimes.dropped(project.path, client.runtimes)),
+        not_kept=tuple(dropped(project.path, client.runtimes)),
         to_deprecate=tuple(
             each for each in published if not each.deprecated and (each.number != number or each.key not in variants)
         ),
@@ -178,8 +179,8 @@ def _check_certificates(plan: InstallPlan, database: BoincDatabase) -> None:
 
 def _client(project: BoincProject, wishes: Wishes, key: WeightsKey) -> ClientFiles:
     """The client's files with the runtimes that are kept or given. Raises GridError."""
-    wrapper = files.read(wishes.wrapper or runtimes.kept_wrapper(project.path)) or b""
-    chosen = runtimes.wanted(project.path, wishes.runtimes, wishes.without_runtimes)
+    wrapper = files.read(wishes.wrapper or kept_wrapper(project.path)) or b""
+    chosen = wanted(project.path, wishes.runtimes, wishes.without_runtimes)
     if not wrapper and any(runtime.platform.is_windows for runtime in chosen):
         raise GridError(
             "an app version for Windows needs BOINC's wrapper: give its .exe with --wrapper "
@@ -197,9 +198,9 @@ def _our_files(
         yield NewFile(path, content, files.FILE_MODE)
     yield NewFile(WeightsKey.file(project.path), key.to_pem(), files.SECRET_MODE)
     for runtime in client.runtimes:
-        yield NewFile(runtimes.kept_path(project.path, runtime), runtime, files.FILE_MODE)
+        yield NewFile(kept_path(project.path, runtime), runtime, files.FILE_MODE)
     if client.wrapper:
-        yield NewFile(runtimes.kept_wrapper(project.path), client.wrapper, files.FILE_MODE)
+        yield NewFile(kept_wrapper(project.path), client.wrapper, files.FILE_MODE)
     path = environment_file(project.path)
     wanted = {PYTHON_VARIABLE: str(wishes.python)}
     if wishes.store_url is not None:

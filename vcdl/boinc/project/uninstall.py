@@ -29,7 +29,7 @@ from vcdl.boinc.project.edited_files import EDITED
 from vcdl.boinc.project.pages import pages_to_remove, untitled
 from vcdl.boinc.project.processes import tell_feeder, wait_for_our_daemons
 from vcdl.boinc.project.record import Record
-from vcdl.boinc.project.runtimes import kept_folder
+from vcdl.boinc.runtime.published import kept_folder
 from vcdl.errors import GridError, WorkunitError
 from vcdl.wire.workunit import WorkunitName
 

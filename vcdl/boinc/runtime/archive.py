@@ -63,6 +63,21 @@ class Manifest:
         fields["processor_needs"] = tuple(fields["processor_needs"])
         return cls(**fields)
 
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        """The manifest in an archive. Raises GridError."""
+        try:
+            with tarfile.open(path, "r:") as tar:
+                names = tar.getnames()
+                content = tar.extractfile(MANIFEST)
+                if names != [MANIFEST, PYTHON, PACKAGES] or content is None:
+                    raise ValueError(f"it holds {', '.join(names)}")
+                return cls.from_json(content.read())
+        except OSError as error:
+            raise GridError(f"{path} cannot be read: {error.strerror}") from None
+        except (tarfile.TarError, ValueError, KeyError, TypeError) as error:
+            raise GridError(f"{path} is no runtime ({error}): make one with vcdl client runtime") from None
+
     @property
     def unpacked_bytes(self) -> int:
         return self.python_bytes + self.packages_bytes
@@ -80,19 +95,9 @@ class RuntimeFile:
     @classmethod
     def at(cls, path: Path) -> Self:
         """Read its manifest and take its digest. Raises GridError."""
-        try:
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            with tarfile.open(path, "r:") as tar:
-                names = tar.getnames()
-                content = tar.extractfile(MANIFEST)
-                if names != [MANIFEST, PYTHON, PACKAGES] or content is None:
-                    raise ValueError(f"it holds {', '.join(names)}")
-                manifest = Manifest.from_json(content.read())
-        except OSError as error:
-            raise GridError(f"{path} cannot be read: {error.strerror}") from None
-        except (tarfile.TarError, ValueError, KeyError, TypeError) as error:
-            raise GridError(f"{path} is no runtime ({error}): make one with vcdl client runtime") from None
+        manifest = Manifest.of(path)
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
         return cls(path, manifest, digest, path.stat().st_size)
 
     @property

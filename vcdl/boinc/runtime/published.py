@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from vcdl.boinc.runtime.archive import RuntimeFile
+from vcdl.boinc.runtime.archive import Manifest, RuntimeFile
 
 _WRAPPER = "wrapper.exe"
 _SUFFIX = ".tar"
@@ -40,6 +40,12 @@ def dropped(project: Path, runtimes: Iterable[RuntimeFile]) -> list[Path]:
     """Kept runtimes that are no longer wanted."""
     wanted_paths = {kept_path(project, runtime) for runtime in runtimes}
     return sorted(path for path in kept_folder(project).glob(f"*{_SUFFIX}") if path not in wanted_paths)
+
+
+def most_bytes(project: Path) -> int:
+    """Room that the largest kept runtime takes on a host, packed and unpacked. Raises GridError."""
+    paths = kept_folder(project).glob(f"*{_SUFFIX}")
+    return max((path.stat().st_size + Manifest.of(path).unpacked_bytes for path in paths), default=0)
 
 
 def _kept(project: Path) -> Iterator[RuntimeFile]:
