@@ -81,10 +81,10 @@ class GcpProvider(Provider):
 
     def look(self, every_fleet: bool = False) -> Look:
         ours = f"labels.{FLEET_TAG}:*" if every_fleet else self._ours
+        if self._inserts:  # before the machines: those of one that has ended can then be seen
+            self._inserts &= self._inserts_under_way()
         machines, away = self._listed(self._connection.instances, "instances", ours)
         disks, _ = self._listed(self._connection.disks, "disks", ours)
-        if self._inserts:
-            self._inserts &= self._inserts_under_way()
         return Look(
             (
                 *(Leftover("instance", machine.name, zone) for zone, machine in machines),
