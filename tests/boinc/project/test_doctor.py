@@ -393,6 +393,21 @@ def test_an_upload_folder_that_is_closed_to_this_user_is_seen(
     assert "1 of 1 folders in upload/, such as 3f/" in failure(made, uploads.upload_folders).what
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another user")
+def test_an_upload_folder_that_the_web_server_cannot_write_in_is_seen(made: MadeProject) -> None:
+    """BOINC's upload handler takes it for a second upload, answers that all went well, and the upload is lost."""
+    ours, theirs = made.path / "upload" / "2cb", made.path / "upload" / "3f"
+    for folder in (ours, theirs):
+        folder.mkdir(parents=True, mode=0o755)
+    assert is_well(made, uploads.upload_folders), "the web server may run as this user"
+    os.chown(theirs, 1, -1)
+    seen = failure(made, uploads.upload_folders)
+    assert seen.what.startswith("1 of 2 folders in upload/, such as 2cb/")
+    assert seen.cure == f"chmod g+rwx {ours}"
+    ours.chmod(0o775)
+    assert is_well(made, uploads.upload_folders)
+
+
 def test_pages_that_are_closed_to_the_web_server_are_seen(made: MadeProject) -> None:
     made.edit("config.xml", "<long_name>", "<httpd_user>nobody</httpd_user><long_name>")
     for each in ("inc", "languages", "cache"):

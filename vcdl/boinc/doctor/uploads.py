@@ -3,9 +3,10 @@ it as the project's.
 """
 
 import os
+import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def upload_handler(patient: Patient) -> Iterator[Finding]:
 
 
 def upload_folders(patient: Patient) -> Iterator[Finding]:
-    """The folders in upload/ that are there: file_deleter must be able to delete in each."""
+    """The folders in upload/ that are there: the web server must be able to write in each, file_deleter to delete."""
     top = patient.project.upload_dir
     folders = [path for path in top.iterdir() if path.is_dir()] if top.is_dir() else []
     closed = [folder for folder in folders if not os.access(folder, os.R_OK | os.W_OK | os.X_OK)]
@@ -54,8 +55,23 @@ def upload_folders(patient: Patient) -> Iterator[Finding]:
             "file_deleter frees nothing there",
             _cure(patient),
         )
+    elif lost := _closed_to_the_web_server(folders):
+        yield failed(
+            "upload folders",
+            f"{len(lost)} of {len(folders)} folders in upload/, such as {lost[0].name}/, are this user's and closed to "
+            "its group: uploads into them are lost, and BOINC tells their clients that all went well",
+            f"chmod g+rwx {' '.join(str(folder) for folder in lost[:5])}",
+        )
     else:
         yield ok("upload folders", f"this user can delete in all {len(folders)}")
+
+
+def _closed_to_the_web_server(folders: Sequence[Path]) -> Sequence[Path]:
+    """Folders that a program of this user has made, where the others are the web server's."""
+    found = {folder: folder.stat() for folder in folders}
+    if all(it.st_uid == os.geteuid() for it in found.values()):
+        return ()  # it may run as the project's user
+    return [it for it in folders if found[it].st_uid == os.geteuid() and not found[it].st_mode & stat.S_IWGRP]
 
 
 def upload(patient: Patient) -> Iterator[Finding]:
