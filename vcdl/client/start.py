@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from vcdl.client.channels import CHANNELS_FILE
 from vcdl.client.resources import Shortage, shortage_of
 from vcdl.client.runtime import RuntimeUnusable, make_ready
 from vcdl.client.slot import EXIT_INIT_FAILURE, tell_postponed
 
 POSTPONED_S = 600
 """BOINC's own delay for a task that finds too little memory."""
-_CHANNELS_FILE = "boinc_mmap_file"
 _log = logging.getLogger(__name__)
 
 
@@ -34,7 +34,7 @@ def run() -> NoReturn:
 def _end(slot: Path, error: Exception) -> NoReturn:
     """Postpone the task where something is short, and fail otherwise; BOINC's wrapper cannot postpone."""
     lacking = shortage_of(error)
-    if lacking is not None and (slot / _CHANNELS_FILE).exists():
+    if lacking is not None and (slot / CHANNELS_FILE).exists():
         try:
             tell_postponed(slot, POSTPONED_S, lacking)
         except OSError as full:

@@ -40,6 +40,7 @@ from vcdl.boinc.project.app_version import ClientFiles
 from vcdl.boinc.project.server_config import ServerConfig
 from vcdl.cli import exit_code_of
 from vcdl.errors import ExitCode
+from vcdl.files.shipped import shipped
 
 _IPC_CREAT, _IPC_RMID = 0o1000, 0
 _ANSWERS: tuple[tuple[str | NoAnswer, Callable[[Patient], Iterator[Finding]], str, str], ...] = (
@@ -144,6 +145,7 @@ def test_stop_files_are_seen(made: MadeProject, name: str) -> None:
 def test_an_installation_that_was_changed_is_seen(made: MadeProject) -> None:
     assert "not installed" in failure(made, installation.installed_files).what
     made.install()
+    (shipped("boinc_project") / "bin" / "__pycache__").mkdir(exist_ok=True)  # of a test that imports a launcher
     assert is_well(made, installation.installed_files)
     made.edit("config.xml", "<cmd>vcdl_evaluator -d 3</cmd>", "<cmd>vcdl_evaluator -d 1</cmd>")
     (made.path / "bin" / "vcdl_validate").chmod(0o644)

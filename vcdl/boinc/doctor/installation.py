@@ -29,7 +29,7 @@ def installed_files(patient: Patient) -> Iterator[Finding]:
         )
         return
     missing = [name for name in EDITED if not _holds(patient.path / name, Fragment.shipped(name, record.threads))]
-    for launcher in sorted((shipped("boinc_project") / "bin").iterdir()):
+    for launcher in files.launchers():
         path = patient.project.bin / launcher.name
         if files.read(path) != launcher.read_bytes() or not os.access(path, os.X_OK):
             missing.append(f"bin/{launcher.name}")

@@ -20,11 +20,10 @@ from pathlib import Path, PurePosixPath
 from typing import Self
 
 from vcdl.boinc.runtime.platforms import Platform, platform_named
+from vcdl.client.runtime import MANIFEST, PACKAGES
 from vcdl.errors import GridError
 
-MANIFEST = "runtime.json"
 PYTHON = "python.tar.gz"
-PACKAGES = "packages.tar.xz"
 _FORMAT = 1
 _TIME = 946684800
 """2000-01-01: a time before any wrong clock's."""
