@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.boinc.runtime.fake_parts import MINOR, MODULES, make_python, make_wheels, make_windows_python
-from vcdl.boinc.runtime.archive import PACKAGES, PYTHON, RuntimeFile
+from vcdl.boinc.runtime.archive import PYTHON, RuntimeFile
 from vcdl.boinc.runtime.build import Order, build_runtime
 from vcdl.boinc.runtime.platforms import LINUX, platform_named
+from vcdl.client.runtime import PACKAGES
 from vcdl.errors import GridError
 
 UNCHECKED_HASH = b"\x01\x00\x00\x00"

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcdl.boinc.runtime import archive, byte_code, content, interpreter, pruning, wheels
-from vcdl.boinc.runtime.archive import MANIFEST, Manifest, RuntimeFile
+from vcdl.boinc.runtime.archive import Manifest, RuntimeFile
 from vcdl.boinc.runtime.lock import Pinned, lock_of, pinned
 from vcdl.boinc.runtime.platforms import Platform
+from vcdl.client.runtime import MANIFEST
 from vcdl.errors import GridError, folder_errors
 from vcdl.files.atomic import atomic_write
 
