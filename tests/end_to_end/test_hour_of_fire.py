@@ -85,8 +85,8 @@ class Fire:
         if self.run.poll() is not None:
             self.go_on()  # its begin met a full disk, or a store that was away: it says so and ends
         doing = {
-            self.kill_a_child: 6,
-            self.kill_everything: 1,
+            self.kill_a_child: 8,
+            self.kill_everything: 3,
             self.stop_a_child: 2,
             self.fill_the_disk: 1,
             self.kill_the_store: 2 if self.service else 0,

@@ -339,12 +339,14 @@ def test_a_journal_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> N
         Journal.at(tmp_path / "none" / "journal.db")
 
 
-def test_the_newest_events_of_a_kind_and_the_age_of_one(tmp_path: Path) -> None:
-    with closing(Journal.at(tmp_path / "journal.db", clock=lambda: 1000.0)) as journal:
+def test_the_newest_events_of_a_kind_and_the_event_of_a_key(tmp_path: Path) -> None:
+    with closing(Journal.at(tmp_path / "journal.db")) as journal:
         for epoch in range(1, 6):
             journal.append(EpochClosed(epoch, 10 * epoch), RunPaused("interrupted"), time_s=100.0 * epoch)
         newest = journal.newest(EpochClosed.kind, 2)
         assert [recorded.event for recorded in newest] == [EpochClosed(5, 50), EpochClosed(4, 40)]
         assert journal.newest(StopDecided.kind, 2) == []
-        assert journal.age_s("epoch:3") == 700.0
-        assert journal.age_s("epoch:30") is None
+        found = journal.find("epoch:3")
+        assert found is not None
+        assert (found.event, found.time_s) == (EpochClosed(3, 30), 300.0)
+        assert journal.find("epoch:30") is None

@@ -1,6 +1,7 @@
 """Uploads that a rule must measure before it folds them in, from their files into a store."""
 
 import json
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from tests.rules.updates import noise, replayed
 from vcdl.checks import Refusal, UploadCheck
 from vcdl.errors import FileUnavailable
+from vcdl.loop.reference_file import ReferenceFile
 from vcdl.loop.streamed_upload import StreamedUpload, UploadFacts
 from vcdl.rules.base import Update
 from vcdl.rules.centred_clipping import CentredClipping
@@ -63,7 +65,7 @@ class Bench:
             facts=facts,
             judge=check,
             base=base,
-            reference=self.reference,
+            reference=ReferenceFile(self.reference, LAYOUT),
         )
 
     def replay(self, step: Vector) -> float:
@@ -139,6 +141,23 @@ def test_without_a_reference_update_it_waits(tmp_path: Path) -> None:
     assert bench.fold(step(1)) == 0.5
 
 
+@pytest.mark.parametrize("kept", [0, SIZE])
+def test_a_newer_reference_update_takes_the_place_of_the_one_that_was_read(
+    tmp_path: Path, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vcdl.loop.reference_file.KEPT_NUMBERS", kept)
+    file = ReferenceFile(tmp_path / "reference_update.h5", LAYOUT)
+    for seed in (1, 2):
+        write_weights(tmp_path / "reference_update.h5", step(seed), "{}")
+        for _ in range(2):
+            with ExitStack() as opened:
+                reference = file.open(opened)
+                write_weights(tmp_path / "other.h5", step(9), "{}")
+                (tmp_path / "other.h5").replace(tmp_path / "reference_update.h5")
+                assert reference.block(5, 100).tobytes() == step(seed)[5:105].tobytes()
+            write_weights(tmp_path / "reference_update.h5", step(seed), "{}")
+
+
 def test_what_counts_already_is_folded_again_without_a_reference_update(tmp_path: Path) -> None:
     bench = Bench(tmp_path, JUDGES)
     write_weights(tmp_path / "update.h5", bench.base, "{}")
@@ -150,7 +169,7 @@ def test_what_counts_already_is_folded_again_without_a_reference_update(tmp_path
 def test_a_file_that_is_changed_between_the_two_passes_is_refused_or_read_once(
     tmp_path: Path, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vcdl.loop.streamed_upload._KEPT_NUMBERS", kept)
+    monkeypatch.setattr("vcdl.loop.streamed_upload.KEPT_NUMBERS", kept)
     bench = Bench(tmp_path, CLIPS)
 
     class Changed(StreamedUpload):

@@ -73,6 +73,8 @@ def test_the_usual_length_is_the_lower_median_of_those_that_are_known() -> None:
     lengths = np.zeros((6, 4), np.float32)
     lengths[:3, 0], lengths[2:6, 1], lengths[1, 2] = (3.0, 1.0, 2.0), (4.0, 1.0, 2.0, 3.0), 7.0
     assert usual_of(lengths).tolist() == [2.0, 2.0, 7.0, 0.0]
+    full = np.array([[4.0, 1.0], [1.0, 1.0], [3.0, 9.0], [2.0, 8.0]], np.float32)
+    assert usual_of(full).tolist() == [2.0, 1.0]
 
 
 @pytest.mark.parametrize("seed", range(2, 8))

@@ -55,9 +55,8 @@ _READ_KEYS = "SELECT id, time_s, kind, fields FROM events WHERE key >= ? AND key
 _READ_KINDS = "SELECT id, time_s, kind, fields FROM events WHERE id > ? AND kind IN ({}) ORDER BY id LIMIT ?"
 _READ_BACKWARDS = "SELECT id, time_s, kind, fields FROM events WHERE id < ? AND kind = ? ORDER BY id DESC LIMIT ?"
 _LAST = "SELECT id, time_s, kind, fields FROM events WHERE id = ?"
-_FIND = "SELECT kind, fields FROM events WHERE key = ?"
+_FIND = "SELECT id, time_s, kind, fields FROM events WHERE key = ?"
 _READ_NEWEST = "SELECT id, time_s, kind, fields FROM events WHERE kind = ? ORDER BY id DESC LIMIT ?"
-_TIME_OF = "SELECT time_s FROM events WHERE key = ?"
 _KEEP_STATE = """
 INSERT INTO states (name, form, last_id, last_event, state) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET
@@ -266,23 +265,17 @@ class Journal:
                 rows = self._connection.execute(_READ, (after_id, limit)).fetchall()
             return [_recorded(*row) for row in rows]
 
-    def find(self, key: str) -> Event | None:
+    def find(self, key: str) -> Recorded | None:
         """The event of a key; None when there is none. Raises JournalError."""
         self._check_place()
         with _mapped_errors(self._path):
             rows = self._connection.execute(_FIND, (key,)).fetchall()
-            return decode(rows[0][0], json.loads(rows[0][1])) if rows else None
+            return _recorded(*rows[0]) if rows else None
 
     def newest(self, kind: str, limit: int) -> list[Recorded]:
         """The last events of a kind, the newest first. Raises JournalError."""
         with _mapped_errors(self._path):
             return [_recorded(*row) for row in self._connection.execute(_READ_NEWEST, (kind, limit)).fetchall()]
-
-    def age_s(self, key: str) -> float | None:
-        """Seconds since the event of a key was appended; None when there is none. Raises JournalError."""
-        with _mapped_errors(self._path):
-            rows = self._connection.execute(_TIME_OF, (key,)).fetchall()
-            return self.now_s() - rows[0][0] if rows else None
 
     def newest_update(self) -> UpdateApplied | None:
         """The update that made the highest version, found by an index; None before the first. Raises JournalError."""

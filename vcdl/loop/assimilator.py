@@ -14,6 +14,7 @@ from vcdl.checks.claims import LOSSES_KEPT, ClaimCheck, believed_train_s
 from vcdl.checks.refusal import OF_CONTENT
 from vcdl.journal.events import (
     Event,
+    Recorded,
     RolledBack,
     UpdateApplied,
     UpdateRefused,
@@ -25,6 +26,7 @@ from vcdl.journal.events import (
 from vcdl.journal.journal import Journal
 from vcdl.loop.grid import GaveUp, Results, Uploaded
 from vcdl.loop.host_trust import HostTrust
+from vcdl.loop.reference_file import ReferenceFile
 from vcdl.loop.spot_check import SpotCheck
 from vcdl.loop.streamed_upload import REFUSED_AT_MOST, Rooms, StreamedUpload, UploadFacts
 from vcdl.run.kept_uploads import keep_upload
@@ -77,6 +79,7 @@ class Assimilator:
         self._boundary = run.boundary(snapshots)
         self._restore_lock = RestoreLock(run.folder)
         self._rooms = Rooms()
+        self._reference = ReferenceFile(run.folder.reference_update_file, run.layout)
         self._hosts = HostTrust.of(run, journal)
         self._claims = ClaimCheck.of(_losses_of(journal))
         self._spot_check = None if results.are_spot_checked else SpotCheck(run)
@@ -109,6 +112,7 @@ class Assimilator:
         check = self._spot_check
         if unfit is None and check is not None and check.is_drawn(upload.workunit, self._hosts.applied(upload)):
             unfit = check.refused(upload.path, upload.workunit, header.base_version)
+        created = self._journal.find(WorkunitCreated.key_of(upload.workunit))
         return _Waiting(
             uploaded=named,
             name=replace(WorkunitName.parse(upload.workunit), base_version=header.base_version),
@@ -116,20 +120,18 @@ class Assimilator:
             trust=self._hosts.trust(upload),
             train_s=believed_train_s(
                 header.train_s,
-                self._journal.age_s(WorkunitCreated.key_of(upload.workunit)),
+                None if created is None else self._journal.now_s() - created.time_s,
                 self._hosts.usual_train_s(upload, header.samples),
             ),
             loss=self._claims.loss(header.loss),
             unfit=unfit,
-            rate=self._rate(upload.workunit),
+            rate=self._rate(created),
         )
 
-    def _rate(self, workunit: str) -> float:
-        """The factor of the peak learning rate that the workunit was made with."""
-        if self._run.bounds is None:
-            return 1.0
-        created = self._journal.find(WorkunitCreated.key_of(workunit))
-        return created.rate if isinstance(created, WorkunitCreated) else 1.0
+    def _rate(self, created: Recorded | None) -> float:
+        """The factor of the peak learning rate that a workunit was made with."""
+        is_bounded = self._run.bounds is not None
+        return created.event.rate if is_bounded and created and isinstance(created.event, WorkunitCreated) else 1.0
 
     def _fold(self, batch: list[_Waiting]) -> None:
         while batch:
@@ -225,7 +227,7 @@ class Assimilator:
             judge=self.check,
             bounds=self._run.bounds,
             base=folder.snapshot(name.base_version),
-            reference=folder.reference_update_file,
+            reference=self._reference,
             transport=self._run.transport,
             rooms=self._rooms,
         )

@@ -5,12 +5,12 @@ import hashlib
 import numpy as np
 import numpy.typing as npt
 
-from vcdl.errors import FileUnavailable, WeightsFileError
+from vcdl.loop.reference_file import Reference
 from vcdl.rules.base import Measured, Rule, Update
 from vcdl.rules.bounds import Bounds, Shortened
 from vcdl.rules.measuring import MeasuringRule, usual_of
 from vcdl.rules.state import LENGTHS
-from vcdl.wire.weights import Layout, Vector, WeightsFile
+from vcdl.wire.weights import Layout, Vector
 
 _Numbers = npt.NDArray[np.float64]
 
@@ -23,7 +23,7 @@ class MeasuringPass:
         rule: Rule,
         bounds: Bounds | None,
         layout: Layout,
-        reference: WeightsFile | None,
+        reference: Reference | None,
         *,
         reads_twice: bool = True,
     ) -> None:
@@ -59,8 +59,8 @@ class MeasuringPass:
         """Measure a block, the weights from number `begin` on. Raises FileUnavailable for the reference update."""
         if self._reads_twice:
             self._looked_at.update(update.weights.data)
-        reference = None if self._reference is None else self._trained_of(self._reference, begin, update.weights.size)
-        if self._bounds is not None and self._variables is not None:
+        reference = None if self._reference is None else self._reference.block(begin, update.weights.size)
+        if self._variables is not None and self._bounds is not None:
             if not self._is_measured:
                 self._bounds.measure(self._variables, update.weights, update.started_from, begin)
             self._measure_directions(w if w.ndim == 1 else w[0], update, reference, begin)
@@ -68,7 +68,7 @@ class MeasuringPass:
             measured = self._trained(self._rule.step(w, update), begin)
             self._to_the_rule[0] += measured @ measured
             if reference is not None:
-                compared = self._trained(reference, begin)
+                compared = self._trained(reference.copy(), begin)
                 self._to_the_rule[1:] += (compared @ compared, measured @ compared)
 
     def note_folded(self, update: Update) -> None:
@@ -141,18 +141,3 @@ class MeasuringPass:
         for first, behind in self._layout.statistics:
             block[max(0, first - begin) : max(0, behind - begin)] = 0.0
         return block.astype(np.float64)
-
-    def _trained_of(self, reference: WeightsFile, begin: int, size: int) -> Vector:
-        """A block of the reference update, in which statistics are undefined. Raises FileUnavailable."""
-        block = np.empty(size, np.float32)
-        trained = [part for part, is_trained in self._layout.parts(begin, begin + size) if is_trained]
-        if not trained:
-            return block
-        first, behind = trained[0].start, trained[-1].stop
-        try:
-            reference.read(begin + first, block[first:behind])
-        except WeightsFileError as error:
-            raise FileUnavailable(
-                f"the reference update cannot be read ({error}): the evaluator will write it again"
-            ) from error
-        return block

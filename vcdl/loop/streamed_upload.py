@@ -37,21 +37,19 @@ import numpy as np
 from vcdl.checks import NormMeter, Refusal, Refused, Step
 from vcdl.checks.upload_reader import UploadReader, opened_upload
 from vcdl.codecs.choose import up_encoding
-from vcdl.errors import FileUnavailable, WeightsFileError
 from vcdl.loop.measuring_pass import MeasuringPass
+from vcdl.loop.reference_file import KEPT_NUMBERS, Reference, ReferenceFile
 from vcdl.rules.base import Measured, Rule, Update
 from vcdl.rules.bounds import Bounds, Shortened
 from vcdl.rules.measuring import MeasuringRule
 from vcdl.rules.statistics import on_statistics
 from vcdl.stores import Change
 from vcdl.stores.change import FOLD_BLOCK
-from vcdl.wire.weights import Layout, Vector, WeightsFile, opened_weights
+from vcdl.wire.weights import Layout, Vector
 from vcdl.wire.workunit import PLAIN, Transport
 
 REFUSED_AT_MOST = 2
 """Attempts at a subtask that a measuring rule may refuse."""
-_KEPT_NUMBERS = 1 << 20
-"""The longest upload that is read once and kept between two passes, with its base: 8 MiB of each that waits."""
 _ROOMS_KEPT = 16
 """An upload and its base, of each that waits."""
 
@@ -121,12 +119,12 @@ class StreamedUpload(Change):
         judge: Judge | None,
         bounds: Bounds | None = None,
         base: Path | None = None,
-        reference: Path | None = None,
+        reference: ReferenceFile | None = None,
         transport: Transport = PLAIN,
         rooms: Rooms | None = None,
     ) -> None:
         """`judge`: None for an upload that counts already; `bounds`: for an upload of strangers; `base`: the snapshot
-        of the client's base version, for bounds, a rule or a codec; `reference`: the file of the reference update;
+        of the client's base version, for bounds, a rule or a codec; `reference`: where the reference update is;
         `rooms`: those of a server that folds in many.
 
         Raises FileUnavailable when the rule needs a reference update that is not there yet, or when this machine
@@ -136,7 +134,7 @@ class StreamedUpload(Change):
         self._layout = layout
         self._rule = rule
         self._measures = isinstance(rule, MeasuringRule) or bounds is not None
-        self._keeps = self._measures and layout.size <= _KEPT_NUMBERS
+        self._keeps = self._measures and layout.size <= KEPT_NUMBERS
         """Whether the first pass keeps what it has read for the second one."""
         width = layout.size if self._keeps else min(FOLD_BLOCK, layout.size)
         rooms = Rooms() if rooms is None else rooms
@@ -161,11 +159,11 @@ class StreamedUpload(Change):
         with ExitStack() as opened:
             opened.callback(rooms.give_back, self._weights, self._base)
             if self._measures:
-                file: WeightsFile | None = None
+                compared: Reference | None = None
                 compares = bounds is not None or (isinstance(rule, MeasuringRule) and rule.needs_reference)
                 if compares and judge is not None and reference is not None:
-                    file = _opened_reference(opened, reference, layout.size)
-                self._first_pass = MeasuringPass(rule, bounds, layout, file, reads_twice=not self._keeps)
+                    compared = reference.open(opened)
+                self._first_pass = MeasuringPass(rule, bounds, layout, compared, reads_twice=not self._keeps)
             try:
                 with_base = base if rule.needs_base or up.is_difference or bounds is not None else None
                 self._upload = opened.enter_context(opened_upload(path, up, with_base))
@@ -323,12 +321,3 @@ class StreamedUpload(Change):
             base=base if has_base else None,
             measured=self._measured,
         )
-
-
-def _opened_reference(opened: ExitStack, path: Path, size: int) -> WeightsFile:
-    try:
-        return opened.enter_context(opened_weights(path, size))
-    except WeightsFileError as error:
-        raise FileUnavailable(
-            "no reference update to compare uploads with yet: the evaluator makes it when it starts; see that it runs"
-        ) from error

@@ -6,9 +6,10 @@ arXiv 1911.07963) leaves room for a step of the usual length in one small variab
 value in what is no weight. docs/decisions/025 has the measurements behind the constants.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +24,15 @@ _Numbers = npt.NDArray[np.float64]
 _FLOOR = 0.1
 """Part of a variable's mean by which its smallest numbers are measured, if none of it may be negative."""
 _TINY = 1e-12
-_BLOCK = 1 << 15
+_PIECE = 1 << 15
 
 
 Floors = Mapping[tuple[int, int], np.float32]
 """A part of a variable's mean that is added to its numbers, never negative, for their sizes: by the variable's number
 and the block's begin. Only of those whose base is not negative either."""
+
+
+_NO_FLOORS: Floors = {}
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Shortened:
     """The median of the last ones; 0 before there is any."""
     furthest: float
     """The step of the variable that moved furthest, in its usual lengths."""
-    floors: Floors = field(default_factory=dict)
+    floors: Floors = field(default_factory=lambda: _NO_FLOORS)
 
 
 @dataclass
@@ -55,6 +59,23 @@ class Sums:
     squares: _Numbers
     """The squares of each variable's step, shape (v,)."""
     floors: dict[tuple[int, int], np.float32] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Variables of a block that lie one behind the other and are bounded alike: one call computes for all of them.
+
+    Places below are places in the run.
+    """
+
+    is_nonnegative: bool
+    at: slice
+    """The run's place in its block."""
+    variables: tuple[tuple[int, slice], ...]
+    """Number and place of each."""
+    pieces: tuple[tuple[slice, tuple[tuple[int, slice], ...]], ...]
+    """Stretches that stay in the processor's cache with what is computed from them: the place of each, and of the
+    variables in it, counted from the piece's begin."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +113,7 @@ class Bounds:
         return np.array([variable.is_nonnegative for variable in self._variables], np.bool_)
 
     @cached_property
-    def _known_places(self) -> dict[tuple[int, int], tuple[tuple[int, slice, bool], ...]]:
+    def _known_runs(self) -> dict[tuple[int, int], tuple[_Run, ...]]:
         return {}
 
     def state_of(self, rule: Rule) -> RuleState:
@@ -123,21 +144,22 @@ class Bounds:
         In float64, so that a rounded sum does not depend on a library's order of addition. Numbers that are never
         negative are measured relative to their `base`.
         """
-        for number, part, is_nonnegative in self._places(begin, weights.size):
-            to, from_ = weights[part], base[part]
-            if is_nonnegative:
+        for run in self._runs(begin, weights.size):
+            to, from_ = weights[run.at], base[run.at]
+            own, floors = from_, _NO_FLOORS
+            if run.is_nonnegative:
                 own = _own_sizes(from_)
-                floor = _floor(own)
+                floors = _floors(run, own, begin)
                 if own is from_:
-                    sums.floors[number, begin] = floor
-            square = 0.0
-            for some in _in_cache(to.size):
-                moved = to[some] - from_[some]
-                if is_nonnegative:
-                    moved /= own[some] + floor
+                    sums.floors.update(floors)
+            for at, parts in run.pieces:
+                moved = to[at] - from_[at]
+                if run.is_nonnegative:
+                    moved /= _sizes(own[at], parts, begin, floors)
                 exact = moved.astype(np.float64)
-                square += float(exact @ exact)
-            sums.squares[number] += square
+                for number, part in parts:
+                    some = exact[part]
+                    sums.squares[number] += some @ some
 
     def shortened(self, table: Vector, number: int, row: Vector, floors: Floors | None = None) -> Shortened:
         """Enter the row of update `number` into the table, in place, and compare it with the others.
@@ -150,66 +172,87 @@ class Bounds:
         with np.errstate(divide="ignore", invalid="ignore"):
             factors = np.where(row[1:] > limits, limits / row[1:], np.float32(1.0)).astype(np.float32)
             furthest = np.max(np.where(usual[1:] > 0, row[1:] / usual[1:], np.float32(1.0)), initial=0.0)
-        return Shortened(factors, limits, float(row[0]), float(usual[0]), float(furthest), floors or {})
+        return Shortened(factors, limits, float(row[0]), float(usual[0]), float(furthest), floors or _NO_FLOORS)
 
     def shorten(self, weights: Vector, base: Vector, begin: int, shortened: Shortened) -> None:
         """Shorten a block of an upload, shape (m,), in place; `base`: the block that its client started from."""
-        for number, part, is_nonnegative in self._places(begin, weights.size):
-            if is_nonnegative:
-                own = from_ = base[part]
-                floor = shortened.floors.get((number, begin))
-                if floor is None:
+        for run in self._runs(begin, weights.size):
+            to, from_ = weights[run.at], base[run.at]
+            if run.is_nonnegative:
+                own, floors = from_, shortened.floors
+                if (run.variables[0][0], begin) not in floors:
                     own = _own_sizes(from_)
-                    floor = _floor(own)
-                for some in _in_cache(own.size):
-                    _limit(weights[part][some], from_[some], own[some] + floor, shortened.limits[number])
-            elif shortened.factors[number] < 1.0:
-                block, from_ = weights[part], base[part]
-                block -= from_
-                block *= shortened.factors[number]
-                block += from_
+                    floors = _floors(run, own, begin)
+                for at, parts in run.pieces:
+                    longest = _sizes(own[at], parts, begin, floors)
+                    for number, part in parts:
+                        longest[part] *= shortened.limits[number]
+                    _limit(to[at], from_[at], longest)
+                continue
+            for number, part in run.variables:
+                if shortened.factors[number] < 1.0:
+                    block = to[part]
+                    block -= from_[part]
+                    block *= shortened.factors[number]
+                    block += from_[part]
 
-    def _places(self, begin: int, size: int) -> tuple[tuple[int, slice, bool], ...]:
-        """The variables that have numbers in a block: number, place in it, and whether they are never negative.
-
-        Blocks are the same for each upload, so they are looked up once.
-        """
-        known = self._known_places.get((begin, size))
+    def _runs(self, begin: int, size: int) -> tuple[_Run, ...]:
+        """The runs in a block. Blocks are the same for each upload, so they are looked up once."""
+        known = self._known_runs.get((begin, size))
         if known is None:
-            known = tuple(
-                (
-                    number,
-                    slice(max(variable.offset - begin, 0), min(variable.offset + variable.size - begin, size)),
-                    variable.is_nonnegative,
-                )
+            inside = [
+                (number, max(variable.offset - begin, 0), min(variable.offset + variable.size - begin, size))
                 for number, variable in enumerate(self._variables)
                 if variable.offset < begin + size and variable.offset + variable.size > begin
-            )
-            self._known_places[begin, size] = known
+            ]
+            alike = groupby(inside, key=lambda place: self._variables[place[0]].is_nonnegative)
+            known = tuple(_run(is_nonnegative, tuple(places)) for is_nonnegative, places in alike)
+            self._known_runs[begin, size] = known
         return known
 
 
-def _in_cache(size: int) -> Iterator[slice]:
-    """Slices of a variable for which what is computed stays in the processor's cache."""
-    for begin in range(0, size, _BLOCK):
-        yield slice(begin, min(begin + _BLOCK, size))
+def _run(is_nonnegative: bool, places: tuple[tuple[int, int, int], ...]) -> _Run:
+    """A run of variables, each with its number, begin and end in the block."""
+    begin, end = places[0][1], places[-1][2]
+    pieces = []
+    for start in range(begin, end, _PIECE):
+        stop = min(start + _PIECE, end)
+        parts = tuple(
+            (number, slice(max(first, start) - start, min(behind, stop) - start))
+            for number, first, behind in places
+            if first < stop and behind > start
+        )
+        pieces.append((slice(start - begin, stop - begin), parts))
+    variables = tuple((number, slice(first - begin, behind - begin)) for number, first, behind in places)
+    return _Run(is_nonnegative, slice(begin, end), variables, tuple(pieces))
 
 
-def _limit(block: Vector, base: Vector, sizes: Vector, limit: np.float32) -> None:
-    """Limit the steps of numbers that are never negative to `limit` times their sizes, in place; `sizes` is used up."""
-    sizes *= limit
-    np.maximum(block, base - sizes, out=block)
-    sizes += base
-    np.minimum(block, sizes, out=block)
+def _sizes(own: Vector, parts: Iterable[tuple[int, slice]], begin: int, floors: Floors) -> Vector:
+    """What the numbers of a piece, which are never negative, are measured by: a new array."""
+    sizes = np.empty_like(own)
+    for number, part in parts:
+        np.add(own[part], floors[number, begin], out=sizes[part])
+    return sizes
+
+
+def _limit(block: Vector, base: Vector, longest: Vector) -> None:
+    """Limit the steps of numbers that are never negative to the `longest`, in place; these are used up."""
+    np.maximum(block, base - longest, out=block)
+    longest += base
+    np.minimum(block, longest, out=block)
     if not block.min() >= 0.0:
         np.maximum(block, np.float32(0.0), out=block)
 
 
 def _own_sizes(base: Vector) -> Vector:
-    """Sizes that numbers of a variable, never negative, are measured by, but for its floor."""
+    """Sizes that numbers, which are never negative, are measured by, but for their variable's floor."""
     return base if base.min() >= 0.0 else np.maximum(base, np.float32(0.0))  # what is shared is hardly ever negative
 
 
-def _floor(own: Vector) -> np.float32:
-    """A tenth of their mean."""
-    return np.float32(_FLOOR * float(own.sum(dtype=np.float64)) / own.size + _TINY)
+def _floors(run: _Run, own: Vector, begin: int) -> Floors:
+    """A tenth of the mean of each variable in a run."""
+    sums = np.add.reduceat(own, [part.start for _, part in run.variables], dtype=np.float64)
+    return {
+        (number, begin): np.float32(_FLOOR * float(total) / (part.stop - part.start) + _TINY)
+        for (number, part), total in zip(run.variables, sums, strict=True)
+    }

@@ -50,8 +50,12 @@ def usual_of(table: Vector) -> Vector:
 
     0 where there is none.
     """
+    rows = table.shape[0]
+    if table.size and table.all():  # as soon as the table is full: no column has a place of its own for the middle
+        full: Vector = np.partition(table, (rows - 1) // 2, axis=0)[(rows - 1) // 2]
+        return full
     known = np.sort(table, axis=0)
     count = np.count_nonzero(known, axis=0)
-    middle = known.shape[0] - count + np.maximum(count - 1, 0) // 2  # the zeros of an empty column are all alike
-    usual: Vector = np.take_along_axis(known, np.minimum(middle, known.shape[0] - 1)[None], axis=0)[0]
+    middle = rows - count + np.maximum(count - 1, 0) // 2  # the zeros of an empty column are all alike
+    usual: Vector = np.take_along_axis(known, np.minimum(middle, rows - 1)[None], axis=0)[0]
     return usual

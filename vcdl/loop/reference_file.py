@@ -1,0 +1,81 @@
+"""The reference update as parameter servers read it, to compare uploads with it."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+from vcdl.errors import FileUnavailable, WeightsFileError
+from vcdl.wire.weights import Layout, Vector, WeightsFile, opened_weights
+
+KEPT_NUMBERS = 1 << 20
+"""The longest vector that a server keeps whole, for as long as it is needed, instead of reading it twice: 4 MiB."""
+
+
+class Reference:
+    """One reference update, in blocks."""
+
+    def __init__(self, layout: Layout, whole: Vector | None, file: WeightsFile | None) -> None:
+        self._layout = layout
+        self._whole = whole
+        self._file = file
+
+    def block(self, begin: int, size: int) -> Vector:
+        """The numbers from `begin` on, shape (size,), in which statistics are undefined. Raises FileUnavailable."""
+        if self._whole is not None:
+            return self._whole[begin : begin + size]
+        block = np.empty(size, np.float32)
+        trained = [part for part, is_trained in self._layout.parts(begin, begin + size) if is_trained]
+        if self._file is not None and trained:
+            first, behind = trained[0].start, trained[-1].stop
+            try:
+                self._file.read(begin + first, block[first:behind])
+            except WeightsFileError as error:
+                raise _unreadable(error) from error
+        return block
+
+
+class ReferenceFile:
+    """The file in which the evaluator leaves the newest reference update."""
+
+    def __init__(self, path: Path, layout: Layout) -> None:
+        self._path = path
+        self._layout = layout
+        self._whole = np.empty(0, np.float32)
+        self._read: tuple[int, ...] = ()
+        """What tells the file that was read whole from a newer one."""
+
+    def open(self, opened: ExitStack) -> Reference:
+        """The newest one, which stays as it is until `opened` is closed. Raises FileUnavailable."""
+        identity, layout = _identity(self._path), self._layout
+        if identity == self._read != ():
+            return Reference(layout, self._whole, None)
+        try:
+            file = opened.enter_context(opened_weights(self._path, layout.size))
+        except WeightsFileError as error:
+            raise FileUnavailable(
+                "no reference update to compare uploads with yet: the evaluator makes it when it starts; see that it "
+                "runs"
+            ) from error
+        if layout.size > KEPT_NUMBERS:
+            return Reference(layout, None, file)
+        whole = np.empty(layout.size, np.float32)
+        try:
+            file.read(0, whole)
+        except WeightsFileError as error:
+            raise _unreadable(error) from error
+        self._whole, self._read = whole, identity
+        return Reference(layout, whole, None)
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    """What tells a file from one that took its place; () without a file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _unreadable(error: WeightsFileError) -> FileUnavailable:
+    return FileUnavailable(f"the reference update cannot be read ({error}): the evaluator will write it again")
