@@ -6,6 +6,7 @@ from fuzz.targets.job_files import ClientFiles, FleetFiles, JobFiles
 from fuzz.targets.journals import JournalFiles, Journals
 from fuzz.targets.kept_files import (
     CommitLogs,
+    FleetLedgers,
     FleetStates,
     ManifestFiles,
     Models,
@@ -20,6 +21,6 @@ from fuzz.targets.uploads import Headers, Uploads
 _KINDS: tuple[type[Target], ...] = (
     Uploads, Headers, Codecs, Params, JobFiles, FleetFiles, ClientFiles, DataSets, Splits, Checkpoints, Journals,
     JournalFiles, InitDataFiles, ResultDescriptions, Names, ProjectFiles, Workunits, Models, PreparedFiles,
-    ManifestFiles, FleetStates, CommitLogs, RedisRecords,
+    ManifestFiles, FleetStates, FleetLedgers, CommitLogs, RedisRecords,
 )  # fmt: skip
 TARGETS = {kind.name: kind for kind in _KINDS}

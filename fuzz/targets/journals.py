@@ -33,6 +33,7 @@ from vcdl.journal.events import (
 from vcdl.journal.history import JobHistory
 from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
+from vcdl.journal.kept_state import kept_history, kept_hosts
 from vcdl.journal.lineage import Lineage
 from vcdl.journal.packing import copy_of
 from vcdl.report.measures import Report
@@ -125,6 +126,9 @@ class JournalFiles(Target):
         with closing(Journal.at(path)) as journal:
             for place, event in enumerate(_EVENTS):
                 journal.append(event, time_s=1000.0 + place)
+            for kept in (kept_history(journal), kept_hosts(journal)):
+                kept.now()
+                kept.keep(at_once=True)
         return [path.read_bytes()]
 
     def take(self, data: bytes) -> None:
@@ -135,6 +139,8 @@ class JournalFiles(Target):
         with closing(Journal.read_only(path)) as journal:
             follow(list(journal.stream()))
         with closing(Journal.at(path)) as journal:
+            hold(kept_history(journal).now().version >= 0, "a version below zero")
+            hold(kept_hosts(journal).now().updates >= 0, "a number of updates below zero")
             journal.keyed("applied:")
             journal.newest("update_applied", 3)
             journal.append(RunPaused("again"))

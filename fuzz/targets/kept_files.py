@@ -4,6 +4,7 @@ import json
 import math
 import random
 from collections.abc import Sequence
+from decimal import Decimal
 
 from fuzz.mutations import as_json, mutated, mutated_json
 from fuzz.target import BrokenContractError, Target, hold
@@ -13,6 +14,10 @@ from vcdl.boinc.grid.manifest import Manifest, Manifests
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.client.model import checked_config
 from vcdl.errors import FleetError, GridError, ModelError, RunFolderError, StoreError, WorkunitError
+from vcdl.fleet.cost import cost_of
+from vcdl.fleet.instance import Ending
+from vcdl.fleet.ledger import Ledger
+from vcdl.fleet.ledger_rows import EndedRow, LaunchedRow, LedgerRow, PricedRow, SeenRow, encode
 from vcdl.fleet.state import FleetState
 from vcdl.models.footprint import Footprint
 from vcdl.run.folder import RunFolder
@@ -164,6 +169,42 @@ class FleetStates(JsonTarget):
     def take(self, data: bytes) -> None:
         state = FleetState.of_json(_text(data))
         hold(FleetState.of_json(state.to_json()) == state, "it is read as another one")
+
+
+class FleetLedgers(JsonTarget):
+    """A line of a fleet's ledger, changed, behind the honest ones."""
+
+    name = "fleet_ledgers"
+    refuses = (FleetError,)
+
+    def seeds(self) -> Sequence[bytes]:
+        rows: tuple[LedgerRow, ...] = (
+            LaunchedRow("i-1", "aws", "m5.large", "us-east-1", "us-east-1a", 2, 0, "standard", 100.0),
+            PricedRow(
+                "m5.large",
+                "us-east-1",
+                "us-east-1a",
+                100.0,
+                Decimal("0.096"),
+                Decimal("0.04"),
+                Decimal(0),
+                "2026-11-01",
+                "",
+            ),
+            SeenRow(160.0, ("i-1",)),
+            SeenRow(220.0, None),
+            EndedRow("i-1", 300.0, Ending.UNKNOWN),
+        )
+        return [encode(row).encode() for row in rows]
+
+    def take(self, data: bytes) -> None:
+        path = self.folder / "ledger.jsonl"
+        path.write_bytes(b"".join(self.seeds()) + data.strip() + b"\n")
+        ledger = Ledger(path)
+        ledger.history().failures(400.0, 60.0)
+        cost = cost_of(ledger, 3600.0)
+        hold(cost.spot_usd.is_finite() and cost.on_demand_usd.is_finite(), "a cost that is no number")
+        hold(cost.live >= 0 and "\n".join(cost.lines()) != "", "nothing to show")
 
 
 class CommitLogs(Target):

@@ -227,12 +227,44 @@ def test_a_damaged_line_is_refused_with_its_number(ledger: Ledger, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "line", ["[]", "{}", '{"kind":"launched"}', '{"kind":"new"}', '{"kind":"ended","id":"i","ended_s":1,"ending":"x"}']
+    "line",
+    [
+        "[]",
+        "{}",
+        '{"kind":"launched"}',
+        '{"kind":"new"}',
+        '{"kind":"ended","id":"i","ended_s":1,"ending":"x"}',
+        '{"kind":"ended","id":"i","ended_s":"soon","ending":"ours"}',
+        '{"kind":"seen","at_s":NaN,"ids":["i"]}',
+        '{"kind":"seen","at_s":1,"ids":[["i"]]}',
+        "[" * 100_000,
+    ],
 )
 def test_a_line_that_is_no_row_is_refused(tmp_path: Path, line: str) -> None:
     (tmp_path / "ledger.jsonl").write_text(line + "\n")
     with pytest.raises(FleetError, match="line 1, is no row"):
         Ledger(tmp_path / "ledger.jsonl").history()
+
+
+@pytest.mark.parametrize("price", ['"NaN"', "1e300", '"-1"'])
+def test_a_price_that_is_none_is_refused_by_its_name(ledger: Ledger, tmp_path: Path, price: str) -> None:
+    observe(ledger, START_S, instance())
+    path = tmp_path / "fleet" / "ledger.jsonl"
+    (line,) = [line for line in path.read_text().splitlines() if '"priced"' in line]
+    row = json.loads(line)
+    before, behind = json.dumps({**row, "spot_usd_per_h": 0}).split('"spot_usd_per_h": 0')
+    path.write_text(f'{before}"spot_usd_per_h": {price}{behind}\n')
+    with pytest.raises(FleetError, match=r"line 1, is no row of a ledger \(spot_usd_per_h: "):
+        Ledger(path).history()
+
+
+def test_the_end_of_an_instance_that_was_never_launched_is_passed_over(ledger: Ledger, tmp_path: Path) -> None:
+    observe(ledger, START_S, instance())
+    with (tmp_path / "fleet" / "ledger.jsonl").open("a") as file:
+        file.write('{"kind":"ended","id":"i-stranger","ended_s":1,"ending":"gave_up"}\n')
+    history = Ledger(tmp_path / "fleet" / "ledger.jsonl").history()
+    assert history.failures(START_S + 10, 60.0) == []
+    assert len(history.until(START_S + 10)) == 1
 
 
 def test_a_ledger_that_somebody_replaced_is_an_error(ledger: Ledger, tmp_path: Path) -> None:

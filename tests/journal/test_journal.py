@@ -339,6 +339,27 @@ def test_a_journal_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> N
         Journal.at(tmp_path / "none" / "journal.db")
 
 
+def test_a_damaged_file_whose_pages_lead_in_circles_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vcdl.journal.journal._PAGE", 10)
+    path = tmp_path / "journal.db"
+    with closing(Journal.at(path)) as journal:
+        for epoch in range(1, 2000):
+            journal.append_at([(1.0, EpochClosed(epoch, epoch))])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (root,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'events'").fetchone()
+    damaged = bytearray(path.read_bytes())
+    page_bytes = int.from_bytes(damaged[16:18], "big")
+    begin = (root - 1) * page_bytes
+    assert damaged[begin] == 5, "an inner page of a table"
+    cells = [int.from_bytes(damaged[begin + 12 + 2 * place :][:2], "big") for place in range(2)]
+    first, second = (slice(begin + cell, begin + cell + 4) for cell in cells)
+    damaged[second] = damaged[first]  # the second child is the first one again
+    path.write_bytes(damaged)
+    with closing(Journal.read_only(path)) as journal, pytest.raises(JournalError, match="is damaged"):
+        list(journal.stream())
+
+
 def test_the_newest_events_of_a_kind_and_the_event_of_a_key(tmp_path: Path) -> None:
     with closing(Journal.at(tmp_path / "journal.db")) as journal:
         for epoch in range(1, 6):

@@ -84,7 +84,7 @@ class FleetHistory:
             case LaunchedRow() if row.id not in self.launched:
                 self.launched[row.id] = row
                 self._open.add(row.id)
-            case EndedRow() if self.is_news(row):
+            case EndedRow() if row.id in self.launched and self.is_news(row):
                 self.ended[row.id] = row
                 self._open.discard(row.id)
             case PricedRow():

@@ -2,11 +2,20 @@
 
 import json
 from dataclasses import asdict, dataclass
-from decimal import Decimal, DecimalException
-from typing import Any, ClassVar
+from decimal import Decimal
+from functools import cache
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from vcdl.fleet.instance import Ending
 from vcdl.fleet.settings import Cloud, CpuCredits
+
+Moment = Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
+"""Unix time."""
+Price = Annotated[Decimal, Field(ge=0, le=1_000_000)]
+"""US dollars an hour."""
+Number = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
 @dataclass(frozen=True)
@@ -19,10 +28,10 @@ class LaunchedRow:
     type: str
     region: str
     zone: str
-    vcpus: int
-    gpus: int
+    vcpus: Number
+    gpus: Number
     cpu_credits: CpuCredits
-    launched_s: float
+    launched_s: Moment
     on_demand: bool = False
 
 
@@ -34,11 +43,11 @@ class PricedRow:
     type: str
     region: str
     zone: str
-    since_s: float
-    on_demand_usd_per_h: Decimal
-    spot_usd_per_h: Decimal
+    since_s: Moment
+    on_demand_usd_per_h: Price
+    spot_usd_per_h: Price
     """The list price while the spot price is unknown."""
-    extras_usd_per_h: Decimal
+    extras_usd_per_h: Price
     """The public address and the disk."""
     as_of: str
     """The date of the price table's row."""
@@ -50,7 +59,7 @@ class SeenRow:
     """The cloud was asked at `at_s` and showed exactly these instances as live."""
 
     kind: ClassVar[str] = "seen"
-    at_s: float
+    at_s: Moment
     ids: tuple[str, ...] | None
     """None: the same as in the answer before."""
 
@@ -61,13 +70,11 @@ class EndedRow:
 
     kind: ClassVar[str] = "ended"
     id: str
-    ended_s: float
+    ended_s: Moment
     ending: Ending
 
 
 LedgerRow = LaunchedRow | PricedRow | SeenRow | EndedRow
-
-_BY_KIND: dict[str, type[LedgerRow]] = {cls.kind: cls for cls in LedgerRow.__args__}
 
 
 def encode(row: LedgerRow) -> str:
@@ -79,14 +86,14 @@ def decode(line: str) -> LedgerRow:
     """The inverse of `encode`. Raises ValueError for any other line."""
     try:
         fields: dict[str, Any] = json.loads(line)
-        cls = _BY_KIND[fields.pop("kind")]
-        for name in ("on_demand_usd_per_h", "spot_usd_per_h", "extras_usd_per_h"):
-            if name in fields:
-                fields[name] = Decimal(fields[name])
-        if fields.get("ids") is not None:
-            fields["ids"] = tuple(fields["ids"])
-        if "ending" in fields:
-            fields["ending"] = Ending(fields["ending"])
-        return cls(**fields)
-    except (AttributeError, KeyError, TypeError, DecimalException) as error:
+        return _readers()[fields.pop("kind")].validate_python(fields)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}") from error
+    except (AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+@cache
+def _readers() -> dict[str, TypeAdapter[LedgerRow]]:
+    return {cls.kind: TypeAdapter(cls) for cls in LedgerRow.__args__}

@@ -200,6 +200,8 @@ class Journal:
             with _mapped_errors(self._path):
                 rows = self._connection.execute(_READ_BACKWARDS, (before_id, kind.kind, _FEW)).fetchall()
                 page = [_recorded(*row) for row in rows]
+                if page and page[-1].id >= before_id:
+                    raise ValueError(f"row {page[-1].id} comes before row {before_id}")
             yield from page
             if len(page) < _FEW:
                 return
@@ -263,7 +265,7 @@ class Journal:
                 rows = self._connection.execute(query, (after_id, *kinds, limit)).fetchall()
             else:
                 rows = self._connection.execute(_READ, (after_id, limit)).fetchall()
-            return [_recorded(*row) for row in rows]
+            return _in_order(after_id, [_recorded(*row) for row in rows])
 
     def find(self, key: str) -> Recorded | None:
         """The event of a key; None when there is none. Raises JournalError."""
@@ -301,6 +303,15 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
             if error.sqlite_errorname != "SQLITE_BUSY" or time.monotonic() > give_up_s:
                 raise
             time.sleep(_POLL_S)
+
+
+def _in_order(after_id: int, page: list[Recorded]) -> list[Recorded]:
+    """A page of a journal, if its ids grow: pages of a damaged file may lead back to where one was."""
+    for recorded in page:
+        if recorded.id <= after_id:
+            raise ValueError(f"row {recorded.id} comes after row {after_id}")
+        after_id = recorded.id
+    return page
 
 
 def _recorded(number: int, time_s: float, kind: str, fields: str) -> Recorded:
