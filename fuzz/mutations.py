@@ -62,7 +62,8 @@ def _with_change(dice: random.Random, value: Any) -> Any:
             case _:
                 return [*value[:place], _with_change(dice, value[place]), *value[place + 1 :]]
     if isinstance(value, int | float) and not isinstance(value, bool) and dice.random() < 0.4:
-        return dice.choice((value + 1, value - 1, -value, value * 2, value / 3, float(value), str(value)))
+        third, as_float = (value / 3, float(value)) if abs(value) < 1e300 else (0.0, 1e300)
+        return dice.choice((value + 1, value - 1, -value, value * 2, third, as_float, str(value)))
     if isinstance(value, str) and value and dice.random() < 0.4:
         place = dice.randrange(len(value))
         return value[:place] + dice.choice(("", "\0", "9", "_", " ", "\ud800", "é")) + value[place + 1 :]

@@ -2,6 +2,7 @@
 
 from fuzz.target import Target
 from fuzz.targets.codecs import Codecs, Params
+from fuzz.targets.delivered import NewestWeights, Runtimes
 from fuzz.targets.job_files import ClientFiles, FleetFiles, JobFiles
 from fuzz.targets.journals import JournalFiles, Journals
 from fuzz.targets.kept_files import (
@@ -11,7 +12,9 @@ from fuzz.targets.kept_files import (
     ManifestFiles,
     Models,
     PreparedFiles,
+    ProjectRecords,
     RedisRecords,
+    StoreClaims,
     Workunits,
 )
 from fuzz.targets.npz import Checkpoints, DataSets, Splits
@@ -22,5 +25,6 @@ _KINDS: tuple[type[Target], ...] = (
     Uploads, Headers, Codecs, Params, JobFiles, FleetFiles, ClientFiles, DataSets, Splits, Checkpoints, Journals,
     JournalFiles, InitDataFiles, ResultDescriptions, Names, ProjectFiles, Workunits, Models, PreparedFiles,
     ManifestFiles, FleetStates, FleetLedgers, CommitLogs, RedisRecords,
+    StoreClaims, ProjectRecords, NewestWeights, Runtimes,
 )  # fmt: skip
 TARGETS = {kind.name: kind for kind in _KINDS}

@@ -12,6 +12,7 @@ from fuzz.targets.of_boinc import CONFIG
 from vcdl.boinc.grid.download_folder import Content
 from vcdl.boinc.grid.manifest import Manifest, Manifests
 from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.project.record import Record
 from vcdl.client.model import checked_config
 from vcdl.errors import FleetError, GridError, ModelError, RunFolderError, StoreError, WorkunitError
 from vcdl.fleet.cost import cost_of
@@ -20,6 +21,7 @@ from vcdl.fleet.ledger import Ledger
 from vcdl.fleet.ledger_rows import EndedRow, LaunchedRow, LedgerRow, PricedRow, SeenRow, encode
 from vcdl.fleet.state import FleetState
 from vcdl.models.footprint import Footprint
+from vcdl.run.claim import claimed_key
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
 from vcdl.stores.commit_log import CommitLog
@@ -106,19 +108,7 @@ class PreparedFiles(JsonTarget):
     refuses = (RunFolderError,)
 
     def seeds(self) -> Sequence[bytes]:
-        folder = RunFolder(self.folder)
-        Prepared(
-            shard_samples=(10, 20),
-            has_test=False,
-            normalisation=Normalisation(),
-            layout=Layout((Variable("w", (3, 4), 0), Variable("b", (4,), 12))),
-            initial_norm=1.0,
-            store_key="key",
-            footprint=Footprint(1.0, 1.0, 16),
-            own_step=(0.1, 0.2, 0.3),
-            store="store/",
-        ).write(folder)
-        return [folder.prepared_file.read_bytes()]
+        return [prepared_file(RunFolder(self.folder))]
 
     def take(self, data: bytes) -> None:
         folder = RunFolder(self.folder)
@@ -129,6 +119,22 @@ class PreparedFiles(JsonTarget):
         hold(all(samples >= 1 for samples in prepared.shard_samples), "a shard without samples")
         hold(0 <= prepared.initial_norm < float("inf"), "a norm that is not finite")
         prepared.footprint.memory_bytes(8, 100)
+
+
+def prepared_file(folder: RunFolder) -> bytes:
+    """A prepared.json, which lies in the folder afterwards."""
+    Prepared(
+        shard_samples=(10, 20),
+        has_test=False,
+        normalisation=Normalisation(),
+        layout=Layout((Variable("w", (3, 4), 0), Variable("b", (4,), 12))),
+        initial_norm=1.0,
+        store_key="key",
+        footprint=Footprint(1.0, 1.0, 16),
+        own_step=(0.1, 0.2, 0.3),
+        store="store/",
+    ).write(folder)
+    return folder.prepared_file.read_bytes()
 
 
 class ManifestFiles(JsonTarget):
@@ -150,6 +156,51 @@ class ManifestFiles(JsonTarget):
         if manifest is None:
             raise BrokenContractError("a file that is there was not found")
         hold(all(isinstance(name, str) for name in manifest.names), "a name that is no text")
+
+
+class StoreClaims(JsonTarget):
+    """A folder's claim on its weights in a store."""
+
+    name = "store_claims"
+    refuses = (RunFolderError,)
+
+    def seeds(self) -> Sequence[bytes]:
+        folder = self._prepared()
+        folder.store_claim_file.unlink(missing_ok=True)
+        claimed_key(folder, Prepared.read(folder), may_restore=True)
+        return [folder.store_claim_file.read_bytes()]
+
+    def take(self, data: bytes) -> None:
+        folder = self._prepared()
+        folder.store_claim_file.write_bytes(data)
+        key = claimed_key(folder, Prepared.read(folder), may_restore=True)
+        hold(isinstance(key, str) and key != "", "a key that is none")
+
+    def _prepared(self) -> RunFolder:
+        folder = RunFolder(self.folder)
+        if not folder.prepared_file.exists():
+            folder.job_file.write_text("")
+            prepared_file(folder)
+        return folder
+
+
+class ProjectRecords(JsonTarget):
+    """The record of an install into a project."""
+
+    name = "project_records"
+    refuses = (GridError,)
+
+    def seeds(self) -> Sequence[bytes]:
+        edited = {"other.xml": {"before": "0" * 64, "fragment": "1" * 64, "after": "2" * 64}}
+        return [json.dumps({"format": 1, "threads": 2, "edited": edited}).encode()]
+
+    def take(self, data: bytes) -> None:
+        path = self.folder / "vcdl" / "install" / "record.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        record = Record.of(self.folder)
+        hold(record.threads >= 0, "threads below zero")
+        record.without_us(self.folder / "config.xml", b"<boinc/>")
 
 
 class FleetStates(JsonTarget):

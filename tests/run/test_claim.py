@@ -1,6 +1,8 @@
 """Folders of runs whose weights lie elsewhere: moved, copied, restored, cloned, and killed in the middle of it."""
 
+import json
 import os
+import platform
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -99,6 +101,18 @@ def test_a_damaged_claim_is_named(served: ServedRun) -> None:
     served.folder.store_claim_file.write_text("{")
     with pytest.raises(RunFolderError, match=r"store_claim\.json is damaged"):
         served.run.store()
+
+
+@pytest.mark.parametrize("path", ["7", '"a\\u0000b"'])
+def test_a_claim_on_what_is_no_path_ends_in_no_error_of_python(served: ServedRun, path: str) -> None:
+    machine = json.dumps(platform.node())
+    claim = f'{{"key": "k", "path": {path}, "directory": 1, "machine": {machine}}}'
+    served.folder.store_claim_file.write_text(claim)
+    if path == "7":
+        with pytest.raises(RunFolderError, match=r"store_claim\.json is damaged"):
+            key_of(served.folder.path)
+    else:
+        assert key_of(served.folder.path)
 
 
 def test_a_clone_has_the_same_journal_files_and_weights_and_shares_nothing(served: ServedRun, tmp_path: Path) -> None:

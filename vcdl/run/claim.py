@@ -9,7 +9,11 @@ import os
 import platform
 import secrets
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter
 
 from vcdl.errors import RunFolderError, VcdlError, folder_errors
 from vcdl.files.atomic import atomic_write
@@ -22,7 +26,7 @@ from vcdl.run.prepared import Prepared
 class Claim:
     """The folder that may use the weights of a key."""
 
-    key: str
+    key: Annotated[str, Field(min_length=1)]
     path: str
     directory: int
     """The number of the directory (inode)."""
@@ -81,17 +85,22 @@ def _is_original(original: RunFolder, folder: RunFolder, prepared: Prepared) -> 
         if os.path.samefile(original.path, folder.path):
             return False
         return Prepared.read(original).store_key == prepared.store_key
-    except (OSError, VcdlError):
+    except (OSError, ValueError, VcdlError):  # a claim may name what is no path
         return False
 
 
 def _read(folder: RunFolder) -> Claim | None:
     path = folder.store_claim_file
     try:
-        return Claim(**json.loads(path.read_text(encoding="utf-8")))
+        return _reader().validate_json(path.read_bytes(), strict=True)
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         raise RunFolderError(
-            f"{path} is damaged ({error}): remove it if no copy of this folder is a run, and try again"
+            f"{path} is damaged ({type(error).__name__}): remove it if no copy of this folder is a run, and try again"
         ) from error
+
+
+@cache
+def _reader() -> TypeAdapter[Claim]:
+    return TypeAdapter(Claim)

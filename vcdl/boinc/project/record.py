@@ -10,23 +10,27 @@ install and uninstall recognise it.
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from vcdl.boinc.project import files
 from vcdl.boinc.project.edited_files import Fragment
 from vcdl.errors import GridError
 
 _FORMAT = 1
+Digest = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
 
 
 @dataclass(frozen=True)
 class Edited:
     """An edited file; digests are hex SHA-256, empty for no file."""
 
-    before: str
-    fragment: str
-    after: str
+    before: Digest
+    fragment: Digest
+    after: Digest
 
 
 @dataclass(frozen=True)
@@ -58,14 +62,14 @@ class Record:
         if content is None:
             return cls(folder)
         try:
-            fields = json.loads(content)
-            if fields["format"] != _FORMAT:
-                raise ValueError(f"format {fields['format']}")
-            edited = {name: Edited(**digests) for name, digests in fields["edited"].items()}
-            return cls(folder, int(fields["threads"]), edited)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            stored = _reader().validate_json(content, strict=True)
+            if stored.format != _FORMAT:
+                raise ValueError(f"format {stored.format}")
+            return cls(folder, stored.threads, stored.edited)
+        except ValueError as error:
+            what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
             raise GridError(
-                f"{folder / 'record.json'} is damaged or of another version ({error}): restore it from a backup"
+                f"{folder / 'record.json'} is damaged or of another version ({what}): restore it from a backup"
             ) from None
 
     @property
@@ -103,12 +107,8 @@ class Record:
                     # Secret: config.xml has a password.
                     files.write(self._file(files.digest(content)), content, files.SECRET_MODE)
         if (threads, edited) != (self.threads, self.edited):
-            fields = {
-                "format": _FORMAT,
-                "threads": threads,
-                "edited": {name: asdict(digests) for name, digests in edited.items()},
-            }
-            files.write(self.folder / "record.json", json.dumps(fields, indent=2).encode() + b"\n")
+            stored = asdict(_Stored(_FORMAT, threads, edited))
+            files.write(self.folder / "record.json", json.dumps(stored, indent=2).encode() + b"\n")
         needed = {name for digests in edited.values() for name in (digests.before, digests.fragment)}
         for file in (self.folder / "kept").iterdir():
             if file.name not in needed:
@@ -127,3 +127,17 @@ class Record:
 
     def _file(self, digest: str) -> Path:
         return self.folder / "kept" / digest
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """The content of record.json."""
+
+    format: int
+    threads: Annotated[int, Field(ge=0)]
+    edited: dict[str, Edited]
+
+
+@cache
+def _reader() -> TypeAdapter[_Stored]:
+    return TypeAdapter(_Stored)

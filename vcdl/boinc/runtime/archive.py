@@ -16,8 +16,11 @@ import stat
 import tarfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Self
+from typing import Annotated, Self
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from vcdl.boinc.runtime.platforms import Platform, platform_named
 from vcdl.client.runtime import MANIFEST, PACKAGES
@@ -45,25 +48,28 @@ class Manifest:
     processor_needs: tuple[str, ...]
     glibc: str
     """The oldest version of the GNU C library with which all of it can be loaded; empty where there is none."""
-    python_bytes: int
-    packages_bytes: int
+    python_bytes: Annotated[int, Field(ge=0)]
+    packages_bytes: Annotated[int, Field(ge=0)]
     """Sizes when unpacked."""
     format: int = _FORMAT
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self), indent=2, sort_keys=True).encode() + b"\n"
 
-    @classmethod
-    def from_json(cls, content: bytes) -> Self:
-        """Read it. Raises ValueError, KeyError and TypeError."""
-        fields = json.loads(content)
-        if fields["format"] != _FORMAT:
-            raise ValueError(f"format {fields['format']}")
-        fields["processor_needs"] = tuple(fields["processor_needs"])
-        return cls(**fields)
+    @staticmethod
+    def from_json(content: bytes) -> "Manifest":
+        """Read it. Raises ValueError."""
+        try:
+            manifest = _reader().validate_json(content, strict=True)
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            raise ValueError(f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}") from None
+        if manifest.format != _FORMAT:
+            raise ValueError(f"format {manifest.format}")
+        return manifest
 
     @classmethod
-    def of(cls, path: Path) -> Self:
+    def of(cls, path: Path) -> "Manifest":
         """The manifest in an archive. Raises GridError."""
         try:
             with tarfile.open(path, "r:") as tar:
@@ -74,12 +80,17 @@ class Manifest:
                 return cls.from_json(content.read())
         except OSError as error:
             raise GridError(f"{path} cannot be read: {error.strerror}") from None
-        except (tarfile.TarError, ValueError, KeyError, TypeError) as error:
+        except (tarfile.TarError, ValueError, KeyError) as error:
             raise GridError(f"{path} is no runtime ({error}): make one with vcdl client runtime") from None
 
     @property
     def unpacked_bytes(self) -> int:
         return self.python_bytes + self.packages_bytes
+
+
+@cache
+def _reader() -> TypeAdapter[Manifest]:
+    return TypeAdapter(Manifest)
 
 
 @dataclass(frozen=True)
