@@ -7,6 +7,7 @@ from tests.commands.test_hosts import RECORDED
 from tests.run_folders import DEMO, make_run
 from vcdl.boinc.grid.host_care import ban
 from vcdl.boinc.grid.host_report import facts_of
+from vcdl.boinc.grid.workunit_rows import INVALID
 from vcdl.commands.hosts import hosts
 from vcdl.job import save_job
 from vcdl.run.host import BOINC
@@ -27,7 +28,9 @@ def test_boinc_s_tables_tell_of_a_host_what_the_journal_cannot(world: World) -> 
     assert facts_of(world.database, "other")["host-1"].credit == 2.5
 
 
-def test_the_report_of_a_project_s_job_says_who_is_banned(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_of_a_project_s_job_says_who_is_banned_and_whose_uploads_differed(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = world.project.run_folder("demo")
     make_run(run.path, RECORDED, finished=False)
     run.host_file.write_text(BOINC.name)
@@ -35,6 +38,10 @@ def test_the_report_of_a_project_s_job_says_who_is_banned(world: World, capsys: 
     (name,) = world.created(1, job="demo")
     world.send(name)
     ban(world.database, [1])
+    world.report(name)
+    world.update("result", world.result_of(name)["id"], validate_state=INVALID)
     hosts(run.path)
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("host-1")]
+    told = capsys.readouterr().out
+    (line,) = [line for line in told.splitlines() if line.startswith("host-1")]
     assert line.endswith("banned")
+    assert "refused of host-1: 1 differs_from_others" in told

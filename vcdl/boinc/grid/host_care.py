@@ -16,14 +16,14 @@ from collections.abc import Callable, Collection, Mapping
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.rest import End, Ended, Rest, rest_after, spared
 from vcdl.boinc.grid.results import host_name
-from vcdl.boinc.grid.workunit_rows import CANCELLED, CLIENT_ERROR, NO_REPLY, OVER, SUCCESS, VALIDATE_ERROR
+from vcdl.boinc.grid.workunit_rows import CANCELLED, CLIENT_ERROR, INVALID, NO_REPLY, OVER, SUCCESS, VALIDATE_ERROR
 from vcdl.errors import GridError
 
 _EVERY_S = 15.0
 _LOOKED_AT = 20_000
 """Results, the newest ones, among which failures are searched for."""
 _ACTIVE_S = 900
-_INVALID, _UNDECIDED = 2, (0, 4)
+_UNDECIDED = 0, 4
 """result.validate_state: not checked yet, or differing from another host's result, so that a third must decide."""
 USED_UP = 1_000_000
 """host_app_version.n_jobs_today of a host that gets nothing: more than any quota, times the processors of any host."""
@@ -119,7 +119,7 @@ def rests_of(database: BoincDatabase, refused: Collection[str] = ()) -> dict[int
     failing = database.execute(
         "SELECT DISTINCT hostid FROM result WHERE appid = %s AND server_state = %s AND id > %s"
         " AND (outcome IN %s OR validate_state = %s)",
-        database.app_id, OVER, since, (CLIENT_ERROR, NO_REPLY, VALIDATE_ERROR), _INVALID,
+        database.app_id, OVER, since, (CLIENT_ERROR, NO_REPLY, VALIDATE_ERROR), INVALID,
     )  # fmt: skip
     hosts = {int(row[0]) for row in failing}
     if refused:
@@ -157,7 +157,7 @@ def ban(database: BoincDatabase, hosts: Collection[int], *, banned: bool = True)
 
 def _end(outcome: int, status: int, checked: int) -> End | None:
     """What became of a task; None: that says nothing of its host."""
-    if outcome == VALIDATE_ERROR or (checked == _INVALID and outcome == SUCCESS):
+    if outcome == VALIDATE_ERROR or (checked == INVALID and outcome == SUCCESS):
         return End.REFUSED
     if outcome == SUCCESS:
         return None if checked in _UNDECIDED else End.GOOD

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.host_care import BANNED, NO_FAULT, rests_of
 from vcdl.boinc.grid.results import host_name
-from vcdl.boinc.grid.workunit_rows import CLIENT_ERROR, IN_PROGRESS, NO_REPLY, of_job
+from vcdl.boinc.grid.workunit_rows import CLIENT_ERROR, IN_PROGRESS, INVALID, NO_REPLY, SUCCESS, of_job
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,8 @@ class HostFacts:
     """Tasks that it has."""
     errors: int
     timeouts: int
+    differed: int
+    """Uploads that were found invalid, as those of two other hosts agreed with each other (trust > redundancy)."""
     credit: float
     """Granted for the job."""
     heard_of_s: float
@@ -35,10 +37,11 @@ def facts_of(database: BoincDatabase, job: str, refused: Collection[str] = ()) -
     match, arguments = of_job(job)
     rows = database.execute(
         "SELECT r.hostid, h.rpc_time, h.max_results_day, SUM(r.server_state = %s),"
-        " SUM(r.outcome = %s AND r.exit_status NOT IN %s), SUM(r.outcome = %s), SUM(r.granted_credit)"
+        " SUM(r.outcome = %s AND r.exit_status NOT IN %s), SUM(r.outcome = %s),"
+        " SUM(r.outcome = %s AND r.validate_state = %s), SUM(r.granted_credit)"
         " FROM result r JOIN workunit w ON w.id = r.workunitid JOIN host h ON h.id = r.hostid"
         f" WHERE r.appid = %s AND {match} GROUP BY r.hostid, h.rpc_time, h.max_results_day",
-        IN_PROGRESS, CLIENT_ERROR, NO_FAULT, NO_REPLY, database.app_id, *arguments,
+        IN_PROGRESS, CLIENT_ERROR, NO_FAULT, NO_REPLY, SUCCESS, INVALID, database.app_id, *arguments,
     )  # fmt: skip
     now_s, rests = time.time(), rests_of(database, refused)
     resting = {host: rest.until_s for host, rest in rests.items() if rest.is_on(now_s)}
@@ -47,10 +50,11 @@ def facts_of(database: BoincDatabase, job: str, refused: Collection[str] = ()) -
             running=int(running),
             errors=int(errors),
             timeouts=int(timeouts),
+            differed=int(differed),
             credit=float(credit),
             heard_of_s=float(heard_s),
             banned=most == BANNED,
             rests_until_s=resting.get(host),
         )
-        for host, heard_s, most, running, errors, timeouts, credit in rows
+        for host, heard_s, most, running, errors, timeouts, differed, credit in rows
     }

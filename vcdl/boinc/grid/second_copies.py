@@ -18,7 +18,7 @@ from statistics import mean
 
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.host_care import BANNED
-from vcdl.boinc.grid.workunit_rows import COULDNT_SEND, IN_PROGRESS, INIT, OVER, SUCCESS, UNSENT, of_job
+from vcdl.boinc.grid.workunit_rows import COULDNT_SEND, IN_PROGRESS, INIT, INVALID, OVER, SUCCESS, UNSENT, of_job
 from vcdl.loop.patience import Out, Patience, faster_hosts
 
 _EVERY_S = 5.0
@@ -31,8 +31,6 @@ _NOBODY_S = 30
 """Seconds after which an unsent result that no host may have is given up."""
 _HOST = 1
 """assignment.target_type"""
-_INVALID = 2
-"""result.validate_state"""
 _log = logging.getLogger("vcdl.loop.work_generator")
 
 
@@ -64,7 +62,7 @@ class _Workunit:
             self.unsent_since_s = max(self.unsent_since_s, made_s)
         elif state == IN_PROGRESS:
             self.running[host] = sent_s
-        elif outcome == SUCCESS and checked != _INVALID:
+        elif outcome == SUCCESS and checked != INVALID:
             self.come += 1
 
     @property

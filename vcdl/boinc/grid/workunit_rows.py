@@ -18,7 +18,7 @@ SUCCESS, COULDNT_SEND, CLIENT_ERROR, NO_REPLY, DIDNT_NEED, VALIDATE_ERROR = rang
 """result.outcome"""
 CANCELLED = 16
 """workunit.error_mask"""
-_NOT_VALIDATED = 0
+_NOT_VALIDATED, INVALID = 0, 2
 """result.validate_state"""
 _AT_ONCE = 1000
 """Names or ids per statement."""
