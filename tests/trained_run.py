@@ -19,6 +19,8 @@ from vcdl.wire.weights import Vector, read_weights, write_weights
 from vcdl.wire.workunit import UpdateHeader
 
 SHARDS = 12
+NORMALISED = "vcdl.experiments.problem_models:normalised_cnn"
+"""A model with batch normalisation."""
 
 
 @dataclass
@@ -29,13 +31,15 @@ class TrainedRun:
     trainer: Trainer
 
     @classmethod
-    def new(cls, path: Path, trust: str = "strangers", metrics: Sequence[str] = ("accuracy",)) -> "TrainedRun":
+    def new(
+        cls, path: Path, trust: str = "strangers", metrics: Sequence[str] = ("accuracy",), normalised: bool = False
+    ) -> "TrainedRun":
         folder = RunFolder(path)
         folder.create()
         job = Job.model_validate(
             {
                 "name": "trained",
-                "model": {"builtin": {"name": "mlp", "units": [4]}},
+                "model": {"python": NORMALISED} if normalised else {"builtin": {"name": "mlp", "units": [4]}},
                 "data": {"dataset": "digits", "shards": SHARDS},
                 "training": {"batch_size": 16, "learning_rate": 0.01, "metrics": list(metrics)},
                 "trust": {"kind": trust, "spot_checks": 0.25},

@@ -44,6 +44,24 @@ def test_a_step_in_a_random_direction_is_no_training(check: SpotCheck, trained: 
     assert refusal(check, trained, tmp_path, trained.base + noise) is Refusal.NO_TRAINING_EFFECT
 
 
+def with_statistics(trained: TrainedRun, weights: Vector, of: Vector | float) -> Vector:
+    """The weights with the statistics of others, or with one number for all of them."""
+    weights = weights.copy()
+    for begin, end in trained.run.layout.model.statistics:
+        weights[begin:end] = of if isinstance(of, float) else of[begin:end]
+    return weights
+
+
+def test_only_what_is_trained_shows_whatever_the_statistics_of_batch_normalisation(tmp_path: Path) -> None:
+    trained = TrainedRun.new(tmp_path / "run", normalised=True)
+    check, base = SpotCheck(trained.run), trained.base
+    honest = trained.trained(0)
+    assert refusal(check, trained, tmp_path, honest) is None
+    assert refusal(check, trained, tmp_path, with_statistics(trained, honest, 1e-3)) is None
+    only_statistics = with_statistics(trained, base, honest)
+    assert refusal(check, trained, tmp_path, only_statistics) is Refusal.NO_TRAINING_EFFECT
+
+
 def test_what_cannot_be_read_is_left_to_the_checks_that_name_it(
     check: SpotCheck, trained: TrainedRun, tmp_path: Path
 ) -> None:

@@ -46,6 +46,7 @@ WHOLE = Prepared(
     footprint=Footprint(1.0, 2.0, 13),
     own_step=(0.1, 0.2),
     store="store/",
+    statistics_samples=7,
 )
 
 
@@ -72,6 +73,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
         ("store_key", None),
         ("footprint", {"flops_per_sample": 1.0, "bytes_per_sample": float("inf"), "parameters": 3}),
         ("own_step", [float("nan")]),
+        ("statistics_samples", -1),
         ("store", ["store/"]),
     ],
 )

@@ -41,6 +41,8 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
         f"ends in {plural(count_of(checked.outputs), 'output')}; its loss fits the labels"
     )
     click.echo(f"trust  {_trust_words(checked.trust)}")
+    if checked.own_statistics:
+        click.echo("norm   for strangers, the server computes the statistics of batch normalisation: no client's count")
     if checked.kept_bytes:
         click.echo(f"disk   retention > uploads: all keeps at most {size(checked.kept_bytes)} of uploads and weights")
     elif checked.rollback_bytes:

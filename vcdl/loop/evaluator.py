@@ -17,6 +17,7 @@ from vcdl.loop.loss_meter import LossMeter
 from vcdl.loop.reference_update import ReferenceUpdate
 from vcdl.loop.upload_scores import UploadScores
 from vcdl.models.measuring import BATCH_SIZE, as_compared, measuring
+from vcdl.run.own_statistics import OwnStatistics
 from vcdl.run.run import Run
 from vcdl.wire.inputs import as_keras_takes
 from vcdl.wire.weights import ParamsHeader, Vector, assign, read_weights
@@ -37,6 +38,7 @@ class Evaluator:
         self._layout = run.layout
         self._model = run.load_model()
         compile_model(self._model, measuring(run.training, job.data), weigh_metrics=job.data.mask is not None)
+        self._statistics = OwnStatistics.of(run, self._model)
         held_out = read_samples(folder.validation_file, run.prepared.normalisation)
         sample = _sample(len(held_out.x), job.validate_.samples, job.seed)
         whole = self._compared(held_out)
@@ -97,6 +99,8 @@ class Evaluator:
         """Evaluate weights of shape (n,) as the version that `wanted` names."""
         begin_s = time.perf_counter()
         assign(self._model, vector[: self._layout.model.size])
+        if self._statistics is not None:
+            self._statistics.set()
         samples = self._data[wanted.split]
         measured: dict[str, Any] = self._model.evaluate(
             as_keras_takes(samples.x),

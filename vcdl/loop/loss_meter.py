@@ -9,18 +9,24 @@ from vcdl.checks.upload_reader import opened_upload
 from vcdl.codecs.base import CHUNK
 from vcdl.codecs.choose import up_encoding
 from vcdl.data.samples import Samples
+from vcdl.models.batch_statistics import BatchStatistics
 from vcdl.run.run import Run
 from vcdl.wire.inputs import as_keras_takes
 from vcdl.wire.weights import Vector, assign
 
 
 class LossMeter:
-    """Measures losses with one compiled model."""
+    """Measures losses with one compiled model.
+
+    Where the server computes the statistics of batch normalisation itself, they are those of the samples: as in
+    training, only the trained weights count. By a client's own statistics its loss could change without training.
+    """
 
     def __init__(self, run: Run, model: Any) -> None:
         """`model`: the run's, compiled; its weights are changed."""
         self._model = model
         self._layout = run.layout
+        self._statistics = BatchStatistics(model) if run.prepared.statistics_samples else None
         self._up = up_encoding(run.transport, run.layout)
 
     @classmethod
@@ -35,8 +41,10 @@ class LossMeter:
     def loss(self, vector: Vector, samples: Samples) -> float:
         """The mean loss of weights of shape (n,), by which clients train; NaN or infinite when it is."""
         assign(self._model, vector[: self._layout.model.size])
-        self._model.reset_metrics()
         x, y, weights = samples
+        if self._statistics is not None:
+            self._statistics.take(x)
+        self._model.reset_metrics()
         return float(self._model.test_on_batch(as_keras_takes(x), as_keras_takes(y), weights, return_dict=True)["loss"])
 
     def towards(self, upload: Path, base: Path, part: float) -> Vector:

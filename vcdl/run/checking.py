@@ -40,6 +40,8 @@ class Checked:
     """Uploads and weights that a job of strangers keeps for a rollback, while epochs end well; 0 where none does."""
     trust: Mapping[str, str]
     """Whose machines train it, by command: the job file's word, or what the command makes of `auto`."""
+    own_statistics: bool
+    """Whether the server computes the statistics of batch normalisation itself, where `trust` says strangers."""
     notes: tuple[str, ...]
     """Warnings: the job can run, but probably not as intended."""
 
@@ -62,6 +64,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     model = load_model(fit.model.json)
     layout = Trainer(fit.model.json, fit.training).layout
     kept_bytes = up_encoding(job.transport.to_wire(), layout).most_bytes + _WEIGHT_BYTES * layout.size
+    trust = {host.command: _trust(job, host) for host in HOSTS.values()}
     rolls_back = any(job.trusting(host.trust).rolls_back for host in HOSTS.values())
     return Checked(
         job=job.name,
@@ -72,7 +75,8 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
         input_shape=dataset.input_shape,
         outputs=dataset.outputs,
         parameters=int(model.count_params()),
-        trust={host.command: _trust(job, host) for host in HOSTS.values()},
+        trust=trust,
+        own_statistics="strangers" in trust.values() and bool(layout.model.statistics),
         notes=(
             *_notes(len(dataset.x_train) // job.data.shards, job.training.batch_size),
             *(f"{exposure.what}; {exposure.cure}" for exposure in exposures(store)),

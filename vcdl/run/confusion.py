@@ -2,6 +2,7 @@
 
 from vcdl.models.measuring import BATCH_SIZE, outputs_of
 from vcdl.report.confusion_matrix import MOST_CLASSES, MOST_DRAWN, ConfusionMatrix
+from vcdl.run.export import trained_model
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
 from vcdl.wire.task import HAS_CLASSES
@@ -15,17 +16,15 @@ def leave_confusion_matrix(folder: RunFolder, version: int) -> None:
     from vcdl.client.compile import make_loss
     from vcdl.data.npz_file import read_split
     from vcdl.wire.normalise import normalise
-    from vcdl.wire.weights import assign, read_weights
 
     run = Run.open(folder)
     if run.job.data.task not in HAS_CLASSES:
         return
     split = "test" if run.prepared.has_test else "validation"
     x, y = read_split(folder.test_file if run.prepared.has_test else folder.validation_file)
-    model = run.load_model()
+    model = trained_model(run, version)
     if model.outputs[0].shape[-1] > MOST_CLASSES:
         return
-    assign(model, read_weights(folder.snapshot(version), run.layout.size)[0][: run.layout.model.size])
     is_logit = make_loss(run.training.loss).get_config().get("from_logits")
     labels = (y[begin : begin + BATCH_SIZE] for begin in range(0, len(y), BATCH_SIZE))
     batches = zip(labels, outputs_of(model, normalise(x, run.prepared.normalisation)), strict=True)

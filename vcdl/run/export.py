@@ -47,14 +47,16 @@ def _for_keras(training: Training) -> Training:
 
 
 def trained_model(run: Run, version: int) -> Any:
-    """A run's own Keras model, which takes normalised samples, with the weights of a version.
+    """A run's own Keras model, which takes normalised samples, with the weights of a version as they are evaluated.
 
     Raises RunFolderError, ModelError, WeightsFileError, FileUnavailable.
     """
+    from vcdl.run.own_statistics import set_own_statistics
     from vcdl.wire.weights import assign
 
     model = run.load_model()
     assign(model, _weights(run.folder, version, run.layout.size)[: run.layout.model.size])
+    set_own_statistics(run, model)
     return model
 
 

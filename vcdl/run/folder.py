@@ -6,7 +6,7 @@ host            the kind of the run (vcdl.run.host), in one word; written before
 model.json      the model, as Keras JSON           frozen.h5      its weights that no training changes, if any
 prepared.json  its layout, the shards' sizes, the normalisation
 given/          the model and the arrays of `vcdl.train`, with a job file that names them
-data/           shards/ (with shards.json), validation.npz, test.npz
+data/           shards/ (with shards.json), validation.npz, test.npz, statistics.npz
 journal.db      the event log (SQLite)             store/         the shared weights
 snapshots/      params_v000142.h5: weights by version, while something refers to them
                 state_v000142.h5: the rule's state beside them
@@ -138,6 +138,11 @@ class RunFolder:
     @property
     def test_file(self) -> Path:
         return self.path / "data" / "test.npz"
+
+    @property
+    def statistics_file(self) -> Path:
+        """The samples of vcdl.run.own_statistics; exists only where the server computes statistics itself."""
+        return self.path / "data" / "statistics.npz"
 
     @property
     def journal_file(self) -> Path:

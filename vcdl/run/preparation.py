@@ -32,6 +32,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     from vcdl.client.trainer import Trainer
     from vcdl.data import ensure_shards, load_dataset, read_samples, write_split
     from vcdl.models import fitted
+    from vcdl.run.own_statistics import leave_samples
     from vcdl.run.own_step import own_step
     from vcdl.run.start import start_of
     from vcdl.wire.frozen import write_frozen
@@ -53,6 +54,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
         write_split(folder.validation_file, dataset.x_val, None if once else dataset.y_val, dataset.weights_val)
         if dataset.x_test is not None:
             write_split(folder.test_file, dataset.x_test, None if once else dataset.y_test)
+        statistics_samples = leave_samples(folder, job, layout, dataset.x_train)
         folder.model_file.write_text(model.json)
         frozen = write_frozen(folder.frozen_file, model.frozen) if model.frozen.size else None
         own_lengths: tuple[float, ...] = ()
@@ -79,6 +81,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
             classes_by_output={
                 name: classes.names for name, classes in dataset.classes_by_output.items() if classes and classes.names
             },
+            statistics_samples=statistics_samples,
         )
         folder.store_claim_file.unlink(missing_ok=True)  # of a preparation that was killed
         run = Run(folder, job, prepared)

@@ -48,6 +48,10 @@ class Prepared:
     """The same of each output that has some, by its name, where there are several."""
     frozen: Frozen | None = None
     """The file of the weights that no training changes; None: there are none."""
+    statistics_samples: int = 0
+    """Samples from which the server computes the statistics of batch normalisation itself (vcdl.run.own_statistics);
+    0: they are averages of the clients'.
+    """
 
     def write(self, folder: RunFolder) -> None:
         """Raises OSError."""
@@ -82,6 +86,8 @@ class Prepared:
         sizes = (self.initial_norm, self.footprint.flops_per_sample, self.footprint.bytes_per_sample, *self.own_step)
         if not all(map(math.isfinite, (*scale, *offset, *sizes))) or min(sizes) < 0:
             raise ValueError("a number that is negative or not finite")
+        if self.statistics_samples < 0:
+            raise ValueError("a negative number of samples")
         if not self.shard_samples or min(self.shard_samples) < 1:
             raise ValueError("a shard without samples")
         ends = itertools.accumulate((variable.size for variable in self.layout.variables), initial=0)

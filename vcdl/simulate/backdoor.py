@@ -7,12 +7,12 @@ import numpy as np
 from vcdl.data.npz_file import read_split
 from vcdl.errors import folder_errors, unreadable
 from vcdl.files.atomic import atomic_write
+from vcdl.run.export import trained_model
 from vcdl.run.finding import read_report
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
 from vcdl.simulate.poisoned_data import BACKDOOR_CLASS, highest_of, with_pattern
 from vcdl.wire.normalise import normalise
-from vcdl.wire.weights import assign, read_weights
 
 BACKDOOR_FILE = "backdoor.json"
 """The file in a run's folder with the success."""
@@ -24,9 +24,7 @@ def leave_backdoor_success(folder: RunFolder) -> None:
     x, y = read_split(folder.test_file if run.prepared.has_test else folder.validation_file)
     if stop is None or run.job.data.task != "classification":
         return
-    model = run.load_model()
-    weights, _ = read_weights(folder.snapshot(stop.version), run.layout.size)
-    assign(model, weights[: run.layout.model.size])
+    model = trained_model(run, stop.version)
     others = with_pattern(x[y != BACKDOOR_CLASS], highest_of(run.shard_files))
     called = np.argmax(np.asarray(model(normalise(others, run.prepared.normalisation))), axis=-1)
     success = float(np.mean(called == BACKDOOR_CLASS))

@@ -1,0 +1,87 @@
+"""Statistics of batch normalisation from samples: a model then predicts as it did in training, without randomness."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vcdl.models.batch_statistics import BatchStatistics
+from vcdl.models.resnet_v2 import resnet_v2
+
+
+def nested_model() -> Any:
+    """Batch normalisation in a wrapper, in a nested model and twice in a row, with a frozen one and dropout."""
+    import keras
+    from keras import layers
+
+    inner = keras.Sequential(
+        [keras.Input((24,)), layers.Dense(5), layers.BatchNormalization(name="nested")], name="inner"
+    )
+    inputs = keras.Input((4, 6))
+    x = layers.TimeDistributed(layers.BatchNormalization(name="wrapped"))(inputs)
+    x = layers.Dropout(0.5, seed=1)(inner(layers.Flatten()(x)))
+    frozen = layers.BatchNormalization(name="frozen")
+    x = frozen(layers.BatchNormalization(name="last", momentum=0.7)(x))
+    frozen.trainable = False
+    return keras.Model(inputs, layers.Dense(3)(x))
+
+
+def statistics_of(model: Any) -> dict[str, Any]:
+    weights = [weight for weight in model.weights if "/moving_" in weight.path]
+    return {"/".join(weight.path.split("/")[-2:]): weight.numpy() for weight in weights}
+
+
+@pytest.fixture(scope="module")
+def samples() -> Any:
+    return (np.random.default_rng(1).normal(size=(150, 4, 6)) * 3 + 7).astype(np.float32)
+
+
+@pytest.mark.parametrize("before", [np.inf, np.nan])
+def test_they_are_those_of_the_samples_whatever_stood_there(before: float, samples: Any) -> None:
+    model = nested_model()
+    for weight in model.weights:
+        if "/moving_" in weight.path:
+            weight.assign(np.full(weight.shape, before))
+    BatchStatistics(model).take(samples)
+    found = statistics_of(model)
+    np.testing.assert_allclose(found["wrapped/moving_mean"], samples.mean(axis=(0, 1)), rtol=1e-5)
+    np.testing.assert_allclose(found["wrapped/moving_variance"], samples.var(axis=(0, 1)), rtol=0.05)
+    np.testing.assert_allclose(found["last/moving_variance"], 1, atol=0.01)  # behind a layer that made it so
+    assert set(found["frozen/moving_mean"]) <= {before} or np.isnan(before)
+    assert all(np.isfinite(numbers).all() for path, numbers in found.items() if "frozen" not in path)
+
+
+def test_nothing_is_drawn_and_nothing_else_changes(samples: Any) -> None:
+    model = nested_model()
+    others = {weight.path: weight.numpy() for weight in model.weights if "/moving_" not in weight.path}
+    seeds = [variable.numpy() for variable in model.variables if "seed" in variable.path]
+    BatchStatistics(model).take(samples)
+    first = statistics_of(model)
+    BatchStatistics(model).take(samples)
+    for path, numbers in statistics_of(model).items():
+        np.testing.assert_array_equal(numbers, first[path])
+    for weight in model.weights:
+        if weight.path in others:
+            np.testing.assert_array_equal(weight.numpy(), others[weight.path])
+    assert seeds
+    np.testing.assert_array_equal([v.numpy() for v in model.variables if "seed" in v.path], seeds)
+
+
+def test_training_goes_on_as_if_nothing_had_been_taken(samples: Any) -> None:
+    model = nested_model()
+    layer = next(layer for layer in model.layers if layer.name == "last")
+    BatchStatistics(model).take(samples)
+    before = layer.moving_mean.numpy()
+    model(samples + 1, training=False)
+    np.testing.assert_array_equal(layer.moving_mean.numpy(), before)
+    layer(np.full((2, 5), 10, np.float32), training=True)
+    np.testing.assert_allclose(layer.moving_mean.numpy(), 0.7 * before + 0.3 * 10, rtol=1e-5)
+
+
+def test_a_resnet_then_predicts_as_it_did_in_training() -> None:
+    model = resnet_v2((8, 8, 1), 3, "classification", depth=11)
+    x = np.random.default_rng(1).normal(2, 3, (32, 8, 8, 1)).astype(np.float32)
+    in_training = np.asarray(model(x, training=True))
+    assert np.abs(np.asarray(model(x, training=False)) - in_training).max() > 0.01
+    BatchStatistics(model).take(x)
+    np.testing.assert_allclose(np.asarray(model(x, training=False)), in_training, atol=1e-4)
