@@ -21,6 +21,17 @@ HEADER = '{"some": "header"}'
 WAYS = [pytest.param(name, compress, id=f"{name}{'+zlib' * compress}") for name in CODECS for compress in (False, True)]
 
 
+@pytest.mark.parametrize(("name", "compress"), WAYS)
+def test_another_header_leaves_every_byte_of_the_data(tmp_path: Path, name: str, compress: bool) -> None:
+    way = encoding(CODECS[name], compress, WITH_MOMENTS)
+    vector, path, expected = changes(WITH_MOMENTS.size), tmp_path / "update.h5", tmp_path / "expected.h5"
+    way.write(path, vector, HEADER)
+    for header in ('{"a": "longer header than the first one"}', "{}"):
+        way.change_header(path, lambda old, new=header: f"{old}{new}"[-len(new) :])
+        way.write(expected, vector, header)
+        assert path.read_bytes() == expected.read_bytes(), "encoded once, however often its header is changed"
+
+
 @pytest.mark.parametrize("of", [LARGE, WITH_MOMENTS], ids=["model", "moments"])
 @pytest.mark.parametrize(("name", "compress"), WAYS)
 def test_what_is_read_in_blocks_is_what_is_read_as_a_whole(

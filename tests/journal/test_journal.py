@@ -74,6 +74,13 @@ def test_a_reader_gets_only_what_is_new_to_it(tmp_path: Path) -> None:
     assert [row.event for row in reader.read(first.id)] == [EpochClosed(2, 100)]
 
 
+def test_its_end_is_known_without_reading_it(tmp_path: Path) -> None:
+    journal = Journal.at(tmp_path / "journal.db")
+    assert journal.last_id() == 0
+    journal.append(RunStarted(resumed=False), EpochClosed(1, 50), EpochClosed(1, 50))
+    assert journal.last_id() == journal.read()[-1].id
+
+
 def test_a_long_journal_streams_in_pages_and_tells_the_same(tmp_path: Path) -> None:
     journal = Journal.at(tmp_path / "journal.db")
     assert list(journal.stream()) == []

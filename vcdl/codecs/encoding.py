@@ -7,7 +7,7 @@ weights are rounded, an optimizer's moments travel as logarithms. They never tra
 two roundings could be negative.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,8 +21,17 @@ from vcdl.codecs.base import CHUNK, Codec
 from vcdl.codecs.encoded_file import FRAME_BYTES, ChunkReader, framed
 from vcdl.codecs.float32 import Float32
 from vcdl.codecs.logarithmic import Logarithmic
-from vcdl.wire.hdf5_form import ENCODED, PREFIX_LIMIT_BYTES
-from vcdl.wire.weights import Layout, Vector, opened_dataset, opened_weights, read_header, write_dataset, write_weights
+from vcdl.wire.hdf5_form import ENCODED, PREFIX_LIMIT_BYTES, WEIGHTS
+from vcdl.wire.weights import (
+    Layout,
+    Vector,
+    change_header,
+    opened_dataset,
+    opened_weights,
+    read_header,
+    write_dataset,
+    write_weights,
+)
 
 _EXACT = Float32()
 _LOGARITHMIC = Logarithmic()
@@ -100,6 +109,15 @@ class Encoding:
             write_weights(path, vector, header)
         else:
             write_dataset(path, ENCODED, list(self._chunks_of(vector)), header)
+
+    def change_header(self, path: Path, change: Callable[[str], str]) -> None:
+        """Change a file's header, in place: its vector stays as it was encoded. A kill may damage the file.
+
+        Raises WeightsFileError, FileUnavailable, OSError, and what `change` raises.
+        """
+        size = self.layout.size
+        dataset, sizes = (WEIGHTS, range(size, size + 1)) if self.is_plain else (ENCODED, self._sizes)
+        change_header(path, dataset, sizes, change)
 
     def read_header(self, path: Path) -> str:
         """The header alone. Raises WeightsFileError, FileUnavailable."""

@@ -36,9 +36,10 @@ def atomic_write(path: Path, *, durable: bool = False, private: bool = False) ->
         if durable:
             _sync(temporary)
         temporary.replace(path)
-    finally:
-        with contextlib.suppress(OSError):  # it is in its place, or never was there
+    except BaseException:
+        with contextlib.suppress(OSError):  # it may never have been there
             temporary.unlink()
+        raise
 
 
 def temporary_name(path: Path) -> Path:

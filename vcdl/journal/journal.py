@@ -13,6 +13,7 @@ import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Self
 
@@ -55,6 +56,7 @@ _READ_KEYS = "SELECT id, time_s, kind, fields FROM events WHERE key >= ? AND key
 _READ_KINDS = "SELECT id, time_s, kind, fields FROM events WHERE id > ? AND kind IN ({}) ORDER BY id LIMIT ?"
 _READ_BACKWARDS = "SELECT id, time_s, kind, fields FROM events WHERE id < ? AND kind = ? ORDER BY id DESC LIMIT ?"
 _LAST = "SELECT id, time_s, kind, fields FROM events WHERE id = ?"
+_LAST_ID = "SELECT id FROM events ORDER BY id DESC LIMIT 1"
 _FIND = "SELECT id, time_s, kind, fields FROM events WHERE key = ?"
 _READ_NEWEST = "SELECT id, time_s, kind, fields FROM events WHERE kind = ? ORDER BY id DESC LIMIT ?"
 _KEEP_STATE = """
@@ -279,6 +281,11 @@ class Journal:
         with _mapped_errors(self._path):
             return [_recorded(*row) for row in self._connection.execute(_READ_NEWEST, (kind, limit)).fetchall()]
 
+    def last_id(self) -> int:
+        """The id of the last event; 0 before the first. Raises JournalError."""
+        with _mapped_errors(self._path):
+            return int(next(self._connection.execute(_LAST_ID), (0,))[0])
+
     def newest_update(self) -> UpdateApplied | None:
         """The update that made the highest version, found by an index; None before the first. Raises JournalError."""
         with _mapped_errors(self._path):
@@ -314,6 +321,7 @@ def _in_order(after_id: int, page: list[Recorded]) -> list[Recorded]:
     return page
 
 
+@lru_cache(maxsize=512)  # several follow one journal in a process, each a few events behind the others
 def _recorded(number: int, time_s: float, kind: str, fields: str) -> Recorded:
     if not math.isfinite(time_s):
         raise ValueError("a row without a time")

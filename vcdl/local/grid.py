@@ -96,6 +96,10 @@ class LocalGrid(Grid, Results):
         self.wait(0)
         return list(self._outcomes.values())
 
+    def outcome(self, workunit: str) -> Outcome | None:
+        """The outcome of one workunit, as of the last `wait`, among those that `claim` returns; None: it has none."""
+        return self._outcomes.get(workunit)
+
     def sent(self) -> list[WorkunitSent]:
         sent, self._sent = self._sent, []
         return sent

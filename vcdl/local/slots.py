@@ -28,8 +28,7 @@ class SlotFolders:
             self.folder.slots.mkdir(exist_ok=True)  # somebody may have deleted it; nothing in it cannot be made again
             slot.mkdir(exist_ok=True)
             for name, source in staged.inputs.items():
-                if not (slot / name).exists():
-                    _link(source, slot / name)
+                _link(source, slot / name)
             (slot / DESCRIPTION_FILE).write_text(staged.workunit.to_json())
         return slot
 
@@ -58,8 +57,11 @@ class SlotFolders:
 
 
 def _link(source: Path, target: Path) -> None:
+    """Put a file into a slot, unless it is there."""
     try:
         os.link(source, target)
+    except FileExistsError:
+        return
     except OSError:  # a file system without hard links
         with atomic_write(target) as copy:
             shutil.copyfile(source, copy)

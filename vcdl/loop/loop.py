@@ -135,6 +135,13 @@ class Loop:
         return new
 
     @property
+    def is_up_to_date(self) -> bool:
+        """Whether the loop has followed all of the journal: until something is added, a step has nothing to do but
+        what the grid and the clock bring. Raises JournalError.
+        """
+        return self.generator.last_id == self.journal.last_id()
+
+    @property
     def ended(self) -> StopReason | None:
         """Why the job ended; None while something is left to do."""
         stopped = self.coordinator.stopped

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -102,24 +103,25 @@ class TrainedWork:
         """The upload as this client sends it: with its own training time, and from a hostile client with other
         weights.
         """
-        sent, text = self._up.read(trained.path)
-        header = replace(UpdateHeader.from_json(text), train_s=train_s).to_json()
-        with folder_errors(trained.path.parent):
-            name = WorkunitName.parse(trained.workunit)
-            hostile = self._attacker(client, name.epoch)
+        path, name = trained.path, WorkunitName.parse(trained.workunit)
+        hostile = self._attacker(client, name.epoch)
+        with folder_errors(path.parent):
+            self._up.change_header(path, partial(_with_train_s, train_s))
             if hostile is not None:
-                base, weights = self._weights(staged, sent)
+                base, weights = self._weights(staged, path)
                 weights = self._hostile_clients.upload(hostile, name, base, weights)
-                self._up.write_upload(trained.path, weights, base, header)
-            else:
-                if self._hostile:
-                    self._hostile_clients.saw(*self._weights(staged, sent))
-                self._up.write(trained.path, sent, header)
-        return replace(trained, size_bytes=trained.path.stat().st_size, host=Clients.host(client))
+                self._up.write_upload(path, weights, base, self._up.read_header(path))
+            elif self._hostile:
+                self._hostile_clients.saw(*self._weights(staged, path))
+        return replace(trained, size_bytes=path.stat().st_size, host=Clients.host(client))
 
-    def _weights(self, staged: Staged, sent: Vector) -> tuple[Vector, Vector]:
+    def _weights(self, staged: Staged, upload: Path) -> tuple[Vector, Vector]:
         """The weights that a client started from, and those that it trained."""
         base, _ = self._down.read(staged.params)
-        weights = sent.copy()
+        weights, _ = self._up.read(upload)
         self._up.add_base(base, weights)
         return base, weights
+
+
+def _with_train_s(train_s: float, header: str) -> str:
+    return replace(UpdateHeader.from_json(header), train_s=train_s).to_json()

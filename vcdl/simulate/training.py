@@ -79,8 +79,11 @@ class PooledTraining:
 
     def look(self) -> None:
         self._grid.sent()
-        for outcome in self._grid.claim():
-            self._take_in(outcome)
+        self._grid.wait(0)
+        for workunit in list(self._training):  # some, while a thousand that have ended wait for their moment
+            outcome = self._grid.outcome(workunit)
+            if outcome is not None:
+                self._take_in(outcome)
         while self._waiting and len(self._training) < self._workers:
             due_s, _, staged = heapq.heappop(self._waiting)
             self._training[staged.workunit.name] = due_s, staged
@@ -111,8 +114,6 @@ class PooledTraining:
 
     def _take_in(self, outcome: Outcome) -> None:
         workunit = outcome.workunit
-        if workunit not in self._training:
-            return
         due_s, staged = self._training.pop(workunit)
         self._failures[workunit] += isinstance(outcome, GaveUp)
         if isinstance(outcome, GaveUp) and self._failures[workunit] < _TRIES:

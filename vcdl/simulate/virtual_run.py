@@ -100,5 +100,5 @@ class VirtualRun:
         while True:
             new = loop.step()
             self._training.look()  # the workers go on while this process measures
-            if not evaluator.measure(new) and not new:
+            if not evaluator.measure(new) and (not new or loop.is_up_to_date):
                 return

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -262,13 +262,33 @@ def write_dataset(
     path: Path, dataset: Hdf5Dataset, parts: Sequence[bytes | memoryview], header: str, *, durable: bool = False
 ) -> None:
     """Write a file of the one form with `parts` in order as its data, as write_weights does. Raises OSError."""
+    start = _start(header, dataset, parts)
+    with atomic_write(path, durable=durable) as temporary, temporary.open("wb") as file:
+        file.write(start)
+        file.writelines(parts)
+
+
+def change_header(path: Path, dataset: Hdf5Dataset, sizes: range, change: Callable[[str], str]) -> None:
+    """Change the header of a file of the one form, in place; its data keep their bytes. A kill may damage the file.
+
+    `sizes`: as of opened_dataset. Raises WeightsFileError, FileUnavailable, OSError, and what `change` raises.
+    """
+    with opened_dataset(path, dataset, sizes) as opened:
+        opened.file.seek(opened.data_at)
+        data = opened.file.readall()
+    start = _start(change(opened.header), dataset, [data])
+    with path.open("r+b") as file:
+        file.write(start)
+        file.write(data)
+        file.truncate()
+
+
+def _start(header: str, dataset: Hdf5Dataset, parts: Sequence[bytes | memoryview]) -> bytes:
+    """All bytes before the data of a file with this header and data."""
     text = header.encode()
     if len(text) > HEADER_LIMIT_BYTES:
         raise ValueError("the header of a weights file is limited to 60 000 bytes")
-    size = sum(len(part) for part in parts) // dataset.item_bytes
-    with atomic_write(path, durable=durable) as temporary, temporary.open("wb") as file:
-        file.write(prefix(text, size, dataset))
-        file.writelines(parts)
+    return prefix(text, sum(len(part) for part in parts) // dataset.item_bytes, dataset)
 
 
 def read_header(path: Path, size: int) -> str:

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, Self, cast, get_args
 
 from vcdl.errors import WorkunitError
@@ -140,6 +141,10 @@ class Workunit:
         return subtask_name(self.epoch, self.shard)
 
     def to_json(self) -> str:
+        return self._json
+
+    @cached_property  # asked for by those who write it and by those who count its bytes
+    def _json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1, sort_keys=True) + "\n"
 
     @classmethod
