@@ -114,7 +114,7 @@ def _job(data: Path, options: argparse.Namespace) -> Job:
 
 
 def _digest(folder: RunFolder) -> str:
-    """Of the events but for the seconds that were really measured, and of the last weights."""
+    """A fingerprint of all events and of the last weights."""
     digest = hashlib.sha256()
     journal = Journal.read_only(folder.journal_file)
     for recorded in journal.stream():
