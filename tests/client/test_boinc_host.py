@@ -20,8 +20,9 @@ from vcdl.client.boinc_host import BoincHost
 from vcdl.client.channels import Channel, Channels
 from vcdl.client.host import Request
 from vcdl.client.init_data import InitData
+from vcdl.client.memory import available_memory_bytes
 from vcdl.client.processors import device_environment
-from vcdl.client.resources import Shortage, available_memory_bytes, check_memory, shortage_of
+from vcdl.client.resources import Shortage, check_memory, shortage_of
 from vcdl.client.slot import SlotError, clear_endings, locked_slot, tell_finished, tell_postponed
 from vcdl.client.soft_links import deliver_output, resolve_stubs
 from vcdl.client.wrapper_host import WrapperHost

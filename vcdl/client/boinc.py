@@ -22,10 +22,11 @@ from vcdl.client.boinc_host import BoincHost
 from vcdl.client.channels import CHANNELS_FILE, Channels
 from vcdl.client.compiled import CompiledPrograms
 from vcdl.client.init_data import InitData
+from vcdl.client.memory import available_memory_bytes
 from vcdl.client.newest import NewestWeights
 from vcdl.client.process_age import process_age
 from vcdl.client.processors import device_environment, limit_threads, tell_unless_used
-from vcdl.client.resources import available_memory_bytes, check_memory, error_text, shortage_of
+from vcdl.client.resources import check_memory, error_text, shortage_of
 from vcdl.client.slot import (
     EXIT_INIT_FAILURE,
     LOCK_WAIT_S,

@@ -2,7 +2,6 @@
 
 import errno
 from collections.abc import Iterator
-from pathlib import Path
 
 from vcdl.errors import DISK_FULL, VcdlError
 
@@ -68,15 +67,6 @@ def check_memory(bound_bytes: float, available_bytes: int | None) -> None:
         raise Shortage(
             f"only {available_bytes // _MIB} MiB of memory are free, training needs {needed_bytes / _MIB:.0f} MiB"
         )
-
-
-def available_memory_bytes() -> int | None:
-    """Memory that a new process can get without swapping; None where the system does not tell (only Linux does)."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError, IndexError):
-        return None
 
 
 def _is_disk_full(error: BaseException) -> bool:

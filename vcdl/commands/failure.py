@@ -22,7 +22,8 @@ def told(error: Exception) -> tuple[str, ExitCode]:
 
 def _out_of_memory(error: Exception) -> tuple[str, ExitCode] | None:
     """Say that memory has run out, if that is what an error is about."""
-    from vcdl.client.resources import available_memory_bytes, is_out_of_memory
+    from vcdl.client.memory import available_memory_bytes
+    from vcdl.client.resources import is_out_of_memory
     from vcdl.report.wording import size
 
     if not is_out_of_memory(error):

@@ -3,7 +3,7 @@
 import signal
 from pathlib import Path
 
-from vcdl.client.resources import available_memory_bytes
+from vcdl.client.memory import available_memory_bytes
 from vcdl.errors import ExitCode
 from vcdl.report.wording import size
 

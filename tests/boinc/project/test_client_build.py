@@ -26,7 +26,7 @@ _MODULES = """
     vcdl.wire.workunit
     vcdl.client vcdl.client.__main__ vcdl.client.allowed vcdl.client.batches vcdl.client.boinc vcdl.client.boinc_host
     vcdl.client.channels vcdl.client.checkpoint vcdl.client.compile vcdl.client.host vcdl.client.init_data
-    vcdl.client.inputs vcdl.client.loops vcdl.client.metrics vcdl.client.model vcdl.client.moments
+    vcdl.client.inputs vcdl.client.loops vcdl.client.memory vcdl.client.metrics vcdl.client.model vcdl.client.moments
     vcdl.client.newest vcdl.client.compiled vcdl.client.process_age vcdl.client.unneeded
     vcdl.client.resources vcdl.client.runtime vcdl.client.slot vcdl.client.soft_links vcdl.client.start
     vcdl.client.processors vcdl.client.train vcdl.client.trainer vcdl.client.wrapper_host

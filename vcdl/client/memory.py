@@ -1,0 +1,51 @@
+"""Memory that a new process can get: the machine's, or what is left of a container's or a service's share of it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+_GROUPS = "sys/fs/cgroup"
+_FORMS = (("memory.max", "memory.current", "inactive_file"),
+          ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"))  # fmt: skip
+"""Of control groups, versions 2 and 1: the limit, what is used, and the part of that which is given back when asked
+for."""
+
+
+def available_memory_bytes(root: Path = Path("/")) -> int | None:
+    """Memory that a new process can get without swapping; None where the system does not tell (only Linux does)."""
+    free = [free_bytes for group in _groups(root) if (free_bytes := _free_of(group)) is not None]
+    if (free_bytes := _number(root / "proc/meminfo", "MemAvailable:")) is not None:
+        free.append(free_bytes * 1024)
+    return min(free, default=None)
+
+
+def _groups(root: Path) -> Iterator[Path]:
+    """The control groups of this process that may limit its memory, and those that they are in."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        for base in [root / _GROUPS / "memory"] if controllers else [root / _GROUPS, root / _GROUPS / "unified"]:
+            here = base / path.lstrip("/")
+            yield from (group for group in (here, *here.parents) if group.is_relative_to(base))
+
+
+def _free_of(group: Path) -> int | None:
+    """What is left of a group's limit; None: it has none."""
+    for limit, used, given_back in _FORMS:
+        most_bytes, used_bytes = _number(group / limit), _number(group / used)
+        if most_bytes is not None and used_bytes is not None:
+            return max(0, most_bytes - used_bytes + (_number(group / "memory.stat", given_back) or 0))
+    return None
+
+
+def _number(path: Path, name: str = "") -> int | None:
+    """A file's number, or that behind a name in it; None: there is none."""
+    try:
+        lines = [line.split() for line in path.read_text().splitlines()]
+        return next(int(words[bool(name)]) for words in lines if not name or words[0] == name)
+    except (OSError, StopIteration, ValueError, IndexError):
+        return None
