@@ -6,7 +6,7 @@ from pathlib import Path
 _GROUPS = "sys/fs/cgroup"
 _FORMS = (("memory.max", "memory.current", "inactive_file"),
           ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"))  # fmt: skip
-"""Of control groups, versions 2 and 1: the limit, what is used, and the part of that which is given back when asked
+"""Files of control groups, versions 2 and 1: the limit, what is used, and the part of it that is given back when asked
 for."""
 
 
@@ -34,7 +34,7 @@ def _groups(root: Path) -> Iterator[Path]:
 
 
 def _free_of(group: Path) -> int | None:
-    """What is left of a group's limit; None: it has none."""
+    """The rest of a group's limit; None: it has none."""
     for limit, used, given_back in _FORMS:
         most_bytes, used_bytes = _number(group / limit), _number(group / used)
         if most_bytes is not None and used_bytes is not None:
