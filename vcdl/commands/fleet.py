@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vcdl.commands._options import dry_run_option, fleet_file, json_option, opened
+from vcdl.commands.fleet_bake import bake_command, old_images
 from vcdl.commands.fleet_money import cost_command, plan_command, prices_command
 from vcdl.errors import ExitCode, FleetError, JobError
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _EXAMPLES = """\b
 Examples:
   vcdl fleet plan --run runs/cifar     what it would cost; launches nothing
+  vcdl fleet bake                      an image from which instances train soon
   vcdl fleet up                        launch up to the target, once
   vcdl fleet run                       from now on replace lost instances
   vcdl fleet unit                      the same as a service that survives reboots
@@ -41,8 +43,8 @@ def command() -> None:
     """Keep preemptible instances as a project's clients."""
 
 
-for _about_money in (plan_command, cost_command, prices_command):
-    command.add_command(_about_money)
+for _elsewhere in (plan_command, cost_command, prices_command, bake_command):
+    command.add_command(_elsewhere)
 
 
 @command.command("up")
@@ -80,7 +82,7 @@ def _bring(fleet: "Fleet", change: "Callable[[FleetState], FleetState]", dry_run
     from vcdl.report.wording import duration
 
     planned = fleet.controller.preview(change)
-    for line in show.preview(fleet.settings, planned):
+    for line in (*show.preview(fleet.settings, planned), *old_images(fleet)):
         click.echo(line)
     if dry_run:
         return ExitCode.OK

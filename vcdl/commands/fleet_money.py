@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from vcdl.commands._options import dry_run_option, fleet_file, json_option, opened
+from vcdl.commands.fleet_bake import old_images
 from vcdl.errors import ExitCode, FleetError
 
 
@@ -41,6 +42,8 @@ def plan_command(
     types = pools_of_table(fleet.settings, prices) if offline else fleet.provider.pools()
     wanted = units or fleet.settings.capacity.target
     for line in show.plan(fleet.settings, plan_fleet(fleet.settings, types, prices, wanted), wanted, subtask_s):
+        click.echo(line)
+    for line in () if offline else old_images(fleet):
         click.echo(line)
     return ExitCode.OK
 

@@ -46,6 +46,8 @@ BILLING_RULES: dict[Cloud, BillingRules] = {
 
 _ADDRESS_USD_PER_H = {"aws": Decimal("0.005"), "gcp": Decimal("0.0025")}
 _DISK_USD_PER_GB_MONTH = {"aws": Decimal("0.08"), "gcp": Decimal("0.1")}
+IMAGE_USD_PER_GB_MONTH = Decimal("0.05")
+"""On both clouds; of what is written in it."""
 _MONTH_H = 730
 """As the clouds count a month."""
 _BASELINE = {

@@ -12,7 +12,7 @@ from vcdl.errors import FleetError, FleetNotAuthorised
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.prices import PriceTable
 from vcdl.fleet.project_check import weak_key
-from vcdl.fleet.provider import Provider
+from vcdl.fleet.provider import BakedImage, Provider, baking_name
 from vcdl.fleet.refresh_prices import PriceSource
 from vcdl.fleet.settings import Cloud, FleetSettings, load_fleet_settings
 
@@ -85,6 +85,10 @@ class Fleet:
     def provider(self) -> Provider:
         """Raises FleetError."""
         return open_provider(self.settings)
+
+    def baked_images(self) -> tuple[BakedImage, ...]:
+        """What `bake` has made, in the places of the file. Raises FleetError."""
+        return open_provider(self.settings.model_copy(update={"name": baking_name(self.settings.name)})).images()
 
     @cached_property
     def controller(self) -> "Controller":

@@ -38,7 +38,9 @@ def test_the_fleet_file_of_the_documentation_has_pools(cloud: MotoCloud, tmp_pat
 
 
 def statements() -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = json.loads(block("json"))["Statement"]
+    """The policy's, and those that baking needs besides."""
+    policy, baking = re.findall(r"```json\n(.*?)```", DOCUMENT, re.DOTALL)
+    listed: list[dict[str, Any]] = [*json.loads(policy)["Statement"], *json.loads(baking)]
     return listed
 
 
@@ -66,7 +68,7 @@ def test_the_policy_allows_each_call_that_is_made_and_no_other() -> None:
 
 def test_the_policy_ends_only_what_is_a_fleets() -> None:
     for statement in statements():
-        if any(re.match("ec2:(Terminate|Delete|Cancel)", action) for action in actions(statement)):
+        if any(re.match("ec2:(Terminate|Delete|Cancel|Deregister)", action) for action in actions(statement)):
             assert statement["Condition"] == {"StringLike": {"aws:ResourceTag/vcdl-fleet": "*"}}
 
 

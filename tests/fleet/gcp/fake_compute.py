@@ -66,6 +66,10 @@ class FakeCompute:
         """By ZONE/NAME."""
         self.disks: dict[str, Json] = {}
         """Disks that a test added, by ZONE/NAME."""
+        self.images: dict[str, Json] = {}
+        """By name; a new one is ready once it was listed."""
+        self.said = ""
+        """The serial port of every machine."""
         self.lives: list[Life] = []
         """All machines that ever existed, in order."""
         self.left: dict[tuple[str, str], int] = {}
@@ -202,6 +206,32 @@ class FakeCompute:
             all_of = self.machines if kind == "instances" else self.disks
             return [dict(it) for id, it in all_of.items() if id.startswith(f"{zone}/") and _passes(it, wanted)]
 
+    def insert_image(self, body: Json) -> Json:
+        """Make an image of an existing machine's disk."""
+        with self._lock:
+            self._settle()
+            if body["name"] in self.images:
+                raise Refuse(409, "alreadyExists", f"The resource 'images/{body['name']}' already exists")
+            if not any(m["disks"][0]["source"].endswith(f"/{body['sourceDisk']}") for m in self.machines.values()):
+                raise Refuse(404, "notFound", f"The resource '{body['sourceDisk']}' was not found")
+            self.images[body["name"]] = {**body, "status": "PENDING", "diskSizeGb": "20"}
+            return self._begin({"name": body["name"], "zone": "global", "id": "0"}, "insert").json
+
+    def delete_image(self, name: str) -> Json:
+        """Delete an image."""
+        with self._lock:
+            if self.images.pop(name, None) is None:
+                raise Refuse(404, "notFound", f"The resource 'images/{name}' was not found")
+            return self._begin({"name": name, "zone": "global", "id": "0"}, "delete").json
+
+    def list_images(self, wanted: str) -> list[Json]:
+        """The images that the filter selects."""
+        with self._lock:
+            shown = [dict(image) for image in self.images.values() if _passes(image, wanted)]
+            for image in self.images.values():
+                image["status"] = "READY" if image["status"] == "PENDING" else image["status"]
+            return shown
+
     def _insert(self, region: str, body: Json, operation: _Operation) -> None:
         """The end of a bulk insert: make what can be made, and a failed operation for the rest."""
         denied = body.get("locationPolicy", {}).get("locations", {})
@@ -250,6 +280,7 @@ class FakeCompute:
             "creationTimestamp": _stamp(now_s),
             "guestAccelerators": properties.get("guestAccelerators", own_gpus),
             "metadata": {**properties.get("metadata", {}), "fingerprint": self._number()},
+            "disks": [{**properties["disks"][0], "source": f"{self._url(zone)}/disks/{name}"}],
         }
         self.lives.append(Life(f"{zone}/{name}", type, zone, now_s))
 
@@ -312,7 +343,9 @@ def _stamp(now_s: float) -> str:
 
 
 def _passes(it: Json, wanted: str) -> bool:
-    """Whether a resource satisfies each `(key = "value")` or `(key != "value")` of a filter."""
+    """Whether a resource satisfies each `(key = "value")` or `(key != "value")` of a filter, or of a part before OR."""
+    if " OR " in wanted:
+        return any(_passes(it, part) for part in wanted.split(" OR "))
     for key, sign, value in re.findall(r'([\w.-]+)\s*(!?=)\s*"?([^\s")]*)', wanted):
         outer, _, inner = key.partition(".")
         found = it.get(outer, {}).get(inner) if inner else it.get(outer)

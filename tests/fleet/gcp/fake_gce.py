@@ -109,6 +109,29 @@ def list_operations(compute: FakeCompute, query: dict[str, str], body: Json, pla
     return _page(compute, compute.operations(place, query.get("filter", "")), query)
 
 
+def insert_image(compute: FakeCompute, query: dict[str, str], body: Json) -> Json:
+    if query.get("forceCreate") != "true":
+        raise Refuse(400, "resourceInUseByAnotherResource", "The disk is in use.")
+    return compute.insert_image(body)
+
+
+def list_images(compute: FakeCompute, query: dict[str, str], body: Json) -> Json:
+    return _page(compute, compute.list_images(query.get("filter", "")), query)
+
+
+def delete_image(compute: FakeCompute, query: dict[str, str], body: Json, name: str) -> Json:
+    return compute.delete_image(name)
+
+
+def serial_port(compute: FakeCompute, query: dict[str, str], body: Json, zone: str, name: str) -> Json:
+    compute.get(f"{zone}/{name}")
+    return {"contents": compute.said}
+
+
+def wait_global(compute: FakeCompute, query: dict[str, str], body: Json, name: str) -> Json:
+    return wait(compute, query, body, "global", name)
+
+
 def get_region(compute: FakeCompute, query: dict[str, str], body: Json, region: str) -> Json:
     if region not in REGIONS:
         raise Refuse(404, "notFound", f"The resource 'projects/{compute.project}/regions/{region}' was not found")
@@ -174,6 +197,11 @@ _ROUTES: tuple[tuple[str, Callable[..., Json]], ...] = (
     (rf"POST {_AT}/zones/([^/]+)/instances/([^/]+)/setMetadata", set_metadata),
     (rf"POST {_AT}/(?:regions|zones)/([^/]+)/operations/([^/]+)/wait", wait),
     (rf"GET {_AT}/(?:regions|zones)/([^/]+)/operations", list_operations),
+    (rf"POST {_AT}/global/images", insert_image),
+    (rf"GET {_AT}/global/images", list_images),
+    (rf"DELETE {_AT}/global/images/([^/]+)", delete_image),
+    (rf"GET {_AT}/zones/([^/]+)/instances/([^/]+)/serialPort", serial_port),
+    (rf"POST {_AT}/global/operations/([^/]+)/wait", wait_global),
     (rf"GET {_AT}/regions/([^/]+)", get_region),
     (rf"GET {_AT}/zones/([^/]+)/machineTypes", list_machine_types),
     (rf"GET {_AT}/zones/([^/]+)/machineTypes/([^/]+)", get_machine_type),

@@ -66,8 +66,11 @@ class RegionInstances:
 
     def console(self, id: str) -> str:
         """The end of an instance's console output. Raises CloudRefusal."""
-        # boto3 has decoded it already.
-        return str(self._region.call("get_console_output", InstanceId=id).get("Output", ""))
+        try:  # a machine that has ended may have none but the kept one
+            answer = self._region.call("get_console_output", InstanceId=id, Latest=True)
+        except CloudRefusal:
+            answer = self._region.call("get_console_output", InstanceId=id)
+        return str(answer.get("Output", ""))  # boto3 has decoded it already
 
     def terminate(self, ids: Iterable[str]) -> None:
         """Terminate instances; a missing one is no error. Raises CloudRefusal."""

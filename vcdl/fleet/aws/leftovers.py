@@ -25,6 +25,8 @@ class _Kind:
     is_list: bool = False
     states: Mapping[str, Any] | None = None
     """The states that count; None: all."""
+    outlives_fleet: bool = False
+    """Whether `down` leaves it alone."""
 
 
 _KINDS = (
@@ -62,14 +64,25 @@ _KINDS = (
         "delete_launch_template",
         "LaunchTemplateId",
     ),
+    # Images before what is behind them.
+    _Kind("image", "describe_images", "Images[].ImageId", "deregister_image", "ImageId", outlives_fleet=True),
+    _Kind(
+        "snapshot",
+        "describe_snapshots",
+        "Snapshots[].SnapshotId",
+        "delete_snapshot",
+        "SnapshotId",
+        outlives_fleet=True,
+    ),
 )
 
 
-def find_leftovers(region: AwsRegion, fleet: Mapping[str, Any]) -> tuple[Leftover, ...]:
+def find_leftovers(region: AwsRegion, fleet: Mapping[str, Any], with_images: bool) -> tuple[Leftover, ...]:
     """The leftovers that a filter selects, in the order in which they should be removed. Raises CloudRefusal."""
     return tuple(
         Leftover(kind.noun, id, region.name)
         for kind in _KINDS
+        if with_images or not kind.outlives_fleet
         for id in region.all_of(kind.describe, kind.ids, Filters=[fleet, *([kind.states] if kind.states else [])])
     )
 

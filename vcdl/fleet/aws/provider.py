@@ -7,20 +7,23 @@ import boto3
 from botocore.exceptions import BotoCoreError
 
 from vcdl.errors import FleetError
+from vcdl.fleet.aws.images import copy_image, find_images, make_image
 from vcdl.fleet.aws.launch import RegionalLaunch, launch_in
 from vcdl.fleet.aws.leftovers import find_leftovers, remove
 from vcdl.fleet.aws.places import Place, Places
 from vcdl.fleet.aws.refusal import refusal
-from vcdl.fleet.aws.region import filter_by, fleet_filter
+from vcdl.fleet.aws.region import AwsRegion, filter_by, fleet_filter
 from vcdl.fleet.instance import Instance, InstanceType, Pool
 from vcdl.fleet.provider import (
     FLEET_TAG,
+    BakedImage,
     LaunchResult,
     Leftover,
     Look,
     ProblemKind,
     Provider,
     ProviderProblem,
+    baking_name,
     missing_units,
     refuse_types_without_pool,
 )
@@ -101,14 +104,15 @@ class AwsProvider(Provider):
         self._each(ids, lambda place, here: place.instances.terminate(here))
 
     def look(self, every_fleet: bool = False) -> Look:
-        ours = filter_by("tag-key", FLEET_TAG) if every_fleet else fleet_filter(self.settings.name)
+        name = self.settings.name
+        ours = filter_by("tag-key", FLEET_TAG) if every_fleet else fleet_filter(name, baking_name(name))
         away: list[str] = []
         places: list[Place] = list(self._places.configured)
         try:
             places += self._places.others
         except FleetError as error:
             away.append(f"the account's other regions are unknown: {error}")
-        answers, refusals = self._places.ask(places, lambda place: find_leftovers(place.region, ours))
+        answers, refusals = self._places.ask(places, lambda place: find_leftovers(place.region, ours, every_fleet))
         away += [str(refused) for refused in refusals.values()]
         return Look(tuple(it for found in answers.values() for it in found), tuple(away))
 
@@ -119,6 +123,23 @@ class AwsProvider(Provider):
             places, lambda p: remove(p.region, [one for one in leftovers if one.place == p.region.name])
         )
         return frozenset().union(*denied.values())
+
+    def images(self) -> tuple[BakedImage, ...]:
+        answers, refusals = self._places.ask(
+            self._places.configured, lambda place: find_images(place.region, self.settings.name)
+        )
+        for refused in refusals.values():
+            raise refused
+        return tuple(image for found in answers.values() for image in found)
+
+    def make_image(self, instance: Instance, setup: str, base: str) -> None:
+        make_image(self._region(instance.pool.region), self.settings, instance.id, setup, base)
+
+    def copy_image(self, image: BakedImage, region: str) -> None:
+        copy_image(self._region(region), self.settings, image)
+
+    def _region(self, name: str) -> AwsRegion:
+        return next(place.region for place in self._places.configured if place.region.name == name)
 
     def sweep(self) -> tuple[str, ...]:
         return sweep(self, self._pace)

@@ -10,6 +10,7 @@ from vcdl.fleet.provider import ProblemKind
 from vcdl.fleet.refusal import CloudRefusal, cloud_refusal, one_line
 
 ALREADY_EXISTS = "InvalidLaunchTemplateName.AlreadyExistsException"
+IMAGE_EXISTS = "InvalidAMIName.Duplicate"
 NOT_FOUND = ("InvalidInstanceID.NotFound", "InvalidID")
 """The codes for a missing instance."""
 

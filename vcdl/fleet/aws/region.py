@@ -80,9 +80,9 @@ def filter_by(name: str, *values: str) -> Mapping[str, Any]:
     return {"Name": name, "Values": list(values)}
 
 
-def fleet_filter(fleet: str) -> Mapping[str, Any]:
-    """A filter for everything with the fleet's tag."""
-    return filter_by(f"tag:{FLEET_TAG}", fleet)
+def fleet_filter(*fleets: str) -> Mapping[str, Any]:
+    """A filter for everything with the tag of one of these fleets."""
+    return filter_by(f"tag:{FLEET_TAG}", *fleets)
 
 
 def tag_specifications(

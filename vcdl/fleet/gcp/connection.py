@@ -39,6 +39,8 @@ class Connection:
         self.disks = compute_v1.DisksClient(**options)
         self.machine_types = compute_v1.MachineTypesClient(**options)
         self.regions = compute_v1.RegionsClient(**options)
+        self.images = compute_v1.ImagesClient(**options)
+        self.global_operations = compute_v1.GlobalOperationsClient(**options)
         self.region_operations = compute_v1.RegionOperationsClient(**options)
         self.zone_operations = compute_v1.ZoneOperationsClient(**options)
 
@@ -70,19 +72,18 @@ class Connection:
             found += [(zone, resource) for resource in getattr(resources, kind)]
         return found, away
 
-    def wait_in_region(self, region: str, operation: str, limit_s: float) -> Any:
-        """Wait for a regional operation; returns it. Raises CloudRefusal, also if it is not done after `limit_s`.
+    def wait(self, method: Callable[..., Any], operation: str, limit_s: float, **place: str) -> Any:
+        """Wait for an operation; returns it. Raises CloudRefusal, also if it is not done after `limit_s`.
 
         The library's own waiting polls the public host. operations.wait is best effort, so it is repeated.
         """
         deadline_s = time.monotonic() + limit_s
         while True:
-            wait = self.region_operations.wait
-            found = self.call(wait, timeout_s=_WAIT_S, region=region, operation=operation)
+            found = self.call(method, timeout_s=_WAIT_S, operation=operation, **place)
             if found.status.name == "DONE":
                 return found
             if time.monotonic() >= deadline_s:
-                raise refusal(ProblemKind.UNAVAILABLE, f"{operation} in {region} is not done after {limit_s:.0f} s")
+                raise refusal(ProblemKind.UNAVAILABLE, f"{operation} is not done after {limit_s:.0f} s")
 
     def close(self) -> None:
         """Close the connections."""
@@ -92,6 +93,8 @@ class Connection:
             self.disks,
             self.machine_types,
             self.regions,
+            self.images,
+            self.global_operations,
             self.region_operations,
             self.zone_operations,
         ):

@@ -90,7 +90,8 @@ class BulkLaunch:
             if refused.code or refused.kind is not ProblemKind.UNAVAILABLE:
                 raise
             operation = insert()  # the answer was lost; the request id keeps the insert from being done twice
-        return self._connection.wait_in_region(group.region, operation.name, _LIMIT_S)
+        wait = self._connection.region_operations.wait
+        return self._connection.wait(wait, operation.name, _LIMIT_S, region=group.region)
 
     def _launched(self) -> tuple[Instance, ...]:
         return self._instances.list(f'labels.{LAUNCH_TAG} = "{self._token}"')

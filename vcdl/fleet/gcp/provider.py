@@ -8,11 +8,22 @@ from typing import Any, TypeVar
 
 from vcdl.fleet.gcp.catalogue import MachineCatalogue
 from vcdl.fleet.gcp.connection import Connection
+from vcdl.fleet.gcp.images import find_images, make_image
 from vcdl.fleet.gcp.instances import GcpInstances
 from vcdl.fleet.gcp.launch import BulkLaunch
 from vcdl.fleet.gcp.refusal import CONFLICT, NOT_FOUND
 from vcdl.fleet.instance import Instance, InstanceType, Pool
-from vcdl.fleet.provider import FLEET_TAG, LEASE_TAG, LaunchResult, Leftover, Look, ProblemKind, Provider
+from vcdl.fleet.provider import (
+    FLEET_TAG,
+    LEASE_TAG,
+    BakedImage,
+    LaunchResult,
+    Leftover,
+    Look,
+    ProblemKind,
+    Provider,
+    baking_name,
+)
 from vcdl.fleet.refusal import CloudRefusal
 from vcdl.fleet.settings import FleetSettings
 from vcdl.fleet.sweep import SweepPace, sweep
@@ -80,16 +91,19 @@ class GcpProvider(Provider):
         _each(ids, self._delete)
 
     def look(self, every_fleet: bool = False) -> Look:
-        ours = f"labels.{FLEET_TAG}:*" if every_fleet else self._ours
+        baking = f'labels.{FLEET_TAG} = "{baking_name(self._settings.name)}"'
+        ours = f"labels.{FLEET_TAG}:*" if every_fleet else f"({self._ours}) OR ({baking})"
         if self._inserts:  # before the machines: those of one that has ended can then be seen
             self._inserts &= self._inserts_under_way()
         machines, away = self._listed(self._connection.instances, "instances", ours)
         disks, _ = self._listed(self._connection.disks, "disks", ours)
+        images = find_images(self._connection, ours) if every_fleet else ()
         return Look(
             (
                 *(Leftover("instance", machine.name, zone) for zone, machine in machines),
                 *(Leftover("disk", disk.name, zone) for zone, disk in disks if not disk.users),
                 *(Leftover("bulk insert", name, region) for region, name in sorted(self._inserts)),
+                *(Leftover("image", image.id, image.region) for image in images),
             ),
             tuple(away.values()),
         )
@@ -104,6 +118,8 @@ class GcpProvider(Provider):
                     clients.call(clients.instances.delete_unary, zone=one.place, instance=one.id)
                 elif one.noun == "disk":
                     clients.call(clients.disks.delete_unary, zone=one.place, disk=one.id)
+                elif one.noun == "image":
+                    clients.call(clients.images.delete_unary, image=one.id.rsplit("/", 1)[-1])
             except CloudRefusal as refused:
                 if refused.kind is ProblemKind.NOT_AUTHORISED:
                     denied.add(one)
@@ -117,6 +133,15 @@ class GcpProvider(Provider):
         """Note the bulk inserts under way: one that a killed process has started makes machines after it."""
         self._deleted.clear()
         self._inserts = self._inserts_under_way()
+
+    def images(self) -> tuple[BakedImage, ...]:
+        return find_images(self._connection, self._ours)
+
+    def make_image(self, instance: Instance, setup: str, base: str) -> None:
+        make_image(self._connection, self._settings, instance.id, setup, base)
+
+    def copy_image(self, image: BakedImage, region: str) -> None:
+        """Does nothing: it is there."""
 
     def sweep(self) -> tuple[str, ...]:
         return sweep(self, self._pace)

@@ -7,6 +7,7 @@ from vcdl.fleet.provider import ProblemKind
 from vcdl.fleet.refusal import CloudRefusal, cloud_refusal, one_line
 
 NOT_FOUND = "404"
+EXISTS = "409"
 CONFLICT = "412"
 """Somebody else wrote the same thing in between."""
 

@@ -9,6 +9,7 @@ files that are compressed one by one and in base64 would be twice as large.
 """
 
 import gzip
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -57,12 +58,25 @@ _PREFERENCES = {
 }
 
 
-def user_data(settings: FleetSettings, account_key: str) -> str:
+def user_data(settings: FleetSettings, account_key: str, bakes: str = "") -> str:
     """The cloud-init file of a fleet's instances, the same for the same arguments. It contains the key: never log it.
 
-    Raises FleetError when it is larger, compressed, than AWS allows.
+    `bakes`: the hash of the set-up, for a machine that is to become an image: it gets no account, its set-up ends with
+    "ready as an image HASH" on the console, no agent runs, and it powers itself off once its life is over. Raises
+    FleetError when it is larger, compressed, than AWS allows.
     """
     gpus = settings.capacity.unit == "gpu"
+    at_each_boot: list[list[str]] = []
+    if not settings.ssh:  # nothing listens on an instance, whatever its network lets in
+        at_each_boot.append(["systemctl", "mask", "--now", "--no-block", "ssh.socket", "ssh"])
+    # Without waiting: the set-up takes minutes, and the agent runs from the beginning.
+    begun = [["systemctl", "enable", "--now", "--no-block", *_SERVICES]]
+    if bakes:
+        life = f"--on-active={settings.max_life_h}h"
+        at_each_boot.append(["systemd-run", "--no-block", life, "systemctl", "poweroff"])
+        # Not enabled: an instance begins as on any other image, with its own files.
+        begun = [["systemctl", "set-environment", f"VCDL_BAKE={bakes}"]]
+        begun += [["systemctl", "start", "--no-block", _SERVICES[0]]]
     agent = {
         "cloud": settings.cloud,
         "project_url": settings.project.url,
@@ -79,24 +93,26 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
             *(_shipped(f"{_UNITS}/{name}", name) for name in _SERVICES),
             _shipped(f"{_UNITS}/boinc-client.service.d/vcdl.conf", "boinc-client.conf"),
             _written(f"{_ETC}/agent.json", json.dumps(agent, indent=1)),
-            _shipped(f"{_ETC}/requirements.txt", f"requirements-{'gpu' if gpus else 'cpu'}.txt"),
+            _shipped(f"{_ETC}/requirements.txt", _requirements(settings)),
             *(
                 _written(f"{_ETC}/{name}", content, _PRIVATE if name.startswith("account_") else _PLAIN)
                 for name, content in client_files(settings.project.url, account_key, gpus).items()
+                if not bakes
             ),
         ],
-        # Nothing listens on an instance, whatever its network lets in.
-        **({} if settings.ssh else {"bootcmd": [["systemctl", "mask", "--now", "--no-block", "ssh.socket", "ssh"]]}),
-        "runcmd": [
-            ["systemctl", "daemon-reload"],
-            # Without waiting: the set-up takes minutes, and the agent runs from the beginning.
-            ["systemctl", "enable", "--now", "--no-block", *_SERVICES],
-        ],
+        **({"bootcmd": at_each_boot} if at_each_boot else {}),
+        "runcmd": [["systemctl", "daemon-reload"], *begun],
     }
     text = "#cloud-config\n" + yaml.dump(document, Dumper=ReadableYaml, sort_keys=False, width=MAX_BYTES)
     if (size := len(compressed(text))) > MAX_BYTES:
         raise FleetError(f"the instances' user data has {size} bytes, and AWS takes {MAX_BYTES}: shorten project.url")
     return text
+
+
+def setup_hash(settings: FleetSettings, base: str) -> str:
+    """Names what an image made from `base` contains: the packages, and the script that installs them."""
+    parts = [_text("setup.sh"), _text(_requirements(settings)), base]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
 def client_files(url: str, account_key: str, gpus: bool) -> dict[str, str]:
@@ -133,7 +149,15 @@ def _written(path: str, content: str, mode: str = _PLAIN) -> dict[str, str]:
 
 def _shipped(path: str, name: str, mode: str = _PLAIN) -> dict[str, str]:
     """A file of this package."""
-    return {"path": path, "permissions": mode, "content": files(__package__).joinpath(name).read_text("utf-8")}
+    return {"path": path, "permissions": mode, "content": _text(name)}
+
+
+def _text(name: str) -> str:
+    return files(__package__).joinpath(name).read_text("utf-8")
+
+
+def _requirements(settings: FleetSettings) -> str:
+    return f"requirements-{'gpu' if settings.capacity.unit == 'gpu' else 'cpu'}.txt"
 
 
 def _agent_files() -> list[str]:
