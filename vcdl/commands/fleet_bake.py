@@ -46,10 +46,10 @@ def bake_command(file: Path, overrides: tuple[str, ...], remove: str | None, dry
 
 def old_images(fleet: "Fleet") -> tuple[str, ...]:
     """What to say about baked images in the fleet file; nothing while the cloud does not answer."""
-    from vcdl.fleet.bake import old_images
-
     if not any(fleet.settings.image_in(place.region) for place in fleet.settings.places):
         return ()
+    from vcdl.fleet.bake import old_images
+
     try:
         return old_images(fleet.settings, fleet.baked_images())
     except FleetError:

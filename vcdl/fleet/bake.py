@@ -86,7 +86,7 @@ class Bake:
     log: Callable[[str], None]
     """Takes a line."""
     prices: PriceTable = field(default_factory=PriceTable.current)
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = field(default_factory=lambda: time.time)
     every_s: float = 10.0
     instance: Instance | None = None
     """The one that becomes the image, once it is known."""
