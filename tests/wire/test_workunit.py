@@ -163,6 +163,7 @@ def test_a_file_that_was_cut_is_not_json(text: str) -> None:
         (["training", "learning_rate"], 10**400, "learning_rate: expected a finite number"),
         (["training", "optimizer"], "adam", "a named part: expected the keys"),
         (["training", "optimizer", "arguments"], [], "arguments: expected an object"),
+        (["training", "optimizer", "arguments"], {"a": json.loads("[" * 500 + "]" * 500)}, "at most 20 levels"),
         (["training", "metrics"], 5, "workunit.json"),
         (["training", "normalisation", "scale"], "123", "scale: expected a list"),
         (["training", "normalisation", "offset"], [1, float("inf")], "offset: expected a finite number"),

@@ -25,6 +25,8 @@ FROZEN_FILE = "frozen.h5"
 """Logical name of one more input, where the job's model has weights that no training changes."""
 OUTPUT_FILE = "update.h5"
 
+_DEEPEST = 20
+"""Levels of lists and objects in the arguments of a part: more than Keras has."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"([a-z0-9][a-z0-9_-]*)_e([0-9]{4,18})_s([0-9]{3,18})_a([0-9]{1,18})_v([0-9]{6,18})")
 
@@ -272,7 +274,16 @@ def _named(raw: Any) -> Named:
     fields = _fields(raw, "a named part", {"name", "arguments"})
     if not isinstance(fields["arguments"], dict):
         raise WorkunitError("arguments: expected an object")
+    if _is_deeper(fields["arguments"], _DEEPEST):
+        raise WorkunitError(f"arguments: expected at most {_DEEPEST} levels of lists and objects")
     return Named(_text(fields, "name"), fields["arguments"])
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, list | dict):
+        return False
+    inside = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(one, levels - 1) for one in inside)
 
 
 def _output(raw: Any) -> Output:
