@@ -13,7 +13,7 @@ for."""
 def available_memory_bytes(root: Path = Path("/")) -> int | None:
     """Memory that a new process can get without swapping; None where the system does not tell (only Linux does)."""
     free = [free_bytes for group in _groups(root) if (free_bytes := _free_of(group)) is not None]
-    if (free_bytes := _number(root / "proc/meminfo", "MemAvailable:")) is not None:
+    if (free_bytes := number_in(root / "proc/meminfo", "MemAvailable:")) is not None:
         free.append(free_bytes * 1024)
     return min(free, default=None)
 
@@ -36,16 +36,16 @@ def _groups(root: Path) -> Iterator[Path]:
 def _free_of(group: Path) -> int | None:
     """The rest of a group's limit; None: it has none."""
     for limit, used, given_back in _FORMS:
-        most_bytes, used_bytes = _number(group / limit), _number(group / used)
+        most_bytes, used_bytes = number_in(group / limit), number_in(group / used)
         if most_bytes is not None and used_bytes is not None:
-            return max(0, most_bytes - used_bytes + (_number(group / "memory.stat", given_back) or 0))
+            return max(0, most_bytes - used_bytes + (number_in(group / "memory.stat", given_back) or 0))
     return None
 
 
-def _number(path: Path, name: str = "") -> int | None:
-    """A file's number, or that behind a name in it; None: there is none."""
+def number_in(path: Path, name: str = "") -> int | None:
+    """A file's number, or that behind a name in it, as Linux tells them; None: there is none."""
     try:
         lines = [line.split() for line in path.read_text().splitlines()]
-        return next(int(words[bool(name)]) for words in lines if not name or words[0] == name)
+        return next(int(words[bool(name)]) for words in lines if not name or words[:1] == [name])
     except (OSError, StopIteration, ValueError, IndexError):
         return None

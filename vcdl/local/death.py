@@ -3,7 +3,7 @@
 import signal
 from pathlib import Path
 
-from vcdl.client.memory import available_memory_bytes
+from vcdl.client.memory import available_memory_bytes, number_in
 from vcdl.errors import ExitCode
 from vcdl.report.wording import size
 
@@ -24,8 +24,5 @@ def how_it_died(status: int, peak_bytes: int | None = None) -> str:
 
 def peak_bytes_of(pid: int) -> int | None:
     """The most memory that a running process has had at once; None where the system does not say."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
-    except (OSError, StopIteration, ValueError, IndexError):
-        return None
+    peak_kib = number_in(Path(f"/proc/{pid}/status"), "VmHWM:")
+    return None if peak_kib is None else 1024 * peak_kib
