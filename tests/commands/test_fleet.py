@@ -11,7 +11,7 @@ from tests.fleet.fleet_files import AWS, fleet_file
 from vcdl.cli import exit_code_of, vcdl
 from vcdl.errors import ExitCode, FleetError, FleetUnavailable
 from vcdl.fleet.controller import Controller
-from vcdl.fleet.provider import ProblemKind
+from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.state import FleetGoal
 
 

@@ -9,10 +9,10 @@ from itertools import count
 from vcdl.errors import FleetError
 from vcdl.fleet.instance import Ending, Instance, InstanceState, InstanceType, Pool
 from vcdl.fleet.prices import PriceTable
-from vcdl.fleet.provider import BakedImage, LaunchResult, Leftover, Look, ProblemKind, Provider, ProviderProblem
+from vcdl.fleet.provider import BakedImage, LaunchResult, Leftover, Look, Provider, ProviderProblem, SweepPace
 from vcdl.fleet.refresh_prices import Quote
+from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.settings import Cloud, FleetSettings
-from vcdl.fleet.sweep import SweepPace, sweep
 
 SPOT_USD_PER_H = {"t3.2xlarge": "0.09984", "c6i.xlarge": "0.068"}
 """The spot prices that the cloud quotes; a third type has none."""
@@ -41,6 +41,7 @@ class Clock:
 class FakeCloud(Provider):
     """All instances are of one fleet."""
 
+    pace = SweepPace(0.0, 0.05, 1)
     settings: FleetSettings
     clock: Clock = field(default_factory=Clock)
     empty: set[Pool] = field(default_factory=set)
@@ -187,9 +188,6 @@ class FakeCloud(Provider):
             self.end(one.id, Ending.OURS)
             self.baked.pop(one.id, None)
         return frozenset()
-
-    def sweep(self) -> tuple[str, ...]:
-        return sweep(self, SweepPace(0.0, 0.05, 1))
 
     def _reached(self, ids: Sequence[str]) -> list[str]:
         known = [name for name in ids if name in self.instances]

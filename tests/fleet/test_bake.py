@@ -14,7 +14,8 @@ from vcdl.errors import FleetError, FleetUnavailable
 from vcdl.fleet.bake import UBUNTU, Bake, baking_settings, base_of, old_images, remove_image
 from vcdl.fleet.machine import setup_hash, user_data
 from vcdl.fleet.prices import PriceTable
-from vcdl.fleet.provider import BakedImage, Leftover, ProblemKind
+from vcdl.fleet.provider import BakedImage, Leftover
+from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.settings import FleetSettings
 
 TYPES = "instances.types=[t3.2xlarge, c6i.xlarge]"

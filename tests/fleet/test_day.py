@@ -23,9 +23,8 @@ from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.gcp.connection import ENDPOINT_VARIABLE
 from vcdl.fleet.gcp.provider import GcpProvider
 from vcdl.fleet.ledger import Ledger
-from vcdl.fleet.provider import Provider
+from vcdl.fleet.provider import Provider, SweepPace
 from vcdl.fleet.settings import FleetSettings
-from vcdl.fleet.sweep import SweepPace
 
 AWS = """\
 name: day

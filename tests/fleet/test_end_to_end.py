@@ -18,7 +18,7 @@ from tests.fleet.fleet_files import AWS, fleet_file
 from tests.fleet.project_page import WEAK, project_page
 from vcdl.cli import exit_code_of
 from vcdl.errors import ExitCode
-from vcdl.fleet.sweep import SweepPace
+from vcdl.fleet.provider import SweepPace
 
 _TIMEOUT_S = 120.0
 

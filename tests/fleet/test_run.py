@@ -7,7 +7,7 @@ import pytest
 
 from tests.fleet.fake_fleet import POOLS, FakeFleet
 from vcdl.errors import ExitCode, FleetError, FleetNotAuthorised, FleetUnavailable
-from vcdl.fleet.provider import ProblemKind
+from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.run import LONGEST_WAIT_S, ControlLoop, drained, up
 from vcdl.fleet.state import FleetGoal
 

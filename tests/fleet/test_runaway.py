@@ -11,7 +11,7 @@ import pytest
 
 from tests.fleet.fake_fleet import FakeFleet
 from vcdl.fleet.instance import InstanceState
-from vcdl.fleet.provider import ProblemKind
+from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.run import up
 
 HOUR_S = 3600

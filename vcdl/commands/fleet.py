@@ -127,10 +127,9 @@ def drain_command(file: Path, overrides: tuple[str, ...], wait: bool, dry_run: b
 def down_command(file: Path, overrides: tuple[str, ...], yes: bool, dry_run: bool) -> ExitCode:
     """End everything with the fleet's tag, and check that nothing is left."""
     from vcdl.fleet import show
-    from vcdl.fleet.sweep import look_around
 
     fleet = opened(file, overrides)
-    for line in show.ending(fleet.settings, look_around(fleet.provider).lines()):
+    for line in show.ending(fleet.settings, fleet.provider.look_around().lines()):
         click.echo(line)
     if dry_run:
         return ExitCode.OK

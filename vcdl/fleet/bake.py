@@ -16,7 +16,8 @@ from vcdl.fleet.billing import IMAGE_USD_PER_GB_MONTH, extras_per_h
 from vcdl.fleet.instance import Instance, Pool
 from vcdl.fleet.machine import setup_hash, user_data
 from vcdl.fleet.prices import PriceTable
-from vcdl.fleet.provider import BakedImage, ProblemKind, Provider, baking_name
+from vcdl.fleet.provider import BakedImage, Provider, baking_name
+from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.settings import FleetSettings
 from vcdl.report.wording import duration
 

@@ -4,14 +4,16 @@ Everything that a provider creates carries the fleet's tags: `vcdl-fleet` = sett
 things by that tag only, so losing a file loses nothing of a fleet. Every call may be repeated, also by two processes.
 """
 
+import random
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from types import MappingProxyType
 
 from vcdl.errors import FleetError
 from vcdl.fleet.instance import Instance, InstanceType, Pool
+from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.settings import FleetSettings, Unit
 
 FLEET_TAG = "vcdl-fleet"
@@ -24,28 +26,6 @@ LAUNCH_TAG = "vcdl-launch"
 """Its value is the token of the launch that made the instance; on GCP it is a label."""
 SETUP_TAG = "vcdl-setup"
 """On baked images: the hash of the set-up that is in them."""
-
-
-class ProblemKind(StrEnum):
-    """The reasons for a launch that fell short, classified by the remedy."""
-
-    NO_CAPACITY = "no_capacity"
-    """The pool has none: leave it alone for a while, and try the others."""
-    QUOTA = "quota"
-    """The account's limit: request more from the cloud, or lower the target."""
-    THROTTLED = "throttled"
-    """Too many calls: wait."""
-    NOT_AUTHORISED = "not_authorised"
-    """Credentials are missing, expired or lack a right: a user must mend them."""
-    BAD_REQUEST = "bad_request"
-    """The cloud does not know an image, a subnet or a type of the fleet file."""
-    UNAVAILABLE = "unavailable"
-    """A fault of the cloud or of the network: wait."""
-
-    @property
-    def may_spare_other_pools(self) -> bool:
-        """Whether it may concern some pools only; problems of the other kinds would meet every pool of the region."""
-        return self in (ProblemKind.NO_CAPACITY, ProblemKind.QUOTA, ProblemKind.BAD_REQUEST)
 
 
 @dataclass(frozen=True)
@@ -125,6 +105,18 @@ class BakedImage:
         return (Leftover("image", self.id, self.region), *rest)
 
 
+@dataclass(frozen=True)
+class SweepPace:
+    """The times of a sweep."""
+
+    every_s: float = 5.0
+    """Between two looks; each wait is up to half as long again, so that two sweeps do not keep in step."""
+    at_most_s: float = 300.0
+    """The slowest machines take some minutes to end."""
+    empty_looks: int = 2
+    """Looks in a row that must find nothing: a cloud may hide what it has just made for some seconds."""
+
+
 class Provider(ABC):
     """One fleet in one cloud, in all the places of its settings.
 
@@ -134,6 +126,7 @@ class Provider(ABC):
     library. `find` raises only when no region answers.
     """
 
+    pace = SweepPace()
     away: Mapping[str, str] = MappingProxyType({})
     """The regions that the last `find` did not reach, each with the reason: its instances are not among the found."""
 
@@ -199,9 +192,34 @@ class Provider(ABC):
         """Called before the first look of a sweep."""
         return
 
-    @abstractmethod
+    def look_around(self) -> Look:
+        """What the cloud shows, or why it shows nothing."""
+        try:
+            return self.look()
+        except FleetError as error:
+            return Look(away=(str(error),))
+
     def sweep(self) -> tuple[str, ...]:
-        """Remove everything with the tag and wait some minutes at most until it is gone; returns what is left."""
+        """Remove everything with the tag, and look until it is gone; returns a line for each thing that is still there,
+        and for each place not asked.
+
+        A place or a call that fails stops none of the others, and is tried again until the time is up.
+        """
+        give_up_s = time.monotonic() + self.pace.at_most_s
+        empty_looks = 0
+        denied: frozenset[Leftover] | None = None
+        self.begin_sweep()
+        while True:
+            look = self.look_around()
+            empty_looks = 0 if look.lines() else empty_looks + 1
+            if empty_looks == self.pace.empty_looks:
+                return ()
+            is_hopeless = bool(denied) and denied == frozenset(look.found)
+            if is_hopeless or (denied is not None and time.monotonic() >= give_up_s):
+                rights = ("the account may not remove some of it: check its rights",) if denied else ()
+                return (*look.lines(), *rights)
+            denied = self.remove(look.found)
+            time.sleep(self.pace.every_s * random.uniform(1.0, 1.5))
 
     def close(self) -> None:
         """Close the connections."""

@@ -1,20 +1,52 @@
-"""A cloud's refusals as errors of ours, the same for both clouds."""
+"""A cloud's refusals, classified by the remedy, as errors of ours."""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
 
 from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
-from vcdl.fleet.provider import ProblemKind
+from vcdl.fleet.settings import Cloud
 
 _MAX_CHARACTERS = 400
 """Limit for a cloud's message: AWS's UnauthorizedOperation comes with an encoded one of thousands."""
 
 
+class ProblemKind(StrEnum):
+    """The reasons for a launch that fell short, classified by the remedy."""
+
+    NO_CAPACITY = "no_capacity"
+    """The pool has none: leave it alone for a while, and try the others."""
+    QUOTA = "quota"
+    """The account's limit: request more from the cloud, or lower the target."""
+    THROTTLED = "throttled"
+    """Too many calls: wait."""
+    NOT_AUTHORISED = "not_authorised"
+    """Credentials are missing, expired or lack a right: a user must mend them."""
+    BAD_REQUEST = "bad_request"
+    """The cloud does not know an image, a subnet or a type of the fleet file."""
+    UNAVAILABLE = "unavailable"
+    """A fault of the cloud or of the network: wait."""
+
+    @property
+    def may_spare_other_pools(self) -> bool:
+        """Whether it may concern some pools only; problems of the other kinds would meet every pool of the region."""
+        return self in (ProblemKind.NO_CAPACITY, ProblemKind.QUOTA, ProblemKind.BAD_REQUEST)
+
+
+_ADVICE = {
+    ProblemKind.NO_CAPACITY: "try again later, or allow more types and places",
+    ProblemKind.QUOTA: "request more (AWS: Service Quotas; Google: IAM & Admin, Quotas), or lower the target",
+    ProblemKind.NOT_AUTHORISED: "check which account is used, and the rights that docs/fleet-{cloud}.md lists",
+    ProblemKind.BAD_REQUEST: "change what it names in the fleet file",
+}
+
+
 class CloudRefusal(FleetError):
     """A call that the cloud refused, or that did not reach it."""
 
-    def __init__(self, message: str, kind: ProblemKind, code: str = "") -> None:
-        """`code`: AWS's error code or botocore's exception; Compute Engine's HTTP status, empty without an answer."""
-        super().__init__(message)
-        self.kind = kind
-        self.code = code
+    kind = ProblemKind.BAD_REQUEST
+    code = ""
+    """AWS's error code or botocore's exception; Compute Engine's HTTP status, empty without an answer."""
 
 
 class CloudUnavailable(CloudRefusal, FleetUnavailable):
@@ -26,16 +58,23 @@ class CloudNotAuthorised(CloudRefusal, FleetNotAuthorised):
 
 
 _ERRORS: dict[ProblemKind, type[CloudRefusal]] = {
-    ProblemKind.NO_CAPACITY: CloudUnavailable,
-    ProblemKind.THROTTLED: CloudUnavailable,
-    ProblemKind.UNAVAILABLE: CloudUnavailable,
+    ProblemKind.QUOTA: CloudRefusal,
+    ProblemKind.BAD_REQUEST: CloudRefusal,
     ProblemKind.NOT_AUTHORISED: CloudNotAuthorised,
 }
 
 
-def cloud_refusal(kind: ProblemKind, message: str, code: str = "") -> CloudRefusal:
+def cloud_refusal(cloud: Cloud, kind: ProblemKind, said: str, code: str = "", advice: str = "") -> CloudRefusal:
     """The error of the class that callers of a Provider expect for this kind."""
-    return _ERRORS.get(kind, CloudRefusal)(message, kind, code)
+    advice = advice or _ADVICE.get(kind, "try again later").format(cloud=cloud)
+    error = _ERRORS.get(kind, CloudUnavailable)(f"{one_line(said)}; {advice}")
+    error.kind, error.code = kind, code
+    return error
+
+
+def kind_by(patterns: Mapping[ProblemKind, str], code: str) -> ProblemKind | None:
+    """The first kind whose pattern is a cloud's code, or the part of the code before a full stop."""
+    return next((kind for kind, pattern in patterns.items() if re.fullmatch(rf"({pattern})(\..*)?", code)), None)
 
 
 def one_line(words: str) -> str:

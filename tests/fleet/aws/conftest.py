@@ -9,7 +9,7 @@ import pytest
 from tests.fleet.aws.moto_cloud import MotoCloud, moto_cloud
 from tests.fleet.fleet_files import settings_of
 from vcdl.fleet.aws.provider import AwsProvider
-from vcdl.fleet.sweep import SweepPace
+from vcdl.fleet.provider import SweepPace
 
 _NUMBERS = itertools.count(1)
 QUICK = SweepPace(every_s=0.01, at_most_s=20.0)

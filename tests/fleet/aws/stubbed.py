@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from vcdl.fleet.aws.provider import AwsProvider
+from vcdl.fleet.provider import SweepPace
 from vcdl.fleet.settings import FleetSettings
-from vcdl.fleet.sweep import SweepPace
 
 SETTINGS = FleetSettings.model_validate(
     {

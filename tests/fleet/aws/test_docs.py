@@ -17,7 +17,7 @@ from tests.places import DOCS
 from vcdl.fleet.aws.catalogue import UBUNTU
 from vcdl.fleet.aws.provider import AwsProvider
 from vcdl.fleet.aws.refusal import kind_of
-from vcdl.fleet.provider import ProblemKind
+from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.settings import load_fleet_settings
 
 DOCUMENT = (DOCS / "fleet-aws.md").read_text(encoding="utf-8")

@@ -13,7 +13,8 @@ from vcdl.errors import FleetError
 from vcdl.fleet.aws.catalogue import UBUNTU
 from vcdl.fleet.aws.provider import AwsProvider
 from vcdl.fleet.instance import InstanceState, Pool
-from vcdl.fleet.provider import LaunchResult, ProblemKind
+from vcdl.fleet.provider import LaunchResult
+from vcdl.fleet.refusal import ProblemKind
 
 USER_DATA = "#cloud-config\nhostname: trainer\n"
 Providers = Callable[..., AwsProvider]

@@ -18,7 +18,8 @@ from vcdl.fleet.aws.provider import AwsProvider
 from vcdl.fleet.aws.refusal import kind_of
 from vcdl.fleet.aws.region import AwsRegion
 from vcdl.fleet.instance import InstanceType, Pool
-from vcdl.fleet.provider import LaunchResult, ProblemKind
+from vcdl.fleet.provider import LaunchResult
+from vcdl.fleet.refusal import ProblemKind
 
 POOL = Pool("aws", "t3.2xlarge", "us-east-1", "us-east-1a", "subnet-1")
 OTHER = Pool("aws", "c5.2xlarge", "us-east-1", "us-east-1b", "subnet-2")

@@ -9,7 +9,7 @@ from botocore.exceptions import EndpointConnectionError
 
 from tests.fleet.aws.moto_cloud import MotoCloud, few_regions
 from vcdl.fleet.aws.provider import AwsProvider
-from vcdl.fleet.sweep import SweepPace
+from vcdl.fleet.provider import SweepPace
 
 Providers = Callable[..., AwsProvider]
 

@@ -10,7 +10,7 @@ from tests.fleet.fleet_files import settings_of
 from tests.fleet.gcp.fake_gce import FakeGce
 from vcdl.fleet.gcp.connection import ENDPOINT_VARIABLE
 from vcdl.fleet.gcp.provider import GcpProvider
-from vcdl.fleet.sweep import SweepPace
+from vcdl.fleet.provider import SweepPace
 
 GCP = """\
 name: night_1

@@ -8,9 +8,9 @@ import pytest
 from tests.fleet.fleet_files import fleet_file
 from tests.fleet.gcp.fake_gce import FakeGce
 from tests.places import DOCS
+from vcdl.fleet.gcp.connection import kind_of
 from vcdl.fleet.gcp.provider import GcpProvider
-from vcdl.fleet.gcp.refusal import kind_of
-from vcdl.fleet.provider import ProblemKind
+from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.settings import load_fleet_settings
 
 DOCUMENT = (DOCS / "fleet-gcp.md").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from tests.fleet.gcp.conftest import OpenFleet
 from tests.fleet.gcp.fake_gce import FakeGce
 from tests.fleet.gcp.test_launch import launch
 from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
-from vcdl.fleet.gcp.bulk_insert import metadata_items
+from vcdl.fleet.gcp.launch import metadata_items
 from vcdl.fleet.gcp.provider import GcpProvider
 from vcdl.fleet.instance import Ending, InstanceState
 

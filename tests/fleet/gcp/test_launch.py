@@ -14,7 +14,8 @@ from tests.fleet.gcp.conftest import OpenFleet
 from tests.fleet.gcp.fake_gce import FakeGce
 from vcdl.fleet.gcp.provider import GcpProvider
 from vcdl.fleet.instance import InstanceState, Pool
-from vcdl.fleet.provider import LaunchResult, ProblemKind
+from vcdl.fleet.provider import LaunchResult
+from vcdl.fleet.refusal import ProblemKind
 
 GPU_IMAGE = "image=projects/mine/global/images/gpu"
 TOKEN = "6f1c7a52-93b1-4a57-9d0e-2b8a8f5f0c11"

@@ -4,7 +4,7 @@ from tests.fleet.gcp.conftest import OpenFleet
 from tests.fleet.gcp.fake_gce import FakeGce
 from tests.fleet.gcp.test_launch import TOKEN, launch
 from vcdl.fleet.gcp.provider import GcpProvider
-from vcdl.fleet.sweep import SweepPace
+from vcdl.fleet.provider import SweepPace
 
 OURS = {"vcdl-fleet": "night_1"}
 

@@ -20,7 +20,7 @@ from tests.fleet.fleet_files import settings_of
 from tests.places import ROOT
 from tests.store_servers import needs
 from vcdl.errors import FleetError
-from vcdl.fleet.gcp.bulk_insert import metadata_items
+from vcdl.fleet.gcp.launch import metadata_items
 from vcdl.fleet.machine import MAX_BYTES, compressed, user_data
 from vcdl.fleet.settings import FleetSettings, load_fleet_settings
 

@@ -13,8 +13,8 @@ from vcdl.fleet.aws.launch_template import ensure_template, is_burstable, templa
 from vcdl.fleet.aws.refusal import kind_of
 from vcdl.fleet.aws.region import Answer, AwsRegion, tag_specifications
 from vcdl.fleet.instance import Instance, InstanceState, InstanceType, Pool
-from vcdl.fleet.provider import LAUNCH_TAG, LEASE_TAG, MARKET_TAG, LaunchResult, ProblemKind, ProviderProblem
-from vcdl.fleet.refusal import CloudRefusal, one_line
+from vcdl.fleet.provider import LAUNCH_TAG, LEASE_TAG, MARKET_TAG, LaunchResult, ProviderProblem
+from vcdl.fleet.refusal import CloudRefusal, ProblemKind, one_line
 from vcdl.fleet.settings import FleetSettings, Unit
 
 _MAX_POOLS = 300

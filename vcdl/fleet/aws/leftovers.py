@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from vcdl.fleet.aws.region import AwsRegion, batches, filter_by
-from vcdl.fleet.provider import Leftover, ProblemKind
-from vcdl.fleet.refusal import CloudRefusal
+from vcdl.fleet.provider import Leftover
+from vcdl.fleet.refusal import CloudRefusal, ProblemKind
 
 
 @dataclass(frozen=True)

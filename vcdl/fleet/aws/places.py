@@ -10,8 +10,7 @@ from vcdl.fleet.aws.catalogue import Catalogue
 from vcdl.fleet.aws.instances import RegionInstances
 from vcdl.fleet.aws.region import AwsRegion
 from vcdl.fleet.instance import Instance
-from vcdl.fleet.provider import ProblemKind
-from vcdl.fleet.refusal import CloudRefusal
+from vcdl.fleet.refusal import CloudRefusal, ProblemKind
 from vcdl.fleet.settings import FleetSettings
 
 _THREADS = 8

@@ -20,15 +20,15 @@ from vcdl.fleet.provider import (
     LaunchResult,
     Leftover,
     Look,
-    ProblemKind,
     Provider,
     ProviderProblem,
+    SweepPace,
     baking_name,
     missing_units,
     refuse_types_without_pool,
 )
+from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.settings import FleetSettings
-from vcdl.fleet.sweep import SweepPace, sweep
 
 
 class AwsProvider(Provider):
@@ -37,7 +37,7 @@ class AwsProvider(Provider):
     def __init__(self, settings: FleetSettings, session: Any = None, pace: SweepPace | None = None) -> None:
         """`session`: a boto3.Session; None: with the credentials that boto3 finds. Raises FleetNotAuthorised."""
         self.settings = settings
-        self._pace = pace or SweepPace()
+        self.pace = pace or SweepPace()
         try:
             boto = session or boto3.Session()
         except BotoCoreError as error:  # AWS_PROFILE names a missing profile
@@ -140,9 +140,6 @@ class AwsProvider(Provider):
 
     def _region(self, name: str) -> AwsRegion:
         return next(place.region for place in self._places.configured if place.region.name == name)
-
-    def sweep(self) -> tuple[str, ...]:
-        return sweep(self, self._pace)
 
     def close(self) -> None:
         self._places.close()

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vcdl.errors import FleetError
-from vcdl.fleet.gcp.connection import Connection
-from vcdl.fleet.gcp.refusal import NOT_FOUND
+from vcdl.fleet.gcp.connection import NOT_FOUND, Connection
 from vcdl.fleet.instance import InstanceType, Pool
 from vcdl.fleet.provider import refuse_types_without_pool
 from vcdl.fleet.refusal import CloudRefusal
@@ -75,14 +74,11 @@ class MachineCatalogue:
     def zones(self, region: str) -> tuple[str, ...]:
         """All zones of a region. Raises CloudRefusal; FleetError for an unknown region."""
         if region not in self._zones:
-            try:
-                answer = self._connection.call(self._connection.regions.get, region=region)
-            except CloudRefusal as error:
-                if error.code != NOT_FOUND:
-                    raise
+            answer = self._asked("regions.get", region=region)
+            if answer is None:
                 raise FleetError(
                     f"places > region: Compute Engine has no region {region}; expected one such as us-central1"
-                ) from error
+                )
             self._zones[region] = tuple(sorted(url.rsplit("/", 1)[-1] for url in answer.zones))
         return self._zones[region]
 
@@ -90,15 +86,8 @@ class MachineCatalogue:
         """A type as a zone offers it; None if it does not. Raises CloudRefusal."""
         if (zone, name) not in self._types:
             parsed = MachineName.parse(name)
-            get = self._connection.machine_types.get
-            try:
-                described = self._connection.call(get, zone=zone, machine_type=parsed.machine)
-            except CloudRefusal as error:
-                if error.code != NOT_FOUND:
-                    raise
-                self._types[zone, name] = None
-            else:
-                self._types[zone, name] = _instance_type(described, parsed)
+            described = self._asked("machine_types.get", zone=zone, machine_type=parsed.machine)
+            self._types[zone, name] = None if described is None else _instance_type(described, parsed)
         return self._types[zone, name]
 
     def pools(self, settings: FleetSettings) -> Mapping[Pool, InstanceType]:
@@ -139,7 +128,7 @@ class MachineCatalogue:
             asked = [self.type(zone, name) for name in settings.instances.types]
             return [type for type in asked if type is not None]
         allowed = []
-        for described in self._connection.listed(self._connection.machine_types.list, zone=zone):
+        for described in self._connection.listed("machine_types.list", zone=zone):
             type = _instance_type(described, MachineName(described.name))
             # Shared cores are throttled; the image and the client's programs are for x86.
             fits = not described.is_shared_cpu and described.architecture != "ARM64"
@@ -147,6 +136,15 @@ class MachineCatalogue:
                 allowed.append(type)
                 self._types[zone, type.name] = type
         return allowed
+
+    def _asked(self, method: str, **which: str) -> Any:
+        """What there is; None: nothing of that name."""
+        try:
+            return self._connection.call(method, **which)
+        except CloudRefusal as refused:
+            if refused.code != NOT_FOUND:
+                raise
+            return None
 
 
 def _instance_type(described: Any, name: MachineName) -> InstanceType:

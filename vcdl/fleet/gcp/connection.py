@@ -1,28 +1,43 @@
-"""The connection to Compute Engine: the clients of google-cloud-compute, their credentials, and how a call is made."""
+"""The connection to Compute Engine: how a call is made with Google's own library, and what its refusals mean."""
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from vcdl.errors import FleetError
-from vcdl.fleet.gcp.refusal import mapped, refusal
-from vcdl.fleet.provider import ProblemKind
+from vcdl.fleet.refusal import CloudRefusal, ProblemKind, cloud_refusal, kind_by
 
 ENDPOINT_VARIABLE = "VCDL_GCE_ENDPOINT"
 """The address of a stand-in for Compute Engine, http://HOST:PORT, which is called without credentials."""
+NOT_FOUND, EXISTS, CONFLICT = "404", "409", "412"
+"""Codes of a CloudRefusal. The last: somebody else wrote the same thing in between."""
 
 _SCOPE = "https://www.googleapis.com/auth/compute"
 _CALL_S = 60.0
 """Time-out of a call."""
 _WAIT_S = 150.0
 """Time-out of operations.wait, which answers after two minutes at the latest."""
+_KINDS = {
+    ProblemKind.NO_CAPACITY: (
+        ".*RESOURCE_POOL_EXHAUSTED.*|resourcePoolExhausted|insufficientCapacity|VM_MIN_COUNT_NOT_REACHED"
+    ),
+    ProblemKind.THROTTLED: (
+        "(user)?[rR]ateLimitExceeded|RATE_LIMIT_EXCEEDED|concurrentLimitExceeded|CONCURRENT_OPERATIONS_QUOTA_EXCEEDED"
+    ),
+    ProblemKind.QUOTA: "QUOTA_EXCEEDED|quotaExceeded|limitExceeded",
+    ProblemKind.NOT_AUTHORISED: "PERMISSIONS_ERROR",
+    ProblemKind.UNAVAILABLE: "resourceNotReady|RESOURCE_NOT_READY|RESOURCE_IN_USE_BY_ANOTHER_RESOURCE|INTERNAL_ERROR",
+}
+"""By reason, which is more precise than the status: quotas and missing rights are 403, shortages and faults 503."""
 
 
 class Connection:
     """One project. Requests are plain dicts with the fields of the library's documentation, answers are its messages.
 
-    Raises FleetError without the library, FleetNotAuthorised without credentials.
+    A method is named as in `instances.get`. Raises FleetError without the library, FleetNotAuthorised without
+    credentials.
     """
 
     def __init__(self, project: str, environment: Mapping[str, str] = os.environ) -> None:
@@ -33,53 +48,54 @@ class Connection:
                 "fleets on GCP need google-cloud-compute, which is not installed; run: pip install google-cloud-compute"
             ) from error
         self.project = project
-        options = _options(environment.get(ENDPOINT_VARIABLE))
-        self.instances = compute_v1.InstancesClient(**options)
-        self.region_instances = compute_v1.RegionInstancesClient(**options)
-        self.disks = compute_v1.DisksClient(**options)
-        self.machine_types = compute_v1.MachineTypesClient(**options)
-        self.regions = compute_v1.RegionsClient(**options)
-        self.images = compute_v1.ImagesClient(**options)
-        self.global_operations = compute_v1.GlobalOperationsClient(**options)
-        self.region_operations = compute_v1.RegionOperationsClient(**options)
-        self.zone_operations = compute_v1.ZoneOperationsClient(**options)
+        self._library: Any = compute_v1
+        self._options = _options(environment.get(ENDPOINT_VARIABLE))
+        self._clients: dict[str, Any] = {}
 
-    def call(self, method: Callable[..., Any], timeout_s: float = _CALL_S, **request: Any) -> Any:
-        """Make a call of one of the clients. Raises CloudRefusal.
+    def call(self, method: str, **request: Any) -> Any:
+        """Make a call. Raises CloudRefusal.
 
         Without the library's own retries, which take up to ten minutes: the next pass tries again soon anyway.
         """
-        with mapped():
-            return method({"project": self.project, **request}, retry=None, timeout=timeout_s)
+        kind, _, name = method.partition(".")
+        with _mapped():
+            if kind not in self._clients:
+                client = getattr(self._library, f"{kind.title().replace('_', '')}Client")
+                self._clients[kind] = client(**self._options)
+            call = getattr(self._clients[kind], name)
+            return call(
+                {"project": self.project, **request}, retry=None, timeout=_WAIT_S if name == "wait" else _CALL_S
+            )
 
-    def listed(self, method: Callable[..., Any], **request: Any) -> list[Any]:
+    def listed(self, method: str, **request: Any) -> list[Any]:
         """All pages of a list. Raises CloudRefusal."""
-        with mapped():
-            return list(method({"project": self.project, **request}, retry=None, timeout=_CALL_S))
+        pages = self.call(method, **request)
+        with _mapped():
+            return list(pages)
 
-    def listed_by_zone(
-        self, method: Callable[..., Any], kind: str, **request: Any
-    ) -> tuple[list[tuple[str, Any]], dict[str, str]]:
-        """(zone, resource) of an aggregated list, with all its pages; and why some zones are unreachable.
+    def listed_by_zone(self, kind: str, wanted: str) -> tuple[list[tuple[str, Any]], dict[str, str]]:
+        """(zone, resource) of all `instances` or `disks` that a filter (`labels.vcdl-fleet = "night"`) selects, and why
+        some zones are unreachable.
 
         Raises CloudRefusal.
         """
         found, away = [], {}
-        for scope, resources in self.listed(method, **request):
+        for scope, resources in self.listed(f"{kind}.aggregated_list", filter=wanted):
             zone = scope.removeprefix("zones/")
             if resources.warning.code == "UNREACHABLE":
                 away[zone] = f"Compute Engine: {resources.warning.message or f'{zone} is unreachable'}"
             found += [(zone, resource) for resource in getattr(resources, kind)]
         return found, away
 
-    def wait(self, method: Callable[..., Any], operation: str, limit_s: float, **place: str) -> Any:
-        """Wait for an operation; returns it. Raises CloudRefusal, also if it is not done after `limit_s`.
+    def wait(self, scope: str, operation: str, limit_s: float, **place: str) -> Any:
+        """Wait for an operation of a `region` or of all (`global`); returns it.
 
-        The library's own waiting polls the public host. operations.wait is best effort, so it is repeated.
+        Raises CloudRefusal, also if it is not done after `limit_s`. The library's own waiting polls the public host.
+        operations.wait is best effort, so it is repeated.
         """
         deadline_s = time.monotonic() + limit_s
         while True:
-            found = self.call(method, timeout_s=_WAIT_S, operation=operation, **place)
+            found = self.call(f"{scope}_operations.wait", operation=operation, **place)
             if found.status.name == "DONE":
                 return found
             if time.monotonic() >= deadline_s:
@@ -87,18 +103,31 @@ class Connection:
 
     def close(self) -> None:
         """Close the connections."""
-        for client in (
-            self.instances,
-            self.region_instances,
-            self.disks,
-            self.machine_types,
-            self.regions,
-            self.images,
-            self.global_operations,
-            self.region_operations,
-            self.zone_operations,
-        ):
+        for client in self._clients.values():
             client.transport.close()
+
+
+def kind_of(reason: str, status: int) -> ProblemKind:
+    """The kind of a reason (`quotaExceeded`, an operation's code), or else of the HTTP status."""
+    if kind := kind_by(_KINDS, reason):
+        return kind
+    if status == 429:
+        return ProblemKind.THROTTLED
+    if status in (401, 403):
+        return ProblemKind.NOT_AUTHORISED
+    # 409, 412: two processes changed one thing at once. 0: an unknown code of an operation.
+    return ProblemKind.UNAVAILABLE if status in (0, 408, 409, 412) or status >= 500 else ProblemKind.BAD_REQUEST
+
+
+def errors_of(operation: Any) -> Iterator[tuple[Any, ProblemKind, str]]:
+    """The errors of an operation that is done, with their kinds and words."""
+    for error in operation.error.errors:
+        yield error, kind_of(error.code, operation.http_error_status_code), f"{error.code}: {error.message}"
+
+
+def refusal(kind: ProblemKind, words: str, status: int = 0) -> CloudRefusal:
+    """The CloudRefusal for Compute Engine's words. `status`: the HTTP status; 0 without an answer."""
+    return cloud_refusal("gcp", kind, f"Compute Engine: {words}", str(status or ""))
 
 
 def _options(endpoint: str | None) -> dict[str, Any]:
@@ -108,6 +137,34 @@ def _options(endpoint: str | None) -> dict[str, Any]:
 
     if endpoint:
         return {"client_options": ClientOptions(api_endpoint=endpoint), "credentials": AnonymousCredentials()}
-    with mapped():
+    with _mapped():
         credentials, _ = default(scopes=[_SCOPE])
     return {"credentials": credentials}
+
+
+@contextmanager
+def _mapped() -> Iterator[None]:
+    """Turn every exception of the client library, and of the libraries below it, into CloudRefusal."""
+    import requests
+    from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError
+    from google.auth.exceptions import GoogleAuthError, TransportError
+    from google.protobuf.json_format import ParseError
+
+    try:
+        yield
+    except GoogleAPICallError as error:
+        status = int(error.code or 0)
+        first = next((one for one in error.errors if isinstance(one, dict)), {})
+        reason = str(first.get("reason") or error.reason or "")
+        words = str(first.get("message") or error.message)
+        raise refusal(kind_of(reason, status), f"{status} {reason}: {words}", status) from error
+    except (TransportError, requests.RequestException) as error:
+        raise refusal(ProblemKind.UNAVAILABLE, f"cannot be reached: {error}") from error
+    except GoogleAuthError as error:
+        words = f"no credentials (`gcloud auth application-default login`, GOOGLE_APPLICATION_CREDENTIALS): {error}"
+        raise refusal(ProblemKind.NOT_AUTHORISED, words) from error
+    except ParseError as error:
+        words = "something in between (a proxy, a sign-in page) answers in its place"
+        raise refusal(ProblemKind.UNAVAILABLE, words) from error
+    except GoogleAPIError as error:
+        raise refusal(ProblemKind.UNAVAILABLE, str(error)) from error

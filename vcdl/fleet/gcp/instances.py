@@ -4,9 +4,8 @@ A preempted or deleted machine is simply no longer listed. This process remember
 reads from their zone's operations, which are kept for days, how each ended. After a restart an ending is unknown.
 """
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -32,42 +31,27 @@ _REMEMBERED_S = 3600.0
 """How long a machine is still found after its end: as long as on AWS."""
 
 
-@dataclass(frozen=True)
-class _Seen:
-    instance: Instance
-    number: int
-    """Compute Engine's own id, which its operations name."""
-
-
-@dataclass(frozen=True)
-class _Gone:
-    instance: Instance
-    noticed_s: float
-
-
 class GcpInstances:
     """The machines that there are and those that ended recently."""
 
-    def __init__(
-        self, connection: Connection, catalogue: MachineCatalogue, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, connection: Connection, catalogue: MachineCatalogue, clock: Callable[[], float]) -> None:
         """`clock`: Unix time."""
         self._connection = connection
         self._catalogue = catalogue
         self._clock = clock
         self.away: dict[str, str] = {}
         """The zones that the last list did not reach, each with the reason."""
-        self._seen: dict[str, _Seen] = {}
-        self._gone: dict[str, _Gone] = {}
+        self._seen: dict[str, tuple[Instance, int]] = {}
+        """By id, with Compute Engine's own, which its operations name."""
+        self._gone: dict[str, tuple[Instance, float]] = {}
+        """By id, with the time at which it was noticed."""
 
     def list(self, wanted: str) -> tuple[Instance, ...]:
-        """The machines in all regions that a filter (`labels.vcdl-fleet = "night"`) selects. Raises CloudRefusal."""
-        list_all = self._connection.instances.aggregated_list
-        shown, self.away = self._connection.listed_by_zone(list_all, "instances", filter=wanted)
-        for zone, machine in shown:
-            instance = self._instance(zone, machine)
-            self._seen[instance.id] = _Seen(instance, machine.id)
-        return tuple(self._seen[f"{zone}/{machine.name}"].instance for zone, machine in shown)
+        """The machines in all regions that a filter selects. Raises CloudRefusal."""
+        machines, self.away = self._connection.listed_by_zone("instances", wanted)
+        shown = {(one := self._instance(zone, machine)).id: (one, machine.id) for zone, machine in machines}
+        self._seen |= shown
+        return tuple(instance for instance, _ in shown.values())
 
     def list_with_gone(self, wanted: str) -> tuple[Instance, ...]:
         """As `list`, with endings, and with the gone machines that this process has seen. Raises CloudRefusal."""
@@ -75,27 +59,25 @@ class GcpInstances:
         ids = {instance.id for instance in shown}
         now_s = self._clock()
         for id in [id for id in self._seen if id not in ids and id.split("/")[0] not in self.away]:
-            self._gone[id] = _Gone(self._ended(id, InstanceState.GONE), now_s)
+            self._gone[id] = self._ended(id, InstanceState.GONE), now_s
             del self._seen[id]
-        self._gone = {id: gone for id, gone in self._gone.items() if now_s - gone.noticed_s < _REMEMBERED_S}
+        self._gone = {id: one for id, one in self._gone.items() if now_s - one[1] < _REMEMBERED_S}
         return (
             *(one if one.is_live else self._ended(one.id, one.state) for one in shown),
-            *(gone.instance for gone in self._gone.values()),
+            *(instance for instance, _ in self._gone.values()),
         )
 
     def _ended(self, id: str, state: InstanceState) -> Instance:
-        seen = self._seen[id]
-        zone = seen.instance.pool.zone
-        if seen.instance.ending is Ending.GAVE_UP:
-            return replace(seen.instance, state=state)
-        ended = replace(seen.instance, state=state, ending=Ending.UNKNOWN)
-        list_all = self._connection.zone_operations.list
-        operations = self._connection.listed(list_all, zone=zone, filter=f"targetId = {seen.number}")
+        seen, number = self._seen[id]
+        if seen.ending is Ending.GAVE_UP:
+            return replace(seen, state=state)
+        operations = self._connection.listed("zone_operations.list", zone=seen.pool.zone, filter=f"targetId = {number}")
         for type, ending in _ENDINGS.items():
             for operation in operations:
                 if operation.operation_type == type:
-                    return replace(ended, ending=ending, ended_s=unix_time(operation.end_time or operation.insert_time))
-        return ended
+                    ended_s = unix_time(operation.end_time or operation.insert_time)
+                    return replace(seen, state=state, ending=ending, ended_s=ended_s)
+        return replace(seen, state=state, ending=Ending.UNKNOWN)
 
     def _instance(self, zone: str, machine: Any) -> Instance:
         name = str(MachineName.of(machine))
@@ -108,12 +90,11 @@ class GcpInstances:
         has_stop = state is InstanceState.STOPPED and machine.last_stop_timestamp
         until_s = lease_of(next((item.value for item in machine.metadata.items if item.key == LEASE_TAG), None))
         ended_s = unix_time(machine.last_stop_timestamp) if has_stop else None
+        on_demand = machine.scheduling.provisioning_model == "STANDARD"
         gave_up = ended_s is not None and until_s is not None and ended_s < until_s
         return Instance(
             id=f"{zone}/{machine.name}",
-            pool=Pool(
-                "gcp", name, zone.rsplit("-", 1)[0], zone, on_demand=machine.scheduling.provisioning_model == "STANDARD"
-            ),
+            pool=Pool("gcp", name, zone.rsplit("-", 1)[0], zone, on_demand=on_demand),
             vcpus=type.vcpus,
             gpus=type.gpus,
             state=state,

@@ -1,48 +1,110 @@
-"""A launch by bulk inserts: one group of pools after the other, until there are enough machines."""
+"""A launch by regional bulk inserts: one group of pools after the other, until there are enough machines.
 
+A bulk insert counts machines, not vCPUs, and starts them all from one kind of disk. So a group's types all count the
+same, and each of them is wanted in each zone of the group. Compute Engine chooses among them.
+"""
+
+import base64
 import math
+import uuid
 from collections.abc import Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
-from vcdl.fleet.gcp.bulk_insert import MAX_MACHINES, Group, body, groups, metadata_items, request_id
-from vcdl.fleet.gcp.catalogue import MachineCatalogue
-from vcdl.fleet.gcp.connection import Connection
+from vcdl.fleet.gcp.catalogue import MachineCatalogue, MachineName
+from vcdl.fleet.gcp.connection import Connection, errors_of
 from vcdl.fleet.gcp.instances import GcpInstances
-from vcdl.fleet.gcp.refusal import kind_of
 from vcdl.fleet.instance import Instance, InstanceType, Pool
-from vcdl.fleet.provider import LAUNCH_TAG, LaunchResult, ProblemKind, ProviderProblem, missing_units
-from vcdl.fleet.refusal import CloudRefusal
-from vcdl.fleet.settings import FleetSettings
+from vcdl.fleet.machine import compressed
+from vcdl.fleet.provider import FLEET_TAG, LAUNCH_TAG, LEASE_TAG, LaunchResult, ProviderProblem, missing_units
+from vcdl.fleet.refusal import CloudRefusal, ProblemKind
+from vcdl.fleet.settings import FleetSettings, Unit
 
+_MAX_MACHINES = 1000
+"""Compute Engine's limit for one bulk insert."""
 _LIMIT_S = 300.0
 """A bulk insert that takes longer is no longer waited for: a later pass finds its machines."""
+_IMAGE = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-amd64"
+"""Ubuntu 24.04, whose cloud-init reads `user-data` from the machine's metadata."""
+_NAMESPACE = uuid.UUID("0d3f1f5e-5a0e-4c2b-9b6c-6d2f6a3f7f10")
+_SPOT = {"provisioning_model": "SPOT", "preemption_notice_duration": {"seconds": 120}}
+"""Without the duration a machine has the 30 s of its shutdown alone."""
+_MAX_NAME = 40
+"""Characters of the fleet's name in a machine's, which has at most 63."""
 
 
+@dataclass(frozen=True)
+class Group:
+    """Pools that one bulk insert asks for."""
+
+    region: str
+    zones: tuple[str, ...]
+    types: tuple[str, ...]
+    units_each: int
+    """Units of one machine."""
+    boot_disk_type: str
+    on_demand: bool
+    gpu: str = ""
+    """A GPU that is added to the machine type."""
+    gpus: int = 0
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """The pools of the group."""
+        return tuple(
+            Pool("gcp", type, self.region, zone, on_demand=self.on_demand) for type in self.types for zone in self.zones
+        )
+
+    def problems(self, kind: ProblemKind, words: str) -> list[ProviderProblem]:
+        """One problem of all its pools."""
+        return [ProviderProblem(pool, kind, words) for pool in self.pools]
+
+
+def groups(pools: Sequence[Pool], types: Mapping[Pool, InstanceType], unit: Unit) -> tuple[Group, ...]:
+    """The pools with such units, in as few groups as possible.
+
+    Regions keep their order. In a region the groups with most pools come first: the more Compute Engine can choose
+    from, the fewer preemptions.
+    """
+    zones: dict[tuple[str, str, bool], list[str]] = {}
+    for pool in pools:
+        zones.setdefault((pool.region, pool.type, pool.on_demand), []).append(pool.zone)
+    together: dict[Group, list[str]] = {}
+    for (region, type, on_demand), in_zones in zones.items():
+        name = MachineName.parse(type)
+        units_each = types[Pool("gcp", type, region, in_zones[0])].units(unit)
+        if units_each:
+            # Compute Engine chooses among types only for machines without added GPUs: others are groups of their own.
+            alone = (type,) if name.gpu else ()
+            disk = name.boot_disk_type
+            alike = Group(region, tuple(sorted(in_zones)), alone, units_each, disk, on_demand, name.gpu, name.gpus)
+            together.setdefault(alike, []).append(type)
+    found = [replace(alike, types=tuple(names)) for alike, names in together.items()]
+    regions = list(dict.fromkeys(pool.region for pool in pools))
+    return tuple(sorted(found, key=lambda group: (regions.index(group.region), -len(group.pools))))
+
+
+def metadata_items(user_data: str, until_s: float | None = None) -> list[dict[str, str]]:
+    """User data as cloud-init reads it from the metadata, the bytes that AWS gets, as base64; and the lease."""
+    text = base64.b64encode(compressed(user_data)).decode("ascii")
+    lease = [] if until_s is None else [{"key": LEASE_TAG, "value": str(int(until_s))}]
+    return [{"key": "user-data", "value": text}, {"key": "user-data-encoding", "value": "base64"}, *lease]
+
+
+@dataclass(frozen=True)
 class BulkLaunch:
     """One launch with its token; see Provider.launch."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        catalogue: MachineCatalogue,
-        instances: GcpInstances,
-        settings: FleetSettings,
-        token: str,
-        until_s: float | None,
-    ) -> None:
-        self._connection = connection
-        self._catalogue = catalogue
-        self._instances = instances
-        self._settings = settings
-        self._token = token
-        self._until_s = until_s
+    connection: Connection
+    catalogue: MachineCatalogue
+    instances: GcpInstances
+    settings: FleetSettings
+    token: str
+    metadata: Sequence[Mapping[str, str]]
 
-    def run(
-        self, pools: Sequence[Pool], types: Mapping[Pool, InstanceType], units: int, user_data: str
-    ) -> LaunchResult:
+    def run(self, pools: Sequence[Pool], types: Mapping[Pool, InstanceType], units: int) -> LaunchResult:
         """Insert machines until those with this launch's token count for `units`; refusals are among the problems."""
-        unit = self._settings.capacity.unit
+        unit = self.settings.capacity.unit
         launched: tuple[Instance, ...] = ()
         problems: dict[tuple[Pool, ProblemKind], ProviderProblem] = {}
         away: set[str] = set()
@@ -53,69 +115,108 @@ class BulkLaunch:
                 break
             if group.region in away:
                 continue
-            count = min(math.ceil(missing / group.units_each), MAX_MACHINES)
+            count = min(math.ceil(missing / group.units_each), _MAX_MACHINES)
             try:
-                operation = self._insert(group, count, user_data)
-                before, launched = launched, self._launched()
+                operation = self._insert(group, count)
+                before, launched = launched, self.instances.list(f'labels.{LAUNCH_TAG} = "{self.token}"')
                 made = len(launched) - len(before)
-                met = self._shortages(group, operation, f"{made} of {count} machines") if made < count else ()
+                met = self._shortages(group, operation, f"{made} of {count} machines") if made < count else []
             except CloudRefusal as refused:
-                met = _problems(group, refused.kind, str(refused))
+                met = group.problems(refused.kind, str(refused))
             problems |= {(problem.pool, problem.kind): problem for problem in met}
             if any(not problem.kind.may_spare_other_pools for problem in met):
                 away |= {group.region}
         return LaunchResult(launched, tuple(problems.values()))
 
-    def _insert(self, group: Group, count: int, user_data: str) -> Any:
+    def _insert(self, group: Group, count: int) -> Any:
         """Make a bulk insert and wait for it; returns its operation. Raises CloudRefusal."""
-        denied = [zone for zone in self._catalogue.zones(group.region) if zone not in group.zones]
-        resource = body(
-            group=group,
-            count=count,
-            token=self._token,
-            items=metadata_items(user_data, self._until_s),
-            settings=self._settings,
-            denied=denied,
-        )
-        insert = partial(
-            self._connection.call,
-            self._connection.region_instances.bulk_insert_unary,
-            region=group.region,
-            request_id=request_id(group, count, self._token),
-            bulk_insert_instance_resource_resource=resource,
-        )
+        # The same id for the same launch, so that a repeated request is performed once.
+        words = f"{self.token} {group.region} {group.zones} {group.types} {count}"
+        request = {
+            "region": group.region,
+            "request_id": (id := str(uuid.uuid5(_NAMESPACE, words))),
+            "bulk_insert_instance_resource_resource": self._body(group, count, uuid.uuid5(_NAMESPACE, id).hex[:8]),
+        }
         try:
-            operation = insert()
+            operation = self.connection.call("region_instances.bulk_insert_unary", **request)
         except CloudRefusal as refused:
             if refused.code or refused.kind is not ProblemKind.UNAVAILABLE:
                 raise
-            operation = insert()  # the answer was lost; the request id keeps the insert from being done twice
-        wait = self._connection.region_operations.wait
-        return self._connection.wait(wait, operation.name, _LIMIT_S, region=group.region)
+            operation = self.connection.call("region_instances.bulk_insert_unary", **request)  # the answer was lost
+        return self.connection.wait("region", operation.name, _LIMIT_S, region=group.region)
 
-    def _launched(self) -> tuple[Instance, ...]:
-        return self._instances.list(f'labels.{LAUNCH_TAG} = "{self._token}"')
+    def _body(self, group: Group, count: int, name: str) -> dict[str, Any]:
+        """The BulkInsertInstanceResource for up to `count` machines.
 
-    def _shortages(self, group: Group, operation: Any, made: str) -> tuple[ProviderProblem, ...]:
+        With `min_count` 1 a part of the machines is kept. A preempted machine is deleted, not stopped. Without a
+        service account nothing that runs on a machine has rights in the cloud.
+        """
+        settings = self.settings
+        labels = {**settings.tags, FLEET_TAG: settings.name, LAUNCH_TAG: self.token}
+        disk = {
+            "source_image": settings.image_in(group.region) or _IMAGE,
+            "disk_size_gb": settings.disk_gb,
+            "disk_type": group.boot_disk_type,
+            "labels": labels,
+        }
+        properties: dict[str, Any] = {
+            "labels": labels,
+            "metadata": {"items": self.metadata},
+            "scheduling": {
+                **({"provisioning_model": "STANDARD"} if group.on_demand else _SPOT),
+                "instance_termination_action": "DELETE",
+                "on_host_maintenance": "TERMINATE",
+                "automatic_restart": False,
+                # The last resort, by the cloud itself: it deletes the machine some time after it should have drained.
+                "max_run_duration": {"seconds": settings.max_life_h * 3600 + settings.drain_s + 600},
+            },
+            "disks": [{"boot": True, "auto_delete": True, "initialize_params": disk}],
+            "tags": {"items": [FLEET_TAG]},  # for firewall rules
+            "network_interfaces": [_interface(group.region, settings)],
+        }
+        if group.gpu:
+            properties["guest_accelerators"] = [{"accelerator_type": group.gpu, "accelerator_count": group.gpus}]
+        machines = [MachineName.parse(type).machine for type in group.types]
+        flexible = {"instance_selections": {"any": {"machine_types": machines}}}
+        only = {"machine_type": machines[0]}
+        # A zone that is not mentioned is allowed. ANY takes any zone with capacity; the default is one zone for all.
+        zones = {f"zones/{zone}": {"preference": "DENY"} for zone in self.catalogue.zones(group.region)}
+        zones |= {f"zones/{zone}": {"preference": "ALLOW"} for zone in group.zones}
+        return {
+            "count": count,
+            "min_count": 1,
+            "name_pattern": f"vcdl-{settings.name[:_MAX_NAME].replace('_', '-')}-{name}-####",
+            "location_policy": {"target_shape": "ANY", "locations": zones},
+            "instance_properties": {**properties, **(only if len(machines) == 1 else {})},
+            **({"instance_flexibility_policy": flexible} if len(machines) > 1 else {}),
+        }
+
+    def _shortages(self, group: Group, operation: Any, made: str) -> list[ProviderProblem]:
         """The reasons for too few machines, from the single inserts, which are more precise than the bulk insert."""
         problems: list[ProviderProblem] = []
-        list_all = self._connection.zone_operations.list
         wanted = f'operationGroupId = "{operation.operation_group_id}"'
         for zone in group.zones:
-            for insert in self._connection.listed(list_all, zone=zone, filter=wanted):
-                for error in insert.error.errors:
+            for insert in self.connection.listed("zone_operations.list", zone=zone, filter=wanted):
+                for error, kind, words in errors_of(insert):
                     type = next((it.error_info.metadatas.get("vmType", "") for it in error.error_details), "")
-                    blamed = [p for p in group.pools if p.zone == zone and (not type or p.type.split("+")[0] == type)]
-                    kind = kind_of(error.code, insert.http_error_status_code)
-                    problems += _problems(group, kind, f"{error.code}: {error.message}", blamed)
+                    here = (pool for pool in group.pools if pool.zone == zone)
+                    blamed = (pool for pool in here if not type or pool.type.split("+")[0] == type)
+                    problems += [ProviderProblem(pool, kind, words) for pool in blamed]
         if not problems:
-            for error in operation.error.errors:
-                kind = kind_of(error.code, operation.http_error_status_code)
-                problems += _problems(group, kind, f"{error.code}: {error.message}")
-        return tuple(problems) or _problems(group, ProblemKind.NO_CAPACITY, f"it made {made}, and does not say why")
+            problems = [it for _, kind, words in errors_of(operation) for it in group.problems(kind, words)]
+        return problems or group.problems(ProblemKind.NO_CAPACITY, f"it made {made}, and does not say why")
 
 
-def _problems(
-    group: Group, kind: ProblemKind, words: str, blamed: Sequence[Pool] | None = None
-) -> tuple[ProviderProblem, ...]:
-    return tuple(ProviderProblem(pool, kind, words) for pool in (group.pools if blamed is None else blamed))
+def _interface(region: str, settings: FleetSettings) -> dict[str, Any]:
+    place = next(place for place in settings.places if place.region == region)
+    subnet, network = next(iter(place.subnets), None), place.network
+    if network or not subnet:
+        network = network or "default"
+        network = network if "/" in network else f"global/networks/{network}"
+    nat = [{"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}] if settings.public_address else []
+    interface: dict[str, Any] = {"access_configs": nat}
+    if network:
+        interface["network"] = network
+    if subnet:
+        interface["subnetwork"] = subnet if "/" in subnet else f"regions/{region}/subnetworks/{subnet}"
+    return interface

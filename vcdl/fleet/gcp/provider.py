@@ -1,37 +1,37 @@
-"""The Provider for Compute Engine. The cloud keeps nothing but machines and disks with the label `vcdl-fleet`."""
+"""The Provider for Compute Engine. All that the cloud keeps are machines, disks and images with our label."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from vcdl.fleet.gcp.catalogue import MachineCatalogue
-from vcdl.fleet.gcp.connection import Connection
-from vcdl.fleet.gcp.images import find_images, make_image
+from vcdl.fleet.gcp.connection import CONFLICT, EXISTS, NOT_FOUND, Connection, errors_of, refusal
 from vcdl.fleet.gcp.instances import GcpInstances
-from vcdl.fleet.gcp.launch import BulkLaunch
-from vcdl.fleet.gcp.refusal import CONFLICT, NOT_FOUND
+from vcdl.fleet.gcp.launch import BulkLaunch, metadata_items
 from vcdl.fleet.instance import Instance, InstanceType, Pool
 from vcdl.fleet.provider import (
     FLEET_TAG,
     LEASE_TAG,
+    SETUP_TAG,
     BakedImage,
     LaunchResult,
     Leftover,
     Look,
-    ProblemKind,
     Provider,
+    SweepPace,
     baking_name,
+    image_name,
 )
-from vcdl.fleet.refusal import CloudRefusal
+from vcdl.fleet.refusal import CloudRefusal, ProblemKind
 from vcdl.fleet.settings import FleetSettings
-from vcdl.fleet.sweep import SweepPace, sweep
 
 _THREADS = 8
 """Calls at the same time; fewer than the connections that the library keeps."""
 _WRITE_ATTEMPTS = 5
 """Somebody else may write a machine's metadata between our reading and our writing."""
+_IMAGE_LIMIT_S = 900.0
 _T = TypeVar("_T")
 
 
@@ -42,19 +42,15 @@ class GcpProvider(Provider):
     """
 
     def __init__(
-        self,
-        settings: FleetSettings,
-        connection: Connection | None = None,
-        clock: Callable[[], float] = time.time,
-        pace: SweepPace | None = None,
+        self, settings: FleetSettings, clock: Callable[[], float] = time.time, pace: SweepPace | None = None
     ) -> None:
         """`clock`: Unix time."""
+        self.pace = pace or SweepPace(every_s=2.0, empty_looks=1)
         self._settings = settings
-        self._connection = connection or Connection(settings.gcp_project or "")
+        self._connection = Connection(settings.gcp_project or "")
         self._catalogue = MachineCatalogue(self._connection)
         self._instances = GcpInstances(self._connection, self._catalogue, clock)
-        self._pace = pace or SweepPace(every_s=2.0, empty_looks=1)
-        self._inserts: set[tuple[str, str]] = set()
+        self._inserts: set[Leftover] = set()
         self._deleted: set[Leftover] = set()
         self._pools: Mapping[Pool, InstanceType] = {}
         self._ours = f'labels.{FLEET_TAG} = "{settings.name}"'
@@ -74,17 +70,16 @@ class GcpProvider(Provider):
     def launch(
         self, pools: Sequence[Pool], units: int, token: str, user_data: str, until_s: float | None = None
     ) -> LaunchResult:
-        launch = BulkLaunch(self._connection, self._catalogue, self._instances, self._settings, token, until_s)
-        return launch.run(pools, self.pools(), units, user_data)
+        items = metadata_items(user_data, until_s)
+        launch = BulkLaunch(self._connection, self._catalogue, self._instances, self._settings, token, items)
+        return launch.run(pools, self.pools(), units)
 
     def lease(self, ids: Sequence[str], until_s: float) -> None:
         """Write an item into each machine's metadata."""
         _each(ids, lambda id: self._mark(id, str(int(until_s))))
 
     def console(self, id: str) -> str:
-        zone, name = id.split("/")
-        clients = self._connection
-        return str(clients.call(clients.instances.get_serial_port_output, zone=zone, instance=name).contents)
+        return str(self._connection.call("instances.get_serial_port_output", **_named(id)).contents)
 
     def terminate(self, ids: Sequence[str]) -> None:
         """Delete machines with their disks. A refusal does not stop the others; the first one is raised at the end."""
@@ -95,38 +90,35 @@ class GcpProvider(Provider):
         ours = f"labels.{FLEET_TAG}:*" if every_fleet else f"({self._ours}) OR ({baking})"
         if self._inserts:  # before the machines: those of one that has ended can then be seen
             self._inserts &= self._inserts_under_way()
-        machines, away = self._listed(self._connection.instances, "instances", ours)
-        disks, _ = self._listed(self._connection.disks, "disks", ours)
-        images = find_images(self._connection, ours) if every_fleet else ()
+        machines, away = self._connection.listed_by_zone("instances", ours)
+        disks, _ = self._connection.listed_by_zone("disks", ours)
+        images = self._find_images(ours) if every_fleet else ()
         return Look(
             (
                 *(Leftover("instance", machine.name, zone) for zone, machine in machines),
                 *(Leftover("disk", disk.name, zone) for zone, disk in disks if not disk.users),
-                *(Leftover("bulk insert", name, region) for region, name in sorted(self._inserts)),
+                *sorted(self._inserts, key=str),
                 *(Leftover("image", image.id, image.region) for image in images),
             ),
             tuple(away.values()),
         )
 
     def remove(self, leftovers: Sequence[Leftover]) -> frozenset[Leftover]:
-        clients = self._connection
         denied: set[Leftover] = set()
 
         def delete(one: Leftover) -> None:
+            where = {"zone": one.place} if one.place else {}
+            name = {one.noun: one.id.rsplit("/", 1)[-1]}
             try:
-                if one.noun == "instance":
-                    clients.call(clients.instances.delete_unary, zone=one.place, instance=one.id)
-                elif one.noun == "disk":
-                    clients.call(clients.disks.delete_unary, zone=one.place, disk=one.id)
-                elif one.noun == "image":
-                    clients.call(clients.images.delete_unary, image=one.id.rsplit("/", 1)[-1])
+                self._connection.call(f"{one.noun}s.delete_unary", **where, **name)
             except CloudRefusal as refused:
                 if refused.kind is ProblemKind.NOT_AUTHORISED:
                     denied.add(one)
             else:
                 self._deleted.add(one)
 
-        _each([one for one in leftovers if one not in self._deleted], delete)
+        ends_by_itself = "bulk insert"
+        _each([one for one in leftovers if one.noun != ends_by_itself and one not in self._deleted], delete)
         return frozenset(denied)
 
     def begin_sweep(self) -> None:
@@ -135,59 +127,75 @@ class GcpProvider(Provider):
         self._inserts = self._inserts_under_way()
 
     def images(self) -> tuple[BakedImage, ...]:
-        return find_images(self._connection, self._ours)
+        return self._find_images(self._ours)
 
     def make_image(self, instance: Instance, setup: str, base: str) -> None:
-        make_image(self._connection, self._settings, instance.id, setup, base)
+        """The image is in every region."""
+        disk = self._connection.call("instances.get", **_named(instance.id)).disks[0].source
+        resource = {
+            "name": image_name(self._settings.name, setup),
+            "description": base,
+            "labels": {**self._settings.tags, FLEET_TAG: self._settings.name, SETUP_TAG: setup},
+            "source_disk": disk.partition("/compute/v1/")[2] or disk,
+        }
+        with _unless(EXISTS):  # forced, as the disk is in use
+            begun = self._connection.call("images.insert_unary", image_resource=resource, force_create=True)
+            done = self._connection.wait("global", begun.name, _IMAGE_LIMIT_S)
+            for _, kind, words in errors_of(done):
+                raise refusal(kind, words)
 
     def copy_image(self, image: BakedImage, region: str) -> None:
         """Does nothing: it is there."""
 
-    def sweep(self) -> tuple[str, ...]:
-        return sweep(self, self._pace)
-
     def close(self) -> None:
         self._connection.close()
 
-    def _listed(self, client: Any, kind: str, wanted: str) -> tuple[list[tuple[str, Any]], dict[str, str]]:
-        return self._connection.listed_by_zone(client.aggregated_list, kind, filter=wanted)
+    def _find_images(self, wanted: str) -> tuple[BakedImage, ...]:
+        return tuple(
+            BakedImage(
+                id=f"projects/{self._connection.project}/global/images/{item.name}",
+                region="",
+                setup=item.labels.get(SETUP_TAG, ""),
+                base=item.description,
+                gb=item.disk_size_gb,
+                is_ready=item.status == "READY",
+                failure=f"its state is {item.status}" if item.status in ("FAILED", "DELETING") else "",
+            )
+            for item in self._connection.listed("images.list", filter=wanted)
+        )
 
-    def _inserts_under_way(self) -> set[tuple[str, str]]:
-        """(region, operation) of the bulk inserts in the fleet's regions; they do not tell whose they are."""
-        list_all = self._connection.region_operations.list
+    def _inserts_under_way(self) -> set[Leftover]:
+        """The bulk inserts in the fleet's regions; they do not tell whose they are."""
         wanted = '(operationType = "bulkInsert") (status != "DONE")'
-        found: set[tuple[str, str]] = set()
+        found: set[Leftover] = set()
         for region in {place.region for place in self._settings.places}:
             try:
-                found |= {(region, one.name) for one in self._connection.listed(list_all, region=region, filter=wanted)}
+                inserts = self._connection.listed("region_operations.list", region=region, filter=wanted)
+                found |= {Leftover("bulk insert", one.name, region) for one in inserts}
             except CloudRefusal:  # the look at the machines tells it
-                found |= {(place, name) for place, name in self._inserts if place == region}
+                found |= {one for one in self._inserts if one.place == region}
         return found
 
     def _delete(self, id: str) -> None:
-        zone, name = id.split("/")
-        with _unless_gone():
-            self._connection.call(self._connection.instances.delete_unary, zone=zone, instance=name)
+        with _unless(NOT_FOUND):
+            self._connection.call("instances.delete_unary", **_named(id))
 
     def _mark(self, id: str, mark: str) -> None:
-        zone, name = id.split("/")
-        with _unless_gone():
-            for attempt in range(1, _WRITE_ATTEMPTS + 1):
-                try:
-                    self._write_mark(zone, name, mark)
-                except CloudRefusal as refused:
-                    if refused.code != CONFLICT or attempt == _WRITE_ATTEMPTS:
-                        raise
-                else:
+        """Read all of the metadata and write it back; Compute Engine refuses if somebody else wrote it in between."""
+        with _unless(NOT_FOUND):
+            for is_last in (*(False,) * (_WRITE_ATTEMPTS - 1), True):
+                with _unless(*(() if is_last else (CONFLICT,))):
+                    metadata = self._connection.call("instances.get", **_named(id)).metadata
+                    items = [{"key": it.key, "value": it.value} for it in metadata.items if it.key != LEASE_TAG]
+                    items.append({"key": LEASE_TAG, "value": mark})
+                    written = {"fingerprint": metadata.fingerprint, "items": items}
+                    self._connection.call("instances.set_metadata_unary", **_named(id), metadata_resource=written)
                     return
 
-    def _write_mark(self, zone: str, name: str, mark: str) -> None:
-        """Read all of the metadata and write it back; Compute Engine refuses if somebody else wrote it in between."""
-        clients = self._connection
-        metadata = clients.call(clients.instances.get, zone=zone, instance=name).metadata
-        items = [{"key": item.key, "value": item.value} for item in metadata.items if item.key != LEASE_TAG]
-        written = {"fingerprint": metadata.fingerprint, "items": [*items, {"key": LEASE_TAG, "value": mark}]}
-        clients.call(clients.instances.set_metadata_unary, zone=zone, instance=name, metadata_resource=written)
+
+def _named(id: str) -> dict[str, str]:
+    zone, name = id.split("/")
+    return {"zone": zone, "instance": name}
 
 
 def _each(items: Iterable[_T], act: Callable[[_T], None]) -> None:
@@ -207,9 +215,10 @@ def _each(items: Iterable[_T], act: Callable[[_T], None]) -> None:
 
 
 @contextmanager
-def _unless_gone() -> Iterator[None]:
+def _unless(*codes: str) -> Iterator[None]:
+    """Pass over refusals with these codes."""
     try:
         yield
     except CloudRefusal as refused:
-        if refused.code != NOT_FOUND:
+        if refused.code not in codes:
             raise
