@@ -186,6 +186,16 @@ def folder_errors(path: Path) -> Iterator[None]:
         raise folder_error(path, error) from error
 
 
+def first_fault(error: ValueError) -> str:
+    """The words of an error; of one of pydantic's, its first problem: `memory_gb: Input should be …`."""
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors()[0]
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, "))))
+
+
 def unreadable(path: Path, error: OSError) -> FileUnavailable:
     """The error for an OSError while reading an existing file."""
     return FileUnavailable(

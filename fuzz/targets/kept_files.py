@@ -246,7 +246,7 @@ class FleetLedgers(JsonTarget):
             SeenRow(220.0, None),
             EndedRow("i-1", 300.0, Ending.UNKNOWN),
         )
-        return [encode(row).encode() for row in rows]
+        return [encode(row) for row in rows]
 
     def take(self, data: bytes) -> None:
         path = self.folder / "ledger.jsonl"

@@ -8,9 +8,8 @@ from itertools import count
 
 from vcdl.errors import FleetError
 from vcdl.fleet.instance import Ending, Instance, InstanceState, InstanceType, Pool
-from vcdl.fleet.prices import PriceTable
+from vcdl.fleet.prices import PriceTable, Quote
 from vcdl.fleet.provider import BakedImage, LaunchResult, Leftover, Look, Provider, ProviderProblem, SweepPace
-from vcdl.fleet.refresh_prices import Quote
 from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.settings import Cloud, FleetSettings
 

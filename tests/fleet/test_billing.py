@@ -9,15 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from vcdl.fleet.billing import Charge, HourlyRates, bill, surplus_per_h
+from vcdl.fleet.billing import Charge, bill, surplus_per_h
 from vcdl.fleet.instance import Ending
+from vcdl.fleet.ledger_rows import PricedRow
 from vcdl.fleet.settings import Cloud
 
 LAUNCHED_S = 1_000_000.0
-PRICE = HourlyRates(LAUNCHED_S, Decimal("0.3328"), Decimal("0.09984"))
 
 
-def spot(cloud: Cloud, life_s: float, ending: Ending | None, *rates: HourlyRates) -> Fraction:
+def rates_since(since_s: float, on_demand: Decimal, spot: Decimal) -> PricedRow:
+    return PricedRow("t3.2xlarge", "us-east-1", "", since_s, on_demand, spot, Decimal(0), "2026-01-01", "a test")
+
+
+PRICE = rates_since(LAUNCHED_S, Decimal("0.3328"), Decimal("0.09984"))
+
+
+def spot(cloud: Cloud, life_s: float, ending: Ending | None, *rates: PricedRow) -> Fraction:
     return bill(cloud, LAUNCHED_S, LAUNCHED_S + life_s, ending, rates or (PRICE,)).spot_usd
 
 
@@ -62,25 +69,25 @@ def test_the_on_demand_price_is_never_free() -> None:
 
 
 def test_on_aws_a_new_price_holds_from_the_next_hour_of_the_instance() -> None:
-    rates = (PRICE, HourlyRates(LAUNCHED_S + 5400, Decimal("0.3328"), Decimal("0.2")))
+    rates = (PRICE, rates_since(LAUNCHED_S + 5400, Decimal("0.3328"), Decimal("0.2")))
     assert spot("aws", 3 * 3600, Ending.OURS, *rates) == Fraction(9984, 100_000) * 2 + Fraction(2, 10)
 
 
 def test_on_gcp_a_new_price_holds_from_the_next_second() -> None:
-    rates = (PRICE, HourlyRates(LAUNCHED_S + 5399.5, Decimal("0.3328"), Decimal("0.2")))
+    rates = (PRICE, rates_since(LAUNCHED_S + 5399.5, Decimal("0.3328"), Decimal("0.2")))
     expected = Fraction(9984, 100_000) * Fraction(3, 2) + Fraction(2, 10) * Fraction(3, 2)
     assert spot("gcp", 3 * 3600, Ending.OURS, *rates) == expected
 
 
 def test_a_price_that_holds_from_the_beginning_of_an_hour_counts_for_that_hour() -> None:
-    rates = (PRICE, HourlyRates(LAUNCHED_S + 3600, Decimal("0.3328"), Decimal("0.2")))
+    rates = (PRICE, rates_since(LAUNCHED_S + 3600, Decimal("0.3328"), Decimal("0.2")))
     assert spot("aws", 2 * 3600, Ending.OURS, *rates) == Fraction(9984, 100_000) + Fraction(2, 10)
 
 
 def test_the_last_price_before_the_launch_counts_or_else_the_first_one_known() -> None:
-    old = HourlyRates(LAUNCHED_S - 9999, Decimal(9), Decimal(9))
+    old = rates_since(LAUNCHED_S - 9999, Decimal(9), Decimal(9))
     assert spot("aws", 3600, Ending.OURS, old, PRICE) == Fraction(9984, 100_000)
-    late = HourlyRates(LAUNCHED_S + 9999, Decimal("0.3328"), Decimal("0.09984"))
+    late = rates_since(LAUNCHED_S + 9999, Decimal("0.3328"), Decimal("0.09984"))
     assert spot("aws", 3600, Ending.OURS, late) == Fraction(9984, 100_000)
 
 
@@ -94,7 +101,7 @@ def test_changing_prices_are_charged_as_if_each_second_were_counted(
     cloud: Cloud, life_s: float, changes: list[tuple[float, int]]
 ) -> None:
     changes.sort(key=lambda change: change[0])
-    rates = [HourlyRates(LAUNCHED_S + after_s, Decimal(1), Decimal(mills).scaleb(-3)) for after_s, mills in changes]
+    rates = [rates_since(LAUNCHED_S + after_s, Decimal(1), Decimal(mills).scaleb(-3)) for after_s, mills in changes]
     by_the_second = 0
     for second in range(max(60, math.ceil(LAUNCHED_S + life_s - LAUNCHED_S))):
         of_its_stretch = second - second % 3600 if cloud == "aws" else second

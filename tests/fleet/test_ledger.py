@@ -254,7 +254,7 @@ def test_a_price_that_is_none_is_refused_by_its_name(ledger: Ledger, tmp_path: P
     row = json.loads(line)
     before, behind = json.dumps({**row, "spot_usd_per_h": 0}).split('"spot_usd_per_h": 0')
     path.write_text(f'{before}"spot_usd_per_h": {price}{behind}\n')
-    with pytest.raises(FleetError, match=r"line 1, is no row of a ledger \(spot_usd_per_h: "):
+    with pytest.raises(FleetError, match=r"line 1, is no row of a ledger \(priced\.spot_usd_per_h: "):
         Ledger(path).history()
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.fleet.example_prices import price_in
 from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
 from vcdl.fleet.instance import InstanceType
 from vcdl.fleet.open import open_price_source
-from vcdl.fleet.prices import PriceTable
-from vcdl.fleet.refresh_prices import Quote, refresh_prices
+from vcdl.fleet.prices import PriceTable, Quote, refresh_prices
 from vcdl.fleet.settings import Cloud
 
 TODAY = date(2026, 11, 21)
@@ -51,10 +51,10 @@ def test_prices_are_stored_by_zone_and_the_regions_is_that_of_the_most_expensive
     came = refresh_prices(source, [T3], ["us-east-1"], path, TODAY)
     assert (came.rows, came.refused, came.missing) == (4, (), ())
     table = PriceTable.current(path)
-    assert table.price("t3.2xlarge", "us-east-1", "us-east-1a").spot_usd_per_h == Decimal("0.11")
-    whole = table.price("t3.2xlarge", "us-east-1")
+    assert price_in(table, "t3.2xlarge", "us-east-1", "us-east-1a").spot_usd_per_h == Decimal("0.11")
+    whole = price_in(table, "t3.2xlarge", "us-east-1")
     assert (whole.spot_usd_per_h, whole.as_of, whole.source) == (Decimal("0.13"), TODAY, "a test")
-    assert table.price("m5.xlarge", "us-east-1").as_of < TODAY
+    assert price_in(table, "m5.xlarge", "us-east-1").as_of < TODAY
 
 
 def test_a_price_for_a_whole_region_is_kept_as_it_is(path: Path) -> None:

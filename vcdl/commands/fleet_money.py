@@ -121,8 +121,7 @@ def prices_command(file: Path, overrides: tuple[str, ...], refresh: bool, dry_ru
     from vcdl.fleet import show
     from vcdl.fleet.open import open_price_source
     from vcdl.fleet.plan import pools_of_table
-    from vcdl.fleet.prices import PriceTable, refreshed_file
-    from vcdl.fleet.refresh_prices import refresh_prices
+    from vcdl.fleet.prices import PriceTable, refresh_prices, refreshed_file
 
     fleet = opened(file, overrides)
     regions = sorted({place.region for place in fleet.settings.places})

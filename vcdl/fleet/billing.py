@@ -10,40 +10,18 @@ from decimal import Decimal
 from fractions import Fraction
 
 from vcdl.fleet.instance import Ending
+from vcdl.fleet.ledger_rows import PricedRow
 from vcdl.fleet.settings import Cloud, CpuCredits
 
 HOUR_S = 3600
 
 
-@dataclass(frozen=True)
-class HourlyRates:
-    """The prices of an instance's hour from a moment on."""
-
-    since_s: float
-    """Unix time."""
-    on_demand_usd_per_h: Decimal
-    spot_usd_per_h: Decimal
-    extras_usd_per_h: Decimal = Decimal(0)
-    """The public address and the disk."""
-
-
-@dataclass(frozen=True)
-class BillingRules:
-    """A cloud's rules for the bill of a preemptible instance."""
-
-    minimum_s: int
-    """A shorter life is charged as this long."""
-    free_if_preempted_within_s: int
-    """An instance that the cloud takes back within this time costs nothing."""
-    price_holds_s: int
-    """The price at the beginning of each such stretch of a life holds for the whole stretch."""
-
-
-BILLING_RULES: dict[Cloud, BillingRules] = {
-    "aws": BillingRules(minimum_s=60, free_if_preempted_within_s=HOUR_S, price_holds_s=HOUR_S),
-    "gcp": BillingRules(minimum_s=60, free_if_preempted_within_s=60, price_holds_s=1),
-}
-
+_MINIMUM_S = 60
+"""A shorter life is charged as this long."""
+_FREE_IF_PREEMPTED_WITHIN_S: dict[Cloud, int] = {"aws": HOUR_S, "gcp": 60}
+"""An instance that the cloud takes back within this time costs nothing."""
+_PRICE_HOLDS_S: dict[Cloud, int] = {"aws": HOUR_S, "gcp": 1}
+"""The price at the beginning of each such stretch of a life holds for the whole stretch."""
 _ADDRESS_USD_PER_H = {"aws": Decimal("0.005"), "gcp": Decimal("0.0025")}
 _DISK_USD_PER_GB_MONTH = {"aws": Decimal("0.08"), "gcp": Decimal("0.1")}
 IMAGE_USD_PER_GB_MONTH = Decimal("0.05")
@@ -115,34 +93,29 @@ def extras_per_h(cloud: Cloud, disk_gb: int, has_address: bool = True) -> Decima
     return (disk + (_ADDRESS_USD_PER_H[cloud] if has_address else 0)).quantize(Decimal("0.000001"))
 
 
-def billed_s(cloud: Cloud, launched_s: float, end_s: float) -> int:
-    """Charged seconds of a life, rounded up, and at least the cloud's minimum."""
-    return max(BILLING_RULES[cloud].minimum_s, math.ceil(end_s - launched_s))
-
-
 def bill(
     cloud: Cloud,
     launched_s: float,
     end_s: float,
     ending: Ending | None,
-    rates: Sequence[HourlyRates],
+    rates: Sequence[PricedRow],
     surplus_usd_per_h: Decimal = Decimal(0),
 ) -> Charge:
     """The charge for a life. `rates`: at least one, by time; the first also holds for the time before it."""
-    seconds = billed_s(cloud, launched_s, end_s)
+    seconds = max(_MINIMUM_S, math.ceil(end_s - launched_s))
     spot_usd = on_demand_usd = extras_usd = Fraction(0)
-    for rate, length_s in _stretches(rates, launched_s, seconds, BILLING_RULES[cloud].price_holds_s):
+    for rate, length_s in _stretches(rates, launched_s, seconds, _PRICE_HOLDS_S[cloud]):
         spot_usd += Fraction(rate.spot_usd_per_h) * length_s / HOUR_S
         on_demand_usd += Fraction(rate.on_demand_usd_per_h) * length_s / HOUR_S
         extras_usd += Fraction(rate.extras_usd_per_h) * length_s / HOUR_S
-    if ending is Ending.PREEMPTED and end_s - launched_s < BILLING_RULES[cloud].free_if_preempted_within_s:
+    if ending is Ending.PREEMPTED and end_s - launched_s < _FREE_IF_PREEMPTED_WITHIN_S[cloud]:
         spot_usd = Fraction(0)
     return Charge(spot_usd, on_demand_usd, Fraction(surplus_usd_per_h) * seconds / HOUR_S, extras_usd)
 
 
 def _stretches(
-    rates: Sequence[HourlyRates], launched_s: float, seconds: int, holds_s: int
-) -> Iterator[tuple[HourlyRates, int]]:
+    rates: Sequence[PricedRow], launched_s: float, seconds: int, holds_s: int
+) -> Iterator[tuple[PricedRow, int]]:
     """The seconds of a life at each of its rates; a rate takes effect at the end of the stretch in which it came."""
     starts = [max(0, math.ceil((rate.since_s - launched_s) / holds_s) * holds_s) for rate in rates]
     for rate, start, end in zip(rates, [0, *starts[1:]], [*starts[1:], seconds], strict=True):

@@ -16,11 +16,10 @@ from vcdl.fleet.alerts import budget_causes, news
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.instance import Instance, InstanceType, Pool
 from vcdl.fleet.money import Money
-from vcdl.fleet.prices import refreshed_file
+from vcdl.fleet.prices import PriceSource, refreshed_file
 from vcdl.fleet.provider import LaunchResult, Provider
 from vcdl.fleet.queue import Queue, wanted_units
 from vcdl.fleet.reconciler import MOST_FAILURES, Actions, LaunchOrder, Situation, capacity, leases_to_write, reconcile
-from vcdl.fleet.refresh_prices import PriceSource
 from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.settings import FleetSettings
 from vcdl.fleet.state import Cooldown, FleetGoal, FleetState, RecentLaunch

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
-from vcdl.fleet.billing import Charge, HourlyRates, bill, surplus_per_h
+from vcdl.fleet.billing import Charge, bill, surplus_per_h
 from vcdl.fleet.instance import Ending
 from vcdl.fleet.ledger_rows import EndedRow, LaunchedRow, LedgerRow, PricedRow, SeenRow
 
@@ -21,7 +21,7 @@ class InstanceHistory:
     """None: it is live."""
     latest_end_s: float
     """Later than `end_s` for an instance that vanished: last seen at `end_s`, first missed at this time."""
-    rates: tuple[HourlyRates, ...]
+    rates: tuple[PricedRow, ...]
     """By time; empty: no price is known."""
 
     @property
@@ -36,28 +36,19 @@ class InstanceHistory:
 
     def charge(self) -> Charge:
         """Its charge; 0 while no price is known."""
-        return self._charge_until(self.end_s, self.ending)
+        return self._bill(self.end_s, self.ending)
 
     def charge_before(self, until_s: float) -> Charge:
         """Its charge up to that time."""
-        return self._charge_until(min(until_s, self.end_s), None)
+        return self._bill(min(until_s, self.end_s), None)
 
     def charge_at_most(self) -> Charge:
         """Its charge if it ended just before it was missed."""
-        return self._charge_until(self.latest_end_s, self.ending)
+        return self._bill(self.latest_end_s, self.ending)
 
-    def _charge_until(self, end_s: float, ending: Ending | None) -> Charge:
-        if not self.rates:
-            return Charge()
-        launch = self.launch
-        return bill(
-            cloud=launch.cloud,
-            launched_s=launch.launched_s,
-            end_s=end_s,
-            ending=ending,
-            rates=self.rates,
-            surplus_usd_per_h=self.surplus_usd_per_h,
-        )
+    def _bill(self, end_s: float, ending: Ending | None) -> Charge:
+        life = self.launch.cloud, self.launch.launched_s, end_s, ending
+        return bill(*life, self.rates, self.surplus_usd_per_h) if self.rates else Charge()
 
 
 @dataclass
@@ -115,7 +106,7 @@ class FleetHistory:
 
     def until(self, until_s: float) -> list[InstanceHistory]:
         """All instances launched by then, as they stood; one that nobody has missed counts as live."""
-        rates = {key: _rates(rows) for key, rows in self.prices.items()}
+        rates = {key: tuple(sorted(rows, key=lambda row: row.since_s)) for key, rows in self.prices.items()}
         return [
             self._history(row, until_s, rates.get((row.type, row.region, row.zone), ()))
             for row in self.launched.values()
@@ -137,7 +128,7 @@ class FleetHistory:
         for id in self._open - self.live:
             self._missed_s.setdefault(id, row.at_s)
 
-    def _history(self, launch: LaunchedRow, until_s: float, rates: tuple[HourlyRates, ...]) -> InstanceHistory:
+    def _history(self, launch: LaunchedRow, until_s: float, rates: tuple[PricedRow, ...]) -> InstanceHistory:
         end_s = latest_end_s = until_s
         ending = None
         if (ended := self.ended.get(launch.id)) is not None and ended.ended_s <= until_s:
@@ -152,10 +143,3 @@ class FleetHistory:
         # Clocks differ: what we saw by ours may lie before a launch by the cloud's.
         end_s = max(end_s, launch.launched_s)
         return InstanceHistory(launch, end_s, ending, max(end_s, latest_end_s), rates)
-
-
-def _rates(rows: list[PricedRow]) -> tuple[HourlyRates, ...]:
-    by_time = sorted(rows, key=lambda row: row.since_s)
-    return tuple(
-        HourlyRates(row.since_s, row.on_demand_usd_per_h, row.spot_usd_per_h, row.extras_usd_per_h) for row in by_time
-    )

@@ -11,7 +11,7 @@ from dataclasses import replace
 from io import FileIO
 from pathlib import Path
 
-from vcdl.errors import FleetError
+from vcdl.errors import FleetError, first_fault
 from vcdl.files.lock import locked
 from vcdl.fleet.instance import Ending, Instance, Pool
 from vcdl.fleet.instance_history import FleetHistory
@@ -59,38 +59,24 @@ class Ledger:
         for instance in found:
             pool = instance.pool
             if instance.id not in self._history.launched:
-                place = pool.cloud, pool.type, pool.region, pool.zone
-                size = instance.vcpus, instance.gpus
-                rows.append(LaunchedRow(instance.id, *place, *size, cpu_credits, instance.launched_s, pool.on_demand))
+                what = pool.cloud, pool.type, pool.region, pool.zone, instance.vcpus, instance.gpus, cpu_credits
+                rows.append(LaunchedRow(instance.id, *what, instance.launched_s, pool.on_demand))
             if not instance.is_live:
                 ended_s = now_s if instance.ended_s is None else instance.ended_s
                 end = EndedRow(instance.id, ended_s, instance.ending or Ending.UNKNOWN)
                 if self._history.is_news(end):
                     rows.append(end)
         for pool in {instance.pool: None for instance in found}:
-            row = self._new_price(pool, price_of, now_s)
-            if row is not None and row not in rows:  # two pools may differ in their subnet only
+            if (price := price_of(pool)) is None:
+                continue
+            place = pool.type, pool.region, pool.zone
+            rates = price.on_demand_usd_per_h, price.at_most_usd_per_h, price.extras_usd_per_h
+            row = PricedRow(*place, now_s, *rates, price.as_of.isoformat(), price.source)
+            last = self._history.prices.get(place, [row])[-1]
+            is_known = last is not row and replace(row, since_s=last.since_s, source=last.source) == last
+            if not is_known and row not in rows:  # two pools may differ in their subnet only
                 rows.append(row)
         return rows
-
-    def _new_price(self, pool: Pool, price_of: PriceOf, now_s: float) -> PricedRow | None:
-        price = price_of(pool)
-        if price is None:
-            return None
-        row = PricedRow(
-            type=pool.type,
-            region=pool.region,
-            zone=pool.zone,
-            since_s=now_s,
-            on_demand_usd_per_h=price.on_demand_usd_per_h,
-            spot_usd_per_h=price.at_most_usd_per_h,
-            extras_usd_per_h=price.extras_usd_per_h,
-            as_of=price.as_of.isoformat(),
-            source=price.source,
-        )
-        known = self._history.prices.get((pool.type, pool.region, pool.zone))
-        is_known = known and replace(row, since_s=known[-1].since_s, source=known[-1].source) == known[-1]
-        return None if is_known else row
 
     @contextmanager
     def _alone(self) -> Iterator[Callable[[Sequence[LedgerRow]], None]]:
@@ -107,7 +93,7 @@ class Ledger:
     def _append(self, file: FileIO, rows: Sequence[LedgerRow]) -> None:
         if not rows:
             return
-        lines = memoryview("".join(map(encode, rows)).encode())
+        lines = memoryview(b"".join(map(encode, rows)))
         file.truncate(self._read_bytes)  # an unfinished line of a killed writer
         try:
             while lines:
@@ -130,10 +116,10 @@ class Ledger:
             return
         for line in whole.split(b"\n"):
             try:
-                row = decode(line.decode())
+                row = decode(line)
             except ValueError as error:
                 raise FleetError(
-                    f"{self._path}, line {self._read_lines + 1}, is no row of a ledger ({error}): "
+                    f"{self._path}, line {self._read_lines + 1}, is no row of a ledger ({first_fault(error)}): "
                     "a newer version of vcdl may have written it, otherwise remove the line"
                 ) from error
             self._history.apply(row)

@@ -1,19 +1,18 @@
 """The rows of a fleet's ledger: facts, one JSON object a line. A repeated fact counts once."""
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
 from vcdl.fleet.instance import Ending
 from vcdl.fleet.settings import Cloud, CpuCredits
 
 Moment = Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
 """Unix time."""
-Price = Annotated[Decimal, Field(ge=0, le=1_000_000)]
+Rate = Annotated[Decimal, Field(ge=0, le=1_000_000)]
 """US dollars an hour."""
 Number = Annotated[int, Field(ge=0, le=1_000_000)]
 
@@ -22,7 +21,6 @@ Number = Annotated[int, Field(ge=0, le=1_000_000)]
 class LaunchedRow:
     """An instance exists since `launched_s`."""
 
-    kind: ClassVar[str] = "launched"
     id: str
     cloud: Cloud
     type: str
@@ -33,67 +31,61 @@ class LaunchedRow:
     cpu_credits: CpuCredits
     launched_s: Moment
     on_demand: bool = False
+    kind: Literal["launched"] = "launched"
 
 
 @dataclass(frozen=True)
 class PricedRow:
     """The price of a type in a zone from `since_s` on."""
 
-    kind: ClassVar[str] = "priced"
     type: str
     region: str
     zone: str
     since_s: Moment
-    on_demand_usd_per_h: Price
-    spot_usd_per_h: Price
+    on_demand_usd_per_h: Rate
+    spot_usd_per_h: Rate
     """The list price while the spot price is unknown."""
-    extras_usd_per_h: Price
+    extras_usd_per_h: Rate
     """The public address and the disk."""
     as_of: str
     """The date of the price table's row."""
     source: str
+    kind: Literal["priced"] = "priced"
 
 
 @dataclass(frozen=True)
 class SeenRow:
     """The cloud was asked at `at_s` and showed exactly these instances as live."""
 
-    kind: ClassVar[str] = "seen"
     at_s: Moment
     ids: tuple[str, ...] | None
     """None: the same as in the answer before."""
+    kind: Literal["seen"] = "seen"
 
 
 @dataclass(frozen=True)
 class EndedRow:
     """An instance has ended, unless a later row sees it live. The first of several that tells who ended it counts."""
 
-    kind: ClassVar[str] = "ended"
     id: str
     ended_s: Moment
     ending: Ending
+    kind: Literal["ended"] = "ended"
 
 
 LedgerRow = LaunchedRow | PricedRow | SeenRow | EndedRow
 
 
-def encode(row: LedgerRow) -> str:
+def encode(row: LedgerRow) -> bytes:
     """A line with its line break. Prices are text, so that no digit is lost."""
-    return json.dumps({"kind": row.kind, **asdict(row)}, default=str, separators=(",", ":")) + "\n"
+    return _format().dump_json(row) + b"\n"
 
 
-def decode(line: str) -> LedgerRow:
+def decode(line: bytes) -> LedgerRow:
     """The inverse of `encode`. Raises ValueError for any other line."""
-    try:
-        fields: dict[str, Any] = json.loads(line)
-        return _readers()[fields.pop("kind")].validate_python(fields)
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        raise ValueError(f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}") from error
-    except (AttributeError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from error
+    return _format().validate_json(line)
 
 
 @cache
-def _readers() -> dict[str, TypeAdapter[LedgerRow]]:
-    return {cls.kind: TypeAdapter(cls) for cls in LedgerRow.__args__}
+def _format() -> TypeAdapter[LedgerRow]:
+    return TypeAdapter(Annotated[LedgerRow, Field(discriminator="kind")])

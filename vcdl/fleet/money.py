@@ -10,8 +10,7 @@ from vcdl.errors import FleetError
 from vcdl.fleet.billing import extras_per_h, surplus_per_h
 from vcdl.fleet.instance import Ending, Instance, InstanceState, InstanceType, Pool
 from vcdl.fleet.ledger import Ledger
-from vcdl.fleet.prices import Price, PriceTable, refreshed_file
-from vcdl.fleet.refresh_prices import PriceSource, refresh_prices
+from vcdl.fleet.prices import Price, PriceSource, PriceTable, refresh_prices, refreshed_file
 from vcdl.fleet.settings import FleetSettings
 
 _REFRESH_S = 86_400.0

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Self
 
 from vcdl.errors import FleetError, FleetNotAuthorised
 from vcdl.fleet.folder import FleetFolder
-from vcdl.fleet.prices import PriceTable
+from vcdl.fleet.prices import PriceSource, PriceTable
 from vcdl.fleet.project_check import weak_key
 from vcdl.fleet.provider import BakedImage, Provider, baking_name
-from vcdl.fleet.refresh_prices import PriceSource
 from vcdl.fleet.settings import Cloud, FleetSettings, load_fleet_settings
 
 if TYPE_CHECKING:

@@ -2,47 +2,51 @@
 
 import csv
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass, fields
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields, replace
 from datetime import date
-from decimal import Decimal, DecimalException
+from decimal import Decimal
+from functools import cache
 from pathlib import Path
-from typing import Self, cast, get_args
+from typing import Annotated, Protocol, Self
 
-from vcdl.errors import FleetError
+from pydantic import BeforeValidator, Field, TypeAdapter
+
+from vcdl.errors import FleetError, first_fault
+from vcdl.files.atomic import atomic_write
+from vcdl.fleet.instance import InstanceType
 from vcdl.fleet.settings import Cloud
+from vcdl.report.wording import plural
 
 LOWEST_USD_PER_H = Decimal("0.0005")
 """Half the spot price of the smallest instance of any cloud: a lower price is a mistake, or a simulator's."""
 
 _SHIPPED = Path(__file__).with_name("prices.csv")
+_Word = Annotated[str, Field(min_length=1)]
 
 
 @dataclass(frozen=True)
 class PriceRow:
-    """A row of the table. Raises ValueError for an implausible one."""
+    """A row of the table. Raises ValueError for an implausible price."""
 
     cloud: Cloud
-    type: str
+    type: _Word
     """On GCP an attached GPU is part of it: `n1-standard-8+nvidia-tesla-t4`."""
-    vcpus: int
+    vcpus: Annotated[int, Field(gt=0)]
     memory_gb: Decimal
     accelerator: str
     """`1 T4`; empty: none."""
-    region: str
+    region: _Word
     zone: str
     """Empty: any zone of the region."""
-    on_demand_usd_per_h: Decimal
-    spot_usd_per_h: Decimal | None
+    on_demand_usd_per_h: Annotated[Decimal, Field(allow_inf_nan=True)]
+    spot_usd_per_h: Annotated[Decimal | None, Field(allow_inf_nan=True), BeforeValidator(lambda text: text or None)]
     """None: unknown, as in the shipped table; it is at most the list price."""
     as_of: date
-    source: str
+    source: _Word
 
     def __post_init__(self) -> None:
-        if self.cloud not in get_args(Cloud):
-            raise ValueError(f"expected aws or gcp, got {self.cloud}")
-        if not (self.type and self.region and self.source and self.vcpus > 0):
-            raise ValueError("expected a type, a region, a source and vCPUs above 0")
         for price in (self.on_demand_usd_per_h, self.spot_usd_per_h):
             if price is not None and (not price.is_finite() or price < LOWEST_USD_PER_H):
                 raise ValueError(f"a price of {price} $/h is no price: expected at least {LOWEST_USD_PER_H}")
@@ -63,7 +67,7 @@ class Price:
     as_of: date
     source: str
     basis: str
-    """The place whose price it is: the zone, else (and it says so) the region."""
+    """The place whose price it is: the zone, else the region, or its most expensive zone."""
     extras_usd_per_h: Decimal = Decimal(0)
     """The public address and the disk, which cost the same whoever ends the instance."""
 
@@ -99,13 +103,21 @@ class PriceTable:
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read a CSV file. Raises FleetError with file and line for a malformed row or an implausible price."""
+        rows, number = [], 0
         try:
             with path.open(encoding="utf-8", newline="") as file:
-                lines = csv.DictReader(file)
-                rows = [_parse(path, lines.line_num, line) for line in lines]
+                lines = csv.DictReader(file, restkey="")
+                for line in lines:
+                    number = lines.line_num
+                    rows.append(_reader().validate_python(line))
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise FleetError(
                 f"the prices in {path} cannot be read ({error}): delete the file, then `vcdl fleet prices --refresh`"
+            ) from error
+        except ValueError as error:
+            raise FleetError(
+                f"{path}, line {number}: not a row of prices ({first_fault(error)}): correct the line or delete it, "
+                "then `vcdl fleet prices --refresh`"
             ) from error
         return cls.of(rows)
 
@@ -122,28 +134,13 @@ class PriceTable:
 
     def find(self, type: str, region: str, zone: str = "") -> Price | None:
         """The price in the zone, else the region's, else that of the region's most expensive zone, else None."""
-        if zone and (row := self.by_key.get((type, region, zone))):
-            return _price(row, zone)
-        unknown = f", as none is known of {zone}" if zone else ""
-        if row := self.by_key.get((type, region, "")):
-            return _price(row, f"{region}{unknown}")
-        zones = [row for row in self.by_key.values() if (row.type, row.region) == (type, region)]
-        if not zones:
-            return None
-        dearest = max(zones, key=lambda row: row.spot_usd_per_h or row.on_demand_usd_per_h)
-        return _price(dearest, f"{dearest.zone}, the most expensive of {region}{unknown}")
-
-    def price(self, type: str, region: str, zone: str = "") -> Price:
-        """As `find`. Raises FleetError when no price of the type in that region is known."""
-        found = self.find(type, region, zone)
-        if found is not None:
-            return found
-        elsewhere = sorted({row.region for row in self.by_key.values() if row.type == type})
-        known = f" (it is known in {', '.join(elsewhere)})" if elsewhere else ""
-        raise FleetError(
-            f"no price of {type} in {region} is known{known}: `vcdl fleet prices --refresh` fetches the prices of "
-            f"the fleet's types, or add a row to {refreshed_file()}"
-        )
+        row = self.by_key.get((type, region, zone)) or self.by_key.get((type, region, ""))
+        if row is None:
+            zones = [row for row in self.by_key.values() if (row.type, row.region) == (type, region)]
+            if not zones:
+                return None
+            row = _dearest(zones)
+        return Price(row.on_demand_usd_per_h, row.spot_usd_per_h, row.as_of, row.source, row.zone or row.region)
 
 
 def refreshed_file() -> Path:
@@ -152,27 +149,92 @@ def refreshed_file() -> Path:
     return Path(cache).expanduser() / "vcdl" / "prices.csv"
 
 
-def _price(row: PriceRow, basis: str) -> Price:
-    return Price(row.on_demand_usd_per_h, row.spot_usd_per_h, row.as_of, row.source, basis)
+@cache
+def _reader() -> TypeAdapter[PriceRow]:
+    return TypeAdapter(PriceRow)
 
 
-def _parse(path: Path, number: int, line: Mapping[str, str]) -> PriceRow:
-    try:
-        return PriceRow(
-            cloud=cast(Cloud, line["cloud"]),  # PriceRow refuses any other
-            type=line["type"],
-            vcpus=int(line["vcpus"]),
-            memory_gb=Decimal(line["memory_gb"]),
-            accelerator=line["accelerator"],
-            region=line["region"],
-            zone=line["zone"],
-            on_demand_usd_per_h=Decimal(line["on_demand_usd_per_h"]),
-            spot_usd_per_h=Decimal(line["spot_usd_per_h"]) if line["spot_usd_per_h"] else None,
-            as_of=date.fromisoformat(line["as_of"]),
-            source=line["source"],
-        )
-    except (KeyError, TypeError, ValueError, DecimalException) as error:
+def _dearest(rows: Iterable[PriceRow]) -> PriceRow:
+    return max(rows, key=lambda row: row.spot_usd_per_h or row.on_demand_usd_per_h)
+
+
+@dataclass(frozen=True)
+class Quote:
+    """A price as the cloud quotes it; whether it is plausible is not decided yet."""
+
+    type: str
+    zone: str
+    """Empty: all zones of the region."""
+    on_demand_usd_per_h: Decimal
+    spot_usd_per_h: Decimal
+
+
+class PriceSource(Protocol):
+    """The interface to a cloud's prices."""
+
+    cloud: Cloud
+    name: str
+    """The content of the table's column `source`."""
+
+    def quotes(self, types: Sequence[InstanceType], region: str) -> Iterable[Quote]:
+        """The quotes of each type that has both prices there. Raises FleetError."""
+
+
+@dataclass(frozen=True)
+class Refreshed:
+    """The outcome of a refresh."""
+
+    path: Path
+    rows: int
+    refused: tuple[str, ...]
+    """Implausible prices, one line each: the older rows stay."""
+    missing: tuple[str, ...]
+    """`TYPE in REGION` without a quote."""
+
+    def lines(self) -> list[str]:
+        """Lines for a terminal."""
+        lines = [f"{plural(self.rows, 'price')} written to {self.path}"]
+        lines += [f"refused  {reason}" for reason in self.refused]
+        lines += [f"missing  {place}: the older price stays, where there is one" for place in self.missing]
+        return lines
+
+
+def refresh_prices(
+    source: PriceSource, types: Sequence[InstanceType], regions: Sequence[str], path: Path, today: date
+) -> Refreshed:
+    """Fetch the prices of these types in these regions into the table at `path`, as a whole or not at all.
+
+    A region gets a row for each quoted zone, and one without a zone: its most expensive one.
+    Raises FleetError, with the table unchanged, for an unreachable cloud, no plausible price, or an unusable table.
+    """
+    kinds = {kind.name: kind for kind in types}
+    rows: dict[tuple[str, str], list[PriceRow]] = defaultdict(list)
+    refused: list[str] = []
+    for region in regions:
+        for quote in source.quotes(types, region):
+            kind = kinds[quote.type]
+            gpus = f"{kind.gpus} GPU" if kind.gpus else ""
+            what = source.cloud, kind.name, kind.vcpus, Decimal(str(kind.memory_gb)), gpus, region, quote.zone
+            try:
+                row = PriceRow(*what, quote.on_demand_usd_per_h, quote.spot_usd_per_h, today, source.name)
+            except ValueError as error:
+                refused.append(f"{quote.type} in {quote.zone or region}: {error}")
+            else:
+                rows[kind.name, region].append(row)
+    missing = [f"{name} in {region}" for region in regions for name in kinds if (name, region) not in rows]
+    if not rows:
         raise FleetError(
-            f"{path}, line {number}: not a row of prices ({error}): correct the line or delete it, "
-            "then `vcdl fleet prices --refresh`"
+            f"{source.name} gave no plausible price ({'; '.join([*refused, *missing][:3]) or 'no types'}): "
+            "the table is left as it is; check the types and regions"
+        )
+    new = PriceTable.of(row for some in rows.values() for row in (replace(_dearest(some), zone=""), *some))
+    known = PriceTable.read(path) if path.exists() else PriceTable({})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as temporary:
+            known.overlaid(new.by_key.values()).write(temporary)
+    except OSError as error:
+        raise FleetError(
+            f"the prices cannot be written to {path.parent} ({error}): free some space or mend its rights"
         ) from error
+    return Refreshed(path, len(new.by_key), tuple(refused), tuple(missing))

@@ -157,7 +157,8 @@ def prices(pools: Iterable[Pool], table: PriceTable) -> list[str]:
     """A table of the prices of these pools."""
     lines = []
     for pool in sorted(pools):
-        price = table.price(pool.type, pool.region, pool.zone)
+        if (price := table.find(pool.type, pool.region, pool.zone)) is None:
+            continue
         lines.append(
             f"{pool.type:<24}{pool.zone or pool.region:<20}{price.spot_usd_per_h or 'unknown':>10} $/h"
             f"{price.on_demand_usd_per_h:>10} on demand  {price.as_of}  {price.source}"

@@ -11,11 +11,11 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from tests.fleet.aws.moto_cloud import MotoCloud
+from tests.fleet.example_prices import price_in
 from vcdl.errors import FleetError, FleetNotAuthorised
 from vcdl.fleet.aws.prices import AwsPrices
 from vcdl.fleet.instance import InstanceType
-from vcdl.fleet.prices import PriceTable
-from vcdl.fleet.refresh_prices import Quote, refresh_prices
+from vcdl.fleet.prices import PriceTable, Quote, refresh_prices
 
 T3 = InstanceType("t3.2xlarge", 8, 32.0)
 C6 = InstanceType("c6i.2xlarge", 8, 16.0)
@@ -137,5 +137,5 @@ def test_the_fetched_prices_are_in_the_table(aws: Stubbed, tmp_path: Path) -> No
     aws.market(("t3.2xlarge", "eu-west-1a", "0.1104", 3))
     aws.listed("t3.2xlarge", product("0.3648"))
     refresh_prices(aws.prices, [T3], ["eu-west-1"], tmp_path / "prices.csv", date(2026, 11, 21))
-    found = PriceTable.current(tmp_path / "prices.csv").price("t3.2xlarge", "eu-west-1", "eu-west-1a")
+    found = price_in(PriceTable.current(tmp_path / "prices.csv"), "t3.2xlarge", "eu-west-1", "eu-west-1a")
     assert (found.spot_usd_per_h, found.source) == (Decimal("0.1104"), "AWS: spot price history and price list")

@@ -13,11 +13,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tests.fleet.example_prices import price_in
 from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
 from vcdl.fleet.gcp.prices import GcpPrices
 from vcdl.fleet.instance import InstanceType
-from vcdl.fleet.prices import PriceTable
-from vcdl.fleet.refresh_prices import Quote, refresh_prices
+from vcdl.fleet.prices import PriceTable, Quote, refresh_prices
 
 N2 = InstanceType("n2-standard-8", 8, 32.0)
 T4 = InstanceType("n1-standard-8+nvidia-tesla-t4", 8, 30.0, 1)
@@ -131,7 +131,7 @@ def test_the_fetched_prices_are_in_the_table(catalogue: Catalogue, tmp_path: Pat
     source = GcpPrices(KEY, catalogue.url)
     came = refresh_prices(source, [N2, L4], ["us-central1", "us-east1"], tmp_path / "prices.csv", date(2026, 11, 21))
     assert came.missing == ("g2-standard-8 in us-central1", "g2-standard-8 in us-east1")
-    found = PriceTable.current(tmp_path / "prices.csv").price("n2-standard-8", "us-east1", "us-east1-b")
+    found = price_in(PriceTable.current(tmp_path / "prices.csv"), "n2-standard-8", "us-east1", "us-east1-b")
     assert (found.spot_usd_per_h, found.as_of) == (Decimal("0.094224"), date(2026, 11, 21))
 
 

@@ -14,11 +14,11 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
 from vcdl.boinc.project import files
 from vcdl.boinc.project.edited_files import Fragment
-from vcdl.errors import GridError
+from vcdl.errors import GridError, first_fault
 
 _FORMAT = 1
 Digest = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
@@ -67,10 +67,8 @@ class Record:
                 raise ValueError(f"format {stored.format}")
             return cls(folder, stored.threads, stored.edited)
         except ValueError as error:
-            what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-            raise GridError(
-                f"{folder / 'record.json'} is damaged or of another version ({what}): restore it from a backup"
-            ) from None
+            what = f"{folder / 'record.json'} is damaged or of another version ({first_fault(error)})"
+            raise GridError(f"{what}: restore it from a backup") from None
 
     @property
     def installed(self) -> bool:

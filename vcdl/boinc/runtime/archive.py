@@ -24,7 +24,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from vcdl.boinc.runtime.platforms import Platform, platform_named
 from vcdl.client.runtime import MANIFEST, PACKAGES
-from vcdl.errors import GridError
+from vcdl.errors import GridError, first_fault
 
 PYTHON = "python.tar.gz"
 _FORMAT = 1
@@ -62,8 +62,7 @@ class Manifest:
         try:
             manifest = _reader().validate_json(content, strict=True)
         except ValidationError as error:
-            wrong = error.errors()[0]
-            raise ValueError(f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}") from None
+            raise ValueError(first_fault(error)) from None
         if manifest.format != _FORMAT:
             raise ValueError(f"format {manifest.format}")
         return manifest

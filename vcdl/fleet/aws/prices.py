@@ -12,8 +12,7 @@ from botocore.exceptions import BotoCoreError
 from vcdl.fleet.aws.refusal import refusal
 from vcdl.fleet.aws.region import AwsRegion, batches
 from vcdl.fleet.instance import InstanceType
-from vcdl.fleet.prices import PriceTable
-from vcdl.fleet.refresh_prices import Quote
+from vcdl.fleet.prices import PriceTable, Quote
 from vcdl.fleet.settings import Cloud
 
 _LIST_REGION = "us-east-1"

@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
 from vcdl.fleet.gcp.catalogue import MachineName
 from vcdl.fleet.instance import InstanceType
-from vcdl.fleet.refresh_prices import Quote
+from vcdl.fleet.prices import Quote
 from vcdl.fleet.settings import Cloud
 
 _CATALOGUE_URL = "https://cloudbilling.googleapis.com"
