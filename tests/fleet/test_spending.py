@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.test_cost import HOUR_S, START_S, applied, gone, instances, ledger, observe, sent, workunit
+from vcdl.fleet.cost import EpochCost, draw_spending, epoch_costs, parts_usd, spending_lines
 from vcdl.fleet.instance import Ending
 from vcdl.fleet.ledger import Ledger
-from vcdl.fleet.spending import EpochCost, draw_spending, epoch_costs, parts_usd, spending_lines
 from vcdl.journal.events import EpochClosed, Recorded, UpdateRefused
 from vcdl.journal.history import EpochDetail
 

@@ -76,10 +76,9 @@ def cost_command(
     as_json: bool,
 ) -> ExitCode:
     """Show the fleet's cost so far, what it saved, what it bought, and what was wasted."""
-    from vcdl.fleet.cost import cost_of
+    from vcdl.fleet.cost import SPENDING_EVENTS, cost_of, draw_spending, epoch_costs, parts_usd, spending_lines
     from vcdl.fleet.hosts import instances_of_hosts, project_hosts
     from vcdl.fleet.ledger import Ledger
-    from vcdl.fleet.spending import SPENDING_EVENTS, draw_spending, epoch_costs, parts_usd, spending_lines
     from vcdl.journal.journal import Journal
     from vcdl.run.finding import read_report
     from vcdl.run.folder import RunFolder

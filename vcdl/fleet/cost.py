@@ -1,19 +1,48 @@
-"""A fleet's cost so far, on demand, and wasted by preemption; docs/fleet-cost.md defines each figure."""
+"""A fleet's cost so far, on demand, wasted, and against epochs; docs/fleet-cost.md defines each figure."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+from vcdl.errors import folder_errors
+from vcdl.files.atomic import atomic_write
 from vcdl.fleet.billing import HOUR_S, Charge
 from vcdl.fleet.instance import Ending
 from vcdl.fleet.instance_history import InstanceHistory
 from vcdl.fleet.ledger import Ledger
-from vcdl.journal.events import Recorded, UpdateApplied, WorkunitSent
+from vcdl.journal.events import (
+    EpochClosed,
+    Recorded,
+    ResultRefused,
+    UpdateApplied,
+    UpdateRefused,
+    UpdateSuperseded,
+    WorkunitCancelled,
+    WorkunitFailed,
+    WorkunitSent,
+)
+from vcdl.journal.history import EpochDetail
 from vcdl.report.wording import grouped, plural
 
+Journals = Sequence[Sequence[Recorded]]
+"""Those of the runs that a fleet works for."""
 _CENT = Decimal("0.01")
+PARTS = ("training", "boot", "idle", "refused", "lost", "unknown")
+"""`unknown`: instances whose BOINC host is unknown. `lost`: subtasks that failed, came too late or were preempted."""
+_ENDS = {
+    UpdateApplied: "training",
+    UpdateRefused: "refused",
+    ResultRefused: "refused",
+    UpdateSuperseded: "lost",
+    WorkunitFailed: "lost",
+    WorkunitCancelled: "lost",
+}
+SPENDING_EVENTS = (*_ENDS, WorkunitSent, EpochClosed)
 
 
 @dataclass(frozen=True)
@@ -90,46 +119,116 @@ class Cost:
         return lines
 
 
-def cost_of(
-    ledger: Ledger,
-    until_s: float,
-    journals: Iterable[Sequence[Recorded]] = (),
-    hosts: Mapping[str, str] | None = None,
-) -> Cost:
+@dataclass(frozen=True)
+class EpochCost:
+    """The money that was paid when an epoch ended."""
+
+    epoch: int
+    value: float
+    """The epoch's mean of the measure by which the run is judged."""
+    usd: float
+
+
+@dataclass(frozen=True)
+class _Subtask:
+    """A subtask on an instance."""
+
+    began_s: float
+    ended_s: float | None
+    part: str
+
+
+def cost_of(ledger: Ledger, until_s: float, journals: Journals = (), hosts: Mapping[str, str] | None = None) -> Cost:
     """The cost of all instances in a ledger until a Unix time. Raises FleetError.
 
-    `journals`: those of the runs that the fleet works for. `hosts`: the instance of each host that the journals name.
+    `hosts`: the instance of each host that the journals name.
     """
     history = ledger.history()
     instances = history.until(until_s)
     began_s = min((it.launch.launched_s for it in instances), default=until_s)
-    subtasks, finished_s = _finished(journals, hosts or {}, began_s, until_s)
+    subtasks, known = _subtasks(journals, hosts or {}), set((hosts or {}).values())
+    applied = (row for journal in journals for row in journal if isinstance(row.event, UpdateApplied))
     preempted = [it for it in instances if it.ending is Ending.PREEMPTED]
     live = [it for it in instances if it.ending is None]
     charge = sum((it.charge() for it in instances), Charge())
     at_most = sum((it.charge_at_most() for it in instances), Charge())
-    known = set((hosts or {}).values())
-    dates = [price.as_of for prices in history.prices.values() for price in prices]
+    lifetimes = [(Fraction(it.lifetime_s) / HOUR_S, it.launch.vcpus) for it in instances]
     return Cost(
         until_s=until_s,
         instances=len(instances),
         live=len(live),
         preempted=len(preempted),
-        instance_h=_decimal(sum((Fraction(it.lifetime_s) for it in instances), Fraction(0)) / HOUR_S),
-        vcpu_h=_decimal(sum((Fraction(it.lifetime_s) * it.launch.vcpus for it in instances), Fraction(0)) / HOUR_S),
+        instance_h=_decimal(sum((hours for hours, _ in lifetimes), Fraction(0))),
+        vcpu_h=_decimal(sum((hours * vcpus for hours, vcpus in lifetimes), Fraction(0))),
         spot_usd=_decimal(charge.paid_usd),
         on_demand_usd=_decimal(charge.on_demand_usd + charge.credits_usd + charge.extras_usd),
         extras_usd=_decimal(charge.extras_usd),
         credits_usd=_decimal(charge.credits_usd),
         uncertain_usd=_decimal(at_most.paid_usd - charge.paid_usd),
-        wasted_usd=_decimal(sum((_wasted(it, finished_s.get(it.launch.id)) for it in preempted), Fraction(0))),
+        wasted_usd=_decimal(sum((_wasted(it, subtasks[it.launch.id], until_s) for it in preempted), Fraction(0))),
         wasted_is_at_most=any(it.launch.id not in known for it in preempted),
-        subtasks=subtasks,
+        subtasks=sum(began_s <= row.time_s <= until_s for row in applied),
         spot_usd_per_h=_rate(live, is_spot=True),
         on_demand_usd_per_h=_rate(live, is_spot=False),
-        unpriced=tuple(sorted({_place(it) for it in instances if not it.rates})),
-        oldest_price=min(dates, default=None),
+        unpriced=tuple(
+            sorted({f"{it.launch.type} in {it.launch.zone or it.launch.region}" for it in instances if not it.rates})
+        ),
+        oldest_price=min((price.as_of for prices in history.prices.values() for price in prices), default=None),
     )
+
+
+def epoch_costs(ledger: Ledger, journal: Iterable[Recorded], details: Iterable[EpochDetail]) -> list[EpochCost]:
+    """The cost at the end of each epoch of a run. Raises FleetError."""
+    values = {detail.epoch: detail.mean for detail in details}
+    ends = {row.event.epoch: row.time_s for row in journal if isinstance(row.event, EpochClosed)}
+    history = ledger.history()
+    return [
+        EpochCost(epoch, values[epoch], float(sum(it.charge().paid_usd for it in history.until(ended_s))))
+        for epoch, ended_s in ends.items()
+        if epoch in values
+    ]
+
+
+def parts_usd(ledger: Ledger, until_s: float, journals: Journals, hosts: Mapping[str, str]) -> dict[str, float]:
+    """What a fleet has paid until a Unix time, by PARTS. Raises FleetError.
+
+    At any moment an instance's cost is shared by the subtasks that it has; without one it is boot, and later idle.
+    """
+    subtasks, known, parts = _subtasks(journals, hosts), set(hosts.values()), dict.fromkeys(PARTS, Fraction(0))
+    for instance in ledger.history().until(until_s):
+        if instance.launch.id not in known:
+            parts["unknown"] += instance.charge().paid_usd
+            continue
+        full = instance.charge_before(instance.end_s).paid_usd
+        paid = instance.charge().paid_usd / full if full else Fraction(0)  # less, if the cloud gives time for free
+        for part, usd in _shares(instance, subtasks[instance.launch.id]):
+            parts[part] += usd * paid
+    return {part: float(usd) for part, usd in parts.items()}
+
+
+def spending_lines(measure: str, epochs: Sequence[EpochCost], parts: Mapping[str, float]) -> list[str]:
+    """Lines for a terminal."""
+    lines = [f"{'epoch':>6}{measure:>14}{'$ so far':>12}"] if epochs else []
+    lines += [f"{one.epoch:>6}{one.value:>14.4f}{one.usd:>12.4f}" for one in epochs]
+    total = sum(parts.values())
+    return [*lines, *(f"{part:<9}${usd:.4f}, {usd / total:.0%}" for part, usd in parts.items() if usd)]
+
+
+def draw_spending(measure: str, epochs: Sequence[EpochCost], output: Path) -> None:
+    """Draw the measure against the money, in the format that the suffix names. Raises RunFolderError."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.plot([one.usd for one in epochs], [one.value for one in epochs], marker="o", markersize=3.5)
+    axes.set_xlabel("US dollars")
+    axes.set_ylabel(f"validation {measure} (epoch's mean)")
+    axes.set_xlim(left=0)
+    axes.grid(alpha=0.3)
+    with folder_errors(output.parent), atomic_write(output) as temporary:
+        figure.savefig(temporary, dpi=150)
 
 
 def dollars(amount: Decimal) -> str:
@@ -142,31 +241,45 @@ def dollars(amount: Decimal) -> str:
     return f"${amount.quantize(quantum, ROUND_CEILING):,f}"
 
 
-def _finished(
-    journals: Iterable[Sequence[Recorded]], hosts: Mapping[str, str], from_s: float, until_s: float
-) -> tuple[int, dict[str, float]]:
-    """The number of updates applied in that time, and the time of each instance's last one."""
-    count = 0
-    finished_s: dict[str, float] = {}
+def _subtasks(journals: Journals, hosts: Mapping[str, str]) -> Mapping[str, list[_Subtask]]:
+    """The subtasks of each instance."""
+    found: dict[str, list[_Subtask]] = defaultdict(list)
     for journal in journals:
-        sent_to: dict[str, str] = {}
-        for recorded in journal:
-            match recorded.event:
-                case WorkunitSent(workunit, host):
-                    sent_to[workunit] = host
-                case UpdateApplied(workunit) if from_s <= recorded.time_s <= until_s:
-                    count += 1
-                    if (id := hosts.get(sent_to.get(workunit, ""))) is not None:
-                        finished_s[id] = max(recorded.time_s, finished_s.get(id, recorded.time_s))
-    return count, finished_s
+        open_since: dict[str, tuple[str, float]] = {}
+        for row in journal:
+            event: Any = row.event
+            if isinstance(event, WorkunitSent) and event.host in hosts:
+                open_since[event.workunit] = hosts[event.host], row.time_s
+            elif (part := _ENDS.get(type(event))) and (begun := open_since.pop(event.workunit, None)):
+                found[begun[0]].append(_Subtask(begun[1], row.time_s, part))
+        for id, began_s in open_since.values():
+            found[id].append(_Subtask(began_s, None, "training"))
+    return found
 
 
-def _wasted(instance: InstanceHistory, finished_s: float | None) -> Fraction:
-    paid = instance.charge().paid_usd
-    if finished_s is None or finished_s <= instance.launch.launched_s:
-        return paid
-    # A free first hour is no waste: nothing was paid after the work, nor before it.
-    return max(Fraction(0), paid - instance.charge_before(finished_s).paid_usd)
+def _shares(instance: InstanceHistory, subtasks: Sequence[_Subtask]) -> Iterable[tuple[str, Fraction]]:
+    """The parts of an instance's cost."""
+    begin_s, end_s = instance.launch.launched_s, instance.end_s
+    first_s = min((one.began_s for one in subtasks), default=end_s)
+    marks = {begin_s, end_s, *(one.began_s for one in subtasks), *(one.ended_s or end_s for one in subtasks)}
+    before = Fraction(0)
+    for from_s, to_s in pairwise(sorted(mark for mark in marks if begin_s <= mark <= end_s)):
+        until = instance.charge_before(to_s).paid_usd
+        usd, before = until - before, until
+        at_work = [one for one in subtasks if one.began_s <= from_s and (one.ended_s is None or one.ended_s > from_s)]
+        if not at_work:
+            yield ("boot" if to_s <= first_s else "idle"), usd
+        for one in at_work:
+            is_lost = one.ended_s is None and instance.ending is not None
+            yield ("lost" if is_lost else one.part), usd / len(at_work)
+
+
+def _wasted(instance: InstanceHistory, subtasks: Iterable[_Subtask], until_s: float) -> Fraction:
+    """The cost after its last finished subtask; a free first hour is no waste, nor is anything before it."""
+    finished_s = [one.ended_s for one in subtasks if one.part == "training" and one.ended_s and one.ended_s <= until_s]
+    before_s = max(finished_s, default=instance.launch.launched_s)
+    before = instance.charge_before(before_s).paid_usd if before_s > instance.launch.launched_s else 0
+    return max(Fraction(0), instance.charge().paid_usd - before)
 
 
 def _rate(live: Sequence[InstanceHistory], is_spot: bool) -> Decimal:
@@ -178,10 +291,6 @@ def _rate(live: Sequence[InstanceHistory], is_spot: bool) -> Decimal:
             total += latest.spot_usd_per_h if is_spot else latest.on_demand_usd_per_h
             total += instance.surplus_usd_per_h + latest.extras_usd_per_h
     return total
-
-
-def _place(instance: InstanceHistory) -> str:
-    return f"{instance.launch.type} in {instance.launch.zone or instance.launch.region}"
 
 
 def _decimal(amount: Fraction) -> Decimal:
