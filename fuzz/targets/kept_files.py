@@ -19,7 +19,7 @@ from vcdl.fleet.cost import cost_of
 from vcdl.fleet.instance import Ending
 from vcdl.fleet.ledger import Ledger
 from vcdl.fleet.ledger_rows import EndedRow, LaunchedRow, LedgerRow, PricedRow, SeenRow, encode
-from vcdl.fleet.state import FleetState
+from vcdl.fleet.state import FleetGoal, FleetState
 from vcdl.models.footprint import Footprint
 from vcdl.run.claim import claimed_key
 from vcdl.run.folder import RunFolder
@@ -211,9 +211,9 @@ class FleetStates(JsonTarget):
 
     def seeds(self) -> Sequence[bytes]:
         pool = {"cloud": "aws", "type": "m5.large", "region": "us-east-1", "zone": "us-east-1a"}
-        state = json.loads(FleetState().to_json())
+        state = json.loads(FleetState(FleetGoal.DOWN).to_json())
         return [
-            FleetState().to_json().encode(),
+            FleetState(FleetGoal.DOWN).to_json().encode(),
             json.dumps({**state, "cooldowns": [{"pool": pool, "until_s": 5.0, "why": "no capacity"}]}).encode(),
         ]
 

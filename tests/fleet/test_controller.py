@@ -65,7 +65,7 @@ def test_pools_without_capacity_get_a_cooldown_and_the_others_give_all(fleet: Fa
     fleet.cloud.empty = {POOLS[0]}
     observed = reach_target(fleet.controller, lambda line: None)
     assert (observed.have, {i.pool for i in observed.instances}) == (40, {POOLS[1]})
-    assert list(observed.state.cooldowns) == [POOLS[0]]
+    assert [it.pool for it in observed.state.cooldowns] == [POOLS[0]]
 
 
 def test_a_pool_without_capacity_is_not_asked_again_before_its_cooldown_is_over(fleet: FakeFleet) -> None:
@@ -86,7 +86,7 @@ def test_a_pool_without_capacity_is_not_asked_again_before_its_cooldown_is_over(
 def test_a_region_without_capacity_gives_all_its_pools_a_cooldown(fleet: FakeFleet) -> None:
     fleet.cloud.refuses = (ProblemKind.NO_CAPACITY, "ZONE_RESOURCE_POOL_EXHAUSTED")
     observed = reach_target(fleet.controller, lambda line: None)
-    assert set(observed.state.cooldowns) == set(POOLS)
+    assert {it.pool for it in observed.state.cooldowns} == set(POOLS)
     assert len(fleet.cloud.asked) == 1
 
 

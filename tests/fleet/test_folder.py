@@ -27,7 +27,7 @@ STATES = st.builds(
     st.none() | st.integers(0, 99),
     st.booleans(),
     TIMES,
-    st.dictionaries(POOLS, st.builds(Cooldown, TIMES, st.text()), max_size=3),
+    st.lists(st.builds(Cooldown, POOLS, TIMES, st.text()), max_size=3).map(tuple),
     st.lists(st.builds(RecentLaunch, INSTANCES, TIMES), max_size=3).map(tuple),
     st.dictionaries(st.text(max_size=9), TIMES, max_size=3),
 )
@@ -67,7 +67,7 @@ def test_a_damaged_state_is_refused(text: str) -> None:
     ],
 )
 def test_a_state_with_a_value_of_another_kind_is_refused(changed: dict[str, object]) -> None:
-    text = json.dumps({**json.loads(FleetState().to_json()), **changed})
+    text = json.dumps({**json.loads(FleetState(FleetGoal.DOWN).to_json()), **changed})
     with pytest.raises(FleetError, match=r"state\.json is damaged"):
         FleetState.of_json(text)
 
@@ -82,7 +82,7 @@ def test_a_new_fleet_is_down(folder: FleetFolder) -> None:
 
 
 def test_a_state_is_written_as_a_whole(folder: FleetFolder) -> None:
-    folder.write(FleetState(target=3))
+    folder.write(FleetState(FleetGoal.DOWN, target=3))
     folder.path.joinpath("state.json.new").touch()
     assert folder.read().target == 3
     assert {path.name for path in folder.path.iterdir()} == {"state.json", "state.json.new"}

@@ -2,6 +2,7 @@
 
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +14,9 @@ from tests.examples import examples
 from tests.fleet.fake_cloud import TYPES, FakeCloud
 from tests.fleet.fleet_files import settings_of
 from vcdl.fleet.instance import Instance, InstanceState, Pool
-from vcdl.fleet.reconciler import Actions, Situation, capacity, reconcile
+from vcdl.fleet.reconciler import Actions, Observation, capacity, reconcile
 from vcdl.fleet.settings import FleetSettings
-from vcdl.fleet.state import Cooldown
+from vcdl.fleet.state import Cooldown, FleetGoal, FleetState
 
 with tempfile.TemporaryDirectory() as _folder:
     SETTINGS = settings_of(Path(_folder))
@@ -33,8 +34,19 @@ def machine(
 
 def actions_of(wanted: int, *instances: Instance, cooldowns: dict[Pool, float] | None = None) -> Actions:
     types = {POOL: TYPES["t3.2xlarge"], OTHER: TYPES["t3.2xlarge"]}
-    waiting = {pool: Cooldown(until_s, "no_capacity: none") for pool, until_s in (cooldowns or {}).items()}
-    return reconcile(SETTINGS, Situation(NOW_S, wanted, instances, types, waiting))
+    waiting = [Cooldown(pool, until_s, "no_capacity: none") for pool, until_s in (cooldowns or {}).items()]
+    return reconcile(SETTINGS, seen(NOW_S, wanted, instances, waiting), types)
+
+
+def seen(
+    now_s: float,
+    wanted: int,
+    instances: tuple[Instance, ...] = (),
+    cooldowns: Sequence[Cooldown] = (),
+    short_since_s: float | None = None,
+) -> Observation:
+    state = FleetState(FleetGoal.UP, cooldowns=tuple(cooldowns), short_since_s=short_since_s)
+    return Observation(now_s, state, instances, wanted, capacity(instances, "vcpu"))
 
 
 def test_a_fleet_at_its_target_is_left_alone() -> None:
@@ -87,7 +99,7 @@ def test_with_a_cooldown_on_all_pools_a_warning_tells_when_the_first_is_tried_ag
 
 def test_types_without_the_unit_are_never_launched() -> None:
     gpus = SETTINGS.model_copy(update={"capacity": SETTINGS.capacity.model_copy(update={"unit": "gpu"})})
-    actions = reconcile(gpus, Situation(NOW_S, 1, (), {POOL: TYPES["t3.2xlarge"]}, {}))
+    actions = reconcile(gpus, seen(NOW_S, 1), {POOL: TYPES["t3.2xlarge"]})
     assert actions.launch is None
     assert "none of the allowed types has a gpu" in actions.warnings[0]
 
@@ -98,7 +110,7 @@ def test_a_machine_that_is_switched_off_is_terminated() -> None:
 
 def test_equal_reconcilers_order_the_same_launch_and_a_later_one_another() -> None:
     def token(now_s: float, *instances: Instance) -> str:
-        actions = reconcile(SETTINGS, Situation(now_s, 40, instances, {POOL: TYPES["t3.2xlarge"]}, {}))
+        actions = reconcile(SETTINGS, seen(now_s, 40, instances), {POOL: TYPES["t3.2xlarge"]})
         assert actions.launch is not None
         return actions.launch.token
 
@@ -125,8 +137,8 @@ def mixed_actions(
     short_since_s: float | None = None,
 ) -> Actions:
     types = dict.fromkeys((POOL, OTHER, replace(POOL, on_demand=True)), TYPES["t3.2xlarge"])
-    cooldowns = {pool: Cooldown(NOW_S + 60, "no_capacity: none") for pool in (POOL, OTHER)} if waiting else {}
-    return reconcile(settings, Situation(NOW_S, wanted, instances, types, cooldowns, short_since_s=short_since_s))
+    cooldowns = [Cooldown(pool, NOW_S + 60, "no_capacity: none") for pool in (POOL, OTHER)] if waiting else []
+    return reconcile(settings, seen(NOW_S, wanted, instances, cooldowns, short_since_s), types)
 
 
 def order(actions: Actions) -> tuple[int, bool]:
@@ -180,10 +192,11 @@ class TwoReconcilers(RuleBasedStateMachine):
     @rule(who=st.integers(0, 1))
     def one_looks_and_decides(self, who: int) -> None:
         now_s = self.cloud.clock.now_s
-        situation = Situation(now_s, self.wanted, self.cloud.find(), self.cloud.pools(), self.cooldowns[who])
-        actions = reconcile(self.settings, situation)
+        found = self.cloud.find()
+        observed = seen(now_s, self.wanted, found, list(self.cooldowns[who].values()))
+        actions = reconcile(self.settings, observed, self.cloud.pools())
         if actions.launch is not None:
-            missing = self.wanted - capacity(situation.instances, "vcpu")
+            missing = self.wanted - capacity(found, "vcpu")
             assert actions.launch.units == missing  # never more than missing
             waiting = {pool for pool, it in self.cooldowns[who].items() if it.until_s > now_s}
             assert not waiting & set(actions.launch.pools)
@@ -200,7 +213,7 @@ class TwoReconcilers(RuleBasedStateMachine):
             launched = self.cloud.launch(actions.launch.pools, actions.launch.units, actions.launch.token, "")
             for problem in launched.problems:
                 until_s = self.cloud.clock.now_s + self.settings.cooldown_s
-                self.cooldowns[who][problem.pool] = Cooldown(until_s, problem.words)
+                self.cooldowns[who][problem.pool] = Cooldown(problem.pool, until_s, problem.words)
 
     @rule(seconds=st.integers(1, 700))
     def time_goes_by(self, seconds: int) -> None:
@@ -245,7 +258,7 @@ TestTwoReconcilers.settings = examples(60, stateful_step_count=25)
 @pytest.mark.parametrize("wanted", [0, 1, 8, 9, 40])
 def test_from_nothing_one_pass_reaches_the_target(wanted: int) -> None:
     cloud = FakeCloud(SETTINGS)
-    actions = reconcile(SETTINGS, Situation(0.0, wanted, (), cloud.pools(), {}))
+    actions = reconcile(SETTINGS, seen(0.0, wanted), cloud.pools())
     if actions.launch is not None:
         cloud.launch(actions.launch.pools, actions.launch.units, actions.launch.token, "")
     assert len(cloud.live) == -(-wanted // 8)

@@ -7,21 +7,35 @@ from collections.abc import Mapping
 from http.client import HTTPException
 
 from vcdl.errors import FleetError
+from vcdl.fleet.provider import LaunchResult
+from vcdl.fleet.reconciler import Actions, Observation
 from vcdl.fleet.settings import FleetSettings
+from vcdl.fleet.state import FleetGoal
+from vcdl.report.wording import duration
 
 _TIMEOUT_S = 30.0
 _BUDGET_SHARES = (0.5, 0.8, 1.0)
 
 
-def budget_causes(settings: FleetSettings, spent_usd: float, is_spent: bool) -> Mapping[str, str]:
-    """The shares of the budget that are spent, by the name of their alert."""
-    if settings.budget_usd is None:
-        return {}
-    return {
-        f"budget {share:.0%}": f"{spent_usd:.2f} of {settings.budget_usd:g} $ are spent"
-        for share in _BUDGET_SHARES
-        if spent_usd >= share * settings.budget_usd or is_spent
-    }
+def causes_of(
+    settings: FleetSettings, observed: Observation, actions: Actions, launched: LaunchResult, paid_for_s: float
+) -> Mapping[str, str]:
+    """What a pass has to tell, by the name of its alert."""
+    state, now_s, budget_usd, causes = observed.state, observed.now_s, settings.budget_usd, {}
+    for share in _BUDGET_SHARES:
+        if budget_usd is not None and (observed.spent_usd >= share * budget_usd or state.budget_spent):
+            causes[f"budget {share:.0%}"] = f"{observed.spent_usd:.2f} of {budget_usd:g} $ are spent"
+    if actions.crash_loop:
+        causes["crash loop"] = actions.crash_loop
+    short_s = 0.0 if state.short_since_s is None else now_s - state.short_since_s
+    if short_s >= settings.cooldown_s and not launched.instances:
+        missing = f"{observed.wanted - observed.have} of {observed.wanted} {settings.capacity.unit}"
+        causes["capacity"] = f"no preemptible capacity for {duration(short_s)}, {missing} missing"
+    if state.goal is FleetGoal.UP:
+        left_s = [i.until_s - now_s for i in observed.instances if i.is_capacity and i.until_s is not None]
+        if left_s and min(left_s) < min(settings.lease_s, paid_for_s) / 4:
+            causes["lease"] = f"an instance's lease is over in {duration(max(0.0, min(left_s)))}"
+    return causes
 
 
 def news(

@@ -16,7 +16,7 @@ from typing import Self
 from vcdl.errors import FleetError, RunFolderError
 from vcdl.files.atomic import atomic_write, sweep
 from vcdl.files.lock import FileLock, holder_of
-from vcdl.fleet.state import FleetState
+from vcdl.fleet.state import FleetGoal, FleetState
 
 _WAIT_S = 180.0
 """Time for another process's pass: some calls to a cloud, each with its retries."""
@@ -57,7 +57,7 @@ class FleetFolder:
             try:
                 return FleetState.of_json(self.state_file.read_text(encoding="utf-8"))
             except FileNotFoundError:
-                return FleetState()
+                return FleetState(FleetGoal.DOWN)
             except (FleetError, UnicodeDecodeError) as error:
                 raise FleetError(f"{self.state_file.parent}: {error}") from None
 

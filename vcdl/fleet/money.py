@@ -1,9 +1,9 @@
-"""The running cost of a fleet: its ledger, fed at each pass, and today's prices."""
+"""The running cost of a fleet: its ledger, fed at each pass, today's prices, and what the budget still pays for."""
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from fractions import Fraction
 from pathlib import Path
 
 from vcdl.errors import FleetError
@@ -85,21 +85,49 @@ class Money:
 
     def spent_usd(self, now_s: float) -> float:
         """Spot prices and CPU credits of all instances so far; for those that vanished unseen, the upper bound."""
-        charges = (instance.charge_at_most() for instance in self._ledger.history().until(now_s))
-        return float(sum((charge.paid_usd for charge in charges), Fraction(0)))
+        return float(sum(it.charge_at_most().paid_usd for it in self._ledger.history().until(now_s)))
 
     def usd_per_h(self, instances: Iterable[Instance]) -> float:
         """The hourly cost of the live instances; an unknown spot price counts as the list price, no price as 0."""
-        live = [(i, rate) for i in instances if i.is_live and (rate := self.rate_usd_per_h(i.pool)) is not None]
+        live = [(i, rate) for i in instances if i.is_live and (rate := self._rate_usd_per_h(i.pool)) is not None]
         return sum(r + float(surplus_per_h(i.pool.type, i.vcpus, self._settings.cpu_credits)) for i, r in live)
 
-    def rate_usd_per_h(self, pool: Pool) -> float | None:
-        """The most that an hour of a pool's instance costs today, without surplus credits; None: unknown."""
-        if (price := self.price(pool)) is None:
-            return None
-        return float((price.on_demand_usd_per_h if pool.on_demand else price.at_most_usd_per_h) + self._extras)
+    def unit_usd_per_h(self, pool: Pool, kind: InstanceType) -> float:
+        """The hourly cost of a unit of capacity; infinite while it is unknown."""
+        rate, units = self._rate_usd_per_h(pool), kind.units(self._settings.capacity.unit)
+        return math.inf if rate is None or not units else rate / units
 
     def price(self, pool: Pool) -> Price | None:
         """Today's price of a pool's instances; None: no budget can guard them."""
         price = self._prices.find(pool.type, pool.region, pool.zone)
         return price and replace(price, extras_usd_per_h=self._extras)
+
+    def paid_for_s(self, spent_usd: float, usd_per_h: float) -> float:
+        """How long the budget pays for instances before they must drain."""
+        budget_usd = self._settings.budget_usd
+        if budget_usd is None or (usd_per_h == 0 and spent_usd < budget_usd):
+            return math.inf
+        return (budget_usd - spent_usd) / usd_per_h * 3600 - self._draining_s if usd_per_h else 0.0
+
+    def spent_words(self, spent_usd: float, usd_per_h: float) -> str:
+        """What to say once the budget pays for no more than the draining."""
+        draining_usd = usd_per_h * self._draining_s / 3600
+        spent = f"{spent_usd:.2f} $ so far, {draining_usd:.2f} $ to drain"
+        return f"the budget of {self._settings.budget_usd:g} $ is spent ({spent}): the fleet goes down"
+
+    def unpriced_words(self, pools: Iterable[Pool]) -> list[str]:
+        """A line for each of these pools, which have no price."""
+        what = "its cost is not counted" if self._settings.budget_usd is None else "with a budget it is not used"
+        how = f"`vcdl fleet prices --refresh`, or a row in {refreshed_file()}"
+        return [f"no price of {pool} is known: {what} ({how})" for pool in sorted(set(pools))]
+
+    @property
+    def _draining_s(self) -> float:
+        """The drain time, and two passes: until the spent budget shows, and until the end of the drain time does."""
+        return self._settings.drain_s + 2.0 * self._settings.reconcile_every_s
+
+    def _rate_usd_per_h(self, pool: Pool) -> float | None:
+        """The most that an hour of a pool's instance costs today, without surplus credits; None: unknown."""
+        if (price := self.price(pool)) is None:
+            return None
+        return float((price.on_demand_usd_per_h if pool.on_demand else price.at_most_usd_per_h) + self._extras)

@@ -25,10 +25,11 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import date
 
 from vcdl.fleet.instance import Instance, InstanceState, InstanceType, Pool
 from vcdl.fleet.settings import FleetSettings, Unit
-from vcdl.fleet.state import Cooldown
+from vcdl.fleet.state import FleetState
 
 _TOKENS = uuid.UUID("0b5ee4d6-4ad0-49a4-8a4e-3b0f5b7e1c11")
 _TOKEN_S = 30
@@ -39,25 +40,26 @@ MOST_FAILURES = 5
 
 
 @dataclass(frozen=True)
-class Situation:
-    """Everything that a decision depends on."""
+class Observation:
+    """A fleet at a moment, beside what is wanted of it."""
 
     now_s: float
+    state: FleetState
+    """Without cooldowns that are over."""
+    instances: tuple[Instance, ...]
+    """Those found by tag, recent launches that the cloud does not show yet, and those of regions that are away."""
     wanted: int
     """Units that should be there now."""
-    instances: tuple[Instance, ...]
-    types: Mapping[Pool, InstanceType]
-    """The pools that the settings allow; with `capacity > on_demand` those on demand, too."""
-    cooldowns: Mapping[Pool, Cooldown]
-    """Pools that recently refused a launch."""
+    have: int
+    """Units that work or soon will."""
+    spent_usd: float = 0.0
+    usd_per_h: float = 0.0
+    """The spot prices of the live instances."""
+    prices_as_of: date | None = None
+    """The day of the oldest price of a live instance; None: there is none."""
     unpriced: frozenset[str] = frozenset()
-    """Instances whose cost nobody knows, where a budget must hold: they are drained, and are no capacity."""
-    short_since_s: float | None = None
-    """Unix time since which no preemptible instance could be had; None: none is missing."""
-    failures: int = 0
-    """Instances in a row that gave up without having worked, and none works."""
-    budget_spent: bool = False
-    """The hard stop: every live instance is terminated now."""
+    """Live instances whose cost nobody knows."""
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,43 +93,51 @@ def capacity(instances: Iterable[Instance], unit: Unit) -> int:
     return sum(i.units(unit) for i in instances if i.is_capacity)
 
 
-def reconcile(settings: FleetSettings, situation: Situation) -> Actions:
+def reconcile(
+    settings: FleetSettings, observed: Observation, types: Mapping[Pool, InstanceType], failures: int = 0
+) -> Actions:
     """The actions that bring the fleet to `wanted` units, with a surplus smaller than one instance.
 
     Only missing units are launched, in pools without a cooldown. The youngest instances of a surplus go first, as they
     lose least: pending ones are terminated, running ones drained. Overdue and switched-off instances are terminated.
+    With a budget, instances whose cost nobody knows are drained, and are no capacity; once it is spent, all live ones
+    are terminated. `types`: the pools that the settings allow; with `capacity > on_demand` those on demand, too.
+    `failures`: instances in a row that gave up without having worked, and none works.
     """
-    unit, now_s = settings.capacity.unit, situation.now_s
-    stopped = tuple(i.id for i in situation.instances if i.state is InstanceState.STOPPED)
-    if situation.budget_spent:
-        return Actions(terminate=(*(i.id for i in situation.instances if i.is_live and not i.is_assumed), *stopped))
-    working = [i for i in situation.instances if i.id not in situation.unpriced]
-    firm_wanted = settings.capacity.on_demand.units(situation.wanted)
+    unit, now_s, wanted, instances = settings.capacity.unit, observed.now_s, observed.wanted, observed.instances
+    stopped = tuple(i.id for i in instances if i.state is InstanceState.STOPPED)
+    unknown: frozenset[str] = frozenset()
+    if settings.budget_usd is not None:
+        if observed.state.budget_spent and observed.spent_usd >= settings.budget_usd:
+            return Actions(terminate=(*(i.id for i in instances if i.is_live and not i.is_assumed), *stopped))
+        unknown = observed.unpriced
+    working = [i for i in instances if i.id not in unknown]
+    firm_wanted = settings.capacity.on_demand.units(wanted)
     firm = _first(working, unit, firm_wanted)
-    missing = situation.wanted - capacity(working, unit)
+    missing = wanted - capacity(working, unit)
     spare = [i for i in working if i not in firm]
-    surplus = [*_surplus(spare, unit, -missing), *(i for i in situation.instances if i.id in situation.unpriced)]
+    surplus = [*_surplus(spare, unit, -missing), *(i for i in instances if i.id in unknown)]
     terminate = (
-        *(i.id for i in situation.instances if _is_overdue(i, now_s, settings.drain_s)),
+        *(i.id for i in instances if _is_overdue(i, now_s, settings.drain_s)),
         *stopped,
         *(i.id for i in surplus if i.state is InstanceState.PENDING),
     )
     drain = tuple(i.id for i in surplus if i.state is InstanceState.RUNNING and i.draining_s is None)
     firm_missing = firm_wanted - capacity(firm, unit)
     spot = [i for i in spare if not i.pool.on_demand]
-    spot_missing = situation.wanted - max(firm_wanted, capacity(firm, unit)) - capacity(spot, unit)
-    if situation.failures >= MOST_FAILURES:
+    spot_missing = wanted - max(firm_wanted, capacity(firm, unit)) - capacity(spot, unit)
+    if failures >= MOST_FAILURES:
         if any(i.is_live for i in working):
             return Actions(terminate, drain)  # the probe
         firm_missing, spot_missing, missing = min(firm_missing, 1), min(spot_missing, 1), min(missing, 1)
-    after_s, since_s = settings.capacity.on_demand.after_s, situation.short_since_s
+    after_s, since_s = settings.capacity.on_demand.after_s, observed.state.short_since_s
     stands_in = after_s is not None and since_s is not None and now_s - since_s >= after_s
     warnings: tuple[str, ...] = ()
     for units, on_demand in ((firm_missing, True), (spot_missing, False), (missing if stands_in else 0, True)):
         if units > 0:
-            pools, why = _usable(situation, unit, on_demand)
+            pools, why = _usable(observed, types, unit, on_demand)
             if pools:
-                order = LaunchOrder(units, pools, _token(settings.name, situation, units, pools))
+                order = LaunchOrder(units, pools, _token(settings.name, observed, units, pools))
                 return Actions(terminate, drain, order, warnings)
             warnings += why
     return Actions(terminate, drain, warnings=warnings)
@@ -162,26 +172,26 @@ def _surplus(instances: Iterable[Instance], unit: Unit, spare: int) -> list[Inst
     return chosen
 
 
-def _usable(situation: Situation, unit: Unit, on_demand: bool) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
+def _usable(
+    observed: Observation, types: Mapping[Pool, InstanceType], unit: Unit, on_demand: bool
+) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
     """The pools to launch from, and warnings if there are none."""
-    fitting = sorted(
-        pool for pool, kind in situation.types.items() if pool.on_demand is on_demand and kind.units(unit) > 0
-    )
-    if not situation.types:
+    fitting = sorted(pool for pool, kind in types.items() if pool.on_demand is on_demand and kind.units(unit) > 0)
+    if not types:
         return (), ()  # no region of the file can be asked, which the controller says
     if not fitting:
         return (), (f"none of the allowed types has a {unit} in any of the places: change instances or places",)
-    waiting = {pool: it for pool in fitting if (it := situation.cooldowns.get(pool)) and it.until_s > situation.now_s}
+    waiting = {it.pool: it for it in observed.state.cooldowns if it.pool in fitting and it.until_s > observed.now_s}
     if usable := tuple(pool for pool in fitting if pool not in waiting):
         return usable, ()
     again = time.strftime("%H:%M:%S", time.localtime(min(it.until_s for it in waiting.values())))
-    whys = "; ".join(dict.fromkeys(it.why for it in waiting.values()))
+    whys = "; ".join(dict.fromkeys(waiting[pool].why for pool in fitting))
     return (), (f"all {len(fitting)} pools refuse, and the first is asked again at {again}: {whys}",)
 
 
-def _token(name: str, situation: Situation, units: int, pools: tuple[Pool, ...]) -> str:
-    live = sorted(i.id for i in situation.instances)
-    words = (name, int(situation.now_s // _TOKEN_S), units, *live, *map(repr, pools))
+def _token(name: str, observed: Observation, units: int, pools: tuple[Pool, ...]) -> str:
+    live = sorted(i.id for i in observed.instances)
+    words = (name, int(observed.now_s // _TOKEN_S), units, *live, *map(repr, pools))
     return str(uuid.uuid5(_TOKENS, "|".join(map(str, words))))
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from vcdl.backoff import Attempts, Backoff
 from vcdl.errors import ExitCode, FleetError, FleetUnavailable, VcdlError
-from vcdl.fleet.controller import Controller, Observation
+from vcdl.fleet.controller import Controller
+from vcdl.fleet.reconciler import Observation
 from vcdl.fleet.settings import FleetSettings
 from vcdl.fleet.state import FleetGoal, FleetState
 
@@ -24,7 +25,7 @@ _MAX_PASSES = 20
 
 def up(state: FleetState) -> FleetState:
     """The state for `up` and `run`: an earlier `scale` still counts, an earlier refusal does not."""
-    return replace(state, goal=FleetGoal.UP, budget_spent=False, cooldowns={})
+    return replace(state, goal=FleetGoal.UP, budget_spent=False, cooldowns=())
 
 
 def drained(state: FleetState) -> FleetState:

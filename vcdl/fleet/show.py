@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from vcdl.fleet.controller import Observation, Pass
+from vcdl.fleet.controller import Pass
 from vcdl.fleet.instance import Instance, Pool
 from vcdl.fleet.plan import PER_SUBTASKS, FleetPlan, Offer
 from vcdl.fleet.prices import PriceTable
 from vcdl.fleet.provider import FLEET_TAG
+from vcdl.fleet.reconciler import Observation
 from vcdl.fleet.settings import FleetSettings, Unit
-from vcdl.fleet.state import Cooldown
 from vcdl.report.wording import duration, plural
 
 _MAX_OFFERS = 10
@@ -78,13 +78,10 @@ def status(settings: FleetSettings, observed: Observation, pid: int | None) -> l
     lines = [summary(settings, observed), f"goal {state.goal.value}; {controller}; {last_pass}"]
     shown = [i for i in observed.instances if i.is_live] + [i for i in observed.instances if not i.is_live]
     lines += [f"  {_instance(instance, now_s)}" for instance in shown]
-    refused: dict[Cooldown, list[Pool]] = {}
-    for pool, cooldown in sorted(state.cooldowns.items()):
-        refused.setdefault(cooldown, []).append(pool)
-    lines += [
-        f"not asked for {duration(cooldown.until_s - now_s)}: {pools(of_it)}: {cooldown.why}"
-        for cooldown, of_it in refused.items()
-    ]
+    refused: dict[tuple[float, str], list[Pool]] = {}
+    for it in sorted(state.cooldowns, key=lambda it: it.pool):
+        refused.setdefault((it.until_s, it.why), []).append(it.pool)
+    lines += [f"not asked for {duration(s - now_s)}: {pools(of_it)}: {why}" for (s, why), of_it in refused.items()]
     return [*lines, *observed.warnings]
 
 
@@ -115,8 +112,8 @@ def status_json(settings: FleetSettings, observed: Observation, pid: int | None)
             for i in observed.instances
         ],
         "cooldowns": [
-            {"pool": str(pool), "until_s": it.until_s, "why": it.why}
-            for pool, it in sorted(observed.state.cooldowns.items())
+            {"pool": str(it.pool), "until_s": it.until_s, "why": it.why}
+            for it in sorted(observed.state.cooldowns, key=lambda it: it.pool)
         ],
         "warnings": list(observed.warnings),
     }

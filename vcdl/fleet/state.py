@@ -1,17 +1,15 @@
 """A fleet's memory between two passes. All of it may be lost: the fleet itself is found by its tag."""
 
-import json
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
-from typing import Self
 
 from pydantic import TypeAdapter
 
 from vcdl.errors import FleetError
 from vcdl.fleet.instance import Instance, Pool
+from vcdl.fleet.ledger_rows import Moment
 
 
 class FleetGoal(StrEnum):
@@ -28,16 +26,16 @@ class RecentLaunch:
     """An instance that a launch returned. It counts for a while although the cloud may not show it yet."""
 
     instance: Instance
-    noted_s: float
-    """Unix time, by our clock."""
+    noted_s: Moment
+    """By our clock."""
 
 
 @dataclass(frozen=True)
 class Cooldown:
-    """The time for which a pool is not asked."""
+    """The time for which a pool that refused a launch is not asked."""
 
-    until_s: float
-    """Unix time."""
+    pool: Pool
+    until_s: Moment
     why: str
 
 
@@ -45,71 +43,40 @@ class Cooldown:
 class FleetState:
     """The content of state.json."""
 
-    goal: FleetGoal = FleetGoal.DOWN
+    goal: FleetGoal
     target: int | None = None
     """The target of `scale`; None: the fleet file's."""
     wanted: int | None = None
     """Units that the last pass wanted; they still hold while the queue cannot be read."""
     budget_spent: bool = False
     """The budget has set the goal to drained."""
-    last_pass_s: float = 0.0
-    """Unix time; 0: never."""
-    cooldowns: Mapping[Pool, Cooldown] = field(default_factory=dict)
-    """Pools that refused a launch."""
+    last_pass_s: Moment = 0.0
+    """0: never."""
+    cooldowns: tuple[Cooldown, ...] = ()
+    """At most one of each pool."""
     recent_launches: tuple[RecentLaunch, ...] = ()
-    away_since_s: Mapping[str, float] = field(default_factory=dict)
-    """Regions that cannot be asked, each with the Unix time of the first pass that could not."""
-    short_since_s: float | None = None
-    """Unix time since which no preemptible instance could be had; None: none is missing."""
+    away_since_s: Mapping[str, Moment] = field(default_factory=dict)
+    """Regions that cannot be asked, each with the time of the first pass that could not."""
+    short_since_s: Moment | None = None
+    """Since when no preemptible instance could be had; None: none is missing."""
     alerts: tuple[str, ...] = ()
     """Those that were sent and whose cause lasts."""
 
     def to_json(self) -> str:
         """One JSON object."""
-        values = asdict(replace(self, cooldowns={}))
-        values["cooldowns"] = [{"pool": asdict(pool), **asdict(it)} for pool, it in self.cooldowns.items()]
-        return json.dumps(values, indent=1) + "\n"
+        return _format().dump_json(self, indent=1).decode() + "\n"
 
-    @classmethod
-    def of_json(cls, text: str) -> Self:
+    @staticmethod
+    def of_json(text: str) -> "FleetState":
         """The inverse of `to_json`. Raises FleetError when it is damaged."""
         try:
-            stored = _reader().validate_json(text, strict=True)
-            moments = [stored.last_pass_s, stored.short_since_s or 0.0, *stored.away_since_s.values()]
-            moments += [item.until_s for item in stored.cooldowns]
-            moments += [item.noted_s for item in stored.recent_launches]
-            if not all(map(math.isfinite, moments)):
-                raise ValueError("a moment that is not finite")
-            launches = (replace(item, instance=replace(item.instance, ending=None)) for item in stored.recent_launches)
-            cooldowns = {item.pool: Cooldown(item.until_s, item.why) for item in stored.cooldowns}
-            return cls(**{**vars(stored), "cooldowns": cooldowns, "recent_launches": tuple(launches)})
+            return _format().validate_json(text, strict=True)
         except ValueError as error:
             raise FleetError(
                 f"state.json is damaged ({type(error).__name__}): delete it, then `vcdl fleet up` or `down`"
             ) from None
 
 
-@dataclass(frozen=True)
-class _Cooldown(Cooldown):
-    pool: Pool
-
-
-@dataclass(frozen=True)
-class _Stored:
-    """A state as state.json has it."""
-
-    goal: FleetGoal
-    target: int | None
-    wanted: int | None
-    budget_spent: bool
-    last_pass_s: float
-    cooldowns: tuple[_Cooldown, ...]
-    recent_launches: tuple[RecentLaunch, ...]
-    away_since_s: dict[str, float]
-    short_since_s: float | None = None
-    alerts: tuple[str, ...] = ()
-
-
 @cache
-def _reader() -> TypeAdapter[_Stored]:
-    return TypeAdapter(_Stored)
+def _format() -> TypeAdapter[FleetState]:
+    return TypeAdapter(FleetState)
