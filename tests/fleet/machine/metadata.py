@@ -126,8 +126,8 @@ M = TypeVar("M", bound=Metadata)
 
 
 @contextmanager
-def served(metadata: M) -> Iterator[M]:
-    """Serve the metadata at a URL of their own until the end of the block."""
+def served(metadata: M, address: tuple[str, int] = ("127.0.0.1", 0)) -> Iterator[M]:
+    """Serve the metadata, at a URL of their own if no address is given, until the end of the block."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -153,11 +153,11 @@ def served(metadata: M) -> Iterator[M]:
         def log_message(self, format: str, *args: object) -> None:
             """Log nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(address, Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
-    metadata.url = f"http://127.0.0.1:{server.server_port}"
+    metadata.url = f"http://{address[0]}:{server.server_port}"
     try:
         yield metadata
     finally:

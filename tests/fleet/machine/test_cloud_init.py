@@ -254,6 +254,14 @@ def test_nothing_listens_unless_the_fleet_file_says_so(tmp_path: Path) -> None:
     assert "bootcmd" not in yaml.safe_load(user_data(settings_of(tmp_path, "ssh=true"), "key"))
 
 
+def test_a_machine_that_bakes_ends_itself_however_far_its_boot_came(tmp_path: Path) -> None:
+    """A timer waits for the end of the boot, which waits for cloud-init, and that for systemd-run."""
+    *_, ends = yaml.safe_load(user_data(settings_of(tmp_path), "", "a1b2c3d4e5f6"))["bootcmd"]
+    assert "--property=DefaultDependencies=no" in ends
+    assert ends[-1] == "sleep 24h; systemctl poweroff"
+    assert not any("--on-active" in word for word in ends)
+
+
 def test_systemd_finds_no_fault_with_the_units(tmp_path: Path) -> None:
     needs("systemd-analyze")
     for path, (_, content) in written(user_data(fleet(tmp_path), KEY)).items():

@@ -175,6 +175,7 @@ def test_a_machine_that_bakes_is_attached_to_nothing_and_keeps_nothing_of_its_ow
     assert done.stdout.splitlines()[-1] == "vcdl-setup: ready as an image a1b2c3d4e5f6"
     assert [path.name for path in (bare.folder / "data").iterdir()] == ["cc_config.xml"]
     assert "systemctl disable --quiet --now boinc-client.service" in bare.asked
+    assert "systemctl unmask --quiet ssh.socket ssh" in bare.asked, "what a fleet file with `ssh: true` gets runs SSH"
     assert "truncate --size=0 /etc/machine-id /var/lib/systemd/random-seed" in bare.asked
     assert not any(line.startswith(("systemctl enable", "systemctl restart", "boinccmd")) for line in bare.asked)
 

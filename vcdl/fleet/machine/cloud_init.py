@@ -72,8 +72,9 @@ def user_data(settings: FleetSettings, account_key: str, bakes: str = "") -> str
     # Without waiting: the set-up takes minutes, and the agent runs from the beginning.
     begun = [["systemctl", "enable", "--now", "--no-block", *_SERVICES]]
     if bakes:
-        life = f"--on-active={settings.max_life_h}h"
-        at_each_boot.append(["systemd-run", "--no-block", life, "systemctl", "poweroff"])
+        # Neither a timer nor the usual dependencies: both wait for the end of the boot, for which cloud-init waits.
+        off = ["sh", "-c", f"sleep {settings.max_life_h}h; systemctl poweroff"]
+        at_each_boot.append(["systemd-run", "--no-block", "--property=DefaultDependencies=no", *off])
         # Not enabled: an instance begins as on any other image, with its own files.
         begun = [["systemctl", "set-environment", f"VCDL_BAKE={bakes}"]]
         begun += [["systemctl", "start", "--no-block", _SERVICES[0]]]

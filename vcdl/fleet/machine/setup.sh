@@ -39,6 +39,7 @@ if [ -n "${VCDL_BAKE-}" ]; then
     systemctl disable --quiet --now boinc-client.service
     folder=$(systemctl show --property=WorkingDirectory --value boinc-client.service)
     rm -f "$folder"/client_state*
+    systemctl unmask --quiet ssh.socket ssh # each fleet file says anew whether it runs
     apt-get -q clean
     truncate --size=0 /etc/machine-id /var/lib/systemd/random-seed
     sync
