@@ -17,10 +17,10 @@ from vcdl.loop.loss_meter import LossMeter
 from vcdl.loop.reference_update import ReferenceUpdate
 from vcdl.loop.upload_scores import UploadScores
 from vcdl.models.measuring import BATCH_SIZE, as_compared, measuring
+from vcdl.models.meter import meter_of
 from vcdl.run.own_statistics import OwnStatistics
 from vcdl.run.run import Run
-from vcdl.wire.inputs import as_keras_takes
-from vcdl.wire.weights import ParamsHeader, Vector, assign, read_weights
+from vcdl.wire.weights import ParamsHeader, Vector, read_weights
 
 
 class Evaluator:
@@ -38,6 +38,7 @@ class Evaluator:
         self._layout = run.layout
         self._model = run.load_model()
         compile_model(self._model, measuring(run.training, job.data), weigh_metrics=job.data.mask is not None)
+        self._meter = meter_of(self._model)
         self._statistics = OwnStatistics.of(run, self._model)
         held_out = read_samples(folder.validation_file, run.prepared.normalisation)
         sample = _sample(len(held_out.x), job.validate_.samples, job.seed)
@@ -98,18 +99,11 @@ class Evaluator:
     def evaluation(self, wanted: EvaluationWanted, vector: Vector) -> VersionEvaluated:
         """Evaluate weights of shape (n,) as the version that `wanted` names."""
         begin_s = time.perf_counter()
-        assign(self._model, vector[: self._layout.model.size])
+        self._meter.set(vector[: self._layout.model.size])
         if self._statistics is not None:
             self._statistics.set()
         samples = self._data[wanted.split]
-        measured: dict[str, Any] = self._model.evaluate(
-            as_keras_takes(samples.x),
-            as_keras_takes(samples.y),
-            batch_size=BATCH_SIZE,
-            sample_weight=samples.counted,
-            verbose=0,
-            return_dict=True,
-        )
+        measured = self._meter.measure(samples.x, samples.y, samples.counted, BATCH_SIZE)
         return VersionEvaluated(
             version=wanted.version,
             epoch=wanted.epoch,

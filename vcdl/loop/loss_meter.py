@@ -9,10 +9,11 @@ from vcdl.checks.upload_reader import opened_upload
 from vcdl.codecs.base import CHUNK
 from vcdl.codecs.choose import up_encoding
 from vcdl.data.samples import Samples
+from vcdl.journal.events import LOSS
 from vcdl.models.batch_statistics import BatchStatistics
+from vcdl.models.meter import meter_of
 from vcdl.run.run import Run
-from vcdl.wire.inputs import as_keras_takes
-from vcdl.wire.weights import Vector, assign
+from vcdl.wire.weights import Vector
 
 
 class LossMeter:
@@ -24,7 +25,7 @@ class LossMeter:
 
     def __init__(self, run: Run, model: Any) -> None:
         """`model`: the run's, compiled; its weights are changed."""
-        self._model = model
+        self._meter = meter_of(model)
         self._layout = run.layout
         self._statistics = BatchStatistics(model) if run.prepared.statistics_samples else None
         self._up = up_encoding(run.transport, run.layout)
@@ -40,12 +41,11 @@ class LossMeter:
 
     def loss(self, vector: Vector, samples: Samples) -> float:
         """The mean loss of weights of shape (n,), by which clients train; NaN or infinite when it is."""
-        assign(self._model, vector[: self._layout.model.size])
+        self._meter.set(vector[: self._layout.model.size])
         x, y, weights = samples
         if self._statistics is not None:
             self._statistics.take(x)
-        self._model.reset_metrics()
-        return float(self._model.test_on_batch(as_keras_takes(x), as_keras_takes(y), weights, return_dict=True)["loss"])
+        return float(self._meter.measure(x, y, weights, batch_size=len(x))[LOSS])
 
     def towards(self, upload: Path, base: Path, part: float) -> Vector:
         """B + part·(C − B), shape (n,): `base` is the snapshot of B, `upload` brings C. Raises Refused,

@@ -23,6 +23,7 @@ summary.json  model.keras  accuracy.png  confusion_matrix.csv  confusion_matrix.
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -123,7 +124,7 @@ class RunFolder:
         """Written last when a run is prepared."""
         return self.path / "prepared.json"
 
-    @property
+    @cached_property
     def shards(self) -> Path:
         return self.path / "data" / "shards"
 
@@ -152,7 +153,7 @@ class RunFolder:
     def store(self) -> Path:
         return self.path / "store"
 
-    @property
+    @cached_property
     def snapshots(self) -> Path:
         return self.path / "snapshots"
 
@@ -173,7 +174,7 @@ class RunFolder:
         """The reference update; exists only where the rule asks for it."""
         return self.snapshots / "reference_update.h5"
 
-    @property
+    @cached_property
     def downloads(self) -> Path:
         """Exists only where clients get weights in another form than the snapshots'."""
         return self.path / "downloads"
@@ -182,11 +183,11 @@ class RunFolder:
         """The weights of a version, as clients get them."""
         return self.downloads / f"params_v{version:06d}.h5"
 
-    @property
+    @cached_property
     def slots(self) -> Path:
         return self.path / "slots"
 
-    @property
+    @cached_property
     def uploads(self) -> Path:
         return self.path / "uploads"
 
@@ -194,7 +195,7 @@ class RunFolder:
         """The files in `uploads`; one that is still being written has a hidden name, and is not among them."""
         return list(self.uploads.glob("[!.]*.h5"))
 
-    @property
+    @cached_property
     def kept_uploads(self) -> Path:
         """Exists only in runs whose store may lose its memory, that are for strangers, or that keep all uploads."""
         return self.path / "kept"
@@ -207,7 +208,7 @@ class RunFolder:
     def workers_log(self) -> Path:
         return self.path / "workers.log"
 
-    @property
+    @cached_property
     def stop_request(self) -> Path:
         """While this file is there, the run ends as soon as it sees it."""
         return self.path / "stop.request"

@@ -120,6 +120,7 @@ def _checked(data: bytes) -> bytes:
     return data + struct.pack("<I", _lookup3(data))
 
 
+@lru_cache(maxsize=64)  # a file is opened several times in a row, and in Python the sum of its header takes a while
 def _lookup3(data: bytes) -> int:
     """Bob Jenkins' `hashlittle` (lookup3.c, 2006) with initial value 0: HDF5's checksum of its own structures."""
     mask = 0xFFFFFFFF

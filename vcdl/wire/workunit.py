@@ -147,7 +147,7 @@ class Workunit:
 
     @cached_property  # asked for by those who write it and by those who count its bytes
     def _json(self) -> str:
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1, sort_keys=True) + "\n"
+        return json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Self:

@@ -1,0 +1,127 @@
+"""Measures weights with one compiled model again and again, without Keras' work around each measurement.
+
+`evaluate` builds a pipeline for its samples each time, and weights that are set one by one take milliseconds. On
+TensorFlow a graph sets all of them, and another measures a batch. Model, step (Keras' own `test_step`) and results are
+those of `evaluate`, to the last bit.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from vcdl.data.dataset import Array
+from vcdl.wire.inputs import as_keras_takes
+from vcdl.wire.weights import Vector, assign, trained_weights
+
+_Batch = tuple[Array | dict[str, Array], ...]
+
+
+class Meter(Protocol):
+    """Measures a compiled model."""
+
+    def set(self, vector: Vector) -> None:
+        """Set the weights that training changes, shape (n,). Raises WeightsFileError when the length differs."""
+
+    def measure(self, x: Array, y: Array, weights: Array | None, batch_size: int) -> dict[str, Any]:
+        """The loss and the metrics on samples, by Keras' names. `weights`: Keras' `sample_weight`."""
+
+
+def meter_of(model: Any) -> Meter:
+    """The fastest meter for a compiled model on this process' backend."""
+    import keras
+
+    in_graph = keras.backend.backend() == "tensorflow" and not model.jit_compile
+    return _GraphMeter(model) if in_graph else KerasMeter(model)
+
+
+class KerasMeter:
+    """Keras' public methods: JAX, PyTorch, and TensorFlow with XLA."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def set(self, vector: Vector) -> None:
+        assign(self._model, vector)
+
+    def measure(self, x: Array, y: Array, weights: Array | None, batch_size: int) -> dict[str, Any]:
+        measured: dict[str, Any]
+        if len(x) <= batch_size:
+            self._model.reset_metrics()  # Keras < 3.11 goes on with those of the last call
+            measured = self._model.test_on_batch(as_keras_takes(x), as_keras_takes(y), weights, return_dict=True)
+        else:
+            measured = self._model.evaluate(
+                as_keras_takes(x),
+                as_keras_takes(y),
+                batch_size=batch_size,
+                sample_weight=weights,
+                verbose=0,
+                return_dict=True,
+            )
+        return measured
+
+
+class _GraphMeter:
+    """TensorFlow: one call for all weights, and one for each batch. One trace serves batches of any size."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._size = sum(math.prod(weight.shape) for weight in trained_weights(model))
+        self._set, self._reset, self._step = _traced_set(model), _traced_reset(model), _traced_step(model)
+        self._is_built = False
+
+    def set(self, vector: Vector) -> None:
+        import tensorflow as tf
+
+        if vector.size != self._size:
+            assign(self._model, vector)  # it says what is wrong
+        self._set(tf.constant(vector))
+
+    def measure(self, x: Array, y: Array, weights: Array | None, batch_size: int) -> dict[str, Any]:
+        import tensorflow as tf
+
+        batches = list(_cut(x, y, weights, batch_size))
+        if not self._is_built:
+            self._model.test_on_batch(*batches[0])  # before that, metrics have no variables to reset
+            self._is_built = True
+        self._reset()
+        measured: Any = {}
+        for batch in batches:
+            measured = self._step(tf.nest.map_structure(tf.constant, batch))
+        return {name: value.numpy() for name, value in measured.items()}
+
+
+def _traced_set(model: Any) -> Any:
+    """A vector of shape (n,) → none: the weights are set."""
+    import tensorflow as tf
+
+    weights = trained_weights(model)
+    sizes = [math.prod(weight.shape) for weight in weights]
+
+    # Without AutoGraph, which would write the graph's translation into the system's folder for temporary files.
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def set_weights(vector: Any) -> None:
+        for weight, part in zip(weights, tf.split(vector, sizes), strict=True):
+            weight.assign(tf.cast(tf.reshape(part, weight.shape), weight.dtype))
+
+    return set_weights
+
+
+def _traced_reset(model: Any) -> Any:
+    """Nothing → none: the loss and the metrics begin anew."""
+    import tensorflow as tf
+
+    return tf.function(model.reset_metrics, autograph=False)
+
+
+def _traced_step(model: Any) -> Any:
+    """A batch → what is measured on all batches since the last reset."""
+    import tensorflow as tf
+
+    return tf.function(model.test_step, autograph=False, reduce_retracing=True)
+
+
+def _cut(x: Array, y: Array, weights: Array | None, batch_size: int) -> Iterator[_Batch]:
+    for begin in range(0, len(x), batch_size):
+        some = slice(begin, begin + batch_size)
+        batch = as_keras_takes(x[some]), as_keras_takes(y[some])
+        yield batch if weights is None else (*batch, weights[some])
