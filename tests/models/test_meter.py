@@ -39,7 +39,12 @@ def binary() -> Any:
     import keras
 
     model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1, "sigmoid")])
-    metrics = [keras.metrics.AUC(), keras.metrics.F1Score("micro", 0.5), keras.metrics.Recall(), keras.metrics.R2Score()]
+    metrics = [
+        keras.metrics.AUC(),
+        keras.metrics.F1Score("micro", 0.5),
+        keras.metrics.Recall(),
+        keras.metrics.R2Score(),
+    ]
     model.compile(loss="binary_crossentropy", metrics=metrics, jit_compile=False)
     return model
 
