@@ -2,8 +2,6 @@
 of.
 """
 
-from hashlib import blake2b
-
 import numpy as np
 import numpy.typing as npt
 
@@ -14,37 +12,39 @@ _SHARE = 4
 
 
 class RecordIndex:
-    """Subtasks and offsets. Two subtasks may share a hash, so what is found must be looked at."""
+    """Subtasks and offsets. Two subtasks may share a hash, so what is found must be looked at.
+
+    The hash is Python's own, another one in each process.
+    """
 
     def __init__(self) -> None:
-        self._hashes: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
+        self._hashes: npt.NDArray[np.int64] = np.empty(0, np.int64)
         """In order."""
         self._offsets: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self._new: dict[int, list[int]] = {}
         self._count = 0
         """Offsets in `_new`."""
+        self._limit = _FEW
+        """Offsets in `_new` that are sorted in."""
 
     def add(self, subtask: bytes, offset: int) -> None:
         """The record of a subtask stands at an offset."""
-        self._new.setdefault(_hash(subtask), []).append(offset)
+        self._new.setdefault(hash(subtask), []).append(offset)
         self._count += 1
-        if self._count >= max(_FEW, self._hashes.size // _SHARE):
+        if self._count >= self._limit:
             self._sort_in()
 
     def offsets(self, subtask: bytes) -> list[int]:
         """The offsets at which its record may stand; empty: it has none."""
-        number = _hash(subtask)
-        begin, end = (int(np.searchsorted(self._hashes, np.uint64(number), side)) for side in ("left", "right"))
+        number = hash(subtask)
+        begin, end = (int(np.searchsorted(self._hashes, np.int64(number), side)) for side in ("left", "right"))
         return [*self._offsets[begin:end].tolist(), *self._new.get(number, ())]
 
     def _sort_in(self) -> None:
         pairs = [(number, offset) for number, offsets in self._new.items() for offset in offsets]
-        hashes = np.concatenate([self._hashes, np.array([number for number, _ in pairs], np.uint64)])
+        hashes = np.concatenate([self._hashes, np.array([number for number, _ in pairs], np.int64)])
         offsets = np.concatenate([self._offsets, np.array([offset for _, offset in pairs], np.int64)])
         order = np.argsort(hashes, kind="stable")
         self._hashes, self._offsets = hashes[order], offsets[order]
         self._new, self._count = {}, 0
-
-
-def _hash(subtask: bytes) -> int:
-    return int.from_bytes(blake2b(subtask, digest_size=8).digest(), "little")
+        self._limit = max(_FEW, self._hashes.size // _SHARE)
