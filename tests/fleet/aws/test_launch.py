@@ -9,6 +9,7 @@ import boto3
 import pytest
 
 from tests.fleet.aws.moto_cloud import MotoCloud
+from tests.fleet.aws.stubbed import SETTINGS, OneClient
 from vcdl.errors import FleetError
 from vcdl.fleet.aws.catalogue import UBUNTU
 from vcdl.fleet.aws.provider import AwsProvider
@@ -139,11 +140,14 @@ def test_a_gpu_fleet_counts_gpus(provider_of: Providers) -> None:
 
 
 def test_a_token_chooses_among_more_pools_than_a_fleet_may_name() -> None:
-    from vcdl.fleet.aws.launch import RegionalLaunch, chosen_pools
+    from vcdl.fleet.aws.catalogue import Image
+    from vcdl.fleet.aws.launch import RegionalLaunch
+    from vcdl.fleet.aws.region import AwsRegion
     from vcdl.fleet.instance import InstanceType
 
     pools = {Pool("aws", f"m{n}.large", "r", "ra", "s"): InstanceType(f"m{n}.large", 2, 8.0) for n in range(400)}
-    one, same, other = (chosen_pools(RegionalLaunch(pools, 8, token, ""), "vcpu") for token in ("a", "a", "b"))
+    place = AwsRegion(OneClient(None), "r"), SETTINGS, Image("ami-1", "x86_64", "/dev/sda1", 8)
+    one, same, other = (RegionalLaunch(*place, pools, 8, token, "").pools for token in ("a", "a", "b"))
     assert len(one) == 300
     assert one == same
     assert one != other

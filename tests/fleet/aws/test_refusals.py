@@ -13,7 +13,7 @@ from botocore.stub import ANY, Stubber
 from tests.fleet.aws.stubbed import SETTINGS, OneClient, provider_on
 from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
 from vcdl.fleet.aws.catalogue import Image
-from vcdl.fleet.aws.launch import RegionalLaunch, launch_in
+from vcdl.fleet.aws.launch import RegionalLaunch
 from vcdl.fleet.aws.provider import AwsProvider
 from vcdl.fleet.aws.refusal import kind_of
 from vcdl.fleet.aws.region import AwsRegion
@@ -59,8 +59,8 @@ def test_every_code_has_its_kind(code: str, status: int, kind: ProblemKind) -> N
 
 def launch(client: Any) -> LaunchResult:
     image = Image("ami-1", "x86_64", "/dev/sda1", 8)
-    request = RegionalLaunch(POOLS, 16, "token", "#cloud-config\n")
-    return launch_in(AwsRegion(OneClient(client), "us-east-1"), SETTINGS, image, request)
+    region = AwsRegion(OneClient(client), "us-east-1")
+    return RegionalLaunch(region, SETTINGS, image, POOLS, 16, "token", "#cloud-config\n").run()
 
 
 def template_made(stub: Stubber) -> None:

@@ -1,7 +1,7 @@
 """A fleet's instances in one region, as EC2 shows them, and how the gone ones ended."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -61,8 +61,7 @@ class RegionInstances:
     def lease(self, ids: Iterable[str], until_s: float) -> None:
         """Write the lease on instances; a missing one is no error. Raises CloudRefusal."""
         mark = [{"Key": LEASE_TAG, "Value": str(int(until_s))}]
-        for some in batches(ids):
-            _all_or_each(some, lambda ids: self._region.call("create_tags", Resources=ids, Tags=mark))
+        self._on_all_or_each(ids, lambda some: self._region.call("create_tags", Resources=some, Tags=mark))
 
     def console(self, id: str) -> str:
         """The end of an instance's console output. Raises CloudRefusal."""
@@ -74,8 +73,19 @@ class RegionInstances:
 
     def terminate(self, ids: Iterable[str]) -> None:
         """Terminate instances; a missing one is no error. Raises CloudRefusal."""
+        self._on_all_or_each(ids, lambda some: self._region.call("terminate_instances", InstanceIds=some))
+
+    def _on_all_or_each(self, ids: Iterable[str], call: Callable[[list[str]], object]) -> None:
+        """Call with many ids, or one by one if AWS refuses them all for a missing one."""
         for some in batches(ids):
-            _all_or_each(some, lambda ids: self._region.call("terminate_instances", InstanceIds=ids))
+            try:
+                call(some)
+            except CloudRefusal as refused:
+                if refused.code not in NOT_FOUND:
+                    raise
+                if len(some) > 1:
+                    for id in some:
+                        self._on_all_or_each([id], call)
 
     def knows(self, id: str) -> bool:
         """Whether the last answer showed it live here."""
@@ -136,16 +146,3 @@ def _ending(item: Answer, until_s: float | None, ended_s: float | None) -> Endin
 def _ended_s(item: Answer) -> float | None:
     found = _MOMENT.search(item.get("StateTransitionReason", ""))
     return datetime.fromisoformat(found[1]).replace(tzinfo=UTC).timestamp() if found else None
-
-
-def _all_or_each(ids: Sequence[str], call: Callable[[Sequence[str]], object]) -> None:
-    """Call with all ids, or one by one if AWS refuses them all for a missing one. Raises other CloudRefusals."""
-    try:
-        if ids:
-            call(ids)
-    except CloudRefusal as refused:
-        if refused.code not in NOT_FOUND:
-            raise
-        if len(ids) > 1:
-            for id in ids:
-                _all_or_each([id], call)

@@ -6,11 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-import boto3
-from botocore.exceptions import BotoCoreError
-
-from vcdl.fleet.aws.refusal import refusal
-from vcdl.fleet.aws.region import AwsRegion, batches
+from vcdl.fleet.aws.region import AwsRegion, batches, session_or
 from vcdl.fleet.instance import InstanceType
 from vcdl.fleet.prices import PriceTable, Quote
 from vcdl.fleet.settings import Cloud
@@ -37,10 +33,7 @@ class AwsPrices:
         `known`: list prices that are not asked for again, which takes a call for each type; None: all are.
         """
         self._known = known or PriceTable({})
-        try:
-            self._session = session or boto3.Session()
-        except BotoCoreError as error:  # AWS_PROFILE names a missing profile
-            raise refusal(error, _LIST_REGION, "Session") from error
+        self._session = session_or(session, _LIST_REGION)
 
     def quotes(self, types: Sequence[InstanceType], region: str) -> Iterable[Quote]:
         """A quote for each type and zone. Raises CloudRefusal."""
@@ -58,19 +51,13 @@ class AwsPrices:
     def _spot(self, names: Sequence[str], region: str) -> Mapping[tuple[str, str], Decimal]:
         ec2 = AwsRegion(self._session, region)
         latest: dict[tuple[str, str], tuple[datetime, Decimal]] = {}
+        now = datetime.now(UTC)  # for the current prices
         try:
             for chosen in batches(names):
-                for item in ec2.all_of(
-                    "describe_spot_price_history",
-                    "SpotPriceHistory",
-                    InstanceTypes=chosen,
-                    ProductDescriptions=["Linux/UNIX"],
-                    StartTime=datetime.now(UTC),  # the current prices
-                ):
-                    key, priced = (
-                        (item["InstanceType"], item["AvailabilityZone"]),
-                        (item["Timestamp"], Decimal(item["SpotPrice"])),
-                    )
+                wanted = {"InstanceTypes": chosen, "ProductDescriptions": ["Linux/UNIX"], "StartTime": now}
+                for item in ec2.all_of("describe_spot_price_history", "SpotPriceHistory", **wanted):
+                    key = item["InstanceType"], item["AvailabilityZone"]
+                    priced = item["Timestamp"], Decimal(item["SpotPrice"])
                     latest[key] = max(priced, latest.get(key, priced))
         finally:
             ec2.close()

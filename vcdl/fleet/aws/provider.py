@@ -1,21 +1,21 @@
-"""The Provider for AWS: the regions of a fleet taken together."""
+"""The Provider for AWS: the regions of a fleet taken together, those in its file and others where it still has some."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-import boto3
-from botocore.exceptions import BotoCoreError
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Any, TypeVar
 
 from vcdl.errors import FleetError
-from vcdl.fleet.aws.images import copy_image, find_images, make_image
-from vcdl.fleet.aws.launch import RegionalLaunch, launch_in
+from vcdl.fleet.aws.catalogue import Catalogue
+from vcdl.fleet.aws.instances import RegionInstances
+from vcdl.fleet.aws.launch import RegionalLaunch
 from vcdl.fleet.aws.leftovers import find_leftovers, remove
-from vcdl.fleet.aws.places import Place, Places
-from vcdl.fleet.aws.refusal import refusal
-from vcdl.fleet.aws.region import AwsRegion, filter_by, fleet_filter
+from vcdl.fleet.aws.refusal import IMAGE_EXISTS
+from vcdl.fleet.aws.region import AwsRegion, filter_by, fleet_filter, session_or, tag_specifications, tags_of
 from vcdl.fleet.instance import Instance, InstanceType, Pool
 from vcdl.fleet.provider import (
     FLEET_TAG,
+    SETUP_TAG,
     BakedImage,
     LaunchResult,
     Leftover,
@@ -24,11 +24,25 @@ from vcdl.fleet.provider import (
     ProviderProblem,
     SweepPace,
     baking_name,
+    image_name,
     missing_units,
     refuse_types_without_pool,
 )
-from vcdl.fleet.refusal import ProblemKind
+from vcdl.fleet.refusal import CloudRefusal, ProblemKind, one_line
 from vcdl.fleet.settings import FleetSettings
+
+_THREADS = 8
+"""Regions that are asked at the same time."""
+_T = TypeVar("_T")
+
+
+class Place:
+    """A region as the fleet uses it."""
+
+    def __init__(self, region: AwsRegion, settings: FleetSettings) -> None:
+        self.region = region
+        self.catalogue = Catalogue(region, settings)
+        self.instances = RegionInstances(region, settings.name, self.catalogue)
 
 
 class AwsProvider(Provider):
@@ -38,35 +52,40 @@ class AwsProvider(Provider):
         """`session`: a boto3.Session; None: with the credentials that boto3 finds. Raises FleetNotAuthorised."""
         self.settings = settings
         self.pace = pace or SweepPace()
-        try:
-            boto = session or boto3.Session()
-        except BotoCoreError as error:  # AWS_PROFILE names a missing profile
-            raise refusal(error, settings.places[0].region, "Session") from error
-        self._places = Places(boto, settings)
+        self._session = session_or(session, settings.places[0].region)
+        self._configured = self._places(dict.fromkeys(place.region for place in settings.places))
+        self._used = list(self._configured)
+        """The regions with instances, or that may have some."""
+        self._unanswered: Sequence[Place] | None = None
+        """Other regions that have not yet answered; None: none was asked."""
 
     def pools(self) -> Mapping[Pool, InstanceType]:
-        _ = self._places.others  # refuses a region that is not enabled: AWS's own refusal is hard to read
-        here = [place for place in self._places.configured if place.region.name not in self.away]
-        answers, refusals = self._places.ask(here, lambda place: place.catalogue.pools)
+        _ = self._others  # refuses a region that is not enabled: AWS's own refusal is hard to read
+        here = [place for place in self._configured if place.region.name not in self.away]
+        answers, refusals = self._ask(here, lambda place: place.catalogue.pools)
         if refusals and not answers:
             raise next(iter(refusals.values()))
         found = {pool: kind for pools in answers.values() for pool, kind in pools.items()}
-        if len(answers) == len(self._places.configured):
+        if len(answers) == len(self._configured):
             refuse_types_without_pool(self.settings, found)
         return found
 
     def find(self) -> tuple[Instance, ...]:
-        found, self.away = self._places.find()
-        return tuple(found)
+        # Each other region is asked until it has answered once, and later only if it had something.
+        others = self._others if self._unanswered is None else self._unanswered
+        answers, refusals = self._ask([*self._used, *others], lambda place: place.instances.find())
+        if not any(place in answers for place in self._used):
+            raise next(iter(refusals.values()))
+        self._unanswered = tuple(place for place in others if place in refusals)
+        self._used += [place for place in others if answers.get(place)]
+        self.away = {place.region.name: str(refused) for place, refused in refusals.items()}
+        return tuple(instance for some in answers.values() for instance in some)
 
     def launch(
         self, pools: Sequence[Pool], units: int, token: str, user_data: str, until_s: float | None = None
     ) -> LaunchResult:
-        by_region = {place.region.name: place for place in self._places.configured}
-        places = [by_region[name] for name in dict.fromkeys(pool.region for pool in pools)]
-        seen, refusals = self._places.ask(
-            places, lambda place: (place.instances.of_launch(token), place.catalogue.image)
-        )
+        places = [self._place(name) for name in dict.fromkeys(pool.region for pool in pools)]
+        seen, refusals = self._ask(places, lambda it: (it.instances.of_launch(token), it.catalogue.image))
         problems = [
             ProviderProblem(pool, refused.kind, str(refused))
             for place, refused in refusals.items()
@@ -84,8 +103,9 @@ class AwsProvider(Provider):
             if missing <= 0:
                 break
             here = {pool: kind for pool, kind in chosen.items() if pool.region == place.region.name}
-            request = RegionalLaunch(here, missing, token, user_data, until_s)
-            launched = launch_in(place.region, self.settings, image, request)
+            launched = RegionalLaunch(
+                place.region, self.settings, image, here, missing, token, user_data, until_s
+            ).run()
             place.instances.remember(launched.instances)
             instances += launched.instances
             problems += launched.problems
@@ -97,7 +117,7 @@ class AwsProvider(Provider):
         self._each(ids, lambda place, here: place.instances.lease(here, until_s))
 
     def console(self, id: str) -> str:
-        answers, _ = self._places.ask(self._places.used, lambda place: place.instances.console(id))
+        answers, _ = self._ask(self._used, lambda place: place.instances.console(id))
         return next((text for text in answers.values() if text), "")
 
     def terminate(self, ids: Sequence[str]) -> None:
@@ -107,52 +127,127 @@ class AwsProvider(Provider):
         name = self.settings.name
         ours = filter_by("tag-key", FLEET_TAG) if every_fleet else fleet_filter(name, baking_name(name))
         away: list[str] = []
-        places: list[Place] = list(self._places.configured)
+        places: list[Place] = list(self._configured)
         try:
-            places += self._places.others
+            places += self._others
         except FleetError as error:
             away.append(f"the account's other regions are unknown: {error}")
-        answers, refusals = self._places.ask(places, lambda place: find_leftovers(place.region, ours, every_fleet))
+        answers, refusals = self._ask(places, lambda place: find_leftovers(place.region, ours, every_fleet))
         away += [str(refused) for refused in refusals.values()]
         return Look(tuple(it for found in answers.values() for it in found), tuple(away))
 
     def remove(self, leftovers: Sequence[Leftover]) -> frozenset[Leftover]:
         here = {one.place for one in leftovers}
-        places = [place for place in self._places.known if place.region.name in here]
-        denied, _ = self._places.ask(
+        places = [place for place in self._known if place.region.name in here]
+        denied, _ = self._ask(
             places, lambda p: remove(p.region, [one for one in leftovers if one.place == p.region.name])
         )
         return frozenset().union(*denied.values())
 
     def images(self) -> tuple[BakedImage, ...]:
-        answers, refusals = self._places.ask(
-            self._places.configured, lambda place: find_images(place.region, self.settings.name)
-        )
+        answers, refusals = self._ask(self._configured, self._images_in)
         for refused in refusals.values():
             raise refused
         return tuple(image for found in answers.values() for image in found)
 
     def make_image(self, instance: Instance, setup: str, base: str) -> None:
-        make_image(self._region(instance.pool.region), self.settings, instance.id, setup, base)
+        named = self._image_arguments(setup, base)
+        try:
+            self._place(instance.pool.region).region.call(
+                "create_image", InstanceId=instance.id, NoReboot=True, **named
+            )
+        except CloudRefusal as refused:
+            if refused.code != IMAGE_EXISTS:
+                raise
 
     def copy_image(self, image: BakedImage, region: str) -> None:
-        copy_image(self._region(region), self.settings, image)
-
-    def _region(self, name: str) -> AwsRegion:
-        return next(place.region for place in self._places.configured if place.region.name == name)
+        named = self._image_arguments(image.setup, image.base)
+        once = f"{image.id}-{region}"  # AWS copies once for a token
+        call = self._place(region).region.call
+        call("copy_image", SourceRegion=image.region, SourceImageId=image.id, ClientToken=once, **named)
 
     def close(self) -> None:
-        self._places.close()
+        for place in self._known:
+            place.region.close()
+
+    def _image_arguments(self, setup: str, base: str) -> dict[str, Any]:
+        tags = tag_specifications(self.settings, ("image", "snapshot"), {SETUP_TAG: setup})
+        return {"Name": image_name(self.settings.name, setup), "Description": base, "TagSpecifications": tags}
+
+    def _images_in(self, place: Place) -> list[BakedImage]:
+        """AMIs of this account with the fleet's tag."""
+        ours, found = [fleet_filter(self.settings.name)], []
+        for item in place.region.all_of("describe_images", "Images", Owners=["self"], Filters=ours):
+            disks = [device["Ebs"] for device in item.get("BlockDeviceMappings", ()) if "Ebs" in device]
+            why = one_line(item.get("StateReason", {}).get("Message", "")) or item["State"]
+            image = BakedImage(
+                id=item["ImageId"],
+                region=place.region.name,
+                setup=tags_of(item).get(SETUP_TAG, ""),
+                base=item.get("Description", ""),
+                gb=sum(disk.get("VolumeSize", 0) for disk in disks),
+                is_ready=item["State"] == "available",
+                failure="" if item["State"] in ("pending", "available") else why,
+                snapshots=tuple(disk["SnapshotId"] for disk in disks if disk.get("SnapshotId")),
+            )
+            found.append(image)
+        return found
+
+    @cached_property
+    def _others(self) -> tuple[Place, ...]:
+        """The account's other enabled regions. Raises FleetError for a region of the file that is not enabled."""
+        answers, refusals = self._ask(self._configured, lambda place: place.region.call("describe_regions")["Regions"])
+        if not answers:
+            raise next(iter(refusals.values()))
+        names = {item["RegionName"] for item in next(iter(answers.values()))}
+        ours = {place.region.name for place in self._configured}
+        if lacking := sorted(ours - names):
+            raise FleetError(
+                f"{', '.join(lacking)}: this account has not enabled such a region; change `places > region` in "
+                "the fleet file, or enable it in AWS's console under Account"
+            )
+        return self._places(sorted(names - ours))
+
+    @property
+    def _known(self) -> tuple[Place, ...]:
+        """All regions that were asked."""
+        return (*self._configured, *self.__dict__.get("_others", ()))
+
+    def _places(self, names: Iterable[str]) -> tuple[Place, ...]:
+        return tuple(Place(AwsRegion(self._session, name), self.settings) for name in names)
+
+    def _place(self, name: str) -> Place:
+        return next(place for place in self._configured if place.region.name == name)
+
+    def _ask(
+        self, places: Sequence[Place], question: Callable[[Place], _T]
+    ) -> tuple[dict[Place, _T], dict[Place, CloudRefusal]]:
+        """The answers and the refusals, in the order of the places: one that is away holds up none of the others.
+
+        A region outside the file that an organisation has closed is in neither: nothing was launched there.
+        """
+
+        def attempt(place: Place) -> _T | CloudRefusal:
+            try:
+                return question(place)
+            except CloudRefusal as refused:
+                return refused
+
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="aws") as threads:
+            outcomes = dict(zip(places, threads.map(attempt, places), strict=True))
+        answers = {place: it for place, it in outcomes.items() if not isinstance(it, CloudRefusal)}
+        refusals = {place: it for place, it in outcomes.items() if isinstance(it, CloudRefusal)}
+        closed = (ProblemKind.NOT_AUTHORISED,)
+        return answers, {p: it for p, it in refusals.items() if it.kind not in closed or p in self._used}
 
     def _each(self, ids: Sequence[str], act: Callable[[Place, list[str]], None]) -> None:
         """Act on ids in their places, which an id does not tell; then raise the first refusal.
 
         An instance that is not found by tag is gone or another's.
         """
-        if not all(any(place.instances.knows(id) for place in self._places.used) for id in ids):
+        if not all(any(place.instances.knows(id) for place in self._used) for id in ids):
             self.find()
-        located = {place: [id for id in ids if place.instances.knows(id)] for place in self._places.used}
-        concerned = [place for place, here in located.items() if here]
-        _, refusals = self._places.ask(concerned, lambda place: act(place, located[place]))
+        located = {place: [id for id in ids if place.instances.knows(id)] for place in self._used}
+        _, refusals = self._ask([p for p, here in located.items() if here], lambda place: act(place, located[place]))
         for refused in refusals.values():
             raise refused

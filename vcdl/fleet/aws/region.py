@@ -1,9 +1,9 @@
 """One service of AWS in one region: the only place that calls boto3 and handles its exceptions; filters and tags."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
 from typing import Any
 
+import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -28,10 +28,12 @@ class AwsRegion:
     """Calls by their name in boto3. Each may be repeated, and raises CloudRefusal."""
 
     def __init__(self, session: Any, name: str, service: str = "ec2") -> None:
-        """`session`: a boto3.Session. Calls nothing yet."""
-        self._session = session
-        self._service = service
+        """`session`: a boto3.Session, which must make clients in one thread only. Raises CloudRefusal."""
         self.name = name
+        try:
+            self._client = session.client(service, region_name=name, config=_CONFIG)
+        except BotoCoreError as error:
+            raise refusal(error, name, "Client") from error
 
     def call(self, operation: str, **arguments: Any) -> Answer:
         """AWS's answer. Raises CloudRefusal."""
@@ -50,21 +52,17 @@ class AwsRegion:
         except (ClientError, BotoCoreError) as error:
             raise refusal(error, self.name, operation) from error
 
-    def connect(self) -> None:
-        """Make the client, for which a session must be used by one thread only. Raises CloudRefusal."""
-        try:
-            _ = self._client
-        except BotoCoreError as error:
-            raise refusal(error, self.name, "Client") from error
-
-    @cached_property
-    def _client(self) -> Any:
-        return self._session.client(self._service, region_name=self.name, config=_CONFIG)
-
     def close(self) -> None:
         """Close the connections."""
-        if "_client" in self.__dict__:
-            self._client.close()
+        self._client.close()
+
+
+def session_or(session: Any, region: str) -> Any:
+    """The session; None: one with the credentials that boto3 finds. Raises FleetNotAuthorised."""
+    try:
+        return session or boto3.Session()
+    except BotoCoreError as error:  # AWS_PROFILE names a missing profile
+        raise refusal(error, region, "Session") from error
 
 
 def batches(values: Iterable[str]) -> Iterator[list[str]]:
