@@ -3,7 +3,7 @@
 from datetime import date
 from decimal import Decimal
 
-from vcdl.fleet.prices import Price, PriceRow, PriceTable
+from vcdl.fleet.prices import PriceRow, PriceTable
 
 
 def _row(type: str, vcpus: int, listed: str, spot: str) -> PriceRow:
@@ -25,7 +25,7 @@ def _row(type: str, vcpus: int, listed: str, spot: str) -> PriceRow:
 PRICES = PriceTable.of([_row("t3.2xlarge", 8, "0.3328", "0.09984"), _row("c6i.xlarge", 4, "0.17", "0.068")])
 
 
-def price_in(table: PriceTable, type: str, region: str, zone: str = "") -> Price:
+def price_in(table: PriceTable, type: str, region: str, zone: str = "") -> PriceRow:
     found = table.find(type, region, zone)
     assert found is not None
     return found

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -14,7 +13,7 @@ from tests.fleet.example_prices import PRICES
 from vcdl.fleet.cost import Cost, cost_of, dollars
 from vcdl.fleet.instance import Ending, Instance, InstanceState, Pool
 from vcdl.fleet.ledger import Ledger
-from vcdl.fleet.prices import Price
+from vcdl.fleet.ledger_rows import PricedRow
 from vcdl.fleet.settings import CpuCredits
 from vcdl.journal.events import Recorded, UpdateApplied, WorkunitSent
 
@@ -23,8 +22,14 @@ HOUR_S = 3600.0
 PAPER = Pool("aws", "t3.2xlarge", "us-east-1", "us-east-1a")
 
 
-def price_of(pool: Pool) -> Price | None:
-    return PRICES.find(pool.type, pool.region, pool.zone)
+def price_of(pool: Pool) -> PricedRow | None:
+    row = PRICES.find(pool.type, pool.region, pool.zone)
+    return None if row is None else priced(pool, row.at_most_usd_per_h, row.as_of.isoformat())
+
+
+def priced(pool: Pool, spot: Decimal, as_of: str) -> PricedRow:
+    rates = Decimal("0.3328"), spot, Decimal(0)
+    return PricedRow(pool.type, pool.region, pool.zone, 0.0, *rates, as_of, "a test")
 
 
 def instances(count: int, pool: Pool = PAPER) -> list[Instance]:
@@ -206,7 +211,7 @@ def test_the_json_of_a_cost_has_plain_values_only(ledger: Ledger) -> None:
 
 
 def test_a_new_price_counts_from_its_day_on(ledger: Ledger) -> None:
-    dearer = Price(Decimal("0.3328"), Decimal("0.2"), date(2026, 1, 1), "a test", "us-east-1a")
+    dearer = priced(PAPER, Decimal("0.2"), "2026-01-01")
     observe(ledger, 0, instances(1))
     ledger.record_found(instances(1), lambda _: dearer, START_S + HOUR_S, "standard")
     cost = cost_of(ledger, START_S + 2 * HOUR_S)

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -18,10 +17,11 @@ from vcdl.errors import FleetError
 from vcdl.fleet.instance import Ending, Instance, InstanceState, Pool
 from vcdl.fleet.instance_history import InstanceHistory
 from vcdl.fleet.ledger import Ledger
-from vcdl.fleet.prices import Price
+from vcdl.fleet.ledger_rows import PricedRow
 
 POOL = Pool("aws", "t3.2xlarge", "us-east-1", "us-east-1a", "subnet-1")
-PRICE = Price(Decimal("0.3328"), Decimal("0.09984"), date(2026, 1, 1), "a test", "us-east-1a")
+RATES = Decimal("0.3328"), Decimal("0.09984"), Decimal(0)
+PRICE = PricedRow("t3.2xlarge", "us-east-1", "us-east-1a", 0.0, *RATES, "2026-01-01", "a test")
 START_S = 1_000_000.0
 SPOT = Fraction(9984, 100_000)
 
@@ -40,7 +40,7 @@ for number in itertools.count():
 """
 
 
-def price_of(pool: Pool) -> Price | None:
+def price_of(pool: Pool) -> PricedRow | None:
     return PRICE
 
 

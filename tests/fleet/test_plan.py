@@ -23,7 +23,7 @@ def test_the_papers_fleet_costs_what_the_paper_says(tmp_path: Path) -> None:
     plan = plan_fleet(settings, FakeCloud(settings).pools(), PRICES, 40)
     offer = plan.offers[0]
     assert (offer.count, offer.units, offer.pool.type) == (5, 40, "t3.2xlarge")
-    extras = 5 * offer.price.extras_usd_per_h  # addresses and disks
+    extras = 5 * offer.extras_usd_per_h  # addresses and disks
     assert round(extras, 3) == Decimal("0.036")
     assert round(offer.on_demand_usd_per_h - extras, 2) == Decimal("1.66")
     assert round(offer.spot_usd_per_h - extras, 2) == Decimal("0.50")

@@ -108,17 +108,17 @@ def test_a_table_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 def test_the_zones_price_overrides_the_regions() -> None:
     found = price_in(PriceTable.of([ROW, ZONE_A]), "t3.2xlarge", "us-east-1", "us-east-1a")
-    assert (found.spot_usd_per_h, found.basis) == (Decimal("0.11"), "us-east-1a")
+    assert (found.spot_usd_per_h, found.zone) == (Decimal("0.11"), "us-east-1a")
 
 
 def test_a_zone_without_a_price_has_the_regions_and_says_so() -> None:
     found = price_in(PriceTable.of([ROW, ZONE_A]), "t3.2xlarge", "us-east-1", "us-east-1f")
-    assert (found.spot_usd_per_h, found.basis) == (Decimal("0.1"), "us-east-1")
+    assert (found.spot_usd_per_h, found.zone) == (Decimal("0.1"), "")
 
 
 def test_a_region_without_a_price_has_its_most_expensive_zones() -> None:
     found = price_in(PriceTable.of([ZONE_B, ZONE_A]), "t3.2xlarge", "us-east-1")
-    assert (found.spot_usd_per_h, found.basis) == (Decimal("0.12"), "us-east-1b")
+    assert (found.spot_usd_per_h, found.zone) == (Decimal("0.12"), "us-east-1b")
 
 
 def test_an_unknown_spot_price_is_at_most_the_list_price(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def path(tmp_path: Path) -> Path:
 def test_prices_are_stored_by_zone_and_the_regions_is_that_of_the_most_expensive_one(path: Path) -> None:
     source = Source([quote("us-east-1a", "0.11"), quote("us-east-1b", "0.13"), quote("us-east-1c", "0.12")])
     came = refresh_prices(source, [T3], ["us-east-1"], path, TODAY)
-    assert (came.rows, came.refused, came.missing) == (4, (), ())
+    assert came == [f"4 prices written to {path}"]
     table = PriceTable.current(path)
     assert price_in(table, "t3.2xlarge", "us-east-1", "us-east-1a").spot_usd_per_h == Decimal("0.11")
     whole = price_in(table, "t3.2xlarge", "us-east-1")
@@ -65,17 +65,16 @@ def test_a_price_for_a_whole_region_is_kept_as_it_is(path: Path) -> None:
 def test_an_implausible_price_is_refused_and_named_and_the_rest_is_taken(path: Path) -> None:
     source = Source([quote("us-east-1a", "0.00001"), quote("us-east-1b", "0"), quote("us-east-1c", "0.12")])
     came = refresh_prices(source, [T3], ["us-east-1"], path, TODAY)
-    assert came.refused == (
-        "t3.2xlarge in us-east-1a: a price of 0.00001 $/h is no price: expected at least 0.0005",
-        "t3.2xlarge in us-east-1b: a price of 0 $/h is no price: expected at least 0.0005",
-    )
+    assert came[1:] == [
+        "refused  t3.2xlarge in us-east-1a: a price of 0.00001 $/h is no price: expected at least 0.0005",
+        "refused  t3.2xlarge in us-east-1b: a price of 0 $/h is no price: expected at least 0.0005",
+    ]
     assert {row.spot_usd_per_h for row in PriceTable.read(path).by_key.values()} == {Decimal("0.12")}
 
 
 def test_a_type_without_a_quote_is_named(path: Path) -> None:
     came = refresh_prices(Source([quote("us-east-1a", "0.11")]), [T3, G4], ["us-east-1"], path, TODAY)
-    assert came.missing == ("g4dn.xlarge in us-east-1",)
-    assert came.lines() == [
+    assert came == [
         f"2 prices written to {path}",
         "missing  g4dn.xlarge in us-east-1: the older price stays, where there is one",
     ]

@@ -133,8 +133,8 @@ def prices_command(file: Path, overrides: tuple[str, ...], refresh: bool, dry_ru
                 f"write {refreshed_file()}"
             )
             return ExitCode.OK
-        refreshed = refresh_prices(source, [kind for _, kind in types], regions, refreshed_file(), date.today())
-        for line in refreshed.lines():
+        lines = refresh_prices(source, [kind for _, kind in types], regions, refreshed_file(), date.today())
+        for line in lines:
             click.echo(line)
     prices = PriceTable.current()
     for line in show.prices(pools_of_table(fleet.settings, prices), prices):

@@ -16,11 +16,10 @@ from vcdl.files.lock import locked
 from vcdl.fleet.instance import Ending, Instance, Pool
 from vcdl.fleet.instance_history import FleetHistory
 from vcdl.fleet.ledger_rows import EndedRow, LaunchedRow, LedgerRow, PricedRow, SeenRow, decode, encode
-from vcdl.fleet.prices import Price
 from vcdl.fleet.settings import CpuCredits
 
-PriceOf = Callable[[Pool], Price | None]
-"""The current price of a pool's instances; None: no table has it."""
+PriceOf = Callable[[Pool], PricedRow | None]
+"""The current price of a pool's instances, since any time; None: no table has it."""
 
 
 class Ledger:
@@ -67,15 +66,12 @@ class Ledger:
                 if self._history.is_news(end):
                     rows.append(end)
         for pool in {instance.pool: None for instance in found}:
-            if (price := price_of(pool)) is None:
-                continue
-            place = pool.type, pool.region, pool.zone
-            rates = price.on_demand_usd_per_h, price.at_most_usd_per_h, price.extras_usd_per_h
-            row = PricedRow(*place, now_s, *rates, price.as_of.isoformat(), price.source)
-            last = self._history.prices.get(place, [row])[-1]
-            is_known = last is not row and replace(row, since_s=last.since_s, source=last.source) == last
-            if not is_known and row not in rows:  # two pools may differ in their subnet only
-                rows.append(row)
+            if price := price_of(pool):
+                row = replace(price, since_s=now_s)
+                last = self._history.prices.get((row.type, row.region, row.zone), [None])[-1]
+                is_known = last and replace(row, since_s=last.since_s, source=last.source) == last
+                if not is_known and row not in rows:  # two pools may differ in their subnet only
+                    rows.append(row)
         return rows
 
     @contextmanager

@@ -10,7 +10,8 @@ from vcdl.errors import FleetError
 from vcdl.fleet.billing import extras_per_h, surplus_per_h
 from vcdl.fleet.instance import Ending, Instance, InstanceState, InstanceType, Pool
 from vcdl.fleet.ledger import Ledger
-from vcdl.fleet.prices import Price, PriceSource, PriceTable, refresh_prices, refreshed_file
+from vcdl.fleet.ledger_rows import PricedRow
+from vcdl.fleet.prices import PriceSource, PriceTable, refresh_prices, refreshed_file
 from vcdl.fleet.settings import FleetSettings
 
 _REFRESH_S = 86_400.0
@@ -97,10 +98,13 @@ class Money:
         rate, units = self._rate_usd_per_h(pool), kind.units(self._settings.capacity.unit)
         return math.inf if rate is None or not units else rate / units
 
-    def price(self, pool: Pool) -> Price | None:
+    def price(self, pool: Pool) -> PricedRow | None:
         """Today's price of a pool's instances; None: no budget can guard them."""
-        price = self._prices.find(pool.type, pool.region, pool.zone)
-        return price and replace(price, extras_usd_per_h=self._extras)
+        place = pool.type, pool.region, pool.zone
+        if (row := self._prices.find(*place)) is None:
+            return None
+        rates = row.on_demand_usd_per_h, row.at_most_usd_per_h, self._extras
+        return PricedRow(*place, 0.0, *rates, row.as_of.isoformat(), row.source)
 
     def paid_for_s(self, spent_usd: float, usd_per_h: float) -> float:
         """How long the budget pays for instances before they must drain."""
@@ -130,4 +134,4 @@ class Money:
         """The most that an hour of a pool's instance costs today, without surplus credits; None: unknown."""
         if (price := self.price(pool)) is None:
             return None
-        return float((price.on_demand_usd_per_h if pool.on_demand else price.at_most_usd_per_h) + self._extras)
+        return float((price.on_demand_usd_per_h if pool.on_demand else price.spot_usd_per_h) + price.extras_usd_per_h)

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 
 from vcdl.errors import FleetError
 from vcdl.fleet.billing import extras_per_h, working_share
 from vcdl.fleet.instance import InstanceType, Pool
-from vcdl.fleet.prices import Price, PriceTable
+from vcdl.fleet.prices import PriceRow, PriceTable
 from vcdl.fleet.settings import FleetSettings
 from vcdl.journal.events import UpdateApplied
 from vcdl.run.finding import events_of
@@ -22,8 +22,9 @@ class Offer:
     """The whole target from one pool."""
 
     pool: Pool
-    type: InstanceType
-    price: Price
+    price: PriceRow
+    extras_usd_per_h: Decimal
+    """The public address and the disk of an instance."""
     count: int
     """Number of instances."""
     units: int
@@ -32,11 +33,11 @@ class Offer:
     @property
     def spot_usd_per_h(self) -> Decimal:
         """At most: a spot price that is unknown is the list price."""
-        return (self.price.at_most_usd_per_h + self.price.extras_usd_per_h) * self.count
+        return (self.price.at_most_usd_per_h + self.extras_usd_per_h) * self.count
 
     @property
     def on_demand_usd_per_h(self) -> Decimal:
-        return (self.price.on_demand_usd_per_h + self.price.extras_usd_per_h) * self.count
+        return (self.price.on_demand_usd_per_h + self.extras_usd_per_h) * self.count
 
     @property
     def saving(self) -> Decimal | None:
@@ -66,6 +67,7 @@ def plan_fleet(
             "none of the allowed types is known in any of the places: check the spelling of instances and places, "
             "or fetch the prices with `vcdl fleet prices --refresh`"
         )
+    extras = extras_per_h(settings.cloud, settings.disk_gb, settings.public_address)
     offers, unpriced = [], []
     for pool, kind in types.items():
         size = kind.units(settings.capacity.unit)
@@ -75,9 +77,8 @@ def plan_fleet(
         if price is None:
             unpriced.append(pool)
             continue
-        price = replace(price, extras_usd_per_h=extras_per_h(settings.cloud, settings.disk_gb, settings.public_address))
         count = math.ceil(units / size)
-        offers.append(Offer(pool, kind, price, count, count * size))
+        offers.append(Offer(pool, price, extras, count, count * size))
     if not offers and not unpriced:
         raise FleetError(
             f"none of the allowed types has a {settings.capacity.unit}: change instances or capacity > unit"

@@ -56,21 +56,6 @@ class PriceRow:
         """The row's identity: a later row with the same key replaces it."""
         return self.type, self.region, self.zone
 
-
-@dataclass(frozen=True)
-class Price:
-    """The price of an instance's hour, and where it is from."""
-
-    on_demand_usd_per_h: Decimal
-    spot_usd_per_h: Decimal | None
-    """None: unknown."""
-    as_of: date
-    source: str
-    basis: str
-    """The place whose price it is: the zone, else the region, or its most expensive zone."""
-    extras_usd_per_h: Decimal = Decimal(0)
-    """The public address and the disk, which cost the same whoever ends the instance."""
-
     @property
     def at_most_usd_per_h(self) -> Decimal:
         """The spot price, or the list price, which a spot price never exceeds."""
@@ -132,15 +117,12 @@ class PriceTable:
             lines.writerow(field.name for field in fields(PriceRow))
             lines.writerows(astuple(row) for row in sorted(self.by_key.values(), key=lambda row: (row.cloud, row.key)))
 
-    def find(self, type: str, region: str, zone: str = "") -> Price | None:
+    def find(self, type: str, region: str, zone: str = "") -> PriceRow | None:
         """The price in the zone, else the region's, else that of the region's most expensive zone, else None."""
-        row = self.by_key.get((type, region, zone)) or self.by_key.get((type, region, ""))
-        if row is None:
-            zones = [row for row in self.by_key.values() if (row.type, row.region) == (type, region)]
-            if not zones:
-                return None
-            row = _dearest(zones)
-        return Price(row.on_demand_usd_per_h, row.spot_usd_per_h, row.as_of, row.source, row.zone or row.region)
+        if row := self.by_key.get((type, region, zone)) or self.by_key.get((type, region, "")):
+            return row
+        zones = [row for row in self.by_key.values() if (row.type, row.region) == (type, region)]
+        return _dearest(zones) if zones else None
 
 
 def refreshed_file() -> Path:
@@ -155,7 +137,7 @@ def _reader() -> TypeAdapter[PriceRow]:
 
 
 def _dearest(rows: Iterable[PriceRow]) -> PriceRow:
-    return max(rows, key=lambda row: row.spot_usd_per_h or row.on_demand_usd_per_h)
+    return max(rows, key=lambda row: row.at_most_usd_per_h)
 
 
 @dataclass(frozen=True)
@@ -180,31 +162,13 @@ class PriceSource(Protocol):
         """The quotes of each type that has both prices there. Raises FleetError."""
 
 
-@dataclass(frozen=True)
-class Refreshed:
-    """The outcome of a refresh."""
-
-    path: Path
-    rows: int
-    refused: tuple[str, ...]
-    """Implausible prices, one line each: the older rows stay."""
-    missing: tuple[str, ...]
-    """`TYPE in REGION` without a quote."""
-
-    def lines(self) -> list[str]:
-        """Lines for a terminal."""
-        lines = [f"{plural(self.rows, 'price')} written to {self.path}"]
-        lines += [f"refused  {reason}" for reason in self.refused]
-        lines += [f"missing  {place}: the older price stays, where there is one" for place in self.missing]
-        return lines
-
-
 def refresh_prices(
     source: PriceSource, types: Sequence[InstanceType], regions: Sequence[str], path: Path, today: date
-) -> Refreshed:
+) -> list[str]:
     """Fetch the prices of these types in these regions into the table at `path`, as a whole or not at all.
 
-    A region gets a row for each quoted zone, and one without a zone: its most expensive one.
+    A region gets a row for each quoted zone, and one without a zone: its most expensive one. Older rows stay where a
+    price is implausible or missing. Returns what became of them, a line each.
     Raises FleetError, with the table unchanged, for an unreachable cloud, no plausible price, or an unusable table.
     """
     kinds = {kind.name: kind for kind in types}
@@ -237,4 +201,5 @@ def refresh_prices(
         raise FleetError(
             f"the prices cannot be written to {path.parent} ({error}): free some space or mend its rights"
         ) from error
-    return Refreshed(path, len(new.by_key), tuple(refused), tuple(missing))
+    lines = [f"{plural(len(new.by_key), 'price')} written to {path}", *(f"refused  {reason}" for reason in refused)]
+    return [*lines, *(f"missing  {place}: the older price stays, where there is one" for place in missing)]

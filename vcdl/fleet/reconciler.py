@@ -25,7 +25,6 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date
 
 from vcdl.fleet.instance import Instance, InstanceState, InstanceType, Pool
 from vcdl.fleet.settings import FleetSettings, Unit
@@ -55,7 +54,7 @@ class Observation:
     spent_usd: float = 0.0
     usd_per_h: float = 0.0
     """The spot prices of the live instances."""
-    prices_as_of: date | None = None
+    prices_as_of: str | None = None
     """The day of the oldest price of a live instance; None: there is none."""
     unpriced: frozenset[str] = frozenset()
     """Live instances whose cost nobody knows."""

@@ -96,7 +96,7 @@ def status_json(settings: FleetSettings, observed: Observation, pid: int | None)
         "have": observed.have,
         "usd_per_h": round(observed.usd_per_h, 6),
         "spent_usd": round(observed.spent_usd, 6),
-        "prices_as_of": str(observed.prices_as_of) if observed.prices_as_of else None,
+        "prices_as_of": observed.prices_as_of,
         "process": pid,
         "last_pass_s": observed.state.last_pass_s,
         "instances": [

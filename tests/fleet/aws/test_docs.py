@@ -16,7 +16,7 @@ from tests.fleet.fleet_files import fleet_file
 from tests.places import DOCS
 from vcdl.fleet.aws.catalogue import UBUNTU
 from vcdl.fleet.aws.provider import AwsProvider
-from vcdl.fleet.aws.refusal import kind_of
+from vcdl.fleet.aws.region import kind_of
 from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.settings import load_fleet_settings
 

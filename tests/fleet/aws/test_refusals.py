@@ -15,8 +15,7 @@ from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
 from vcdl.fleet.aws.catalogue import Image
 from vcdl.fleet.aws.launch import RegionalLaunch
 from vcdl.fleet.aws.provider import AwsProvider
-from vcdl.fleet.aws.refusal import kind_of
-from vcdl.fleet.aws.region import AwsRegion
+from vcdl.fleet.aws.region import AwsRegion, kind_of
 from vcdl.fleet.instance import InstanceType, Pool
 from vcdl.fleet.provider import LaunchResult
 from vcdl.fleet.refusal import ProblemKind

@@ -130,7 +130,8 @@ def test_the_catalogue_is_read_once_page_by_page_and_the_key_is_in_no_address(ca
 def test_the_fetched_prices_are_in_the_table(catalogue: Catalogue, tmp_path: Path) -> None:
     source = GcpPrices(KEY, catalogue.url)
     came = refresh_prices(source, [N2, L4], ["us-central1", "us-east1"], tmp_path / "prices.csv", date(2026, 11, 21))
-    assert came.missing == ("g2-standard-8 in us-central1", "g2-standard-8 in us-east1")
+    assert [line.split()[1] for line in came[1:]] == ["g2-standard-8"] * 2
+    assert ["us-central1:" in came[1], "us-east1:" in came[2]] == [True, True]
     found = price_in(PriceTable.current(tmp_path / "prices.csv"), "n2-standard-8", "us-east1", "us-east1-b")
     assert (found.spot_usd_per_h, found.as_of) == (Decimal("0.094224"), date(2026, 11, 21))
 

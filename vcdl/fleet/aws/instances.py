@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from vcdl.fleet.aws.catalogue import Catalogue
-from vcdl.fleet.aws.refusal import NOT_FOUND
-from vcdl.fleet.aws.region import Answer, AwsRegion, batches, filter_by, fleet_filter, tags_of
+from vcdl.fleet.aws.region import NOT_FOUND, Answer, AwsRegion, batches, filter_by, fleet_filter, tags_of
 from vcdl.fleet.instance import Ending, Instance, InstanceState, InstanceType, Pool
 from vcdl.fleet.provider import LAUNCH_TAG, LEASE_TAG, MARKET_TAG, lease_of
 from vcdl.fleet.refusal import CloudRefusal

@@ -18,8 +18,7 @@ from typing import Any
 
 from vcdl.errors import FleetError
 from vcdl.fleet.aws.catalogue import Image
-from vcdl.fleet.aws.refusal import ALREADY_EXISTS, kind_of
-from vcdl.fleet.aws.region import Answer, AwsRegion, tag_specifications
+from vcdl.fleet.aws.region import ALREADY_EXISTS, Answer, AwsRegion, kind_of, tag_specifications
 from vcdl.fleet.instance import Instance, InstanceState, InstanceType, Pool
 from vcdl.fleet.machine import MAX_BYTES, compressed
 from vcdl.fleet.provider import LAUNCH_TAG, LEASE_TAG, MARKET_TAG, LaunchResult, ProviderProblem

@@ -10,8 +10,15 @@ from vcdl.fleet.aws.catalogue import Catalogue
 from vcdl.fleet.aws.instances import RegionInstances
 from vcdl.fleet.aws.launch import RegionalLaunch
 from vcdl.fleet.aws.leftovers import find_leftovers, remove
-from vcdl.fleet.aws.refusal import IMAGE_EXISTS
-from vcdl.fleet.aws.region import AwsRegion, filter_by, fleet_filter, session_or, tag_specifications, tags_of
+from vcdl.fleet.aws.region import (
+    IMAGE_EXISTS,
+    AwsRegion,
+    filter_by,
+    fleet_filter,
+    session_or,
+    tag_specifications,
+    tags_of,
+)
 from vcdl.fleet.instance import Instance, InstanceType, Pool
 from vcdl.fleet.provider import (
     FLEET_TAG,

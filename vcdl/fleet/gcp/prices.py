@@ -6,7 +6,6 @@ https://cloud.google.com/billing/docs/reference/rest/v1/services.skus/list
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal, DecimalException
 from http.client import HTTPException
 from typing import Any
@@ -57,18 +56,6 @@ Part = tuple[str, str]
 """The catalogue's name of a series, with `Core` or `Ram`; or that of a GPU, with `GPU`."""
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """The price of one part of a machine."""
-
-    part: Part
-    usage: str
-    """OnDemand or Preemptible, among others."""
-    regions: tuple[str, ...]
-    usd_per_h: Decimal
-    """The price of a vCPU, a GB or a GPU."""
-
-
 class GcpPrices:
     """Needs an API key; the catalogue is public and the same for all users."""
 
@@ -78,17 +65,32 @@ class GcpPrices:
     def __init__(self, api_key: str, url: str = _CATALOGUE_URL) -> None:
         self._api_key = api_key
         self._url = url
-        self._entries: list[_Entry] | None = None
+        self._prices: dict[tuple[str, str, Part], Decimal] = {}
+        """By OnDemand or Preemptible, region and part: of a vCPU, a GB or a GPU; the highest of several."""
 
     def quotes(self, types: Sequence[InstanceType], region: str) -> Iterable[Quote]:
         """A quote for each type: Google's spot prices are the same in all zones of a region. Raises FleetError."""
-        if self._entries is None:
-            self._entries = [entry for raw in self._catalogue() if (entry := _entry(raw)) is not None]
-        on_demand, spot = (_prices(self._entries, usage, region) for usage in ("OnDemand", "Preemptible"))
+        if not self._prices:
+            for usage, regions, part, price in filter(None, map(_entry, self._catalogue())):
+                for its in regions:
+                    key = usage, its, part
+                    self._prices[key] = max(price, self._prices.get(key, price))
         for kind in types:
-            listed, market = _usd_per_h(kind, on_demand), _usd_per_h(kind, spot)
-            if listed is not None and market is not None:
-                yield Quote(kind.name, "", listed, market)
+            listed, spot = (self._usd_per_h(kind, usage, region) for usage in ("OnDemand", "Preemptible"))
+            if listed is not None and spot is not None:
+                yield Quote(kind.name, "", listed, spot)
+
+    def _usd_per_h(self, kind: InstanceType, usage: str, region: str) -> Decimal | None:
+        """The price of a machine; None if the price of a part is unknown."""
+        name = MachineName.parse(kind.name)
+        series = name.machine.split("-")[0]
+        words = _SERIES.get(series, "")
+        amounts = {(words, "Core"): Decimal(kind.vcpus), (words, "Ram"): Decimal(str(kind.memory_gb))}
+        if kind.gpus:
+            amounts[_GPUS.get(name.gpu or _COMES_WITH.get(series, ""), ""), "GPU"] = Decimal(kind.gpus)
+        prices = [(self._prices.get((usage, region, part)), amount) for part, amount in amounts.items()]
+        known = [price * amount for price, amount in prices if price is not None]
+        return sum(known, Decimal(0)) if len(known) == len(prices) else None
 
     def _catalogue(self) -> Iterator[Mapping[str, Any]]:
         token = ""
@@ -124,16 +126,15 @@ def _refused(error: HTTPError) -> FleetError:
     return FleetUnavailable(f"{said}: try again later")
 
 
-def _entry(raw: Any) -> _Entry | None:
-    """None for an entry that is no part of a machine, like most of the catalogue."""
+def _entry(raw: Any) -> tuple[str, Sequence[str], Part, Decimal] | None:
+    """Usage, regions, part and price; None for an entry that is no part of a machine, like most of the catalogue."""
     try:
-        part = _part(raw["description"])
-        if part is None:
+        if (part := _part(raw["description"])) is None:
             return None
         rates = raw["pricingInfo"][0]["pricingExpression"]["tieredRates"]
         units = [rate["unitPrice"] for rate in rates]
         price = max(Decimal(unit.get("units", "0")) + Decimal(unit.get("nanos", 0)).scaleb(-9) for unit in units)
-        return _Entry(part, raw["category"]["usageType"], tuple(raw["serviceRegions"]), price)
+        return str(raw["category"]["usageType"]), tuple(raw["serviceRegions"]), part, price
     except (AttributeError, DecimalException, IndexError, KeyError, TypeError, ValueError):
         return None
 
@@ -144,25 +145,3 @@ def _part(described: str) -> Part | None:
     if (found := _PART.fullmatch(described)) and found["series"] in _SERIES.values():
         return found["series"], found["part"]
     return None
-
-
-def _prices(entries: Iterable[_Entry], usage: str, region: str) -> Mapping[Part, Decimal]:
-    """The price of each part; the highest of several."""
-    prices: dict[Part, Decimal] = {}
-    for entry in entries:
-        if entry.usage == usage and region in entry.regions:
-            prices[entry.part] = max(entry.usd_per_h, prices.get(entry.part, Decimal(0)))
-    return prices
-
-
-def _usd_per_h(kind: InstanceType, prices: Mapping[Part, Decimal]) -> Decimal | None:
-    """The price of a machine; None if the price of a part is unknown."""
-    name = MachineName.parse(kind.name)
-    series = name.machine.split("-")[0]
-    words = _SERIES.get(series, "")
-    amounts = {(words, "Core"): Decimal(kind.vcpus), (words, "Ram"): Decimal(str(kind.memory_gb))}
-    if kind.gpus:
-        amounts[_GPUS.get(name.gpu or _COMES_WITH.get(series, ""), ""), "GPU"] = Decimal(kind.gpus)
-    if not amounts.keys() <= prices.keys():
-        return None
-    return sum((prices[part] * amount for part, amount in amounts.items()), Decimal(0))
