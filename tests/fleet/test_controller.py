@@ -10,8 +10,8 @@ from tests.fleet.fake_fleet import POOLS, FakeFleet
 from vcdl.errors import FleetError, FleetUnavailable, GridError, RunFolderError
 from vcdl.fleet.controller import RECENT_LAUNCH_S, Controller
 from vcdl.fleet.instance import Ending, Instance, InstanceType, Pool
+from vcdl.fleet.project import Queue
 from vcdl.fleet.provider import LaunchResult
-from vcdl.fleet.queue import Queue
 from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.run import drained, reach_target, scaled, up
 from vcdl.fleet.state import FleetGoal

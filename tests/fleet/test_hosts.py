@@ -8,7 +8,7 @@ from tests.boinc.grid.conftest import mariadb, world
 from tests.boinc.grid.world import World
 from tests.boinc.standin.schema import insert
 from vcdl.errors import GridError
-from vcdl.fleet.hosts import instances_of_hosts, project_hosts
+from vcdl.fleet.project import ProjectDatabase, instances_of_hosts
 
 __all__ = ["mariadb", "world"]  # fixtures
 
@@ -34,9 +34,9 @@ def test_the_hosts_of_a_project_are_named_as_its_journals_name_them(world: World
     insert(connection, "host", id=7, domain_name="i-0a1b.ec2.internal")
     connection.commit()
     connection.close()
-    assert project_hosts(world.standin.path) == [("host-7", "i-0a1b.ec2.internal")]
+    assert ProjectDatabase(world.standin.path).hosts() == [("host-7", "i-0a1b.ec2.internal")]
 
 
 def test_a_folder_without_a_project_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(GridError):
-        project_hosts(tmp_path)
+        ProjectDatabase(tmp_path).hosts()

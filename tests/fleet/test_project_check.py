@@ -6,7 +6,7 @@ import pytest
 
 from tests.fleet.project_page import STRONG, WEAK, project_page
 from vcdl.errors import FleetError
-from vcdl.fleet.project_check import weak_key
+from vcdl.fleet.project import weak_key
 
 
 @pytest.fixture
@@ -33,6 +33,6 @@ def test_a_project_that_is_away_is_refused_without_the_key() -> None:
 
 
 def test_what_is_no_project_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vcdl.fleet.project_check._page", lambda url: "This domain is for sale.")
+    monkeypatch.setattr("vcdl.fleet.project._page", lambda url: "This domain is for sale.")
     with pytest.raises(FleetError, match="is no BOINC project"):
         weak_key(url, WEAK)

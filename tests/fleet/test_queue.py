@@ -10,7 +10,7 @@ from tests.boinc.grid.world import World
 from tests.boinc.standin.config import Database
 from tests.store_servers import start_mariadb
 from vcdl.errors import GridError
-from vcdl.fleet.queue import ProjectQueue, Queue, wanted_units
+from vcdl.fleet.project import ProjectDatabase, Queue, wanted_units
 from vcdl.fleet.settings import CapacitySettings
 from vcdl.journal.journal import Journal
 from vcdl.stores.private_servers import PrivateServer
@@ -88,26 +88,26 @@ def test_the_queue_of_a_project_counts_the_open_jobs(world: World) -> None:
     open_job(world)
     names = world.submitted(4)
     world.send(names[0])
-    queue_of = ProjectQueue(world.project.path)
-    assert queue_of.read() == Queue(1, 3, 1, 30, None)
+    queue_of = ProjectDatabase(world.project.path)
+    assert queue_of.queue() == Queue(1, 3, 1, 30, None)
     world.report(names[0])
-    assert queue_of.read().running == 1  # returned and not assimilated
-    assert queue_of.read().task_s is not None
+    assert queue_of.queue().running == 1  # returned and not assimilated
+    assert queue_of.queue().task_s is not None
     queue_of.close()
 
 
 def test_a_job_that_is_paused_or_finished_is_not_open(world: World) -> None:
     open_job(world)
     open_job(world, "second")
-    queue_of = ProjectQueue(world.project.path)
-    assert queue_of.read().jobs == 2
+    queue_of = ProjectDatabase(world.project.path)
+    assert queue_of.queue().jobs == 2
     world.folder("second").stop_request.touch()
-    assert (queue_of.read().jobs, queue_of.read().remaining) == (1, 30)
+    assert (queue_of.queue().jobs, queue_of.queue().remaining) == (1, 30)
     world.folder().summary_file.write_text("{}")
-    assert wanted_units(queue_of.read(), capacity(), 0.0) == 0
+    assert wanted_units(queue_of.queue(), capacity(), 0.0) == 0
     queue_of.close()
 
 
 def test_a_folder_without_a_project_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(GridError, match="is no BOINC project"):
-        ProjectQueue(tmp_path).read()
+        ProjectDatabase(tmp_path).queue()

@@ -77,8 +77,8 @@ def cost_command(
 ) -> ExitCode:
     """Show the fleet's cost so far, what it saved, what it bought, and what was wasted."""
     from vcdl.fleet.cost import SPENDING_EVENTS, cost_of, draw_spending, epoch_costs, parts_usd, spending_lines
-    from vcdl.fleet.hosts import instances_of_hosts, project_hosts
     from vcdl.fleet.ledger import Ledger
+    from vcdl.fleet.project import ProjectDatabase, instances_of_hosts
     from vcdl.journal.journal import Journal
     from vcdl.run.finding import read_report
     from vcdl.run.folder import RunFolder
@@ -94,7 +94,7 @@ def cost_command(
         journals.append(list(journal.stream(kinds=SPENDING_EVENTS)))
         journal.close()
     ledger = Ledger(fleet.folder.ledger_file)
-    hosts = project_hosts(project_dir) if project_dir is not None else []
+    hosts = ProjectDatabase(project_dir).hosts() if project_dir is not None else []
     now_s, of_host = time.time(), instances_of_hosts(hosts, ledger.history().launched)
     cost, parts = cost_of(ledger, now_s, journals, of_host), parts_usd(ledger, now_s, journals, of_host)
     report = read_report(RunFolder(run_dirs[0])) if run_dirs else None

@@ -16,8 +16,8 @@ from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.instance import Instance, InstanceType, Pool
 from vcdl.fleet.money import Money
 from vcdl.fleet.prices import PriceSource
+from vcdl.fleet.project import Queue, wanted_units
 from vcdl.fleet.provider import LaunchResult, Provider
-from vcdl.fleet.queue import Queue, wanted_units
 from vcdl.fleet.reconciler import MOST_FAILURES, Actions, LaunchOrder, Observation, capacity, leases_to_write, reconcile
 from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.settings import FleetSettings

@@ -7,8 +7,8 @@ run.lock      held by `vcdl fleet run` as long as it runs; contains its process 
 """
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -72,14 +72,14 @@ class FleetFolder:
     def one_pass(self) -> Iterator[None]:
         """Exclude other passes and changes on this machine. Raises FleetError when the wait takes too long."""
         busy = f"has been busy with the fleet in {self.path} for {_WAIT_S:g} s: wait for it, or end it and try again"
-        with self._held("pass.lock", _WAIT_S, lambda pid: f"process {pid} {busy}"):
+        with self._held("pass.lock", _WAIT_S, busy):
             yield
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Exclude other control loops on this machine. Raises FleetError if one runs."""
-        words = f"runs the fleet in {self.path} already: leave it, or end it with"
-        with self._held(_RUN_LOCK, _WAIT_FOR_READERS_S, lambda pid: f"process {pid} {words} `kill {pid}`"):
+        runs = f"runs the fleet in {self.path} already: leave it, or end it with `kill`"
+        with self._held(_RUN_LOCK, _WAIT_FOR_READERS_S, runs):
             yield
 
     def running_pid(self) -> int | None:
@@ -88,13 +88,14 @@ class FleetFolder:
             return holder_of(self.path / _RUN_LOCK)
 
     @contextmanager
-    def _held(self, name: str, wait_s: float, refusal: Callable[[int], str]) -> Iterator[None]:
-        """Hold a lock. Raises FleetError with the `refusal` for its holder after `wait_s`."""
-        with ExitStack() as held:
+    def _held(self, name: str, wait_s: float, what_it_does: str) -> Iterator[None]:
+        """Hold a lock. Raises FleetError that names its holder after `wait_s`."""
+        with self._mapped():
+            lock = FileLock(self.path / name, names_holder=True)
+        with lock:
             with self._mapped():
-                lock = held.enter_context(FileLock(self.path / name, names_holder=True))
                 if not lock.acquire(wait_s=wait_s):
-                    raise FleetError(refusal(lock.holder()))
+                    raise FleetError(f"process {lock.holder()} {what_it_does}")
             yield
 
     @contextmanager

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from vcdl.errors import FleetError, FleetNotAuthorised
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.prices import PriceSource, PriceTable
-from vcdl.fleet.project_check import weak_key
+from vcdl.fleet.project import ProjectDatabase, weak_key
 from vcdl.fleet.provider import BakedImage, Provider, baking_name
 from vcdl.fleet.settings import Cloud, FleetSettings, load_fleet_settings
 
@@ -19,19 +19,18 @@ if TYPE_CHECKING:
     from vcdl.fleet.controller import Controller
 
 GCP_KEY_VARIABLE = "VCDL_GCP_API_KEY"
-_PACKAGES = {"aws": "boto3", "gcp": "google-cloud-compute"}
 
 
 def open_provider(settings: FleetSettings) -> Provider:
     """The provider of the fleet's cloud, which asks it nothing yet. Raises FleetError without its client library."""
-    with _needing(settings.cloud):
-        if settings.cloud == "aws":
-            from vcdl.fleet.aws.provider import AwsProvider
-
-            return AwsProvider(settings)
+    if settings.cloud == "gcp":
         from vcdl.fleet.gcp.provider import GcpProvider
 
         return GcpProvider(settings)
+    with _needing_boto3():
+        from vcdl.fleet.aws.provider import AwsProvider
+
+        return AwsProvider(settings)
 
 
 def open_price_source(cloud: Cloud, environment: Mapping[str, str], known: PriceTable | None = None) -> PriceSource:
@@ -40,7 +39,7 @@ def open_price_source(cloud: Cloud, environment: Mapping[str, str], known: Price
     `known`: list prices that AWS need not be asked for again, type by type.
     """
     if cloud == "aws":
-        with _needing(cloud):
+        with _needing_boto3():
             from vcdl.fleet.aws.prices import AwsPrices
 
             return AwsPrices(known=known)
@@ -56,12 +55,11 @@ def open_price_source(cloud: Cloud, environment: Mapping[str, str], known: Price
 
 
 @contextmanager
-def _needing(cloud: Cloud) -> Iterator[None]:
+def _needing_boto3() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        package = _PACKAGES[cloud]
-        raise FleetError(f"cloud: {cloud} needs the package {package}: pip install {package}") from error
+        raise FleetError("cloud: aws needs the package boto3: pip install boto3") from error
 
 
 @dataclass(frozen=True)
@@ -93,13 +91,11 @@ class Fleet:
     def controller(self) -> "Controller":
         """Raises FleetError."""
         from vcdl.fleet.controller import Controller
-        from vcdl.fleet.queue import ProjectQueue
 
-        folder = self.settings.capacity.project_dir
-        queue = ProjectQueue(folder).read if self.settings.capacity.follow == "queue" and folder is not None else None
-        return Controller(
-            self.settings, self.provider, self.folder, self.user_data, queue=queue, price_source=self.price_source
-        )
+        folder = self.settings.capacity.project_dir  # with `follow: queue` only
+        queue = None if folder is None else ProjectDatabase(folder).queue
+        parts = self.settings, self.provider, self.folder, self.user_data
+        return Controller(*parts, queue=queue, price_source=self.price_source)
 
     def price_source(self) -> PriceSource:
         """Raises FleetError."""

@@ -1,0 +1,151 @@
+"""What a fleet asks of its BOINC project: whether it knows the account, how much work it has, and its hosts."""
+
+import math
+import re
+import urllib.request
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from http.client import HTTPException
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from vcdl.errors import FleetError
+from vcdl.fleet.settings import CapacitySettings
+
+if TYPE_CHECKING:
+    from vcdl.boinc.grid.database import BoincDatabase
+    from vcdl.boinc.grid.project_folder import BoincProject
+    from vcdl.run.folder import RunFolder
+
+_TIMEOUT_S = 20.0
+_MAX_BYTES = 1_000_000
+
+
+def weak_key(url: str, key: str) -> str:
+    """The weak key of the account, which instances get: it fetches and reports work, and can do nothing else.
+
+    Raises FleetError, which never shows the key, when the URL is no project's or the project does not know the account:
+    instances that cannot attach would cost for nothing.
+    """
+    if "scheduler" not in _page(url):
+        raise FleetError(f"what answers at {url} is no BOINC project: correct `project > url` in the fleet file")
+    user, _, rest = key.partition("_")
+    if rest:  # only the scheduler can check the rest of a weak key, and it would make a host of us
+        answer = _page(f"{url}show_user.php?{urlencode({'userid': user, 'format': 'xml'})}")
+        if "<error" in answer:
+            raise FleetError(f"{url} has no account {user}, as the weak key says: take it from Account keys there")
+        return key
+    answer = _page(f"{url}am_get_info.php?{urlencode({'account_key': key})}")
+    if (found := re.search("<weak_auth>([0-9]+_[0-9a-f]+)</weak_auth>", answer)) is None:
+        raise FleetError(f"{url} does not know the account key: take it from the project's web page, Account keys")
+    return found[1]
+
+
+def _page(url: str) -> str:
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as reply:
+            text: str = reply.read(_MAX_BYTES).decode("utf-8", "replace")
+            return text
+    except (OSError, HTTPException, ValueError) as error:
+        shown = url.partition("?")[0]
+        raise FleetError(f"{shown} cannot be read, so no instance could work ({error}): mend it first") from None
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The work of a project's open jobs; a job that is paused, or only waits for its last evaluation, is not open."""
+
+    jobs: int
+    unsent: int
+    """Workunits that no client has fetched."""
+    running: int
+    """Workunits that are sent, or returned and not yet assimilated."""
+    remaining: int
+    """Subtasks until all the jobs are done, unless something ends them earlier."""
+    task_s: float | None
+    """Recent time from sending a subtask to its report; None: none was reported yet."""
+
+
+def wanted_units(queue: Queue, capacity: CapacitySettings, now_s: float) -> int:
+    """Units that the queue can use now: 0 when no job is open, else from `min` to `max`.
+
+    The work generator keeps a few more workunits unsent than clients fetch. So a fleet that follows them grows from
+    pass to pass until the jobs cannot be split further, and shrinks once a job's last subtasks are sent. With a
+    deadline, what finishes in time: remaining · task_s / max(time left, task_s) subtasks at once.
+    """
+    if queue.jobs == 0:
+        return 0
+    at_once = float(queue.unsent + queue.running)
+    if capacity.deadline is not None and queue.task_s is not None:
+        left_s = capacity.deadline.timestamp() - now_s
+        at_once = queue.remaining * queue.task_s / max(left_s, queue.task_s, 1.0)
+    return max(capacity.min, min(capacity.limit, math.ceil(at_once * capacity.units_per_subtask)))
+
+
+class ProjectDatabase:
+    """The BOINC project in a folder of this machine, opened at the first call.
+
+    All calls may raise GridError, also for a missing package or project, and GridUnavailable.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def queue(self) -> Queue:
+        """The queue now. Raises JournalError, too."""
+        from vcdl.boinc.daemons.open_jobs import open_runs
+        from vcdl.boinc.grid.client_rows import ClientRows
+        from vcdl.boinc.grid.workunit_rows import WorkunitRows
+
+        project, database = self._opened
+        open_jobs = {folder: left for folder in open_runs(project) if (left := _remaining(folder))}
+        stocks = [WorkunitRows(database, folder.path.name).stock() for folder in open_jobs]
+        return Queue(
+            jobs=len(open_jobs),
+            unsent=sum(stock.unsent for stock in stocks),
+            running=sum(stock.running for stock in stocks),
+            remaining=sum(open_jobs.values()),
+            task_s=ClientRows(database).demand().task_s,
+        )
+
+    def hosts(self) -> list[tuple[str, str]]:
+        """The names of hosts in journals, with machine names, which may come as bytes: a client can send any."""
+        rows = self._opened[1].execute("SELECT id, domain_name FROM host")
+        return [
+            (f"host-{id}", name.decode(errors="replace") if isinstance(name, bytes) else str(name)) for id, name in rows
+        ]
+
+    def close(self) -> None:
+        self._opened[1].close()
+
+    @cached_property
+    def _opened(self) -> "tuple[BoincProject, BoincDatabase]":
+        from vcdl.boinc.grid.database import BoincDatabase
+        from vcdl.boinc.grid.project_folder import BoincProject
+
+        project = BoincProject.at(self._folder)
+        return project, BoincDatabase(project)
+
+
+def instances_of_hosts(hosts: Iterable[tuple[str, str]], instances: Iterable[str]) -> dict[str, str]:
+    """The instance (its id in the ledger) of each host that is one, by the machine's name.
+
+    GCP gives a machine its instance's name. On AWS the user must, by the subnet's setting (hostname type: resource
+    name).
+    """
+    by_name = {id.rsplit("/", 1)[-1]: id for id in instances}
+    labelled = ((host, machine.split(".", 1)[0]) for host, machine in hosts)
+    return {host: by_name[label] for host, label in labelled if label in by_name}
+
+
+def _remaining(folder: "RunFolder") -> int:
+    """Subtasks of a job that are still to be assimilated; 0 while it is paused, and once its end is decided."""
+    from vcdl.job import load_frozen_job
+    from vcdl.run.finding import read_report
+
+    report = read_report(folder)
+    if report.stop is not None or folder.stop_request.exists():
+        return 0
+    return max(0, load_frozen_job(folder.job_file).subtasks - report.totals.applied)
