@@ -12,10 +12,10 @@ from decimal import Decimal
 from uuid import uuid4
 
 from vcdl.errors import FleetError, FleetUnavailable
-from vcdl.fleet.billing import IMAGE_USD_PER_GB_MONTH, extras_per_h
+from vcdl.fleet.billing import IMAGE_USD_PER_GB_MONTH
 from vcdl.fleet.instance import Instance, Pool
 from vcdl.fleet.machine import setup_hash, user_data
-from vcdl.fleet.prices import PriceTable
+from vcdl.fleet.prices import PriceTable, price_of
 from vcdl.fleet.provider import BakedImage, Provider, baking_name
 from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.settings import FleetSettings
@@ -28,6 +28,8 @@ _SETUP_LIMIT_S = 2700.0
 _LIMIT_S = 7200.0
 """For all, the copies among it; the instance ends itself after an hour."""
 _REMOVALS = 6
+_LINES = 5
+"""Of the console of an instance that failed."""
 _HIDDEN_S = 120.0
 """Time for which a cloud may not show a new instance."""
 
@@ -138,31 +140,29 @@ class Bake:
             if image.failure:
                 self.provider.remove(image.leftovers)
                 raise FleetError(f"the cloud could not make image {image.id}: {image.failure}; bake again")
-        if "" in found:
-            return (found[""],) if found[""].is_ready else None
-        regions = [place.region for place in self.settings.places]
+        regions = [""] if "" in found else list(dict.fromkeys(place.region for place in self.settings.places))
         source = found.get(regions[0])
         if source is None:
             self._make()
         elif source.is_ready:
-            for region in dict.fromkeys(regions):
-                if region not in found:
-                    self.log(f"copying {source.id} to {region}")
-                    self.provider.copy_image(source, region)
-        made = tuple(found[region] for region in dict.fromkeys(regions) if region in found and found[region].is_ready)
-        return made if len(made) == len(set(regions)) else None
+            for region in (region for region in regions if region not in found):
+                self.log(f"copying {source.id} to {region}")
+                self.provider.copy_image(source, region)
+        made = tuple(found[region] for region in regions if region in found and found[region].is_ready)
+        return made if len(made) == len(regions) else None
 
     def _make(self) -> None:
         """Bring the image of the first place one step further."""
         before, now_s = self.instance, self.clock()
-        live = [instance for instance in self.provider.find() if instance.is_live]
-        if live:
-            self.instance = live[0]
-            self._follow(live[0], now_s)
+        live = next((instance for instance in self.provider.find() if instance.is_live), None)
+        if live is not None:
+            self.instance = live
+            self._follow(live, now_s)
         elif before is None:
             self._launch()
         elif now_s - before.launched_s > _HIDDEN_S:
-            raise FleetError(f"{before.id} ended before its set-up was done: {self._said(before)}; bake again")
+            said = self.provider.last_words(before.id, _LINES)
+            raise FleetError(f"{before.id} ended before its set-up was done: {said}; bake again")
 
     def _launch(self) -> None:
         """One instance of the cheapest type that is to be had."""
@@ -192,18 +192,9 @@ class Bake:
             self.provider.terminate([instance.id])
             self.instance = None
         elif now_s - instance.launched_s > _SETUP_LIMIT_S:
-            raise FleetError(f"{instance.id} was not set up after {duration(_SETUP_LIMIT_S)}: {self._said(instance)}")
-
-    def _said(self, instance: Instance) -> str:
-        try:
-            lines = self.provider.console(instance.id).split("\n")
-        except FleetError as error:
-            return str(error)
-        return " │ ".join([line.strip() for line in lines if line.strip()][-5:]) or "its console says nothing"
+            said = self.provider.last_words(instance.id, _LINES)
+            raise FleetError(f"{instance.id} was not set up after {duration(_SETUP_LIMIT_S)}: {said}")
 
     def _usd_per_h(self, pool: Pool) -> Decimal:
-        price = self.prices.find(pool.type, pool.region, pool.zone)
-        if price is None:
-            return Decimal("Infinity")
-        extras = extras_per_h(self.settings.cloud, self.settings.disk_gb, self.settings.public_address)
-        return price.on_demand_usd_per_h + extras
+        price = price_of(pool, self.prices, self.settings)
+        return Decimal("Infinity") if price is None else price.on_demand_usd_per_h + price.extras_usd_per_h

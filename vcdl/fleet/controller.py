@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from vcdl.errors import FleetError, GridError, JournalError, VcdlError
+from vcdl.errors import GridError, JournalError, VcdlError
 from vcdl.fleet.alerts import causes_of, news
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.instance import Instance, InstanceType, Pool
@@ -295,11 +295,7 @@ class Controller:
     def _crash_loop(self, failures: Sequence[str]) -> str:
         """Why only one instance at a time is launched, with what the last one that failed said."""
         if self._last_failure[0] != failures[0]:
-            try:
-                said = [line for line in self._provider.console(failures[0]).splitlines() if "vcdl" in line]
-            except FleetError as error:
-                said = [str(error)]
-            self._last_failure = failures[0], " │ ".join(said[-3:]) or "its console says nothing of vcdl"
+            self._last_failure = failures[0], self._provider.last_words(failures[0], 3, "vcdl")
         return (
             f"the last {len(failures)} instances powered themselves off without ever having had a subtask, so one at a "
             f"time is tried; {failures[0]}: {self._last_failure[1]}"

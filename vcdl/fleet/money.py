@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from vcdl.errors import FleetError
-from vcdl.fleet.billing import extras_per_h, surplus_per_h
+from vcdl.fleet.billing import surplus_per_h
 from vcdl.fleet.instance import Ending, Instance, InstanceState, InstanceType, Pool
 from vcdl.fleet.ledger import Ledger
 from vcdl.fleet.ledger_rows import PricedRow
-from vcdl.fleet.prices import PriceSource, PriceTable, refresh_prices, refreshed_file
+from vcdl.fleet.prices import PriceSource, PriceTable, price_of, refresh_prices, refreshed_file
 from vcdl.fleet.settings import FleetSettings
 
 _REFRESH_S = 86_400.0
@@ -31,7 +31,6 @@ class Money:
         self._prices = PriceTable.current()
         self._source = source
         self._refresh_s = 0.0
-        self._extras = extras_per_h(settings.cloud, settings.disk_gb, settings.public_address)
         self.stale_why = ""
         """Why today's prices are not known; empty: they are, or nobody has asked."""
 
@@ -100,11 +99,7 @@ class Money:
 
     def price(self, pool: Pool) -> PricedRow | None:
         """Today's price of a pool's instances; None: no budget can guard them."""
-        place = pool.type, pool.region, pool.zone
-        if (row := self._prices.find(*place)) is None:
-            return None
-        rates = row.on_demand_usd_per_h, row.at_most_usd_per_h, self._extras
-        return PricedRow(*place, 0.0, *rates, row.as_of.isoformat(), row.source)
+        return price_of(pool, self._prices, self._settings)
 
     def paid_for_s(self, spent_usd: float, usd_per_h: float) -> float:
         """How long the budget pays for instances before they must drain."""

@@ -15,8 +15,10 @@ from pydantic import BeforeValidator, Field, TypeAdapter
 
 from vcdl.errors import FleetError, first_fault
 from vcdl.files.atomic import atomic_write
-from vcdl.fleet.instance import InstanceType
-from vcdl.fleet.settings import Cloud
+from vcdl.fleet.billing import extras_per_h
+from vcdl.fleet.instance import InstanceType, Pool
+from vcdl.fleet.ledger_rows import PricedRow
+from vcdl.fleet.settings import Cloud, FleetSettings
 from vcdl.report.wording import plural
 
 LOWEST_USD_PER_H = Decimal("0.0005")
@@ -123,6 +125,16 @@ class PriceTable:
             return row
         zones = [row for row in self.by_key.values() if (row.type, row.region) == (type, region)]
         return _dearest(zones) if zones else None
+
+
+def price_of(pool: Pool, table: PriceTable, settings: FleetSettings) -> PricedRow | None:
+    """The price of a fleet's instances, since any time; None: the table has none."""
+    place = pool.type, pool.region, pool.zone
+    if (row := table.find(*place)) is None:
+        return None
+    extras = extras_per_h(settings.cloud, settings.disk_gb, settings.public_address)
+    rates = row.on_demand_usd_per_h, row.at_most_usd_per_h, extras
+    return PricedRow(*place, 0.0, *rates, row.as_of.isoformat(), row.source)
 
 
 def refreshed_file() -> Path:

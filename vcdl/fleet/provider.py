@@ -7,13 +7,16 @@ things by that tag only, so losing a file loses nothing of a fleet. Every call m
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
+from typing import Any, TypeVar
 
 from vcdl.errors import FleetError
 from vcdl.fleet.instance import Instance, InstanceType, Pool
-from vcdl.fleet.refusal import ProblemKind
+from vcdl.fleet.refusal import CloudRefusal, ProblemKind
 from vcdl.fleet.settings import FleetSettings, Unit
 
 FLEET_TAG = "vcdl-fleet"
@@ -26,6 +29,10 @@ LAUNCH_TAG = "vcdl-launch"
 """Its value is the token of the launch that made the instance; on GCP it is a label."""
 SETUP_TAG = "vcdl-setup"
 """On baked images: the hash of the set-up that is in them."""
+_THREADS = 8
+"""Calls at the same time; fewer than the connections that the clouds' libraries keep."""
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -126,16 +133,36 @@ class Provider(ABC):
     library. `find` raises only when no region answers.
     """
 
+    settings: FleetSettings
     pace = SweepPace()
     away: Mapping[str, str] = MappingProxyType({})
     """The regions that the last `find` did not reach, each with the reason: its instances are not among the found."""
 
-    @abstractmethod
+    @cached_property
+    def _known_pools(self) -> dict[str, Mapping[Pool, InstanceType]]:
+        """By region."""
+        return {}
+
     def pools(self) -> Mapping[Pool, InstanceType]:
         """Each allowed type, preemptible, in each place that offers it; asked once and then remembered.
 
         The settings allow `instances.types`, or all types that meet `instances.requirements`.
         """
+        regions, known = {place.region: None for place in self.settings.places}, self._known_pools
+        here = [region for region in regions if region not in self.away]
+        answers, refusals = asked([region for region in here if region not in known], self.pools_in)
+        known |= answers
+        found = [known[region] for region in here if region in known]
+        if not found:
+            raise_first(refusals)
+        pools = {pool: kind for some in found for pool, kind in some.items()}
+        if len(found) == len(regions):
+            _refuse_types_without_pool(self.settings, pools)
+        return pools
+
+    def pools_in(self, region: str) -> Mapping[Pool, InstanceType]:
+        """Those of a region of the fleet file."""
+        raise NotImplementedError
 
     @abstractmethod
     def find(self) -> tuple[Instance, ...]:
@@ -160,6 +187,14 @@ class Provider(ABC):
     @abstractmethod
     def console(self, id: str) -> str:
         """The end of the instance's console output; empty where the cloud gives none."""
+
+    def last_words(self, id: str, lines: int, about: str = "") -> str:
+        """The last lines of an instance's console in which a word stands; or why there are none."""
+        try:
+            said = [line.strip() for line in self.console(id).split("\n") if line.strip() and about in line]
+        except FleetError as error:
+            return str(error)
+        return " │ ".join(said[-lines:]) or f"its console says nothing{about and f' of {about}'}"
 
     @abstractmethod
     def terminate(self, ids: Sequence[str]) -> None:
@@ -248,7 +283,31 @@ def lease_of(mark: str | None) -> float | None:
     return float(mark) if mark.isascii() and mark.isdigit() else 0.0
 
 
-def refuse_types_without_pool(settings: FleetSettings, pools: Mapping[Pool, InstanceType]) -> None:
+def asked(
+    items: Iterable[Item], question: Callable[[Item], Answer]
+) -> tuple[dict[Item, Answer], dict[Item, CloudRefusal]]:
+    """The answers and the refusals, in the order of the items: one that is refused holds up none of the others."""
+
+    def attempt(item: Item) -> Answer | CloudRefusal:
+        try:
+            return question(item)
+        except CloudRefusal as refused:
+            return refused
+
+    items = list(items)
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="cloud") as threads:
+        outcomes = list(zip(items, threads.map(attempt, items), strict=True))
+    answers = {item: it for item, it in outcomes if not isinstance(it, CloudRefusal)}
+    return answers, {item: it for item, it in outcomes if isinstance(it, CloudRefusal)}
+
+
+def raise_first(refusals: Mapping[Any, CloudRefusal]) -> None:
+    """Raise the first of these refusals, if there are any."""
+    for refused in refusals.values():
+        raise refused
+
+
+def _refuse_types_without_pool(settings: FleetSettings, pools: Mapping[Pool, InstanceType]) -> None:
     """Raise FleetError for types of the fleet file that no place offers, and for GPUs that would not be used."""
     idle_gpus = sorted({kind.name for kind in pools.values() if kind.gpus}) if settings.capacity.unit != "gpu" else []
     if idle_gpus:
@@ -259,3 +318,5 @@ def refuse_types_without_pool(settings: FleetSettings, pools: Mapping[Pool, Inst
             f"no place of this fleet offers {', '.join(lacking)} as preemptible instances that can boot the image; "
             "change `instances > types` or `places` in the fleet file"
         )
+    if not pools:
+        raise FleetError("no place of this fleet offers a type that meets `instances > requirements`")

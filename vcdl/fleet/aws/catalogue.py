@@ -28,7 +28,7 @@ class Image:
 
 
 class Catalogue:
-    """A region's image and pools; AWS is asked once."""
+    """A region's image and pools."""
 
     def __init__(self, region: AwsRegion, settings: FleetSettings) -> None:
         self._region = region
@@ -44,7 +44,6 @@ class Catalogue:
         """Look for the newest image again at the next launch: the owner may have withdrawn this one."""
         self.__dict__.pop("image", None)
 
-    @cached_property
     def pools(self) -> Mapping[Pool, InstanceType]:
         """The allowed types in each subnet whose zone offers them. Raises FleetError."""
         subnets = self._subnet_of_zone()

@@ -1,9 +1,8 @@
 """The Provider for AWS: the regions of a fleet taken together, those in its file and others where it still has some."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from vcdl.errors import FleetError
 from vcdl.fleet.aws.catalogue import Catalogue
@@ -23,6 +22,7 @@ from vcdl.fleet.instance import Instance, InstanceType, Pool
 from vcdl.fleet.provider import (
     FLEET_TAG,
     SETUP_TAG,
+    Answer,
     BakedImage,
     LaunchResult,
     Leftover,
@@ -30,17 +30,14 @@ from vcdl.fleet.provider import (
     Provider,
     ProviderProblem,
     SweepPace,
+    asked,
     baking_name,
     image_name,
     missing_units,
-    refuse_types_without_pool,
+    raise_first,
 )
 from vcdl.fleet.refusal import CloudRefusal, ProblemKind, one_line
 from vcdl.fleet.settings import FleetSettings
-
-_THREADS = 8
-"""Regions that are asked at the same time."""
-_T = TypeVar("_T")
 
 
 class Place:
@@ -68,21 +65,17 @@ class AwsProvider(Provider):
 
     def pools(self) -> Mapping[Pool, InstanceType]:
         _ = self._others  # refuses a region that is not enabled: AWS's own refusal is hard to read
-        here = [place for place in self._configured if place.region.name not in self.away]
-        answers, refusals = self._ask(here, lambda place: place.catalogue.pools)
-        if refusals and not answers:
-            raise next(iter(refusals.values()))
-        found = {pool: kind for pools in answers.values() for pool, kind in pools.items()}
-        if len(answers) == len(self._configured):
-            refuse_types_without_pool(self.settings, found)
-        return found
+        return super().pools()
+
+    def pools_in(self, region: str) -> Mapping[Pool, InstanceType]:
+        return self._place(region).catalogue.pools()
 
     def find(self) -> tuple[Instance, ...]:
         # Each other region is asked until it has answered once, and later only if it had something.
         others = self._others if self._unanswered is None else self._unanswered
         answers, refusals = self._ask([*self._used, *others], lambda place: place.instances.find())
         if not any(place in answers for place in self._used):
-            raise next(iter(refusals.values()))
+            raise_first(refusals)
         self._unanswered = tuple(place for place in others if place in refusals)
         self._used += [place for place in others if answers.get(place)]
         self.away = {place.region.name: str(refused) for place, refused in refusals.items()}
@@ -153,8 +146,7 @@ class AwsProvider(Provider):
 
     def images(self) -> tuple[BakedImage, ...]:
         answers, refusals = self._ask(self._configured, self._images_in)
-        for refused in refusals.values():
-            raise refused
+        raise_first(refusals)
         return tuple(image for found in answers.values() for image in found)
 
     def make_image(self, instance: Instance, setup: str, base: str) -> None:
@@ -205,7 +197,7 @@ class AwsProvider(Provider):
         """The account's other enabled regions. Raises FleetError for a region of the file that is not enabled."""
         answers, refusals = self._ask(self._configured, lambda place: place.region.call("describe_regions")["Regions"])
         if not answers:
-            raise next(iter(refusals.values()))
+            raise_first(refusals)
         names = {item["RegionName"] for item in next(iter(answers.values()))}
         ours = {place.region.name for place in self._configured}
         if lacking := sorted(ours - names):
@@ -227,23 +219,10 @@ class AwsProvider(Provider):
         return next(place for place in self._configured if place.region.name == name)
 
     def _ask(
-        self, places: Sequence[Place], question: Callable[[Place], _T]
-    ) -> tuple[dict[Place, _T], dict[Place, CloudRefusal]]:
-        """The answers and the refusals, in the order of the places: one that is away holds up none of the others.
-
-        A region outside the file that an organisation has closed is in neither: nothing was launched there.
-        """
-
-        def attempt(place: Place) -> _T | CloudRefusal:
-            try:
-                return question(place)
-            except CloudRefusal as refused:
-                return refused
-
-        with ThreadPoolExecutor(_THREADS, thread_name_prefix="aws") as threads:
-            outcomes = dict(zip(places, threads.map(attempt, places), strict=True))
-        answers = {place: it for place, it in outcomes.items() if not isinstance(it, CloudRefusal)}
-        refusals = {place: it for place, it in outcomes.items() if isinstance(it, CloudRefusal)}
+        self, places: Sequence[Place], question: Callable[[Place], Answer]
+    ) -> tuple[dict[Place, Answer], dict[Place, CloudRefusal]]:
+        """As `asked`. A region outside the file that an organisation has closed is in neither: nothing was launched."""
+        answers, refusals = asked(places, question)
         closed = (ProblemKind.NOT_AUTHORISED,)
         return answers, {p: it for p, it in refusals.items() if it.kind not in closed or p in self._used}
 
@@ -256,5 +235,4 @@ class AwsProvider(Provider):
             self.find()
         located = {place: [id for id in ids if place.instances.knows(id)] for place in self._used}
         _, refusals = self._ask([p for p, here in located.items() if here], lambda place: act(place, located[place]))
-        for refused in refusals.values():
-            raise refused
+        raise_first(refusals)

@@ -12,9 +12,8 @@ from typing import Any
 from vcdl.errors import FleetError
 from vcdl.fleet.gcp.connection import NOT_FOUND, Connection
 from vcdl.fleet.instance import InstanceType, Pool
-from vcdl.fleet.provider import refuse_types_without_pool
 from vcdl.fleet.refusal import CloudRefusal
-from vcdl.fleet.settings import FleetSettings, PlaceSettings
+from vcdl.fleet.settings import FleetSettings
 
 _NAME = re.compile(r"(?P<machine>[a-z0-9-]+)(\+((?P<count>[1-9])x)?(?P<gpu>[a-z][a-z0-9-]*))?")
 _ONLY_HYPERDISK = ("c4", "c4a", "c4d", "n4", "n4a", "n4d", "h4d", "m4", "x4", "a4", "a4x", "g4")
@@ -90,37 +89,13 @@ class MachineCatalogue:
             self._types[zone, name] = None if described is None else _instance_type(described, parsed)
         return self._types[zone, name]
 
-    def pools(self, settings: FleetSettings) -> Mapping[Pool, InstanceType]:
-        """Each allowed type in each zone of the fleet's places that offers it, without places that cannot be asked.
-
-        Raises FleetError, and CloudRefusal when no place can be asked.
-        """
-        pools: dict[Pool, InstanceType] = {}
-        refusals: list[CloudRefusal] = []
-        for place in settings.places:
-            try:
-                pools |= self._pools_in(place, settings)
-            except CloudRefusal as refused:
-                refusals.append(refused)
-        if len(refusals) == len(settings.places):
-            raise refusals[0]
-        if not refusals:
-            refuse_types_without_pool(settings, pools)
-            if not pools:
-                raise FleetError("no place of this fleet offers a type that meets `instances > requirements`")
-        return pools
-
-    def _pools_in(self, place: PlaceSettings, settings: FleetSettings) -> dict[Pool, InstanceType]:
-        known = self.zones(place.region)
-        if unknown := [zone for zone in place.zones if zone not in known]:
-            raise FleetError(
-                f"places > zones: {place.region} has no zone {', '.join(unknown)}; it has {', '.join(known)}"
-            )
-        return {
-            Pool("gcp", type.name, place.region, zone): type
-            for zone in place.zones or known
-            for type in self._allowed(zone, settings)
-        }
+    def pools(self, region: str, settings: FleetSettings) -> Mapping[Pool, InstanceType]:
+        """Each allowed type in each zone of the fleet's that offers it. Raises CloudRefusal, and FleetError."""
+        known, places = self.zones(region), [place for place in settings.places if place.region == region]
+        zones = dict.fromkeys(zone for place in places for zone in place.zones or known)
+        if unknown := [zone for zone in zones if zone not in known]:
+            raise FleetError(f"places > zones: {region} has no zone {', '.join(unknown)}; it has {', '.join(known)}")
+        return {Pool("gcp", type.name, region, zone): type for zone in zones for type in self._allowed(zone, settings)}
 
     def _allowed(self, zone: str, settings: FleetSettings) -> list[InstanceType]:
         requirements = settings.instances.requirements

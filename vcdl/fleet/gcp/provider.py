@@ -1,10 +1,8 @@
 """The Provider for Compute Engine. All that the cloud keeps are machines, disks and images with our label."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
 
 from vcdl.fleet.gcp.catalogue import MachineCatalogue
 from vcdl.fleet.gcp.connection import CONFLICT, EXISTS, NOT_FOUND, Connection, errors_of, refusal
@@ -21,18 +19,17 @@ from vcdl.fleet.provider import (
     Look,
     Provider,
     SweepPace,
+    asked,
     baking_name,
     image_name,
+    raise_first,
 )
 from vcdl.fleet.refusal import CloudRefusal, ProblemKind
 from vcdl.fleet.settings import FleetSettings
 
-_THREADS = 8
-"""Calls at the same time; fewer than the connections that the library keeps."""
 _WRITE_ATTEMPTS = 5
 """Somebody else may write a machine's metadata between our reading and our writing."""
 _IMAGE_LIMIT_S = 900.0
-_T = TypeVar("_T")
 
 
 class GcpProvider(Provider):
@@ -46,20 +43,16 @@ class GcpProvider(Provider):
     ) -> None:
         """`clock`: Unix time."""
         self.pace = pace or SweepPace(every_s=2.0, empty_looks=1)
-        self._settings = settings
+        self.settings = settings
         self._connection = Connection(settings.gcp_project or "")
         self._catalogue = MachineCatalogue(self._connection)
         self._instances = GcpInstances(self._connection, self._catalogue, clock)
         self._inserts: set[Leftover] = set()
         self._deleted: set[Leftover] = set()
-        self._pools: Mapping[Pool, InstanceType] = {}
         self._ours = f'labels.{FLEET_TAG} = "{settings.name}"'
 
-    def pools(self) -> Mapping[Pool, InstanceType]:
-        regions = {place.region for place in self._settings.places}
-        if {pool.region for pool in self._pools} != regions:
-            self._pools = self._catalogue.pools(self._settings)
-        return {pool: kind for pool, kind in self._pools.items() if pool.region not in self.away}
+    def pools_in(self, region: str) -> Mapping[Pool, InstanceType]:
+        return self._catalogue.pools(region, self.settings)
 
     def find(self) -> tuple[Instance, ...]:
         """Also finds machines in regions of the project that the fleet file no longer names."""
@@ -71,22 +64,22 @@ class GcpProvider(Provider):
         self, pools: Sequence[Pool], units: int, token: str, user_data: str, until_s: float | None = None
     ) -> LaunchResult:
         items = metadata_items(user_data, until_s)
-        launch = BulkLaunch(self._connection, self._catalogue, self._instances, self._settings, token, items)
+        launch = BulkLaunch(self._connection, self._catalogue, self._instances, self.settings, token, items)
         return launch.run(pools, self.pools(), units)
 
     def lease(self, ids: Sequence[str], until_s: float) -> None:
         """Write an item into each machine's metadata."""
-        _each(ids, lambda id: self._mark(id, str(int(until_s))))
+        raise_first(asked(ids, lambda id: self._mark(id, str(int(until_s))))[1])
 
     def console(self, id: str) -> str:
         return str(self._connection.call("instances.get_serial_port_output", **_named(id)).contents)
 
     def terminate(self, ids: Sequence[str]) -> None:
         """Delete machines with their disks. A refusal does not stop the others; the first one is raised at the end."""
-        _each(ids, self._delete)
+        raise_first(asked(ids, self._delete)[1])
 
     def look(self, every_fleet: bool = False) -> Look:
-        baking = f'labels.{FLEET_TAG} = "{baking_name(self._settings.name)}"'
+        baking = f'labels.{FLEET_TAG} = "{baking_name(self.settings.name)}"'
         ours = f"labels.{FLEET_TAG}:*" if every_fleet else f"({self._ours}) OR ({baking})"
         if self._inserts:  # before the machines: those of one that has ended can then be seen
             self._inserts &= self._inserts_under_way()
@@ -104,22 +97,15 @@ class GcpProvider(Provider):
         )
 
     def remove(self, leftovers: Sequence[Leftover]) -> frozenset[Leftover]:
-        denied: set[Leftover] = set()
-
         def delete(one: Leftover) -> None:
             where = {"zone": one.place} if one.place else {}
-            name = {one.noun: one.id.rsplit("/", 1)[-1]}
-            try:
-                self._connection.call(f"{one.noun}s.delete_unary", **where, **name)
-            except CloudRefusal as refused:
-                if refused.kind is ProblemKind.NOT_AUTHORISED:
-                    denied.add(one)
-            else:
-                self._deleted.add(one)
+            self._connection.call(f"{one.noun}s.delete_unary", **where, **{one.noun: one.id.rsplit("/", 1)[-1]})
 
         ends_by_itself = "bulk insert"
-        _each([one for one in leftovers if one.noun != ends_by_itself and one not in self._deleted], delete)
-        return frozenset(denied)
+        rest = (one for one in leftovers if one.noun != ends_by_itself and one not in self._deleted)
+        deleted, refusals = asked(rest, delete)
+        self._deleted.update(deleted)
+        return frozenset(one for one, it in refusals.items() if it.kind is ProblemKind.NOT_AUTHORISED)
 
     def begin_sweep(self) -> None:
         """Note the bulk inserts under way: one that a killed process has started makes machines after it."""
@@ -133,9 +119,9 @@ class GcpProvider(Provider):
         """The image is in every region."""
         disk = self._connection.call("instances.get", **_named(instance.id)).disks[0].source
         resource = {
-            "name": image_name(self._settings.name, setup),
+            "name": image_name(self.settings.name, setup),
             "description": base,
-            "labels": {**self._settings.tags, FLEET_TAG: self._settings.name, SETUP_TAG: setup},
+            "labels": {**self.settings.tags, FLEET_TAG: self.settings.name, SETUP_TAG: setup},
             "source_disk": disk.partition("/compute/v1/")[2] or disk,
         }
         with _unless(EXISTS):  # forced, as the disk is in use
@@ -168,7 +154,7 @@ class GcpProvider(Provider):
         """The bulk inserts in the fleet's regions; they do not tell whose they are."""
         wanted = '(operationType = "bulkInsert") (status != "DONE")'
         found: set[Leftover] = set()
-        for region in {place.region for place in self._settings.places}:
+        for region in {place.region for place in self.settings.places}:
             try:
                 inserts = self._connection.listed("region_operations.list", region=region, filter=wanted)
                 found |= {Leftover("bulk insert", one.name, region) for one in inserts}
@@ -196,22 +182,6 @@ class GcpProvider(Provider):
 def _named(id: str) -> dict[str, str]:
     zone, name = id.split("/")
     return {"zone": zone, "instance": name}
-
-
-def _each(items: Iterable[_T], act: Callable[[_T], None]) -> None:
-    """Call it for all of them, in threads; then raise the first refusal."""
-
-    def attempt(item: _T) -> CloudRefusal | None:
-        try:
-            act(item)
-        except CloudRefusal as refused:
-            return refused
-        return None
-
-    with ThreadPoolExecutor(_THREADS) as threads:
-        refusals = [refused for refused in threads.map(attempt, items) if refused is not None]
-    if refusals:
-        raise refusals[0]
 
 
 @contextmanager
