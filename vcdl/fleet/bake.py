@@ -29,7 +29,7 @@ _LIMIT_S = 7200.0
 """For all, the copies among it; the instance ends itself after an hour."""
 _REMOVALS = 6
 _LINES = 5
-"""Of the console of an instance that failed."""
+"""Those of its console that are shown of an instance that failed."""
 _HIDDEN_S = 120.0
 """Time for which a cloud may not show a new instance."""
 

@@ -8,14 +8,14 @@ from tests.fleet.fake_cloud import Clock
 from tests.fleet.gcp.conftest import QUICK, OpenFleet
 from tests.fleet.gcp.fake_gce import FakeGce
 from vcdl.errors import FleetError
-from vcdl.fleet.bake import UBUNTU, Bake, bakingsettings, remove_image
+from vcdl.fleet.bake import UBUNTU, Bake, baking_settings, remove_image
 from vcdl.fleet.gcp.provider import GcpProvider
 from vcdl.fleet.machine import setup_hash
 
 
 @pytest.fixture
 def bake(gce: FakeGce, clock: Clock, open_fleet: OpenFleet) -> Iterator[Bake]:
-    settings = bakingsettings(open_fleet()._settings, UBUNTU)
+    settings = baking_settings(open_fleet().settings, UBUNTU)
     gce.compute.said = f"[  88.0] setup.sh[1]: vcdl-setup: ready as an image {setup_hash(settings, UBUNTU)}\n"
     provider = GcpProvider(settings, clock=clock, pace=QUICK)
     yield Bake(settings, UBUNTU, provider, print, clock=clock, every_s=0.0)
