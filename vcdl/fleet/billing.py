@@ -4,8 +4,9 @@ Amounts are fractions: a price per hour times seconds has no finite decimal form
 """
 
 import math
+import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from decimal import Decimal
 from fractions import Fraction
 
@@ -60,12 +61,7 @@ class Charge:
         return self.spot_usd + self.credits_usd + self.extras_usd
 
     def __add__(self, other: "Charge") -> "Charge":
-        return Charge(
-            self.spot_usd + other.spot_usd,
-            self.on_demand_usd + other.on_demand_usd,
-            self.credits_usd + other.credits_usd,
-            self.extras_usd + other.extras_usd,
-        )
+        return Charge(*map(operator.add, astuple(self), astuple(other)))
 
 
 def is_burstable(type: str) -> bool:
@@ -103,14 +99,12 @@ def bill(
 ) -> Charge:
     """The charge for a life. `rates`: at least one, by time; the first also holds for the time before it."""
     seconds = max(_MINIMUM_S, math.ceil(end_s - launched_s))
-    spot_usd = on_demand_usd = extras_usd = Fraction(0)
+    is_free = ending is Ending.PREEMPTED and end_s - launched_s < _FREE_IF_PREEMPTED_WITHIN_S[cloud]
+    charge = Charge(credits_usd=Fraction(surplus_usd_per_h) * seconds / HOUR_S)
     for rate, length_s in _stretches(rates, launched_s, seconds, _PRICE_HOLDS_S[cloud]):
-        spot_usd += Fraction(rate.spot_usd_per_h) * length_s / HOUR_S
-        on_demand_usd += Fraction(rate.on_demand_usd_per_h) * length_s / HOUR_S
-        extras_usd += Fraction(rate.extras_usd_per_h) * length_s / HOUR_S
-    if ending is Ending.PREEMPTED and end_s - launched_s < _FREE_IF_PREEMPTED_WITHIN_S[cloud]:
-        spot_usd = Fraction(0)
-    return Charge(spot_usd, on_demand_usd, Fraction(surplus_usd_per_h) * seconds / HOUR_S, extras_usd)
+        prices = Decimal(0) if is_free else rate.spot_usd_per_h, rate.on_demand_usd_per_h, 0, rate.extras_usd_per_h
+        charge += Charge(*(Fraction(price) * length_s / HOUR_S for price in prices))
+    return charge
 
 
 def _stretches(

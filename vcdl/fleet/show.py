@@ -1,13 +1,12 @@
 """A fleet as text for the terminal and as JSON."""
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from vcdl.fleet.controller import Pass
 from vcdl.fleet.instance import Instance, Pool
-from vcdl.fleet.plan import PER_SUBTASKS, FleetPlan, Offer
+from vcdl.fleet.plan import PER_SUBTASKS, FleetPlan
 from vcdl.fleet.prices import PriceTable
 from vcdl.fleet.provider import FLEET_TAG
 from vcdl.fleet.reconciler import Observation
@@ -121,68 +120,53 @@ def status_json(settings: FleetSettings, observed: Observation, pid: int | None)
 
 def plan(settings: FleetSettings, made: FleetPlan, wanted: int, subtask_s: float | None) -> list[str]:
     """The offers of a plan as a table, cheapest first."""
+    unit, limit, offers = settings.capacity.unit, settings.price_limit_usd_per_h, made.offers
+    per = "" if subtask_s is None else f"{f'$/{PER_SUBTASKS}':>10}"
     lines = [
-        f"{units(wanted, settings.capacity.unit)} from one of these, the cloud choosing by price and capacity:",
+        f"{units(wanted, unit)} from one of these, the cloud choosing by price and capacity:",
         "",
+        f"{'instances':<24}{'where':<20}{'$/h':>9}{'on demand':>11}{'saved':>8}{per}",
     ]
-    head = f"{'instances':<24}{'where':<20}{'$/h':>9}{'on demand':>11}{'saved':>8}"
-    per = f"{f'$/{PER_SUBTASKS}':>10}" if subtask_s is not None else ""
-    lines.append(head + per)
-    shown = {(offer.pool.type, offer.pool.region, offer.spot_usd_per_h): offer for offer in reversed(made.offers)}
+    shown = {(offer.pool.type, offer.pool.region, offer.spot_usd_per_h): offer for offer in reversed(offers)}
     distinct = list(reversed(shown.values()))  # the first of zones with the same price
-    lines += [_offer(settings, offer, subtask_s) for offer in distinct[:_MAX_OFFERS]]
+    for offer in distinct[:_MAX_OFFERS]:
+        spot, saved = "unknown", "?"
+        if offer.saving is not None:
+            spot, saved = f"{offer.spot_usd_per_h:.3f}", f"{offer.saving:.0%}"
+        per = "" if subtask_s is None else f"{offer.usd_per_subtasks(settings, subtask_s):>10.2f}"
+        what, where = f"{offer.count} × {offer.pool.type}", offer.pool.zone or offer.pool.region
+        lines.append(f"{what:<24}{where:<20}{spot:>9}{offer.on_demand_usd_per_h:>11.3f}{saved:>8}{per}")
     if len(distinct) > _MAX_OFFERS:
         lines.append(f"and {len(distinct) - _MAX_OFFERS} more expensive ones")
     lines.append("")
-    if made.offers:
-        oldest = min(offer.price.as_of for offer in made.offers)
-        if any(offer.saving is None for offer in made.offers):
-            lines.append("spot prices are unknown, and at most the list prices: `vcdl fleet prices --refresh` asks")
+    if any(offer.saving is None for offer in offers):
+        lines.append("spot prices are unknown, and at most the list prices: `vcdl fleet prices --refresh` asks")
+    if offers:
+        oldest = min(offer.price.as_of for offer in offers)
         lines.append(f"prices as of {oldest} or later, with disks and addresses, without traffic and tax")
     if subtask_s is not None:
-        lines.append(
-            f"subtasks of {subtask_s:.1f} s, {settings.capacity.units_per_subtask:g} {settings.capacity.unit} each, "
-            "all units busy"
-        )
+        each = f"{settings.capacity.units_per_subtask:g} {unit}"
+        lines.append(f"subtasks of {subtask_s:.1f} s, {each} each, all units busy")
     if made.unpriced:
-        unknown = Counter(pool.type for pool in made.unpriced)
-        lines.append(f"no price of {', '.join(unknown)} is known")
-    return [*lines, *_limits(settings, made)]
+        lines.append(f"no price of {', '.join(dict.fromkeys(pool.type for pool in made.unpriced))} is known")
+    if above := sum(limit is not None and offer.spot_usd_per_h > limit for offer in offers):
+        lines.append(f"{above} of {len(offers)} are above price_limit_usd_per_h ({limit:g})")
+    if settings.budget_usd is not None and offers:
+        lasts_s = settings.budget_usd / float(offers[0].spot_usd_per_h or 1) * 3600
+        lines.append(f"budget_usd ({settings.budget_usd:g}) lasts for {duration(lasts_s)} of the cheapest")
+    return lines
 
 
 def prices(pools: Iterable[Pool], table: PriceTable) -> list[str]:
     """A table of the prices of these pools."""
-    lines = []
-    for pool in sorted(pools):
-        if (price := table.find(pool.type, pool.region, pool.zone)) is None:
-            continue
-        lines.append(
-            f"{pool.type:<24}{pool.zone or pool.region:<20}{price.spot_usd_per_h or 'unknown':>10} $/h"
-            f"{price.on_demand_usd_per_h:>10} on demand  {price.as_of}  {price.source}"
-        )
+    rows = (table.find(pool.type, pool.region, pool.zone) for pool in sorted(pools))
+    lines = [
+        f"{row.type:<24}{row.zone or row.region:<20}{row.spot_usd_per_h or 'unknown':>10} $/h"
+        f"{row.on_demand_usd_per_h:>10} on demand  {row.as_of}  {row.source}"
+        for row in rows
+        if row is not None
+    ]
     return lines or ["no price of the fleet's types is known there: `vcdl fleet prices --refresh`"]
-
-
-def _limits(settings: FleetSettings, made: FleetPlan) -> list[str]:
-    lines = []
-    limit = settings.price_limit_usd_per_h
-    above = [offer for offer in made.offers if limit is not None and offer.spot_usd_per_h > limit]
-    if above:
-        lines.append(f"{len(above)} of {len(made.offers)} are above price_limit_usd_per_h ({limit:g})")
-    if settings.budget_usd is not None and made.offers:
-        hours = settings.budget_usd / float(made.offers[0].spot_usd_per_h or 1)
-        lines.append(f"budget_usd ({settings.budget_usd:g}) lasts for {duration(hours * 3600)} of the cheapest")
-    return lines
-
-
-def _offer(settings: FleetSettings, offer: Offer, subtask_s: float | None) -> str:
-    line = (
-        f"{f'{offer.count} × {offer.pool.type}':<24}{offer.pool.zone or offer.pool.region:<20}"
-        + ("  unknown" if offer.saving is None else f"{offer.spot_usd_per_h:>9.3f}")
-        + f"{offer.on_demand_usd_per_h:>11.3f}"
-        + ("       ?" if offer.saving is None else f"{offer.saving:>8.0%}")
-    )
-    return line if subtask_s is None else f"{line}{offer.usd_per_subtasks(settings, subtask_s):>10.2f}"
 
 
 def _instance(instance: Instance, now_s: float) -> str:

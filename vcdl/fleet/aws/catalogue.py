@@ -50,15 +50,9 @@ class Catalogue:
         filters = [filter_by("location", *subnets)]
         if listed := self._settings.instances.types:
             filters.append(filter_by("instance-type", *listed))
-        places = {
-            (offer["InstanceType"], offer["Location"])
-            for offer in self._region.all_of(
-                "describe_instance_type_offerings",
-                "InstanceTypeOfferings",
-                LocationType="availability-zone",
-                Filters=filters,
-            )
-        }
+        wanted = {"LocationType": "availability-zone", "Filters": filters}
+        offers = self._region.all_of("describe_instance_type_offerings", "InstanceTypeOfferings", **wanted)
+        places = {(offer["InstanceType"], offer["Location"]) for offer in offers}
         allowed = {kind.name: kind for kind in self._allowed({name for name, _ in places})}
         return {
             Pool("aws", name, self._region.name, zone, subnets[zone]): allowed[name]
@@ -69,9 +63,7 @@ class Catalogue:
     def types(self, names: Iterable[str]) -> Mapping[str, InstanceType]:
         """These types, whether or not the settings allow them. Raises FleetError."""
         for some in batches(sorted(set(names) - self._known.keys())):
-            self._known.update(
-                (item["InstanceType"], self._type_of(item)) for item in self._described(InstanceTypes=some)
-            )
+            self._known |= {item["InstanceType"]: self._type_of(item) for item in self._described(InstanceTypes=some)}
         return self._known
 
     def _allowed(self, offered: Iterable[str]) -> list[InstanceType]:
@@ -85,13 +77,12 @@ class Catalogue:
         requirements = self._settings.instances.requirements
         if requirements is None:
             # By offered names only: AWS refuses the call for an unknown one.
-            lists = batches(sorted(offered))
-            return [
-                self._type_of(item) for some in lists for item in self._described(InstanceTypes=some, Filters=filters)
-            ]
+            described = (self._described(InstanceTypes=some, Filters=filters) for some in batches(sorted(offered)))
+            return [self._type_of(item) for items in described for item in items]
         # Not only "current" ones: AWS counts m5 and c5, whose spot pools are large, as a previous generation.
         filters.append(filter_by("bare-metal", "false"))
-        kinds = [self._type_of(item) for item in self._described(Filters=filters) if _runs_cuda(item)]
+        items = [item for item in self._described(Filters=filters) if _makers(item) <= {"NVIDIA"}]  # CUDA's
+        kinds = [self._type_of(item) for item in items]
         return [kind for kind in kinds if requirements.met_by(kind.vcpus, kind.memory_gb, kind.gpus)]
 
     def _type_of(self, item: Answer) -> InstanceType:
@@ -121,9 +112,9 @@ class Catalogue:
         return {found[subnet]["AvailabilityZone"]: subnet for subnet in reversed(ordered)}
 
 
-def _runs_cuda(item: Answer) -> bool:
-    """Whether all GPUs of a type, if it has any, are of the make that the client's runtime uses."""
-    return all(gpu.get("Manufacturer") == "NVIDIA" for gpu in item.get("GpuInfo", {}).get("Gpus", ()))
+def _makers(item: Answer) -> set[str]:
+    """The makers of a type's GPUs."""
+    return {gpu.get("Manufacturer", "") for gpu in item.get("GpuInfo", {}).get("Gpus", ())}
 
 
 def _find_image(region: AwsRegion, wanted: str | None) -> Image:

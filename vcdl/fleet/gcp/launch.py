@@ -42,11 +42,7 @@ class Group:
     types: tuple[str, ...]
     units_each: int
     """Units of one machine."""
-    boot_disk_type: str
     on_demand: bool
-    gpu: str = ""
-    """A GPU that is added to the machine type."""
-    gpus: int = 0
 
     @property
     def pools(self) -> tuple[Pool, ...]:
@@ -69,17 +65,14 @@ def groups(pools: Sequence[Pool], types: Mapping[Pool, InstanceType], unit: Unit
     zones: dict[tuple[str, str, bool], list[str]] = {}
     for pool in pools:
         zones.setdefault((pool.region, pool.type, pool.on_demand), []).append(pool.zone)
-    together: dict[Group, list[str]] = {}
+    together: dict[tuple[Group, str], list[str]] = {}
     for (region, type, on_demand), in_zones in zones.items():
         name = MachineName.parse(type)
-        units_each = types[Pool("gcp", type, region, in_zones[0])].units(unit)
-        if units_each:
+        if units_each := types[Pool("gcp", type, region, in_zones[0])].units(unit):
             # Compute Engine chooses among types only for machines without added GPUs: others are groups of their own.
-            alone = (type,) if name.gpu else ()
-            disk = name.boot_disk_type
-            alike = Group(region, tuple(sorted(in_zones)), alone, units_each, disk, on_demand, name.gpu, name.gpus)
-            together.setdefault(alike, []).append(type)
-    found = [replace(alike, types=tuple(names)) for alike, names in together.items()]
+            alike = Group(region, tuple(sorted(in_zones)), (type,) if name.gpu else (), units_each, on_demand)
+            together.setdefault((alike, name.boot_disk_type), []).append(type)
+    found = [replace(alike, types=tuple(names)) for (alike, _), names in together.items()]
     regions = list(dict.fromkeys(pool.region for pool in pools))
     return tuple(sorted(found, key=lambda group: (regions.index(group.region), -len(group.pools))))
 
@@ -153,10 +146,11 @@ class BulkLaunch:
         """
         settings = self.settings
         labels = {**settings.tags, FLEET_TAG: settings.name, LAUNCH_TAG: self.token}
+        names = [MachineName.parse(type) for type in group.types]
         disk = {
             "source_image": settings.image_in(group.region) or _IMAGE,
             "disk_size_gb": settings.disk_gb,
-            "disk_type": group.boot_disk_type,
+            "disk_type": names[0].boot_disk_type,
             "labels": labels,
         }
         properties: dict[str, Any] = {
@@ -174,11 +168,12 @@ class BulkLaunch:
             "tags": {"items": [FLEET_TAG]},  # for firewall rules
             "network_interfaces": [_interface(group.region, settings)],
         }
-        if group.gpu:
-            properties["guest_accelerators"] = [{"accelerator_type": group.gpu, "accelerator_count": group.gpus}]
-        machines = [MachineName.parse(type).machine for type in group.types]
-        flexible = {"instance_selections": {"any": {"machine_types": machines}}}
-        only = {"machine_type": machines[0]}
+        if names[0].gpu:
+            added = {"accelerator_type": names[0].gpu, "accelerator_count": names[0].gpus}
+            properties["guest_accelerators"] = [added]
+        flexible = {"instance_selections": {"any": {"machine_types": [name.machine for name in names]}}}
+        if len(names) == 1:
+            properties["machine_type"] = names[0].machine
         # A zone that is not mentioned is allowed. ANY takes any zone with capacity; the default is one zone for all.
         zones = {f"zones/{zone}": {"preference": "DENY"} for zone in self.catalogue.zones(group.region)}
         zones |= {f"zones/{zone}": {"preference": "ALLOW"} for zone in group.zones}
@@ -187,8 +182,8 @@ class BulkLaunch:
             "min_count": 1,
             "name_pattern": f"vcdl-{settings.name[:_MAX_NAME].replace('_', '-')}-{name}-####",
             "location_policy": {"target_shape": "ANY", "locations": zones},
-            "instance_properties": {**properties, **(only if len(machines) == 1 else {})},
-            **({"instance_flexibility_policy": flexible} if len(machines) > 1 else {}),
+            "instance_properties": properties,
+            **({"instance_flexibility_policy": flexible} if len(names) > 1 else {}),
         }
 
     def _shortages(self, group: Group, operation: Any, made: str) -> list[ProviderProblem]:
@@ -210,13 +205,11 @@ class BulkLaunch:
 def _interface(region: str, settings: FleetSettings) -> dict[str, Any]:
     place = next(place for place in settings.places if place.region == region)
     subnet, network = next(iter(place.subnets), None), place.network
-    if network or not subnet:
-        network = network or "default"
-        network = network if "/" in network else f"global/networks/{network}"
     nat = [{"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}] if settings.public_address else []
     interface: dict[str, Any] = {"access_configs": nat}
-    if network:
-        interface["network"] = network
+    if network or not subnet:
+        network = network or "default"
+        interface["network"] = network if "/" in network else f"global/networks/{network}"
     if subnet:
         interface["subnetwork"] = subnet if "/" in subnet else f"regions/{region}/subnetworks/{subnet}"
     return interface
