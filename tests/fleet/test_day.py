@@ -215,7 +215,6 @@ def test_a_day_on_aws(aws: AwsBooks, clock: Clock, tmp_path: Path) -> None:
     check(day, controller, provider, aws.live())
     truth = by_hand(aws.lives(), {"t3.2xlarge": "0.3328", "c5.2xlarge": "0.34"}, free_within_s=3600)
     check_money(folder, clock, truth, day)
-    provider.close()
 
 
 @pytest.mark.timeout(900)
@@ -228,4 +227,3 @@ def test_a_day_on_gcp(gcp: GcpBooks, clock: Clock, tmp_path: Path) -> None:
     check(day, controller, provider, gcp.live())
     truth = by_hand(gcp.lives(), {"e2-standard-8": "0.268046", "n2-standard-8": "0.388472"}, free_within_s=60)
     check_money(folder, clock, truth, day)
-    provider.close()

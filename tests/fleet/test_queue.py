@@ -93,7 +93,6 @@ def test_the_queue_of_a_project_counts_the_open_jobs(world: World) -> None:
     world.report(names[0])
     assert queue_of.queue().running == 1  # returned and not assimilated
     assert queue_of.queue().task_s is not None
-    queue_of.close()
 
 
 def test_a_job_that_is_paused_or_finished_is_not_open(world: World) -> None:
@@ -105,7 +104,6 @@ def test_a_job_that_is_paused_or_finished_is_not_open(world: World) -> None:
     assert (queue_of.queue().jobs, queue_of.queue().remaining) == (1, 30)
     world.folder().summary_file.write_text("{}")
     assert wanted_units(queue_of.queue(), capacity(), 0.0) == 0
-    queue_of.close()
 
 
 def test_a_folder_without_a_project_is_an_error(tmp_path: Path) -> None:

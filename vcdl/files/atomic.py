@@ -34,7 +34,7 @@ def atomic_write(path: Path, *, durable: bool = False, private: bool = False) ->
             temporary.touch(PRIVATE_MODE, exist_ok=False)
         yield temporary
         if durable:
-            _sync(temporary)
+            sync(temporary)
         temporary.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):  # it may never have been there
@@ -81,7 +81,7 @@ def _is_another_running(pid: str) -> bool:
     return int(pid) != os.getpid() and (not _PROCESSES.is_dir() or (_PROCESSES / pid).exists())
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # Windows syncs only what may be written
     try:
         os.fsync(descriptor)

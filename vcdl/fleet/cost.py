@@ -1,7 +1,7 @@
 """A fleet's cost so far, on demand, wasted, and against epochs; docs/fleet-cost.md defines each figure."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
@@ -15,6 +15,7 @@ from vcdl.fleet.billing import HOUR_S, Charge
 from vcdl.fleet.instance import Ending
 from vcdl.fleet.instance_history import InstanceHistory
 from vcdl.fleet.ledger import Ledger
+from vcdl.fleet.ledger_rows import PricedRow
 from vcdl.journal.events import (
     EpochClosed,
     Recorded,
@@ -168,11 +169,9 @@ def cost_of(ledger: Ledger, until_s: float, journals: Journals = (), hosts: Mapp
         wasted_usd=_decimal(sum((_wasted(it, subtasks[it.launch.id], until_s) for it in preempted), Fraction(0))),
         wasted_is_at_most=any(it.launch.id not in known for it in preempted),
         subtasks=sum(began_s <= row.time_s <= until_s for row in applied),
-        spot_usd_per_h=_rate(live, is_spot=True),
-        on_demand_usd_per_h=_rate(live, is_spot=False),
-        unpriced=tuple(
-            sorted({f"{it.launch.type} in {it.launch.zone or it.launch.region}" for it in instances if not it.rates})
-        ),
+        spot_usd_per_h=_rate(live, lambda rate: rate.spot_usd_per_h),
+        on_demand_usd_per_h=_rate(live, lambda rate: rate.on_demand_usd_per_h),
+        unpriced=tuple(sorted({str(it.launch.pool) for it in instances if not it.rates})),
         oldest_price=min((price.as_of for prices in history.prices.values() for price in prices), default=None),
     )
 
@@ -282,15 +281,10 @@ def _wasted(instance: InstanceHistory, subtasks: Iterable[_Subtask], until_s: fl
     return max(Fraction(0), instance.charge().paid_usd - before)
 
 
-def _rate(live: Sequence[InstanceHistory], is_spot: bool) -> Decimal:
+def _rate(live: Sequence[InstanceHistory], market: Callable[[PricedRow], Decimal]) -> Decimal:
     """The hourly cost of these from now on."""
-    total = Decimal(0)
-    for instance in live:
-        if instance.rates:
-            latest = instance.rates[-1]
-            total += latest.spot_usd_per_h if is_spot else latest.on_demand_usd_per_h
-            total += instance.surplus_usd_per_h + latest.extras_usd_per_h
-    return total
+    latest = [(instance.surplus_usd_per_h, instance.rates[-1]) for instance in live if instance.rates]
+    return sum((credits + rate.extras_usd_per_h + market(rate) for credits, rate in latest), Decimal(0))
 
 
 def _decimal(amount: Fraction) -> Decimal:

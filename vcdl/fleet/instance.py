@@ -77,7 +77,7 @@ class InstanceType:
 
     def units(self, unit: Unit) -> int:
         """Units of one instance; 0 if the type has none."""
-        return _units(unit, self.working_vcpus, self.gpus)
+        return {"vcpu": self.working_vcpus, "gpu": self.gpus, "instance": 1}[unit]
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,4 @@ class Instance:
 
     def units(self, unit: Unit) -> int:
         """Its size in such units."""
-        return _units(unit, self.vcpus, self.gpus)
-
-
-def _units(unit: Unit, vcpus: int, gpus: int) -> int:
-    return {"vcpu": vcpus, "gpu": gpus, "instance": 1}[unit]
+        return {"vcpu": self.vcpus, "gpu": self.gpus, "instance": 1}[unit]

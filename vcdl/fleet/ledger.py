@@ -12,6 +12,7 @@ from io import FileIO
 from pathlib import Path
 
 from vcdl.errors import FleetError, first_fault
+from vcdl.files.atomic import sync
 from vcdl.files.lock import locked
 from vcdl.fleet.instance import Ending, Instance, Pool
 from vcdl.fleet.instance_history import FleetHistory
@@ -41,15 +42,16 @@ class Ledger:
         self, instances: Sequence[Instance], price_of: PriceOf, now_s: float, cpu_credits: CpuCredits
     ) -> None:
         """Record instances that a launch returned, before the cloud shows them. Raises FleetError."""
-        with self._alone() as append:
-            append(self._news(instances, price_of, now_s, cpu_credits))
+        with self._alone() as file:
+            self._append(file, self._news(instances, price_of, now_s, cpu_credits))
 
     def record_found(self, found: Sequence[Instance], price_of: PriceOf, now_s: float, cpu_credits: CpuCredits) -> None:
         """Record the cloud's answer: all of the fleet's instances; other known ones vanished. Raises FleetError."""
-        with self._alone() as append:
+        with self._alone() as file:
             rows = self._news(found, price_of, now_s, cpu_credits)
             live = frozenset(instance.id for instance in found if instance.is_live)
-            append([*rows, SeenRow(now_s, None if live == self._history.live else tuple(sorted(live)))])
+            seen = SeenRow(now_s, None if live == self._history.live else tuple(sorted(live)))
+            self._append(file, [*rows, seen])
 
     def _news(
         self, found: Sequence[Instance], price_of: PriceOf, now_s: float, cpu_credits: CpuCredits
@@ -75,16 +77,16 @@ class Ledger:
         return rows
 
     @contextmanager
-    def _alone(self) -> Iterator[Callable[[Sequence[LedgerRow]], None]]:
-        """Read everything while nobody else writes; yields what appends rows."""
+    def _alone(self) -> Iterator[FileIO]:
+        """Read everything while nobody else writes; yields the file."""
         with self._mapped_errors():
             is_new = not self._path.exists()
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with locked(self._path), self._path.open("a+b", buffering=0) as file:
                 if is_new:
-                    _make_durable(self._path.parent)
+                    sync(self._path.parent)  # only then is the name of a new file in it
                 self._catch_up(file)
-                yield lambda rows: self._append(file, rows)
+                yield file
 
     def _append(self, file: FileIO, rows: Sequence[LedgerRow]) -> None:
         if not rows:
@@ -131,12 +133,3 @@ class Ledger:
                 f"the ledger {self._path} cannot be read or written ({error.strerror or error}): "
                 "check the disk's free space and the folder's rights; no cost is counted until then"
             ) from error
-
-
-def _make_durable(folder: Path) -> None:
-    """Write a folder to the disk: only then is the name of a new file in it."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

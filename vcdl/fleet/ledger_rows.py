@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from vcdl.fleet.instance import Ending
+from vcdl.fleet.instance import Ending, Pool
 from vcdl.fleet.settings import Cloud, CpuCredits
 
 Moment = Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
@@ -32,6 +32,11 @@ class LaunchedRow:
     launched_s: Moment
     on_demand: bool = False
     kind: Literal["launched"] = "launched"
+
+    @property
+    def pool(self) -> Pool:
+        """Its pool, without the subnet."""
+        return Pool(self.cloud, self.type, self.region, self.zone, on_demand=self.on_demand)
 
 
 @dataclass(frozen=True)

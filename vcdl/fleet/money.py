@@ -68,7 +68,7 @@ class Money:
         return [
             Instance(
                 id=row.id,
-                pool=Pool(row.cloud, row.type, row.region, row.zone, on_demand=row.on_demand),
+                pool=row.pool,
                 vcpus=row.vcpus,
                 gpus=row.gpus,
                 state=InstanceState.RUNNING,

@@ -117,9 +117,6 @@ class ProjectDatabase:
             (f"host-{id}", name.decode(errors="replace") if isinstance(name, bytes) else str(name)) for id, name in rows
         ]
 
-    def close(self) -> None:
-        self._opened[1].close()
-
     @cached_property
     def _opened(self) -> "tuple[BoincProject, BoincDatabase]":
         from vcdl.boinc.grid.database import BoincDatabase

@@ -256,10 +256,6 @@ class Provider(ABC):
             denied = self.remove(look.found)
             time.sleep(self.pace.every_s * random.uniform(1.0, 1.5))
 
-    def close(self) -> None:
-        """Close the connections."""
-        return
-
 
 def baking_name(fleet: str) -> str:
     """The value of the tag on what baking makes; no fleet has such a name. `down` of the fleet sweeps it, too."""

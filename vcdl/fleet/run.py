@@ -66,11 +66,10 @@ class ControlLoop:
         """Make one pass, whatever it raises; returns whether the fleet is gone, and the seconds until the next pass."""
         try:
             done = self._controller.reconcile_once()
-        except FleetUnavailable as away:
-            self._log(self._attempts.failed(away))
-            self._alert_blind(away)
         except VcdlError as error:
-            self._log(self._attempts.failed(error, max(self._attempts.backoff.next_wait_s(), self._every_s)))
+            wait_s = self._attempts.backoff.next_wait_s()
+            wait_s = wait_s if isinstance(error, FleetUnavailable) else max(wait_s, self._every_s)
+            self._log(self._attempts.failed(error, wait_s))
             self._alert_blind(error)
         except Exception as error:  # a fleet without control is worse than a bug in the log
             self._log(self._attempts.failed(f"{type(error).__name__}: {error}: a bug in vcdl", _AFTER_A_BUG_S))

@@ -22,16 +22,12 @@ def cloud() -> Iterator[MotoCloud]:
 
 
 @pytest.fixture
-def provider_of(cloud: MotoCloud, tmp_path: Path) -> Iterator[Callable[..., AwsProvider]]:
+def provider_of(cloud: MotoCloud, tmp_path: Path) -> Callable[..., AwsProvider]:
     """A provider of this test's fleet, with changes to its file."""
-    made: list[AwsProvider] = []
     name = f"fleet-{next(_NUMBERS)}"
 
     def make(*overrides: str) -> AwsProvider:
         settings = settings_of(tmp_path, f"name={name}", "cpu_credits=unlimited", *overrides)
-        made.append(AwsProvider(settings, cloud.session, QUICK))
-        return made[-1]
+        return AwsProvider(settings, cloud.session, QUICK)
 
-    yield make
-    for provider in made:
-        provider.close()
+    return make

@@ -2,7 +2,7 @@
 
 import base64
 import gzip
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -29,19 +29,15 @@ def oven(cloud: MotoCloud) -> MotoCloud:
 
 
 @pytest.fixture
-def baking(oven: MotoCloud) -> Iterator[Bakes]:
-    made = []
+def baking(oven: MotoCloud) -> Bakes:
     oven.sent.clear()
 
     def make(settings: FleetSettings) -> Bake:
         changed = baking_settings(settings, UBUNTU)
         oven.said = f"vcdl-setup: ready as an image {setup_hash(changed, UBUNTU)}\n"
-        made.append(AwsProvider(changed, oven.session, QUICK))
-        return Bake(changed, UBUNTU, made[-1], print, every_s=0.0)
+        return Bake(changed, UBUNTU, AwsProvider(changed, oven.session, QUICK), print, every_s=0.0)
 
-    yield make
-    for provider in made:
-        provider.close()
+    return make
 
 
 def test_an_image_for_each_region_and_nothing_else_is_left(

@@ -33,7 +33,6 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsProvid
     provider = AwsProvider(settings)
     yield provider
     assert provider.sweep() == ()
-    provider.close()
 
 
 def test_one_instance_is_launched_once_found_marked_and_swept(fleet: AwsProvider) -> None:

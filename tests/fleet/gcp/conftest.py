@@ -43,17 +43,12 @@ def gce(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGce]:
 
 
 @pytest.fixture
-def open_fleet(gce: FakeGce, clock: Clock, tmp_path: Path) -> Iterator[OpenFleet]:
-    opened = []
-
+def open_fleet(gce: FakeGce, clock: Clock, tmp_path: Path) -> OpenFleet:
     def open_one(*overrides: str, pace: SweepPace = QUICK) -> GcpProvider:
         settings = settings_of(tmp_path, *overrides, text=GCP)
-        opened.append(GcpProvider(settings, clock=clock, pace=pace))
-        return opened[-1]
+        return GcpProvider(settings, clock=clock, pace=pace)
 
-    yield open_one
-    for provider in opened:
-        provider.close()
+    return open_one
 
 
 @pytest.fixture

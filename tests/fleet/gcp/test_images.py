@@ -1,7 +1,5 @@
 """Baking on the fake Compute Engine, through the real client library."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.fleet.fake_cloud import Clock
@@ -14,12 +12,11 @@ from vcdl.fleet.machine import setup_hash
 
 
 @pytest.fixture
-def bake(gce: FakeGce, clock: Clock, open_fleet: OpenFleet) -> Iterator[Bake]:
+def bake(gce: FakeGce, clock: Clock, open_fleet: OpenFleet) -> Bake:
     settings = baking_settings(open_fleet().settings, UBUNTU)
     gce.compute.said = f"[  88.0] setup.sh[1]: vcdl-setup: ready as an image {setup_hash(settings, UBUNTU)}\n"
     provider = GcpProvider(settings, clock=clock, pace=QUICK)
-    yield Bake(settings, UBUNTU, provider, print, clock=clock, every_s=0.0)
-    provider.close()
+    return Bake(settings, UBUNTU, provider, print, clock=clock, every_s=0.0)
 
 
 def test_one_image_for_all_regions_and_nothing_else_is_left(gce: FakeGce, bake: Bake, open_fleet: OpenFleet) -> None:

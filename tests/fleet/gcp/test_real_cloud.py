@@ -36,7 +36,6 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GcpProvid
     provider = GcpProvider(settings)
     yield provider
     assert provider.sweep() == ()
-    provider.close()
 
 
 def test_one_machine_is_launched_found_marked_and_swept(fleet: GcpProvider) -> None:

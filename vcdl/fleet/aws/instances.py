@@ -10,6 +10,7 @@ from vcdl.fleet.aws.region import NOT_FOUND, Answer, AwsRegion, batches, filter_
 from vcdl.fleet.instance import Ending, Instance, InstanceState, InstanceType, Pool
 from vcdl.fleet.provider import LAUNCH_TAG, LEASE_TAG, MARKET_TAG, lease_of
 from vcdl.fleet.refusal import CloudRefusal
+from vcdl.fleet.settings import FleetSettings
 
 _STATES = {
     "pending": InstanceState.PENDING,
@@ -29,50 +30,50 @@ _MOMENT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 """The time in a `StateTransitionReason` such as `User initiated (2026-11-21 11:33:16 GMT)`."""
 
 
-class RegionInstances:
-    """Finds instances by tag, and those seen live also by id: AWS removes a terminated one's tags before itself."""
+class Place:
+    """A region as the fleet uses it.
 
-    def __init__(self, region: AwsRegion, fleet: str, catalogue: Catalogue) -> None:
-        self._region = region
-        self._fleet = fleet
-        self._catalogue = catalogue
-        self._live: frozenset[str] = frozenset()
+    Finds instances by tag, and those seen live also by id: AWS removes a terminated one's tags before itself.
+    """
+
+    def __init__(self, region: AwsRegion, settings: FleetSettings) -> None:
+        self.region = region
+        self.catalogue = Catalogue(region, settings)
+        self.live: frozenset[str] = frozenset()
+        """The ids of those that the last answer, or a launch since then, showed live here."""
+        self._fleet = settings.name
         self._ended_s: dict[str, float | None] = {}
 
     def find(self) -> tuple[Instance, ...]:
         """All of them. Raises CloudRefusal."""
         items = self._described(fleet_filter(self._fleet))
-        lost = self._live.difference(item["InstanceId"] for item in items)
+        lost = self.live.difference(item["InstanceId"] for item in items)
         for ids in batches(sorted(lost)):
             items += self._described(filter_by("instance-id", *ids))
         found = self._read(items)
-        self._live = frozenset(instance.id for instance in found if instance.state is not InstanceState.GONE)
+        self.live = frozenset(instance.id for instance in found if instance.state is not InstanceState.GONE)
         return found
 
     def of_launch(self, token: str) -> tuple[Instance, ...]:
         """The instances of a launch, gone or not. Raises CloudRefusal."""
         return self._read(self._described(fleet_filter(self._fleet), filter_by(f"tag:{LAUNCH_TAG}", token)))
 
-    def remember(self, instances: Iterable[Instance]) -> None:
-        """Count the instances of a launch as seen live."""
-        self._live |= {instance.id for instance in instances}
-
     def lease(self, ids: Iterable[str], until_s: float) -> None:
         """Write the lease on instances; a missing one is no error. Raises CloudRefusal."""
         mark = [{"Key": LEASE_TAG, "Value": str(int(until_s))}]
-        self._on_all_or_each(ids, lambda some: self._region.call("create_tags", Resources=some, Tags=mark))
+        self._on_all_or_each(ids, lambda some: self.region.call("create_tags", Resources=some, Tags=mark))
 
     def console(self, id: str) -> str:
         """The end of an instance's console output. Raises CloudRefusal."""
         try:  # a machine that has ended may have none but the kept one
-            answer = self._region.call("get_console_output", InstanceId=id, Latest=True)
+            answer = self.region.call("get_console_output", InstanceId=id, Latest=True)
         except CloudRefusal:
-            answer = self._region.call("get_console_output", InstanceId=id)
+            answer = self.region.call("get_console_output", InstanceId=id)
         return str(answer.get("Output", ""))  # boto3 has decoded it already
 
     def terminate(self, ids: Iterable[str]) -> None:
         """Terminate instances; a missing one is no error. Raises CloudRefusal."""
-        self._on_all_or_each(ids, lambda some: self._region.call("terminate_instances", InstanceIds=some))
+        self._on_all_or_each(ids, lambda some: self.region.call("terminate_instances", InstanceIds=some))
 
     def _on_all_or_each(self, ids: Iterable[str], call: Callable[[list[str]], object]) -> None:
         """Call with many ids, or one by one if AWS refuses them all for a missing one."""
@@ -86,16 +87,12 @@ class RegionInstances:
                     for id in some:
                         self._on_all_or_each([id], call)
 
-    def knows(self, id: str) -> bool:
-        """Whether the last answer showed it live here."""
-        return id in self._live
-
     def _described(self, *filters: Mapping[str, Any]) -> list[Answer]:
-        return list(self._region.all_of("describe_instances", "Reservations[].Instances[]", Filters=filters))
+        return list(self.region.all_of("describe_instances", "Reservations[].Instances[]", Filters=filters))
 
     def _read(self, items: Iterable[Answer]) -> tuple[Instance, ...]:
         items = list(items)
-        types = self._catalogue.types(item["InstanceType"] for item in items)
+        types = self.catalogue.types(item["InstanceType"] for item in items)
         self._ask_when_preempted(items)
         return tuple(self._instance(item, types[item["InstanceType"]]) for item in items)
 
@@ -104,9 +101,10 @@ class RegionInstances:
         until_s = lease_of(tags_of(item).get(LEASE_TAG))
         ended_s = _ended_s(item) or self._ended_s.get(item["InstanceId"])
         zone = item.get("Placement", {}).get("AvailabilityZone", "")
+        place = self.region.name, zone, item.get("SubnetId", "")
         return Instance(
             id=item["InstanceId"],
-            pool=Pool("aws", kind.name, self._region.name, zone, item.get("SubnetId", ""), MARKET_TAG in tags_of(item)),
+            pool=Pool("aws", kind.name, *place, on_demand=MARKET_TAG in tags_of(item)),
             vcpus=kind.working_vcpus,
             gpus=kind.gpus,
             state=state,
@@ -128,10 +126,9 @@ class RegionInstances:
         }
         self._ended_s.update(dict.fromkeys(asked.values()))
         for ids in batches(asked):
-            wanted = filter_by("spot-instance-request-id", *ids)
-            for request in self._region.all_of(
-                "describe_spot_instance_requests", "SpotInstanceRequests", Filters=[wanted]
-            ):
+            wanted = [filter_by("spot-instance-request-id", *ids)]
+            requests = self.region.all_of("describe_spot_instance_requests", "SpotInstanceRequests", Filters=wanted)
+            for request in requests:
                 if request["Status"]["Code"].startswith("instance-terminated"):
                     self._ended_s[asked[request["SpotInstanceRequestId"]]] = request["Status"]["UpdateTime"].timestamp()
 

@@ -52,28 +52,22 @@ class AwsPrices:
         ec2 = AwsRegion(self._session, region)
         latest: dict[tuple[str, str], tuple[datetime, Decimal]] = {}
         now = datetime.now(UTC)  # for the current prices
-        try:
-            for chosen in batches(names):
-                wanted = {"InstanceTypes": chosen, "ProductDescriptions": ["Linux/UNIX"], "StartTime": now}
-                for item in ec2.all_of("describe_spot_price_history", "SpotPriceHistory", **wanted):
-                    key = item["InstanceType"], item["AvailabilityZone"]
-                    priced = item["Timestamp"], Decimal(item["SpotPrice"])
-                    latest[key] = max(priced, latest.get(key, priced))
-        finally:
-            ec2.close()
+        for chosen in batches(names):
+            wanted = {"InstanceTypes": chosen, "ProductDescriptions": ["Linux/UNIX"], "StartTime": now}
+            for item in ec2.all_of("describe_spot_price_history", "SpotPriceHistory", **wanted):
+                key = item["InstanceType"], item["AvailabilityZone"]
+                priced = item["Timestamp"], Decimal(item["SpotPrice"])
+                latest[key] = max(priced, latest.get(key, priced))
         return {key: price for key, (_, price) in latest.items()}
 
     def _on_demand(self, names: Sequence[str], region: str) -> Mapping[str, Decimal]:
         pricing = AwsRegion(self._session, _LIST_REGION, "pricing")
         listed: dict[str, list[Decimal]] = {}
-        try:
-            for name in names:
-                wanted = {**_LINUX_ON_SHARED_MACHINES, "instanceType": name, "regionCode": region}
-                filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
-                products = pricing.all_of("get_products", "PriceList", ServiceCode="AmazonEC2", Filters=filters)
-                listed[name] = [price for product in products for price in _usd_per_h(json.loads(str(product)))]
-        finally:
-            pricing.close()
+        for name in names:
+            wanted = {**_LINUX_ON_SHARED_MACHINES, "instanceType": name, "regionCode": region}
+            filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
+            products = pricing.all_of("get_products", "PriceList", ServiceCode="AmazonEC2", Filters=filters)
+            listed[name] = [price for product in products for price in _usd_per_h(json.loads(str(product)))]
         # Several products may match; one that is sold in another way lists its hours at 0.
         return {name: max(prices) for name, prices in listed.items() if prices}
 

@@ -5,8 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from vcdl.errors import FleetError
-from vcdl.fleet.aws.catalogue import Catalogue
-from vcdl.fleet.aws.instances import RegionInstances
+from vcdl.fleet.aws.instances import Place
 from vcdl.fleet.aws.launch import RegionalLaunch
 from vcdl.fleet.aws.leftovers import find_leftovers, remove
 from vcdl.fleet.aws.region import (
@@ -40,15 +39,6 @@ from vcdl.fleet.refusal import CloudRefusal, ProblemKind, one_line
 from vcdl.fleet.settings import FleetSettings
 
 
-class Place:
-    """A region as the fleet uses it."""
-
-    def __init__(self, region: AwsRegion, settings: FleetSettings) -> None:
-        self.region = region
-        self.catalogue = Catalogue(region, settings)
-        self.instances = RegionInstances(region, settings.name, self.catalogue)
-
-
 class AwsProvider(Provider):
     """A fleet of EC2 instances. A launch asks region after region in the order of its pools."""
 
@@ -73,7 +63,7 @@ class AwsProvider(Provider):
     def find(self) -> tuple[Instance, ...]:
         # Each other region is asked until it has answered once, and later only if it had something.
         others = self._others if self._unanswered is None else self._unanswered
-        answers, refusals = self._ask([*self._used, *others], lambda place: place.instances.find())
+        answers, refusals = self._ask([*self._used, *others], lambda place: place.find())
         if not any(place in answers for place in self._used):
             raise_first(refusals)
         self._unanswered = tuple(place for place in others if place in refusals)
@@ -85,7 +75,7 @@ class AwsProvider(Provider):
         self, pools: Sequence[Pool], units: int, token: str, user_data: str, until_s: float | None = None
     ) -> LaunchResult:
         places = [self._place(name) for name in dict.fromkeys(pool.region for pool in pools)]
-        seen, refusals = self._ask(places, lambda it: (it.instances.of_launch(token), it.catalogue.image))
+        seen, refusals = self._ask(places, lambda it: (it.of_launch(token), it.catalogue.image))
         problems = [
             ProviderProblem(pool, refused.kind, str(refused))
             for place, refused in refusals.items()
@@ -106,7 +96,7 @@ class AwsProvider(Provider):
             launched = RegionalLaunch(
                 place.region, self.settings, image, here, missing, token, user_data, until_s
             ).run()
-            place.instances.remember(launched.instances)
+            place.live |= {instance.id for instance in launched.instances}
             instances += launched.instances
             problems += launched.problems
             if any(problem.kind is ProblemKind.BAD_REQUEST for problem in launched.problems):
@@ -114,14 +104,14 @@ class AwsProvider(Provider):
         return LaunchResult(tuple(instances), tuple(problems))
 
     def lease(self, ids: Sequence[str], until_s: float) -> None:
-        self._each(ids, lambda place, here: place.instances.lease(here, until_s))
+        self._each(ids, lambda place, here: place.lease(here, until_s))
 
     def console(self, id: str) -> str:
-        answers, _ = self._ask(self._used, lambda place: place.instances.console(id))
+        answers, _ = self._ask(self._used, lambda place: place.console(id))
         return next((text for text in answers.values() if text), "")
 
     def terminate(self, ids: Sequence[str]) -> None:
-        self._each(ids, lambda place, here: place.instances.terminate(here))
+        self._each(ids, lambda place, here: place.terminate(here))
 
     def look(self, every_fleet: bool = False) -> Look:
         name = self.settings.name
@@ -137,11 +127,9 @@ class AwsProvider(Provider):
         return Look(tuple(it for found in answers.values() for it in found), tuple(away))
 
     def remove(self, leftovers: Sequence[Leftover]) -> frozenset[Leftover]:
-        here = {one.place for one in leftovers}
-        places = [place for place in self._known if place.region.name in here]
-        denied, _ = self._ask(
-            places, lambda p: remove(p.region, [one for one in leftovers if one.place == p.region.name])
-        )
+        others = self.__dict__.get("_others", ())  # if they could be asked
+        here = {p: [one for one in leftovers if one.place == p.region.name] for p in (*self._configured, *others)}
+        denied, _ = self._ask([p for p, some in here.items() if some], lambda p: remove(p.region, here[p]))
         return frozenset().union(*denied.values())
 
     def images(self) -> tuple[BakedImage, ...]:
@@ -164,10 +152,6 @@ class AwsProvider(Provider):
         once = f"{image.id}-{region}"  # AWS copies once for a token
         call = self._place(region).region.call
         call("copy_image", SourceRegion=image.region, SourceImageId=image.id, ClientToken=once, **named)
-
-    def close(self) -> None:
-        for place in self._known:
-            place.region.close()
 
     def _image_arguments(self, setup: str, base: str) -> dict[str, Any]:
         tags = tag_specifications(self.settings, ("image", "snapshot"), {SETUP_TAG: setup})
@@ -207,11 +191,6 @@ class AwsProvider(Provider):
             )
         return self._places(sorted(names - ours))
 
-    @property
-    def _known(self) -> tuple[Place, ...]:
-        """All regions that were asked."""
-        return (*self._configured, *self.__dict__.get("_others", ()))
-
     def _places(self, names: Iterable[str]) -> tuple[Place, ...]:
         return tuple(Place(AwsRegion(self._session, name), self.settings) for name in names)
 
@@ -231,8 +210,8 @@ class AwsProvider(Provider):
 
         An instance that is not found by tag is gone or another's.
         """
-        if not all(any(place.instances.knows(id) for place in self._used) for id in ids):
+        if not all(any(id in place.live for place in self._used) for id in ids):
             self.find()
-        located = {place: [id for id in ids if place.instances.knows(id)] for place in self._used}
+        located = {place: [id for id in ids if id in place.live] for place in self._used}
         _, refusals = self._ask([p for p, here in located.items() if here], lambda place: act(place, located[place]))
         raise_first(refusals)

@@ -88,10 +88,6 @@ class AwsRegion:
         except (ClientError, BotoCoreError) as error:
             raise refusal(error, self.name, operation) from error
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._client.close()
-
 
 def session_or(session: Any, region: str) -> Any:
     """The session; None: one with the credentials that boto3 finds. Raises FleetNotAuthorised."""

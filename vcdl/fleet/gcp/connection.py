@@ -101,11 +101,6 @@ class Connection:
             if time.monotonic() >= deadline_s:
                 raise refusal(ProblemKind.UNAVAILABLE, f"{operation} is not done after {limit_s:.0f} s")
 
-    def close(self) -> None:
-        """Close the connections."""
-        for client in self._clients.values():
-            client.transport.close()
-
 
 def kind_of(reason: str, status: int) -> ProblemKind:
     """The kind of a reason (`quotaExceeded`, an operation's code), or else of the HTTP status."""

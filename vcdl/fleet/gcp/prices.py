@@ -13,7 +13,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
-from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
+from vcdl.errors import FleetNotAuthorised, FleetUnavailable
 from vcdl.fleet.gcp.catalogue import MachineName
 from vcdl.fleet.instance import InstanceType
 from vcdl.fleet.prices import Quote
@@ -103,27 +103,23 @@ class GcpPrices:
 
     def _get(self, query: Mapping[str, str]) -> Mapping[str, Any]:
         # The key is in a header: an address ends up in messages and logs.
-        request = Request(
-            f"{self._url}/v1/services/{_COMPUTE_ENGINE}/skus?{urlencode(query)}",
-            headers={"X-Goog-Api-Key": self._api_key},
-        )
+        address = f"{self._url}/v1/services/{_COMPUTE_ENGINE}/skus?{urlencode(query)}"
+        request = Request(address, headers={"X-Goog-Api-Key": self._api_key})
         try:
             with urlopen(request, timeout=_TIMEOUT_S) as answer:
                 page = json.load(answer)
         except HTTPError as error:
-            raise _refused(error) from error
+            said = f"Google's price catalogue answers {error.code} {error.reason}"
+            if error.code in (400, 401, 403):
+                raise FleetNotAuthorised(
+                    f"{said}: check the API key, and that its project has the Cloud Billing API enabled"
+                ) from error
+            raise FleetUnavailable(f"{said}: try again later") from error
         except (OSError, HTTPException, ValueError) as error:
             raise FleetUnavailable(f"Google's price catalogue cannot be read ({error}): try again later") from error
         if not isinstance(page, dict):
             raise FleetUnavailable("Google's price catalogue gives a malformed answer: try again later")
         return page
-
-
-def _refused(error: HTTPError) -> FleetError:
-    said = f"Google's price catalogue answers {error.code} {error.reason}"
-    if error.code in (400, 401, 403):
-        return FleetNotAuthorised(f"{said}: check the API key, and that its project has the Cloud Billing API enabled")
-    return FleetUnavailable(f"{said}: try again later")
 
 
 def _entry(raw: Any) -> tuple[str, Sequence[str], Part, Decimal] | None:

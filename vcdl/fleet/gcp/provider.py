@@ -133,9 +133,6 @@ class GcpProvider(Provider):
     def copy_image(self, image: BakedImage, region: str) -> None:
         """Does nothing: it is there."""
 
-    def close(self) -> None:
-        self._connection.close()
-
     def _find_images(self, wanted: str) -> tuple[BakedImage, ...]:
         return tuple(
             BakedImage(
