@@ -36,7 +36,7 @@ STATES = st.builds(
 @pytest.fixture
 def folder(tmp_path: Path) -> FleetFolder:
     made = FleetFolder.beside(tmp_path / "fleet.yaml", "cifar")
-    made.create()
+    made.path.mkdir(parents=True)
     return made
 
 
@@ -90,8 +90,9 @@ def test_a_state_is_written_as_a_whole(folder: FleetFolder) -> None:
 
 def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path) -> None:
     (tmp_path / "fleet").write_text("in the way")
-    with pytest.raises(RunFolderError, match="mend the folder's rights, then try again"):
-        FleetFolder.beside(tmp_path / "fleet.yaml", "cifar").create()
+    folder = FleetFolder.beside(tmp_path / "fleet.yaml", "cifar")
+    with pytest.raises(RunFolderError, match="mend the folder's rights, then try again"), folder.one_pass():
+        pass
 
 
 HOLDER = """

@@ -220,7 +220,6 @@ def _check_key(fleet: "Fleet") -> None:
 def _loop(fleet: "Fleet", change: "Callable[[FleetState], FleetState] | None" = None) -> ExitCode:
     from vcdl.fleet.run import ControlLoop
 
-    fleet.folder.create()
     with fleet.folder.running(), _ending() as ending:
         if change is not None:
             fleet.controller.change(change)

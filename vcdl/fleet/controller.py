@@ -63,8 +63,6 @@ class Pass:
     def lines(self) -> tuple[str, ...]:
         """Its actions and problems, for a log."""
         lines = [*self.observed.warnings, *self.actions.warnings, *self.errors]
-        if self.actions.crash_loop:
-            lines.append(self.actions.crash_loop)
         if self.actions.terminate:
             lines.append(f"terminated: {', '.join(self.actions.terminate)}")
         if self.actions.drain:
@@ -113,7 +111,6 @@ class Controller:
 
     def record(self) -> None:
         """Record in the ledger which instances are live and which have ended."""
-        self._folder.create()
         with self._folder.one_pass():
             found, _ = self._find(self._folder.read())
             self._money.record_found(found, self._clock())
@@ -125,13 +122,11 @@ class Controller:
 
     def change(self, change: Callable[[FleetState], FleetState]) -> None:
         """Store another goal or target, which the next pass of every process follows."""
-        self._folder.create()
         with self._folder.one_pass():
             self._folder.write(change(self._folder.read()))
 
     def reconcile_once(self) -> Pass:
         """Make one pass. Whatever it raises, the next pass starts from what it finds then."""
-        self._folder.create()
         with self._folder.one_pass():
             self._money.refresh(self._provider.pools, self._clock())
             observed = self._observe(self._folder.read(), records=True)
@@ -181,7 +176,6 @@ class Controller:
         errors: list[VcdlError] = []
         with ExitStack() as held:
             with _collecting(errors):
-                self._folder.create()
                 held.enter_context(self._folder.one_pass())
                 self._folder.write(FleetState(FleetGoal.DOWN, last_pass_s=self._clock()))
             found: tuple[Instance, ...] = ()
@@ -272,7 +266,8 @@ class Controller:
         failures = self._money.failures(observed.now_s) if is_short else []
         crash_loop = self._crash_loop(failures) if len(failures) >= MOST_FAILURES else ""
         actions = reconcile(self._settings, observed, types, len(failures))
-        return replace(actions, warnings=(*warnings, *actions.warnings), crash_loop=crash_loop)
+        why = (crash_loop,) if crash_loop else ()
+        return replace(actions, warnings=(*warnings, *actions.warnings, *why), crash_loop=crash_loop)
 
     def _types(self) -> tuple[Mapping[Pool, InstanceType], list[str]]:
         """The pools to launch from, and why others are left out."""

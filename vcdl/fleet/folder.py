@@ -46,11 +46,6 @@ class FleetFolder:
     def state_file(self) -> Path:
         return self.path / "state.json"
 
-    def create(self) -> None:
-        """Create the folder unless it exists."""
-        with self._mapped():
-            self.path.mkdir(parents=True, exist_ok=True)
-
     def read(self) -> FleetState:
         """The state, or a new one without a file. Raises FleetError for a damaged file."""
         with self._mapped():
@@ -89,8 +84,9 @@ class FleetFolder:
 
     @contextmanager
     def _held(self, name: str, wait_s: float, what_it_does: str) -> Iterator[None]:
-        """Hold a lock. Raises FleetError that names its holder after `wait_s`."""
+        """Hold a lock; the folder is made if need be. Raises FleetError that names its holder after `wait_s`."""
         with self._mapped():
+            self.path.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.path / name, names_holder=True)
         with lock:
             with self._mapped():

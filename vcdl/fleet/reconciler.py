@@ -79,7 +79,7 @@ class Actions:
     launch: LaunchOrder | None = None
     warnings: tuple[str, ...] = ()
     crash_loop: str = ""
-    """Why one instance at a time is launched; empty: any number."""
+    """Why one instance at a time is launched, which is a warning, too; empty: any number."""
 
     @property
     def is_empty(self) -> bool:

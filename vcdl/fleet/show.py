@@ -37,7 +37,6 @@ def preview(settings: FleetSettings, planned: Pass) -> list[str]:
     actions = planned.actions
     names = {instance.id: f"{instance.id} ({instance.pool})" for instance in planned.observed.instances}
     lines = [*planned.observed.warnings, *actions.warnings]
-    lines += [actions.crash_loop] if actions.crash_loop else []
     lines += [f"terminate {names[id]}" for id in actions.terminate]
     lines += [f"drain {names[id]}" for id in actions.drain]
     if actions.launch is not None:
