@@ -1,6 +1,7 @@
 """The clouds' rules for a bill, against hand computations."""
 
 import math
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from vcdl.fleet.billing import Charge, bill, surplus_per_h
 from vcdl.fleet.instance import Ending
-from vcdl.fleet.ledger_rows import PricedRow
+from vcdl.fleet.ledger_rows import LaunchedRow, PricedRow
 from vcdl.fleet.settings import Cloud
 
 LAUNCHED_S = 1_000_000.0
@@ -21,15 +22,19 @@ def rates_since(since_s: float, on_demand: Decimal, spot: Decimal) -> PricedRow:
     return PricedRow("t3.2xlarge", "us-east-1", "", since_s, on_demand, spot, Decimal(0), "2026-01-01", "a test")
 
 
+def launched(cloud: Cloud = "aws") -> LaunchedRow:
+    return LaunchedRow("i-1", cloud, "t3.2xlarge", "us-east-1", "", 8, 0, "standard", LAUNCHED_S)
+
+
 PRICE = rates_since(LAUNCHED_S, Decimal("0.3328"), Decimal("0.09984"))
 
 
 def spot(cloud: Cloud, life_s: float, ending: Ending | None, *rates: PricedRow) -> Fraction:
-    return bill(cloud, LAUNCHED_S, LAUNCHED_S + life_s, ending, rates or (PRICE,)).spot_usd
+    return bill(launched(cloud), LAUNCHED_S + life_s, ending, rates or (PRICE,)).spot_usd
 
 
 def test_seconds_are_charged_for_exactly() -> None:
-    charged = bill("aws", LAUNCHED_S, LAUNCHED_S + 12_345, Ending.OURS, (PRICE,))
+    charged = bill(launched(), LAUNCHED_S + 12_345, Ending.OURS, (PRICE,))
     assert charged == Charge(
         Fraction(9984, 100_000) * 12_345 / 3600, Fraction(3328, 10_000) * 12_345 / 3600, Fraction(0)
     )
@@ -64,7 +69,7 @@ def test_an_early_preemption_is_free(cloud: Cloud, life_s: float, ending: Ending
 
 
 def test_the_on_demand_price_is_never_free() -> None:
-    charged = bill("aws", LAUNCHED_S, LAUNCHED_S + 1800, Ending.PREEMPTED, (PRICE,))
+    charged = bill(launched(), LAUNCHED_S + 1800, Ending.PREEMPTED, (PRICE,))
     assert charged == Charge(Fraction(0), Fraction(3328, 10_000) / 2)
 
 
@@ -128,12 +133,6 @@ def test_unlimited_cpu_credits_cost_the_use_above_the_baseline(type: str, vcpus:
 
 
 def test_at_full_load_the_surplus_of_a_t3_costs_more_than_its_spot_price() -> None:
-    charged = bill(
-        cloud="aws",
-        launched_s=LAUNCHED_S,
-        end_s=LAUNCHED_S + 3600,
-        ending=None,
-        rates=(PRICE,),
-        surplus_usd_per_h=surplus_per_h("t3.2xlarge", 8, "unlimited"),
-    )
+    launch = replace(launched(), cpu_credits="unlimited")
+    charged = bill(launch, LAUNCHED_S + 3600, None, (PRICE,))
     assert charged.credits_usd == Fraction(24, 100) > charged.spot_usd

@@ -28,7 +28,7 @@ def bake_command(file: Path, overrides: tuple[str, ...], remove: str | None, dry
     base = base_of(fleet.settings, fleet.baked_images())
     settings = baking_settings(fleet.settings, base)
     if dry_run:
-        where = ", ".join(dict.fromkeys(place.region for place in settings.places))
+        where = ", ".join(settings.regions)
         click.echo(f"launch an instance on demand, install on {base}, make an image for {where}, end the instance")
         return ExitCode.OK
     baking = Bake(settings, base, opening.open_provider(settings), _log)
@@ -46,7 +46,7 @@ def bake_command(file: Path, overrides: tuple[str, ...], remove: str | None, dry
 
 def old_images(fleet: "Fleet") -> tuple[str, ...]:
     """What to say about baked images in the fleet file; nothing while the cloud does not answer."""
-    if not any(fleet.settings.image_in(place.region) for place in fleet.settings.places):
+    if not any(map(fleet.settings.image_in, fleet.settings.regions)):
         return ()
     from vcdl.fleet.bake import old_images
 
@@ -62,7 +62,7 @@ def _remove(fleet: "Fleet", id: str, dry_run: bool) -> ExitCode:
     images = {image.id: image for image in fleet.baked_images()}
     if id not in images:
         raise FleetError(f"{id} was not baked for {fleet.settings.name}; these were: {', '.join(images) or 'none'}")
-    if any(fleet.settings.image_in(place.region) == id for place in fleet.settings.places):
+    if id in map(fleet.settings.image_in, fleet.settings.regions):
         raise FleetError(f"{id} is in {fleet.file}, and nothing could be launched without it: replace it there first")
     for leftover in images[id].leftovers:
         click.echo(f"delete {leftover}")

@@ -123,7 +123,7 @@ def prices_command(file: Path, overrides: tuple[str, ...], refresh: bool, dry_ru
     from vcdl.fleet.prices import PriceTable, refresh_prices, refreshed_file
 
     fleet = opened(file, overrides)
-    regions = sorted({place.region for place in fleet.settings.places})
+    regions = fleet.settings.regions
     if refresh:
         source = open_price_source(fleet.settings.cloud, os.environ)
         types = sorted({kind.name: kind for kind in fleet.provider.pools().values()}.items())

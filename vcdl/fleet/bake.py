@@ -36,7 +36,7 @@ _HIDDEN_S = 120.0
 
 def base_of(settings: FleetSettings, images: Iterable[BakedImage]) -> str:
     """The image that the fleet file's is made from, or that image itself if it is not baked."""
-    named = settings.image_in(settings.places[0].region) or UBUNTU
+    named = settings.image_in(settings.regions[0]) or UBUNTU
     return next((image.base for image in images if image.id == named), named)
 
 
@@ -57,7 +57,7 @@ def baking_settings(settings: FleetSettings, base: str) -> FleetSettings:
 
 def old_images(settings: FleetSettings, images: Iterable[BakedImage]) -> tuple[str, ...]:
     """A line for each baked image in the fleet file that lacks something of today's set-up."""
-    named = {settings.image_in(place.region) for place in settings.places}
+    named = {settings.image_in(region) for region in settings.regions}
     return tuple(
         f"image {image.id} was baked with another set-up: instances install what is missing; `vcdl fleet bake` makes "
         "a new one"
@@ -140,7 +140,7 @@ class Bake:
             if image.failure:
                 self.provider.remove(image.leftovers)
                 raise FleetError(f"the cloud could not make image {image.id}: {image.failure}; bake again")
-        regions = [""] if "" in found else list(dict.fromkeys(place.region for place in self.settings.places))
+        regions = ("",) if "" in found else self.settings.regions
         source = found.get(regions[0])
         if source is None:
             self._make()
@@ -166,7 +166,7 @@ class Bake:
 
     def _launch(self) -> None:
         """One instance of the cheapest type that is to be had."""
-        region = self.settings.places[0].region
+        region = self.settings.regions[0]
         pools = [replace(pool, on_demand=True) for pool in self.provider.pools() if pool.region == region]
         text, why = user_data(self.settings, "", self._setup), f"no type of the fleet is offered in {region}"
         for name in dict.fromkeys(pool.type for pool in sorted(pools, key=lambda p: (self._usd_per_h(p), p))):

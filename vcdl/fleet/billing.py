@@ -11,12 +11,10 @@ from decimal import Decimal
 from fractions import Fraction
 
 from vcdl.fleet.instance import Ending
-from vcdl.fleet.ledger_rows import PricedRow
+from vcdl.fleet.ledger_rows import LaunchedRow, PricedRow
 from vcdl.fleet.settings import Cloud, CpuCredits
 
 HOUR_S = 3600
-
-
 _MINIMUM_S = 60
 """A shorter life is charged as this long."""
 _FREE_IF_PREEMPTED_WITHIN_S: dict[Cloud, int] = {"aws": HOUR_S, "gcp": 60}
@@ -89,19 +87,13 @@ def extras_per_h(cloud: Cloud, disk_gb: int, has_address: bool = True) -> Decima
     return (disk + (_ADDRESS_USD_PER_H[cloud] if has_address else 0)).quantize(Decimal("0.000001"))
 
 
-def bill(
-    cloud: Cloud,
-    launched_s: float,
-    end_s: float,
-    ending: Ending | None,
-    rates: Sequence[PricedRow],
-    surplus_usd_per_h: Decimal = Decimal(0),
-) -> Charge:
-    """The charge for a life. `rates`: at least one, by time; the first also holds for the time before it."""
-    seconds = max(_MINIMUM_S, math.ceil(end_s - launched_s))
-    is_free = ending is Ending.PREEMPTED and end_s - launched_s < _FREE_IF_PREEMPTED_WITHIN_S[cloud]
+def bill(launch: LaunchedRow, end_s: float, ending: Ending | None, rates: Sequence[PricedRow]) -> Charge:
+    """The charge for a life. `rates`: by time; the first also holds for the time before it; none: 0."""
+    seconds = max(_MINIMUM_S, math.ceil(end_s - launch.launched_s))
+    is_free = ending is Ending.PREEMPTED and end_s - launch.launched_s < _FREE_IF_PREEMPTED_WITHIN_S[launch.cloud]
+    surplus_usd_per_h = surplus_per_h(launch.type, launch.vcpus, launch.cpu_credits) if rates else Decimal(0)
     charge = Charge(credits_usd=Fraction(surplus_usd_per_h) * seconds / HOUR_S)
-    for rate, length_s in _stretches(rates, launched_s, seconds, _PRICE_HOLDS_S[cloud]):
+    for rate, length_s in _stretches(rates, launch.launched_s, seconds, _PRICE_HOLDS_S[launch.cloud]):
         prices = Decimal(0) if is_free else rate.spot_usd_per_h, rate.on_demand_usd_per_h, 0, rate.extras_usd_per_h
         charge += Charge(*(Fraction(price) * length_s / HOUR_S for price in prices))
     return charge
@@ -112,6 +104,6 @@ def _stretches(
 ) -> Iterator[tuple[PricedRow, int]]:
     """The seconds of a life at each of its rates; a rate takes effect at the end of the stretch in which it came."""
     starts = [max(0, math.ceil((rate.since_s - launched_s) / holds_s) * holds_s) for rate in rates]
-    for rate, start, end in zip(rates, [0, *starts[1:]], [*starts[1:], seconds], strict=True):
+    for rate, start, end in zip(rates, [0, *starts[1:]], [*starts[1:], seconds], strict=False):
         if (length_s := min(end, seconds) - min(start, seconds)) > 0:
             yield rate, length_s

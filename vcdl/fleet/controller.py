@@ -303,7 +303,7 @@ class Controller:
         paid_for_s = self._money.paid_for_s(observed.spent_usd, observed.usd_per_h + order.units * dearest)
         # By the token's clock, so that a repeated launch is the same.
         until_s = observed.now_s + min(self._settings.lease_s, max(0.0, paid_for_s))
-        regions = [place.region for place in self._settings.places]
+        regions = self._settings.regions
         by_price = sorted(order.pools, key=lambda pool: (prices[pool], regions.index(pool.region), pool))
         launched = self._provider.launch(by_price, order.units, order.token, self._user_data(), until_s)
         now_s = self._clock()

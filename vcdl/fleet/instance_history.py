@@ -36,19 +36,15 @@ class InstanceHistory:
 
     def charge(self) -> Charge:
         """Its charge; 0 while no price is known."""
-        return self._bill(self.end_s, self.ending)
+        return bill(self.launch, self.end_s, self.ending, self.rates)
 
     def charge_before(self, until_s: float) -> Charge:
         """Its charge up to that time."""
-        return self._bill(min(until_s, self.end_s), None)
+        return bill(self.launch, min(until_s, self.end_s), None, self.rates)
 
     def charge_at_most(self) -> Charge:
         """Its charge if it ended just before it was missed."""
-        return self._bill(self.latest_end_s, self.ending)
-
-    def _bill(self, end_s: float, ending: Ending | None) -> Charge:
-        life = self.launch.cloud, self.launch.launched_s, end_s, ending
-        return bill(*life, self.rates, self.surplus_usd_per_h) if self.rates else Charge()
+        return bill(self.launch, self.latest_end_s, self.ending, self.rates)
 
 
 @dataclass
@@ -129,15 +125,11 @@ class FleetHistory:
             self._missed_s.setdefault(id, row.at_s)
 
     def _history(self, launch: LaunchedRow, until_s: float, rates: tuple[PricedRow, ...]) -> InstanceHistory:
-        end_s = latest_end_s = until_s
-        ending = None
+        end_s, latest_end_s, ending = until_s, until_s, None
         if (ended := self.ended.get(launch.id)) is not None and ended.ended_s <= until_s:
-            end_s = latest_end_s = ended.ended_s
-            ending = ended.ending
-        elif ended is None and self._missed_s.get(launch.id, until_s) < until_s:
-            end_s = self._seen_s.get(launch.id, launch.launched_s)
-            latest_end_s = self._missed_s[launch.id]
-            ending = Ending.UNKNOWN
+            end_s, latest_end_s, ending = ended.ended_s, ended.ended_s, ended.ending
+        elif ended is None and (missed_s := self._missed_s.get(launch.id, until_s)) < until_s:
+            end_s, latest_end_s, ending = self._seen_s.get(launch.id, launch.launched_s), missed_s, Ending.UNKNOWN
         if launch.on_demand:
             rates = tuple(replace(rate, spot_usd_per_h=rate.on_demand_usd_per_h) for rate in rates)
         # Clocks differ: what we saw by ours may lie before a launch by the cloud's.

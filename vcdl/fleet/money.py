@@ -40,9 +40,8 @@ class Money:
             return
         try:
             types = {pool.type: kind for pool, kind in pools().items()}
-            regions = sorted({place.region for place in self._settings.places})
             today = datetime.fromtimestamp(now_s, UTC).date()
-            refresh_prices(self._source(), list(types.values()), regions, refreshed_file(), today)
+            refresh_prices(self._source(), list(types.values()), self._settings.regions, refreshed_file(), today)
             self._prices = PriceTable.current()
             self.stale_why, self._refresh_s = "", now_s + _REFRESH_S
         except FleetError as error:
@@ -66,15 +65,7 @@ class Money:
     def last_live(self, regions: Collection[str]) -> list[Instance]:
         """The instances of these regions that most likely live, as nobody has seen them end."""
         return [
-            Instance(
-                id=row.id,
-                pool=row.pool,
-                vcpus=row.vcpus,
-                gpus=row.gpus,
-                state=InstanceState.RUNNING,
-                launched_s=row.launched_s,
-                is_assumed=True,
-            )
+            Instance(row.id, row.pool, row.vcpus, row.gpus, InstanceState.RUNNING, row.launched_s, is_assumed=True)
             for row in self._ledger.history().not_missed()
             if row.region in regions
         ]

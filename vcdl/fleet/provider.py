@@ -148,7 +148,7 @@ class Provider(ABC):
 
         The settings allow `instances.types`, or all types that meet `instances.requirements`.
         """
-        regions, known = {place.region: None for place in self.settings.places}, self._known_pools
+        regions, known = self.settings.regions, self._known_pools
         here = [region for region in regions if region not in self.away]
         answers, refusals = asked([region for region in here if region not in known], self.pools_in)
         known |= answers

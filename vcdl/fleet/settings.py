@@ -290,7 +290,7 @@ class FleetSettings(Section):
             problems.append(Problem(("gcp_project",), "is missing; add the id of the GCP project"))
         if self.cloud == "aws" and self.gcp_project is not None:
             problems.append(Problem(("gcp_project",), "is used with `cloud: gcp` only; remove it"))
-        if self.capacity.unit == "gpu" and any(self.image_in(place.region) is None for place in self.places):
+        if self.capacity.unit == "gpu" and any(self.image_in(region) is None for region in self.regions):
             problems.append(Problem(("image",), "is missing; `unit: gpu` needs one with NVIDIA's driver"))
         requirements = self.instances.requirements
         if self.capacity.unit != "gpu" and requirements is not None and requirements.gpus.holds(1):
@@ -305,6 +305,11 @@ class FleetSettings(Section):
         if problems:
             raise ProblemsError(problems)
         return self
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """The regions of the places, in the file's order."""
+        return tuple(dict.fromkeys(place.region for place in self.places))
 
     def image_in(self, region: str) -> str | None:
         """The image of a place, else of the fleet; None: the default."""

@@ -47,7 +47,7 @@ class AwsProvider(Provider):
         self.settings = settings
         self.pace = pace or SweepPace()
         self._session = session_or(session, settings.places[0].region)
-        self._configured = self._places(dict.fromkeys(place.region for place in settings.places))
+        self._configured = self._places(settings.regions)
         self._used = list(self._configured)
         """The regions with instances, or that may have some."""
         self._unanswered: Sequence[Place] | None = None
@@ -183,7 +183,7 @@ class AwsProvider(Provider):
         if not answers:
             raise_first(refusals)
         names = {item["RegionName"] for item in next(iter(answers.values()))}
-        ours = {place.region.name for place in self._configured}
+        ours = set(self.settings.regions)
         if lacking := sorted(ours - names):
             raise FleetError(
                 f"{', '.join(lacking)}: this account has not enabled such a region; change `places > region` in "

@@ -151,7 +151,7 @@ class GcpProvider(Provider):
         """The bulk inserts in the fleet's regions; they do not tell whose they are."""
         wanted = '(operationType = "bulkInsert") (status != "DONE")'
         found: set[Leftover] = set()
-        for region in {place.region for place in self.settings.places}:
+        for region in self.settings.regions:
             try:
                 inserts = self._connection.listed("region_operations.list", region=region, filter=wanted)
                 found |= {Leftover("bulk insert", one.name, region) for one in inserts}
