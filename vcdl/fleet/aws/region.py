@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import boto3
-from botocore import exceptions as boto
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -31,23 +30,15 @@ _KINDS = {
     ProblemKind.QUOTA: ".*LimitExceeded|MaxSpot.*CountExceeded",
     ProblemKind.NOT_AUTHORISED: (
         "AuthFailure|Unauthorized.*|UnrecognizedClient.*|AccessDenied.*|.*Signature.*|InvalidClientTokenId|"
-        "MissingAuthenticationToken|ExpiredToken.*|RequestExpired|OptInRequired|PendingVerification|Blocked"
+        "MissingAuthenticationToken|ExpiredToken.*|RequestExpired|OptInRequired|PendingVerification|Blocked|"
+        ".*Credential.*Error|ProfileNotFound|NoAuthTokenError|TokenRetrievalError|SSO.*Error"
     ),
     # EC2 is eventually consistent: a new template may not be visible yet.
     ProblemKind.UNAVAILABLE: (
-        "Internal(Error|Failure)|(Service)?Unavailable|RequestTimeout|InvalidLaunchTemplate(Id|Name).NotFound.*"
+        "Internal(Error|Failure)|(Service)?Unavailable|RequestTimeout|InvalidLaunchTemplate(Id|Name).NotFound.*|"
+        "(HTTPClient|SSL|ResponseStreaming|.*Connection.*|(Connect|Read)Timeout)Error"
     ),
 }
-_NO_CREDENTIALS = (
-    boto.NoCredentialsError,
-    boto.PartialCredentialsError,
-    boto.CredentialRetrievalError,
-    boto.ProfileNotFound,
-    boto.NoAuthTokenError,
-    boto.TokenRetrievalError,
-    boto.SSOError,
-)
-_CUT_OFF = (boto.HTTPClientError, boto.ConnectionError)
 
 _CONFIG = Config(
     # Adaptive: repeats calls after throttling and faults, and slows the client down while AWS throttles.
@@ -98,24 +89,20 @@ def session_or(session: Any, region: str) -> Any:
 
 
 def kind_of(code: str, status: int = 400) -> ProblemKind:
-    """The kind of a code of AWS's. `status`: that of the HTTP answer."""
+    """The kind of a code of AWS's, or of an exception of botocore's. `status`: that of the HTTP answer."""
     return kind_by(_KINDS, code) or (ProblemKind.UNAVAILABLE if status >= 500 else ProblemKind.BAD_REQUEST)
 
 
 def refusal(error: ClientError | BotoCoreError, region: str, operation: str) -> CloudRefusal:
     """The CloudRefusal for one of botocore's errors."""
-    code, message, advice = type(error).__name__, str(error), ""
+    code, message, status = type(error).__name__, str(error), 400
     if isinstance(error, ClientError):
         answer = error.response.get("Error", {})
         code, message = answer.get("Code", "Unknown"), answer.get("Message", "")
-        kind = kind_of(code, error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400))
-    elif isinstance(error, _NO_CREDENTIALS):
-        kind = ProblemKind.NOT_AUTHORISED
-    else:
-        kind = ProblemKind.UNAVAILABLE if isinstance(error, _CUT_OFF) else ProblemKind.BAD_REQUEST
-    if isinstance(error, boto.EndpointConnectionError):
-        advice = "check the network, and the region's name in the fleet file"
-    return cloud_refusal("aws", kind, f"AWS refused {operation} in {region}: {code}: {message}", code, advice)
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
+    advice = "check the network, and the region's name in the fleet file" if code == "EndpointConnectionError" else ""
+    said = f"AWS refused {operation} in {region}: {code}: {message}"
+    return cloud_refusal("aws", kind_of(code, status), said, code, advice)
 
 
 def batches(values: Iterable[str]) -> Iterator[list[str]]:

@@ -27,24 +27,13 @@ _TIMEOUT_S = 60
 
 _SERIES = {
     "c2": "Compute optimized",
-    "c2d": "C2D AMD Instance",
-    "c3": "C3 Instance",
-    "c3d": "C3D Instance",
-    "c4": "C4 Instance",
-    "e2": "E2 Instance",
-    "g2": "G2 Instance",
     "n1": "N1 Predefined Instance",
-    "n2": "N2 Instance",
-    "n2d": "N2D AMD Instance",
-    "n4": "N4 Instance",
-    "t2d": "T2D AMD Instance",
+    **{series: f"{series.upper()} Instance" for series in ("c3", "c3d", "c4", "e2", "g2", "n2", "n4")},
+    **{series: f"{series.upper()} AMD Instance" for series in ("c2d", "n2d", "t2d")},
 }
 _GPUS = {
-    "nvidia-l4": "Nvidia L4",
-    "nvidia-tesla-p4": "Nvidia Tesla P4",
-    "nvidia-tesla-p100": "Nvidia Tesla P100",
-    "nvidia-tesla-t4": "Nvidia Tesla T4",
-    "nvidia-tesla-v100": "Nvidia Tesla V100",
+    gpu: gpu.replace("-", " ").title()
+    for gpu in ("nvidia-l4", *(f"nvidia-tesla-{model}" for model in ("p4", "p100", "t4", "v100")))
 }
 _COMES_WITH = {"g2": "nvidia-l4"}
 """Series whose types come with GPUs."""
