@@ -228,6 +228,7 @@ def test_a_unit_runs_the_fleet_and_never_raises_one_that_is_down(
     assert vcdl_fleet("unit", "--set", "capacity.target=8") == ExitCode.OK
     shown = capsys.readouterr().out
     assert 'Environment="AWS_PROFILE=mine"' in shown
+    assert "sudo loginctl enable-linger $USER" in shown, "a user may not everywhere"
     assert f"-m vcdl fleet run --resume {Path.cwd() / 'fleet.yaml'} --set capacity.target=8" in shown
     assert vcdl_fleet("run", "--resume") == ExitCode.OK
     assert "is down, and stays so" in capsys.readouterr().out

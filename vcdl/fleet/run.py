@@ -122,11 +122,11 @@ def reach_target(controller: Controller, log: Callable[[str], None]) -> Observat
 
 UNIT = """\
 # A user's unit: put it into ~/.config/systemd/user/vcdl-{name}.service, then
-#   systemctl --user enable --now vcdl-{name} && loginctl enable-linger
+#   sudo loginctl enable-linger $USER && systemctl --user enable vcdl-{name}
+# and after each `vcdl fleet up`
+#   systemctl --user restart vcdl-{name}
 [Unit]
 Description=Keeps the fleet {name} of VCDL
-After=network-online.target
-Wants=network-online.target
 
 [Service]
 WorkingDirectory={folder}

@@ -33,8 +33,13 @@ _PACKAGES += ",dbus-user-session"
 _ALONE = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 """Mounts and processes of its own, which end with the command, and the command with the test."""
 _BOOT = """
-mount -t overlay overlay -o "lowerdir=$1,upperdir=$2,workdir=$3" "$4" && shift 3 &&
-exec systemd-nspawn --quiet --register=no --keep-unit --boot --console=read-only -D "$@"
+mkdir -p /run/systemd/nspawn && mount -t tmpfs tmpfs /run/systemd/nspawn &&
+mount -t overlay overlay -o "lowerdir=$1,upperdir=$2,workdir=$3" "$4" && shift 3
+while true; do
+    systemd-nspawn --quiet --register=no --keep-unit --boot --console=read-only -D "$@"
+    ended=$?
+    [ $ended -eq 133 ] || exit $ended # not a reboot
+done
 """
 _CONFIGURATION = "network: {config: disabled}\ndatasource_list: [NoCloud]\n"
 
@@ -74,6 +79,14 @@ def _finish(root: Path) -> None:
     _run("chroot", root, "update-ca-certificates")
 
 
+def forget(*layers: Path) -> None:
+    """Have nothing of their files in memory: a new machine reads all from its disk."""
+    for path in (path for layer in layers for path in layer.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def _run(*command: str | Path) -> None:
     subprocess.run([*_ALONE, "env", "DEBIAN_FRONTEND=noninteractive", *command], check=True, stdout=subprocess.DEVNULL)
 
@@ -109,8 +122,9 @@ class Machine:
         for line in self.process.stdout:
             self.lines.append((time.monotonic() - self._began_s, line.rstrip()))
 
-    def said(self, words: str) -> bool:
-        return any(words in line for _, line in self.lines)
+    def heard(self, words: str) -> list[float]:
+        """When the console said this."""
+        return [at_s for at_s, line in self.lines if words in line]
 
     def wait(self, condition: Callable[[], object], what: str) -> float:
         """The seconds from the boot until then. Fails when the machine ends before."""
@@ -123,13 +137,13 @@ class Machine:
 
     def wait_to_hear(self, words: str) -> float:
         """The seconds from the boot until the console says this."""
-        self.wait(lambda: self.said(words), words)
-        return next(at_s for at_s, line in self.lines if words in line)
+        self.wait(lambda: self.heard(words), words)
+        return self.heard(words)[0]
 
     def call(self, *command: str) -> str:
         """The output of a command on the machine."""
         leader = self.process.pid
-        for _ in ("unshare", "systemd-nspawn"):
+        for _ in ("unshare", "sh", "systemd-nspawn"):
             leader = int(Path(f"/proc/{leader}/task/{leader}/children").read_text())
         inside = ["nsenter", f"--target={leader}", "--all", "--root", "--wd=/", *command]
         return subprocess.run(inside, stdout=subprocess.PIPE, text=True).stdout

@@ -16,7 +16,7 @@ from tests.boinc.test_real_client import add_app_version, create_work, is_ready,
 from tests.client.workunit_folder import with_training, write_workunit
 from tests.fleet.fleet_files import settings_of
 from tests.fleet.machine.metadata import AwsMetadata, served
-from tests.fleet.machine.nspawn import base, booted, network_apart, work_folder
+from tests.fleet.machine.nspawn import base, booted, forget, network_apart, work_folder
 from tests.store_servers import start_mariadb
 from vcdl.boinc.project.app_version import ClientFiles
 from vcdl.fleet.bake import UBUNTU, baking_settings
@@ -55,8 +55,9 @@ def test_a_machine_installs_and_trains_and_one_from_a_baked_image_trains_within_
             with booted(folder / f"bakes-{boot}", tree, user_data=bakes) as machine:
                 print(f"{release}, baked: {machine.wait_to_hear(f'ready as an image {setup}'):.0f} s")
         for boot in range(BOOTS):
-            disk = folder / f"{release}-baked-{boot}"
-            trained_s.append(trains(project, settings, disk, folder / "bakes-0/disk", tree))
+            disk, image = folder / f"{release}-baked-{boot}", folder / "bakes-0/disk"
+            forget(image, tree)
+            trained_s.append(trains(project, settings, disk, image, tree))
             assert not (disk / "disk/opt/vcdl").exists(), "nothing was installed"
             assert not (disk / "disk/var/log/dpkg.log").exists()
     assert median(trained_s) <= GOAL_S
@@ -88,7 +89,7 @@ def logs(paths: Iterable[Path]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("ends", "why"), [("lease", "drained: "), ("idle", "no subtask for 40 s: "), ("bake", "Power-Off")]
+    ("ends", "why"), [("lease", "drained: "), ("idle", "no subtask for 40 s: "), ("bake", "Powering off")]
 )
 def test_a_machine_that_nobody_looks_after_powers_itself_off(ends: str, why: str, tmp_path: Path) -> None:
     """Its set-up can never succeed: nothing but the metadata service can be reached."""
