@@ -40,6 +40,10 @@ class Host:
         self.project = root / "projects" / "x"
         self.project.mkdir(parents=True)
         self.slots = root / "slots"
+        self.others = root / "home", root / "tmp"
+        """Folders of the machine's owner, where a task must not write."""
+        for folder in self.others:
+            folder.mkdir()
         shutil.copy(LAUNCHER, self.project / NAME)
         build_client(self.project / f"{NAME}.pyz")
 
@@ -54,9 +58,11 @@ class Host:
 
     @contextmanager
     def run(self, slot: Path, *arguments: str) -> Iterator[Task]:
-        environment = {**os.environ, "VCDL_PYTHON": sys.executable}
+        home, temporary = map(str, self.others)
+        environment = {**os.environ, "VCDL_PYTHON": sys.executable, "HOME": home, "TMPDIR": temporary}
         with task(slot, [f"../../projects/x/{NAME}", "--nthreads", "1", *arguments], environment) as started:
             yield started
+        assert [path for folder in self.others for path in folder.rglob("*")] == []
 
 
 @pytest.fixture(scope="module")
