@@ -51,7 +51,12 @@ class TcpProxy:
             while True:
                 near, _ = listener.accept()
                 far = socket.socket(socket.AF_UNIX)
-                far.connect(str(self._server))
+                try:
+                    far.connect(str(self._server))
+                except OSError:  # the server is down: this connection breaks, and the next one is taken
+                    _close(near)
+                    far.close()
+                    continue
                 self._pairs.append((near, far))
                 for source, sink in ((near, far), (far, near)):
                     threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
