@@ -96,6 +96,20 @@ def test_an_import_that_leads_nowhere_is_found_without_importing(
         build(order, tmp_path / "x.tar")
 
 
+def test_a_module_may_make_modules_as_six_does(tmp_path: Path, lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {
+        "jax/__init__.py": "import one.moves.urllib\nimport jax.core.gone\n",
+        "jax/core/__init__.py": "",
+        "one.py": "",
+    }
+    other = make_wheels(tmp_path / "six", {**MODULES, "jax": made})
+    monkeypatch.setenv("PIP_FIND_LINKS", str(other.parent))
+    order = Order(LINUX, "jax", python_archive=make_python(tmp_path / "python.tar.gz"), lock=other)
+    with pytest.raises(GridError) as refused:
+        build(order, tmp_path / "x.tar")
+    assert str(refused.value) == "this runtime would not work: jax.core.gone is imported by jax, and missing"
+
+
 @pytest.mark.parametrize("target", ["../../../etc/passwd", "/etc/passwd"])
 def test_a_python_that_leads_out_of_its_folder_is_refused(lock: Path, tmp_path: Path, target: str) -> None:
     python = make_python(tmp_path / "python.tar.gz", links={"python/bin/x": target})

@@ -12,7 +12,6 @@ _LONGEST_PATH = 200
 """Windows allows 260, of which BOINC's data folder and the project's name take some."""
 _GLIBC = re.compile(rb"GLIBC_2\.(\d+)")
 _ROOTS = ("numpy", "h5py", "keras", "ssl", "sqlite3", "lzma", "zipimport", "ctypes", "multiprocessing")
-_EXTENSIONS = (".so", ".pyd")
 _LIBRARY_NAMES = ("*.so", "*.so.*", "*.pyd", "*.dll", "*.dylib", "python3.*")
 
 
@@ -69,7 +68,7 @@ class Imports:
             seen.add(name)
             path = self._find(name)
             if path is None:
-                if not self._is_standard(name) and not self._is_inside_extension(name):
+                if not self._is_standard(name) and not self._is_inside_module(name):
                     found.add((name, by))
             elif path.suffix == ".py":
                 waiting.extend((each, name) for each in self._imported(name, path))
@@ -80,10 +79,10 @@ class Imports:
         """A part of the standard library: some modules are there for one system only."""
         return name.partition(".")[0] in sys.stdlib_module_names
 
-    def _is_inside_extension(self, name: str) -> bool:
-        """A compiled module may hold modules."""
+    def _is_inside_module(self, name: str) -> bool:
+        """A compiled module may hold modules, and so may one that is no package: `six.moves` of six.py."""
         parents = [self._find(parent) for parent in _with_parents(name)]
-        return any(path is not None and path.suffix in _EXTENSIONS for path in parents)
+        return any(path is not None and path.is_file() and path.name != "__init__.py" for path in parents)
 
     def _find(self, name: str) -> Path | None:
         for place in self._places:

@@ -46,8 +46,6 @@ _EXTENSIONS = (
 )
 _PACKAGES = (
     "tensorflow/include",
-    "tensorflow/lite/tools",
-    "tensorflow/tools",
     "tensorflow/xla_aot_runtime_src",
     "tensorflow/compiler/aot",
     "numpy/_core/include",
