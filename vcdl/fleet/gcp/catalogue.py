@@ -41,21 +41,6 @@ class MachineName:
         gpu = found["gpu"] or ""
         return cls(found["machine"], gpu, int(found["count"] or 1) if gpu else 0)
 
-    @classmethod
-    def of(cls, instance: Any) -> "MachineName":
-        """The type of a machine, for which Compute Engine lists a type's own GPUs like added ones."""
-        machine = instance.machine_type.rsplit("/", 1)[-1]
-        added = list(instance.guest_accelerators) if machine.startswith("n1-") else []
-        if not added:
-            return cls(machine)
-        return cls(machine, added[0].accelerator_type.rsplit("/", 1)[-1], added[0].accelerator_count)
-
-    def __str__(self) -> str:
-        """The name as in a fleet file."""
-        if not self.gpu:
-            return self.machine
-        return f"{self.machine}+{self.gpu}" if self.gpus == 1 else f"{self.machine}+{self.gpus}x{self.gpu}"
-
     @property
     def boot_disk_type(self) -> str:
         """The cheapest disk that is not slow and that its series can boot from."""
@@ -86,7 +71,7 @@ class MachineCatalogue:
         if (zone, name) not in self._types:
             parsed = MachineName.parse(name)
             described = self._asked("machine_types.get", zone=zone, machine_type=parsed.machine)
-            self._types[zone, name] = None if described is None else _instance_type(described, parsed)
+            self._types[zone, name] = None if described is None else _instance_type(described, name, parsed.gpus)
         return self._types[zone, name]
 
     def pools(self, region: str, settings: FleetSettings) -> Mapping[Pool, InstanceType]:
@@ -104,7 +89,7 @@ class MachineCatalogue:
             return [type for type in asked if type is not None]
         allowed = []
         for described in self._connection.listed("machine_types.list", zone=zone):
-            type = _instance_type(described, MachineName(described.name))
+            type = _instance_type(described, described.name)
             # Shared cores are throttled; the image and the client's programs are for x86.
             fits = not described.is_shared_cpu and described.architecture != "ARM64"
             if fits and requirements.met_by(type.vcpus, type.memory_gb, type.gpus):
@@ -122,6 +107,15 @@ class MachineCatalogue:
             return None
 
 
-def _instance_type(described: Any, name: MachineName) -> InstanceType:
+def type_of(instance: Any) -> str:
+    """The type of a machine as in a fleet file; Compute Engine lists a type's own GPUs like added ones."""
+    machine = str(instance.machine_type.rsplit("/", 1)[-1])
+    for added in instance.guest_accelerators if machine.startswith("n1-") else ():
+        count = "" if added.accelerator_count == 1 else f"{added.accelerator_count}x"
+        return f"{machine}+{count}{added.accelerator_type.rsplit('/', 1)[-1]}"
+    return machine
+
+
+def _instance_type(described: Any, name: str, added_gpus: int = 0) -> InstanceType:
     own_gpus = sum(one.guest_accelerator_count for one in described.accelerators)
-    return InstanceType(str(name), described.guest_cpus, described.memory_mb / 1024, own_gpus + name.gpus)
+    return InstanceType(name, described.guest_cpus, described.memory_mb / 1024, own_gpus + added_gpus)

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from vcdl.errors import FleetError
-from vcdl.fleet.gcp.catalogue import MachineCatalogue, MachineName
+from vcdl.fleet.gcp.catalogue import MachineCatalogue, type_of
 from vcdl.fleet.gcp.connection import Connection
 from vcdl.fleet.instance import Ending, Instance, InstanceState, Pool
 from vcdl.fleet.provider import LEASE_TAG, lease_of
@@ -80,7 +80,7 @@ class GcpInstances:
         return replace(seen, state=state, ending=Ending.UNKNOWN)
 
     def _instance(self, zone: str, machine: Any) -> Instance:
-        name = str(MachineName.of(machine))
+        name = type_of(machine)
         type = self._catalogue.type(zone, name)
         if type is None:
             raise FleetError(
