@@ -83,6 +83,15 @@ def test_a_pool_without_capacity_is_not_asked_again_before_its_cooldown_is_over(
     assert len(fleet.cloud.live) == 5
 
 
+def test_the_cooldown_of_a_pool_outlasts_the_refusals_of_others(fleet: FakeFleet) -> None:
+    fleet.cloud.empty = {POOLS[0]}
+    reach_target(fleet.controller, lambda line: None)
+    fleet.cloud.empty = set(POOLS)
+    fleet.cloud.end(fleet.cloud.live[0].id)
+    observed = reach_target(fleet.controller, lambda line: None)
+    assert {it.pool for it in observed.state.cooldowns} == set(POOLS)
+
+
 def test_a_region_without_capacity_gives_all_its_pools_a_cooldown(fleet: FakeFleet) -> None:
     fleet.cloud.refuses = (ProblemKind.NO_CAPACITY, "ZONE_RESOURCE_POOL_EXHAUSTED")
     observed = reach_target(fleet.controller, lambda line: None)

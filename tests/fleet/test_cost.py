@@ -49,7 +49,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def observe(ledger: Ledger, after_s: float, found: Sequence[Instance], credits: CpuCredits = "standard") -> None:
-    ledger.record_found(found, price_of, START_S + after_s, credits)
+    Ledger(ledger.path, price_of, credits).record_found(found, START_S + after_s)
 
 
 def sent(name: str, host: str, after_s: float) -> Recorded:
@@ -213,7 +213,7 @@ def test_the_json_of_a_cost_has_plain_values_only(ledger: Ledger) -> None:
 def test_a_new_price_counts_from_its_day_on(ledger: Ledger) -> None:
     dearer = priced(PAPER, Decimal("0.2"), "2026-01-01")
     observe(ledger, 0, instances(1))
-    ledger.record_found(instances(1), lambda _: dearer, START_S + HOUR_S, "standard")
+    Ledger(ledger.path, lambda _: dearer).record_found(instances(1), START_S + HOUR_S)
     cost = cost_of(ledger, START_S + 2 * HOUR_S)
     assert cost.spot_usd == Decimal("0.29984")
     assert cost.oldest_price == "2026-01-01"

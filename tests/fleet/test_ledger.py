@@ -35,7 +35,7 @@ pool = Pool("aws", "t3.2xlarge", "us-east-1", "us-east-1a")
 for number in itertools.count():
     ids = f"i-{number}", f"i-{who}-{number}"
     found = [Instance(id, pool, 8, 0, InstanceState.RUNNING, 1e6) for id in ids]
-    ledger.record_launched(found, lambda _: None, 1e6, "standard")
+    ledger.record_launched(found, 1e6)
     print(number, flush=True)
 """
 
@@ -53,7 +53,7 @@ def ended(id: str, ended_s: float | None, ending: Ending | None, state: Instance
 
 
 def observe(ledger: Ledger, at_s: float, *found: Instance) -> None:
-    ledger.record_found(found, price_of, at_s, "standard")
+    ledger.record_found(found, at_s)
 
 
 def the_instance(ledger: Ledger, until_s: float = START_S + 7200) -> InstanceHistory:
@@ -63,7 +63,7 @@ def the_instance(ledger: Ledger, until_s: float = START_S + 7200) -> InstanceHis
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "fleet" / "ledger.jsonl")
+    return Ledger(tmp_path / "fleet" / "ledger.jsonl", price_of)
 
 
 def test_reading_a_missing_ledger_gives_nothing_and_makes_no_file(ledger: Ledger, tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_a_live_instance_is_charged_until_the_time_of_the_question(ledger: Ledge
 
 
 def test_a_launch_that_is_recorded_twice_counts_once(ledger: Ledger) -> None:
-    ledger.record_launched([instance()], price_of, START_S, "standard")
-    ledger.record_launched([instance()], price_of, START_S, "standard")
+    ledger.record_launched([instance()], START_S)
+    ledger.record_launched([instance()], START_S)
     observe(ledger, START_S + 10, instance())
     observe(ledger, START_S + 20, instance())
     assert the_instance(ledger, START_S + 3600).charge().spot_usd == SPOT
@@ -124,7 +124,7 @@ def test_an_instance_that_was_hidden_for_a_while_is_live(ledger: Ledger) -> None
 
 
 def test_a_launched_instance_that_was_never_shown_costs_the_minimum(ledger: Ledger) -> None:
-    ledger.record_launched([instance()], price_of, START_S, "standard")
+    ledger.record_launched([instance()], START_S)
     observe(ledger, START_S + 600)
     life = the_instance(ledger)
     assert (life.end_s, life.latest_end_s) == (START_S, START_S + 600)
@@ -137,9 +137,7 @@ def test_an_instance_that_came_and_went_between_two_passes_counts(ledger: Ledger
 
 
 def test_an_instance_that_is_seen_live_after_its_end_has_not_ended(ledger: Ledger) -> None:
-    ledger.record_launched(
-        [ended("i-1", START_S + 100, Ending.OURS, InstanceState.STOPPING)], price_of, START_S + 100, "standard"
-    )
+    ledger.record_launched([ended("i-1", START_S + 100, Ending.OURS, InstanceState.STOPPING)], START_S + 100)
     observe(ledger, START_S + 130, instance())
     assert the_instance(ledger).ending is None
     observe(ledger, START_S + 200, ended("i-1", START_S + 190, Ending.OURS))
@@ -147,9 +145,7 @@ def test_an_instance_that_is_seen_live_after_its_end_has_not_ended(ledger: Ledge
 
 
 def test_an_instance_that_did_not_end_when_asked_may_still_vanish(ledger: Ledger) -> None:
-    ledger.record_launched(
-        [ended("i-1", START_S + 100, Ending.OURS, InstanceState.STOPPING)], price_of, START_S + 100, "standard"
-    )
+    ledger.record_launched([ended("i-1", START_S + 100, Ending.OURS, InstanceState.STOPPING)], START_S + 100)
     observe(ledger, START_S + 200, instance())
     observe(ledger, START_S + 300)
     life = the_instance(ledger)
@@ -184,13 +180,14 @@ def test_prices_are_recorded_only_when_they_change(ledger: Ledger) -> None:
     prices = [PRICE, PRICE, dearer, dearer]
     for number, price in enumerate(prices):
         at_s = START_S + 1800 * number
-        ledger.record_found([instance()], lambda _, p=price: p, at_s, "standard")  # type: ignore[misc]
+        at_price = Ledger(ledger.path, lambda _, p=price: p)  # type: ignore[misc]
+        observe(at_price, at_s, instance())
     assert len(the_instance(ledger).rates) == 2
     assert the_instance(ledger, START_S + 7200).charge().spot_usd == SPOT + Fraction(2, 10)
 
 
 def test_an_instance_without_a_price_gets_one_that_is_known_later(ledger: Ledger) -> None:
-    ledger.record_found([instance()], lambda _: None, START_S, "standard")
+    observe(Ledger(ledger.path), START_S, instance())
     assert the_instance(ledger).rates == ()
     observe(ledger, START_S + 3600, instance())
     assert the_instance(ledger, START_S + 3600).charge().spot_usd == SPOT
@@ -212,7 +209,7 @@ def test_a_file_cut_anywhere_is_read_and_continued_to_the_same_result(ledger: Le
     for length in range(0, len(content), 5):
         cut_file.write_bytes(content[:length])
         Ledger(cut_file).history()
-        observe(Ledger(cut_file), START_S, instance("i-1"), instance("i-2"))
+        observe(Ledger(cut_file, price_of), START_S, instance("i-1"), instance("i-2"))
         charged = [life.charge().spot_usd for life in Ledger(cut_file).history().until(START_S + 3600)]
         assert charged == [SPOT, SPOT], length
 
@@ -262,7 +259,7 @@ def test_the_end_of_an_instance_that_was_never_launched_is_passed_over(ledger: L
     observe(ledger, START_S, instance())
     with (tmp_path / "fleet" / "ledger.jsonl").open("a") as file:
         file.write('{"kind":"ended","id":"i-stranger","ended_s":1,"ending":"gave_up"}\n')
-    history = Ledger(tmp_path / "fleet" / "ledger.jsonl").history()
+    history = Ledger(tmp_path / "fleet" / "ledger.jsonl", price_of).history()
     assert history.failures(START_S + 10, 60.0) == []
     assert len(history.until(START_S + 10)) == 1
 
@@ -300,7 +297,7 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
 
 def test_a_second_writer_repeats_nothing_of_the_first(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
-    first, second = Ledger(path), Ledger(path)
+    first, second = Ledger(path, price_of), Ledger(path, price_of)
     observe(first, START_S, instance("i-1"))
     observe(second, START_S + 1, instance("i-1"), instance("i-2"))
     observe(first, START_S + 2, instance("i-1"), instance("i-2"))

@@ -113,7 +113,7 @@ class Controller:
         """Record in the ledger which instances are live and which have ended."""
         with self._folder.one_pass():
             found, _ = self._find(self._folder.read())
-            self._money.record_found(found, self._clock())
+            self._money.ledger.record_found(found, self._clock())
 
     def preview(self, change: Callable[[FleetState], FleetState]) -> Pass:
         """The pass that would follow a change of the state; changes nothing."""
@@ -181,13 +181,13 @@ class Controller:
             found: tuple[Instance, ...] = ()
             with _collecting(errors):
                 found = self._provider.find()
-                self._money.record_found(found, self._clock())
+                self._money.ledger.record_found(found, self._clock())
             leftovers = self._provider.sweep()
             with _collecting(errors):
                 still, _ = self._find(FleetState(FleetGoal.DOWN))
                 gone = {i.id for i in found if i.is_live} - {i.id for i in still if i.is_live}
                 self._money.record_terminated([i for i in found if i.id in gone], self._clock())
-                self._money.record_found(still, self._clock())
+                self._money.ledger.record_found(still, self._clock())
         return Teardown(leftovers, tuple(str(error) for error in errors))
 
     def _find(self, state: FleetState) -> tuple[tuple[Instance, ...], FleetState]:
@@ -206,7 +206,7 @@ class Controller:
         found, state = self._find(state)
         now_s, sizes = self._clock(), self._settings.capacity
         if records:
-            self._money.record_found(found, now_s)
+            self._money.ledger.record_found(found, now_s)
         shown = {instance.id for instance in found}
         recent = tuple(
             it for it in state.recent_launches if it.instance.id not in shown and now_s - it.noted_s < RECENT_LAUNCH_S

@@ -26,41 +26,40 @@ PriceOf = Callable[[Pool], PricedRow | None]
 class Ledger:
     """The ledger in a file, which need not exist yet. Several processes may write to it at once."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, price_of: PriceOf = lambda _: None, cpu_credits: CpuCredits = "standard") -> None:
+        """`price_of`, `cpu_credits`: those of instances that are recorded."""
+        self.path = path
+        self._price_of = price_of
+        self._cpu_credits = cpu_credits
         self._history = FleetHistory()
         self._read_bytes = 0
         self._read_lines = 0
 
     def history(self) -> FleetHistory:
         """Everything in the file so far. Raises FleetError for a file that cannot be read or is no ledger."""
-        with self._mapped_errors(), suppress(FileNotFoundError), self._path.open("rb", buffering=0) as file:
+        with self._mapped_errors(), suppress(FileNotFoundError), self.path.open("rb", buffering=0) as file:
             self._catch_up(file)
         return self._history
 
-    def record_launched(
-        self, instances: Sequence[Instance], price_of: PriceOf, now_s: float, cpu_credits: CpuCredits
-    ) -> None:
+    def record_launched(self, instances: Sequence[Instance], now_s: float) -> None:
         """Record instances that a launch returned, before the cloud shows them. Raises FleetError."""
         with self._alone() as file:
-            self._append(file, self._news(instances, price_of, now_s, cpu_credits))
+            self._append(file, self._news(instances, now_s))
 
-    def record_found(self, found: Sequence[Instance], price_of: PriceOf, now_s: float, cpu_credits: CpuCredits) -> None:
+    def record_found(self, found: Sequence[Instance], now_s: float) -> None:
         """Record the cloud's answer: all of the fleet's instances; other known ones vanished. Raises FleetError."""
         with self._alone() as file:
-            rows = self._news(found, price_of, now_s, cpu_credits)
+            rows = self._news(found, now_s)
             live = frozenset(instance.id for instance in found if instance.is_live)
             seen = SeenRow(now_s, None if live == self._history.live else tuple(sorted(live)))
             self._append(file, [*rows, seen])
 
-    def _news(
-        self, found: Sequence[Instance], price_of: PriceOf, now_s: float, cpu_credits: CpuCredits
-    ) -> list[LedgerRow]:
+    def _news(self, found: Sequence[Instance], now_s: float) -> list[LedgerRow]:
         rows: list[LedgerRow] = []
         for instance in found:
             pool = instance.pool
             if instance.id not in self._history.launched:
-                what = pool.cloud, pool.type, pool.region, pool.zone, instance.vcpus, instance.gpus, cpu_credits
+                what = pool.cloud, pool.type, pool.region, pool.zone, instance.vcpus, instance.gpus, self._cpu_credits
                 rows.append(LaunchedRow(instance.id, *what, instance.launched_s, pool.on_demand))
             if not instance.is_live:
                 ended_s = now_s if instance.ended_s is None else instance.ended_s
@@ -68,7 +67,7 @@ class Ledger:
                 if self._history.is_news(end):
                     rows.append(end)
         for pool in {instance.pool: None for instance in found}:
-            if price := price_of(pool):
+            if price := self._price_of(pool):
                 row = replace(price, since_s=now_s)
                 last = self._history.prices.get((row.type, row.region, row.zone), [None])[-1]
                 is_known = last and replace(row, since_s=last.since_s, source=last.source) == last
@@ -80,11 +79,11 @@ class Ledger:
     def _alone(self) -> Iterator[FileIO]:
         """Read everything while nobody else writes; yields the file."""
         with self._mapped_errors():
-            is_new = not self._path.exists()
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with locked(self._path), self._path.open("a+b", buffering=0) as file:
+            is_new = not self.path.exists()
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with locked(self.path), self.path.open("a+b", buffering=0) as file:
                 if is_new:
-                    sync(self._path.parent)  # only then is the name of a new file in it
+                    sync(self.path.parent)  # only then is the name of a new file in it
                 self._catch_up(file)
                 yield file
 
@@ -106,7 +105,7 @@ class Ledger:
     def _catch_up(self, file: FileIO) -> None:
         if file.seek(0, os.SEEK_END) < self._read_bytes:
             raise FleetError(
-                f"{self._path} has become shorter, so somebody has replaced it: restore it, or restart vcdl"
+                f"{self.path} has become shorter, so somebody has replaced it: restore it, or restart vcdl"
             )
         file.seek(self._read_bytes)
         whole = file.read().rpartition(b"\n")[0]
@@ -117,7 +116,7 @@ class Ledger:
                 row = decode(line)
             except ValueError as error:
                 raise FleetError(
-                    f"{self._path}, line {self._read_lines + 1}, is no row of a ledger ({first_fault(error)}): "
+                    f"{self.path}, line {self._read_lines + 1}, is no row of a ledger ({first_fault(error)}): "
                     "a newer version of vcdl may have written it, otherwise remove the line"
                 ) from error
             self._history.apply(row)
@@ -130,6 +129,6 @@ class Ledger:
             yield
         except OSError as error:
             raise FleetError(
-                f"the ledger {self._path} cannot be read or written ({error.strerror or error}): "
+                f"the ledger {self.path} cannot be read or written ({error.strerror or error}): "
                 "check the disk's free space and the folder's rights; no cost is counted until then"
             ) from error

@@ -27,7 +27,7 @@ class Money:
     ) -> None:
         """`source`: called when prices are to be fetched; None: they never are."""
         self._settings = settings
-        self._ledger = Ledger(ledger_file)
+        self.ledger = Ledger(ledger_file, self.price, settings.cpu_credits)
         self._prices = PriceTable.current()
         self._source = source
         self._refresh_s = 0.0
@@ -48,14 +48,10 @@ class Money:
             self.stale_why = f"the prices could not be fetched, so older ones or list prices count: {error}"
             self._refresh_s = now_s + _REFRESH_AGAIN_S
 
-    def record_found(self, found: Sequence[Instance], now_s: float) -> None:
-        """Record the cloud's answer: all of the fleet's instances."""
-        self._ledger.record_found(found, self.price, now_s, self._settings.cpu_credits)
-
     def record_launched(self, instances: Sequence[Instance], now_s: float) -> None:
         """Record what a launch has returned."""
         if instances:
-            self._ledger.record_launched(instances, self.price, now_s, self._settings.cpu_credits)
+            self.ledger.record_launched(instances, now_s)
 
     def record_terminated(self, instances: Iterable[Instance], now_s: float) -> None:
         """Record instances that we have just terminated: GCP will not tell when and by whom."""
@@ -66,17 +62,17 @@ class Money:
         """The instances of these regions that most likely live, as nobody has seen them end."""
         return [
             Instance(row.id, row.pool, row.vcpus, row.gpus, InstanceState.RUNNING, row.launched_s, is_assumed=True)
-            for row in self._ledger.history().not_missed()
+            for row in self.ledger.history().not_missed()
             if row.region in regions
         ]
 
     def failures(self, now_s: float) -> list[str]:
         """The last instances in a row that gave up without having worked, newest first."""
-        return self._ledger.history().failures(now_s, 2.0 * self._settings.idle_shutdown_s)
+        return self.ledger.history().failures(now_s, 2.0 * self._settings.idle_shutdown_s)
 
     def spent_usd(self, now_s: float) -> float:
         """Spot prices and CPU credits of all instances so far; for those that vanished unseen, the upper bound."""
-        return float(sum(it.charge_at_most().paid_usd for it in self._ledger.history().until(now_s)))
+        return float(sum(it.charge_at_most().paid_usd for it in self.ledger.history().until(now_s)))
 
     def usd_per_h(self, instances: Iterable[Instance]) -> float:
         """The hourly cost of the live instances; an unknown spot price counts as the list price, no price as 0."""

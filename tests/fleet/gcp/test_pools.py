@@ -4,7 +4,7 @@ import pytest
 
 from tests.fleet.gcp.conftest import OpenFleet
 from tests.fleet.gcp.fake_gce import FakeGce
-from vcdl.errors import FleetError
+from vcdl.errors import FleetError, FleetUnavailable
 from vcdl.fleet.gcp.provider import GcpProvider
 from vcdl.fleet.instance import InstanceType, Pool
 
@@ -48,6 +48,18 @@ def test_the_cloud_is_asked_once(fleet: GcpProvider, gce: FakeGce) -> None:
     asked = len(gce.calls)
     fleet.pools()
     assert len(gce.calls) == asked
+
+
+def test_a_region_that_refuses_is_left_out_and_asked_again_and_all_of_them_raise(
+    open_fleet: OpenFleet, gce: FakeGce
+) -> None:
+    fleet = open_fleet("places=[{region: us-central1}, {region: europe-west4}]")
+    gce.fail_next("get_region", 503, "backendError", times=2)
+    with pytest.raises(FleetUnavailable, match="backendError"):
+        fleet.pools()
+    gce.fail_next("get_region", 503, "backendError")
+    assert len({pool.region for pool in fleet.pools()}) == 1
+    assert {pool.region for pool in fleet.pools()} == {"us-central1", "europe-west4"}
 
 
 @pytest.mark.parametrize(
