@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.test_cost import HOUR_S, START_S, applied, gone, instances, ledger, observe, sent, workunit
-from vcdl.fleet.cost import EpochCost, draw_spending, epoch_costs, parts_usd, spending_lines
+from vcdl.fleet.cost import EpochCost, cost_of, draw_spending, epoch_costs, parts_usd, spending_lines
 from vcdl.fleet.instance import Ending
 from vcdl.fleet.ledger import Ledger
 from vcdl.journal.events import EpochClosed, Recorded, UpdateRefused
@@ -80,3 +80,11 @@ def test_an_epoch_costs_what_was_paid_when_it_ended(ledger: Ledger, tmp_path: Pa
     ]
     draw_spending("accuracy", [EpochCost(1, 0.5, 1.0)], tmp_path / "money.png")
     assert (tmp_path / "money.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_refused_update_is_no_finished_subtask(ledger: Ledger) -> None:
+    (one,) = instances(1)
+    observe(ledger, 9100, [gone(one, 9000, Ending.PREEMPTED)])
+    journal = [sent(workunit(0), "host-0", 100), refused(workunit(0), 5000)]
+    cost = cost_of(ledger, START_S + 10_000, [journal], HOSTS)
+    assert cost.wasted_usd == cost.spot_usd > 0

@@ -1,7 +1,8 @@
 """A cloud's refusals, classified by the remedy, as errors of ours."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 
 from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
@@ -70,6 +71,16 @@ def cloud_refusal(cloud: Cloud, kind: ProblemKind, said: str, code: str = "", ad
     error = _ERRORS.get(kind, CloudUnavailable)(f"{one_line(said)}; {advice}")
     error.kind, error.code = kind, code
     return error
+
+
+@contextmanager
+def unless(*codes: str) -> Iterator[None]:
+    """Pass over refusals with these codes."""
+    try:
+        yield
+    except CloudRefusal as refused:
+        if refused.code not in codes:
+            raise
 
 
 def kind_by(patterns: Mapping[ProblemKind, str], code: str) -> ProblemKind | None:

@@ -22,7 +22,7 @@ from vcdl.fleet.aws.region import ALREADY_EXISTS, Answer, AwsRegion, kind_of, ta
 from vcdl.fleet.instance import Instance, InstanceState, InstanceType, Pool
 from vcdl.fleet.machine import MAX_BYTES, compressed
 from vcdl.fleet.provider import LAUNCH_TAG, LEASE_TAG, MARKET_TAG, LaunchResult, ProviderProblem
-from vcdl.fleet.refusal import CloudRefusal, ProblemKind, one_line
+from vcdl.fleet.refusal import CloudRefusal, ProblemKind, one_line, unless
 from vcdl.fleet.settings import FleetSettings
 
 _MAX_POOLS = 300
@@ -110,16 +110,11 @@ class RegionalLaunch:
         data = self._template_data(credits)
         content = json.dumps(data, sort_keys=True).encode()
         name = f"vcdl-{self.settings.name}-{hashlib.sha256(content).hexdigest()[:16]}"
-        try:
+        tags = tag_specifications(self.settings, ("launch-template",))
+        with unless(ALREADY_EXISTS):
             self.region.call(
-                "create_launch_template",
-                LaunchTemplateName=name,
-                LaunchTemplateData=data,
-                TagSpecifications=tag_specifications(self.settings, ("launch-template",)),
+                "create_launch_template", LaunchTemplateName=name, LaunchTemplateData=data, TagSpecifications=tags
             )
-        except CloudRefusal as refused:
-            if refused.code != ALREADY_EXISTS:
-                raise
         return {"LaunchTemplateName": name, "Version": _VERSION}
 
     def _template_data(self, credits: bool) -> Mapping[str, Any]:

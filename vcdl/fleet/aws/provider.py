@@ -35,7 +35,7 @@ from vcdl.fleet.provider import (
     missing_units,
     raise_first,
 )
-from vcdl.fleet.refusal import CloudRefusal, ProblemKind, one_line
+from vcdl.fleet.refusal import CloudRefusal, ProblemKind, one_line, unless
 from vcdl.fleet.settings import FleetSettings
 
 
@@ -93,9 +93,8 @@ class AwsProvider(Provider):
             if missing <= 0:
                 break
             here = {pool: kind for pool, kind in chosen.items() if pool.region == place.region.name}
-            launched = RegionalLaunch(
-                place.region, self.settings, image, here, missing, token, user_data, until_s
-            ).run()
+            what = image, here, missing, token, user_data, until_s
+            launched = RegionalLaunch(place.region, self.settings, *what).run()
             place.live |= {instance.id for instance in launched.instances}
             instances += launched.instances
             problems += launched.problems
@@ -139,13 +138,9 @@ class AwsProvider(Provider):
 
     def make_image(self, instance: Instance, setup: str, base: str) -> None:
         named = self._image_arguments(setup, base)
-        try:
-            self._place(instance.pool.region).region.call(
-                "create_image", InstanceId=instance.id, NoReboot=True, **named
-            )
-        except CloudRefusal as refused:
-            if refused.code != IMAGE_EXISTS:
-                raise
+        region = self._place(instance.pool.region).region
+        with unless(IMAGE_EXISTS):
+            region.call("create_image", InstanceId=instance.id, NoReboot=True, **named)
 
     def copy_image(self, image: BakedImage, region: str) -> None:
         named = self._image_arguments(image.setup, image.base)

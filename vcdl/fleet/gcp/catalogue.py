@@ -12,7 +12,7 @@ from typing import Any
 from vcdl.errors import FleetError
 from vcdl.fleet.gcp.connection import NOT_FOUND, Connection
 from vcdl.fleet.instance import InstanceType, Pool
-from vcdl.fleet.refusal import CloudRefusal
+from vcdl.fleet.refusal import unless
 from vcdl.fleet.settings import FleetSettings
 
 _NAME = re.compile(r"(?P<machine>[a-z0-9-]+)(\+((?P<count>[1-9])x)?(?P<gpu>[a-z][a-z0-9-]*))?")
@@ -99,12 +99,9 @@ class MachineCatalogue:
 
     def _asked(self, method: str, **which: str) -> Any:
         """What there is; None: nothing of that name."""
-        try:
+        with unless(NOT_FOUND):
             return self._connection.call(method, **which)
-        except CloudRefusal as refused:
-            if refused.code != NOT_FOUND:
-                raise
-            return None
+        return None
 
 
 def type_of(instance: Any) -> str:

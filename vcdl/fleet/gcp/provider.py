@@ -1,8 +1,7 @@
 """The Provider for Compute Engine. All that the cloud keeps are machines, disks and images with our label."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 
 from vcdl.fleet.gcp.catalogue import MachineCatalogue
 from vcdl.fleet.gcp.connection import CONFLICT, EXISTS, NOT_FOUND, Connection, errors_of, refusal
@@ -24,7 +23,7 @@ from vcdl.fleet.provider import (
     image_name,
     raise_first,
 )
-from vcdl.fleet.refusal import CloudRefusal, ProblemKind
+from vcdl.fleet.refusal import CloudRefusal, ProblemKind, unless
 from vcdl.fleet.settings import FleetSettings
 
 _WRITE_ATTEMPTS = 5
@@ -124,7 +123,7 @@ class GcpProvider(Provider):
             "labels": {**self.settings.tags, FLEET_TAG: self.settings.name, SETUP_TAG: setup},
             "source_disk": disk.partition("/compute/v1/")[2] or disk,
         }
-        with _unless(EXISTS):  # forced, as the disk is in use
+        with unless(EXISTS):  # forced, as the disk is in use
             begun = self._connection.call("images.insert_unary", image_resource=resource, force_create=True)
             done = self._connection.wait("global", begun.name, _IMAGE_LIMIT_S)
             for _, kind, words in errors_of(done):
@@ -160,14 +159,14 @@ class GcpProvider(Provider):
         return found
 
     def _delete(self, id: str) -> None:
-        with _unless(NOT_FOUND):
+        with unless(NOT_FOUND):
             self._connection.call("instances.delete_unary", **_named(id))
 
     def _mark(self, id: str, mark: str) -> None:
         """Read all of the metadata and write it back; Compute Engine refuses if somebody else wrote it in between."""
-        with _unless(NOT_FOUND):
+        with unless(NOT_FOUND):
             for is_last in (*(False,) * (_WRITE_ATTEMPTS - 1), True):
-                with _unless(*(() if is_last else (CONFLICT,))):
+                with unless(*(() if is_last else (CONFLICT,))):
                     metadata = self._connection.call("instances.get", **_named(id)).metadata
                     items = [{"key": it.key, "value": it.value} for it in metadata.items if it.key != LEASE_TAG]
                     items.append({"key": LEASE_TAG, "value": mark})
@@ -179,13 +178,3 @@ class GcpProvider(Provider):
 def _named(id: str) -> dict[str, str]:
     zone, name = id.split("/")
     return {"zone": zone, "instance": name}
-
-
-@contextmanager
-def _unless(*codes: str) -> Iterator[None]:
-    """Pass over refusals with these codes."""
-    try:
-        yield
-    except CloudRefusal as refused:
-        if refused.code not in codes:
-            raise
