@@ -1,17 +1,24 @@
 """Alerts: each cause is told once, to a real command and a real webhook."""
 
 import json
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from tests.fleet.fake_fleet import POOLS, FakeFleet
+from tests.fleet.fleet_files import settings_of
 from vcdl.errors import FleetUnavailable
-from vcdl.fleet.instance import Ending
+from vcdl.fleet.alerts import causes_of
+from vcdl.fleet.instance import Ending, Instance, InstanceState
+from vcdl.fleet.provider import LaunchResult
+from vcdl.fleet.reconciler import Actions, Observation
 from vcdl.fleet.run import ControlLoop, up
+from vcdl.fleet.state import FleetGoal, FleetState
 
 
 @contextmanager
@@ -127,3 +134,15 @@ def test_a_command_that_is_missing_stops_no_pass(tmp_path: Path) -> None:
     fleet.controller.reconcile_once()
     fleet.later(1500)
     assert any("alerts > command failed" in line for line in fleet.controller.reconcile_once().lines())
+
+
+def test_a_lease_that_nobody_renews_is_told_in_its_last_quarter(tmp_path: Path) -> None:
+    settings, state = settings_of(tmp_path), FleetState(FleetGoal.UP)
+    one = Instance("i-1", POOLS[0], 8, 0, InstanceState.RUNNING, 0.0, until_s=1000.0 + 1799.0)
+    observed = Observation(1000.0, state, (one,), 8, 8)
+    assert causes_of(settings, observed, Actions(), LaunchResult(), math.inf) == {
+        "lease": "an instance's lease is over in 29 min 59 s"
+    }
+    assert causes_of(settings, observed, Actions(), LaunchResult(), 7000.0) == {}, "the budget pays for no longer one"
+    drained = replace(observed, state=FleetState(FleetGoal.DRAINED))
+    assert causes_of(settings, drained, Actions(), LaunchResult(), math.inf) == {}
