@@ -199,8 +199,8 @@ def test_down_after_a_crash_in_the_middle_of_up_leaves_nothing(
     assert fleet.cloud.asked == []
     monkeypatch.undo()
     fleet.controller.reconcile_once()
-    taken = fleet.another_process().take_down()
-    assert (taken.leftovers, taken.errors, fleet.cloud.live) == ((), (), [])
+    errors: list[str] = []
+    assert (fleet.another_process().take_down(errors.append), errors, fleet.cloud.live) == ((), [], [])
     assert fleet.folder.read().goal is FleetGoal.DOWN
 
 
@@ -212,9 +212,10 @@ def test_down_ends_all_with_a_damaged_state_and_a_full_disk(fleet: FakeFleet, mo
     fleet.controller.reconcile_once()
     fleet.folder.state_file.write_text("{")
     monkeypatch.setattr(fleet.folder.__class__, "write", _full_disk)
-    taken = fleet.another_process().take_down()
+    errors: list[str] = []
+    fleet.another_process().take_down(errors.append)
     assert fleet.cloud.live == []
-    assert taken.errors == ("fleet/cifar: No space left on device",)
+    assert errors == ["fleet/cifar: No space left on device"]
 
 
 def test_a_damaged_state_says_what_to_do(fleet: FakeFleet) -> None:
@@ -254,7 +255,7 @@ def test_up_with_a_spent_budget_launches_nothing(tmp_path: Path) -> None:
     fleet.controller.change(up)
     fleet.controller.reconcile_once()
     fleet.later(7200)
-    fleet.controller.take_down()
+    fleet.controller.take_down(print)
     fleet.controller.change(up)
     made = fleet.controller.reconcile_once()
     assert "the budget of 0.5 $ is spent" in made.observed.warnings[0]
@@ -410,10 +411,10 @@ def test_the_budget_counts_a_region_that_is_away_and_ends_the_others(tmp_path: P
 
 def test_down_ends_the_other_regions_and_says_which_one_is_away(tmp_path: Path) -> None:
     fleet = two_regions(tmp_path)
-    assert fleet.controller.take_down().leftovers == ("us-west-2 is away",)
+    assert fleet.controller.take_down(print) == ("us-west-2 is away",)
     assert regions_of(fleet) == ["us-west-2"] * 2
     fleet.cloud.away_regions = set()
-    assert fleet.another_process().take_down().leftovers == ()
+    assert fleet.another_process().take_down(print) == ()
     assert regions_of(fleet) == []
 
 

@@ -118,7 +118,7 @@ def test_a_drained_fleet_is_swept_and_ends_the_loop(fleet: FakeFleet) -> None:
 def test_a_fleet_that_somebody_took_down_ends_the_loop(fleet: FakeFleet) -> None:
     loop, _ = loop_of(fleet)
     loop.run_once()
-    fleet.another_process().take_down()
+    fleet.another_process().take_down(print)
     assert loop.run() == ExitCode.OK
     assert fleet.cloud.asked == [40]
 
@@ -126,7 +126,7 @@ def test_a_fleet_that_somebody_took_down_ends_the_loop(fleet: FakeFleet) -> None
 def test_leftovers_are_named_and_are_a_failure(fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
     loop, lines = loop_of(fleet)
     monkeypatch.setattr(fleet.cloud, "sweep", lambda: ("volume vol-1 in us-east-1",))
-    fleet.another_process().take_down()
+    fleet.another_process().take_down(print)
     assert loop.run() == ExitCode.FLEET
     assert lines[-1] == "left over: volume vol-1 in us-east-1; `vcdl fleet down` tries again"
 

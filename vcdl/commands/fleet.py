@@ -135,11 +135,8 @@ def down_command(file: Path, overrides: tuple[str, ...], yes: bool, dry_run: boo
         return ExitCode.OK
     if not yes and is_terminal():
         click.confirm("end it?", abort=True)
-    taken = fleet.controller.take_down()
-    for error in taken.errors:
-        click.echo(f"not recorded: {error}", err=True)
-    if taken.leftovers:
-        raise FleetError(f"still there: {', '.join(taken.leftovers)}; `vcdl fleet down {file}` tries again")
+    if left := fleet.controller.take_down(lambda error: click.echo(f"not recorded: {error}", err=True)):
+        raise FleetError(f"still there: {', '.join(left)}; `vcdl fleet down {file}` tries again")
     click.echo("nothing is left")
     return ExitCode.OK
 

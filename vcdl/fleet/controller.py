@@ -72,16 +72,6 @@ class Pass:
         return (*lines, *dict.fromkeys(f"launch refused: {problem.words}" for problem in self.launched.problems))
 
 
-@dataclass(frozen=True)
-class Teardown:
-    """The outcome of `down`."""
-
-    leftovers: tuple[str, ...]
-    """Everything that still carries the tag: nothing, or a reason to try again."""
-    errors: tuple[str, ...]
-    """Errors while recording it."""
-
-
 class Controller:
     """A fleet with its cloud and its folder. All calls raise what the provider and the folder raise."""
 
@@ -171,8 +161,11 @@ class Controller:
             self._folder.write(replace(state, alerts=sent))
         return not_sent
 
-    def take_down(self) -> Teardown:
-        """Delete everything with the tag, even if the folder cannot be written: what costs money comes first."""
+    def take_down(self, log: Callable[[str], None]) -> tuple[str, ...]:
+        """Delete everything with the tag, even if the folder cannot be written: what costs money comes first.
+
+        Returns what still carries the tag: nothing, or a reason to try again. `log`: takes what could not be recorded.
+        """
         errors: list[VcdlError] = []
         with ExitStack() as held:
             with _collecting(errors):
@@ -188,7 +181,9 @@ class Controller:
                 gone = {i.id for i in found if i.is_live} - {i.id for i in still if i.is_live}
                 self._money.record_terminated([i for i in found if i.id in gone], self._clock())
                 self._money.ledger.record_found(still, self._clock())
-        return Teardown(leftovers, tuple(str(error) for error in errors))
+        for error in errors:
+            log(str(error))
+        return leftovers
 
     def _find(self, state: FleetState) -> tuple[tuple[Instance, ...], FleetState]:
         """The instances that the cloud shows, and those of regions that are away: these count as live for a time."""

@@ -94,16 +94,14 @@ class ControlLoop:
     def _take_down(self) -> ExitCode:
         """A fleet without instances may have left something that costs: a template, a disk."""
         try:
-            taken = self._controller.take_down()
+            left = self._controller.take_down(self._log)
         except VcdlError as error:
             self._log(
                 f"the instances are gone, but the rest could not be swept: {error}; `vcdl fleet down` tries again"
             )
             return error.exit_code
-        for line in taken.errors:
-            self._log(line)
-        if taken.leftovers:
-            self._log(f"left over: {', '.join(taken.leftovers)}; `vcdl fleet down` tries again")
+        if left:
+            self._log(f"left over: {', '.join(left)}; `vcdl fleet down` tries again")
             return ExitCode.FLEET
         self._log("the fleet is gone, and nothing is left")
         return ExitCode.OK
