@@ -1,14 +1,13 @@
 """A fleet assembled from its file. Only the client library of its own cloud is imported."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from vcdl.errors import FleetError, FleetNotAuthorised
+from vcdl.errors import FleetNotAuthorised
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.prices import PriceSource, PriceTable
 from vcdl.fleet.project import ProjectDatabase, weak_key
@@ -27,10 +26,9 @@ def open_provider(settings: FleetSettings) -> Provider:
         from vcdl.fleet.gcp.provider import GcpProvider
 
         return GcpProvider(settings)
-    with _needing_boto3():
-        from vcdl.fleet.aws.provider import AwsProvider
+    from vcdl.fleet.aws.provider import AwsProvider
 
-        return AwsProvider(settings)
+    return AwsProvider(settings)
 
 
 def open_price_source(cloud: Cloud, environment: Mapping[str, str], known: PriceTable | None = None) -> PriceSource:
@@ -39,10 +37,9 @@ def open_price_source(cloud: Cloud, environment: Mapping[str, str], known: Price
     `known`: list prices that AWS need not be asked for again, type by type.
     """
     if cloud == "aws":
-        with _needing_boto3():
-            from vcdl.fleet.aws.prices import AwsPrices
+        from vcdl.fleet.aws.prices import AwsPrices
 
-            return AwsPrices(known=known)
+        return AwsPrices(known=known)
     from vcdl.fleet.gcp.prices import GcpPrices
 
     key = environment.get(GCP_KEY_VARIABLE, "").strip()
@@ -52,14 +49,6 @@ def open_price_source(cloud: Cloud, environment: Mapping[str, str], known: Price
             "in the console under APIs & Services, Credentials, in a project with the Cloud Billing API enabled"
         )
     return GcpPrices(key)
-
-
-@contextmanager
-def _needing_boto3() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise FleetError("cloud: aws needs the package boto3: pip install boto3") from error
 
 
 @dataclass(frozen=True)

@@ -84,8 +84,7 @@ class PriceTable:
     def current(cls, refreshed: Path | None = None) -> Self:
         """The shipped table with the rows of the refreshed one (default: this user's), if any. Raises FleetError."""
         path = refreshed or refreshed_file()
-        shipped = cls.shipped()
-        return shipped.overlaid(cls.read(path).by_key.values()) if path.exists() else shipped
+        return cls({**cls.shipped().by_key, **(cls.read(path).by_key if path.exists() else {})})
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -107,10 +106,6 @@ class PriceTable:
                 "then `vcdl fleet prices --refresh`"
             ) from error
         return cls.of(rows)
-
-    def overlaid(self, rows: Iterable[PriceRow]) -> Self:
-        """This table with `rows` in place of those with the same keys."""
-        return type(self)({**self.by_key, **{row.key: row for row in rows}})
 
     def write(self, path: Path) -> None:
         """Write it as sorted CSV. Raises OSError."""
@@ -204,11 +199,11 @@ def refresh_prices(
             "the table is left as it is; check the types and regions"
         )
     new = PriceTable.of(row for some in rows.values() for row in (replace(_dearest(some), zone=""), *some))
-    known = PriceTable.read(path) if path.exists() else PriceTable({})
+    known = PriceTable.read(path).by_key if path.exists() else {}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as temporary:
-            known.overlaid(new.by_key.values()).write(temporary)
+            PriceTable({**known, **new.by_key}).write(temporary)
     except OSError as error:
         raise FleetError(
             f"the prices cannot be written to {path.parent} ({error}): free some space or mend its rights"

@@ -1,5 +1,7 @@
 """AWS's refusals, as exceptions and within the answer of a launch, with their kinds; and botocore's repetitions."""
 
+import importlib
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -201,6 +203,13 @@ def test_without_credentials_the_error_says_so(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     with pytest.raises(FleetNotAuthorised, match="nobody"):
         AwsProvider(SETTINGS)
+
+
+def test_without_the_library_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    monkeypatch.delitem(sys.modules, "vcdl.fleet.aws")
+    with pytest.raises(FleetError, match="needs the package boto3: pip install boto3"):
+        importlib.import_module("vcdl.fleet.aws")
 
 
 _REGION = "<regionName>us-east-1</regionName>"
