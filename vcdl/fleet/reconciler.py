@@ -116,11 +116,9 @@ def reconcile(
     missing = wanted - capacity(working, unit)
     spare = [i for i in working if i not in firm]
     surplus = [*_surplus(spare, unit, -missing), *(i for i in instances if i.id in unknown)]
-    terminate = (
-        *(i.id for i in instances if _is_overdue(i, now_s, settings.drain_s)),
-        *stopped,
-        *(i.id for i in surplus if i.state is InstanceState.PENDING),
-    )
+    draining = [(i.id, i.draining_s) for i in instances if i.is_live and i.draining_s is not None]
+    overdue = (id for id, since_s in draining if now_s - since_s >= settings.drain_s)
+    terminate = (*overdue, *stopped, *(i.id for i in surplus if i.state is InstanceState.PENDING))
     drain = tuple(i.id for i in surplus if i.state is InstanceState.RUNNING and i.draining_s is None)
     firm_missing = firm_wanted - capacity(firm, unit)
     spot = [i for i in spare if not i.pool.on_demand]
@@ -150,11 +148,6 @@ def _first(instances: Iterable[Instance], unit: Unit, units: int) -> list[Instan
         if capacity(chosen, unit) < units:
             chosen.append(instance)
     return chosen
-
-
-def _is_overdue(instance: Instance, now_s: float, drain_s: float) -> bool:
-    """Whether a draining instance has had its time."""
-    return instance.is_live and instance.draining_s is not None and now_s - instance.draining_s >= drain_s
 
 
 def _surplus(instances: Iterable[Instance], unit: Unit, spare: int) -> list[Instance]:
