@@ -165,8 +165,8 @@ class GcpProvider(Provider):
     def _mark(self, id: str, mark: str) -> None:
         """Read all of the metadata and write it back; Compute Engine refuses if somebody else wrote it in between."""
         with unless(NOT_FOUND):
-            for is_last in (*(False,) * (_WRITE_ATTEMPTS - 1), True):
-                with unless(*(() if is_last else (CONFLICT,))):
+            for left in reversed(range(_WRITE_ATTEMPTS)):
+                with unless(*((CONFLICT,) if left else ())):
                     metadata = self._connection.call("instances.get", **_named(id)).metadata
                     items = [{"key": it.key, "value": it.value} for it in metadata.items if it.key != LEASE_TAG]
                     items.append({"key": LEASE_TAG, "value": mark})
