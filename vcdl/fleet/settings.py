@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PlainSerializer, PlainValidator, ValidationInfo, model_validator
+from pydantic import Field, PlainValidator, ValidationInfo, model_validator
 
 from vcdl.errors import FleetError
 from vcdl.yaml_schema import values as kinds
@@ -39,27 +39,24 @@ def _words(value: Any) -> tuple[str, ...]:
 _Words = Annotated[tuple[str, ...], PlainValidator(_words)]
 
 
-def _path_beside(raw: Any, info: ValidationInfo) -> Path | None:
+def _path_beside(raw: Any, info: ValidationInfo) -> Path:
     """A path relative to the fleet file's folder; it need not exist yet."""
-    if raw is None:
-        return None
     if not isinstance(raw, str | Path) or not str(raw).strip():
         raise kinds.expected("the name of a file or folder", raw)
     return (info.context / raw).resolve() if info.context is not None else Path(raw)
 
 
-_PathBeside = Annotated[Path | None, PlainValidator(_path_beside)]
+_PathBeside = Annotated[Path, PlainValidator(_path_beside)]
+_Variable = Annotated[str, kinds.text("[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")]
 
 
 class ProjectSettings(Section):
     """The BOINC project whose clients the instances are. The account key itself is never in the file, nor in a log."""
 
     url: Annotated[str, kinds.text(r"https?://[^\s\"'<>\\]{1,250}", "the project's URL, http://… or https://…")]
-    account_key_file: _PathBeside = None
+    account_key_file: _PathBeside | None = None
     """A file that holds the account key and nothing else; BOINC's weak key is enough."""
-    account_key_env: (
-        Annotated[str, kinds.text("[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")] | None
-    ) = None
+    account_key_env: _Variable | None = None
 
     @model_validator(mode="after")
     def _is_one(self) -> "ProjectSettings":
@@ -92,21 +89,15 @@ def _checked_key(key: str, where: str) -> str:
     return key
 
 
-def _moment(raw: Any) -> datetime | None:
-    if raw is None or isinstance(raw, datetime):
-        return raw
+def _moment(raw: Any) -> datetime:
     try:
-        moment = datetime.fromisoformat(raw)
+        moment = raw if isinstance(raw, datetime) else datetime.fromisoformat(raw)
     except (TypeError, ValueError):
         raise kinds.expected("a time such as 2026-12-01T08:00Z", raw) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-_Moment = Annotated[
-    datetime | None,
-    PlainValidator(_moment),
-    PlainSerializer(lambda moment: moment.isoformat() if moment else None),
-]
+_Moment = Annotated[datetime, PlainValidator(_moment)]
 
 
 class OnDemandSettings(Section):
@@ -140,11 +131,11 @@ class CapacitySettings(Section):
     max: _Whole | None = None
     """With `follow: queue`, and of `scale`; None: the target."""
     follow: Annotated[Follow, kinds.one_of(Follow)] = "fixed"
-    project_dir: _PathBeside = None
+    project_dir: _PathBeside | None = None
     """With `follow: queue`: the project's folder on this machine."""
     units_per_subtask: _AboveZero = 1.0
     """With `follow: queue`: units that one subtask occupies: the threads of the app version, or 1 GPU."""
-    deadline: _Moment = None
+    deadline: _Moment | None = None
     """With `follow: queue`: when the open jobs should be done; None: as fast as `max` allows."""
     on_demand: OnDemandSettings = OnDemandSettings()
 
