@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from statistics import fmean
 
 from vcdl.errors import FleetError
 from vcdl.fleet.billing import extras_per_h, working_share
@@ -67,24 +68,16 @@ def plan_fleet(
             "none of the allowed types is known in any of the places: check the spelling of instances and places, "
             "or fetch the prices with `vcdl fleet prices --refresh`"
         )
+    unit, offers = settings.capacity.unit, []
+    counts = {pool: (math.ceil(units / size), size) for pool, kind in types.items() if (size := kind.units(unit))}
+    if not counts:
+        raise FleetError(f"none of the allowed types has a {unit}: change instances or capacity > unit")
     extras = extras_per_h(settings.cloud, settings.disk_gb, settings.public_address)
-    offers, unpriced = [], []
-    for pool, kind in types.items():
-        size = kind.units(settings.capacity.unit)
-        price = prices.find(pool.type, pool.region, pool.zone)
-        if size == 0:
-            continue
-        if price is None:
-            unpriced.append(pool)
-            continue
-        count = math.ceil(units / size)
-        offers.append(Offer(pool, price, extras, count, count * size))
-    if not offers and not unpriced:
-        raise FleetError(
-            f"none of the allowed types has a {settings.capacity.unit}: change instances or capacity > unit"
-        )
+    for pool, (count, size) in counts.items():
+        if price := prices.find(pool.type, pool.region, pool.zone):
+            offers.append(Offer(pool, price, extras, count, count * size))
     cheapest_first = sorted(offers, key=lambda offer: (offer.spot_usd_per_h, offer.pool))
-    return FleetPlan(tuple(cheapest_first), tuple(sorted(unpriced)))
+    return FleetPlan(tuple(cheapest_first), tuple(sorted(counts.keys() - {offer.pool for offer in offers})))
 
 
 def pools_of_table(settings: FleetSettings, prices: PriceTable) -> dict[Pool, InstanceType]:
@@ -93,26 +86,19 @@ def pools_of_table(settings: FleetSettings, prices: PriceTable) -> dict[Pool, In
     found = {}
     for row in prices.by_key.values():
         gpus = int(row.accelerator.split()[0]) if row.accelerator else 0
-        is_meant = (
-            allowed.requirements.met_by(row.vcpus, float(row.memory_gb), gpus)
-            if allowed.requirements is not None
-            else row.type in allowed.types
-        )
+        size = row.vcpus, float(row.memory_gb), gpus
+        is_meant = row.type in allowed.types if allowed.requirements is None else allowed.requirements.met_by(*size)
         places = [p for p in settings.places if p.region == row.region and (not p.zones or row.zone in ("", *p.zones))]
         if is_meant and places and row.cloud == settings.cloud:
-            pool = Pool(row.cloud, row.type, row.region, row.zone)
-            found[pool] = InstanceType(
-                row.type, row.vcpus, float(row.memory_gb), gpus, working_share(row.type, settings.cpu_credits)
-            )
+            kind = InstanceType(row.type, *size, working_share(row.type, settings.cpu_credits))
+            found[Pool(row.cloud, row.type, row.region, row.zone)] = kind
     return found
 
 
 def measured_subtask_s(folder: RunFolder) -> float:
     """Mean training time of a run's completely trained subtasks. Raises FleetError if none, and JournalError."""
-    count, sum_s = 0, 0.0
-    for update in events_of(folder, UpdateApplied):
-        if update.fraction >= 1.0 and update.train_s is not None:
-            count, sum_s = count + 1, sum_s + update.train_s
-    if not count:
+    updates = events_of(folder, UpdateApplied)
+    times_s = [it.train_s for it in updates if it.fraction >= 1.0 and it.train_s is not None]
+    if not times_s:
         raise FleetError(f"{folder.path} has no completely trained subtask: choose another run, or give --subtask-s")
-    return sum_s / count
+    return fmean(times_s)
