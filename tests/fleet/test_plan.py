@@ -11,6 +11,7 @@ from tests.fleet.fake_cloud import FakeCloud
 from tests.fleet.fleet_files import settings_of
 from tests.recorded_run import applied, workunit
 from vcdl.errors import FleetError
+from vcdl.fleet import show
 from vcdl.fleet.instance import Pool
 from vcdl.fleet.plan import measured_subtask_s, plan_fleet, pools_of_table
 from vcdl.fleet.prices import PriceTable
@@ -26,7 +27,7 @@ def test_the_papers_fleet_costs_what_the_paper_says(tmp_path: Path) -> None:
     extras = 5 * offer.extras_usd_per_h  # addresses and disks
     assert round(extras, 3) == Decimal("0.036")
     assert round(offer.on_demand_usd_per_h - extras, 2) == Decimal("1.66")
-    assert round(offer.spot_usd_per_h - extras, 2) == Decimal("0.50")
+    assert round(offer.usd_per_h - extras, 2) == Decimal("0.50")
     assert offer.saving is not None
     assert round(offer.saving, 2) == Decimal("0.69")
 
@@ -34,7 +35,7 @@ def test_the_papers_fleet_costs_what_the_paper_says(tmp_path: Path) -> None:
 def test_an_unknown_spot_price_is_at_most_the_list_price_and_saves_nothing_known(tmp_path: Path) -> None:
     settings = settings_of(tmp_path)
     offer = plan_fleet(settings, FakeCloud(settings).pools(), PriceTable.shipped(), 40).offers[0]
-    assert offer.spot_usd_per_h == offer.on_demand_usd_per_h
+    assert offer.usd_per_h == offer.on_demand_usd_per_h
     assert offer.saving is None
 
 
@@ -42,18 +43,44 @@ def test_ten_thousand_subtasks_by_hand(tmp_path: Path) -> None:
     # 40 vCPUs, 2 each: 20 at once; 10 000 subtasks of 144 s are 20 hours of the fleet, at 0.4992 $/h.
     settings = settings_of(tmp_path, "capacity.units_per_subtask=2")
     offer = plan_fleet(settings, FakeCloud(settings).pools(), PRICES, 40).offers[0]
-    assert offer.usd_per_subtasks(settings, 144.0) == offer.spot_usd_per_h * 20
+    assert offer.usd_per_subtasks(settings, 144.0) == offer.usd_per_h * 20
 
 
 def test_the_cheapest_unit_comes_first_and_a_target_is_rounded_up_to_whole_instances(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, "instances.types=[c6i.xlarge, t3.2xlarge]")
     plan = plan_fleet(settings, FakeCloud(settings).pools(), PRICES, 41)
-    prices = [offer.spot_usd_per_h for offer in plan.offers]
+    prices = [offer.usd_per_h for offer in plan.offers]
     assert prices == sorted(prices)
     assert {(offer.pool.type, offer.count, offer.units) for offer in plan.offers} == {
         ("t3.2xlarge", 6, 48),
         ("c6i.xlarge", 11, 44),
     }
+
+
+def test_the_part_on_demand_costs_the_list_price(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, "capacity.on_demand={min: 9}")
+    offer = plan_fleet(settings, FakeCloud(settings).pools(), PRICES, 40).offers[0]
+    assert (offer.count, offer.on_demand) == (5, 2)
+    price = offer.price
+    assert price.spot_usd_per_h is not None
+    parts = 2 * price.on_demand_usd_per_h + 3 * price.spot_usd_per_h + 5 * offer.extras_usd_per_h
+    assert offer.usd_per_h == parts < offer.on_demand_usd_per_h
+    assert (
+        "40 vCPUs, 9 of them on demand, from one of these"
+        in show.plan(settings, plan_fleet(settings, FakeCloud(settings).pools(), PRICES, 40), 40, None)[0]
+    )
+
+
+def test_a_pool_above_the_limit_of_a_unit_is_named_and_not_offered(tmp_path: Path) -> None:
+    # 8 vCPUs for about 0.1 $/h as spot, and 0.33 on demand.
+    types = FakeCloud(settings_of(tmp_path)).pools()
+    for more, is_offered in ((), True), (("capacity.on_demand={min: 1}",), False):
+        settings = settings_of(tmp_path, "unit_limit_usd_per_h=0.02", *more)
+        plan = plan_fleet(settings, types, PRICES, 40)
+        assert bool(plan.offers) == is_offered
+        assert (
+            "above unit_limit_usd_per_h (0.02 for each vcpu): t3.2xlarge" in show.plan(settings, plan, 40, None)
+        ) == (not is_offered)
 
 
 def test_a_pool_without_a_price_is_named(tmp_path: Path) -> None:

@@ -28,13 +28,22 @@ class Offer:
     """The public address and the disk of an instance."""
     count: int
     """Number of instances."""
+    on_demand: int
+    """How many of them are on demand."""
     units: int
     """Their units together: the target and a surplus smaller than one instance."""
 
     @property
-    def spot_usd_per_h(self) -> Decimal:
+    def usd_per_h(self) -> Decimal:
         """At most: a spot price that is unknown is the list price."""
-        return (self.price.at_most_usd_per_h + self.extras_usd_per_h) * self.count
+        more = (self.price.on_demand_usd_per_h - self.price.at_most_usd_per_h) * self.on_demand
+        return (self.price.at_most_usd_per_h + self.extras_usd_per_h) * self.count + more
+
+    @property
+    def unit_usd_per_h(self) -> Decimal:
+        """The cost of a unit in the dearest instance."""
+        dearest = self.price.on_demand_usd_per_h if self.on_demand else self.price.at_most_usd_per_h
+        return (dearest + self.extras_usd_per_h) * self.count / self.units
 
     @property
     def on_demand_usd_per_h(self) -> Decimal:
@@ -43,20 +52,22 @@ class Offer:
     @property
     def saving(self) -> Decimal | None:
         """The share of the on-demand price that is not paid, between 0 and 1; None while no spot price is known."""
-        return None if self.price.spot_usd_per_h is None else 1 - self.spot_usd_per_h / self.on_demand_usd_per_h
+        return None if self.price.spot_usd_per_h is None else 1 - self.usd_per_h / self.on_demand_usd_per_h
 
     def usd_per_subtasks(self, settings: FleetSettings, subtask_s: float) -> Decimal:
-        """Cost of PER_SUBTASKS with all units busy: spot $/h · subtask_s / 3600 · PER_SUBTASKS / subtasks at once."""
+        """Cost of PER_SUBTASKS with all units busy: $/h · subtask_s / 3600 · PER_SUBTASKS / subtasks at once."""
         at_once = Decimal(self.units) / Decimal(repr(settings.capacity.units_per_subtask))
-        return self.spot_usd_per_h * Decimal(repr(subtask_s)) / 3600 * PER_SUBTASKS / at_once
+        return self.usd_per_h * Decimal(repr(subtask_s)) / 3600 * PER_SUBTASKS / at_once
 
 
 @dataclass(frozen=True)
 class FleetPlan:
-    """The offers, cheapest first, and the pools without a known price."""
+    """The offers, cheapest first, and the pools that make none."""
 
     offers: tuple[Offer, ...]
     unpriced: tuple[Pool, ...]
+    dear: tuple[Pool, ...]
+    """Those above `unit_limit_usd_per_h`, which the fleet does not use."""
 
 
 def plan_fleet(
@@ -68,16 +79,18 @@ def plan_fleet(
             "none of the allowed types is known in any of the places: check the spelling of instances and places, "
             "or fetch the prices with `vcdl fleet prices --refresh`"
         )
-    unit, offers = settings.capacity.unit, []
+    unit, offers, on_demand = settings.capacity.unit, [], settings.capacity.on_demand.units(units)
     counts = {pool: (math.ceil(units / size), size) for pool, kind in types.items() if (size := kind.units(unit))}
     if not counts:
         raise FleetError(f"none of the allowed types has a {unit}: change instances or capacity > unit")
     extras = extras_per_h(settings.cloud, settings.disk_gb, settings.public_address)
     for pool, (count, size) in counts.items():
         if price := prices.find(pool.type, pool.region, pool.zone):
-            offers.append(Offer(pool, price, extras, count, count * size))
-    cheapest_first = sorted(offers, key=lambda offer: (offer.spot_usd_per_h, offer.pool))
-    return FleetPlan(tuple(cheapest_first), tuple(sorted(counts.keys() - {offer.pool for offer in offers})))
+            offers.append(Offer(pool, price, extras, count, math.ceil(on_demand / size), count * size))
+    unpriced, limit = counts.keys() - {offer.pool for offer in offers}, settings.unit_limit_usd_per_h
+    dear = {offer.pool for offer in offers if limit is not None and offer.unit_usd_per_h > limit}
+    used = sorted((o for o in offers if o.pool not in dear), key=lambda offer: (offer.usd_per_h, offer.pool))
+    return FleetPlan(tuple(used), tuple(sorted(unpriced)), tuple(sorted(dear)))
 
 
 def pools_of_table(settings: FleetSettings, prices: PriceTable) -> dict[Pool, InstanceType]:

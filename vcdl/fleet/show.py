@@ -121,17 +121,19 @@ def plan(settings: FleetSettings, made: FleetPlan, wanted: int, subtask_s: float
     """The offers of a plan as a table, cheapest first."""
     unit, limit, offers = settings.capacity.unit, settings.price_limit_usd_per_h, made.offers
     per = "" if subtask_s is None else f"{f'$/{PER_SUBTASKS}':>10}"
+    on_demand = settings.capacity.on_demand.units(wanted)
+    of_them = f", {on_demand} of them on demand," if on_demand else ""
     lines = [
-        f"{units(wanted, unit)} from one of these, the cloud choosing by price and capacity:",
+        f"{units(wanted, unit)}{of_them} from one of these, the cloud choosing by price and capacity:",
         "",
         f"{'instances':<24}{'where':<20}{'$/h':>9}{'on demand':>11}{'saved':>8}{per}",
     ]
-    shown = {(offer.pool.type, offer.pool.region, offer.spot_usd_per_h): offer for offer in reversed(offers)}
+    shown = {(offer.pool.type, offer.pool.region, offer.usd_per_h): offer for offer in reversed(offers)}
     distinct = list(reversed(shown.values()))  # the first of zones with the same price
     for offer in distinct[:_MAX_OFFERS]:
         spot, saved = "unknown", "?"
         if offer.saving is not None:
-            spot, saved = f"{offer.spot_usd_per_h:.3f}", f"{offer.saving:.0%}"
+            spot, saved = f"{offer.usd_per_h:.3f}", f"{offer.saving:.0%}"
         per = "" if subtask_s is None else f"{offer.usd_per_subtasks(settings, subtask_s):>10.2f}"
         what, where = f"{offer.count} × {offer.pool.type}", offer.pool.zone or offer.pool.region
         lines.append(f"{what:<24}{where:<20}{spot:>9}{offer.on_demand_usd_per_h:>11.3f}{saved:>8}{per}")
@@ -146,12 +148,15 @@ def plan(settings: FleetSettings, made: FleetPlan, wanted: int, subtask_s: float
     if subtask_s is not None:
         each = f"{settings.capacity.units_per_subtask:g} {unit}"
         lines.append(f"subtasks of {subtask_s:.1f} s, {each} each, all units busy")
+    if made.dear:
+        types = ", ".join(dict.fromkeys(pool.type for pool in made.dear))
+        lines.append(f"above unit_limit_usd_per_h ({settings.unit_limit_usd_per_h:g} for each {unit}): {types}")
     if made.unpriced:
         lines.append(f"no price of {', '.join(dict.fromkeys(pool.type for pool in made.unpriced))} is known")
-    if above := sum(limit is not None and offer.spot_usd_per_h > limit for offer in offers):
+    if above := sum(limit is not None and offer.usd_per_h > limit for offer in offers):
         lines.append(f"{above} of {len(offers)} are above price_limit_usd_per_h ({limit:g})")
     if settings.budget_usd is not None and offers:
-        lasts_s = settings.budget_usd / float(offers[0].spot_usd_per_h or 1) * 3600
+        lasts_s = settings.budget_usd / float(offers[0].usd_per_h or 1) * 3600
         lines.append(f"budget_usd ({settings.budget_usd:g}) lasts for {duration(lasts_s)} of the cheapest")
     return lines
 
