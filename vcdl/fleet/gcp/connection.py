@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -40,7 +40,7 @@ class Connection:
     credentials.
     """
 
-    def __init__(self, project: str, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, project: str) -> None:
         try:
             from google.cloud import compute_v1
         except ModuleNotFoundError as error:
@@ -49,7 +49,7 @@ class Connection:
             ) from error
         self.project = project
         self._library: Any = compute_v1
-        self._options = _options(environment.get(ENDPOINT_VARIABLE))
+        self._options = _options(os.environ.get(ENDPOINT_VARIABLE))
         self._clients: dict[str, Any] = {}
 
     def call(self, method: str, **request: Any) -> Any:

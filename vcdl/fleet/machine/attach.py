@@ -4,12 +4,9 @@ It installs BOINC's client, gives it our settings and the project's account, and
 """
 
 import shlex
-from importlib.resources import files
 from typing import Any, Literal, get_args
 
-import yaml
-
-from vcdl.fleet.machine.cloud_init import ReadableYaml, client_files
+from vcdl.fleet.machine.cloud_init import PRIVATE, PROGRAM, as_yaml, client_files, shipped, written
 
 AttachForm = Literal["shell", "cloud-init", "ansible"]
 ATTACH_FORMS: tuple[AttachForm, ...] = get_args(AttachForm)
@@ -45,11 +42,9 @@ def attach_script(form: AttachForm, url: str, key_file: str, account_key: str, g
     if form == "shell":
         return _shell(url, key_file, gpus)
     script = "/usr/local/sbin/vcdl-attach"
-    written = [
-        {"path": _ON_MACHINE, "permissions": "0600", "content": f"{account_key}\n"},
-        {"path": script, "permissions": "0755", "content": _shell(url, _ON_MACHINE, gpus)},
-    ]
-    return "#cloud-config\n" + _yaml({"write_files": written, "runcmd": [[script]]})
+    key = written(_ON_MACHINE, f"{account_key}\n", PRIVATE)
+    files = [key, written(script, _shell(url, _ON_MACHINE, gpus), PROGRAM)]
+    return "#cloud-config\n" + as_yaml({"write_files": files, "runcmd": [[script]]})
 
 
 def _shell(url: str, key_file: str, gpus: bool) -> str:
@@ -57,8 +52,8 @@ def _shell(url: str, key_file: str, gpus: bool) -> str:
         f'cat >"$etc/{name}" <<END\n{content.replace(_KEY, "$key")}\nEND'
         for name, content in client_files(url, _KEY, gpus).items()
     ]
-    attach = files(__package__).joinpath("attach.sh").read_text("utf-8")
-    return _SCRIPT.format(url=url, key_file=shlex.quote(key_file), files="\n".join(here), attach=attach)
+    parts = {"files": "\n".join(here), "attach": shipped("attach.sh")}
+    return _SCRIPT.format(url=url, key_file=shlex.quote(key_file), **parts)
 
 
 def _ansible(url: str, key_file: str, gpus: bool) -> str:
@@ -66,11 +61,8 @@ def _ansible(url: str, key_file: str, gpus: bool) -> str:
     copied: list[dict[str, Any]] = []
     for name, content in client_files(url, _KEY, gpus).items():
         is_account = _KEY in content
-        file: dict[str, Any] = {
-            "dest": f"{_FOLDER}/{name}",
-            "content": content.replace(_KEY, lookup) + "\n",
-            "owner": "boinc",
-        }
+        text = content.replace(_KEY, lookup) + "\n"
+        file: dict[str, Any] = {"dest": f"{_FOLDER}/{name}", "content": text, "owner": "boinc"}
         # The client adds to the account's file: it is only made, never changed.
         file |= {"mode": "0600", "force": False} if is_account else {"mode": "0644", "follow": True}
         copied.append({"name": name, "ansible.builtin.copy": file, "notify": "restart boinc-client"})
@@ -85,8 +77,4 @@ def _ansible(url: str, key_file: str, gpus: bool) -> str:
         "tasks": [{"name": "BOINC's client", "ansible.builtin.apt": apt}, *copied],
         "handlers": [{"name": "restart boinc-client", "ansible.builtin.service": service}],
     }
-    return "# ansible-playbook -i HOSTS FILE\n" + _yaml([play])
-
-
-def _yaml(document: object) -> str:
-    return yaml.dump(document, Dumper=ReadableYaml, sort_keys=False, width=10_000)
+    return "# ansible-playbook -i HOSTS FILE\n" + as_yaml([play])

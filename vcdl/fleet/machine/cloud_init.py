@@ -28,7 +28,7 @@ MAX_BYTES = 16_384
 """AWS's limit, for the compressed file."""
 _ETC = "/etc/vcdl"
 _LIB = "/usr/local/lib/vcdl"
-_PRIVATE, _PLAIN, _PROGRAM = "0600", "0644", "0755"
+PRIVATE, _PLAIN, PROGRAM = "0600", "0644", "0755"
 _UNITS = "/etc/systemd/system"
 _SERVICES = ("vcdl-setup.service", "vcdl-agent.service")
 _OPTIONS = {
@@ -88,15 +88,15 @@ def user_data(settings: FleetSettings, account_key: str, bakes: str = "") -> str
     }
     document = {
         "write_files": [
-            *(_shipped(f"{_LIB}/{AGENT}/{name}", f"{AGENT}/{name}") for name in _agent_files()),
-            _shipped(f"{_LIB}/setup.sh", "setup.sh", _PROGRAM),
-            _shipped(f"{_LIB}/attach.sh", "attach.sh"),
-            *(_shipped(f"{_UNITS}/{name}", name) for name in _SERVICES),
-            _shipped(f"{_UNITS}/boinc-client.service.d/vcdl.conf", "boinc-client.conf"),
-            _written(f"{_ETC}/agent.json", json.dumps(agent, indent=1)),
-            _shipped(f"{_ETC}/requirements.txt", _requirements(settings)),
+            *(written(f"{_LIB}/{AGENT}/{name}", shipped(f"{AGENT}/{name}")) for name in _agent_files()),
+            written(f"{_LIB}/setup.sh", shipped("setup.sh"), PROGRAM),
+            written(f"{_LIB}/attach.sh", shipped("attach.sh")),
+            *(written(f"{_UNITS}/{name}", shipped(name)) for name in _SERVICES),
+            written(f"{_UNITS}/boinc-client.service.d/vcdl.conf", shipped("boinc-client.conf")),
+            written(f"{_ETC}/agent.json", json.dumps(agent, indent=1) + "\n"),
+            written(f"{_ETC}/requirements.txt", shipped(_requirements(settings))),
             *(
-                _written(f"{_ETC}/{name}", content, _PRIVATE if name.startswith("account_") else _PLAIN)
+                written(f"{_ETC}/{name}", f"{content}\n", PRIVATE if name.startswith("account_") else _PLAIN)
                 for name, content in client_files(settings.project.url, account_key, gpus).items()
                 if not bakes
             ),
@@ -104,7 +104,7 @@ def user_data(settings: FleetSettings, account_key: str, bakes: str = "") -> str
         **({"bootcmd": at_each_boot} if at_each_boot else {}),
         "runcmd": [["systemctl", "daemon-reload"], *begun],
     }
-    text = "#cloud-config\n" + yaml.dump(document, Dumper=ReadableYaml, sort_keys=False, width=MAX_BYTES)
+    text = "#cloud-config\n" + as_yaml(document)
     if (size := len(compressed(text))) > MAX_BYTES:
         raise FleetError(f"the instances' user data has {size} bytes, and AWS takes {MAX_BYTES}: shorten project.url")
     return text
@@ -112,7 +112,7 @@ def user_data(settings: FleetSettings, account_key: str, bakes: str = "") -> str
 
 def setup_hash(settings: FleetSettings, base: str) -> str:
     """Names what an image made from `base` contains: the packages, and the script that installs them."""
-    parts = [_text("setup.sh"), _text(_requirements(settings)), base]
+    parts = [shipped("setup.sh"), shipped(_requirements(settings)), base]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
@@ -134,26 +134,28 @@ def compressed(user_data: str) -> bytes:
     return gzip.compress(user_data.encode(), 9, mtime=0)
 
 
-class ReadableYaml(yaml.SafeDumper):
+class _ReadableYaml(yaml.SafeDumper):
     """Writes text of several lines as such."""
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
         return self.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 
-ReadableYaml.add_representer(str, ReadableYaml.represent_text)
+_ReadableYaml.add_representer(str, _ReadableYaml.represent_text)
 
 
-def _written(path: str, content: str, mode: str = _PLAIN) -> dict[str, str]:
-    return {"path": path, "permissions": mode, "content": f"{content}\n"}
+def as_yaml(document: object) -> str:
+    """A document in the order of its keys, with text of several lines as such."""
+    return yaml.dump(document, Dumper=_ReadableYaml, sort_keys=False, width=MAX_BYTES)
 
 
-def _shipped(path: str, name: str, mode: str = _PLAIN) -> dict[str, str]:
-    """A file of this package."""
-    return {"path": path, "permissions": mode, "content": _text(name)}
+def written(path: str, content: str, mode: str = _PLAIN) -> dict[str, str]:
+    """An entry of cloud-init's `write_files`."""
+    return {"path": path, "permissions": mode, "content": content}
 
 
-def _text(name: str) -> str:
+def shipped(name: str) -> str:
+    """The content of a file of this package."""
     return files(__package__).joinpath(name).read_text("utf-8")
 
 
