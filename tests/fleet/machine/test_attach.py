@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from contextlib import ExitStack
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
@@ -16,7 +17,7 @@ from tests.fleet.machine.test_setup import Bare, UnattachedClient, restarted_on_
 from tests.store_servers import start_mariadb
 from vcdl.cli import exit_code_of
 from vcdl.errors import ExitCode
-from vcdl.fleet.machine.attach import ATTACH_FORMS, attach_script
+from vcdl.fleet.machine.attach import AttachForm, attach_script
 
 URL = "https://boinc.example.org/mine/"
 KEY = "12_abcdef"
@@ -43,7 +44,7 @@ def test_the_shell_form_attaches_a_real_client_whose_key_is_in_a_file(tmp_path: 
         assert not any("install" in line for line in bare.asked), "the client is there"
 
 
-@pytest.mark.parametrize("form", ATTACH_FORMS)
+@pytest.mark.parametrize("form", get_args(AttachForm))
 def test_only_the_form_for_cloud_init_has_the_key_in_it(
     form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

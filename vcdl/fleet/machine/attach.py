@@ -4,12 +4,11 @@ It installs BOINC's client, gives it our settings and the project's account, and
 """
 
 import shlex
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from vcdl.fleet.machine.cloud_init import PRIVATE, PROGRAM, as_yaml, client_files, shipped, written
 
 AttachForm = Literal["shell", "cloud-init", "ansible"]
-ATTACH_FORMS: tuple[AttachForm, ...] = get_args(AttachForm)
 _FOLDER = "/var/lib/boinc"
 """Debian's and Ubuntu's data folder of the client."""
 _ON_MACHINE = "/etc/vcdl/account_key"
