@@ -17,6 +17,7 @@ from tests.client.workunit_folder import with_training, write_workunit
 from tests.fleet.fleet_files import settings_of
 from tests.fleet.machine.metadata import AwsMetadata, served
 from tests.fleet.machine.nspawn import base, booted, forget, network_apart, work_folder
+from tests.places import ROOT
 from tests.store_servers import start_mariadb
 from vcdl.boinc.project.app_version import ClientFiles
 from vcdl.fleet.bake import UBUNTU, baking_settings
@@ -28,6 +29,14 @@ pytestmark += [pytest.mark.timeout(5400)]
 BOOTS = 2
 """Measured boots of each kind."""
 GOAL_S = 90.0
+BOINC_UNIT = ROOT / "vcdl/fleet/machine/boinc-client.conf"
+_TOKEN = """
+from urllib.request import Request, urlopen
+headers = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+print(urlopen(Request("http://169.254.169.254/latest/api/token", None, headers, method="PUT"), timeout=5).status)
+"""
+ASKS = ("systemd-run", "--quiet", "--wait", "--pipe", "python3", "-c", _TOKEN)
+"""A service that asks the metadata service."""
 
 
 @pytest.fixture
@@ -91,9 +100,13 @@ def logs(paths: Iterable[Path]) -> str:
 @pytest.mark.parametrize(
     ("ends", "why"), [("lease", "drained: "), ("idle", "no subtask for 40 s: "), ("bake", "Powering off")]
 )
-def test_a_machine_that_nobody_looks_after_powers_itself_off(ends: str, why: str, tmp_path: Path) -> None:
-    """Its set-up can never succeed: nothing but the metadata service can be reached."""
+def test_a_machine_that_nobody_looks_after_powers_itself_off(
+    ends: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its set-up can never succeed: nothing but the metadata service can be reached, and not by BOINC's client."""
     tree, metadata = base("bookworm"), AwsMetadata()
+    monkeypatch.setenv("SYSTEMD_NSPAWN_UNIFIED_HIERARCHY", "1")
+    filters = ("--system-call-filter=bpf", "--capability=CAP_NET_ADMIN,CAP_BPF")
     short = {"idle_shutdown_s": 40 if ends == "idle" else 1800, "max_life_h": 0.01 if ends == "bake" else 24}
     settings = settings_of(tmp_path).model_copy(update=short)
     given = compressed(user_data(settings, "" if ends == "bake" else "key", "a1b2c3d4e5f6" if ends == "bake" else ""))
@@ -104,7 +117,12 @@ def test_a_machine_that_nobody_looks_after_powers_itself_off(ends: str, why: str
         stack.push(service)
         metadata.mark(time.time() + (60 if ends == "lease" else 3600))
         folder = stack.enter_context(work_folder())
-        machine = stack.enter_context(booted(folder / ends, tree, user_data=given, network=network))
+        machine = stack.enter_context(booted(folder / ends, tree, user_data=given, network=network, options=filters))
+        if ends == "lease":
+            machine.wait_to_hear("notice: none; lease:")
+            assert machine.call(*ASKS) == "200\n"
+            (denied,) = (line for line in BOINC_UNIT.read_text().splitlines() if line.startswith("IPAddressDeny="))
+            assert machine.call(ASKS[0], f"--property={denied}", *ASKS[1:]) == ""
         said_s = machine.wait_to_hear(why)
         assert machine.process.wait(120) == 0, "it is off"
         print(f"{ends}: {said_s:.0f} s after the boot")
