@@ -115,17 +115,17 @@ class Machine(MachineFolder):
     def log(self) -> str:
         return (self.folder / "agent.log").read_text()
 
-    def wait_until(self, condition: Callable[[], object], what: str) -> None:
+    def wait_until(self, condition: Callable[[], object], what: str, within_s: float = PATIENCE_S) -> None:
         """Wait for a condition; fails when the agent has ended or time is up."""
-        until_s = time.monotonic() + PATIENCE_S
+        until_s = time.monotonic() + within_s
         while not condition():
             assert self._process is None or self._process.poll() is None, f"the agent ended before {what}:\n{self.log}"
-            assert time.monotonic() < until_s, f"waited {PATIENCE_S:g} s in vain until {what}:\n{self.log}"
+            assert time.monotonic() < until_s, f"waited {within_s:g} s in vain until {what}:\n{self.log}"
             time.sleep(0.05)
 
-    def wait_for(self, words: str) -> None:
+    def wait_for(self, words: str, within_s: float = PATIENCE_S) -> None:
         """Wait until the agent has logged these words."""
-        self.wait_until(lambda: words in self.log, f"it says {words!r}")
+        self.wait_until(lambda: words in self.log, f"it says {words!r}", within_s)
 
 
 class VirtualMachine(MachineFolder):
