@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+import numpy as np
+
 from vcdl.data.dataset import Array
 from vcdl.wire.inputs import as_keras_takes
 from vcdl.wire.weights import Vector, assign, trained_weights
@@ -84,10 +86,10 @@ class _GraphMeter:
             self._model.test_on_batch(*batches[0])  # before that, metrics have no variables to reset
             self._is_built = True
         self._reset()
-        measured: Any = {}
         for batch in batches:
-            measured = self._step(tf.nest.map_structure(tf.constant, batch))
-        return {name: value.numpy() for name, value in measured.items()}
+            self._step(tf.nest.map_structure(tf.constant, batch))
+        # As `evaluate` does it: in a graph the last bit of an F1 score may differ.
+        return {name: np.asarray(value) for name, value in self._model.get_metrics_result().items()}
 
 
 def _traced_set(model: Any) -> Any:
@@ -114,10 +116,14 @@ def _traced_reset(model: Any) -> Any:
 
 
 def _traced_step(model: Any) -> Any:
-    """A batch → what is measured on all batches since the last reset."""
+    """A batch → none: it is added to what was measured since the last reset."""
     import tensorflow as tf
 
-    return tf.function(model.test_step, autograph=False, reduce_retracing=True)
+    @tf.function(autograph=False, reduce_retracing=True)  # type: ignore[untyped-decorator]
+    def step(batch: Any) -> None:
+        model.test_step(batch)
+
+    return step
 
 
 def _cut(x: Array, y: Array, weights: Array | None, batch_size: int) -> Iterator[_Batch]:
