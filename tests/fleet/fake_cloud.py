@@ -72,13 +72,16 @@ class FakeCloud(Provider):
     _numbers: "count[int]" = field(default_factory=count)
 
     def pools(self) -> Mapping[Pool, InstanceType]:
+        """Asked each time, as outages come and go."""
         self._answer()
+        here = [region for region in self.settings.regions if region not in self.away_regions]
+        return {pool: kind for region in here for pool, kind in self.pools_in(region).items()}
+
+    def pools_in(self, region: str) -> Mapping[Pool, InstanceType]:
         return {
-            Pool(self.settings.cloud, name, place.region, f"{place.region}{zone}"): TYPES[name]
+            Pool(self.settings.cloud, name, region, f"{region}{zone}"): TYPES[name]
             for name in self.settings.instances.types
-            for place in self.settings.places
             for zone in "ab"
-            if place.region not in self.away_regions
         }
 
     def find(self) -> tuple[Instance, ...]:

@@ -214,6 +214,24 @@ def test_a_file_cut_anywhere_is_read_and_continued_to_the_same_result(ledger: Le
         assert charged == [SPOT, SPOT], length
 
 
+def test_a_ledger_whose_rows_begin_with_their_kind_is_read(tmp_path: Path) -> None:
+    """As they did until November 2026."""
+    path = tmp_path / "ledger.jsonl"
+    path.write_text(
+        '{"kind":"launched","id":"i-1","cloud":"aws","type":"t3.large","region":"r","zone":"z","vcpus":2,"gpus":0,'
+        '"cpu_credits":"standard","launched_s":1700000000.0,"on_demand":false}\n'
+        '{"kind":"priced","type":"t3.large","region":"r","zone":"z","since_s":1700000000.0,'
+        '"on_demand_usd_per_h":"0.0832","spot_usd_per_h":"0.0249","extras_usd_per_h":"0.007192",'
+        '"as_of":"2026-11-21","source":"x"}\n'
+        '{"kind":"seen","at_s":1700000005.0,"ids":["i-1"]}\n'
+        '{"kind":"seen","at_s":1700000006.0,"ids":null}\n'
+        '{"kind":"ended","id":"i-1","ended_s":1700003600.0,"ending":"ours"}\n'
+    )
+    (one,) = Ledger(path).history().until(1.8e9)
+    assert (one.lifetime_s, one.ending) == (3600, Ending.OURS)
+    assert one.charge().paid_usd == Fraction("0.032092")
+
+
 def test_a_damaged_line_is_refused_with_its_number(ledger: Ledger, tmp_path: Path) -> None:
     observe(ledger, START_S, instance())
     path = tmp_path / "fleet" / "ledger.jsonl"

@@ -82,6 +82,7 @@ def _is_another_running(pid: str) -> bool:
 
 
 def sync(path: Path) -> None:
+    """Have a file's content, or the names in a folder, outlive a power cut. Raises OSError."""
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # Windows syncs only what may be written
     try:
         os.fsync(descriptor)

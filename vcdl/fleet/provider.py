@@ -160,9 +160,9 @@ class Provider(ABC):
             _refuse_types_without_pool(self.settings, pools)
         return pools
 
+    @abstractmethod
     def pools_in(self, region: str) -> Mapping[Pool, InstanceType]:
         """Those of a region of the fleet file."""
-        raise NotImplementedError
 
     @abstractmethod
     def find(self) -> tuple[Instance, ...]:

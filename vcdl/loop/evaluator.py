@@ -48,7 +48,8 @@ class Evaluator:
             self._data["test"] = self._compared(read_samples(folder.test_file, run.prepared.normalisation))
         self._scores: UploadScores | None = None
         if job.is_for_strangers:
-            self._scores = UploadScores(run, LossMeter(run, self._model), self._data[VALIDATION], kept_hosts(journal))
+            loss_meter = LossMeter(run, self._model, self._meter)
+            self._scores = UploadScores(run, loss_meter, self._data[VALIDATION], kept_hosts(journal))
         self._reference: ReferenceUpdate | None = None
         if ReferenceUpdate.is_asked_for(run):
             self._reference = ReferenceUpdate(run, self._history, held_out.taken(sample))

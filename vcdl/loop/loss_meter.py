@@ -11,7 +11,7 @@ from vcdl.codecs.choose import up_encoding
 from vcdl.data.samples import Samples
 from vcdl.journal.events import LOSS
 from vcdl.models.batch_statistics import BatchStatistics
-from vcdl.models.meter import meter_of
+from vcdl.models.meter import Meter, meter_of
 from vcdl.run.run import Run
 from vcdl.wire.weights import Vector
 
@@ -23,9 +23,9 @@ class LossMeter:
     training, only the trained weights count. By a client's own statistics its loss could change without training.
     """
 
-    def __init__(self, run: Run, model: Any) -> None:
-        """`model`: the run's, compiled; its weights are changed."""
-        self._meter = meter_of(model)
+    def __init__(self, run: Run, model: Any, meter: Meter) -> None:
+        """`model`: the run's, compiled; its weights are changed. `meter`: of this model."""
+        self._meter = meter
         self._layout = run.layout
         self._statistics = BatchStatistics(model) if run.prepared.statistics_samples else None
         self._up = up_encoding(run.transport, run.layout)
@@ -37,7 +37,7 @@ class LossMeter:
 
         model = run.load_model()
         compile_model(model, run.training.without_metrics())
-        return cls(run, model)
+        return cls(run, model, meter_of(model))
 
     def loss(self, vector: Vector, samples: Samples) -> float:
         """The mean loss of weights of shape (n,), by which clients train; NaN or infinite when it is."""
