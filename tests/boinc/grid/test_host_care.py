@@ -125,8 +125,16 @@ def test_a_host_that_fails_rests_then_has_one_task_and_the_others_work(
 def test_what_the_server_or_a_person_took_back_is_no_failure(hosts: World) -> None:
     rows = hosts.rows("SELECT id FROM result WHERE outcome = %s", int(Outcome.CLIENT_ERROR))
     for row, status in zip(rows, (200, 202, 203), strict=True):
-        hosts.update("result", row["id"], exit_status=status)
+        hosts.update("result", row["id"], exit_status=status, report_deadline=int(time.time()) - 1)
     assert rests_of(hosts.database) == {}
+
+
+def test_a_host_whose_clock_is_ahead_rests_as_it_gives_up_whatever_it_gets(hosts: World) -> None:
+    for row in hosts.rows("SELECT id FROM result WHERE outcome = %s", int(Outcome.CLIENT_ERROR)):
+        hosts.update("result", row["id"], exit_status=200, report_deadline=int(time.time()) + 600)
+    assert rests_of(hosts.database)[1].why == (
+        "its last 3 tasks: 3 given up as too late before their deadline (its clock is ahead)"
+    )
 
 
 def test_cancelled_workunits_say_nothing_of_their_hosts(hosts: World) -> None:

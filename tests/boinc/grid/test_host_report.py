@@ -28,6 +28,15 @@ def test_boinc_s_tables_tell_of_a_host_what_the_journal_cannot(world: World) -> 
     assert facts_of(world.database, "other")["host-1"].credit == 2.5
 
 
+def test_a_task_given_up_as_too_late_counts_as_a_failure_where_its_deadline_had_not_come(world: World) -> None:
+    for name in world.created(2):
+        world.fail(name, exit_status=200)
+    early, late = (row["id"] for row in world.rows("SELECT id FROM result WHERE exit_status = 200"))
+    world.update("result", early, report_deadline=int(time.time()) + 600)
+    world.update("result", late, report_deadline=int(time.time()) - 60)
+    assert facts_of(world.database, "mnist")["host-1"].errors == 1
+
+
 def test_the_report_of_a_project_s_job_says_who_is_banned_and_whose_uploads_differed(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:

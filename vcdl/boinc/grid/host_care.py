@@ -27,8 +27,10 @@ _UNDECIDED = 0, 4
 """result.validate_state: not checked yet, or differing from another host's result, so that a third must decide."""
 USED_UP = 1_000_000
 """host_app_version.n_jobs_today of a host that gets nothing: more than any quota, times the processors of any host."""
-NO_FAULT = (200, 202, 203)
-"""result.exit_status of tasks that were not begun in time, or aborted by the project or on the client by hand."""
+NOT_BEGUN_IN_TIME = 200
+"""result.exit_status of tasks that a client gave up as it had not begun them by their deadline."""
+NO_FAULT = (NOT_BEGUN_IN_TIME, 202, 203)
+"""result.exit_status of those, and of tasks that the project took back, or a person on the client."""
 BANNED = -1
 """host.max_results_day of a host that BOINC's scheduler turns away."""
 _log = logging.getLogger("vcdl.hosts")
@@ -140,6 +142,8 @@ def rests_of(database: BoincDatabase, refused: Collection[str] = ()) -> dict[int
     ended: dict[int, list[Ended]] = defaultdict(list)
     for host, outcome, status, checked, received_s, deadline_s, name in rows:
         end = _end(outcome, status, checked)
+        if outcome == CLIENT_ERROR and status == NOT_BEGUN_IN_TIME and received_s < deadline_s:
+            end = End.CLOCK
         if end is End.GOOD and name in refused:
             end = End.REFUSED
         if end is not None:

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from vcdl.boinc.grid.database import BoincDatabase
-from vcdl.boinc.grid.host_care import BANNED, NO_FAULT, rests_of
+from vcdl.boinc.grid.host_care import BANNED, NO_FAULT, NOT_BEGUN_IN_TIME, rests_of
 from vcdl.boinc.grid.results import host_name
 from vcdl.boinc.grid.workunit_rows import CLIENT_ERROR, IN_PROGRESS, INVALID, NO_REPLY, SUCCESS, of_job
 
@@ -37,11 +37,12 @@ def facts_of(database: BoincDatabase, job: str, refused: Collection[str] = ()) -
     match, arguments = of_job(job)
     rows = database.execute(
         "SELECT r.hostid, h.rpc_time, h.max_results_day, SUM(r.server_state = %s),"
-        " SUM(r.outcome = %s AND r.exit_status NOT IN %s), SUM(r.outcome = %s),"
+        " SUM(r.outcome = %s AND (r.exit_status NOT IN %s OR"
+        "  r.exit_status = %s AND r.received_time < r.report_deadline)), SUM(r.outcome = %s),"
         " SUM(r.outcome = %s AND r.validate_state = %s), SUM(r.granted_credit)"
         " FROM result r JOIN workunit w ON w.id = r.workunitid JOIN host h ON h.id = r.hostid"
         f" WHERE r.appid = %s AND {match} GROUP BY r.hostid, h.rpc_time, h.max_results_day",
-        IN_PROGRESS, CLIENT_ERROR, NO_FAULT, NO_REPLY, SUCCESS, INVALID, database.app_id, *arguments,
+        IN_PROGRESS, CLIENT_ERROR, NO_FAULT, NOT_BEGUN_IN_TIME, NO_REPLY, SUCCESS, INVALID, database.app_id, *arguments,
     )  # fmt: skip
     now_s, rests = time.time(), rests_of(database, refused)
     resting = {host: rest.until_s for host, rest in rests.items() if rest.is_on(now_s)}

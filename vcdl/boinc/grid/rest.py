@@ -20,6 +20,8 @@ class End(Enum):
     ERROR = "error"
     TIMEOUT = "timeout"
     REFUSED = "refused"
+    CLOCK = "clock"
+    """The client gave it up as too late, before its deadline: BOINC's client goes by the host's own clock."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,11 @@ def spared(rests: Mapping[int, Rest], active: Collection[int], now_s: float) -> 
 
 
 def _words(failed: Sequence[Ended]) -> str:
-    counts = {end: sum(one.end is end for one in failed) for end in (End.REFUSED, End.ERROR, End.TIMEOUT)}
-    nouns = {End.REFUSED: "refused", End.ERROR: "failed", End.TIMEOUT: "not brought in time"}
+    nouns = {
+        End.REFUSED: "refused",
+        End.ERROR: "failed",
+        End.TIMEOUT: "not brought in time",
+        End.CLOCK: "given up as too late before their deadline (its clock is ahead)",
+    }
+    counts = {end: sum(one.end is end for one in failed) for end in nouns}
     return f"its last {len(failed)} tasks: {', '.join(f'{n} {nouns[end]}' for end, n in counts.items() if n)}"
