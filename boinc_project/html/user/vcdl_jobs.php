@@ -5,10 +5,24 @@
 require_once("../inc/util.inc");
 require_once("../inc/boinc_db.inc");
 
-function vcdl_jobs() {
+function vcdl_figures($name) {
     $text = @file_get_contents("vcdl_jobs.json");
-    $jobs = $text === false ? null : json_decode($text, true);
-    return is_array($jobs) ? $jobs : array();
+    $figures = $text === false ? null : json_decode($text, true);
+    return is_array($figures) && isset($figures[$name]) ? $figures[$name] : array();
+}
+
+// 0 is not known yet.
+function vcdl_mb($mb) {
+    return $mb ? (float)$mb." MB" : "&ndash;";
+}
+
+// What comes besides the tasks: a Python, for computers that need none of their own.
+function vcdl_runtimes($runtimes) {
+    $sizes = array();
+    foreach ($runtimes as $each) {
+        $sizes[] = htmlspecialchars($each["system"]).": ".round($each["down_mb"])." MB, ".round($each["disk_mb"])." MB";
+    }
+    return $sizes ? "<li>".tra("Its programs come once per version. To download, and on the disk:")." ".join("; ", $sizes).".</li>" : "";
 }
 
 // Valid results of a job, and how many of them are this user's; those that the project has purged count no more.
@@ -25,11 +39,12 @@ function vcdl_results_of($job, $user) {
 }
 
 $user = get_logged_in_user(false);
-$jobs = vcdl_jobs();
+$jobs = vcdl_figures("jobs");
 page_head(tra("What is trained"));
 if (!$jobs) {
     echo "<p>".tra("There are no jobs at the moment.")."</p>";
 } else {
+    echo "<div style='overflow-x: auto'>";
     start_table("table-striped");
     $head = array(tra("Job"), tra("Model and data"), tra("State"), tra("Epoch"), tra("Measured"), tra("Computers"),
         tra("A task's download and upload"));
@@ -45,7 +60,7 @@ if (!$jobs) {
             (int)$job["epoch"]." / ".(int)$job["epochs"],
             htmlspecialchars($job["measured"]),
             (int)$job["hosts"],
-            (float)$job["down_mb"]." MB, ".(float)$job["up_mb"]." MB",
+            vcdl_mb($job["down_mb"]).", ".vcdl_mb($job["up_mb"]),
         );
         if ($user) {
             list($all, $mine) = vcdl_results_of($job["job"], $user);
@@ -54,6 +69,7 @@ if (!$jobs) {
         row_array($row);
     }
     end_table();
+    echo "</div>";
     if (!$user) {
         echo "<p><a href=login_form.php>".tra("Log in")."</a> ".tra("to see your share.")."</p>";
     }
@@ -61,6 +77,7 @@ if (!$jobs) {
 echo "<h3>".tra("What your computer does")."</h3><ul>
     <li>".tra("A task trains the network of a job with a part of its data, for some minutes. In the BOINC manager it has the job's name, followed by epoch and shard.")."</li>
     <li>".tra("It gets the network's weights, a part of the data (kept until the job ends) and a description, and sends back how it changed the weights. Nothing else of your computer is read or sent.")."</li>
+    ".vcdl_runtimes(vcdl_figures("runtimes"))."
     <li>".tra("Programs come signed, as BOINC checks. Data cannot bring programs. Memory, disk and upload of a task are bounded.")."</li>
     <li>".tra("Nothing is written outside BOINC's own folder, and a task talks to this project's server only. Your preferences for processor, memory, disk and network hold.")."</li>
     <li>".tra("To leave, choose No new tasks, or Remove: that deletes all files of the project. What was not finished is trained by another computer.")."</li>

@@ -1,5 +1,6 @@
 """Runtimes are published as signed files of the app versions of their platforms, kept, and taken out again."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 
 from tests.boinc.project.made_project import MadeProject
 from tests.boinc.standin.schema import insert
+from vcdl.boinc.project.jobs_page import JobsPage
+from vcdl.boinc.project.pages import JOBS_FILE
 from vcdl.boinc.project.uninstall import plan_removal
 from vcdl.boinc.runtime.archive import Manifest, RuntimeFile, pack
 from vcdl.boinc.runtime.platforms import platform_named
@@ -67,6 +70,17 @@ def test_a_runtime_is_signed_and_a_second_install_keeps_it(
     assert f"<file_name>{runtime.name}</file_name>\n    <open_name>vcdl_runtime.tar</open_name>" in xml
     runtime.path.unlink()
     assert made.install() == []
+
+
+def test_the_page_of_jobs_tells_volunteers_what_a_runtime_costs_them(
+    made: MadeProject, make_runtime: Callable[..., RuntimeFile]
+) -> None:
+    (made.path / "html" / "user").mkdir(parents=True, exist_ok=True)
+    made.install(runtimes=(make_runtime().path, make_runtime(gpu=True).path))
+    JobsPage(made.project).write_when_due()
+    plain, gpu = json.loads((made.path / JOBS_FILE).read_text())["runtimes"]
+    assert (plain["system"], gpu["system"]) == ("linux-x86_64", "linux-x86_64, with a GPU")
+    assert 0 < plain["down_mb"] <= plain["disk_mb"]
 
 
 def test_another_client_keeps_the_runtimes_name_and_another_runtime_gets_another(

@@ -65,7 +65,9 @@ def test_the_page_is_given_the_jobs_that_are_there(project: Path) -> None:
     assert not (project / JOBS_FILE).exists()
     install(project)
     JobsPage(boinc).write_when_due()
-    (job,) = json.loads((project / JOBS_FILE).read_text())
+    figures = json.loads((project / JOBS_FILE).read_text())
+    assert figures["runtimes"] == []
+    (job,) = figures["jobs"]
     assert (job["job"], job["epoch"], job["hosts"]) == ("demo", 1, 0)
     assert (job["down_mb"], job["up_mb"]) == (0, 0)
     assert (project / JOBS_FILE).stat().st_mode & 0o044 == 0o044  # the web server reads it

@@ -7,6 +7,7 @@ import time
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.project import files
 from vcdl.boinc.project.pages import JOBS_FILE, JOBS_PAGE
+from vcdl.boinc.runtime.published import sizes
 from vcdl.errors import VcdlError
 from vcdl.run.finding import all_runs
 from vcdl.run.job_rows import JobRow, job_rows
@@ -31,7 +32,15 @@ class JobsPage:
         if not (self._project.path / JOBS_PAGE).is_file():
             return
         try:
-            content = json.dumps([_fields(row) for row in job_rows(all_runs(self._project.path))]).encode()
+            content = json.dumps(
+                {
+                    "jobs": [_fields(row) for row in job_rows(all_runs(self._project.path))],
+                    "runtimes": [
+                        {"system": size.system, "down_mb": _mb(size.fetched_bytes), "disk_mb": _mb(size.disk_bytes)}
+                        for size in sizes(self._project.path)
+                    ],
+                }
+            ).encode()
             if content != self._written:
                 files.write(self._project.path / JOBS_FILE, content)
                 self._written = content
@@ -48,6 +57,10 @@ def _fields(row: JobRow) -> dict[str, object]:
         "epochs": row.epochs,
         "measured": f"{row.monitor} {row.value}",
         "hosts": row.hosts,
-        "down_mb": round(row.bytes_down / 1e6, 2),
-        "up_mb": round(row.bytes_up / 1e6, 2),
+        "down_mb": _mb(row.bytes_down),
+        "up_mb": _mb(row.bytes_up),
     }
+
+
+def _mb(size_bytes: float) -> float:
+    return round(size_bytes / 1e6, 2)

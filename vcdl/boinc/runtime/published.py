@@ -1,6 +1,7 @@
 """The runtimes that a project publishes, kept in PROJECT/vcdl/runtimes/: a later install publishes them again."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from vcdl.boinc.runtime.archive import Manifest, RuntimeFile
@@ -42,10 +43,30 @@ def dropped(project: Path, runtimes: Iterable[RuntimeFile]) -> list[Path]:
     return sorted(path for path in kept_folder(project).glob(f"*{_SUFFIX}") if path not in wanted_paths)
 
 
+@dataclass(frozen=True)
+class Size:
+    """What a kept runtime costs a host."""
+
+    system: str
+    """Its platform, with its GPU."""
+    fetched_bytes: int
+    disk_bytes: int
+    """Packed and unpacked."""
+
+
+def sizes(project: Path) -> list[Size]:
+    """The sizes of the kept runtimes. Raises GridError."""
+    found = []
+    for path in sorted(kept_folder(project).glob(f"*{_SUFFIX}")):
+        manifest, size_bytes = Manifest.of(path), path.stat().st_size
+        system = f"{manifest.platform}{', with a GPU' if manifest.gpu else ''}"
+        found.append(Size(system, size_bytes, size_bytes + manifest.unpacked_bytes))
+    return found
+
+
 def most_bytes(project: Path) -> int:
     """Room that the largest kept runtime takes on a host, packed and unpacked. Raises GridError."""
-    paths = kept_folder(project).glob(f"*{_SUFFIX}")
-    return max((path.stat().st_size + Manifest.of(path).unpacked_bytes for path in paths), default=0)
+    return max((size.disk_bytes for size in sizes(project)), default=0)
 
 
 def _kept(project: Path) -> Iterator[RuntimeFile]:
