@@ -9,11 +9,12 @@ import hashlib
 import logging
 import pkgutil
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from http.client import HTTPException
+from http.client import NOT_FOUND, HTTPException
 from pathlib import Path
 
 from vcdl.client.checkpoint import CHECKPOINT_FILE
@@ -87,6 +88,9 @@ class NewestWeights:
                 raise WorkunitError(f"the newest weights have {newest.size_bytes} bytes")
             self._download(folder, newest)
         except (OSError, HTTPException, ValueError, WorkunitError) as error:
+            if isinstance(error, urllib.error.HTTPError) and error.code == NOT_FOUND:  # as for a job's first workunits
+                _log.info("the project has none newer for now: training starts from those that came")
+                return
             _log.warning("the newest weights cannot be had (%s): training starts from those that came", error)
             return
         _log.info(
