@@ -14,8 +14,9 @@ import numpy as np
 
 from fuzz.mutations import as_json, mutated, mutated_json
 from fuzz.target import BrokenContractError, Target, hold
-from vcdl.client.checkpoint import CHECKPOINT_FILE, Checkpoint, Position
+from vcdl.client.checkpoint import Checkpoint, Position
 from vcdl.client.inputs import read_shard
+from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.client.trainer import TrainerState
 from vcdl.data import facts_of, load_dataset, read_split
 from vcdl.data.dataset import Dataset

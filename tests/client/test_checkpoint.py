@@ -10,7 +10,8 @@ import pytest
 
 from tests.client.workunit_folder import WORKUNIT
 from tests.hostile_npz import HOSTILE, write_hostile
-from vcdl.client.checkpoint import CHECKPOINT_FILE, Checkpoint, Position
+from vcdl.client.checkpoint import Checkpoint, Position
+from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.client.trainer import TrainerState
 
 STATE = TrainerState(

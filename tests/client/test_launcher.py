@@ -13,7 +13,7 @@ import pytest
 
 from tests.places import ROOT
 from vcdl.client import boinc
-from vcdl.client.checkpoint import CHECKPOINT_FILE
+from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.client.wrapper_host import FRACTION_FILE
 
 LAUNCHER = ROOT / "wrappers" / "linux" / "vcdl_client"

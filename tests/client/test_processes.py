@@ -24,7 +24,7 @@ from tests.client.workunit_folder import (
 )
 from tests.full_disk import fill
 from tests.places import ROOT
-from vcdl.client.checkpoint import CHECKPOINT_FILE
+from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.client.train import train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import ExitCode

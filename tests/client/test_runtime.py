@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 import tarfile
+import time
 from io import BytesIO
 from pathlib import Path
 
 import pytest
 
+from tests.client.boinc_side import init_data, task
 from tests.places import ROOT
 from vcdl.client.resources import Shortage
 from vcdl.client.runtime import ARCHIVE_VARIABLE, RuntimeUnusable, make_ready
@@ -21,7 +23,7 @@ FOLDER = "lib/site-packages"
 class Delivered:
     """A project's folder with the archive of a runtime, whose Python is unpacked."""
 
-    def __init__(self, project: Path) -> None:
+    def __init__(self, project: Path, files: int = 200, size: int = 1000) -> None:
         self.project = project
         self.archive = project / "vcdl_runtime_1.tar"
         self.prefix = project / "vcdl_runtime_1.tar.unpacked"
@@ -29,8 +31,8 @@ class Delivered:
         (self.prefix / "lib").mkdir(parents=True)
         packed = BytesIO()
         with tarfile.open(fileobj=packed, mode="w:xz") as tar:
-            for number in range(200):
-                add(tar, f"keras/m{number}.py", os.urandom(1000))
+            for number in range(files):
+                add(tar, f"keras/m{number}.py", os.urandom(size))
         with tarfile.open(self.archive, "w") as tar:
             add(tar, "packages.tar.xz", packed.getvalue())
         self.say()
@@ -140,8 +142,34 @@ def test_runtimes_whose_archive_boinc_has_deleted_go(delivered: Delivered) -> No
     assert used.exists()
 
 
+def test_a_task_that_unpacks_hears_the_client_and_shows_life(tmp_path: Path) -> None:
+    delivered = Delivered(tmp_path / "project", files=10_000, size=50)
+    slot = tmp_path / "slot"
+    slot.mkdir()
+    (slot / "init_data.xml").write_text(init_data(delivered.project))
+    growing = delivered.packages.with_name(f"{delivered.packages.name}.growing") / "keras"
+
+    def unpacked() -> int:
+        return len(list(growing.iterdir())) if growing.is_dir() else 0
+
+    program = f"import sys; sys.prefix = {str(delivered.prefix)!r}; from vcdl.client.boinc import run; run()"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), ARCHIVE_VARIABLE: str(delivered.archive)}
+    with task(slot, [sys.executable, "-c", program], environment) as unpacks:
+        unpacks.wait_for(lambda: unpacked() > 0 and unpacks.fraction > 0)
+        unpacks.client.say("<suspend/>")
+        time.sleep(1)
+        before = unpacked()
+        time.sleep(1)
+        assert unpacked() == before < 10_000
+        unpacks.client.say("<resume/>")
+        unpacks.wait_for(lambda: unpacked() > before)
+        unpacks.client.say("<quit/>")
+        assert unpacks.ends() == 0
+    assert not delivered.packages.exists(), "the next task unpacks them"
+
+
 def test_all_that_is_imported_before_the_packages_are_there_needs_none_of_them() -> None:
-    program = "import sys; sys.modules.update(numpy=None, h5py=None, keras=None); import vcdl.client.start"
+    program = "import sys; sys.modules.update(numpy=None, h5py=None, keras=None); import vcdl.client.boinc"
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
 
@@ -150,7 +178,8 @@ def test_the_client_is_told_when_a_task_has_to_wait_for_room(delivered: Delivere
     slot = tmp_path / "slot"
     slot.mkdir()
     (slot / "boinc_mmap_file").write_bytes(bytes(8192))
-    program = f"import sys; sys.prefix = {str(delivered.prefix)!r}; from vcdl.client.start import run; run()"
+    (slot / "init_data.xml").write_text(init_data(delivered.project))
+    program = f"import sys; sys.prefix = {str(delivered.prefix)!r}; from vcdl.client.boinc import run; run()"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=slot, env=environment, capture_output=True, text=True, check=False

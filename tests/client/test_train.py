@@ -28,8 +28,8 @@ from tests.client.workunit_folder import (
 from tests.full_disk import files_limited_to
 from tests.leftovers import leave_half
 from vcdl.client.batches import order_of
-from vcdl.client.checkpoint import CHECKPOINT_FILE
 from vcdl.client.host import Request
+from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.client.train import DivergedError, Outcome, train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.wire.weights import ParamsHeader, Vector, read_weights, write_weights

@@ -2,31 +2,25 @@
 expects.
 
 Without a BOINC client it trains the workunit in the current folder as `python -m vcdl.client` does. Exit codes
-are in docs/boinc-client.md.
+are in docs/boinc-client.md. A delivered Python has no packages before its first task has unpacked them, while BOINC's
+client is heard already: what needs NumPy is imported after that.
 """
 
 import argparse
 import logging
-import math
 import os
-import platform
 import signal
 import sys
 import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from vcdl import __version__
-from vcdl.client import __main__ as cli
 from vcdl.client.boinc_host import BoincHost
 from vcdl.client.channels import CHANNELS_FILE, Channels
-from vcdl.client.compiled import CompiledPrograms
 from vcdl.client.init_data import InitData
-from vcdl.client.memory import available_memory_bytes
-from vcdl.client.newest import NewestWeights
 from vcdl.client.process_age import process_age
-from vcdl.client.processors import device_environment, limit_threads, tell_unless_used
-from vcdl.client.resources import check_memory, error_text, shortage_of
+from vcdl.client.resources import Shortage, error_text, shortage_of
+from vcdl.client.runtime import RuntimeUnusable, make_ready
 from vcdl.client.slot import (
     EXIT_INIT_FAILURE,
     LOCK_WAIT_S,
@@ -36,10 +30,6 @@ from vcdl.client.slot import (
     tell_finished,
     tell_postponed,
 )
-from vcdl.client.soft_links import deliver_output, resolve_stubs
-from vcdl.client.train import CHECKPOINT_EVERY_S, Outcome, train_workunit
-from vcdl.client.trainer import TrainerCache
-from vcdl.client.unneeded import hide_unneeded
 from vcdl.client.wrapper_host import WrapperHost
 from vcdl.errors import ExitCode, VcdlError
 
@@ -59,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _under_wrapper(slot, options.nthreads)
     if (slot / CHANNELS_FILE).exists():
         return _under_client(slot, options.nthreads)
-    return cli.main([])
+    return _by_hand()
 
 
 def run() -> NoReturn:
@@ -79,7 +69,10 @@ def _under_client(slot: Path, threads: int | None) -> int:
             clear_endings(slot)
             _quit_on_signals(host)
             host.wait_until_resumed()
-            if _train(slot, host, init, threads) is Outcome.DONE:
+            make_ready()
+            from vcdl.client.task import train_task
+
+            if train_task(slot, host, init, threads):
                 host.tell_done()
                 tell_finished(slot)
         return ExitCode.OK
@@ -95,38 +88,23 @@ def _under_wrapper(slot: Path, threads: int | None) -> int:
         clear_endings(slot)  # the wrapper does not do it
         host = WrapperHost(slot, init.project)
         _quit_on_signals(host)
-        _train(slot, host, init, threads)
+        make_ready()
+        from vcdl.client.task import train_task
+
+        train_task(slot, host, init, threads)
         return ExitCode.OK
     except Exception as error:
         return _failed(error)
 
 
-def _train(slot: Path, host: BoincHost | WrapperHost, init: InitData, threads: int | None) -> Outcome:
-    cores = threads or max(1, math.ceil(init.cpus))
-    _log.info("VCDL %s, Python %s, cores to use: %d", __version__, platform.python_version(), cores)
-    check_memory(init.memory_bytes, available_memory_bytes())
-    compiled = CompiledPrograms(slot, init.project)
-    os.environ.update(limit_threads(cores))
-    os.environ.update(device_environment(init, os.environ.get("CUDA_VISIBLE_DEVICES")))
-    os.environ.update(compiled.environment)
-    compiled.take()
-    _write_only_within(slot, init.project)
-    hide_unneeded()
-    resolve_stubs(slot, init.project)
-    tell_unless_used(init)
-    period_s = init.checkpoint_period_s or CHECKPOINT_EVERY_S
-    newest = NewestWeights.of_app_version(host.may_use_network) if isinstance(host, BoincHost) else None
-    outcome = train_workunit(slot, host, TrainerCache(), period_s, newest)
-    if outcome is Outcome.DONE:
-        deliver_output(slot, init.project)
-        compiled.hand_over()
-    return outcome
+def _by_hand() -> int:
+    try:
+        make_ready()
+    except Exception as error:
+        return _failed(error)
+    from vcdl.client import __main__ as by_hand
 
-
-def _write_only_within(slot: Path, project: Path) -> None:
-    """Keep what libraries write in the slot: Keras' settings, temporary files, and byte-code nowhere else."""
-    os.environ.update({"KERAS_HOME": str(slot), "TMPDIR": str(slot)})
-    sys.dont_write_bytecode = not Path(sys.prefix).is_relative_to(project.resolve())
+    return by_hand.main([])
 
 
 def _quit_on_signals(host: BoincHost | WrapperHost) -> None:
@@ -139,7 +117,7 @@ def _failed(error: Exception) -> int:
     if not isinstance(error, VcdlError | OSError | MemoryError):  # a bug of Keras, its backend or ours
         traceback.print_exception(error)
     _log.error("failed: %s", error_text(error))
-    if isinstance(error, SlotError):
+    if isinstance(error, SlotError | RuntimeUnusable | Shortage):
         return EXIT_INIT_FAILURE
     if isinstance(error, VcdlError):
         return error.exit_code

@@ -1,8 +1,9 @@
 """The host of a training under a BOINC client: a task's side of the BOINC runtime protocol.
 
-A separate thread talks to the BOINC client from before Keras is imported until the task is done. The client's
-requests reach the training between two batches; only an urgent one ends the process from the thread itself. Until the
-first batch is trained nobody asks: a suspension then stops the main thread by a signal, in the middle of an import.
+A separate thread talks to the BOINC client from before Keras is unpacked and imported until the task is done. The
+client's requests reach the training between two batches; only an urgent one ends the process from the thread itself.
+Until the first batch is trained nobody asks: a suspension then stops the main thread by a signal, in the middle of an
+import.
 """
 
 import logging
@@ -17,10 +18,9 @@ from types import FrameType
 from typing import Any, NoReturn, Self
 
 from vcdl.client.channels import Channel, Channels
-from vcdl.client.checkpoint import CHECKPOINT_FILE
 from vcdl.client.host import Request
 from vcdl.client.init_data import InitData
-from vcdl.client.slot import EXIT_ABORTED, finish_now_wanted
+from vcdl.client.slot import CHECKPOINT_FILE, EXIT_ABORTED, finish_now_wanted
 
 _TICK_S = 0.1
 _STATUS_EVERY_S = 1.0
@@ -33,9 +33,11 @@ _SILENCE_WITH_PID_S = 300.0
 _END_WITHIN_S = 45.0
 """Seconds within which a quit must be over; after 60 s the client kills the task."""
 _TAKEN_WITHIN_S = 2.0
-_START_PER_S = 0.001
 _START_AT_MOST = 0.01
-"""Progress while Keras is imported and the model compiled, which may take a minute: a sign of life, and no more."""
+_HALF_OF_IT_S = 30.0
+"""Progress while a delivered Python is unpacked, Keras imported and the model compiled, which may take minutes: a sign
+of life that always moves, and no more.
+"""
 _NETWORK_SUSPENDED = re.compile(r"<network_suspended(/>|>\s*1)")
 _log = logging.getLogger(__name__)
 
@@ -183,7 +185,8 @@ class BoincHost:
 
     def _tell_status(self) -> bool:
         if self._is_starting and not self._continues:
-            self._start_fraction = min(_START_AT_MOST, _START_PER_S * (time.monotonic() - self._begun_s))
+            since_s = time.monotonic() - self._begun_s
+            self._start_fraction = _START_AT_MOST * since_s / (since_s + _HALF_OF_IT_S)
         fraction = ""
         if self._fraction is not None or not self._continues:
             shown = self._start_fraction + (1.0 - self._start_fraction) * (self._fraction or 0.0)

@@ -18,12 +18,12 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.client.trainer import TrainerState
 from vcdl.files.atomic import atomic_write, sweep
 from vcdl.wire.npz_form import opened_npz
 from vcdl.wire.workunit import Workunit
 
-CHECKPOINT_FILE = "checkpoint.npz"
 _FORMAT = 1
 _HEADER_LIMIT_BYTES = 10_000
 _log = logging.getLogger(__name__)

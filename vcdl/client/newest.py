@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from http.client import NOT_FOUND, HTTPException
 from pathlib import Path
 
-from vcdl.client.checkpoint import CHECKPOINT_FILE
 from vcdl.client.inputs import PARAMS_FILE, read_params
+from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.errors import WeightsFileError, WorkunitError
 from vcdl.files.atomic import atomic_write
 from vcdl.wire.newest import MOST_BYTES, Newest, PublicKey, is_web_address, read_signed

@@ -8,6 +8,8 @@ from pathlib import Path
 from vcdl.client.resources import Shortage
 from vcdl.errors import VcdlError
 
+CHECKPOINT_FILE = "checkpoint.npz"
+"""A training that was interrupted (vcdl.client.checkpoint)."""
 LOCK_FILE = "boinc_lockfile"
 LOCK_WAIT_S = 35.0
 """Every task that follows BOINC's rules ends within 30 s of its client."""

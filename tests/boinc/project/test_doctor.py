@@ -127,6 +127,22 @@ def test_an_upload_folder_that_file_deleter_cannot_empty_is_seen(made: MadeProje
     assert found(made, folders.folder_rights)[0].level == Level.OK
 
 
+def test_an_upload_key_that_the_scheduler_may_not_read_is_seen(made: MadeProject) -> None:
+    """It signs second copies itself, as the web server's user."""
+    made.edit("config.xml", "<long_name>", "<httpd_user>nobody</httpd_user><long_name>")
+    key = made.path / "keys" / "upload_private"
+    key.parent.chmod(0o755)
+    key.chmod(0o644)
+    assert is_well(made, folders.upload_key)
+    key.chmod(0o600)
+    seen = failure(made, folders.upload_key)
+    assert seen.what.startswith("the web server (nobody) may not read keys/upload_private: ")
+    assert seen.cure.endswith(f"chmod 640 {key}")
+    key.chmod(0o644)
+    key.parent.chmod(0o700)
+    assert "may not read" in failure(made, folders.upload_key).what
+
+
 def test_a_folder_that_the_web_server_cannot_enter_is_seen(made: MadeProject) -> None:
     made.edit("config.xml", "<long_name>", "<httpd_user>nobody</httpd_user><long_name>")
     seen = failure(made, folders.downloads_readable)  # pytest's own folder is private

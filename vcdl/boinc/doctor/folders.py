@@ -1,4 +1,4 @@
-"""Folders that two users share: the project's user and the web server's, which runs the scheduler and takes uploads.
+"""What two users share: the project's user and the web server's, which runs the scheduler and takes uploads.
 
 Both write there through the project's group, as make_project sets it up: the web server's user must be a member.
 """
@@ -87,6 +87,25 @@ def downloads_readable(patient: Patient) -> Iterator[Finding]:
     yield ok("downloads readable", f"{web_user.pw_name} comes down to {patient.shown(patient.project.download_dir)}/")
 
 
+def upload_key(patient: Patient) -> Iterator[Finding]:
+    """The key that the scheduler signs with, as the web server's user, when it makes a task for one host: a second
+    copy. Otherwise programs of the project's user sign.
+    """
+    web_user, key = _web_user(patient), patient.config.key_dir / "upload_private"
+    if web_user is None or not key.is_file():
+        return
+    if all(_has(path, web_user, rights) for path, rights in ((key.parent, stat.S_IXUSR), (key, stat.S_IRUSR))):
+        yield ok("upload key", f"{web_user.pw_name} may sign with {patient.shown(key)}")
+    else:
+        group = group_of(patient.path / "config.xml")
+        yield failed(
+            "upload key",
+            f"the web server ({web_user.pw_name}) may not read {patient.shown(key)}: the scheduler says \"can't read "
+            'key", and no late subtask ever gets a second host',
+            f"chgrp {group} {key.parent} {key}; chmod g+x {key.parent}; chmod 640 {key}",
+        )
+
+
 def stop_files(patient: Patient) -> Iterator[Finding]:
     """The files by which bin/stop keeps daemons and scheduler from running; bin/start removes them."""
     for name, meaning in (("stop_daemons", "daemons end as soon as they start"), ("stop_sched", "clients get no work")):
@@ -146,9 +165,9 @@ def user_of(path: Path) -> str:
         return str(uid)
 
 
-def _has(folder: Path, user: pwd.struct_passwd, rights: int) -> bool:
+def _has(path: Path, user: pwd.struct_passwd, rights: int) -> bool:
     """Whether the user has all of these rights, given as the owner's bits."""
-    status = folder.stat()
+    status = path.stat()
     if status.st_uid == user.pw_uid:
         return not rights & ~status.st_mode
     groups = {user.pw_gid, *(group.gr_gid for group in grp.getgrall() if user.pw_name in group.gr_mem)}
@@ -157,4 +176,4 @@ def _has(folder: Path, user: pwd.struct_passwd, rights: int) -> bool:
     return not rights >> 6 & ~status.st_mode
 
 
-CHECKS = (page_rights, folder_rights, downloads_readable, stop_files)
+CHECKS = (page_rights, folder_rights, downloads_readable, upload_key, stop_files)

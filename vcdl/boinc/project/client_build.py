@@ -11,7 +11,7 @@ from vcdl.client.newest import KEY_FILE
 from vcdl.errors import folder_errors
 from vcdl.files.atomic import atomic_write
 
-ENTRY = "vcdl.client.start"
+ENTRY = "vcdl.client.boinc"
 _KEY = f"vcdl/client/{KEY_FILE}"
 _ROOT = Path(vcdl.__file__).parent.parent
 _MAIN = f"from {ENTRY} import run\n\nrun()\n"
