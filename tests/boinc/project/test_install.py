@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -161,6 +162,17 @@ def test_no_file_with_a_password_is_readable_by_others_that_was_not(made: MadePr
         os.umask(old)
     assert readable_files_with("hush", made.path) == ["config.xml"], "BOINC's group reads it"
     assert (made.path / "config.xml").stat().st_mode & 0o777 == 0o640
+
+
+def test_clients_can_fetch_what_an_operator_with_a_strict_umask_publishes(made: MadeProject) -> None:
+    old = os.umask(0o077)
+    try:
+        made.install()
+    finally:
+        os.umask(old)
+    published = [path for path in (made.path / "download").rglob("*") if path.is_file()]
+    assert published
+    assert [path.name for path in published if not path.stat().st_mode & stat.S_IROTH] == []
 
 
 def test_killed_at_any_write_the_next_run_completes(made: MadeProject, monkeypatch: pytest.MonkeyPatch) -> None:

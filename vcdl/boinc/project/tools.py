@@ -6,6 +6,8 @@ from pathlib import Path
 from vcdl.errors import GridError
 
 _PATIENCE_S = 120
+_UMASK = 0o022
+"""The web server reads what they make, such as the copies of an app version's files in download/."""
 
 
 def run_tool(project: Path, program: str, *arguments: str) -> str:
@@ -17,7 +19,7 @@ def run_tool(project: Path, program: str, *arguments: str) -> str:
     try:
         done = subprocess.run(
             command, cwd=project, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, errors="replace", timeout=_PATIENCE_S, check=False,
+            text=True, errors="replace", timeout=_PATIENCE_S, check=False, umask=_UMASK,
         )  # fmt: skip
     except FileNotFoundError as error:
         raise GridError(
