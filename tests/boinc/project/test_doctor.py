@@ -146,7 +146,7 @@ def test_an_upload_key_that_the_scheduler_may_not_read_is_seen(made: MadeProject
 def test_a_folder_that_the_web_server_cannot_enter_is_seen(made: MadeProject) -> None:
     made.edit("config.xml", "<long_name>", "<httpd_user>nobody</httpd_user><long_name>")
     seen = failure(made, folders.downloads_readable)  # pytest's own folder is private
-    assert seen.cure.startswith("chmod o+x /")
+    assert seen.cure.startswith("chmod a+x /")
     made.edit("config.xml", "<httpd_user>nobody<", f"<httpd_user>{pwd.getpwuid(os.geteuid()).pw_name}<")
     assert is_well(made, folders.downloads_readable)
 

@@ -81,7 +81,7 @@ def downloads_readable(patient: Patient) -> Iterator[Finding]:
             yield failed(
                 "downloads readable",
                 f"the web server ({web_user.pw_name}) may not enter {folder}",
-                f"chmod o+x {folder}",
+                f"chmod a+x {folder}",  # o+x alone keeps out a member of the folder's group
             )
             return
     yield ok("downloads readable", f"{web_user.pw_name} comes down to {patient.shown(patient.project.download_dir)}/")

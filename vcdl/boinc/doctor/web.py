@@ -137,7 +137,10 @@ def cure_of(patient: Patient, reason: NoAnswer) -> str:
                 f"cp {patient.path / configuration} /etc/apache2/sites-enabled/ and a2enmod cgi, restart the web server"
             )
         case 403:
-            return f"let the web server come down to the file (chmod o+r it, o+x above it), and see that it reads {configuration}"
+            return (
+                "let the web server come down to the file (chmod a+r it, and a+x above it), and see that it reads "
+                f"{configuration}"
+            )
         case _:
             return _NOT_IN_GROUP
 
