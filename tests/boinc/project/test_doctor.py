@@ -46,7 +46,7 @@ _IPC_CREAT, _IPC_RMID = 0o1000, 0
 _ANSWERS: tuple[tuple[str | NoAnswer, Callable[[Patient], Iterator[Finding]], str, str], ...] = (
     (NoAnswer("HTTP 500 Internal Server Error", 500), web.attach_page, "no client can attach", "usermod -a -G"),
     (NoAnswer("HTTP 404 Not Found", 404), web.master_page, "no client can attach", "sites-enabled"),
-    (NoAnswer("HTTP 403 Forbidden", 403), web.master_page, "no client can attach", "chmod o+x"),
+    (NoAnswer("HTTP 403 Forbidden", 403), web.master_page, "no client can attach", "chmod a+r"),
     ("<html></html>", web.master_page, "names no scheduler", "sample_index.php"),
     ("<?php echo 1;", web.master_page, "not run by PHP", "libapache2-mod-php"),
     ("<project_config><name>x</name><web_stopped>1</web_stopped>", web.attach_page, "are stopped", "rm "),
