@@ -101,7 +101,7 @@ def upload_key(patient: Patient) -> Iterator[Finding]:
         yield failed(
             "upload key",
             f"the web server ({web_user.pw_name}) may not read {patient.shown(key)}: the scheduler says \"can't read "
-            'key", and no late subtask ever gets a second host',
+            'key"; a late subtask gets no second host, or one whose upload is refused ("missing signature")',
             f"chgrp {group} {key.parent} {key}; chmod g+x {key.parent}; chmod 640 {key}",
         )
 
