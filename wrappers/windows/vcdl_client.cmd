@@ -1,5 +1,5 @@
 @echo off
-rem The program below BOINC's wrapper on Windows (never run yet): finds a Python that can train, and runs the client with it.
+rem The program below BOINC's wrapper on Windows (run by Wine's cmd only): finds a Python that can train, and runs the client with it.
 rem Messages go to stderr.txt, which the BOINC client sends to the project. 206 is BOINC's EXIT_INIT_FAILURE.
 setlocal
 set "client=%~dpn0.pyz"
@@ -20,9 +20,10 @@ if "%python%"=="" (
 "%python%" %options% "%client%" %*
 exit %errorlevel%
 
+rem A Python that cannot be started ends with a negative number, which `if errorlevel 1` takes for success.
 :try
 "%~1" -c "%test%" >nul 2>nul
-if not errorlevel 1 set "python=%~1"
+if "%errorlevel%"=="0" set "python=%~1"
 exit /b 0
 
 rem The Python of a runtime is unpacked once for all tasks, beside its archive; the client then unpacks its packages.
@@ -47,6 +48,21 @@ exit /b 0
 echo vcdl_client: unpacking Python, once for all tasks 1>&2
 mkdir "%growing%"
 "%SystemRoot%\System32\tar.exe" -xOf "%VCDL_RUNTIME_ARCHIVE%" python.tar.gz | "%SystemRoot%\System32\tar.exe" -xzf - -C "%growing%"
-"%growing%\python.exe" -I -S -c "import os, sys; os.rename(*sys.argv[1:])" "%growing%" "%unpacked%"
+if exist "%growing%\python.exe" call :named
 if exist "%growing%" rmdir /s /q "%growing%"
 exit /b 0
+
+rem The folder gets its name when its Python has run here, and ended: Windows renames no folder in which a program runs,
+rem or in which a virus scanner reads a file.
+:named
+"%growing%\python.exe" -I -S -c ""
+if not "%errorlevel%"=="0" exit /b 0
+for %%U in ("%unpacked%") do set "name=%%~nxU"
+set tries=20
+:again
+ren "%growing%" "%name%" 2>nul
+if exist "%unpacked%\python.exe" exit /b 0
+set /a tries-=1
+if %tries%==0 exit /b 0
+ping -n 2 127.0.0.1 >nul
+goto again
