@@ -60,7 +60,8 @@ class Windows:
         self.slot.mkdir()
         self.environment = {
             **{name: value for name, value in os.environ.items() if name != "VCDL_PYTHON"},
-            "WINEPREFIX": str(root / "wine"), "WINEDEBUG": "-all", "CALLS": str(self.calls), "STAND_IN": str(self.python),
+            "WINEPREFIX": str(root / "wine"), "WINEDEBUG": "-all",
+            "CALLS": str(self.calls), "STAND_IN": str(self.python),
         }  # fmt: skip
         shutil.copy(LAUNCHER, self.slot)
         (self.slot / "vcdl_client.pyz").touch()
