@@ -69,10 +69,7 @@ def _under_client(slot: Path, threads: int | None) -> int:
             clear_endings(slot)
             _quit_on_signals(host)
             host.wait_until_resumed()
-            make_ready()
-            from vcdl.client.task import train_task
-
-            if train_task(slot, host, init, threads):
+            if _train(slot, host, init, threads):
                 host.tell_done()
                 tell_finished(slot)
         return ExitCode.OK
@@ -88,13 +85,17 @@ def _under_wrapper(slot: Path, threads: int | None) -> int:
         clear_endings(slot)  # the wrapper does not do it
         host = WrapperHost(slot, init.project)
         _quit_on_signals(host)
-        make_ready()
-        from vcdl.client.task import train_task
-
-        train_task(slot, host, init, threads)
+        _train(slot, host, init, threads)
         return ExitCode.OK
     except Exception as error:
         return _failed(error)
+
+
+def _train(slot: Path, host: BoincHost | WrapperHost, init: InitData, threads: int | None) -> bool:
+    make_ready()
+    from vcdl.client.task import train_task  # needs what has just been unpacked
+
+    return train_task(slot, host, init, threads)
 
 
 def _by_hand() -> int:

@@ -141,9 +141,7 @@ def rests_of(database: BoincDatabase, refused: Collection[str] = ()) -> dict[int
     )  # fmt: skip
     ended: dict[int, list[Ended]] = defaultdict(list)
     for host, outcome, status, checked, received_s, deadline_s, name in rows:
-        end = _end(outcome, status, checked)
-        if outcome == CLIENT_ERROR and status == NOT_BEGUN_IN_TIME and received_s < deadline_s:
-            end = End.CLOCK
+        end = _end(outcome, status, checked, in_time=received_s < deadline_s)
         if end is End.GOOD and name in refused:
             end = End.REFUSED
         if end is not None:
@@ -159,12 +157,14 @@ def ban(database: BoincDatabase, hosts: Collection[int], *, banned: bool = True)
     database.execute("UPDATE host SET max_results_day = %s WHERE id IN %s", BANNED if banned else 0, tuple(hosts))
 
 
-def _end(outcome: int, status: int, checked: int) -> End | None:
+def _end(outcome: int, status: int, checked: int, *, in_time: bool) -> End | None:
     """What became of a task; None: that says nothing of its host."""
     if outcome == VALIDATE_ERROR or (checked == INVALID and outcome == SUCCESS):
         return End.REFUSED
     if outcome == SUCCESS:
         return None if checked in _UNDECIDED else End.GOOD
     if outcome == CLIENT_ERROR:
+        if status == NOT_BEGUN_IN_TIME and in_time:
+            return End.CLOCK
         return None if status in NO_FAULT else End.ERROR
     return End.TIMEOUT if outcome == NO_REPLY else None

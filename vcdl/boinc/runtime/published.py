@@ -1,6 +1,6 @@
 """The runtimes that a project publishes, kept in PROJECT/vcdl/runtimes/: a later install publishes them again."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def wanted(project: Path, given: Iterable[Path], without: Sequence[str]) -> tupl
 
     Raises GridError.
     """
-    chosen = {kept_path(project, runtime): runtime for runtime in _kept(project)}
+    chosen = {kept_path(project, runtime): runtime for runtime in map(RuntimeFile.at, _kept(project))}
     for path in given:
         runtime = RuntimeFile.at(path)
         chosen[kept_path(project, runtime)] = runtime
@@ -40,7 +40,7 @@ def wanted(project: Path, given: Iterable[Path], without: Sequence[str]) -> tupl
 def dropped(project: Path, runtimes: Iterable[RuntimeFile]) -> list[Path]:
     """Kept runtimes that are no longer wanted."""
     wanted_paths = {kept_path(project, runtime) for runtime in runtimes}
-    return sorted(path for path in kept_folder(project).glob(f"*{_SUFFIX}") if path not in wanted_paths)
+    return [path for path in _kept(project) if path not in wanted_paths]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Size:
 def sizes(project: Path) -> list[Size]:
     """The sizes of the kept runtimes. Raises GridError."""
     found = []
-    for path in sorted(kept_folder(project).glob(f"*{_SUFFIX}")):
+    for path in _kept(project):
         manifest, size_bytes = Manifest.of(path), path.stat().st_size
         system = f"{manifest.platform}{', with a GPU' if manifest.gpu else ''}"
         found.append(Size(system, size_bytes, size_bytes + manifest.unpacked_bytes))
@@ -69,6 +69,5 @@ def most_bytes(project: Path) -> int:
     return max((size.disk_bytes for size in sizes(project)), default=0)
 
 
-def _kept(project: Path) -> Iterator[RuntimeFile]:
-    for path in sorted(kept_folder(project).glob(f"*{_SUFFIX}")):
-        yield RuntimeFile.at(path)
+def _kept(project: Path) -> list[Path]:
+    return sorted(kept_folder(project).glob(f"*{_SUFFIX}"))
