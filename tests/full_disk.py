@@ -3,6 +3,7 @@
 import os
 import resource
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,13 +13,19 @@ import pytest
 
 @contextmanager
 def files_limited_to(size_bytes: int) -> Iterator[None]:
-    """No file may grow beyond a size. Only around what is tested: pytest's own output may go to a file, too."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    """No file may grow beyond a size. Only around what is tested: pytest's own output may go to a file, too.
+
+    Byte-code is not written meanwhile: Python keeps what became of it, and no later test could import that module.
+    """
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    writes_none = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, limits[1]))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        sys.dont_write_bytecode = writes_none
 
 
 @contextmanager

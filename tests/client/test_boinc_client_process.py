@@ -243,7 +243,6 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setenv(name, os.environ.get(name, "-1"))
     monkeypatch.setattr(os, "environ", os.environ.copy())
     monkeypatch.setattr(sys, "meta_path", sys.meta_path.copy())
-    monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
     handlers: dict[Any, Any] = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield
     for number, handler in handlers.items():

@@ -4,12 +4,16 @@ import os
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import pytest
 
 from vcdl.client import compiled
 from vcdl.client.compiled import KEPT_FOLDER, CompiledPrograms
+
+PROGRAM = zlib.compress(bytes(range(90)))
+"""As JAX writes one; some 100 bytes."""
 
 
 @pytest.fixture
@@ -30,13 +34,13 @@ def task(project: Path, name: str) -> tuple[CompiledPrograms, Path]:
 
 def test_what_one_task_compiled_the_next_one_has(project: Path) -> None:
     first, own = task(project, "0")
-    (own / "step-cache").write_bytes(b"a program")
+    (own / "step-cache").write_bytes(PROGRAM)
     second, other = task(project, "1")
     assert list(other.iterdir()) == [], "a task that still runs may be in the middle of writing"
     first.hand_over()
-    assert [path.read_bytes() for path in (project / KEPT_FOLDER).iterdir()] == [b"a program"]
+    assert [path.read_bytes() for path in (project / KEPT_FOLDER).iterdir()] == [PROGRAM]
     second.take()
-    assert (other / "step-cache").read_bytes() == b"a program"
+    assert (other / "step-cache").read_bytes() == PROGRAM
     second.hand_over()  # once more the same
 
 
@@ -47,12 +51,21 @@ def test_half_a_program_of_a_killed_process_is_not_used(project: Path) -> None:
     assert not (project / KEPT_FOLDER).exists()
 
 
+@pytest.mark.parametrize("size", [0, 3, 30])
+def test_half_a_program_that_a_full_disk_left_is_not_kept(project: Path, size: int) -> None:
+    programs, own = task(project, "0")
+    (own / "half-cache").write_bytes(PROGRAM[:size])
+    (own / "step-cache").write_bytes(PROGRAM)
+    programs.hand_over()
+    assert [path.name for path in (project / KEPT_FOLDER).iterdir()] == ["step-cache"]
+
+
 def test_old_programs_and_more_than_the_limit_are_removed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "_KEPT_BYTES", 250)
     programs, own = task(project, "0")
     for name, days in (("a", 1), ("b", 2), ("c", 3), ("d", 15)):
         path = own / f"{name}-cache"
-        path.write_bytes(bytes(100 if name != "d" else 1))
+        path.write_bytes(PROGRAM)
         os.utime(path, (0, time.time() - days * 86400))
     programs.hand_over()
     assert sorted(path.name for path in (project / KEPT_FOLDER).iterdir()) == ["a-cache", "b-cache"]
@@ -60,7 +73,7 @@ def test_old_programs_and_more_than_the_limit_are_removed(project: Path, monkeyp
 
 def test_a_project_that_cannot_be_written_only_costs_time(project: Path) -> None:
     programs, own = task(project, "0")
-    (own / "step-cache").write_bytes(b"a program")
+    (own / "step-cache").write_bytes(PROGRAM)
     (project / KEPT_FOLDER).touch()  # as root may write into any folder
     programs.hand_over()
     task(project, "0")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -34,9 +35,11 @@ class Layout:
         shutil.copy(LAUNCHER, self.project / "vcdl_client_3")
         (self.project / "vcdl_client_3.pyz").write_text(TELLS)
 
-    def launch(self, *arguments: str, path: str = "/usr/bin:/bin", **environment: str) -> "subprocess.Popen[str]":
+    def launch(
+        self, *arguments: str, path: str = "/usr/bin:/bin", limits: Sequence[str] = (), **environment: str
+    ) -> "subprocess.Popen[str]":
         return subprocess.Popen(
-            ["../../projects/x/vcdl_client_3", *arguments],
+            [*limits, "../../projects/x/vcdl_client_3", *arguments],
             cwd=self.slot,
             env={"PATH": path, "VCDL_RUNTIME": str(self.root / "opt"), **environment},
             text=True,
@@ -230,6 +233,23 @@ def test_without_room_for_python_the_task_waits(layout: Layout) -> None:
         "600",
         "there is no room on the disk to unpack Python",
     ]
+
+
+@pytest.mark.parametrize("whose", ["delivered", "chosen", "in the path"])
+def test_a_disk_that_was_full_once_leaves_every_module_fit_for_import(layout: Layout, whose: str) -> None:
+    """Python 3.11 to 3.13 keep half of a module's byte-code then, and no later process can import that module."""
+    if whose == "delivered":
+        with_runtime(layout, layout.root / "log")
+        assert layout.launch().wait(timeout=60) == 7
+    (layout.project / "vcdl_client_3.pyz").write_text(
+        f"import sys; sys.path.append({str(layout.root)!r}); import large"
+    )
+    (layout.root / "large.py").write_text("".join(f"def f{number}(): return {number}\n" for number in range(200)))
+    chosen = {"VCDL_PYTHON": sys.executable} if whose == "chosen" else {}
+    path = f"{python_at(layout.root / 'bin' / 'python3', layout.root / 'log').parent}:/usr/bin:/bin"
+    for limits in (["prlimit", "--fsize=1000"], []):
+        process = layout.launch(path=path, limits=limits, **chosen)
+        assert (process.communicate(timeout=60)[1], process.returncode) == ("", 0)
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])

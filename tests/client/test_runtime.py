@@ -119,7 +119,11 @@ def test_a_disk_that_fills_meanwhile_is_a_shortage_and_leaves_nothing(delivered:
         "resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500)); make_ready(Path(sys.argv[1]))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, str(delivered.prefix)], capture_output=True, text=True, cwd=ROOT, check=False
+        [sys.executable, "-B", "-c", program, str(delivered.prefix)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
     )
     assert f"Shortage: unpacking Keras takes 1 MB of disk: {os.strerror(errno.EFBIG)}" in done.stderr
     assert [path.name for path in (delivered.prefix / "lib").iterdir()] == []

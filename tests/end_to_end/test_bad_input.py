@@ -128,7 +128,7 @@ def test_a_disk_that_is_full_is_said_and_nothing_is_left(tmp_path: Path) -> None
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        env=environment(),
+        env={**environment(), "PYTHONDONTWRITEBYTECODE": "1"},  # half of it would stay
         preexec_fn=limit,
         timeout=200,
     )

@@ -2,8 +2,6 @@
 
 import json
 import os
-import resource
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.full_disk import files_limited_to
 from vcdl.errors import FleetError
 from vcdl.fleet.instance import Ending, Instance, InstanceState, Pool
 from vcdl.fleet.instance_history import InstanceHistory
@@ -293,15 +292,8 @@ def test_a_full_disk_is_an_error_and_leaves_no_half_line(ledger: Ledger, tmp_pat
     observe(ledger, START_S, instance("i-1"))
     path = tmp_path / "fleet" / "ledger.jsonl"
     before = path.read_bytes()
-    old = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 50, old[1]))
-        with pytest.raises(FleetError, match="cannot be read or written"):
-            observe(ledger, START_S + 10, instance("i-1"), instance("i-2"))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, old)
-        signal.signal(signal.SIGXFSZ, handler)
+    with files_limited_to(len(before) + 50), pytest.raises(FleetError, match="cannot be read or written"):
+        observe(ledger, START_S + 10, instance("i-1"), instance("i-2"))
     assert path.read_bytes() == before
     observe(ledger, START_S + 20, instance("i-1"), instance("i-2"))
     assert len(ledger.history().until(START_S + 3600)) == 2

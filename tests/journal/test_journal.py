@@ -38,6 +38,7 @@ from vcdl.journal.journal import _PAGE, Journal
 journal = Journal.at(Path(sys.argv[1]))
 journal.append(RunPaused("first"))
 hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+sys.dont_write_bytecode = True  # half of it would stay
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
 try:
     for _ in range(1000):

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import resource
 import shutil
 import signal
 import tempfile
@@ -15,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.full_disk import files_limited_to
 from tests.leftovers import ended_pid, temporary_of
 from tests.store_folds import changing, subtask
 from vcdl.errors import StoreError, StoreLost, StoreUnavailable
@@ -205,8 +205,8 @@ def test_both_slots_are_allocated_as_a_whole_so_that_updates_need_no_more_room(t
 
 def test_no_room_for_a_new_store_is_said_and_nothing_that_looks_like_one_is_left(tmp_path: Path) -> None:
     def work() -> str:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-        new_store(tmp_path)
+        with files_limited_to(100_000):
+            new_store(tmp_path)
         return "made"
 
     said = in_a_child(work)
@@ -224,18 +224,16 @@ def test_no_room_for_a_commit_leaves_the_old_version_and_the_next_try_works(tmp_
     assert len(log) > (tmp_path / "weights.bin").stat().st_size
 
     def work() -> str:
-        limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (len(log) + 20, limit[1]))  # a part of the next line
         said = []
-        for _ in range(2):
-            try:
-                store.fold([fold(version)])
-            except StoreUnavailable as error:
-                said.append(str(error))
-            assert log_of(tmp_path) == log, "not a byte of the line is left"
-            assert store.version() == version
-            assert store.read()[1].tobytes() == replayed(version, 4).tobytes()
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        with files_limited_to(len(log) + 20):  # a part of the next line
+            for _ in range(2):
+                try:
+                    store.fold([fold(version)])
+                except StoreUnavailable as error:
+                    said.append(str(error))
+                assert log_of(tmp_path) == log, "not a byte of the line is left"
+                assert store.version() == version
+                assert store.read()[1].tobytes() == replayed(version, 4).tobytes()
         store.fold([fold(version)])
         return "\n".join(said)
 

@@ -9,6 +9,7 @@ import contextlib
 import os
 import shutil
 import time
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,6 +19,7 @@ _SLOT_FOLDER = "compiled"
 _SUFFIX = "-cache"
 _KEPT_BYTES = 32 << 20
 _KEPT_S = 14 * 86400.0
+_ZSTANDARD = b"\x28\xb5\x2f\xfd"
 
 
 class CompiledPrograms:
@@ -50,8 +52,10 @@ class CompiledPrograms:
             if programs:  # other backends make none
                 self._kept.mkdir(exist_ok=True)
             for path in programs:
-                with contextlib.suppress(FileExistsError):
-                    os.link(path, self._kept / path.name)
+                kept = self._kept / path.name
+                if not kept.exists() and _is_whole(path):
+                    with contextlib.suppress(FileExistsError):
+                        os.link(path, kept)
             self._sweep()
 
     def _sweep(self) -> None:
@@ -60,6 +64,21 @@ class CompiledPrograms:
             kept_bytes += size_bytes
             if kept_bytes > _KEPT_BYTES or time.time() - made_s > _KEPT_S:
                 path.unlink(missing_ok=True)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether all of a program was written: on a full disk JAX leaves a part of one, and never writes it again.
+
+    A program that zstandard compressed counts as whole: delivered Pythons have zlib alone.
+    """
+    content = path.read_bytes()
+    if content[:4] == _ZSTANDARD:
+        return True
+    try:
+        zlib.decompress(content)
+    except zlib.error:
+        return False
+    return True
 
 
 def _described(path: Path) -> tuple[float, int, Path]:

@@ -4,7 +4,6 @@ import logging
 import math
 import os
 import platform
-import sys
 from pathlib import Path
 
 from vcdl import __version__
@@ -37,7 +36,7 @@ def train_task(slot: Path, host: BoincHost | WrapperHost, init: InitData, thread
     os.environ.update(device_environment(init, os.environ.get("CUDA_VISIBLE_DEVICES")))
     os.environ.update(compiled.environment)
     compiled.take()
-    _write_only_within(slot, init.project)
+    _write_only_within(slot)
     hide_unneeded()
     resolve_stubs(slot, init.project)
     tell_unless_used(init)
@@ -51,7 +50,6 @@ def train_task(slot: Path, host: BoincHost | WrapperHost, init: InitData, thread
     return True
 
 
-def _write_only_within(slot: Path, project: Path) -> None:
-    """Keep what libraries write in the slot: Keras' settings, temporary files, and byte-code nowhere else."""
+def _write_only_within(slot: Path) -> None:
+    """Keep what libraries write in the slot: Keras' settings and temporary files."""
     os.environ.update({"KERAS_HOME": str(slot), "TMPDIR": str(slot)})
-    sys.dont_write_bytecode = not Path(sys.prefix).is_relative_to(project.resolve())

@@ -1,6 +1,7 @@
 """An exception that nobody expected, in words and with an exit code: a state of the machine, or a bug."""
 
 import errno
+import traceback
 
 from vcdl.errors import DISK_FULL, ExitCode, VcdlError
 from vcdl.passwords import without_passwords
@@ -17,7 +18,18 @@ def told(error: Exception) -> tuple[str, ExitCode]:
         where = error.filename or "the disk"
         words = f"{where}: {error.strerror}; free some space or mend the rights, or choose another folder"
         return words, ExitCode.BAD_FOLDER
-    return _out_of_memory(error) or _bug(error)
+    return _damaged_byte_code(error) or _out_of_memory(error) or _bug(error)
+
+
+def _damaged_byte_code(error: Exception) -> tuple[str, ExitCode] | None:
+    """Name byte-code that a full disk cut short: Python never imports its module again."""
+    if not isinstance(error, EOFError):
+        return None
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_name == "get_code")
+    for frame in frames:
+        if path := frame.f_locals.get("bytecode_path"):
+            return f"{path} is cut short, as Python leaves it on a full disk: remove it", ExitCode.BAD_FOLDER
+    return None
 
 
 def _out_of_memory(error: Exception) -> tuple[str, ExitCode] | None:

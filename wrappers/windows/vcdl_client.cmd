@@ -7,7 +7,8 @@ if not exist "%client%" set "client=vcdl_client.pyz"
 set "needed=('numpy', 'h5py', 'keras', os.environ.get('KERAS_BACKEND', 'tensorflow'))"
 set "test=import os, sys; from importlib.util import find_spec; sys.exit(sys.version_info < (3, 11) or not all(find_spec(name) for name in %needed%))"
 set "python="
-set "options="
+rem On a full disk Python keeps half of a module's byte-code, and can never import that module again.
+set "options=-B"
 
 if not "%VCDL_PYTHON%"=="" call :try "%VCDL_PYTHON%"
 if "%python%"=="" if exist vcdl_runtime.tar call :delivered
@@ -22,7 +23,7 @@ exit %errorlevel%
 
 rem A Python that cannot be started ends with a negative number, which `if errorlevel 1` takes for success.
 :try
-"%~1" -c "%test%" >nul 2>nul
+"%~1" -B -c "%test%" >nul 2>nul
 if "%errorlevel%"=="0" set "python=%~1"
 exit /b 0
 
@@ -38,7 +39,7 @@ if not exist "%unpacked%\python.exe" (
 )
 if exist "%unpacked%\python.exe" (
     set "python=%unpacked%\python.exe"
-    set "options=-I"
+    set "options=-I -B"
 ) else (
     echo vcdl_client: the Python that came with the app version could not be unpacked 1>&2
 )
@@ -55,7 +56,7 @@ exit /b 0
 rem The folder gets its name when its Python has run here, and ended: Windows renames no folder in which a program runs,
 rem or in which a virus scanner reads a file.
 :named
-"%growing%\python.exe" -I -S -c ""
+"%growing%\python.exe" -I -B -S -c ""
 if not "%errorlevel%"=="0" exit /b 0
 for %%U in ("%unpacked%") do set "name=%%~nxU"
 set tries=20

@@ -2,6 +2,7 @@
 
 import io
 import lzma
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.boinc.runtime.fake_parts import MINOR, MODULES, make_python, make_wheels, make_windows_python
+from tests.full_disk import files_limited_to
 from vcdl.boinc.runtime.archive import PYTHON, RuntimeFile
 from vcdl.boinc.runtime.build import Order, build_runtime
+from vcdl.boinc.runtime.byte_code import compile_ahead
 from vcdl.boinc.runtime.platforms import LINUX, platform_named
 from vcdl.client.runtime import PACKAGES
 from vcdl.errors import GridError
@@ -57,6 +60,17 @@ def test_two_builds_have_the_same_bytes_and_hold_what_a_client_needs(lock: Path,
     assert first.manifest.packages == dict.fromkeys(MODULES, "1.0")
     assert first.manifest.folder == f"lib/python{MINOR}/site-packages"
     assert not list(tmp_path.glob("vcdl-runtime-*")), "nothing is left over"
+
+
+def test_byte_code_that_a_full_disk_cut_short_is_refused(tmp_path: Path) -> None:
+    """Python writes half of it without a word, and the modules of that runtime could be imported nowhere."""
+    (tmp_path / "large.py").write_text("".join(f"def f{number}(): return {number}\n" for number in range(200)))
+    with (
+        files_limited_to(1000),
+        pytest.raises(GridError, match=r"of large\.py was cut short: free some space"),
+    ):
+        compile_ahead(tmp_path, Path(sys.executable), LINUX, MINOR)
+    compile_ahead(tmp_path, Path(sys.executable), LINUX, MINOR)
 
 
 def test_a_wheel_with_another_hash_is_refused(lock: Path, tmp_path: Path) -> None:

@@ -10,15 +10,19 @@ from vcdl.boinc.runtime.platforms import Platform
 from vcdl.errors import GridError
 
 _COMPILE = """
-import pathlib, py_compile, sys
+import marshal, pathlib, py_compile, sys
 top = pathlib.Path(sys.argv[1])
 for path in sorted(top.rglob("*.py")):
     name = path.relative_to(top).as_posix()
     try:
         mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
-        py_compile.compile(str(path), dfile=name, doraise=True, invalidation_mode=mode)
+        made = py_compile.compile(str(path), dfile=name, doraise=True, invalidation_mode=mode)
     except py_compile.PyCompileError:
-        pass  # a template, or code for another Python: nobody can import it
+        continue  # a template, or code for another Python: nobody can import it
+    try:
+        marshal.loads(pathlib.Path(made).read_bytes()[16:])
+    except (EOFError, ValueError):
+        sys.exit(f"the byte-code of {name} was cut short: free some space")
 """
 
 
