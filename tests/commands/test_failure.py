@@ -1,4 +1,4 @@
-"""What is said of an exception that nobody expected."""
+"""Exceptions that nobody expected, in words."""
 
 import importlib
 import os
