@@ -8,6 +8,8 @@ class Refusal(StrEnum):
 
     UNREADABLE = "unreadable"
     """Not a whole weights file: cut short, damaged, too large, or not stored plainly."""
+    NO_FILE = "no_file"
+    """The grid has no file for it: the server lost it, or it was never sent. By itself it says nothing of its host."""
     BAD_HEADER = "bad_header"
     """The header is missing, damaged or out of bounds."""
     WRONG_JOB = "wrong_job"

@@ -142,7 +142,7 @@ def _refused(run: Run, file: Path, workunit: str, *, is_late: bool) -> Refused |
     except FileNotFoundError:
         is_file = False
     if not is_file:
-        return Refused(Refusal.UNREADABLE, "there is no file")
+        return Refused(Refusal.NO_FILE, "there is no file in upload/")
     try:
         with closing(run.journal()) as journal:
             check = run.upload_check(journal, is_over=is_late)
