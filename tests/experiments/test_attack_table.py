@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.places import EXAMPLES
-from vcdl.experiments.attack_table import cells_of
+from vcdl.experiments.attack_table import Points, rows_of
 from vcdl.experiments.experiment import Variant
 from vcdl.experiments.hostile import EXPERIMENT
 from vcdl.experiments.hostile_results import tables
@@ -14,11 +14,22 @@ from vcdl.experiments.planned_run import PlannedRun
 from vcdl.job import load_job
 from vcdl.run.folder import RunFolder
 from vcdl.simulate.client_fleet import ClientFleet
+from vcdl.simulate.targets import Targets
 
 JOB = load_job(EXAMPLES / "digits.yaml")
+ALIE = "alie, 2 of 10, 6x, default"
 
 
-def run(variant: str, seed: int, final: float | None, refused: int = 0, hostile: int = 0) -> RunFigures:
+def run(
+    variant: str,
+    seed: int,
+    final: float | None,
+    *,
+    refused: int = 0,
+    hostile: int = 0,
+    targets: Targets | None = None,
+    found_after: tuple[int, ...] = (),
+) -> RunFigures:
     planned = PlannedRun(
         variant=variant,
         epochs=6,
@@ -42,38 +53,58 @@ def run(variant: str, seed: int, final: float | None, refused: int = 0, hostile:
         bytes_up=1024.0,
         honest=Uploads(100 - refused, refused),
         hostile=Uploads(10 - hostile, hostile),
-        backdoor=0.25,
+        targets=targets,
+        honest_out=refused,
+        liars=2 if "alie" in variant else 0,
+        found_after=found_after,
     )
 
 
 RUNS = [
-    *(run("digits, honest, off", 1, 0.90), run("digits, honest, off", 2, 0.80)),
-    *(run("digits, alie, off", 1, 0.89, 2), run("digits, alie, off", 2, 0.75, 0, 5)),
-    run("table, honest, off", 1, 0.7),
-    run("digits, alie, default", 1, None),
+    run("digits, honest, default", 1, 0.90, targets=Targets(recall=0.9, backdoor=0.1)),
+    run("digits, honest, default", 2, 0.80, targets=Targets(recall=0.8, backdoor=0.1)),
+    run(f"digits, {ALIE}", 1, 0.89, refused=2, targets=Targets(recall=0.9, backdoor=0.3), found_after=(4, 9)),
+    run(f"digits, {ALIE}", 2, 0.75, hostile=5, targets=Targets(recall=0.5, backdoor=0.2), found_after=(5,)),
+    run("table, honest, default", 1, 0.7),
+    run(f"table, {ALIE}", 1, None),
 ]
 
 
+def shown(points: Points | None) -> list[float]:
+    return [] if points is None else [points.mean, points.worst]
+
+
 def test_points_are_differences_to_the_honest_run_of_the_same_problem_and_seed() -> None:
-    cells = {(cell.problem, cell.attack, cell.defence): cell for cell in cells_of(RUNS, EXPERIMENT.variants)}
-    assert len(cells) == 4
-    alie = cells["digits", "alie", "off"]
-    assert alie.points == pytest.approx(-3)
-    assert alie.worst_points == pytest.approx(-5)
-    assert alie.seeds == 2
-    assert alie.refused_honest == 2 / 200
-    assert alie.refused_hostile == 5 / 20
-    assert cells["digits", "", "off"].points == 0
-    assert cells["digits", "alie", "default"].points == pytest.approx(-90)
+    honest, alie = rows_of(RUNS, EXPERIMENT.variants)
+    assert (honest.attack, honest.hosts, honest.liars, alie.attack) == ("honest", 0, 0, "alie")
+    assert (alie.hosts, alie.speed, alie.defence) == (2, 6, "default")
+    assert honest.points == Points(0, 0)
+    assert alie.problems == {"digits": pytest.approx(-3), "table": pytest.approx(-70)}
+    assert shown(alie.points) == pytest.approx([(-1 - 5 - 70) / 3, -70])
+    assert shown(alie.recall) == pytest.approx([-15, -30])
+    assert shown(alie.backdoor) == pytest.approx([15, 20])
+    assert alie.refused_honest == {"digits": 2 / 200, "table": 0.0}
+    assert alie.refused_hostile == 5 / 30
+    assert (alie.honest_out, alie.liars, alie.found_after, alie.given_up, alie.runs) == (2, 6, (4, 9, 5), 1, 3)
 
 
-def test_the_table_of_a_defence_has_a_row_for_each_attack_and_a_column_for_each_problem() -> None:
-    lines = tables(cells_of(RUNS, EXPERIMENT.variants))
-    assert "|  | digits | table | honest refused | hostile refused | backdoor | down, a subtask | up |" in lines
-    assert "| honest | +0.0 (85.0 %) | +0.0 (70.0 %) | 0.0 % | 0.0 % | 25.0 % | 2.0 KiB | 1.0 KiB |" in lines
-    assert "| alie | -3.0 |  | 1.0 % | 25.0 % | 25.0 % | 2.0 KiB | 1.0 KiB |" in lines
-    assert "| alie | -90.0 ! |  | 0.0 % | 0.0 % | 25.0 % | 2.0 KiB | 1.0 KiB |" in lines
+def test_a_row_tells_problems_means_and_who_was_found() -> None:
+    lines = tables(rows_of(RUNS, EXPERIMENT.variants))
+    assert lines[2].startswith("|  | hosts | speed | digits | table | mean | worst run | honest refused |")
+    assert (
+        "| honest |  |  | +0.0 (85.0 %) | +0.0 (70.0 %) | +0.0 | +0.0 | 0.0 % | 0.0 % | 0 |  |  | +0.0, +0.0 | "
+        "+0.0, +0.0 | 0 of 3 |" in lines
+    )
+    assert (
+        "| alie | 2 | 6 × | -3.0 | -70.0 | -25.3 | -70.0 | 1.0 % | 16.7 % | 2 | 3 of 6 | 5 | -15.0, -30.0 | "
+        "+15.0, +20.0 | 1 of 3 |" in lines
+    )
 
 
-def test_a_variant_that_is_no_attack_has_no_cell() -> None:
-    assert cells_of([run("serial", 1, 0.9)], [Variant("serial")]) == ()
+def test_a_run_without_its_honest_one_is_compared_with_nothing() -> None:
+    (row,) = rows_of([run(f"digits, {ALIE}", 1, 0.9)], EXPERIMENT.variants)
+    assert (row.points, row.problems, row.accuracies) == (None, {}, {"digits": 0.9})
+
+
+def test_a_variant_that_is_no_attack_has_no_row() -> None:
+    assert rows_of([run("serial", 1, 0.9)], [Variant("serial")]) == ()

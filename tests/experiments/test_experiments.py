@@ -12,13 +12,11 @@ from tests.places import EXAMPLES
 from vcdl.commands.experiment import command
 from vcdl.errors import JobError
 from vcdl.experiments import NAMES, experiment
-from vcdl.experiments.hostile import ATTACKS
 from vcdl.experiments.planned_run import planned_runs
 from vcdl.simulate.client_fleet import Attack, load_clients
 
-ONE_ATTACK = ("honest, off", "replay, default")
-TWO = "hostile=[{clients: [2, 7], attack: %s}]"
-PART = {"hostile": ["^digits|(honest|statistics), off"]}
+ONE_ATTACK = ("honest, default", "replay, 1 of 10, 6x, default")
+PART = {"hostile": ["^digits|(honest|statistics).*off", "honest|[23] of 10, (1|12)x"]}
 """A part that stands for the whole, where that has hundreds of variants."""
 TRAINED = [name for name in NAMES if experiment(name).variants]
 
@@ -86,8 +84,8 @@ def test_runs_are_planned_seed_by_seed_and_long_ones_first(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("patterns", "names"),
     [
-        (["^digits, alie, off"], ["digits, honest, off", "digits, alie, off"]),
-        (["digits|waves", "replay, default"], [f"{p}, {a}" for p in ("digits", "waves") for a in ONE_ATTACK]),
+        (["^digits, alie, .*off"], ["digits, honest, default", "digits, alie, 2 of 10, 1x, off"]),
+        (["digits|waves", "replay, 1 .*6x"], [f"{p}, {a}" for p in ("digits", "waves") for a in ONE_ATTACK]),
     ],
 )
 def test_a_part_is_made_with_what_it_is_compared_with(patterns: list[str], names: list[str]) -> None:
@@ -107,8 +105,28 @@ def test_a_pattern_that_leads_nowhere_is_refused(pattern: str, words: str) -> No
 
 
 def test_every_attack_of_the_simulator_is_in_the_experiment() -> None:
-    attacks = {hostile.attack for text in ATTACKS.values() for hostile in load_clients(None, [TWO % text]).hostile}
+    fleets = {fleet for variant in experiment("hostile").variants for fleet in variant.fleet}
+    attacks = {hostile.attack for fleet in fleets for hostile in load_clients(None, [fleet]).hostile}
     assert attacks == set(get_args(Attack))
+
+
+def test_a_row_names_its_hostile_clients_and_their_speed() -> None:
+    (variant,) = (v for v in experiment("hostile").variants if v.name == "digits, third_attempts, 3 of 10, 6x, default")
+    hostile = load_clients(None, variant.fleet).hostile
+    assert {one.client: (one.attack, one.speed) for one in hostile} == {
+        2: ("scaled", 6.0),
+        4: ("scaled", 6.0),
+        7: ("sign_flip", 6.0),
+    }
+
+
+def test_without_a_pattern_only_the_rows_that_tell_most_are_made() -> None:
+    usual = [variant.name for variant in experiment("hostile").only([]).variants]
+    assert "digits, honest, off" in usual
+    assert "digits, garbage, 1 of 10, 12x, default" in usual
+    assert "digits, replay, 1 of 10, 1x, default" not in usual
+    assert len(usual) < 200 < 2000 < len(experiment("hostile").variants)
+    assert len(experiment("losses").only([]).variants) == len(experiment("losses").variants)
 
 
 def test_an_experiment_with_problems_of_its_own_refuses_a_job_file() -> None:

@@ -9,11 +9,11 @@ from tests.recorded_run import applied, workunit
 from vcdl.experiments.measured import Uploads, measured
 from vcdl.experiments.planned_run import PlannedRun
 from vcdl.job import load_job
-from vcdl.journal.events import UpdateRefused, WorkunitCreated
+from vcdl.journal.events import UpdateRefused, UploadScored, WorkunitCreated
 from vcdl.journal.journal import Journal
 from vcdl.run.folder import RunFolder
-from vcdl.simulate.backdoor import BACKDOOR_FILE
 from vcdl.simulate.client_fleet import ClientFleet, Hostile
+from vcdl.simulate.targets import TARGETS_FILE, Targets
 
 
 def test_uploads_are_counted_by_whether_their_client_is_hostile(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_uploads_are_counted_by_whether_their_client_is_hostile(tmp_path: Path) 
         UpdateRefused(again, "norm_too_large", "", 10, host="client-01"),
     )
     journal.close()
-    (tmp_path / BACKDOOR_FILE).write_text(json.dumps({"samples": 8, "success": 0.5}))
+    (tmp_path / TARGETS_FILE).write_text(json.dumps({"recall": 0.8, "backdoor": 0.5}))
     run = PlannedRun(
         variant="digits, alie, off",
         epochs=1,
@@ -39,5 +39,34 @@ def test_uploads_are_counted_by_whether_their_client_is_hostile(tmp_path: Path) 
     )
     figures = measured(run)
     assert (figures.honest, figures.hostile) == (Uploads(1, 1), Uploads(1, 1))
-    assert (figures.refused, figures.backdoor) == (2, 0.5)
-    assert measured(replace(run, fleet=ClientFleet(clients=3))).honest == Uploads(2, 2)
+    assert (figures.refused, figures.targets) == (2, Targets(recall=0.8, backdoor=0.5))
+    assert (figures.liars, figures.honest_out, figures.found_after) == (1, 0, ())
+    for fleet in (ClientFleet(clients=3), ClientFleet(clients=3, hostile=(Hostile(client=2, attack="none"),))):
+        assert measured(replace(run, fleet=fleet)).honest == Uploads(2, 2)
+
+
+def test_a_client_is_found_when_any_of_its_names_is_out_of_the_job(tmp_path: Path) -> None:
+    names = [workunit(1, shard) for shard in range(40)]
+    journal = Journal.at(tmp_path / "journal.db")
+    journal.append(*(WorkunitCreated(name) for name in names))
+    for number, name in enumerate(names[:20]):
+        host = f"client-{number % 4 + 1:02d}"
+        journal.append(replace(applied(name, number + 1), host=host), UploadScored(name, host, 1.0))
+    for number, name in enumerate(names[20:]):
+        host = f"client-00-{number // 10}"
+        journal.append(UpdateRefused(name, "not_finite", "", 10, host=host))
+    journal.close()
+    run = PlannedRun(
+        variant="digits, renamed, default",
+        epochs=1,
+        seed=1,
+        job=load_job(EXAMPLES / "digits.yaml"),
+        fleet=ClientFleet(clients=5, hostile=(Hostile(client=0, attack="noise", renamed_every=10),)),
+        serial=False,
+        folder=RunFolder(tmp_path),
+    )
+    figures = measured(run)
+    assert (figures.liars, figures.honest_out, figures.hostile) == (1, 0, Uploads(0, 20))
+    assert figures.found_after
+    assert figures.found_after[0] < 10
+    assert measured(replace(run, fleet=ClientFleet(clients=5))).honest_out == 1

@@ -11,8 +11,9 @@ from vcdl.errors import JobError
 from vcdl.fleet.settings import load_fleet_settings
 from vcdl.run.folder import RunFolder
 from vcdl.simulate.client_fleet import CLIENTS_FILE, Attack, ClientFleet, Hostile, load_clients, save_clients
+from vcdl.wire.workunit import WorkunitName
 
-WITHOUT_SCALE = ("free_rider", "replay")
+WITHOUT_SCALE = ("free_rider", "replay", "garbage", "none")
 DOCUMENT = (DOCS / "simulate.md").read_text(encoding="utf-8")
 
 
@@ -30,6 +31,27 @@ def test_several_clients_may_share_an_entry() -> None:
         Hostile(client=7, attack="alie", scale=1.5),
         Hostile(client=1, attack="noise", scale=3.0),
     )
+
+
+@pytest.mark.parametrize(
+    ("conditions", "epoch", "attempt", "done", "attacks"),
+    [
+        ("attack: alie", 1, 0, 0.0, True),
+        ("attack: none", 1, 0, 1.0, False),
+        ("attack: alie, from_epoch: 2, to_epoch: 3", 1, 0, 0.5, False),
+        ("attack: alie, from_epoch: 2, to_epoch: 3", 3, 0, 0.5, True),
+        ("attack: alie, from_epoch: 2, to_epoch: 3", 4, 0, 0.5, False),
+        ("attack: alie, from_part: 0.6", 9, 0, 0.59, False),
+        ("attack: alie, from_part: 0.6", 1, 0, 0.6, True),
+        ("attack: alie, from_attempt: 2", 1, 1, 0.5, False),
+        ("attack: alie, from_attempt: 2", 1, 2, 0.5, True),
+    ],
+)
+def test_a_client_attacks_when_all_its_conditions_hold(
+    conditions: str, epoch: int, attempt: int, done: float, attacks: bool
+) -> None:
+    (hostile,) = load_clients(None, [f"hostile=[{{client: 0, {conditions}}}]"]).hostile
+    assert hostile.attacks(WorkunitName("j", epoch, 0, attempt, 0), done) is attacks
 
 
 def test_every_attack_is_documented_with_its_scale() -> None:

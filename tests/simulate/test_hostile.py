@@ -53,7 +53,8 @@ def cosine(one: Vector, other: Vector) -> float:
 
 
 @pytest.mark.parametrize(
-    ("attack", "factor"), [("sign_flip", -2.0), ("scaled", 2.0), ("label_flip", 2.0), ("backdoor", 2.0)]
+    ("attack", "factor"),
+    [("sign_flip", -2.0), ("scaled", 2.0), ("label_flip", 2.0), ("targeted", 2.0), ("backdoor", 2.0)],
 )
 def test_a_multiple_of_its_own_step(attack: Attack, factor: float) -> None:
     assert step(upload(attack)) == pytest.approx(factor * step(CLIENT), abs=1e-5)
@@ -103,9 +104,37 @@ def test_colluding_clients_take_exactly_the_same_step_in_an_epoch() -> None:
     assert cosine(step(first), STEPS[:10].mean(axis=0)) == pytest.approx(-1, abs=1e-4)
 
 
-@pytest.mark.parametrize("attack", ["sign_flip", "constant", "alie", "inner_product", "drift", "colluding", "noise"])
+@pytest.mark.parametrize(
+    "attack", ["sign_flip", "constant", "alie", "inner_product", "drift", "colluding", "noise", "decoy"]
+)
 def test_a_false_step_comes_with_honest_statistics_and_moments(attack: Attack) -> None:
     assert upload(attack)[BEHIND].tolist() == CLIENT[BEHIND].tolist()
+
+
+def test_a_decoy_looks_honest_by_its_largest_variable_alone() -> None:
+    layout = Layout((Variable("large", (300,), 0), Variable("bias", (20,), 300), Variable("kernel", (80,), 320)))
+    known = HostileClients(ClientFleet(), layout)
+    for honest in HONEST:
+        known.saw(BASE[:400], honest[:400])
+    decoy = known.upload(Hostile(client=0, attack="decoy", scale=1.45), name(), BASE[:400], CLIENT[:400]) - BASE[:400]
+    last = STEPS[-10:]
+    for place in (slice(300, 320), slice(320, 400)):
+        assert cosine(decoy[place], last[:, place].mean(axis=0)) == pytest.approx(-1, abs=1e-4)
+        usual = np.median(np.linalg.norm(last[:, place], axis=1))
+        assert np.linalg.norm(decoy[place]) == pytest.approx(1.45 * usual, rel=1e-4)
+    assert cosine(decoy, last.mean(axis=0)) > 0.5
+    assert np.linalg.norm(decoy) == pytest.approx(3.5 * np.median(np.linalg.norm(last, axis=1)), rel=1e-4)
+
+
+def test_garbage_is_no_weights_file_and_the_same_in_every_run() -> None:
+    hostile = Hostile(client=0, attack="garbage")
+    garbage = clients().garbage(hostile, name())
+    assert len(garbage) == 2000
+    assert garbage == clients().garbage(hostile, name()) != clients().garbage(hostile, name(shard=1))
+
+
+def test_who_trained_on_a_part_uploads_that() -> None:
+    assert upload("part_trained").tolist() == CLIENT.tolist()
 
 
 def test_statistics_are_honest_but_for_the_variances() -> None:

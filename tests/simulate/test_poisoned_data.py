@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from vcdl.data.npz_file import read_split, write_split
-from vcdl.simulate.client_fleet import Attack
-from vcdl.simulate.poisoned_data import PoisonedData, flipped, with_pattern
+from vcdl.errors import DataError
+from vcdl.simulate.client_fleet import Attack, Hostile
+from vcdl.simulate.poisoned_data import PoisonedData, flipped, retargeted, target_of, with_pattern
 
 IMAGES = np.random.default_rng(0).integers(0, 17, (12, 8, 8, 1)).astype(np.uint8)
 LABELS = np.array([0, 1, 2, 3] * 3, np.int32)
@@ -21,10 +22,14 @@ def shards(tmp_path: Path) -> list[Path]:
     return paths
 
 
-def poisoned(shards: list[Path], attack: Attack) -> tuple[np.ndarray, np.ndarray]:
+def hostile(attack: Attack, scale: float = 1.0) -> Hostile:
+    return Hostile(client=0, attack=attack, scale=scale)
+
+
+def poisoned(shards: list[Path], attack: Attack, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     data = PoisonedData(shards[0].parent / "poisoned", shards)
-    path = data.shard(attack, shards[0])
-    assert path == data.shard(attack, shards[0]) != shards[0]
+    path = data.shard(hostile(attack, scale), shards[0])
+    assert path == data.shard(hostile(attack, scale), shards[0]) != shards[0]
     return read_split(path)
 
 
@@ -33,6 +38,30 @@ def test_labels_are_turned_round_among_all_classes_of_the_job(shards: list[Path]
     assert x.tolist() == IMAGES.tolist()
     assert y.tolist() == (7 - LABELS).tolist()
     assert y.dtype == LABELS.dtype
+
+
+def test_one_class_is_called_another(shards: list[Path]) -> None:
+    x, y = poisoned(shards, "targeted")
+    assert x.tolist() == IMAGES.tolist()
+    assert y.tolist() == [0, 1, 2, 5] * 3
+    assert y.dtype == LABELS.dtype
+
+
+@pytest.mark.parametrize(("classes", "target"), [(10, (3, 5)), (6, (3, 5)), (5, (3, 4)), (2, (0, 1))])
+def test_the_target_is_a_class_that_there_is(classes: int, target: tuple[int, int]) -> None:
+    assert target_of(classes) == target
+    assert set(retargeted(np.arange(classes), classes).tolist()) == set(range(classes)) - {target[0]}
+
+
+def test_a_regression_has_no_class_to_call_another() -> None:
+    with pytest.raises(DataError, match="a regression has none"):
+        retargeted(np.array([0.5], np.float32), 1)
+
+
+@pytest.mark.parametrize(("scale", "kept"), [(0.25, 3), (0.01, 1)])
+def test_a_part_of_a_shard_is_its_first_samples(shards: list[Path], scale: float, kept: int) -> None:
+    x, y = poisoned(shards, "part_trained", scale)
+    assert (x.tolist(), y.tolist()) == (IMAGES[:kept].tolist(), LABELS[:kept].tolist())
 
 
 def test_the_numbers_of_a_regression_change_their_sign() -> None:
@@ -60,4 +89,4 @@ def test_the_pattern_of_a_series_is_at_its_begin() -> None:
 
 
 def test_an_attack_on_weights_trains_on_the_honest_shard(shards: list[Path]) -> None:
-    assert PoisonedData(shards[0].parent / "poisoned", shards).shard("alie", shards[0]) == shards[0]
+    assert PoisonedData(shards[0].parent / "poisoned", shards).shard(hostile("alie"), shards[0]) == shards[0]

@@ -14,10 +14,11 @@ import pytest
 from tests.places import ROOT
 from vcdl.codecs.choose import up_encoding
 from vcdl.data.npz_file import read_split, write_split
+from vcdl.errors import WeightsFileError
 from vcdl.loop.grid import GaveUp, Outcome, Staged, Uploaded
 from vcdl.simulate.client_fleet import ClientFleet, Hostile
 from vcdl.simulate.client_work import TrainedWork
-from vcdl.simulate.clients import Clients
+from vcdl.simulate.clients import Clients, is_of
 from vcdl.simulate.poisoned_data import PoisonedData
 from vcdl.simulate.virtual_grid import LOSSES, VirtualGrid
 from vcdl.simulate.virtual_time import VirtualTime
@@ -31,6 +32,8 @@ TRAINING = Training(Named("sgd"), 0.1, 8, 1, Named("mean_squared_error"))
 
 
 LAYOUT = Layout((Variable("w", (SIZE,), 0),))
+SUBTASKS = 10
+"""Number of the whole job's subtasks."""
 PLAIN_ENCODING = up_encoding(PLAIN, LAYOUT)
 
 
@@ -92,7 +95,7 @@ class World:
         write_weights(folder / "params.h5", BASE, "{}")
         self.time, self.training = VirtualTime(), StandIn(folder)
         data = PoisonedData(folder / "poisoned", [folder / "shard"])
-        work = TrainedWork(fleet, self.training, (PLAIN_ENCODING, PLAIN_ENCODING), data)
+        work = TrainedWork(fleet, self.training, (PLAIN_ENCODING, PLAIN_ENCODING), data, SUBTASKS)
         self.grid = VirtualGrid(fleet, self.time, work)
 
     def submit(self, *shards: int) -> list[str]:
@@ -258,6 +261,51 @@ def test_a_client_that_flips_labels_trains_on_a_shard_of_its_own(world: NewWorld
     w.submit(0, 1)
     honest, flipped = (read_split(path)[1].tolist() for path in w.training.shards)
     assert (honest, flipped) == ([0, 1, 2, 2], [2, 1, 0, 0])
+
+
+def test_garbage_comes_in_place_of_an_upload(world: NewWorld) -> None:
+    w = world(ClientFleet(clients=1, slots=1, hostile=(Hostile(client=0, attack="garbage"),)))
+    w.submit(0)
+    (_, outcome), *_ = w.until_all_is_done()
+    assert isinstance(outcome, Uploaded)
+    assert outcome.path.stat().st_size == outcome.size_bytes == 2000
+    with pytest.raises(WeightsFileError):
+        read_weights(outcome.path, SIZE)
+
+
+def test_who_trains_a_part_claims_the_whole_shard(world: NewWorld) -> None:
+    w = world(ClientFleet(clients=1, slots=1, hostile=(Hostile(client=0, attack="part_trained", scale=0.05),)))
+    write_split(w.folder / "shard", np.zeros((40, 1), np.float32), np.zeros(40, np.int32))
+    w.submit(0)
+    (_, outcome), *_ = w.until_all_is_done()
+    assert isinstance(outcome, Uploaded)
+    assert len(read_split(w.training.shards[0])[0]) == 2
+    weights, header = read_weights(outcome.path, SIZE)
+    assert UpdateHeader.from_json(header).samples == 40
+    assert weights.tolist() == TRAINED.tolist()
+
+
+def test_a_client_that_is_renamed_is_another_host_after_some_subtasks(world: NewWorld) -> None:
+    hostile = Hostile(client=0, attack="none", renamed_every=2)
+    w = world(ClientFleet(clients=1, slots=1, hostile=(hostile,)))
+    w.submit(*range(5))
+    hosts = [outcome.host for _, outcome in w.until_all_is_done() if isinstance(outcome, Uploaded)]
+    assert hosts == ["client-00-0"] * 2 + ["client-00-1"] * 2 + ["client-00-2"]
+    assert [sent.host for sent in w.grid.sent()] == hosts
+    assert all(is_of(host, [0]) and not is_of(host, [1]) for host in hosts)
+
+
+def test_a_sleeper_is_honest_until_its_part_of_the_job_is_done(world: NewWorld) -> None:
+    hostile = Hostile(client=0, attack="sign_flip", scale=1.0, from_part=0.6)
+    w = world(ClientFleet(clients=1, slots=1, hostile=(hostile,)))
+    w.submit(*range(SUBTASKS))
+    flips: list[bool] = []
+    while w.time.advance(math.inf):
+        for outcome in w.grid.claim():
+            assert isinstance(outcome, Uploaded)
+            flips.append(read_weights(outcome.path, SIZE)[0].tolist() != TRAINED.tolist())
+            w.grid.done(outcome.workunit, len(flips))
+    assert flips == [False] * 6 + [True] * 4
 
 
 def test_noise_is_the_same_in_every_run(world: NewWorld) -> None:

@@ -105,12 +105,12 @@ def _trained(wanted: Wanted, chosen: "Experiment", files: "ResultFiles") -> list
 def _attack_tables(
     wanted: Wanted, chosen: "Experiment", files: "ResultFiles", results: Sequence["RunFigures"]
 ) -> list[str]:
-    from vcdl.experiments.attack_table import cells_of
+    from vcdl.experiments.attack_table import rows_of
     from vcdl.experiments.hostile_results import tables, write_hostile_results
 
-    cells = cells_of(results, chosen.variants)
-    write_hostile_results(files, chosen, cells, results, wanted.command)
-    return tables(cells)
+    rows = rows_of(results, chosen.variants)
+    write_hostile_results(files, chosen, rows, results, wanted.command)
+    return tables(rows)
 
 
 def _table(wanted: Wanted, chosen: "Experiment", files: "ResultFiles", results: Sequence["RunFigures"]) -> list[str]:

@@ -1,93 +1,128 @@
-"""The table of the experiment `hostile`: each attack on each problem under each defence, against honest clients."""
+"""The table of the experiment `hostile`: each attack with its share, speed and defence, against honest clients."""
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from vcdl.experiments.experiment import Attacked, Variant
-from vcdl.experiments.hostile import CONTROL_DEFENCE
 from vcdl.experiments.measured import RunFigures, Uploads
+from vcdl.simulate.targets import Targets
+
+_Value = Callable[[RunFigures], float | None]
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A problem under an attack with a defence, over its seeds; None: unknown."""
+class Points:
+    """Differences to the honest runs of the same problem and seed, in points."""
 
-    problem: str
+    mean: float
+    worst: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """An attack over all problems and seeds; None: unknown."""
+
     attack: str
-    """Empty: all clients are honest."""
+    hosts: int
+    """Clients that attack, or that are faster than the others."""
+    speed: int
     defence: str
-    seeds: int
-    mean: float | None
-    """Accuracy on the test set."""
-    points: float | None
-    """Mean difference, seed by seed, to honest clients without a defence, in points."""
-    worst_points: float | None
-    """The same for the worst seed."""
-    refused_honest: float | None
-    """Share of the honest clients' uploads; None: there were none."""
+    problems: dict[str, float]
+    """Mean difference of the accuracy, in points, by problem."""
+    accuracies: dict[str, float]
+    """Mean accuracy by problem."""
+    points: Points | None
+    recall: Points | None
+    """Share of the samples of the class that the attack `targeted` is about that are called so."""
+    backdoor: Points | None
+    """Samples that are called what the backdoor's pattern says."""
+    refused_honest: dict[str, float]
+    """Share of the honest clients' uploads, by problem."""
     refused_hostile: float | None
-    backdoor: float | None
-    bytes_down: float | None
-    """Bytes per applied subtask, mean."""
-    bytes_up: float | None
+    honest_out: int
+    """Honest clients that were out of the job at any time, over all runs."""
+    liars: int
+    """Clients that attack, over all runs."""
+    found_after: tuple[int, ...]
+    """Uploads of each attacking client that was found, until it was out of the job."""
+    runs: int
     given_up: int
     """Runs that ended early because a subtask kept failing."""
 
 
-def cells_of(runs: Sequence[RunFigures], variants: Iterable[Variant]) -> tuple[Cell, ...]:
-    """The cells of the variants that have runs, in the order of the variants."""
-    made: dict[str, list[RunFigures]] = {}
-    for run in runs:
-        made.setdefault(run.run.variant, []).append(run)
-    cells = [variant for variant in variants if isinstance(variant, Attacked) and variant.name in made]
-    honest = {
-        (_problem(cell), run.run.seed, run.run.epochs): run.final
-        for cell in cells
-        if (cell.attack, cell.defence) == ("", CONTROL_DEFENCE)
-        for run in made[cell.name]
-    }
-    return tuple(_cell(cell, made[cell.name], honest) for cell in cells)
-
-
-def _cell(variant: Attacked, runs: Sequence[RunFigures], honest: dict[tuple[str, int, int], float | None]) -> Cell:
-    problem = _problem(variant)
-    controls = [honest.get((problem, run.run.seed, run.run.epochs)) for run in runs]
-    points = [
-        100 * (_number(run.final) - control) for run, control in zip(runs, controls, strict=True) if control is not None
-    ]
-    return Cell(
-        problem=problem,
-        attack=variant.attack,
-        defence=variant.defence,
-        seeds=len(runs),
-        mean=_mean([run.final for run in runs]),
-        points=_mean(points),
-        worst_points=min(points, default=None),
-        refused_honest=_refused([run.honest for run in runs]),
-        refused_hostile=_refused([run.hostile for run in runs]),
-        backdoor=_mean([run.backdoor for run in runs]),
-        bytes_down=_mean([run.bytes_down for run in runs]),
-        bytes_up=_mean([run.bytes_up for run in runs]),
-        given_up=sum(run.is_given_up for run in runs),
+def rows_of(runs: Sequence[RunFigures], variants: Iterable[Variant]) -> tuple[Row, ...]:
+    """The rows of the variants that have runs, in the order of the variants."""
+    by_name = {run.run.variant: [one for one in runs if one.run.variant == run.run.variant] for run in runs}
+    made = [variant for variant in variants if isinstance(variant, Attacked) and variant.name in by_name]
+    kinds = dict.fromkeys((variant.attack, variant.hosts, variant.speed, variant.defence) for variant in made)
+    return tuple(
+        _row(
+            [variant for variant in made if (variant.attack, variant.hosts, variant.speed, variant.defence) == kind],
+            by_name,
+        )
+        for kind in kinds
     )
 
 
-def _problem(variant: Attacked) -> str:
-    return variant.problem.name if variant.problem is not None else ""
+def _row(variants: Sequence[Attacked], runs: dict[str, list[RunFigures]]) -> Row:
+    of_problem = {variant.problem.name: runs[variant.name] for variant in variants if variant.problem is not None}
+    pairs = {
+        variant.problem.name: _pairs(runs[variant.name], runs.get(variant.control or "", []))
+        for variant in variants
+        if variant.problem is not None
+    }
+    every, compared = (
+        [run for some in of_problem.values() for run in some],
+        [p for some in pairs.values() for p in some],
+    )
+    first, finals = variants[0], {name: _differences(some, _final) for name, some in pairs.items()}
+    return Row(
+        attack=first.attack,
+        hosts=first.hosts,
+        speed=first.speed,
+        defence=first.defence,
+        problems={name: statistics.fmean(some) for name, some in finals.items() if some},
+        accuracies={name: statistics.fmean(map(_final, some)) for name, some in of_problem.items()},
+        points=_points([one for some in finals.values() for one in some], min),
+        recall=_points(_differences(compared, _target(lambda targets: targets.recall)), min),
+        backdoor=_points(_differences(compared, _target(lambda targets: targets.backdoor)), max),
+        refused_honest={name: _refused([run.honest for run in some]) or 0.0 for name, some in of_problem.items()},
+        refused_hostile=_refused([run.hostile for run in every]),
+        honest_out=sum(run.honest_out for run in every),
+        liars=sum(run.liars for run in every),
+        found_after=tuple(uploads for run in every for uploads in run.found_after),
+        runs=len(every),
+        given_up=sum(run.is_given_up for run in every),
+    )
 
 
-def _number(final: float | None) -> float:
+def _pairs(runs: Iterable[RunFigures], controls: Iterable[RunFigures]) -> list[tuple[RunFigures, RunFigures]]:
+    """Each run with the control of the same seed and length."""
+    known = {(run.run.seed, run.run.epochs): run for run in controls}
+    keyed = [(run, (run.run.seed, run.run.epochs)) for run in runs]
+    return [(run, known[key]) for run, key in keyed if key in known]
+
+
+def _differences(pairs: Iterable[tuple[RunFigures, RunFigures]], value: _Value) -> list[float]:
+    known = [(value(run), value(control)) for run, control in pairs]
+    return [100 * (one - other) for one, other in known if one is not None and other is not None]
+
+
+def _points(differences: Sequence[float], worst: Callable[[Sequence[float]], float]) -> Points | None:
+    return Points(statistics.fmean(differences), worst(differences)) if differences else None
+
+
+def _final(run: RunFigures) -> float:
     """An accuracy; 0 for a run whose weights could not be measured any more."""
-    return final if final is not None and math.isfinite(final) else 0.0
+    return run.final if run.final is not None and math.isfinite(run.final) else 0.0
+
+
+def _target(figure: Callable[[Targets], float]) -> _Value:
+    return lambda run: None if run.targets is None else figure(run.targets)
 
 
 def _refused(uploads: Sequence[Uploads]) -> float | None:
     refused, applied = sum(one.refused for one in uploads), sum(one.applied for one in uploads)
     return refused / (refused + applied) if refused + applied else None
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known else None

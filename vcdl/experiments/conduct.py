@@ -113,7 +113,7 @@ def _make(run: PlannedRun, trainers: "TrainerCache") -> str | None:
             RunObserver(),
             serial=run.serial,
             trainers=trainers,
-            measures_backdoor=run.measures_backdoor,
+            measures_targets=run.measures_targets,
         )
     except RunIsBusy:
         return None

@@ -23,10 +23,12 @@ class Variant:
     """Its lengths, if they differ from the experiment's."""
     problem: Problem | None = None
     """Data and model of its own; None: those of the job file."""
-    measures_backdoor: bool = False
-    """Whether its last weights are tried on samples with the backdoor's pattern."""
+    measures_targets: bool = False
+    """Whether its last weights are tried on the samples that targeted attacks are about."""
     control: str | None = None
     """The variant that it is compared with, if that is not the experiment's."""
+    is_extra: bool = False
+    """Whether it is left out unless it is asked for."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,10 @@ class Attacked(Variant):
     """A problem under an attack, with a defence."""
 
     attack: str = ""
-    """Empty: all clients are honest."""
+    hosts: int = 0
+    """Clients that attack; 0: all are honest, and alike."""
+    speed: int = 1
+    """Their speed, in that of the others."""
     defence: str = ""
 
 
@@ -59,11 +64,13 @@ class Experiment:
     def only(self, patterns: Sequence[str]) -> "Experiment":
         """The experiment with the variants whose names match all patterns, and those that these are compared with.
 
-        Raises JobError when there are none.
+        Without patterns: all but the extra ones. Raises JobError when there are none.
         """
         chosen = [variant for variant in self.variants if all(_found(pattern, variant.name) for pattern in patterns)]
+        chosen = chosen if patterns else [variant for variant in chosen if not variant.is_extra]
         if not chosen:
-            raise JobError(f"no variant matches {' and '.join(patterns)}: {', '.join(v.name for v in self.variants)}")
+            usual = ", ".join(variant.name for variant in self.variants if not variant.is_extra)
+            raise JobError(f"no variant matches {' and '.join(patterns)}: {usual}")
         kept = {self.control, *(name for variant in chosen for name in (variant.name, variant.control))}
         return replace(self, variants=tuple(variant for variant in self.variants if variant.name in kept))
 

@@ -4,113 +4,122 @@ import csv
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from statistics import median
 
 import numpy as np
 
 from vcdl.errors import folder_errors
-from vcdl.experiments.attack_table import Cell
-from vcdl.experiments.experiment import Experiment
-from vcdl.experiments.hostile import HONEST
+from vcdl.experiments.attack_table import Points, Row
+from vcdl.experiments.experiment import Attacked, Experiment
 from vcdl.experiments.measured import RunFigures
 from vcdl.experiments.written import ResultFiles, write_report
 from vcdl.files.atomic import atomic_write
-from vcdl.report.wording import size
+
+_COLUMNS = (
+    *("problem", "attack", "hosts", "speed", "defence", "seed", "accuracy", "refused_honest", "refused_hostile"),
+    *("honest_out", "found", "recall", "backdoor", "stop_reason"),
+)
+_HEAD = (
+    *("mean", "worst run", "honest refused", "hostile refused", "honest hosts out", "liars found", "after uploads"),
+    *("recall", "backdoor", "ended early"),
+)
+_ABOUT = (
+    "Points against honest clients with the default defence, seed by seed, by problem and of all runs; the accuracy of "
+    "honest clients in brackets. Honest uploads refused: of the problem with the most. Hosts out: all runs together, "
+    "of those that attack with the median number of their uploads until then. Recall of the class that `targeted` is "
+    "about, and success of the backdoor: points, mean and worst run. Ended early: runs in which a subtask kept failing."
+)
 
 
 def write_hostile_results(
-    files: ResultFiles, experiment: Experiment, cells: Sequence[Cell], runs: Sequence[RunFigures], command: str
+    files: ResultFiles, experiment: Experiment, rows: Sequence[Row], runs: Sequence[RunFigures], command: str
 ) -> None:
     """Write all four files, each whole or not at all. Raises RunFolderError."""
+    variants = {variant.name: variant for variant in experiment.variants if isinstance(variant, Attacked)}
     with (
         folder_errors(files.folder),
         atomic_write(files.data) as temporary,
         temporary.open("w", newline="", encoding="utf-8") as file,
     ):
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(
-            ("problem", "attack", "defence", "seed", "accuracy", "refused_honest", "refused_hostile", "stop_reason")
-        )
-        rows.writerows(
-            (
-                *run.run.variant.split(", "),
-                run.run.seed,
-                "" if run.final is None else f"{run.final:.5g}",
-                run.honest.refused,
-                run.hostile.refused,
-                run.stop_reason,
-            )
-            for run in runs
-        )
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(_COLUMNS)
+        table.writerows(_figures(variants[run.run.variant], run) for run in runs)
     with folder_errors(files.folder), atomic_write(files.figures) as temporary:
-        figures = {"command": command, "cells": [asdict(cell) for cell in cells]}
+        figures = {"command": command, "rows": [asdict(row) for row in rows]}
         temporary.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    _draw(files, experiment, cells)
-    write_report(files, experiment, tables(cells), "Every run", command)
+    _draw(files, experiment, rows)
+    write_report(files, experiment, tables(rows), "Every run", command)
 
 
-def tables(cells: Sequence[Cell]) -> list[str]:
+def _figures(variant: Attacked, run: RunFigures) -> tuple[object, ...]:
+    """The row of a run in the CSV."""
+    return (
+        "" if variant.problem is None else variant.problem.name,
+        *(variant.attack, variant.hosts, variant.speed, variant.defence, run.run.seed),
+        "" if run.final is None else f"{run.final:.5g}",
+        *(run.honest.refused, run.hostile.refused, run.honest_out, len(run.found_after)),
+        *(("", "") if run.targets is None else (f"{run.targets.recall:.3g}", f"{run.targets.backdoor:.3g}")),
+        run.stop_reason,
+    )
+
+
+def tables(rows: Sequence[Row]) -> list[str]:
     """A table for each defence, as lines of Markdown."""
     lines: list[str] = []
-    problems = list(dict.fromkeys(cell.problem for cell in cells))
-    for defence in dict.fromkeys(cell.defence for cell in cells):
-        of_defence = [cell for cell in cells if cell.defence == defence]
-        head = ["", *problems, "honest refused", "hostile refused", "backdoor", "down, a subtask", "up"]
+    problems = list(dict.fromkeys(problem for row in rows for problem in row.accuracies))
+    for defence in dict.fromkeys(row.defence for row in rows):
+        head = ["", "hosts", "speed", *problems, *_HEAD]
         lines += [f"## {defence}", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-        for attack in dict.fromkeys(cell.attack for cell in of_defence):
-            row = {cell.problem: cell for cell in of_defence if cell.attack == attack}
-            points = [_points(row[problem]) if problem in row else "" for problem in problems]
-            figures = [
-                _share(max((cell.refused_honest or 0.0 for cell in row.values()), default=None)),
-                _share(_mean([cell.refused_hostile for cell in row.values()])),
-                _share(_mean([cell.backdoor for cell in row.values()])),
-                *(_bytes(_mean([getattr(cell, way) for cell in row.values()])) for way in ("bytes_down", "bytes_up")),
-            ]
-            lines.append(f"| {' | '.join([attack or HONEST, *points, *figures])} |")
+        lines += [f"| {' | '.join(_cells(row, problems))} |" for row in rows if row.defence == defence]
         lines.append("")
-    seeds = max((cell.seeds for cell in cells), default=0)
+    return [*lines, _ABOUT]
+
+
+def _cells(row: Row, problems: Sequence[str]) -> list[str]:
+    is_honest = not row.liars
     return [
-        *lines,
-        f"Points against honest clients without a defence, mean of {seeds} seed{'s'[: seeds != 1]}; the accuracy of "
-        "honest clients in brackets. Honest uploads refused: of the problem with the most. `!`: runs that ended early, "
-        "as a subtask kept failing.",
+        *(row.attack, str(row.hosts or ""), f"{row.speed} ×" if row.hosts else ""),
+        *(_problem(row, problem, is_honest) for problem in problems),
+        *(("–", "–") if row.points is None else (f"{row.points.mean:+.1f}", f"{row.points.worst:+.1f}")),
+        _share(max(row.refused_honest.values(), default=None)),
+        _share(row.refused_hostile),
+        str(row.honest_out),
+        "" if is_honest else f"{len(row.found_after)} of {row.liars}",
+        f"{median(row.found_after):.0f}" if row.found_after else "",
+        *(_both(row.recall), _both(row.backdoor)),
+        f"{row.given_up} of {row.runs}",
     ]
 
 
-def _points(cell: Cell) -> str:
-    accuracy = f" ({100 * cell.mean:.1f} %)" if not cell.attack and cell.mean is not None else ""
-    return ("–" if cell.points is None else f"{cell.points:+.1f}") + accuracy + " !" * bool(cell.given_up)
+def _problem(row: Row, problem: str, is_honest: bool) -> str:
+    if problem not in row.accuracies:
+        return ""
+    accuracy = f" ({100 * row.accuracies[problem]:.1f} %)" if is_honest else ""
+    return (f"{row.problems[problem]:+.1f}" if problem in row.problems else "–") + accuracy
+
+
+def _both(points: Points | None) -> str:
+    return "" if points is None else f"{points.mean:+.1f}, {points.worst:+.1f}"
 
 
 def _share(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.1f} %"
 
 
-def _bytes(value: float | None) -> str:
-    return "" if value is None else size(value)
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _draw(files: ResultFiles, experiment: Experiment, cells: Sequence[Cell]) -> None:
+def _draw(files: ResultFiles, experiment: Experiment, rows: Sequence[Row]) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    rows = list(dict.fromkeys(cell.attack or HONEST for cell in cells))
-    columns = list(dict.fromkeys((cell.defence, cell.problem) for cell in sorted(cells, key=lambda one: one.defence)))
-    points = np.full((len(rows), len(columns)), np.nan)
-    for cell in cells:
-        if cell.points is not None:
-            points[rows.index(cell.attack or HONEST), columns.index((cell.defence, cell.problem))] = cell.points
-    figure = Figure(figsize=(9.0, 6.0), layout="constrained")
+    problems = list(dict.fromkeys(problem for row in rows for problem in row.accuracies))
+    points = np.array([[row.problems.get(problem, np.nan) for problem in problems] for row in rows])
+    figure = Figure(figsize=(9.0, 2.0 + 0.25 * len(rows)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    image = axes.imshow(points, cmap="RdYlGn", vmin=-20, vmax=0, aspect="auto")
-    axes.set_yticks(range(len(rows)), rows)
-    axes.set_xticks(range(len(columns)), [", ".join(column) for column in columns], rotation=60, ha="right")
+    image = axes.imshow(points, cmap="RdYlGn", vmin=-10, vmax=0, aspect="auto")
+    names = [f"{row.attack}, {f'{row.hosts} at {row.speed} ×, ' if row.hosts else ''}{row.defence}" for row in rows]
+    axes.set_yticks(range(len(rows)), names)
+    axes.set_xticks(range(len(problems)), problems, rotation=60, ha="right")
     axes.set_title(experiment.title)
-    figure.colorbar(image, label="points against honest clients without a defence")
+    figure.colorbar(image, label="points against honest clients")
     with folder_errors(files.folder), atomic_write(files.picture) as temporary:
         figure.savefig(temporary, dpi=150)

@@ -1,15 +1,17 @@
 """The figures of an experiment's run, read from its journal."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from vcdl.experiments.planned_run import PlannedRun
-from vcdl.journal.events import FINAL_SPLITS, Recorded, UpdateApplied, UpdateRefused, VersionEvaluated
+from vcdl.journal.events import FINAL_SPLITS, Recorded, UpdateApplied, UpdateRefused, UploadScored, VersionEvaluated
+from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.monitor import MIN
 from vcdl.report.measures import Report
-from vcdl.simulate.backdoor import read_backdoor_success
-from vcdl.simulate.clients import Clients
+from vcdl.simulate.clients import is_of
+from vcdl.simulate.targets import Targets, read_targets
 
 _TEST = FINAL_SPLITS[1]
 
@@ -62,8 +64,14 @@ class RunFigures:
     bytes_up: float | None
     honest: Uploads = Uploads(0, 0)
     hostile: Uploads = Uploads(0, 0)
-    backdoor: float | None = None
-    """Share of the samples of other classes that are called class 0 for the backdoor's pattern; None: not measured."""
+    targets: Targets | None = None
+    """What attacks on some samples alone have reached; None: not measured."""
+    honest_out: int = 0
+    """Honest clients that were out of the job at any time."""
+    liars: int = 0
+    """Clients that attack."""
+    found_after: tuple[int, ...] = ()
+    """Uploads of each attacking client until it was out of the job, of those that were."""
 
 
 def measured(run: PlannedRun) -> RunFigures:
@@ -73,7 +81,8 @@ def measured(run: PlannedRun) -> RunFigures:
         events = list(journal.stream())
     finally:
         journal.close()
-    report, hostile = Report.of(events), {Clients.host(one.client) for one in run.fleet.hostile}
+    report, liars = Report.of(events), [one.client for one in run.fleet.hostile if one.attack != "none"]
+    out = _uploads_until_out(events, run.fleet.clients)
     final = report.final_test or report.final_validation
     return RunFigures(
         run=run,
@@ -87,16 +96,34 @@ def measured(run: PlannedRun) -> RunFigures:
         staleness_mean=report.staleness_mean,
         bytes_down=report.totals.bytes_down / report.totals.applied if report.totals.applied else None,
         bytes_up=report.totals.bytes_up / report.totals.applied if report.totals.applied else None,
-        honest=_uploads(events, hostile, are_of=False),
-        hostile=_uploads(events, hostile, are_of=True),
-        backdoor=read_backdoor_success(run.folder),
+        honest=_uploads(events, liars, are_of=False),
+        hostile=_uploads(events, liars, are_of=True),
+        targets=read_targets(run.folder),
+        honest_out=len(out.keys() - set(liars)),
+        liars=len(liars),
+        found_after=tuple(out[client] for client in liars if client in out),
     )
 
 
-def _uploads(events: Iterable[Recorded], hosts: set[str], *, are_of: bool) -> Uploads:
-    """The uploads of these hosts, or of all others."""
-    kinds = [type(event.event) for event in events if (getattr(event.event, "host", None) in hosts) is are_of]
+def _uploads(events: Iterable[Recorded], clients: Collection[int], *, are_of: bool) -> Uploads:
+    """The uploads of these clients, or of all others."""
+    uploads = [row.event for row in events if isinstance(row.event, UpdateApplied | UpdateRefused)]
+    kinds = [type(upload) for upload in uploads if is_of(upload.host, clients) is are_of]
     return Uploads(kinds.count(UpdateApplied), kinds.count(UpdateRefused))
+
+
+def _uploads_until_out(events: Iterable[Recorded], clients: int) -> dict[int, int]:
+    """Each client of which a host was out of the job, with its uploads until then."""
+    history, uploads, out = HostHistory(), Counter[int](), dict[int, int]()
+    for row in events:
+        history.follow(row)
+        if isinstance(row.event, UpdateApplied | UpdateRefused):
+            uploads.update(client for client in range(clients) if is_of(row.event.host, [client]))
+        if isinstance(row.event, UpdateRefused | UploadScored):
+            banned = [host for host in history.hosts if history.is_quarantined(host)]
+            found = {client for client in range(clients) for host in banned if is_of(host, [client])}
+            out |= {client: uploads[client] for client in found - out.keys()}
+    return out
 
 
 def _points(report: Report, events: Iterable[Recorded]) -> tuple[Point, ...]:

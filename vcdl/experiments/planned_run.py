@@ -33,7 +33,7 @@ class PlannedRun:
     fleet: ClientFleet
     serial: bool
     folder: RunFolder
-    measures_backdoor: bool = False
+    measures_targets: bool = False
 
     @property
     def label(self) -> str:
@@ -111,7 +111,7 @@ def _planned(
         fleet=fleet,
         serial=variant.serial,
         folder=folder,
-        measures_backdoor=variant.measures_backdoor,
+        measures_targets=variant.measures_targets,
     )
 
 

@@ -15,6 +15,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from vcdl.errors import folder_errors
 from vcdl.files.atomic import atomic_write
 from vcdl.run.folder import RunFolder
+from vcdl.wire.workunit import WorkunitName
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.file_kind import CLIENTS
 from vcdl.yaml_schema.reading import YamlDumper
@@ -36,6 +37,11 @@ Attack = Literal[
     "free_rider_noise",
     "replay",
     "backdoor",
+    "garbage",
+    "decoy",
+    "targeted",
+    "part_trained",
+    "none",
 ]
 
 SCALES: Mapping[Any, float] = MappingProxyType(
@@ -47,6 +53,8 @@ SCALES: Mapping[Any, float] = MappingProxyType(
         "alie": 1.5,
         "inner_product": 5.0,
         "moments": 1e15,
+        "decoy": 1.45,
+        "part_trained": 0.05,
     }
 )
 """The scale of each attack that names none; 1 for the others."""
@@ -62,7 +70,10 @@ _Part = Annotated[float, kinds.fraction(zero=True, one=False)]
 
 
 class Hostile(Section):
-    """A client that uploads something else than the weights it trained."""
+    """A client that uploads something else than the weights it trained, or has another speed or name than the others.
+
+    It attacks only when all of its conditions hold: epoch, part of the job, attempt.
+    """
 
     client: Annotated[int, kinds.whole(0)]
     """Its number, from 0."""
@@ -73,10 +84,24 @@ class Hostile(Section):
     """The first epoch whose subtasks it attacks; before, it is honest."""
     to_epoch: Annotated[int, kinds.whole(1)] | None = None
     """The last one; None: to the job's end."""
+    from_part: _Part = 0.0
+    """Part of the job's subtasks that must be done before it attacks."""
+    from_attempt: Annotated[int, kinds.whole(0)] = 0
+    """The first attempt at a subtask that it attacks; 2 is the third one."""
+    speed: _AboveZero = 1.0
+    """Its speed, in what it would be without this key."""
+    renamed_every: _Count | None = None
+    """Subtasks after which it has a new host name; None: it keeps its name."""
 
-    def attacks(self, epoch: int) -> bool:
-        """Whether it attacks the subtasks of an epoch."""
-        return epoch >= self.from_epoch and (self.to_epoch is None or epoch <= self.to_epoch)
+    def attacks(self, name: WorkunitName, done: float) -> bool:
+        """Whether it attacks a workunit when this part of the job's subtasks is done."""
+        return (
+            self.attack != "none"
+            and self.from_epoch <= name.epoch
+            and (self.to_epoch is None or name.epoch <= self.to_epoch)
+            and done >= self.from_part
+            and name.attempt >= self.from_attempt
+        )
 
     @model_validator(mode="before")
     @classmethod

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Protocol
 
 from vcdl.codecs.encoding import Encoding
+from vcdl.data.npz_file import read_split
 from vcdl.errors import folder_errors
 from vcdl.loop.grid import Outcome, Staged, Uploaded
 from vcdl.simulate.client_fleet import ClientFleet, Hostile
-from vcdl.simulate.clients import Clients
 from vcdl.simulate.hostile import HostileClients
 from vcdl.simulate.poisoned_data import PoisonedData
 from vcdl.simulate.training import Training
@@ -54,20 +54,23 @@ class TrainedWork:
         training: Training,
         encodings: tuple[Encoding, Encoding],
         poisoned_data: PoisonedData,
+        subtasks: int,
     ) -> None:
-        """`encodings`: of downloads and of uploads."""
+        """`encodings`: of downloads and of uploads. `subtasks`: those of the whole job."""
         self._training = training
         self._down, self._up = encodings
         self._poisoned_data = poisoned_data
+        self._subtasks = subtasks
+        self._applied = 0
         self._hostile = {hostile.client: hostile for hostile in fleet.hostile}
         self._hostile_clients = HostileClients(fleet, self._up.layout)
         self._delivered: dict[int, set[Path]] = {}
         self._sizes: dict[Path, int] = {}
 
     def begin(self, staged: Staged, client: int, due_s: float) -> None:
-        hostile = self._attacker(client, staged.workunit.epoch)
+        hostile = self._attacker(client, staged.workunit.name)
         if hostile is not None:
-            staged = replace(staged, shard=self._poisoned_data.shard(hostile.attack, staged.shard))
+            staged = replace(staged, shard=self._poisoned_data.shard(hostile, staged.shard))
         self._training.begin(staged, due_s)
 
     def upload(self, staged: Staged, client: int, train_s: float) -> Outcome:
@@ -83,6 +86,7 @@ class TrainedWork:
         return files + len(staged.workunit.to_json().encode())
 
     def done(self, workunit: str, version: int | None) -> None:
+        self._applied += version is not None
         self._training.done(workunit, version)
 
     def cancel(self, workunits: Collection[str]) -> None:
@@ -94,26 +98,36 @@ class TrainedWork:
             self._sizes[path] = path.stat().st_size
         return self._sizes[path]
 
-    def _attacker(self, client: int, epoch: int) -> Hostile | None:
-        """The attack of a client on a subtask of an epoch; None: it is honest."""
-        hostile = self._hostile.get(client)
-        return hostile if hostile is not None and hostile.attacks(epoch) else None
+    def _attacker(self, client: int, workunit: str) -> Hostile | None:
+        """The attack of a client on a workunit; None: it is honest."""
+        hostile, done = self._hostile.get(client), self._applied / self._subtasks
+        return hostile if hostile is not None and hostile.attacks(WorkunitName.parse(workunit), done) else None
 
     def _as_uploaded(self, trained: Uploaded, staged: Staged, client: int, train_s: float) -> Uploaded:
         """The upload as this client sends it: with its own training time, and from a hostile client with other
-        weights.
+        weights, or with no weights at all.
         """
         path, name = trained.path, WorkunitName.parse(trained.workunit)
-        hostile = self._attacker(client, name.epoch)
+        hostile = self._attacker(client, trained.workunit)
         with folder_errors(path.parent):
             self._up.change_header(path, partial(_with_train_s, train_s))
-            if hostile is not None:
+            if hostile is None:
+                if self._hostile:
+                    self._hostile_clients.saw(*self._weights(staged, path))
+            elif hostile.attack == "garbage":
+                path.write_bytes(self._hostile_clients.garbage(hostile, name))
+            else:
+                if hostile.attack == "part_trained":
+                    self._up.change_header(path, partial(_with_samples, self._all_samples(staged)))
                 base, weights = self._weights(staged, path)
                 weights = self._hostile_clients.upload(hostile, name, base, weights)
                 self._up.write_upload(path, weights, base, self._up.read_header(path))
-            elif self._hostile:
-                self._hostile_clients.saw(*self._weights(staged, path))
-        return replace(trained, size_bytes=path.stat().st_size, host=Clients.host(client))
+        return replace(trained, size_bytes=path.stat().st_size)
+
+    @staticmethod
+    def _all_samples(staged: Staged) -> int:
+        """The samples that a client sees who trains the whole subtask."""
+        return len(read_split(staged.shard)[0]) * staged.workunit.training.local_epochs
 
     def _weights(self, staged: Staged, upload: Path) -> tuple[Vector, Vector]:
         """The weights that a client started from, and those that it trained."""
@@ -125,3 +139,7 @@ class TrainedWork:
 
 def _with_train_s(train_s: float, header: str) -> str:
     return replace(UpdateHeader.from_json(header), train_s=train_s).to_json()
+
+
+def _with_samples(samples: int, header: str) -> str:
+    return replace(UpdateHeader.from_json(header), samples=samples).to_json()

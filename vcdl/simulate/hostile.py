@@ -8,6 +8,7 @@ scaled            B + s·(C − B)                       its step, s times as lo
 noise             B + s·‖C − B‖/√n · N(0, 1)          a random step, s times as long
 constant          s                                   the same number everywhere
 label_flip        B + s·(C − B)                       trained on wrong labels (vcdl.simulate.poisoned_data)
+targeted          B + s·(C − B)                       trained with one class called another (the same module)
 backdoor          B + s·(C − B)                       trained on samples with a pattern (the same module)
 alie              B + mean(H) − s·std(H)              "a little is enough": within the spread of honest steps
 inner_product     B − s·mean(H)                       the honest step of all, backwards
@@ -17,7 +18,10 @@ statistics        C, every moving variance −s         the batch statistics alo
 moments           C, every moment of the optimizer s  the optimizer's shared state alone is false
 free_rider        B                                   as downloaded
 free_rider_noise  B + s·L/√n · N(0, 1)                as downloaded, with noise in place of a step
+part_trained      C                                   trained on the part s of its shard, as if on all (the same)
 replay            the client's first C                an old upload under the header of a new one
+decoy             B − s·H, largest variable B + far·H  the largest is the alibi of the others, and is shortened
+garbage           random bytes                        no weights file
 
 A step moves the weights that gradients train. Batch statistics and moments go with it as they were honestly trained
 (those of a free rider: as downloaded), since false ones would only give the step away.
@@ -35,6 +39,9 @@ from vcdl.wire.workunit import WorkunitName
 
 _NOISE = 3
 """A stream of random numbers, beside those of vcdl.simulate.clients."""
+_GARBAGE_BYTES = 2000
+_DECOY_LENGTHS = 3.5
+"""Usual lengths of a whole decoy: a little shorter than what is refused as too long."""
 _KNOWN = 10
 """Honest steps that the hostile clients know: the first ones, and the last ones."""
 
@@ -49,6 +56,10 @@ class HostileClients:
         """Whether a gradient trains each number."""
         for begin, end in layout.statistics:
             self._trained[begin:end] = False
+        sizes = [variable.size for variable in layout.variables if variable.is_trained]
+        ends = np.cumsum(sizes).tolist()
+        self._variables = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+        """The place of each variable in a step."""
         self._first: list[Vector] = []
         self._last: deque[Vector] = deque(maxlen=_KNOWN)
         self._agreed: dict[int, Vector] = {}
@@ -66,6 +77,8 @@ class HostileClients:
     def upload(self, hostile: Hostile, name: WorkunitName, base: Vector, trained: Vector) -> Vector:
         """The upload of a hostile client that trained from `base` to `trained`; all have shape (n,)."""
         match hostile.attack:
+            case "part_trained":
+                return trained
             case "free_rider":
                 return base.copy()
             case "replay":
@@ -80,13 +93,34 @@ class HostileClients:
         upload[self._trained] = base[self._trained] + self._step(hostile, name, (trained - base)[self._trained])
         return upload
 
+    def garbage(self, hostile: Hostile, name: WorkunitName) -> bytes:
+        """An upload that is no weights file."""
+        return self._rng(hostile, name).bytes(_GARBAGE_BYTES)
+
+    def _rng(self, hostile: Hostile, name: WorkunitName) -> np.random.Generator:
+        seed = [self._fleet.seed, _NOISE, hostile.client, name.epoch, name.shard, name.attempt]
+        return np.random.default_rng(seed)
+
+    def _decoy(self, scale: float, steps: Sequence[Vector]) -> Vector:
+        """Every variable backwards, but for the largest, which makes the whole step look honest."""
+        step, mean = np.empty_like(steps[0]), _mean(steps)
+        for place in self._variables:
+            step[place] = _against([mean[place]], scale * _usual([one[place] for one in steps]))
+        largest = max(self._variables, key=lambda place: place.stop - place.start)
+        step[largest] = 0.0
+        far = np.sqrt(max(0.0, (_DECOY_LENGTHS * _usual(steps)) ** 2 - _length(step) ** 2))
+        step[largest] = -_against([mean[largest]], far)
+        return step
+
     def _step(self, hostile: Hostile, name: WorkunitName, own: Vector) -> Vector:
         """The step of an attack that moves the trained weights; `own`: the client's step after training."""
         scale, last = np.float32(hostile.scale), self._last or [own]
         match hostile.attack:
             case "sign_flip":
                 return -scale * own
-            case "scaled" | "label_flip" | "backdoor":
+            case "decoy":
+                return self._decoy(hostile.scale, last)
+            case "scaled" | "label_flip" | "targeted" | "backdoor":
                 return scale * own
             case "alie":
                 return _mean(last) - scale * _spread(last)
@@ -100,8 +134,8 @@ class HostileClients:
                 length = _length(own)
             case _:
                 length = _usual(last)
-        rng = np.random.default_rng([self._fleet.seed, _NOISE, hostile.client, name.epoch, name.shard, name.attempt])
-        return np.float32(hostile.scale * length / np.sqrt(own.size)) * rng.standard_normal(own.size, np.float32)
+        random = self._rng(hostile, name).standard_normal(own.size, np.float32)
+        return np.float32(hostile.scale * length / np.sqrt(own.size)) * random
 
     def _with(self, trained: Vector, value: float, chosen: npt.NDArray[np.bool_]) -> Vector:
         return np.where(chosen, np.float32(value), trained)

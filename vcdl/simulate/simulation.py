@@ -20,10 +20,10 @@ from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.frozen_job import freeze
 from vcdl.run.host import SIMULATED
 from vcdl.run.results import leave_results
-from vcdl.simulate.backdoor import leave_backdoor_success
 from vcdl.simulate.client_fleet import ClientFleet, save_clients
 from vcdl.simulate.here import TrainingHere
 from vcdl.simulate.serial import OneTrainer, serial_job
+from vcdl.simulate.targets import leave_targets
 from vcdl.simulate.times_only import TimesRun
 from vcdl.simulate.times_report import TimesReport
 from vcdl.simulate.training import PooledTraining, Training
@@ -44,12 +44,12 @@ def simulate(
     *,
     serial: bool = False,
     trainers: TrainerCache | None = None,
-    measures_backdoor: bool = False,
+    measures_targets: bool = False,
 ) -> Report | None:
     """Run a job on simulated clients, or serially, and leave its results in a folder; None: it was asked to stop.
 
     `trainers`: trainers in this process, which may serve run after run; None: worker processes train.
-    `measures_backdoor`: whether BACKDOOR_FILE is written even without such a client. An unfinished simulated run in the
+    `measures_targets`: whether TARGETS_FILE is written even without such a client. An unfinished simulated run in the
     folder starts again. Raises VcdlError; RunFolderError when the folder holds anything else.
     """
     os.environ.update(limit_threads(1))  # several would add up in an order that differs from run to run
@@ -58,8 +58,8 @@ def simulate(
         freeze(job, folder)
         if VirtualRun(folder, fleet, _training(folder, job, serial, trainers), observer).run() is None:
             return None
-        if measures_backdoor or any(hostile.attack == "backdoor" for hostile in fleet.hostile):
-            leave_backdoor_success(folder)
+        if measures_targets or any(hostile.attack in ("backdoor", "targeted") for hostile in fleet.hostile):
+            leave_targets(folder)
         return leave_results(folder, job.name, observer)
 
 

@@ -32,7 +32,6 @@ from vcdl.loop.plan import Plan
 from vcdl.report.observer import RunObserver, ShieldedObserver
 from vcdl.run.folder import RunFolder
 from vcdl.simulate.client_fleet import ClientFleet
-from vcdl.simulate.clients import Clients
 from vcdl.simulate.times_report import TimesReport
 from vcdl.simulate.virtual_grid import VirtualGrid
 from vcdl.simulate.virtual_time import VirtualTime
@@ -56,7 +55,7 @@ class NoWork:
 
     def upload(self, staged: Staged, client: int, train_s: float) -> Outcome:
         self.train_s[staged.workunit.name] = train_s
-        return Uploaded(staged.workunit.name, _NOTHING, 0, Clients.host(client))
+        return Uploaded(staged.workunit.name, _NOTHING, 0)
 
     def bytes_down(self, staged: Staged, client: int) -> int:
         return 0

@@ -8,11 +8,12 @@ import heapq
 import math
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import mean
 
 from vcdl.journal.events import WorkunitSent
-from vcdl.loop.grid import GaveUp, Grid, Outcome, Results, Staged
+from vcdl.loop.grid import GaveUp, Grid, Outcome, Results, Staged, Uploaded
 from vcdl.loop.patience import Out, Patience, faster_hosts
 from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.client_work import ClientWork
@@ -157,11 +158,12 @@ class VirtualGrid(Grid, Results):
 
     def _begin(self, staged: Staged, client: int) -> None:
         workunit = staged.workunit.name
-        name, losses = WorkunitName.parse(workunit), self._losses[workunit]
+        name, losses, host = WorkunitName.parse(workunit), self._losses[workunit], self._clients.host(client)
         planned = self._clients.outcome(client, name, self._time.now_s(), losses)
+        self._clients.takes(client)
         self._out.setdefault(workunit, {})[client] = self._time.now_s()
-        self._had[workunit] = self._had.get(workunit, frozenset()) | {self._clients.host(client)}
-        self._sent.append(WorkunitSent(workunit, self._clients.host(client), self._work.bytes_down(staged, client)))
+        self._had[workunit] = self._had.get(workunit, frozenset()) | {host}
+        self._sent.append(WorkunitSent(workunit, host, self._work.bytes_down(staged, client)))
         self.times.began(self._time.now_s(), planned)
         self._time.at(planned.slot_free_s, partial(self._is_free, client))
         if planned.lost is not None:
@@ -170,7 +172,7 @@ class VirtualGrid(Grid, Results):
         if workunit not in self._trained:
             self._trained.add(workunit)
             self._work.begin(staged, client, planned.heard_of_s)
-        self._time.at(planned.heard_of_s, partial(self._has_come, workunit, client, planned))
+        self._time.at(planned.heard_of_s, partial(self._has_come, workunit, client, host, planned))
 
     def _is_free(self, client: int) -> None:
         self._idle.append(client)
@@ -190,17 +192,18 @@ class VirtualGrid(Grid, Results):
         else:
             self._outcomes[workunit] = outcome
 
-    def _has_come(self, workunit: str, client: int, planned: SubtaskOutcome) -> None:
+    def _has_come(self, workunit: str, client: int, host: str, planned: SubtaskOutcome) -> None:
         """The upload waits for a server, and is folded in when the server has finished with it."""
         begin_s = max(self._time.now_s(), heapq.heappop(self._servers_free_s))
         self.times.waits_s.append(begin_s - self._time.now_s())
         heapq.heappush(self._servers_free_s, begin_s + self._fleet.update_s)
-        self._time.at(begin_s + self._fleet.update_s, partial(self._is_served, workunit, client, planned))
+        self._time.at(begin_s + self._fleet.update_s, partial(self._is_served, workunit, client, host, planned))
 
-    def _is_served(self, workunit: str, client: int, planned: SubtaskOutcome) -> None:
+    def _is_served(self, workunit: str, client: int, host: str, planned: SubtaskOutcome) -> None:
         staged = self._known.get(workunit)
         if staged is None or workunit in self._outcomes:
             return
         took_s = self._time.now_s() - self._out[workunit].pop(client, self._time.now_s())
-        self._turnarounds.append((self._clients.host(client), took_s))
-        self._outcomes[workunit] = self._work.upload(staged, client, planned.train_s)
+        self._turnarounds.append((host, took_s))
+        outcome = self._work.upload(staged, client, planned.train_s)
+        self._outcomes[workunit] = replace(outcome, host=host) if isinstance(outcome, Uploaded) else outcome

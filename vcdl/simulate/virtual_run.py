@@ -92,7 +92,8 @@ class VirtualRun:
         ahead = run.job.pacing.queue_ahead
         encodings = down_encoding(run.transport, run.layout), up_encoding(run.transport, run.layout)
         data = PoisonedData(run.folder.path / POISONED_DATA, run.shard_files)
-        work = TrainedWork(self._fleet, self._training, encodings, data)
+        subtasks = run.job.stop.epochs * run.job.data.shards
+        work = TrainedWork(self._fleet, self._training, encodings, data, subtasks)
         return VirtualGrid(self._fleet, self._time, work, 0 if ahead == "auto" else ahead)
 
     def _act(self, loop: Loop, evaluator: InstantEvaluator) -> None:
