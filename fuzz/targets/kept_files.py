@@ -93,7 +93,14 @@ class Models(JsonTarget):
             "config": {"name": "s", "layers": layers},
             "registered_name": None,
         }
-        return [json.dumps(model).encode()]
+        tensor = {"class_name": "__keras_tensor__", "config": {"shape": [None, 4], "keras_history": ["d", 0, 0]}}
+        constant = {"class_name": "__numpy__", "config": {"value": [[1.5]], "dtype": "float32"}}
+        key = {"class_name": "__slice__", "config": {"start": None, "stop": 1, "step": None}}
+        operation = {"module": "keras.src.ops.numpy", "class_name": "Add", "config": {"name": "add"}}
+        calls = [{"args": [tensor, constant, key], "kwargs": {}}]
+        graph = {"layers": [*layers, {**operation, "registered_name": "Add", "name": "add", "inbound_nodes": calls}]}
+        functional = {**model, "class_name": "Functional", "config": {"name": "f", **graph}}
+        return [json.dumps(each).encode() for each in (model, functional)]
 
     def take(self, data: bytes) -> None:
         config = checked_config(data.decode(errors="surrogateescape"))

@@ -1,6 +1,8 @@
 """The safe loader: plain Keras models load; whatever could carry code, open a file or is not known is refused."""
 
 import copy
+import importlib
+import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 from keras import layers
 
-from vcdl.client.allowed import ACTIVATIONS, CLASSES
+from vcdl.client.allowed import ACTIVATIONS, CLASSES, OPERATIONS
 from vcdl.client.model import SIZE_LIMIT_BYTES, checked_config, load_model
 from vcdl.errors import ModelError
 from vcdl.wire.weights import assign, assign_frozen, flatten, flatten_frozen
@@ -84,9 +86,10 @@ def lambda_model() -> str:
     return str(model.to_json())
 
 
-def ops_model() -> str:
+def mapping_model() -> str:
     inputs = keras.Input((4,))
-    return str(keras.Model(inputs, layers.Dense(1)(inputs * 2.0)).to_json())
+    mapped = keras.ops.vectorized_map(keras.ops.sum, inputs)
+    return str(keras.Model(inputs, mapped).to_json())
 
 
 def lookup_model() -> str:
@@ -112,7 +115,7 @@ def subclass_model() -> str:
 
 MADE_BY_KERAS = {
     "a Lambda layer": (lambda_model, "carries code"),
-    "an operation between layers": (ops_model, "use a layer for it"),
+    "an operation that takes a function": (mapping_model, "VectorizedMap.*takes a function"),
     "a layer that opens a file": (lookup_model, "StringLookup"),
     "a registered custom layer": (custom_model, "Custom"),
     "a subclassed model": (subclass_model, "Own"),
@@ -132,20 +135,134 @@ def spoil(change: Callable[[dict[str, Any]], Any]) -> str:
     return json.dumps(config)
 
 
-def in_config(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda config: dense(config)["config"].update({key: value})
-
-
-def in_layer(**values: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda config: dense(config).update(values)
-
-
 def function(name: str, module: str, registered: str | None = None) -> dict[str, Any]:
     return {"module": module, "class_name": "function", "config": name, "registered_name": registered}
 
 
 def a_class(name: str, module: str | None, **more: Any) -> dict[str, Any]:
     return {"module": module, "class_name": name, "config": {}, "registered_name": None, **more}
+
+
+def tokens() -> Any:
+    return keras.Input((6,), dtype="int32")
+
+
+def recurrent(wrap: Callable[[Any], Any]) -> Any:
+    inputs = tokens()
+    return keras.Model(inputs, layers.Dense(2)(wrap(layers.LSTM(3))(layers.Embedding(9, 4, mask_zero=True)(inputs))))
+
+
+def attending(attend: Callable[[Any], Any]) -> Any:
+    inputs = tokens()
+    x = layers.Embedding(9, 4, mask_zero=True)(inputs)
+    return keras.Model(inputs, layers.Dense(2)(layers.GlobalAveragePooling1D()(attend(x))))
+
+
+def masking() -> Any:
+    inputs = keras.Input((6, 3))
+    both = layers.Concatenate()([layers.Masking()(inputs), layers.Masking()(2 * inputs)])
+    return keras.Model(inputs, layers.LSTM(2)(both))
+
+
+def operating() -> Any:
+    inputs = keras.Input((6, 3))
+    x = layers.Dense(3)(inputs)
+    x = (x + inputs) / (1 + abs(inputs)) - np.arange(3, dtype=np.float32) + keras.ops.ones((6, 1))
+    parts = [keras.ops.mean(x, axis=1), keras.ops.max(x[..., ::2], axis=1), keras.activations.relu(x[:, -1])]
+    return keras.Model(inputs, keras.ops.softmax(layers.Dense(2)(keras.ops.concatenate(parts, axis=-1))))
+
+
+OPERATING: dict[str, Callable[[], Any]] = {
+    "a masked LSTM": lambda: recurrent(lambda layer: layer),
+    "a masked LSTM of two directions": lambda: recurrent(layers.Bidirectional),
+    "attention": lambda: attending(lambda x: layers.Attention()([x, x])),
+    "a residual layer": lambda: attending(lambda x: layers.Add()([x, layers.Attention()([x, x])])),
+    "a residual sum": lambda: attending(lambda x: x + layers.MultiHeadAttention(2, 2)(x, x)),
+    "masked inputs": masking,
+    "operations of many kinds": operating,
+}
+
+
+@pytest.mark.parametrize("case", OPERATING)
+def test_masks_and_operations_between_layers_are_built_again(case: str) -> None:
+    model = OPERATING[case]()
+    loaded = load_model(model.to_json())
+    again = load_model(loaded.to_json())
+    x = np.random.default_rng(0).integers(0, 3, (4, *model.input_shape[1:])).astype(np.float32)
+    for other in (loaded, again):
+        other.set_weights(model.get_weights())
+        np.testing.assert_array_equal(np.asarray(other(x)), np.asarray(model(x)))
+    assert again.to_json() == loaded.to_json()
+
+
+def in_call(name: str, **changes: Any) -> Callable[[dict[str, Any]], Any]:
+    """Change the first operation of this class."""
+    return lambda config: next(part for part in config["config"]["layers"] if part["class_name"] == name).update(
+        changes
+    )
+
+
+def argument(value: Any) -> dict[str, Any]:
+    """A call that takes this beside the tensor of the input."""
+    tensor = {"shape": [None, 6, 3], "dtype": "float32", "keras_history": ["dense", 0, 0]}
+    return {"inbound_nodes": [{"args": [{"class_name": "__keras_tensor__", "config": tensor}, value], "kwargs": {}}]}
+
+
+def constant(value: Any, dtype: Any) -> dict[str, Any]:
+    return {"class_name": "__numpy__", "config": {"value": value, "dtype": dtype}}
+
+
+HOSTILE_OPERATIONS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "from another module": (in_call("Mean", module="os"), "safe to load"),
+    "from another module of Keras": (in_call("Mean", module="keras.src.saving.file_editor"), "safe to load"),
+    "from below its module": (in_call("Mean", module="keras.src.ops.numpy.backend"), "safe to load"),
+    "from a module that is a list": (in_call("Add", module=["keras.src.ops.numpy"]), "names no module"),
+    "a function of its module": (in_call("Add", class_name="vectorize"), "takes a function"),
+    "what its module imports": (in_call("Add", class_name="KerasTensor"), "takes a function"),
+    "one that maps a function": (in_call("Add", class_name="Map", module="keras.src.ops.core"), "takes a function"),
+    "registered as somebody's": (in_call("Add", registered_name="hostile>Add"), "registered as"),
+    "a lambda in its settings": (in_call("Mean", config={"axis": {"class_name": "__lambda__"}}), "names no module"),
+    "a lambda as its argument": (in_call("Add", **argument({"class_name": "__lambda__", "config": {}})), "no module"),
+    "a class as its argument": (in_call("Add", **argument(a_class("Popen", "subprocess"))), "subprocess"),
+    "a layer with code as its argument": (in_call("Add", **argument([a_class("Lambda", "keras.layers")])), "code"),
+    "a class in a slice": (
+        in_call("Add", **argument({"class_name": "__slice__", "config": {
+            "start": a_class("Popen", "subprocess"), "stop": None, "step": None}})),
+        "subprocess",
+    ),
+    "a slice with more to it": (
+        in_call("Add", **argument({"class_name": "__slice__", "config": {"start": 0}})), "__slice__"
+    ),
+    "a constant of objects": (in_call("Add", **argument(constant([1], "O"))), "__numpy__"),
+    "a constant that takes a gigabyte": (in_call("Add", **argument(constant([1], "V1000000000"))), "__numpy__"),
+    "a constant of a type that is a list": (in_call("Add", **argument(constant([1], ["f4"]))), "__numpy__"),
+    "a constant with a text": (in_call("Add", **argument(constant([[1, "x"]], "float32"))), "__numpy__"),
+    "a constant with a class": (in_call("Add", **argument(constant([a_class("a", "os")], "float32"))), "__numpy__"),
+    "settings it has not": (in_call("Mean", config={"axis": 1, "function": "os.system"}), "cannot build"),
+    "arguments it has not": (
+        in_call("Mean", inbound_nodes=[{"args": [1, 2, 3, 4], "kwargs": {"f": "os.system"}}]), "cannot build"
+    ),
+    "a build configuration": (in_call("Mean", build_config={"input_shape": [a_class("system", "os")]}), "os.system"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HOSTILE_OPERATIONS)
+def test_a_hostile_operation_is_refused_in_one_line(case: str) -> None:
+    change, reason = HOSTILE_OPERATIONS[case]
+    config = json.loads(operating().to_json())
+    change(config)
+    with pytest.raises(ModelError, match=reason) as caught:
+        load_model(json.dumps(config))
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 700
+
+
+def in_config(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda config: dense(config)["config"].update({key: value})
+
+
+def in_layer(**values: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda config: dense(config).update(values)
 
 
 HOSTILE: dict[str, Callable[[dict[str, Any]], None]] = {
@@ -171,6 +288,7 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], None]] = {
     "a utility of Keras as activation": in_config("activation", function("get_file", "keras.utils")),
     "loading another model": in_config("activation", function("load_model", "keras.saving")),
     "unsafe mode switched on": in_config("activation", function("enable_unsafe_deserialization", "keras.config")),
+    "a function of a module that is a list": in_config("activation", {**function("relu", ""), "module": ["x"]}),
     "a custom function registered": in_config("activation", function("relu", "keras.activations", "hostile>relu")),
     "a custom class registered": in_layer(registered_name="hostile>Custom"),
     "a layer from another module": in_layer(module="os.path"),
@@ -236,8 +354,9 @@ def test_a_lambda_hidden_in_an_optimizer_is_never_looked_at(tmp_path: Path) -> N
             "nested deeper",
         ),
         (" " * (SIZE_LIMIT_BYTES + 1), "are allowed"),
+        ('{"class_name": [' + "{}," * (SIZE_LIMIT_BYTES // 3 - 10) + "{}]}", "values, 500000 are allowed"),
     ],
-    ids=["empty", "cut", "deep lists", "list", "empty object", "text", "deep objects", "huge"],
+    ids=["empty", "cut", "deep lists", "list", "empty object", "text", "deep objects", "huge", "much of nothing"],
 )
 def test_text_that_is_no_model_is_refused(text: str, reason: str) -> None:
     with pytest.raises(ModelError, match=reason):
@@ -294,7 +413,7 @@ def test_a_model_without_an_input_shape_is_refused() -> None:
 
 def test_every_allowed_name_is_a_public_part_of_this_keras() -> None:
     for module, names in CLASSES.items():
-        if module.startswith("keras.src"):
+        if module.startswith("keras.src."):
             continue
         space = keras
         for part in module.split(".")[1:]:
@@ -303,6 +422,16 @@ def test_every_allowed_name_is_a_public_part_of_this_keras() -> None:
         missing = {name for name in names - {"Functional"} if not hasattr(space, name)}
         assert not missing, f"{module} has no {missing}"
     assert all(hasattr(keras.activations, name) for name in ACTIVATIONS)
+
+
+@pytest.mark.parametrize("module", OPERATIONS)
+def test_every_allowed_operation_takes_no_function_and_draws_nothing(module: str) -> None:
+    for name in OPERATIONS[module]:
+        operation = getattr(importlib.import_module(module), name)
+        assert issubclass(operation, keras.Operation)
+        taken = {*inspect.signature(operation).parameters, *inspect.signature(operation.call).parameters}
+        assert not taken & {"f", "function", "fn", "body", "cond", "branches", "primals", "seed"}, name
+        assert "from_config" not in vars(operation), f"{name} reads its settings in a way of its own"
 
 
 def test_checking_alone_needs_no_keras_object() -> None:

@@ -59,6 +59,37 @@ def test_a_model_and_arrays_become_a_trained_model(tmp_path: Path, capsys: pytes
     assert run.summary == summary(run.folder)
 
 
+def attending(rng: np.random.Generator) -> tuple[object, np.ndarray, np.ndarray]:
+    """A model with masks, attention, a residual sum and operations, and padded sequences that it can learn."""
+    import keras
+    from keras import layers, ops
+
+    x = rng.integers(1, 9, (SAMPLES, 8))
+    x[np.arange(8) >= rng.integers(3, 9, SAMPLES)[:, None]] = 0
+    inputs = keras.Input((8,), dtype="int32")
+    words = layers.Embedding(9, 8, mask_zero=True)(inputs)
+    hidden = layers.LayerNormalization()(words + layers.MultiHeadAttention(2, 4)(words, words))
+    seen = ops.cast(ops.expand_dims(ops.not_equal(inputs, 0), -1), "float32")
+    both = ops.concatenate([ops.mean(hidden * seen, axis=1), layers.GRU(4)(words)], axis=-1)
+    model = keras.Model(inputs, layers.Dense(2, activation="softmax")(both))
+    model.compile(optimizer=keras.optimizers.Adam(0.01), loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model, x, (x == 1).any(axis=1).astype(int)
+
+
+def test_a_model_with_masks_and_operations_reaches_what_fit_reaches(tmp_path: Path) -> None:
+    import keras
+
+    keras.utils.set_random_seed(1)
+    model, x, y = attending(np.random.default_rng(1))
+    run = vcdl.train(model, x, y, epochs=12, shards=SHARDS, workers=1, out=tmp_path / "run", show=False)
+    run.wait(show=False)
+    fitted = keras.models.clone_model(model)
+    fitted.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    fitted.fit(x, y, epochs=12, batch_size=16, verbose=0)
+    accuracies = [each.evaluate(x, y, verbose=0)[1] for each in (run.model(), fitted)]
+    assert accuracies[0] > max(0.9, accuracies[1] - 0.05), accuracies
+
+
 @pytest.mark.nightly
 def test_a_simulated_run_is_the_same_object(tmp_path: Path) -> None:
     run = vcdl.train(**given(), simulate={"clients": 4, "slots": 1}, out=tmp_path / "run")  # type: ignore[arg-type]

@@ -192,9 +192,15 @@ def test_every_name_that_keras_does_not_know_is_told_at_once() -> None:
 
 
 def test_softmax_in_a_layer_of_its_own_is_seen() -> None:
-    ends: tuple[Any, ...] = (layers.Softmax(), layers.Activation("softmax"), keras.Sequential([layers.Softmax()]))
+    ends: tuple[Any, ...] = (
+        layers.Softmax(),
+        layers.Activation("softmax"),
+        keras.Sequential([layers.Softmax()]),
+        keras.ops.softmax,
+    )
     for end in ends:
-        model = keras.Sequential([keras.Input((4,)), layers.Dense(10), end]).to_json()
+        inputs = keras.Input((4,))
+        model = keras.Model(inputs, end(layers.Dense(10)(inputs))).to_json()
         check_model(model, training(), (4,), CLASSES)
         with pytest.raises(ModelError, match="from_logits"):
             check_model(model, training(from_logits=True), (4,), CLASSES)
@@ -213,6 +219,14 @@ def test_several_labels_are_questions_of_their_own(build: Callable[[], str], set
     check_model(ending(3, "sigmoid"), training("binary_crossentropy"), (4,), flags, "multi_label")
     with pytest.raises(VcdlError, match=reason):
         check_model(build(), settings, (4,), flags, "multi_label")
+
+
+def test_a_layer_beside_the_way_to_the_output_is_not_taken_for_the_last_one() -> None:
+    inputs = keras.Input((4,))
+    logits, gate = layers.Dense(10)(inputs), layers.Dense(10, activation="sigmoid")(layers.Dense(3)(inputs))
+    model = keras.Model(inputs, keras.ops.softmax(logits * gate)).to_json()
+    with pytest.raises(ModelError, match="from_logits"):
+        check_model(model, training(from_logits=True), (4,), CLASSES)
 
 
 def test_a_label_for_each_step_wants_outputs_for_each_step() -> None:

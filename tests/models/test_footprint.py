@@ -33,6 +33,14 @@ def test_two_outputs_and_layers_without_weights_are_counted_too(shape: tuple[int
     assert footprint_of(model).flops_per_sample > 0
 
 
+def test_an_operation_between_layers_costs_what_a_layer_for_it_costs() -> None:
+    inputs = keras.Input((20,))
+    hidden = keras.layers.Dense(20)(inputs)
+    assert footprint_of(keras.Model(inputs, inputs + hidden)) == footprint_of(
+        keras.Model(inputs, keras.layers.Add()([inputs, hidden]))
+    )
+
+
 def test_frozen_layers_before_the_first_that_is_trained_cost_one_pass_and_little_memory() -> None:
     model = keras.Sequential([keras.Input((20,)), keras.layers.Dense(1000), keras.layers.Dense(7)])
     whole = footprint_of(model)

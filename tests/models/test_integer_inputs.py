@@ -22,6 +22,12 @@ def behind_shapes() -> Any:
     return keras.Model(inputs, layers.Embedding(10, 3)(layers.Reshape((2, 3))(inputs)))
 
 
+def behind_operations() -> Any:
+    inputs = keras.Input((6, 2))
+    tokens = keras.ops.cast(keras.ops.squeeze(inputs[:, :, :1], -1), "int32")
+    return keras.Model(inputs, layers.Embedding(10, 3, mask_zero=True)(tokens))
+
+
 def nested() -> Any:
     inside = keras.Sequential([keras.Input((6,)), layers.Embedding(10, 3)])
     inputs = keras.Input((6,))
@@ -47,7 +53,9 @@ def found(model: Any) -> IntegerInput | None:
     return integer_inputs(json.loads(model.to_json())).get("")
 
 
-@pytest.mark.parametrize("build", [plain, behind_shapes, nested, beside_a_dense_layer, twice, in_each_step])
+@pytest.mark.parametrize(
+    "build", [plain, behind_shapes, behind_operations, nested, beside_a_dense_layer, twice, in_each_step]
+)
 def test_an_input_that_is_looked_up_is_found(build: Callable[[], Any]) -> None:
     whole = found(build())
     assert whole is not None

@@ -35,6 +35,16 @@ def test_all_layers_but_the_last_compute_with_short_numbers(tmp_path: Path) -> N
     np.testing.assert_array_equal(model.weights, built(tmp_path, "float32").weights)
 
 
+def test_what_an_operation_at_the_end_takes_stays_long(tmp_path: Path) -> None:
+    inputs = keras.Input((8,))
+    x = layers.Dense(6, name="deep")(inputs)
+    sums = layers.Dense(3, name="one")(x) + layers.Dense(3, name="other")(x)
+    keras.Model(inputs, keras.ops.softmax(sums)).save(tmp_path / "m.keras")
+    model = load_model(build_model(ModelSettings(keras=tmp_path / "m.keras"), (8,), 3, precision="mixed_bfloat16").json)
+    assert [layer.compute_dtype for layer in model.layers[1:]] == ["bfloat16", "float32", "float32"]
+    assert model.outputs[0].dtype == "float32"
+
+
 def test_without_it_the_model_stays_as_it_is(tmp_path: Path) -> None:
     assert "bfloat16" not in built(tmp_path, "float32").json
 

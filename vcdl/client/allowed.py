@@ -2,8 +2,9 @@
 load it.
 
 Left out on purpose: layers that hold code (Lambda, TFSMLayer, JaxLayer, FlaxLayer, TorchModuleWrapper) or open
-files (StringLookup, IntegerLookup, TextVectorization), and every operation that is not a layer. Pipeline holds layers,
-each of which is checked as all others are.
+files (StringLookup, IntegerLookup, TextVectorization). Pipeline holds layers, each of which is checked as all others
+are. Of the operations those that take a function (Map, Scan, Cond, WhileLoop, VectorizedMap, JVP, …), that draw at
+random, or whose shape follows from the numbers (Nonzero, Unique), which no compiled step has.
 """
 
 _LAYERS = """
@@ -54,6 +55,60 @@ RANDOM_INITIALIZERS = frozenset(_RANDOM_INITIALIZERS.split())
 _INITIALIZERS = RANDOM_INITIALIZERS | {"Constant", "Identity", "IdentityInitializer", "Ones", "Zeros"}
 _MODELS = frozenset({"Sequential", "Functional"})
 
+_OPERATIONS = {
+    "core": """
+        Cast ConvertToTensor SaturateCast Scatter ScatterUpdate Slice SliceUpdate StopGradient Unstack
+    """,
+    "einops": "Rearrange",
+    "image": """
+        AffineTransform CropImages ExtractPatches GaussianBlur HSVToRGB MapCoordinates PadImages PerspectiveTransform
+        RGBToGrayscale RGBToHSV Resize ScaleAndTranslate SobelEdges SSIM
+    """,
+    "linalg": "Cholesky CholeskyInverse Det Eigh Inv Norm Pinv Qr Solve SolveTriangular SVD",
+    "math": """
+        CDist Erf Erfc Erfinv ExtractSequences FFT FFT2 IFFT2 IRFFT ISTFT InTopK Logdet Logsumexp RFFT Rsqrt STFT
+        SegmentMax SegmentMin SegmentProd SegmentSum TopK ViewAsComplex ViewAsReal
+    """,
+    "nn": """
+        AdaptiveAveragePool AdaptiveMaxPool AveragePool BatchNorm BinaryCrossentropy CategoricalCrossentropy Celu Conv
+        ConvTranspose DepthToSpace DepthwiseConv DotProductAttention Elu Fold Gelu Glu HardShrink HardSigmoid HardSilu
+        HardTanh LayerNorm LeakyRelu LogSigmoid LogSoftmax MaxPool Moments MultiHot Normalize OneHot Polar PSNR
+        RMSNorm Relu Relu6 Selu SeparableConv Sigmoid Silu SoftShrink Softmax Softplus Softsign SpaceToDepth
+        SparseCategoricalCrossentropy SparsePlus SparseSigmoid Sparsemax Squareplus TanhShrink Threshold Unfold
+    """,
+    "numpy": """
+        Abs Absolute Add All Amax Amin Angle Any Append Arange Arccos Arccosh Arcsin Arcsinh Arctan Arctan2 Arctanh
+        Argmax Argmin Argpartition Argsort ArraySplit Average Bincount BitwiseAnd BitwiseInvert BitwiseLeftShift
+        BitwiseNot BitwiseOr BitwiseRightShift BitwiseXor BroadcastTo Cbrt Ceil Clip Concatenate Conj Conjugate Copy
+        Corrcoef Correlate Cos Cosh CountNonzero Cross Cumprod Cumsum Deg2rad Diag Diagflat Diagonal Diff Digitize
+        Divide DivideNoNan Dot Dsplit Dstack Einsum Equal Exp Exp2 ExpandDims Expm1 Fabs Flip Fliplr Flipud Floor
+        FloorDivide Fmax Fmin Fmod Full FullLike Gcd GetItem Greater GreaterEqual Heaviside Hsplit Hstack Hypot I0 Imag
+        Inner IsIn Isclose Isfinite Isinf Isnan Isneginf Isposinf Isreal Kron Lcm Ldexp LeftShift Less LessEqual
+        Linspace Log Log10 Log1p Log2 Logaddexp Logaddexp2 LogicalAnd LogicalNot LogicalOr LogicalXor Matmul Max Maximum
+        Mean Median Meshgrid Min Minimum Mod Moveaxis Multiply NanToNum Nanargmax Nanargmin Nancumprod Nancumsum Nanmax
+        Nanmean Nanmedian Nanmin Nanpercentile Nanprod Nanquantile Nanstd Nansum Nanvar Negative Nextafter NotEqual
+        OnesLike Outer Pad Percentile Power Prod Ptp Quantile Rad2deg Ravel Real Reciprocal Repeat Reshape RightShift
+        Roll Rot90 Round SearchSorted Select Sign Signbit Sin Sinc Sinh Slogdet Sort Split Sqrt Square Squeeze Stack Std
+        Subtract Sum Swapaxes Take TakeAlongAxis Tan Tanh Tensordot Tile Trace Transpose Trapezoid Tril Triu TrueDivide
+        Trunc UnravelIndex Var Vdot Vsplit Vstack Where ZerosLike
+    """,
+}
+OPERATIONS = {
+    "keras.src.activations.activations": frozenset({"Mish", "ReLU"}),
+    **{f"keras.src.ops.{module}": frozenset(names.split()) for module, names in _OPERATIONS.items()},
+}
+"""Pure operations between layers, by the module that Keras writes: what `x + y` and `keras.ops.mean(x)` become, and the
+masks that Keras records itself. All take tensors and plain numbers, and give tensors."""
+
+CONSTANTS = frozenset({"__numpy__", "__tensor__"})
+"""Keras' words for an array in a model: `x + positions`."""
+_CONSTANT_TYPES = """
+    bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16
+"""
+CONSTANT_TYPES = tuple(_CONSTANT_TYPES.split())
+SLICE_KEYS = frozenset({"start", "stop", "step"})
+"""Keys of `__slice__`: `x[:, 1:3]`."""
+
 CLASSES = {
     "keras": _MODELS | {"DTypePolicy"},
     "keras.models": _MODELS,
@@ -64,8 +119,9 @@ CLASSES = {
     "keras.initializers": _INITIALIZERS,
     "keras.regularizers": frozenset({"L1", "L1L2", "L2", "OrthogonalRegularizer"}),
     "keras.constraints": frozenset({"MaxNorm", "MinMaxNorm", "NonNeg", "UnitNorm"}),
+    **OPERATIONS,
 }
 """The classes that a model's JSON may name, by module."""
 
-FUNCTION_MODULES = frozenset({"keras.activations", "builtins"})
+FUNCTION_MODULES = ("keras.activations", "builtins")
 """Modules that a function may come from; "builtins" is Keras' word for its own."""

@@ -5,14 +5,27 @@ object in it must be listed in `vcdl.client.allowed`. Only then does Keras see i
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from vcdl.client.allowed import ACTIVATIONS, CLASSES, FUNCTION_MODULES, LAYERS, RANDOM_INITIALIZERS
+from vcdl.client.allowed import (
+    ACTIVATIONS,
+    CLASSES,
+    CONSTANT_TYPES,
+    CONSTANTS,
+    FUNCTION_MODULES,
+    LAYERS,
+    OPERATIONS,
+    RANDOM_INITIALIZERS,
+    SLICE_KEYS,
+)
 from vcdl.errors import ModelError, one_line
 
 SIZE_LIMIT_BYTES = 20_000_000
 """A model of a thousand layers has about 1 MB of JSON."""
+_VALUES_LIMIT = 500_000
+"""Values in the JSON: each takes up to 200 bytes of memory, however short its text. A model of a thousand layers has
+some 60 000."""
 _DEPTH_LIMIT = 100
 """Levels of nested JSON; a model inside a model takes six."""
 _KEYS = frozenset(
@@ -29,7 +42,8 @@ _KEYS = frozenset(
     }
 )
 """All keys that may stand beside `class_name`."""
-_ADVICE = "use Keras' own layers only"
+_ADVICE = "use Keras' own layers and operations only"
+_END = object()
 
 
 def load_model(model_json: str, *, draws_weights: bool = True) -> Any:
@@ -72,6 +86,12 @@ def checked_config(model_json: str) -> dict[str, Any]:
     size_bytes = len(model_json.encode(errors="replace"))
     if size_bytes > SIZE_LIMIT_BYTES:
         raise ModelError(f"the model's JSON has {size_bytes} bytes, {SIZE_LIMIT_BYTES} are allowed")
+    values = sum(map(model_json.count, "{[,"))
+    if values > _VALUES_LIMIT:
+        raise ModelError(
+            f"the model's JSON holds {values} values, {_VALUES_LIMIT} are allowed: keep large arrays as weights of a "
+            "layer, not as constants"
+        )
     try:
         config = json.loads(model_json)
     except (ValueError, RecursionError) as error:
@@ -94,18 +114,19 @@ def _draw_nothing(config: Any) -> None:
 
 def _objects(config: Any) -> Iterator[dict[str, Any]]:
     """Every JSON object in the tree that Keras might take for a class. Removes compile settings."""
-    waiting = [(config, 0)]
+    waiting: list[Iterator[Any]] = [iter((config,))]
     while waiting:
-        part, depth = waiting.pop()
-        if depth > _DEPTH_LIMIT:
-            raise ModelError(f"the model's JSON is nested deeper than {_DEPTH_LIMIT} levels")
-        if isinstance(part, dict):
-            part.pop("compile_config", None)  # the job says how to train; an optimizer in a model is ignored
-            if "class_name" in part:
-                yield part
-            waiting.extend((value, depth + 1) for value in part.values())
-        elif isinstance(part, list):
-            waiting.extend((value, depth + 1) for value in part)
+        part = next(waiting[-1], _END)
+        if part is _END:
+            waiting.pop()
+        elif isinstance(part, dict | list):
+            if len(waiting) > _DEPTH_LIMIT:
+                raise ModelError(f"the model's JSON is nested deeper than {_DEPTH_LIMIT} levels")
+            if isinstance(part, dict):
+                part.pop("compile_config", None)  # the job says how to train; an optimizer in a model is ignored
+                if "class_name" in part:
+                    yield part
+            waiting.append(iter(part.values() if isinstance(part, dict) else part))
 
 
 def _check_object(part: dict[str, Any]) -> None:
@@ -115,13 +136,36 @@ def _check_object(part: dict[str, Any]) -> None:
     unknown = sorted(set(part) - _KEYS)
     if unknown:
         raise ModelError(f"the model's {_short(class_name)} has a key that Keras does not write: {_short(unknown[0])}")
-    if class_name == "__keras_tensor__":
-        if set(part) != {"class_name", "config"}:
-            raise ModelError("the model holds a damaged reference between layers (__keras_tensor__)")
+    if class_name in _VALUE_CHECKS:
+        if set(part) != {"class_name", "config"} or not _VALUE_CHECKS[class_name](part["config"]):
+            raise ModelError(f"the model holds a value as Keras does not write it ({class_name})")
     elif class_name == "function":
         _check_function(part)
     else:
         _check_class(part)
+
+
+def _is_constant(config: Any) -> bool:
+    """Whether this is an array of numbers, and of a type that takes no more memory than they do."""
+    if not isinstance(config, dict) or set(config) != {"value", "dtype"} or config["dtype"] not in CONSTANT_TYPES:
+        return False
+    waiting = [config["value"]]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list):
+            waiting.extend(value)
+        elif not isinstance(value, int | float):
+            return False
+    return True
+
+
+_VALUE_CHECKS: Mapping[str, Callable[[Any], bool]] = {
+    "__keras_tensor__": lambda config: isinstance(config, dict),
+    "__slice__": lambda config: isinstance(config, dict) and set(config) == SLICE_KEYS,
+    "__ellipsis__": lambda config: config == {},
+    **dict.fromkeys(CONSTANTS, _is_constant),
+}
+"""What may stand between layers beside plain values, by its `class_name`."""
 
 
 def _check_function(part: dict[str, Any]) -> None:
@@ -150,8 +194,8 @@ def _check_class(part: dict[str, Any]) -> None:
 def _reason(module: str, class_name: str) -> str:
     if class_name in ("Lambda", "__lambda__"):
         return f"it carries code, which is never sent to a volunteer; {_ADVICE}"
-    if module.startswith("keras.") and ".ops" in module:
-        return "an operation between layers (like x + y) is not sent; use a layer for it, such as keras.layers.Add"
+    if module in OPERATIONS:
+        return "this operation takes a function, draws at random or has no fixed shape; use another one, or a layer"
     if class_name in LAYERS:
         return "this class is only known in keras.layers"
     return f"not one of the parts of Keras that are safe to load; {_ADVICE}"

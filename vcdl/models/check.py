@@ -28,6 +28,7 @@ class _End:
 
     tensor: Any
     layer: Any
+    """The layer or the operation that it comes from."""
     output: Output
     task: Task | None
 
@@ -72,17 +73,21 @@ def _ends(model: Any, training: Training, task: Task | None, tasks: Mapping[str,
             raise ModelError(
                 f"the model has the outputs {', '.join(tensors)}: say in data > outputs what each of them learns"
             )
-        return {"": _End(model.outputs[0], model.layers[-1], Output("", training.loss, training.metrics), task)}
+        (tensor,) = tensors.values()
+        return {"": _End(tensor, _operation(tensor), Output("", training.loss, training.metrics), task)}
     outputs = {output.name: output for output in training.outputs}
     if set(outputs) != set(tensors) or len(tensors) != len(model.outputs):
         raise ModelError(
             f"the model has the outputs {', '.join(model.output_names)}, and data > outputs names "
             f"{', '.join(outputs)}: give both the same names, each once"
         )
-    return {
-        name: _End(tensor, tensor._keras_history.operation, outputs[name], tasks.get(name))
-        for name, tensor in tensors.items()
-    }
+    return {name: _End(tensor, _operation(tensor), outputs[name], tasks.get(name)) for name, tensor in tensors.items()}
+
+
+def _operation(tensor: Any) -> Any:
+    """The layer or the operation that gives a tensor, inside of models too."""
+    operation, _, place = tensor._keras_history
+    return _operation(operation.outputs[place]) if hasattr(operation, "outputs") else operation
 
 
 def _check_end(end: _End, loss: Any, y: Array) -> None:
@@ -199,12 +204,10 @@ def _check_probabilities(last: Any, loss: Any) -> None:
 
 def _last_activation(last: Any) -> str | None:
     """The activation of an output's layer by its name; None: of a layer that says nothing about it."""
-    while hasattr(last, "layers"):
-        last = last.layers[-1]
     last = getattr(last, "layer", last)  # TimeDistributed
     kind, config = type(last).__name__, last.get_config()
-    if kind == "Softmax":
-        return "softmax"
+    if kind in ("Softmax", "Sigmoid"):
+        return kind.lower()
     if kind in ("Dense", "Activation", "EinsumDense") or kind.startswith("Conv"):
         named = config["activation"]
         return named if isinstance(named, str) else None

@@ -47,11 +47,11 @@ def footprint_of(model: Any) -> Footprint:
     parts = trained_weights(model), frozen_weights(model)
     trained, frozen = (sum(math.prod(weight.shape) for weight in part) for part in parts)
     flops, activations, is_trained = 0.0, 0.0, not frozen
-    for layer in model.layers:
+    for layer in getattr(model, "operations", model.layers):  # only a functional model has operations between layers
         outputs = sum(_size(output.shape) for output in _outputs(layer))
-        kernels = sum(math.prod(weight.shape) for weight in layer.weights if len(weight.shape) > 1)
+        kernels = sum(math.prod(weight.shape) for weight in getattr(layer, "weights", ()) if len(weight.shape) > 1)
         places = max((math.prod(_known(output.shape[1:-1])) for output in _outputs(layer)), default=1)
-        is_trained = is_trained or bool(layer.trainable_weights)
+        is_trained = is_trained or bool(getattr(layer, "trainable_weights", ()))
         flops += (_TRAINING_PASSES if is_trained else 1) * (2.0 * kernels * places + outputs)
         activations += outputs
     return Footprint(flops, 2 * 4 * activations, trained, frozen)

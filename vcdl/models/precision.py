@@ -18,14 +18,17 @@ def compute_with(model: Any, policy: str) -> None:
 
 
 def _last_layers(model: Any) -> set[int]:
-    """The layers that a model ends in, with all that is in them."""
+    """The layers that a model ends in, with all that is in them; of an operation those that it takes."""
     import keras
 
     last: set[int] = set()
-    for output in model.outputs:
-        layer = output._keras_history.operation
+    ends = list(model.outputs)
+    while ends:
+        layer, call, _ = ends.pop()._keras_history
         if isinstance(layer, keras.Model):
             last |= _last_layers(layer)
-        else:
+        elif isinstance(layer, keras.Layer):
             last |= {id(part) for part in layer._flatten_layers()}
+        else:
+            ends += layer._inbound_nodes[call].input_tensors
     return last
