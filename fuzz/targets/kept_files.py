@@ -237,7 +237,7 @@ class FleetLedgers(JsonTarget):
 
     def seeds(self) -> Sequence[bytes]:
         rows: tuple[LedgerRow, ...] = (
-            LaunchedRow("i-1", "aws", "m5.large", "us-east-1", "us-east-1a", 2, 0, "standard", 100.0),
+            LaunchedRow("i-1", "aws", "m5.large", "us-east-1", "us-east-1a", 2, 0, 100.0),
             PricedRow(
                 "m5.large",
                 "us-east-1",

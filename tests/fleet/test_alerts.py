@@ -1,12 +1,8 @@
 """Alerts: each cause is told once, to a real command and a real webhook."""
 
-import json
 import math
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,30 +15,6 @@ from vcdl.fleet.provider import LaunchResult
 from vcdl.fleet.reconciler import Actions, Observation
 from vcdl.fleet.run import ControlLoop, up
 from vcdl.fleet.state import FleetGoal, FleetState
-
-
-@contextmanager
-def webhook(status: list[int]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A URL, and what it got; it answers with the last status."""
-    got: list[dict[str, Any]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            if status[-1] == 200:
-                got.append(json.loads(body))
-            self.send_response(status[-1])
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Log nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/secret", got
-        server.shutdown()
-        thread.join()
 
 
 def fleet_that_writes(folder: Path, *overrides: str) -> tuple[FakeFleet, Path]:
@@ -106,26 +78,6 @@ def test_leases_that_run_out_while_the_cloud_is_away_are_told(tmp_path: Path) ->
     assert names(told) == ["lease"]
     loop.run_once()
     assert names(told) == ["lease"], "once"
-
-
-def test_a_webhook_that_fails_is_tried_again_and_its_address_is_not_shown(tmp_path: Path) -> None:
-    status = [500]
-    with webhook(status) as (url, got):
-        fleet = FakeFleet.make(tmp_path, f"alerts.webhook={url}", "cooldown_s=30")
-        fleet.controller.change(up)
-        fleet.cloud.empty = set(POOLS)
-        fleet.controller.reconcile_once()
-        fleet.later(60)
-        lines = fleet.controller.reconcile_once().lines()
-        assert any("alerts > webhook failed (HTTPError)" in line for line in lines)
-        assert not any("secret" in line for line in lines)
-        status.append(200)
-        for _ in range(2):
-            fleet.later(5)
-            fleet.controller.reconcile_once()
-    (alert,) = got
-    assert (alert["fleet"], alert["alert"]) == ("cifar", "capacity")
-    assert alert["text"].startswith("fleet cifar: capacity: no preemptible capacity for ")
 
 
 def test_a_command_that_is_missing_stops_no_pass(tmp_path: Path) -> None:

@@ -262,15 +262,6 @@ def test_up_with_a_spent_budget_launches_nothing(tmp_path: Path) -> None:
     assert fleet.cloud.asked == [40]
 
 
-def test_a_price_above_the_limit_is_a_warning_and_nothing_else(tmp_path: Path) -> None:
-    fleet = FakeFleet.make(tmp_path, "price_limit_usd_per_h=0.4")
-    fleet.controller.change(up)
-    fleet.controller.reconcile_once()
-    made = fleet.controller.reconcile_once()
-    assert made.actions.is_empty
-    assert made.observed.warnings == ("the fleet costs 0.54 $/h, above price_limit_usd_per_h (0.4)",)
-
-
 def test_an_unreadable_queue_leaves_the_target_as_it_was(tmp_path: Path) -> None:
     fleet = FakeFleet.make(tmp_path, "capacity.follow=queue", f"capacity.project_dir={tmp_path}", "capacity.max=80")
     answers: list[Queue | GridError] = [

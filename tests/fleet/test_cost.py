@@ -14,7 +14,6 @@ from vcdl.fleet.cost import Cost, cost_of, dollars
 from vcdl.fleet.instance import Ending, Instance, InstanceState, Pool
 from vcdl.fleet.ledger import Ledger
 from vcdl.fleet.ledger_rows import PricedRow
-from vcdl.fleet.settings import CpuCredits
 from vcdl.journal.events import Recorded, UpdateApplied, WorkunitSent
 
 START_S = 1_700_000_000.0
@@ -48,8 +47,8 @@ def ledger(tmp_path: Path) -> Ledger:
     return Ledger(tmp_path / "ledger.jsonl")
 
 
-def observe(ledger: Ledger, after_s: float, found: Sequence[Instance], credits: CpuCredits = "standard") -> None:
-    Ledger(ledger.path, price_of, credits).record_found(found, START_S + after_s)
+def observe(ledger: Ledger, after_s: float, found: Sequence[Instance]) -> None:
+    Ledger(ledger.path, price_of).record_found(found, START_S + after_s)
 
 
 def sent(name: str, host: str, after_s: float) -> Recorded:
@@ -93,15 +92,6 @@ def test_the_papers_fleet_of_five_for_eight_hours_costs_what_the_paper_says(ledg
     assert (cost.vcpu_h, cost.instance_h) == (Decimal(320), Decimal(40))
     assert (cost.on_demand_usd / 8, cost.spot_usd / 8) == (Decimal("1.664"), Decimal("0.4992"))
     assert cost.lines()[2] == "so far   $4.00, $13.32 on demand, 70 % saved"
-
-
-def test_unlimited_credits_make_the_papers_fleet_cost_more_than_half_the_list_price(ledger: Ledger) -> None:
-    observe(ledger, 0, instances(5), "unlimited")
-    cost = cost_of(ledger, START_S + 8 * HOUR_S)
-    assert cost.credits_usd == Decimal("9.6")  # 5 × 8 h × 8 vCPU × 60 % × $0.05
-    assert (cost.spot_usd, cost.on_demand_usd) == (Decimal("13.5936"), Decimal("22.912"))
-    assert cost.spot_usd_per_h == Decimal("1.6992")
-    assert any("surplus CPU credits" in line for line in cost.lines())
 
 
 def test_a_day_with_interruptions_is_counted_as_by_hand(ledger: Ledger) -> None:

@@ -38,7 +38,7 @@ def refusal(folder: Path, *overrides: str, text: str = AWS) -> str:
 def test_a_short_file_gets_all_defaults(tmp_path: Path) -> None:
     settings = settings_of(tmp_path)
     assert settings.capacity.limit == 80
-    assert (settings.cpu_credits, settings.cooldown_s, settings.drain_s) == ("standard", 900, 900)
+    assert (settings.cooldown_s, settings.drain_s) == (900, 900)
     assert settings.places == (PlaceSettings(region="us-east-1"),)
 
 

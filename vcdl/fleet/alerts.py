@@ -1,10 +1,7 @@
 """Alerts of a fleet: budget, crash loop, capacity, leases. Each is sent once, and again after its cause was gone."""
 
-import json
 import subprocess
-import urllib.request
 from collections.abc import Mapping
-from http.client import HTTPException
 
 from vcdl.errors import FleetError
 from vcdl.fleet.provider import LaunchResult
@@ -62,12 +59,3 @@ def _send(settings: FleetSettings, name: str, text: str) -> None:
             )
         except (OSError, subprocess.SubprocessError) as error:
             raise FleetError(f"alerts > command failed ({error}): the next pass tries it again") from None
-    if settings.alerts.webhook is not None:
-        body = json.dumps({"fleet": settings.name, "alert": name, "text": message}).encode()
-        request = urllib.request.Request(settings.alerts.webhook, body, {"Content-Type": "application/json"})
-        try:
-            urllib.request.urlopen(request, timeout=_TIMEOUT_S).close()
-        except (OSError, HTTPException, ValueError) as error:  # a webhook's address is a secret
-            raise FleetError(
-                f"alerts > webhook failed ({type(error).__name__}): the next pass tries it again"
-            ) from None

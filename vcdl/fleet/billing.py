@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from vcdl.fleet.instance import Ending
 from vcdl.fleet.ledger_rows import LaunchedRow, PricedRow
-from vcdl.fleet.settings import Cloud, CpuCredits
+from vcdl.fleet.settings import Cloud
 
 HOUR_S = 3600
 _MINIMUM_S = 60
@@ -36,8 +36,8 @@ _BASELINE = {
     "xlarge": "0.4",
     "2xlarge": "0.4",
 }
-"""The share of each vCPU of a T3, T3a or T4g that the hourly price covers."""
-_SURPLUS_USD_PER_VCPU_H = {"t3": "0.05", "t3a": "0.05", "t4g": "0.04"}
+"""The share of each vCPU that a burstable type may use all the time."""
+_BURSTABLE = ("t3", "t3a", "t4g")
 
 
 @dataclass(frozen=True)
@@ -45,40 +45,24 @@ class Charge:
     """The cloud's charge for a life or a part of one, in dollars."""
 
     spot_usd: Fraction = Fraction(0)
-    """Without surplus credits."""
     on_demand_usd: Fraction = Fraction(0)
     """The same seconds at the list price; never free, as nobody interrupts an on-demand instance."""
-    credits_usd: Fraction = Fraction(0)
-    """Surplus CPU credits if the instance worked at full load all its life: an upper bound, due at either price."""
     extras_usd: Fraction = Fraction(0)
     """The public address and the disk, due at either price."""
 
     @property
     def paid_usd(self) -> Fraction:
-        """Everything that is due: the spot price, surplus credits, address and disk."""
-        return self.spot_usd + self.credits_usd + self.extras_usd
+        """Everything that is due: the spot price, address and disk."""
+        return self.spot_usd + self.extras_usd
 
     def __add__(self, other: "Charge") -> "Charge":
         return Charge(*map(operator.add, astuple(self), astuple(other)))
 
 
-def is_burstable(type: str) -> bool:
-    """Whether it is a T3, T3a or T4g."""
+def working_share(type: str) -> float:
+    """The part of each vCPU that a type may use all the time: the baseline of a T3, T3a or T4g."""
     family, _, size = type.partition(".")
-    return family in _SURPLUS_USD_PER_VCPU_H and size in _BASELINE
-
-
-def working_share(type: str, cpu_credits: CpuCredits) -> float:
-    """The part of each vCPU that a type may use all the time: with standard credits the baseline of a burstable one."""
-    return float(_BASELINE[type.partition(".")[2]]) if is_burstable(type) and cpu_credits == "standard" else 1.0
-
-
-def surplus_per_h(type: str, vcpus: int, cpu_credits: CpuCredits) -> Decimal:
-    """Hourly cost of CPU credits above the baseline at full load; 0 but for T3, T3a and T4g with unlimited credits."""
-    family, _, size = type.partition(".")
-    if cpu_credits != "unlimited" or not is_burstable(type):
-        return Decimal(0)
-    return Decimal(_SURPLUS_USD_PER_VCPU_H[family]) * vcpus * (1 - Decimal(_BASELINE[size]))
+    return float(_BASELINE.get(size, 1)) if family in _BURSTABLE else 1.0
 
 
 def extras_per_h(cloud: Cloud, disk_gb: int, has_address: bool = True) -> Decimal:
@@ -91,10 +75,9 @@ def bill(launch: LaunchedRow, end_s: float, ending: Ending | None, rates: Sequen
     """The charge for a life. `rates`: by time; the first also holds for the time before it; none: 0."""
     seconds = max(_MINIMUM_S, math.ceil(end_s - launch.launched_s))
     is_free = ending is Ending.PREEMPTED and end_s - launch.launched_s < _FREE_IF_PREEMPTED_WITHIN_S[launch.cloud]
-    surplus_usd_per_h = surplus_per_h(launch.type, launch.vcpus, launch.cpu_credits) if rates else Decimal(0)
-    charge = Charge(credits_usd=Fraction(surplus_usd_per_h) * seconds / HOUR_S)
+    charge = Charge()
     for rate, length_s in _stretches(rates, launch.launched_s, seconds, _PRICE_HOLDS_S[launch.cloud]):
-        prices = Decimal(0) if is_free else rate.spot_usd_per_h, rate.on_demand_usd_per_h, 0, rate.extras_usd_per_h
+        prices = Decimal(0) if is_free else rate.spot_usd_per_h, rate.on_demand_usd_per_h, rate.extras_usd_per_h
         charge += Charge(*(Fraction(price) * length_s / HOUR_S for price in prices))
     return charge
 

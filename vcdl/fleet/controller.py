@@ -213,9 +213,6 @@ class Controller:
             state = replace(state, goal=FleetGoal.DRAINED, budget_spent=True)
             warnings.append(self._money.spent_words(spent_usd, usd_per_h))
         wanted, queue_warnings = self._wanted(state, now_s)
-        limit = self._settings.price_limit_usd_per_h
-        if limit is not None and usd_per_h > limit:
-            warnings.append(f"the fleet costs {usd_per_h:.2f} $/h, above price_limit_usd_per_h ({limit:g})")
         prices = {i: self._money.price(i.pool) for i in instances if i.is_live}
         warnings += self._money.unpriced_words(i.pool for i, price in prices.items() if price is None)
         warnings += [self._money.stale_why] if self._money.stale_why else []

@@ -57,13 +57,11 @@ class Cost:
     instance_h: Decimal
     vcpu_h: Decimal
     spot_usd: Decimal
-    """The cloud's charge, with `credits_usd` and `extras_usd`."""
+    """The cloud's charge, with `extras_usd`."""
     on_demand_usd: Decimal
-    """The same seconds at list prices, with `credits_usd` and `extras_usd`."""
+    """The same seconds at list prices, with `extras_usd`."""
     extras_usd: Decimal
     """Public addresses and disks, which are in both."""
-    credits_usd: Decimal
-    """Upper bound of the surplus CPU credits, which are in both."""
     uncertain_usd: Decimal
     """Upper bound of what comes on top of `spot_usd` for vanished instances, until they were missed."""
     wasted_usd: Decimal
@@ -73,7 +71,7 @@ class Cost:
     subtasks: int
     """Updates applied while the fleet existed, whichever client computed them."""
     spot_usd_per_h: Decimal
-    """Hourly cost of the live instances, with credits."""
+    """Hourly cost of the live instances."""
     on_demand_usd_per_h: Decimal
     unpriced: tuple[str, ...]
     """Types and places without a known price."""
@@ -104,8 +102,6 @@ class Cost:
             f"now      {dollars(self.spot_usd_per_h)}/h, {dollars(self.on_demand_usd_per_h)}/h on demand",
             f"so far   {dollars(self.spot_usd)}, {dollars(self.on_demand_usd)} on demand{saved}",
         ]
-        if self.credits_usd:
-            lines.append(f"         of it at most {dollars(self.credits_usd)} for surplus CPU credits")
         if self.per_subtask_usd is not None:
             lines.append(f"subtask  {dollars(self.per_subtask_usd)} each, {grouped(self.subtasks)} applied")
         if self.preempted:
@@ -162,9 +158,8 @@ def cost_of(ledger: Ledger, until_s: float, journals: Journals = (), hosts: Mapp
         instance_h=_decimal(sum((hours for hours, _ in lifetimes), Fraction(0))),
         vcpu_h=_decimal(sum((hours * vcpus for hours, vcpus in lifetimes), Fraction(0))),
         spot_usd=_decimal(charge.paid_usd),
-        on_demand_usd=_decimal(charge.on_demand_usd + charge.credits_usd + charge.extras_usd),
+        on_demand_usd=_decimal(charge.on_demand_usd + charge.extras_usd),
         extras_usd=_decimal(charge.extras_usd),
-        credits_usd=_decimal(charge.credits_usd),
         uncertain_usd=_decimal(at_most.paid_usd - charge.paid_usd),
         wasted_usd=_decimal(sum((_wasted(it, subtasks[it.launch.id], until_s) for it in preempted), Fraction(0))),
         wasted_is_at_most=any(it.launch.id not in known for it in preempted),
@@ -283,8 +278,8 @@ def _wasted(instance: InstanceHistory, subtasks: Iterable[_Subtask], until_s: fl
 
 def _rate(live: Sequence[InstanceHistory], market: Callable[[PricedRow], Decimal]) -> Decimal:
     """The hourly cost of these from now on."""
-    latest = [(instance.surplus_usd_per_h, instance.rates[-1]) for instance in live if instance.rates]
-    return sum((credits + rate.extras_usd_per_h + market(rate) for credits, rate in latest), Decimal(0))
+    latest = [instance.rates[-1] for instance in live if instance.rates]
+    return sum((rate.extras_usd_per_h + market(rate) for rate in latest), Decimal(0))
 
 
 def _decimal(amount: Fraction) -> Decimal:

@@ -1,9 +1,8 @@
 """The lives of a fleet's instances, computed from its ledger."""
 
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 
-from vcdl.fleet.billing import Charge, bill, surplus_per_h
+from vcdl.fleet.billing import Charge, bill
 from vcdl.fleet.instance import Ending
 from vcdl.fleet.ledger_rows import EndedRow, LaunchedRow, LedgerRow, PricedRow, SeenRow
 
@@ -28,11 +27,6 @@ class InstanceHistory:
     def lifetime_s(self) -> float:
         """From launch to end, billed or not."""
         return self.end_s - self.launch.launched_s
-
-    @property
-    def surplus_usd_per_h(self) -> Decimal:
-        """The hourly cost of CPU credits at full load."""
-        return surplus_per_h(self.launch.type, self.launch.vcpus, self.launch.cpu_credits)
 
     def charge(self) -> Charge:
         """Its charge; 0 while no price is known."""

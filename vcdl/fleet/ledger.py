@@ -17,7 +17,6 @@ from vcdl.files.lock import locked
 from vcdl.fleet.instance import Ending, Instance, Pool
 from vcdl.fleet.instance_history import FleetHistory
 from vcdl.fleet.ledger_rows import EndedRow, LaunchedRow, LedgerRow, PricedRow, SeenRow, decode, encode
-from vcdl.fleet.settings import CpuCredits
 
 PriceOf = Callable[[Pool], PricedRow | None]
 """The current price of a pool's instances, since any time; None: no table has it."""
@@ -26,11 +25,10 @@ PriceOf = Callable[[Pool], PricedRow | None]
 class Ledger:
     """The ledger in a file, which need not exist yet. Several processes may write to it at once."""
 
-    def __init__(self, path: Path, price_of: PriceOf = lambda _: None, cpu_credits: CpuCredits = "standard") -> None:
-        """`price_of`, `cpu_credits`: those of instances that are recorded."""
+    def __init__(self, path: Path, price_of: PriceOf = lambda _: None) -> None:
+        """`price_of`: the prices of instances that are recorded."""
         self.path = path
         self._price_of = price_of
-        self._cpu_credits = cpu_credits
         self._history = FleetHistory()
         self._read_bytes = 0
         self._read_lines = 0
@@ -59,7 +57,7 @@ class Ledger:
         for instance in found:
             pool = instance.pool
             if instance.id not in self._history.launched:
-                what = pool.cloud, pool.type, pool.region, pool.zone, instance.vcpus, instance.gpus, self._cpu_credits
+                what = pool.cloud, pool.type, pool.region, pool.zone, instance.vcpus, instance.gpus
                 rows.append(LaunchedRow(instance.id, *what, instance.launched_s, pool.on_demand))
             if not instance.is_live:
                 ended_s = now_s if instance.ended_s is None else instance.ended_s

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from vcdl.fleet.instance import Ending, Pool
-from vcdl.fleet.settings import Cloud, CpuCredits
+from vcdl.fleet.settings import Cloud
 
 Moment = Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
 """Unix time."""
@@ -28,7 +28,6 @@ class LaunchedRow:
     zone: str
     vcpus: Number
     gpus: Number
-    cpu_credits: CpuCredits
     launched_s: Moment
     on_demand: bool = False
     kind: Literal["launched"] = "launched"

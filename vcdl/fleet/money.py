@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from vcdl.errors import FleetError
-from vcdl.fleet.billing import surplus_per_h
 from vcdl.fleet.instance import Ending, Instance, InstanceState, InstanceType, Pool
 from vcdl.fleet.ledger import Ledger
 from vcdl.fleet.ledger_rows import PricedRow
@@ -27,7 +26,7 @@ class Money:
     ) -> None:
         """`source`: called when prices are to be fetched; None: they never are."""
         self._settings = settings
-        self.ledger = Ledger(ledger_file, self.price, settings.cpu_credits)
+        self.ledger = Ledger(ledger_file, self.price)
         self._prices = PriceTable.current()
         self._source = source
         self._refresh_s = 0.0
@@ -71,13 +70,12 @@ class Money:
         return self.ledger.history().failures(now_s, 2.0 * self._settings.idle_shutdown_s)
 
     def spent_usd(self, now_s: float) -> float:
-        """Spot prices and CPU credits of all instances so far; for those that vanished unseen, the upper bound."""
+        """The cost of all instances so far; for those that vanished unseen, the upper bound."""
         return float(sum(it.charge_at_most().paid_usd for it in self.ledger.history().until(now_s)))
 
     def usd_per_h(self, instances: Iterable[Instance]) -> float:
         """The hourly cost of the live instances; an unknown spot price counts as the list price, no price as 0."""
-        live = [(i, rate) for i in instances if i.is_live and (rate := self._rate_usd_per_h(i.pool)) is not None]
-        return sum(r + float(surplus_per_h(i.pool.type, i.vcpus, self._settings.cpu_credits)) for i, r in live)
+        return sum(self._rate_usd_per_h(i.pool) or 0.0 for i in instances if i.is_live)
 
     def unit_usd_per_h(self, pool: Pool, kind: InstanceType) -> float:
         """The hourly cost of a unit of capacity; infinite while it is unknown."""
@@ -113,7 +111,7 @@ class Money:
         return self._settings.drain_s + 2.0 * self._settings.reconcile_every_s
 
     def _rate_usd_per_h(self, pool: Pool) -> float | None:
-        """The most that an hour of a pool's instance costs today, without surplus credits; None: unknown."""
+        """The most that an hour of a pool's instance costs today; None: unknown."""
         if (price := self.price(pool)) is None:
             return None
         return float((price.on_demand_usd_per_h if pool.on_demand else price.spot_usd_per_h) + price.extras_usd_per_h)

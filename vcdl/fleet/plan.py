@@ -103,7 +103,7 @@ def pools_of_table(settings: FleetSettings, prices: PriceTable) -> dict[Pool, In
         is_meant = row.type in allowed.types if allowed.requirements is None else allowed.requirements.met_by(*size)
         places = [p for p in settings.places if p.region == row.region and (not p.zones or row.zone in ("", *p.zones))]
         if is_meant and places and row.cloud == settings.cloud:
-            kind = InstanceType(row.type, *size, working_share(row.type, settings.cpu_credits))
+            kind = InstanceType(row.type, *size, working_share(row.type))
             found[Pool(row.cloud, row.type, row.region, row.zone)] = kind
     return found
 

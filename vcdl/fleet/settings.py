@@ -23,7 +23,6 @@ from vcdl.yaml_schema.section import Section, list_of_sections, load_section, se
 Cloud = Literal["aws", "gcp"]
 Unit = Literal["vcpu", "gpu", "instance"]
 Follow = Literal["fixed", "queue"]
-CpuCredits = Literal["standard", "unlimited"]
 
 _Whole = Annotated[int, kinds.whole(0)]
 _AboveZero = Annotated[float, kinds.above_zero()]
@@ -219,8 +218,6 @@ class AlertSettings(Section):
 
     command: _Words = ()
     """It gets the message as one more argument."""
-    webhook: Annotated[str, kinds.text(r"https?://\S{1,2000}", "a URL, https://…")] | None = None
-    """It gets JSON with `fleet`, `alert` and `text`."""
 
 
 class FleetSettings(Section):
@@ -249,10 +246,6 @@ class FleetSettings(Section):
     ssh: Annotated[bool, kinds.true_or_false()] = False
     """Whether the image's SSH server runs; nothing else listens on an instance."""
     disk_gb: Annotated[int, kinds.whole(8, 16_000)] = 20
-    cpu_credits: Annotated[CpuCredits, kinds.one_of(CpuCredits)] = "standard"
-    """For AWS's T types. `unlimited`, AWS's own default, costs more than the spot price at full load."""
-    price_limit_usd_per_h: _AboveZero | None = None
-    """A warning, never a bid: AWS interrupts instances with a bid more often."""
     unit_limit_usd_per_h: _AboveZero | None = None
     """Pools that cost more for each unit of capacity are not launched from."""
     budget_usd: _AboveZero | None = None

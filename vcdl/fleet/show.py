@@ -119,7 +119,7 @@ def status_json(settings: FleetSettings, observed: Observation, pid: int | None)
 
 def plan(settings: FleetSettings, made: FleetPlan, wanted: int, subtask_s: float | None) -> list[str]:
     """The offers of a plan as a table, cheapest first."""
-    unit, limit, offers = settings.capacity.unit, settings.price_limit_usd_per_h, made.offers
+    unit, offers = settings.capacity.unit, made.offers
     per = "" if subtask_s is None else f"{f'$/{PER_SUBTASKS}':>10}"
     on_demand = settings.capacity.on_demand.units(wanted)
     of_them = f", {on_demand} of them on demand," if on_demand else ""
@@ -153,8 +153,6 @@ def plan(settings: FleetSettings, made: FleetPlan, wanted: int, subtask_s: float
         lines.append(f"above unit_limit_usd_per_h ({settings.unit_limit_usd_per_h:g} for each {unit}): {types}")
     if made.unpriced:
         lines.append(f"no price of {', '.join(dict.fromkeys(pool.type for pool in made.unpriced))} is known")
-    if above := sum(limit is not None and offer.usd_per_h > limit for offer in offers):
-        lines.append(f"{above} of {len(offers)} are above price_limit_usd_per_h ({limit:g})")
     if settings.budget_usd is not None and offers:
         lasts_s = settings.budget_usd / float(offers[0].usd_per_h or 1) * 3600
         lines.append(f"budget_usd ({settings.budget_usd:g}) lasts for {duration(lasts_s)} of the cheapest")

@@ -27,7 +27,7 @@ def provider_of(cloud: MotoCloud, tmp_path: Path) -> Callable[..., AwsProvider]:
     name = f"fleet-{next(_NUMBERS)}"
 
     def make(*overrides: str) -> AwsProvider:
-        settings = settings_of(tmp_path, f"name={name}", "cpu_credits=unlimited", *overrides)
+        settings = settings_of(tmp_path, f"name={name}", "instances.types=[m5.2xlarge]", *overrides)
         return AwsProvider(settings, cloud.session, QUICK)
 
     return make

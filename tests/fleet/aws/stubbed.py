@@ -13,7 +13,7 @@ SETTINGS = FleetSettings.model_validate(
         "cloud": "aws",
         "project": {"url": "https://boinc.example.org/mine/", "account_key_env": "VCDL_TEST_KEY"},
         "capacity": {"unit": "vcpu", "target": 40},
-        "instances": {"types": ["t3.2xlarge"]},
+        "instances": {"types": ["m5.2xlarge"]},
         "places": [{"region": "us-east-1"}],
     }
 )

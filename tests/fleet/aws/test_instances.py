@@ -135,7 +135,7 @@ ENDED = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 def item(state: str, code: str, reason: str = "") -> dict[str, Any]:
     return {
         "InstanceId": NOBODY,
-        "InstanceType": "t3.2xlarge",
+        "InstanceType": "m5.2xlarge",
         "LaunchTime": LAUNCHED,
         "SpotInstanceRequestId": "sir-1",
         "Placement": {"AvailabilityZone": "us-east-1a"},
@@ -147,7 +147,7 @@ def item(state: str, code: str, reason: str = "") -> dict[str, Any]:
 
 TYPES = {
     "InstanceTypes": [
-        {"InstanceType": "t3.2xlarge", "VCpuInfo": {"DefaultVCpus": 8}, "MemoryInfo": {"SizeInMiB": 32768}}
+        {"InstanceType": "m5.2xlarge", "VCpuInfo": {"DefaultVCpus": 8}, "MemoryInfo": {"SizeInMiB": 32768}}
     ]
 }
 

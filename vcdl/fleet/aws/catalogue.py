@@ -88,8 +88,7 @@ class Catalogue:
     def _type_of(self, item: Answer) -> InstanceType:
         name, memory_gb = item["InstanceType"], item["MemoryInfo"]["SizeInMiB"] / _MIB_PER_GB
         gpus = sum(gpu.get("Count", 0) for gpu in item.get("GpuInfo", {}).get("Gpus", ()))
-        share = working_share(name, self._settings.cpu_credits)
-        return InstanceType(name, item["VCpuInfo"]["DefaultVCpus"], memory_gb, gpus, share)
+        return InstanceType(name, item["VCpuInfo"]["DefaultVCpus"], memory_gb, gpus, working_share(name))
 
     def _described(self, **which: Any) -> Iterator[Answer]:
         return self._region.all_of("describe_instance_types", "InstanceTypes", **which)

@@ -145,7 +145,7 @@ class RegionalLaunch:
             },
             "InstanceInitiatedShutdownBehavior": "terminate",
             "TagSpecifications": tag_specifications(settings, tagged),
-            **({"CreditSpecification": {"CpuCredits": settings.cpu_credits}} if credits else {}),
+            **({"CreditSpecification": {"CpuCredits": "standard"}} if credits else {}),
         }
 
     def _pool_of(self, item: Answer) -> Pool | None:
