@@ -1,5 +1,6 @@
 """The reconciler's decisions; they bring any fleet to its target whatever happens meanwhile."""
 
+import math
 import tempfile
 import time
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from tests.examples import examples
 from tests.fleet.fake_cloud import TYPES, FakeCloud
 from tests.fleet.fleet_files import settings_of
 from vcdl.fleet.instance import Instance, InstanceState, Pool
-from vcdl.fleet.reconciler import Actions, Observation, capacity, reconcile
+from vcdl.fleet.reconciler import Actions, Observation, capacity, leases_to_write, reconcile
 from vcdl.fleet.settings import FleetSettings
 from vcdl.fleet.state import Cooldown, FleetGoal, FleetState
 
@@ -61,6 +62,19 @@ def test_only_lost_units_are_launched_again() -> None:
     assert (actions.launch.units, actions.launch.pools) == (24, (POOL, OTHER))
     assert not actions.terminate
     assert not actions.drain
+
+
+def test_an_instance_that_is_older_than_its_life_and_draining_is_terminated_whatever_its_lease() -> None:
+    old = replace(machine("a", launched_s=NOW_S - 86_400 - 900), until_s=NOW_S + 7200)
+    assert actions_of(8, old).terminate == ("a",)
+    assert actions_of(8, replace(old, launched_s=old.launched_s + 1)).terminate == ()
+
+
+def test_no_lease_is_longer_than_the_life_of_its_instance() -> None:
+    young, old = (replace(machine(name), launched_s=NOW_S - age_s) for name, age_s in (("a", 0), ("b", 86_400 - 3600)))
+    assert leases_to_write(SETTINGS, [young, old], NOW_S, math.inf) == {NOW_S + 7200: ("a",), NOW_S + 3600: ("b",)}
+    written = replace(old, until_s=NOW_S + 3600)
+    assert leases_to_write(SETTINGS, [written], NOW_S, math.inf) == {}
 
 
 def test_a_draining_instance_is_replaced_and_an_overdue_one_is_terminated() -> None:

@@ -79,6 +79,18 @@ def test_without_a_keeper_all_instances_end_within_their_lease_and_its_draining(
     assert fleet.cloud.live == []
 
 
+def test_a_keeper_ends_what_is_older_than_its_life_although_no_agent_does(tmp_path: Path) -> None:
+    fleet = FakeFleet.make(tmp_path, "max_life_h=2")
+    fleet.controller.change(up)
+    fleet.controller.reconcile_once()
+    for _ in range(8 * 30):
+        fleet.later(120)
+        fleet.controller.reconcile_once()
+        oldest_s = max(fleet.cloud.clock.now_s - one.launched_s for one in fleet.cloud.live)
+        assert oldest_s <= 2 * HOUR_S + DRAIN_S + 120
+    assert len([one for one in fleet.cloud.live if one.draining_s is None]) == 5, "and has replaced it"
+
+
 def test_a_keeper_that_comes_back_renews_no_lease_that_is_over(fleet: FakeFleet) -> None:
     day = Day(fleet)
     day.live(0.9)

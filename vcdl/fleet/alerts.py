@@ -29,7 +29,11 @@ def causes_of(
         missing = f"{observed.wanted - observed.have} of {observed.wanted} {settings.capacity.unit}"
         causes["capacity"] = f"no preemptible capacity for {duration(short_s)}, {missing} missing"
     if state.goal is FleetGoal.UP:
-        left_s = [i.until_s - now_s for i in observed.instances if i.is_capacity and i.until_s is not None]
+        left_s = [
+            i.until_s - now_s
+            for i in observed.instances
+            if i.is_capacity and i.until_s is not None and i.until_s < i.launched_s + settings.max_life_h * 3600 - 60
+        ]
         if left_s and min(left_s) < min(settings.lease_s, paid_for_s) / 4:
             causes["lease"] = f"an instance's lease is over in {duration(max(0.0, min(left_s)))}"
     return causes

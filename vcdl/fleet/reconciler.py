@@ -10,7 +10,7 @@ and never for longer than the budget pays; without passes every instance drains 
 2. The agent on the instance (machine/vcdl_agent) reads it within seconds, takes no new subtask, has all results
    uploaded, and powers off.
 3. Powering off terminates an instance on AWS. On GCP it is then STOPPED, and the next pass terminates it. An instance
-   whose lease is over for `drain_s` is terminated whatever its agent does.
+   whose lease is over for `drain_s` is terminated whatever its agent does, and so is one that is older than its life.
 
 All of this is stored in the cloud, so any reconciler can carry it on. An instance whose lease is over is no capacity.
 
@@ -21,6 +21,7 @@ Crash loop: after MOST_FAILURES instances in a row that powered themselves off w
 at a time is launched, until one works.
 """
 
+import math
 import time
 import uuid
 from collections.abc import Iterable, Mapping
@@ -116,8 +117,7 @@ def reconcile(
     missing = wanted - capacity(working, unit)
     spare = [i for i in working if i not in firm]
     surplus = [*_surplus(spare, unit, -missing), *(i for i in instances if i.id in unknown)]
-    draining = [(i.id, i.draining_s) for i in instances if i.is_live and i.draining_s is not None]
-    overdue = (id for id, since_s in draining if now_s - since_s >= settings.drain_s)
+    overdue = [i.id for i in instances if i.is_live and now_s - _leaves_s(settings, i) >= settings.drain_s]
     terminate = (*overdue, *stopped, *(i.id for i in surplus if i.state is InstanceState.PENDING))
     drain = tuple(i.id for i in surplus if i.state is InstanceState.RUNNING and i.draining_s is None)
     firm_missing = firm_wanted - capacity(firm, unit)
@@ -138,6 +138,12 @@ def reconcile(
                 return Actions(terminate, drain, order, warnings)
             warnings += why
     return Actions(terminate, drain, warnings=warnings)
+
+
+def _leaves_s(settings: FleetSettings, instance: Instance) -> float:
+    """The Unix time from which it drains."""
+    life_ends_s = math.inf if instance.is_assumed else instance.launched_s + settings.max_life_h * 3600
+    return life_ends_s if instance.draining_s is None else min(instance.draining_s, life_ends_s)
 
 
 def _first(instances: Iterable[Instance], unit: Unit, units: int) -> list[Instance]:
@@ -190,13 +196,16 @@ def _token(name: str, observed: Observation, units: int, pools: tuple[Pool, ...]
 def leases_to_write(
     settings: FleetSettings, instances: Iterable[Instance], now_s: float, most_s: float
 ) -> Mapping[float, tuple[str, ...]]:
-    """The leases to be renewed, once half of one is over, or cut to `most_s` from now; ids by the new time."""
-    until_s = now_s + min(settings.lease_s, most_s)
-    ids = []
+    """The leases to be renewed, once half of one is over, or cut to `most_s` from now; ids by the new time.
+
+    None is longer than the life of its instance.
+    """
+    ids: dict[float, tuple[str, ...]] = {}
     for instance in instances:
         if instance.is_capacity and not instance.is_assumed:
+            until_s = min(now_s + min(settings.lease_s, most_s), instance.launched_s + settings.max_life_h * 3600)
             left_s = -1.0 if instance.until_s is None else instance.until_s - now_s
             gain_s = until_s - now_s - left_s
             if gain_s < -settings.reconcile_every_s or (gain_s > 60 and left_s < settings.lease_s / 2):
-                ids.append(instance.id)
-    return {until_s: tuple(ids)} if ids else {}
+                ids[until_s] = (*ids.get(until_s, ()), instance.id)
+    return ids

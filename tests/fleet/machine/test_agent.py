@@ -227,6 +227,20 @@ def test_a_machine_with_a_running_subtask_is_not_idle(tmp_path: Path) -> None:
             assert not machine.is_powered_off
 
 
+def test_a_subtask_that_hangs_is_given_back_at_the_end_of_the_drain_time(tmp_path: Path) -> None:
+    program, log = tmp_path / "boinccmd", tmp_path / "asked"
+    program.write_text(f'#!/bin/sh\necho "$*" >>{log}\n[ $1 = --get_tasks ] && cat <<EOF\n{_TASK}EOF\nexit 0\n')
+    program.chmod(0o755)
+    with served(AwsMetadata()) as metadata:
+        metadata.mark(VirtualMachine.BEGAN_S)
+        machine = VirtualMachine(tmp_path / "m", metadata, NOWHERE, drain_s=60, boinccmd=[str(program)])
+        with machine:
+            machine.run(55)
+            assert "abort" not in log.read_text()
+            machine.run(10)
+            assert "--task http://example.org/ one abort" in log.read_text()
+
+
 def test_a_machine_whose_client_no_longer_answers_is_idle(tmp_path: Path) -> None:
     with served(AwsMetadata()) as metadata:
         machine = VirtualMachine(tmp_path, metadata, NOWHERE, idle_s=1800, boinccmd=["false"])

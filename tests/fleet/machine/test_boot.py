@@ -98,7 +98,13 @@ def logs(paths: Iterable[Path]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("ends", "why"), [("lease", "drained: "), ("idle", "no subtask for 40 s: "), ("bake", "Powering off")]
+    ("ends", "why"),
+    [
+        ("lease", "drained: "),
+        ("no agent", "the lease and its drain time are over since"),
+        ("idle", "no subtask for 40 s: "),
+        ("bake", "Powering off"),
+    ],
 )
 def test_a_machine_that_nobody_looks_after_powers_itself_off(
     ends: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -107,15 +113,24 @@ def test_a_machine_that_nobody_looks_after_powers_itself_off(
     tree, metadata = base("bookworm"), AwsMetadata()
     monkeypatch.setenv("SYSTEMD_NSPAWN_UNIFIED_HIERARCHY", "1")
     filters = ("--system-call-filter=bpf", "--capability=CAP_NET_ADMIN,CAP_BPF")
-    short = {"idle_shutdown_s": 40 if ends == "idle" else 1800, "max_life_h": 0.01 if ends == "bake" else 24}
+    short = {
+        "drain_s": 5,
+        "idle_shutdown_s": 40 if ends == "idle" else 1800,
+        "max_life_h": 0.01 if ends == "bake" else 24,
+    }
     settings = settings_of(tmp_path).model_copy(update=short)
-    given = compressed(user_data(settings, "" if ends == "bake" else "key", "a1b2c3d4e5f6" if ends == "bake" else ""))
+    text = user_data(settings, "" if ends == "bake" else "key", "a1b2c3d4e5f6" if ends == "bake" else "")
+    if ends == "bake":
+        text = text.replace("\nruncmd:\n", "\nruncmd:\n- [sleep, infinity]\n")  # its boot never ends
+    if ends == "no agent":
+        text = text.replace("from .agent import", "from .nowhere import")
+    given = compressed(text)
     with ExitStack() as stack:
         network, thread = stack.enter_context(network_apart())
         service = served(metadata, ("169.254.169.254", 80))
         thread.submit(service.__enter__).result()
         stack.push(service)
-        metadata.mark(time.time() + (60 if ends == "lease" else 3600))
+        metadata.mark(time.time() + (60 if ends in ("lease", "no agent") else 3600))
         folder = stack.enter_context(work_folder())
         machine = stack.enter_context(booted(folder / ends, tree, user_data=given, network=network, options=filters))
         if ends == "lease":

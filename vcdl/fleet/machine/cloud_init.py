@@ -30,7 +30,9 @@ _ETC = "/etc/vcdl"
 _LIB = "/usr/local/lib/vcdl"
 PRIVATE, _PLAIN, PROGRAM = "0600", "0644", "0755"
 _UNITS = "/etc/systemd/system"
-_SERVICES = ("vcdl-setup.service", "vcdl-agent.service")
+_STARTED = ("vcdl-setup.service", "vcdl-agent.service", "vcdl-lease.timer")
+_GRACE_S = 30
+"""For the agent, which powers off by itself."""
 _OPTIONS = {
     "report_results_immediately": 1,
     "fetch_on_update": 1,  # the agent's updates then also ask for work
@@ -66,18 +68,18 @@ def user_data(settings: FleetSettings, account_key: str, bakes: str = "") -> str
     FleetError when it is larger, compressed, than AWS allows.
     """
     gpus = settings.capacity.unit == "gpu"
-    at_each_boot: list[list[str]] = []
+    life_s = settings.max_life_h * 3600 + (0 if bakes else settings.drain_s + _GRACE_S)
+    # systemd itself keeps it; usual dependencies wait for the end of the boot, for which cloud-init waits.
+    apart = [f"--{prefix}property=DefaultDependencies=no" for prefix in ("timer-", "")]
+    at_each_boot = [["systemd-run", "--no-block", *apart, f"--on-active={life_s:.0f}", "systemctl", "poweroff"]]
     if not settings.ssh:  # nothing listens on an instance, whatever its network lets in
-        at_each_boot.append(["systemctl", "mask", "--now", "--no-block", "ssh.socket", "ssh"])
+        at_each_boot.insert(0, ["systemctl", "mask", "--now", "--no-block", "ssh.socket", "ssh"])
     # Without waiting: the set-up takes minutes, and the agent runs from the beginning.
-    begun = [["systemctl", "enable", "--now", "--no-block", *_SERVICES]]
+    begun = [["systemctl", "enable", "--now", "--no-block", *_STARTED]]
     if bakes:
-        # Neither a timer nor the usual dependencies: both wait for the end of the boot, for which cloud-init waits.
-        off = ["sh", "-c", f"sleep {settings.max_life_h}h; systemctl poweroff"]
-        at_each_boot.append(["systemd-run", "--no-block", "--property=DefaultDependencies=no", *off])
         # Not enabled: an instance begins as on any other image, with its own files.
         begun = [["systemctl", "set-environment", f"VCDL_BAKE={bakes}"]]
-        begun += [["systemctl", "start", "--no-block", _SERVICES[0]]]
+        begun += [["systemctl", "start", "--no-block", _STARTED[0]]]
     agent = {
         "cloud": settings.cloud,
         "project_url": settings.project.url,
@@ -91,7 +93,7 @@ def user_data(settings: FleetSettings, account_key: str, bakes: str = "") -> str
             *(written(f"{_LIB}/{AGENT}/{name}", shipped(f"{AGENT}/{name}")) for name in _agent_files()),
             written(f"{_LIB}/setup.sh", shipped("setup.sh"), PROGRAM),
             written(f"{_LIB}/attach.sh", shipped("attach.sh")),
-            *(written(f"{_UNITS}/{name}", shipped(name)) for name in _SERVICES),
+            *(written(f"{_UNITS}/{name}", shipped(name)) for name in (*_STARTED, "vcdl-lease.service")),
             written(f"{_UNITS}/boinc-client.service.d/vcdl.conf", shipped("boinc-client.conf")),
             written(f"{_ETC}/agent.json", json.dumps(agent, indent=1) + "\n"),
             written(f"{_ETC}/requirements.txt", shipped(_requirements(settings))),
@@ -101,7 +103,7 @@ def user_data(settings: FleetSettings, account_key: str, bakes: str = "") -> str
                 if not bakes
             ),
         ],
-        **({"bootcmd": at_each_boot} if at_each_boot else {}),
+        "bootcmd": at_each_boot,
         "runcmd": [["systemctl", "daemon-reload"], *begun],
     }
     text = "#cloud-config\n" + as_yaml(document)

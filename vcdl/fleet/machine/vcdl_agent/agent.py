@@ -200,7 +200,7 @@ class Agent:
                 self._boinc.command("--project", url, "nomorework")
         tasks = self._boinc.tasks()
         self._is_busy = any(task.is_running for task in tasks)
-        gives_up = now_s >= min(self._no_hurry_s + self._cloud.give_up_s, self._gives_up_s)
+        gives_up = now_s >= min(self._no_hurry_s + self._cloud.give_up_s, self._gives_up_s) or self._drained_s() >= 0
         for task in tasks:
             # Waiting tasks would start as others end. Aborted ones go to another machine now, not after their deadline.
             if task.is_waiting or (gives_up and task.is_running):
@@ -213,8 +213,13 @@ class Agent:
 
     def _is_last_call(self) -> bool:
         """Whether a drained machine's time is nearly over."""
-        since_s, drain_s = self._drain_since_s, self._config.drain_s
-        return since_s is not None and self._clock.now() >= since_s + max(drain_s - _LAST_CALL_S, drain_s / 2)
+        return self._drained_s() >= -min(_LAST_CALL_S, self._config.drain_s / 2)
+
+    def _drained_s(self) -> float:
+        """The seconds since the end of a drained machine's time."""
+        return (
+            -math.inf if self._drain_since_s is None else self._clock.now() - self._drain_since_s - self._config.drain_s
+        )
 
     def _end_when_empty(self, is_empty: bool) -> None:
         now_s = self._clock.monotonic()
