@@ -1,11 +1,16 @@
 """Waiting for what is away."""
 
+import threading
 from dataclasses import dataclass
 
 import pytest
 
-from vcdl.backoff import Attempts, Backoff, retry
-from vcdl.errors import RunFolderFull, StoreError, StoreUnavailable, Unavailable
+from tests.trickle import IN_BODY, IN_HEADERS, Trickle
+from vcdl.backoff import Attempts, Backoff, retry, within
+from vcdl.boinc.doctor import asking
+from vcdl.errors import FleetError, FleetUnavailable, RunFolderFull, StoreError, StoreUnavailable, Unavailable
+from vcdl.fleet import project
+from vcdl.fleet.gcp import prices
 
 
 @dataclass
@@ -28,6 +33,37 @@ class Step:
         if self.error is not None:
             raise self.error
         return self.calls
+
+
+def test_an_answer_in_time_is_what_was_asked_for_or_its_error() -> None:
+    assert within(10.0, Step()) == 1
+    for error in (StoreError("it broke"), TimeoutError("its own")):
+        with pytest.raises(type(error), match=str(error)):
+            within(10.0, Step(error))
+
+
+def test_who_does_not_answer_in_time_is_not_waited_for() -> None:
+    ended = threading.Event()
+    with pytest.raises(TimeoutError, match="no whole answer after"):
+        within(0.05, ended.wait)
+    ended.set()
+
+
+@pytest.mark.parametrize("begin_of_answer", [IN_HEADERS, IN_BODY])
+def test_a_byte_now_and_then_holds_nobody_who_asks_the_web(
+    begin_of_answer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (asking, project, prices):
+        monkeypatch.setattr(module, "within", lambda _, ask: within(0.3, ask))
+    servers = [Trickle(begin_of_answer) for _ in range(3)]
+    doctor, fleet, google = (f"{server.url}/" for server in servers)
+    with pytest.raises(asking.NoAnswer, match="no whole answer"):
+        asking.ask(doctor)
+    with pytest.raises(FleetError, match="no whole answer"):
+        project.weak_key(fleet, "key")
+    with pytest.raises(FleetUnavailable, match="no whole answer"):
+        list(prices.GcpPrices("key", google).quotes([], "us-east1"))
+    assert not any(server.has_ended.is_set() for server in servers)
 
 
 def test_each_wait_is_twice_as_long_up_to_the_longest_until_it_has_answered() -> None:

@@ -1,8 +1,10 @@
 """Waiting for a store, a database, a disk or a cloud: longer each time, and short again after an answer."""
 
 import math
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -29,6 +31,31 @@ class Backoff:
 
     def reset(self) -> None:
         self._wait_s = self.first_s
+
+
+def within(seconds: float, ask: Callable[[], Result]) -> Result:
+    """What a question to another machine brings, if it does so in this time.
+
+    The timeout of a socket begins again with every byte. One who sends a byte now and then would hold the asker for
+    ever; here the question goes on in a thread, which ends with the process.
+
+    Raises TimeoutError, and what `ask` raises.
+    """
+    answer: Future[Result] = Future()
+
+    def wait() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:  # it belongs to the asker
+            answer.set_exception(error)
+
+    threading.Thread(target=wait, daemon=True).start()
+    try:
+        return answer.result(seconds)
+    except TimeoutError:
+        if answer.done():
+            raise  # the question's own
+        raise TimeoutError(f"no whole answer after {seconds:g} s") from None
 
 
 @dataclass

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from tests.client.workunit_folder import SIZE, WORKUNIT
+from tests.trickle import IN_BODY, IN_HEADERS, Trickle
 from tests.weights_key import KEY, OTHER_KEY
 from vcdl.boinc.grid.weights_key import WeightsKey
+from vcdl.client import newest
 from vcdl.client.newest import NewestWeights, begin
 from vcdl.wire.newest import Newest
 from vcdl.wire.weights import Layout, ParamsHeader, Variable, write_weights
@@ -125,6 +127,21 @@ def test_weights_of_another_version_than_stated_are_not_taken(slot: Path, web: W
 def test_a_server_that_has_nothing_costs_nothing(slot: Path, web: Web, caplog: pytest.LogCaptureFixture) -> None:
     assert begun_from(slot, web) == CAME
     assert "WARNING" not in caplog.text  # it has nothing yet: no fault for a volunteer to read of
+
+
+@pytest.mark.parametrize("begin_of_answer", [IN_HEADERS, IN_BODY])
+@pytest.mark.parametrize("is_statement", [True, False])
+def test_a_byte_now_and_then_does_not_hold_a_task(
+    slot: Path, web: Web, begin_of_answer: bytes, is_statement: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newest, "_ALTOGETHER_S", 0.5)
+    slow = Trickle(begin_of_answer)
+    web.says = {} if is_statement else {"url": f"{slow.url}/weights.h5"}
+    web.publish()
+    told = replace(WORKUNIT, newest=f"{(slow if is_statement else web).url}/newest.json")
+    assert begin(slot, told, LAYOUT, NewestWeights(KEY.public, lambda: True)).version == CAME
+    assert not slow.has_ended.is_set()
+    assert not list(slot.glob("*newest*"))
 
 
 def test_the_volunteers_network_is_left_alone_when_they_say_so(slot: Path, web: Web) -> None:

@@ -126,6 +126,12 @@ def test_a_metric_that_is_no_number_is_damage(metrics: object) -> None:
         decode("version_evaluated", {**encode(evaluated()), "metrics": metrics})
 
 
+def test_damage_is_told_in_words_that_any_terminal_shows() -> None:
+    with pytest.raises(JournalError, match="the journal is damaged") as caught:
+        decode("version_evaluated", {**encode(evaluated()), "metrics": {"\ud800" * 100: ["a"]}})
+    assert len(str(caught.value).encode()) < 1000
+
+
 def test_a_model_that_diverged_survives_its_json() -> None:
     diverged = evaluated(metrics={}, loss=math.nan)
     again = decode(diverged.kind, json.loads(json.dumps(encode(diverged))))

@@ -89,6 +89,8 @@ def test_a_header_that_is_too_long_is_a_mistake_of_the_caller(tmp_path: Path) ->
         ('{"format": 1, "job": "a"}', "damaged"),
         ('{"format": 1, "job": "a", "version": "x", "layout": "y"}', "damaged"),
         ('{"format": 2, "job": "a", "version": 1, "layout": "y"}', "format 2, this version reads 1"),
+        ('{"format": 1.0, "job": "a", "version": 1, "layout": "y"}', "format 1.0, this version reads 1"),
+        ('{"format": true, "job": "a", "version": 1, "layout": "y"}', "format True, this version reads 1"),
     ],
 )
 def test_a_damaged_header_is_named(text: str, message: str) -> None:

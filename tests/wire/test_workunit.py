@@ -150,6 +150,7 @@ def test_a_file_that_was_cut_is_not_json(text: str) -> None:
     ("path", "value", "message"),
     [
         (["format"], 1, f"another format than {FORMAT}"),
+        (["format"], float(FORMAT), f"another format than {FORMAT}"),
         (["epoch"], "3", "epoch: expected a whole number"),
         (["epoch"], True, "epoch: expected a whole number"),
         (["epoch"], -1, "epoch: expected a whole number"),
@@ -184,6 +185,8 @@ def test_a_missing_and_an_unknown_key_are_refused() -> None:
     raw = json.loads(HEADER.to_json())
     with pytest.raises(WorkunitError, match="expected the keys"):
         UpdateHeader.from_json(json.dumps({**raw, "command": "rm"}))
+    with pytest.raises(WorkunitError, match="another format"):
+        UpdateHeader.from_json(json.dumps({**raw, "format": float(FORMAT)}))
     del raw["loss"]
     with pytest.raises(WorkunitError, match="expected the keys"):
         UpdateHeader.from_json(json.dumps(raw))

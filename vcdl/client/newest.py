@@ -16,7 +16,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from http.client import NOT_FOUND, HTTPException
 from pathlib import Path
+from typing import BinaryIO
 
+from vcdl.backoff import within
 from vcdl.client.inputs import PARAMS_FILE, read_params
 from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.errors import WeightsFileError, WorkunitError
@@ -30,7 +32,7 @@ KEY_FILE = "project_key.json"
 NEWEST_FILE = "newest.h5"
 _VERSION_FILE = "newest_version"
 _SILENCE_S = 5.0
-"""Longest wait for an answer, or for the next block of one."""
+"""Longest wait for the next byte of an answer."""
 _ALTOGETHER_S = 20.0
 """Longest fetch: meanwhile the processor does nothing."""
 _JUDGED_AFTER_S = 2.0
@@ -77,16 +79,16 @@ class NewestWeights:
         has_begun = (folder / _VERSION_FILE).exists() or (folder / CHECKPOINT_FILE).exists()
         if has_begun or workunit.newest is None or not self.may_use_network():
             return
-        begun_s = time.monotonic()
+        begun_s, address = time.monotonic(), workunit.newest
         try:
-            newest = read_signed(_fetched(workunit.newest, MOST_BYTES), self.key)
+            newest = read_signed(within(_ALTOGETHER_S, lambda: _fetched(address, MOST_BYTES)), self.key)
             if (newest.job, newest.layout) != (workunit.job, layout.fingerprint):
                 raise WorkunitError("the statement of the newest weights is another job's")
             if newest.version <= workunit.base_version:  # also an old statement, played back
                 return
             if newest.size_bytes > 2 * (folder / PARAMS_FILE).stat().st_size + _LARGER_BYTES:
                 raise WorkunitError(f"the newest weights have {newest.size_bytes} bytes")
-            self._download(folder, newest)
+            self._download(folder, newest, begun_s + _ALTOGETHER_S)
         except (OSError, HTTPException, ValueError, WorkunitError) as error:
             if isinstance(error, urllib.error.HTTPError) and error.code == NOT_FOUND:  # as for a job's first workunits
                 _log.info("the project has none newer for now: training starts from those that came")
@@ -99,9 +101,9 @@ class NewestWeights:
         )  # fmt: skip
 
     @staticmethod
-    def _download(folder: Path, newest: Newest) -> None:
-        with atomic_write(folder / NEWEST_FILE) as temporary:
-            _fetch_to(temporary, newest)
+    def _download(folder: Path, newest: Newest, until_s: float) -> None:
+        with atomic_write(folder / NEWEST_FILE) as temporary, temporary.open("wb") as file:
+            within(until_s - time.monotonic(), lambda: _fetch_to(file, newest))
         with atomic_write(folder / _VERSION_FILE) as temporary:
             temporary.write_text(str(newest.version))
 
@@ -133,11 +135,11 @@ def _fetched(url: str, most_bytes: int) -> bytes:
     return content
 
 
-def _fetch_to(path: Path, newest: Newest) -> None:
-    """Raises OSError, HTTPException, ValueError, WorkunitError."""
+def _fetch_to(file: BinaryIO, newest: Newest) -> None:
+    """Raises OSError, HTTPException, WorkunitError, and ValueError when nobody waits for the file any more."""
     digest, received, begun_s = hashlib.sha256(), 0, time.monotonic()
-    with closing(_opened(newest.url)) as answer, path.open("wb") as file:
-        while block := answer.read(_BLOCK_BYTES):
+    with closing(_opened(newest.url)) as answer:
+        while block := answer.read1(_BLOCK_BYTES):
             received += len(block)
             if received > newest.size_bytes:
                 raise WorkunitError(f"more than {newest.size_bytes} bytes came")

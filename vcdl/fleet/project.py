@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from vcdl.backoff import within
 from vcdl.errors import FleetError
 from vcdl.fleet.settings import CapacitySettings
 
@@ -45,12 +46,16 @@ def weak_key(url: str, key: str) -> str:
 
 def _page(url: str) -> str:
     try:
-        with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as reply:
-            text: str = reply.read(_MAX_BYTES).decode("utf-8", "replace")
-            return text
+        return within(_TIMEOUT_S, lambda: _read(url))
     except (OSError, HTTPException, ValueError) as error:
         shown = url.partition("?")[0]
         raise FleetError(f"{shown} cannot be read, so no instance could work ({error}): mend it first") from None
+
+
+def _read(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as reply:
+        text: str = reply.read(_MAX_BYTES).decode("utf-8", "replace")
+        return text
 
 
 @dataclass(frozen=True)

@@ -479,5 +479,5 @@ def _with_metrics(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _damaged(kind: str, name: str, value: object) -> JournalError:
     return JournalError(
-        f"the journal is damaged: {name} of an event {kind!r} is {str(value)[:60]!r}; put a copy of it back"
+        f"the journal is damaged: {name[:60]!r} of an event {kind!r} is {str(value)[:60]!r}; put a copy of it back"
     )

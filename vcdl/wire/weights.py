@@ -164,7 +164,7 @@ class ParamsHeader:
         """Decode a header. Raises WeightsFileError."""
         try:
             raw = json.loads(text)
-            if raw["format"] != _FORMAT:
+            if type(raw["format"]) is not int or raw["format"] != _FORMAT:  # 1.0 and true are equal to 1
                 raise WeightsFileError(f"weights file of format {raw['format']!r}, this version reads {_FORMAT}")
             return cls(str(raw["job"]), int(raw["version"]), str(raw["layout"]))
         except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -256,7 +256,8 @@ def _object(text: str, what: str, keys: set[str]) -> dict[str, Any]:
         raw = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise WorkunitError(f"{what} is not JSON ({error}): it was cut short or overwritten") from error
-    if isinstance(raw, dict) and raw.get("format", FORMAT) != FORMAT:  # checked first: another format has other keys
+    number = raw.get("format", FORMAT) if isinstance(raw, dict) else FORMAT
+    if type(number) is not int or number != FORMAT:  # checked first: another format has other keys
         raise WorkunitError(f"{what} is of another format than {FORMAT}: client and server differ in version")
     raw = _fields(raw, what, keys)
     del raw["format"]

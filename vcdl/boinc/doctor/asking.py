@@ -5,6 +5,8 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 
+from vcdl.backoff import within
+
 _PATIENCE_S = 20
 _LONGEST_BYTES = 1 << 20
 
@@ -32,8 +34,7 @@ def ask(url: str, body: bytes | None = None) -> Answer:
     if not url.startswith(("http://", "https://")):
         raise NoAnswer("is not the address of a web server")
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=_PATIENCE_S) as reply:
-            return Answer(reply.read(_LONGEST_BYTES).decode("latin-1"), reply.headers.get("Date", ""))
+        return within(_PATIENCE_S, lambda: _asked(url, body))
     except urllib.error.HTTPError as error:
         with error:
             raise NoAnswer(f"HTTP {error.code} {error.reason}", error.code) from None
@@ -41,3 +42,8 @@ def ask(url: str, body: bytes | None = None) -> Answer:
         raise NoAnswer(str(error.reason)) from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise NoAnswer(str(error)) from None
+
+
+def _asked(url: str, body: bytes | None) -> Answer:
+    with urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=_PATIENCE_S) as reply:
+        return Answer(reply.read(_LONGEST_BYTES).decode("latin-1"), reply.headers.get("Date", ""))

@@ -13,6 +13,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
+from vcdl.backoff import within
 from vcdl.errors import FleetNotAuthorised, FleetUnavailable
 from vcdl.fleet.gcp.catalogue import MachineName
 from vcdl.fleet.instance import InstanceType
@@ -95,8 +96,7 @@ class GcpPrices:
         address = f"{self._url}/v1/services/{_COMPUTE_ENGINE}/skus?{urlencode(query)}"
         request = Request(address, headers={"X-Goog-Api-Key": self._api_key})
         try:
-            with urlopen(request, timeout=_TIMEOUT_S) as answer:
-                page = json.load(answer)
+            page = within(_TIMEOUT_S, lambda: _read(request))
         except HTTPError as error:
             said = f"Google's price catalogue answers {error.code} {error.reason}"
             if error.code in (400, 401, 403):
@@ -109,6 +109,11 @@ class GcpPrices:
         if not isinstance(page, dict):
             raise FleetUnavailable("Google's price catalogue gives a malformed answer: try again later")
         return page
+
+
+def _read(request: Request) -> Any:
+    with urlopen(request, timeout=_TIMEOUT_S) as answer:
+        return json.load(answer)
 
 
 def _entry(raw: Any) -> tuple[str, Sequence[str], Part, Decimal] | None:
