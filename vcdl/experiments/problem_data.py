@@ -62,11 +62,39 @@ def waves(rng: np.random.Generator, count: int) -> _Samples:
     return x[..., None].astype(np.float32), y
 
 
+def phrases(rng: np.random.Generator, count: int) -> _Samples:
+    """Texts of 16 words out of 1000, few of them frequent: each class has six phrases of two words, and a text two."""
+    classes, own, words, length = 5, 6, 1000, 16
+    pairs = np.random.default_rng(_SEED).choice(words, (classes, own, 2), replace=False)
+    frequency = 1.0 / np.arange(1, words + 1)
+    y = rng.integers(0, classes, count)
+    x = rng.choice(words, (count, length), p=frequency / frequency.sum())
+    for begin in (0, length // 2):
+        at, phrase = rng.integers(begin, begin + length // 2 - 1, count), rng.integers(0, own, count)
+        for place in range(2):
+            x[np.arange(count), at + place] = pairs[y, phrase, place]
+    return x.astype(np.int16), y
+
+
+def pulses(rng: np.random.Generator, count: int) -> _Samples:
+    """Series of 20 steps in three channels, two of which have a pulse: the class says which two, and in which order."""
+    orders = np.array([(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)])
+    y = rng.integers(0, len(orders), count)
+    x = rng.normal(0, 0.5, (count, 20, 3))
+    for place in range(2):
+        at, channel = rng.integers(10 * place, 10 * place + 9, count), orders[y, place]
+        for step in range(2):
+            x[np.arange(count), at + step, channel] += 1.5
+    return x.astype(np.float32), y
+
+
 FORMULAS: Mapping[str, Callable[[np.random.Generator, int], _Samples]] = {
     "gratings": gratings,
     "topics": topics,
     "table": table,
     "waves": waves,
+    "phrases": phrases,
+    "pulses": pulses,
 }
 
 

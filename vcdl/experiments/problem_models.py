@@ -68,6 +68,28 @@ def series(input_shape: tuple[int, ...], outputs: int) -> Any:
     return _model(inputs, x, outputs, "series")
 
 
+def phrase_cnn(input_shape: tuple[int, ...], outputs: int) -> Any:
+    """Word vectors and a convolution over pairs of words."""
+    import keras
+    from keras import layers
+
+    inputs = keras.Input(input_shape, name="input")
+    x = layers.Embedding(1000, 16, name="embedding")(inputs)
+    x = layers.Conv1D(32, 2, activation="relu", name="conv")(x)
+    x = layers.GlobalMaxPooling1D(name="most")(x)
+    return _model(inputs, x, outputs, "phrase_cnn")
+
+
+def recurrent(input_shape: tuple[int, ...], outputs: int) -> Any:
+    """A layer that reads a series step by step."""
+    import keras
+    from keras import layers
+
+    inputs = keras.Input(input_shape, name="input")
+    x = layers.GRU(16, name="gru")(inputs)
+    return _model(inputs, x, outputs, "recurrent")
+
+
 def _model(inputs: Any, x: Any, outputs: int, name: str) -> Any:
     import keras
     from keras import layers

@@ -1,4 +1,4 @@
-"""Five small problems of different kinds, each learnt in seconds: what is promised of all jobs is tried on these."""
+"""Seven small problems of different kinds, each learnt in seconds: what is promised of all jobs is tried on these."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,4 +68,13 @@ PROBLEMS = (
     Problem("topics", "texts; non-iid shards", "words", normalise="none", concentration=0.5),
     Problem("table", "tables of numbers of different size", "dense", normalise="standardise"),
     Problem("waves", "time series", "series", normalise="standardise"),
+    Problem(
+        "phrases",
+        "texts, by pairs of words; non-iid shards",
+        "phrase_cnn",
+        normalise="none",
+        concentration=0.5,
+        rate=0.01,
+    ),
+    Problem("pulses", "time series, read step by step", "recurrent", normalise="standardise", rate=0.01),
 )
