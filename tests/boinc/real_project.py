@@ -137,9 +137,9 @@ class RealProject:
     def submit(self, job: Path, *more: str) -> RunFolder:
         return self.project.run_folder(self.vcdl("submit", str(job), *more).split(":")[0].removeprefix("submitted "))
 
-    def client(self, folder: Path, cpus: int = 2) -> BoincClient:
+    def client(self, folder: Path, cpus: int = 2, **environment: str) -> BoincClient:
         python = {"VCDL_PYTHON": sys.executable}
-        return BoincClient(folder, self.project.master_url, self.account_key(), cpus, python)
+        return BoincClient(folder, self.project.master_url, self.account_key(), cpus, {**python, **environment})
 
     def account_key(self) -> str:
         """The key of an account of the tests, which is made, or asked for when it is there."""

@@ -83,7 +83,7 @@ def _under_wrapper(slot: Path, threads: int | None) -> int:
     try:
         init = InitData.read(slot)
         clear_endings(slot)  # the wrapper does not do it
-        host = WrapperHost(slot, init.project)
+        host = WrapperHost(slot, init)
         _quit_on_signals(host)
         _train(slot, host, init, threads)
         return ExitCode.OK

@@ -20,7 +20,8 @@ from typing import Any, NoReturn, Self
 from vcdl.client.channels import Channel, Channels
 from vcdl.client.host import Request
 from vcdl.client.init_data import InitData
-from vcdl.client.slot import CHECKPOINT_FILE, EXIT_ABORTED, finish_now_wanted
+from vcdl.client.slot import EXIT_ABORTED, finish_now_wanted
+from vcdl.client.time_share import TimeShare
 
 _TICK_S = 0.1
 _STATUS_EVERY_S = 1.0
@@ -33,11 +34,6 @@ _SILENCE_WITH_PID_S = 300.0
 _END_WITHIN_S = 45.0
 """Seconds within which a quit must be over; after 60 s the client kills the task."""
 _TAKEN_WITHIN_S = 2.0
-_START_AT_MOST = 0.01
-_HALF_OF_IT_S = 30.0
-"""Progress while a delivered Python is unpacked, Keras imported and the model compiled, which may take minutes: a sign
-of life that always moves, and no more.
-"""
 _NETWORK_SUSPENDED = re.compile(r"<network_suspended(/>|>\s*1)")
 _log = logging.getLogger(__name__)
 
@@ -60,14 +56,13 @@ class BoincHost:
         self._is_training = False
         self._asked = 0
         """How often the training has asked for a wish; from the second time on it has trained a batch."""
-        self._begun_s = time.monotonic()
-        self._continues = (slot / CHECKPOINT_FILE).exists()
-        """Whether an earlier process has trained; the client remembers how far."""
-        self._start_fraction = 0.0
         self._former_handler: Any = None
         self._closed = threading.Event()
         self._heard_s = time.monotonic()
-        self._fraction: float | None = None
+        self._suspended_since_s = 0.0
+        self._suspended_s = 0.0
+        """Seconds of suspension, which are none of the task's."""
+        self._time = TimeShare(init.elapsed_s, lambda: time.monotonic() - self._suspended_s)
         self._checkpoint_cpu_s = init.cpu_s
         self._thread = threading.Thread(target=self._talk, name="boinc", daemon=True)
 
@@ -106,7 +101,7 @@ class BoincHost:
         return Request.FINISH if self._finish_now else Request.GO
 
     def progress(self, fraction: float, _samples: int) -> None:
-        self._fraction = fraction
+        self._time.trained(fraction)
 
     def checkpoint_made(self) -> None:
         self._checkpoint_cpu_s = self._cpu_s()
@@ -114,7 +109,7 @@ class BoincHost:
     def tell_done(self) -> None:
         """Send the last figures of the finished task, and stop talking."""
         self._stop()
-        self._fraction = 1.0
+        self._time.share = 1.0
         until_s = time.monotonic() + _TAKEN_WITHIN_S
         while not self._tell_status() and time.monotonic() < until_s:
             time.sleep(_TICK_S)
@@ -146,10 +141,12 @@ class BoincHost:
         if "<quit/>" in message:
             self.quit()
         elif "<suspend/>" in message:
-            if not self._asked_to_quit:
+            if not self._asked_to_quit and self._may_go_on.is_set():
+                self._suspended_since_s = time.monotonic()
                 self._may_go_on.clear()
                 self._stop_the_start()
-        elif "<resume/>" in message:
+        elif "<resume/>" in message and not self._may_go_on.is_set():
+            self._suspended_s += time.monotonic() - self._suspended_since_s
             self._may_go_on.set()
 
     def _stop_the_start(self) -> None:
@@ -184,13 +181,8 @@ class BoincHost:
         return silence_s > _SILENCE_WITH_PID_S
 
     def _tell_status(self) -> bool:
-        if self._is_starting and not self._continues:
-            since_s = time.monotonic() - self._begun_s
-            self._start_fraction = _START_AT_MOST * since_s / (since_s + _HALF_OF_IT_S)
-        fraction = ""
-        if self._fraction is not None or not self._continues:
-            shown = self._start_fraction + (1.0 - self._start_fraction) * (self._fraction or 0.0)
-            fraction = f"<fraction_done>{shown:e}</fraction_done>\n"
+        share = self._time.share  # without one the client goes by the server's estimate, or by what it heard last
+        fraction = "" if share is None else f"<fraction_done>{share:e}</fraction_done>\n"
         return self._channels.send(
             Channel.STATUS,
             f"<current_cpu_time>{self._cpu_s():e}</current_cpu_time>\n"

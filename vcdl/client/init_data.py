@@ -29,6 +29,8 @@ class InitData:
     """Process number of the client; 0 when it does not tell."""
     cpu_s: float = 0.0
     """Processor time of this task up to its last checkpoint."""
+    elapsed_s: float = 0.0
+    """Time that this task ran before this process."""
     checkpoint_period_s: float = 0.0
     """Seconds between checkpoints that the volunteer asks for; 0 for no wish."""
     cpus: float = 1.0
@@ -53,6 +55,7 @@ class InitData:
             project=Path(values.get("project_dir", "")),
             client_pid=_whole(values, "client_pid", 0),
             cpu_s=_number(values, "wu_cpu_time", 0.0),
+            elapsed_s=_number(values, "starting_elapsed_time", 0.0),
             checkpoint_period_s=_number(values, "checkpoint_period", 0.0),
             cpus=_number(values, "ncpus", 1.0),
             memory_bytes=_number(values, "rsc_memory_bound", 0.0),
@@ -85,6 +88,7 @@ _NAMES = frozenset(
         "project_dir",
         "client_pid",
         "wu_cpu_time",
+        "starting_elapsed_time",
         "checkpoint_period",
         "ncpus",
         "rsc_memory_bound",

@@ -12,7 +12,9 @@ import time
 from pathlib import Path
 
 from vcdl.client.host import Request
+from vcdl.client.init_data import InitData
 from vcdl.client.slot import finish_now_wanted
+from vcdl.client.time_share import TimeShare
 
 FRACTION_FILE = "fraction_done.txt"
 """`fraction_done_filename` of wrappers/*/job.xml."""
@@ -22,9 +24,10 @@ _LOOK_EVERY_S = 1.0
 class WrapperHost:
     """BOINC's wrapper, the parent of this process."""
 
-    def __init__(self, slot: Path, project: Path) -> None:
+    def __init__(self, slot: Path, init: InitData) -> None:
         self._slot = slot
-        self._project = project
+        self._project = init.project
+        self._time = TimeShare(init.elapsed_s)
         self._quit = False
         self._finish_now = False
         self._is_training = False
@@ -46,9 +49,12 @@ class WrapperHost:
         return Request.FINISH if self._finish_now else Request.GO
 
     def progress(self, fraction: float, _samples: int) -> None:
+        self._time.trained(fraction)
+        if self._time.share is None:
+            return
         # The wrapper has the file open (Windows), or the disk is full: the next time will do.
         with contextlib.suppress(OSError):
-            (self._slot / FRACTION_FILE).write_text(f"{fraction:.6f}\n")
+            (self._slot / FRACTION_FILE).write_text(f"{self._time.share:.6f}\n")
 
     def checkpoint_made(self) -> None:
         """Nothing: the wrapper sees the new file."""

@@ -74,12 +74,11 @@ def _facts(folder: "RunFolder") -> "Mapping[str, HostFacts]":
     from vcdl.boinc.grid.database import BoincDatabase
     from vcdl.boinc.grid.host_report import facts_of
     from vcdl.boinc.grid.project_folder import BoincProject
-    from vcdl.run.finding import refused_for_their_hosts
 
     try:
         project = BoincProject.at(folder.path.resolve().parents[2])
         with closing(BoincDatabase(project)) as database:
-            return facts_of(database, folder.path.name, refused_for_their_hosts(folder))
+            return facts_of(project, database, folder.path.name)
     except GridError as error:
         click.echo(f"only what the journal knows, as BOINC's database does not answer: {error}", err=True)
         return {}
@@ -129,7 +128,8 @@ def _row(
         "score": None if score is None else round(score, 2),
         "weight": round(history.weight(record.name), 3) if is_for_strangers else None,
         "state": _state(record, history, facts, is_for_strangers=is_for_strangers),
-        "rests_s": round(facts.rests_until_s - time.time(), 1) if facts and facts.rests_until_s else None,
+        "rests_s": round(max(0.0, facts.rest.until_s - time.time()), 1) if facts and facts.rest else None,
+        "rests_for": facts.rest.why if facts and facts.rest else None,
     }
 
 
@@ -138,9 +138,10 @@ def _state(
 ) -> str | None:
     if facts and facts.banned:
         return "banned"
-    if facts and facts.rests_until_s is not None:
-        return "resting"
-    return history.state(record.name).value if is_for_strangers else None
+    state = history.state(record.name).value if is_for_strangers else None
+    if facts is None or facts.rest is None or state == "quarantined":
+        return state
+    return "resting" if facts.rest.is_on(time.time()) else "on trial"
 
 
 def _lines(rows: list[dict[str, Any]]) -> list[str]:
@@ -155,7 +156,7 @@ def _lines(rows: list[dict[str, Any]]) -> list[str]:
     ]  # fmt: skip
     for row in rows:
         lost = row["lost"] if row["errors"] is None else row["errors"] + row["timeouts"]
-        state = row["state"] if row["rests_s"] is None else f"{row['state']} for {duration(row['rests_s'])}"
+        state = f"{row['state']} for {duration(row['rests_s'])}" if row["rests_s"] else row["state"]
         table.append(
             (
                 printable(row["host"]), str(row["applied"]), str(row["refused"]), str(lost),
@@ -176,6 +177,8 @@ def _lines(rows: list[dict[str, Any]]) -> list[str]:
         if row["refusals"]:
             counts = ", ".join(f"{count} {name}" for name, count in row["refusals"].items())
             lines.append(f"refused of {printable(row['host'])}: {counts}")
+        if row["rests_for"]:
+            lines.append(f"{printable(row['host'])} {row['state']}: {row['rests_for']}")
     return lines
 
 

@@ -93,8 +93,9 @@ def _failed_tasks(folder: "RunFolder") -> dict[str, int]:
     from vcdl.boinc.grid.project_folder import BoincProject
 
     try:
-        with closing(BoincDatabase(BoincProject.at(_project_dir(folder)))) as database:
-            facts = facts_of(database, folder.path.name).values()
+        project = BoincProject.at(_project_dir(folder))
+        with closing(BoincDatabase(project)) as database:
+            facts = facts_of(project, database, folder.path.name).values()
     except GridError:
         return {}
     return {

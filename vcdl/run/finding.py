@@ -9,8 +9,8 @@ from typing import TypeVar
 from vcdl.errors import RunFolderError
 from vcdl.files.atomic import final_name
 from vcdl.journal.clock import SteadyClock
-from vcdl.journal.events import Event, UpdateRefused
-from vcdl.journal.hosts import TELLING, HostHistory
+from vcdl.journal.events import Event
+from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Clock, Journal
 from vcdl.journal.kept_state import kept_history, kept_hosts
 from vcdl.journal.place import gone
@@ -23,7 +23,6 @@ RUNS = Path("runs")
 """The folder of runs unless --out says otherwise."""
 
 
-_REFUSED_KEPT = 200
 SUBMITTED = Path("vcdl/runs")
 """The folder of jobs within a BOINC project."""
 _NOTHING_RUN = f"there is no run below {RUNS}/ here: give the run's folder, or begin one with `vcdl run`"
@@ -149,16 +148,6 @@ def read_hosts(folder: RunFolder) -> HostHistory:
     """The hosts of a run, running or not; nothing is written. Raises JournalError."""
     with journal_of(folder) as journal:
         return HostHistory() if journal is None else kept_hosts(journal).now()
-
-
-def refused_for_their_hosts(folder: RunFolder) -> set[str]:
-    """The last workunits whose upload was refused for what its host had done. Raises JournalError."""
-    from vcdl.checks.refusal import Refusal  # its package needs NumPy, and no help text does
-
-    with journal_of(folder) as journal:
-        events = [] if journal is None else [row.event for row in journal.newest(UpdateRefused.kind, _REFUSED_KEPT)]
-    telling = TELLING | {Refusal.QUARANTINED}
-    return {event.workunit for event in events if isinstance(event, UpdateRefused) and event.refusal in telling}
 
 
 def clock_of(folder: RunFolder) -> Clock:

@@ -22,7 +22,7 @@ from vcdl.boinc.daemons.script import ACCEPTED, REFUSED
 from vcdl.boinc.daemons.validate import validate
 from vcdl.boinc.daemons.work_generator import WorkGenerators
 from vcdl.boinc.grid.manifest import Manifests
-from vcdl.boinc.grid.results import output_file
+from vcdl.boinc.grid.results import UPLOAD_FAILED, output_file
 from vcdl.boinc.grid.workunit_rows import CANCELLED, INIT, READY
 from vcdl.boinc.runtime.archive import Manifest, pack
 from vcdl.boinc.runtime.published import kept_folder
@@ -391,6 +391,12 @@ def test_the_validator_refuses_nobody_for_trouble_of_this_machine(server: Server
         with pytest.raises(GridError):
             validated(server, file)
         away.rename(lost)
+    away = server.project.upload_dir.rename(tmp_path / "away")
+    server.project.upload_dir.mkdir()  # another folder is mounted over it
+    with pytest.raises(GridError, match="is another one mounted over it"):
+        validated(server, file)
+    server.project.upload_dir.rmdir()
+    away.rename(server.project.upload_dir)
     file.unlink()
     file.symlink_to("/proc/self/mem")  # nothing is at address 0: reading there is EIO
     with pytest.raises(FileUnavailable):
@@ -398,6 +404,8 @@ def test_the_validator_refuses_nobody_for_trouble_of_this_machine(server: Server
     assert server.report.totals.refused == 0
     file.unlink()
     assert validated(server, file) == REFUSED
+    ((status,),) = (row.values() for row in server.standin.rows("SELECT exit_status FROM result WHERE validate_state"))
+    assert status == UPLOAD_FAILED, "which counts against its host only where others' uploads came through"
 
 
 def test_a_job_whose_folder_is_broken_holds_up_none_of_the_others(server: Server) -> None:

@@ -1,4 +1,5 @@
 import time
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from tests.boinc.grid.world import World
 from tests.leftovers import leave_half
 from vcdl.boinc.grid.client_rows import ClientRows
 from vcdl.boinc.grid.forget import forget_finished, kept_on_clients
+from vcdl.boinc.grid.results import output_file
 from vcdl.commands.stop import stop
 from vcdl.errors import ExitCode, GridError, GridUnavailable
 from vcdl.loop.grid import GaveUp
@@ -283,21 +285,38 @@ def test_a_result_that_is_there_already_is_not_thrown_away_by_cancelling(world: 
     assert world.row(name)["error_mask"] == 0
 
 
-def test_a_result_that_waits_for_the_validator_is_left_to_it_by_cancelling(world: World) -> None:
-    """BOINC deletes the uploads of a cancelled workunit: the validator refused hosts that had done their work."""
+@pytest.mark.parametrize("is_reported", [True, False])
+def test_a_result_that_was_uploaded_is_left_to_the_validator_by_cancelling(world: World, is_reported: bool) -> None:
+    """BOINC deletes the uploads of a cancelled workunit: hosts that had done their work earned nothing."""
     (name,) = world.submitted()
     world.send(name)
     result = world.result_of(name)
-    file = world.project.upload_path(result["xml_doc_in"].decode().partition("<name>")[2].partition("</name>")[0])
+    file = world.project.upload_path(output_file(result["xml_doc_in"]))
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(b"update")
-    world.update("result", result["id"], server_state=5, outcome=1, received_time=int(time.time()))
+    reported = {"server_state": 5, "outcome": 1, "received_time": int(time.time())}
+    if is_reported:
+        world.update("result", result["id"], **reported)
     world.grid().clear(forget_on_clients=False)
     assert (world.row(name)["error_mask"], world.row(name)["max_total_results"]) == (0, 1)
+    world.update("result", result["id"], **reported)
     world.update("workunit", world.row(name)["id"], transition_time=int(time.time()))
     world.transition()
     assert world.result_of(name)["validate_state"] == 1
     assert world.row(name)["canonical_resultid"] == result["id"]
+
+
+def test_an_upload_that_could_not_be_looked_at_is_checked_again_within_minutes(world: World) -> None:
+    (name,) = world.submitted()
+    world.send(name)
+    world.update("result", world.result_of(name)["id"], server_state=5, outcome=1)
+    row, later = world.row(name)["id"], int(time.time()) + 6 * 3600  # as BOINC's validator leaves it
+    world.update("workunit", row, need_validate=0, transition_time=later)
+    world.grid().open_wanted()
+    assert world.row(name)["transition_time"] == later, "it was looked at just now"
+    world.update("workunit", row, mod_time=datetime.now() - timedelta(minutes=2))
+    world.grid().open_wanted()
+    assert world.row(name)["transition_time"] <= time.time()
 
 
 @pytest.mark.parametrize("ahead", [None, 3])

@@ -1,13 +1,18 @@
 import logging
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from tests.boinc.grid.world import World
 from tests.boinc.standin.schema import insert
+from tests.boinc.standin.signing import SigningKey
 from tests.boinc.standin.states import Outcome, Server
-from vcdl.boinc.grid.host_care import BANNED, USED_UP, HostCare, ban, rests_of
-from vcdl.boinc.grid.rest import End, Ended, Rest, rest_after, spared
+from vcdl.boinc.grid.grid import clear_job
+from vcdl.boinc.grid.host_care import BANNED, USED_UP, HostCare, ban, ended_tasks, read_rests, write_rests
+from vcdl.boinc.grid.rest import End, Ended, Rest, Rests, rest_after
+from vcdl.boinc.grid.results import mark_lost
 from vcdl.errors import GridError
 
 GOOD, ERROR, TIMEOUT, REFUSED = End.GOOD, End.ERROR, End.TIMEOUT, End.REFUSED
@@ -42,16 +47,62 @@ def test_the_log_can_say_why() -> None:
     assert rest.why == "its last 4 tasks: 1 refused, 2 failed, 1 not brought in time"
 
 
+def after(rests: Rests, ended: dict[int, list[Ended]], there: set[int], now_s: float) -> Rests:
+    return rests.after(ended, {}, there, now_s)
+
+
+FAILING = ended(ERROR, ERROR, ERROR)
+
+
 def test_most_hosts_never_rest_and_one_alone_does_not() -> None:
-    rests = {1: Rest(100.0, ""), 2: Rest(10.0, "")}
-    assert spared(rests, {1}, now_s=50.0)
-    assert not spared(rests, {1, 2}, now_s=50.0)
-    assert spared(rests, {1, 2, 3}, now_s=5.0)
+    assert after(Rests({}), {1: FAILING}, {1}, 3100.0) == Rests({}, forgiven_until_s=3100.0)
+    assert set(after(Rests({}), {1: FAILING}, {1, 2}, 3100.0).of) == {1}
+    assert after(Rests({}), {1: FAILING, 2: FAILING}, {1, 2, 3}, 3100.0).of == {}
 
 
-def test_hosts_that_left_do_not_spare_those_at_work() -> None:
-    left = {host: Rest(100.0, "") for host in range(10, 20)}
-    assert not spared({1: Rest(100.0, ""), **left}, {1, 2}, now_s=50.0)
+def test_hosts_that_left_neither_spare_those_at_work_nor_keep_them_from_being_spared() -> None:
+    left = dict.fromkeys(range(10, 20), FAILING)
+    assert 1 in after(Rests({}), {1: FAILING, **left}, {1, 2}, 3100.0).of
+    assert after(Rests({}), {1: FAILING, **left}, {1}, 3100.0).of == {}
+
+
+def test_what_most_hosts_met_counts_for_none_of_them_later() -> None:
+    spared = after(Rests({}), {1: FAILING, 2: FAILING}, {1, 2, 3}, 3100.0)
+    assert after(spared, {1: FAILING, 2: FAILING}, set(range(20)), 3200.0).of == {}
+
+
+def test_a_host_that_rests_is_not_let_in_for_being_the_first_to_ask_after_an_outage() -> None:
+    resting = after(Rests({}), {1: FAILING}, {1, 2}, 3100.0)
+    assert after(resting, {1: FAILING}, {1}, 3200.0) == resting
+
+
+def test_a_rest_outlasts_the_tasks_that_led_to_it_until_one_is_good() -> None:
+    resting = after(Rests({}), {1: FAILING}, {1, 2}, 3100.0)
+    assert after(resting, {}, {1, 2}, 3200.0) == resting
+    assert after(resting, {1: [Ended(3600.0, GOOD)]}, {1, 2}, 3700.0).of == {}
+
+
+def test_a_quarantine_outlasts_the_job_that_says_so_and_what_its_host_had_begun() -> None:
+    held = Rests({}).after({}, {1: "in quarantine of the job a"}, {1}, 1000.0)
+    assert held.of[1].until_s == 87400.0
+    assert after(held, {1: [Ended(2000.0, GOOD)]}, {1}, 2100.0) == held
+    assert after(held, {1: [Ended(2000.0, GOOD)], 2: FAILING}, {1, 2}, 3100.0).of.keys() == {1}, "2 is alone"
+    assert after(held, {1: [Ended(87500.0, GOOD)]}, {1}, 87600.0).of == {}
+
+
+def lost(*times_s: float) -> list[Ended]:
+    return [Ended(time_s, End.LOST) for time_s in times_s]
+
+
+def test_a_lost_upload_counts_only_where_others_came_through_in_the_same_minute() -> None:
+    came = [Ended(1000.0, GOOD), Ended(1030.0, GOOD)]
+    there = {1, 2, 3, 4}
+    assert 1 in after(Rests({}), {1: lost(1010.0, 1020.0), 2: came}, there, 1100.0).of
+    assert after(Rests({}), {1: lost(1010.0, 1020.0)}, there, 1100.0).of == {}, "nobody can tell"
+    assert after(Rests({}), {1: lost(1210.0, 1220.0), 2: came}, there, 1300.0).of == {}, "the other came before"
+    assert after(Rests({}), {1: lost(1010.0, 1020.0), 2: came, 3: lost(1015.0)}, there, 1100.0).of == {}
+    two = {1: lost(1010.0, 1020.0), 2: came, 3: lost(1015.0), 4: came}
+    assert set(after(Rests({}), two, there, 1100.0).of) == {1}
 
 
 @pytest.fixture
@@ -61,11 +112,8 @@ def hosts(world: World) -> World:
     version = insert(connection, "app_version", appid=world.app_id)
     for host in (1, 2):
         world.host(host)
-        cursor = connection.cursor()
-        cursor.execute(
-            "INSERT INTO host_app_version (host_id, app_version_id, max_jobs_per_day, n_jobs_today)"
-            " VALUES (%s, %s, 2000, 9)",
-            (host, version),
+        insert(
+            connection, "host_app_version", host_id=host, app_version_id=version, max_jobs_per_day=2000, n_jobs_today=9
         )
     connection.commit()
     connection.close()
@@ -77,6 +125,11 @@ def hosts(world: World) -> World:
 def quota(world: World, host: int) -> tuple[int, int]:
     (row,) = world.rows("SELECT * FROM host_app_version WHERE host_id = %s", host)
     return row["max_jobs_per_day"], row["n_jobs_today"]
+
+
+def rests_of(world: World) -> Mapping[int, Rest]:
+    """The rests that follow from BOINC's tables, beside many hosts that are well."""
+    return Rests({}).after(ended_tasks(world.project, world.database), {}, range(100), time.time()).of
 
 
 def report_doubles_the_quota(world: World) -> None:
@@ -93,32 +146,38 @@ def pass_time(world: World, seconds: int) -> None:
     connection.cursor().execute(statement, (seconds, seconds))
     connection.commit()
     connection.close()
+    kept = read_rests(world.project)
+    earlier = {
+        host: replace(rest, until_s=rest.until_s - seconds, since_s=rest.since_s - seconds)
+        for host, rest in kept.of.items()
+    }
+    write_rests(world.project, replace(kept, of=earlier))
 
 
 def test_a_host_that_fails_rests_then_has_one_task_and_the_others_work(
     hosts: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "vcdl.hosts"):
-        care = HostCare(hosts.database)
+        care = HostCare(hosts.project, hosts.database)
         care.look()
     assert "host-1 gets no work until" in caplog.text
     assert (quota(hosts, 1), quota(hosts, 2)) == ((1, USED_UP), (2000, 9))
     report_doubles_the_quota(hosts)
     assert quota(hosts, 1)[1] >= 2 * 256, "not one task for each that it still reports, on 256 processors"
     pass_time(hosts, 601)
-    HostCare(hosts.database).look()
+    HostCare(hosts.project, hosts.database).look()
     assert quota(hosts, 1) == (1, 0)
     connection = hosts.standin.connect()
     connection.cursor().execute("UPDATE host_app_version SET n_jobs_today = 1 WHERE host_id = 1")  # it is sent one
     connection.commit()
     connection.close()
     hosts.send("mnist_e0001_s000_a0_v000000", 1)
-    HostCare(hosts.database).look()
+    HostCare(hosts.project, hosts.database).look()
     assert quota(hosts, 1) == (1, USED_UP), "the report of its one task does not bring it the next one"
     hosts.report("mnist_e0001_s000_a0_v000000")
     row = hosts.result_of("mnist_e0001_s000_a0_v000000")
     hosts.update("result", row["id"], received_time=int(time.time()) + 1)
-    HostCare(hosts.database).look()
+    HostCare(hosts.project, hosts.database).look()
     assert quota(hosts, 1) == (1, 0), "its task was good: it has work again"
 
 
@@ -126,13 +185,13 @@ def test_what_the_server_or_a_person_took_back_is_no_failure(hosts: World) -> No
     rows = hosts.rows("SELECT id FROM result WHERE outcome = %s", int(Outcome.CLIENT_ERROR))
     for row, status in zip(rows, (200, 202, 203), strict=True):
         hosts.update("result", row["id"], exit_status=status, report_deadline=int(time.time()) - 1)
-    assert rests_of(hosts.database) == {}
+    assert rests_of(hosts) == {}
 
 
 def test_a_host_whose_clock_is_ahead_rests_as_it_gives_up_whatever_it_gets(hosts: World) -> None:
     for row in hosts.rows("SELECT id FROM result WHERE outcome = %s", int(Outcome.CLIENT_ERROR)):
         hosts.update("result", row["id"], exit_status=200, report_deadline=int(time.time()) + 600)
-    assert rests_of(hosts.database)[1].why == (
+    assert rests_of(hosts)[1].why == (
         "its last 3 tasks: 3 given up as too late before their deadline (its clock is ahead)"
     )
 
@@ -140,23 +199,55 @@ def test_a_host_whose_clock_is_ahead_rests_as_it_gives_up_whatever_it_gets(hosts
 def test_cancelled_workunits_say_nothing_of_their_hosts(hosts: World) -> None:
     for row in hosts.rows("SELECT id FROM workunit"):
         hosts.update("workunit", row["id"], error_mask=16)
-    assert rests_of(hosts.database) == {}
+    assert rests_of(hosts) == {}
 
 
-def test_uploads_that_were_refused_when_they_were_to_be_folded_in_are_no_success(hosts: World) -> None:
-    names = [f"mnist_e000{number}_s000_a0_v000000" for number in (1, 2)]
-    for name in names:
-        hosts.report(name)
-        hosts.update("result", hosts.result_of(name)["id"], received_time=int(time.time()) + 1)
-    assert rests_of(hosts.database, names[:1]) == {}
-    assert "2 refused" in rests_of(hosts.database, names)[1].why
+def test_a_host_rests_in_an_app_version_that_it_never_had_and_after_its_job_was_stopped(hosts: World) -> None:
+    HostCare(hosts.project, hosts.database).look()
+    clear_job(hosts.project, hosts.database, "mnist", forget_on_clients=False)  # as `vcdl stop`
+    for row in hosts.rows("SELECT id FROM workunit"):
+        hosts.update("workunit", row["id"], error_mask=16)
+    connection = hosts.standin.connect()
+    insert(connection, "app_version", appid=hosts.app_id, version_num=200)
+    connection.commit()
+    connection.close()
+    HostCare(hosts.project, hosts.database).look()
+    rows = hosts.rows("SELECT max_jobs_per_day, n_jobs_today FROM host_app_version WHERE host_id = 1")
+    assert [tuple(row.values()) for row in rows] == [(1, USED_UP)] * 2
+    assert set(read_rests(hosts.project).of) == {1}
+
+
+def refused_without_a_file(world: World, host: int, first: int, count: int = 2) -> None:
+    """So many tasks of a host, which reported success, and whose file is not in upload/."""
+    for number in range(first, first + count):
+        (name,) = world.created_at(number)
+        world.report(name, content=None, host=host)
+        row = world.result_of(name)
+        mark_lost(world.database, row["name"])
+        world.update("result", row["id"], validate_state=2)
+
+
+def test_what_no_other_host_can_contradict_was_lost_by_the_server(world: World) -> None:
+    refused_without_a_file(world, host=1, first=1)
+    assert rests_of(world) == {}
+    (name,) = world.created_at(9)
+    world.report(name, host=2)
+    assert "2 without a file where others' came through" in rests_of(world)[1].why
+
+
+def test_uploads_of_tasks_that_another_key_signed_are_the_server_s_loss(world: World) -> None:
+    refused_without_a_file(world, host=1, first=1)
+    (name,) = world.created_at(9)
+    world.report(name, host=2)
+    SigningKey.generate().publish(world.project.upload_public)
+    assert rests_of(world) == {}
 
 
 def test_a_result_that_differs_from_another_host_s_is_no_success_yet(hosts: World) -> None:
     hosts.report("mnist_e0001_s000_a0_v000000")
     row = hosts.result_of("mnist_e0001_s000_a0_v000000")
     hosts.update("result", row["id"], received_time=int(time.time()) + 1, validate_state=4)
-    assert set(rests_of(hosts.database)) == {1}
+    assert set(rests_of(hosts)) == {1}
 
 
 def test_a_success_ends_it(hosts: World) -> None:
@@ -164,7 +255,7 @@ def test_a_success_ends_it(hosts: World) -> None:
     row = hosts.result_of("mnist_e0001_s000_a0_v000000")
     assert (row["server_state"], row["validate_state"]) == (Server.OVER, 1)
     hosts.update("result", row["id"], received_time=int(time.time()) + 1)
-    assert rests_of(hosts.database) == {}
+    assert rests_of(hosts) == {}
 
 
 def test_a_banned_host_is_marked_for_boinc_s_scheduler(hosts: World) -> None:

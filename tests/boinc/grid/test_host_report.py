@@ -16,16 +16,16 @@ from vcdl.run.host import BOINC
 def test_boinc_s_tables_tell_of_a_host_what_the_journal_cannot(world: World) -> None:
     for name in world.created(3):
         world.fail(name, exit_status=202 if name.startswith("mnist_e0001") else 195)
-    assert facts_of(world.database, "mnist")["host-1"].rests_until_s is None  # one was taken back by the server
+    assert facts_of(world.project, world.database, "mnist")["host-1"].rest is None
     (name,) = world.created(1, job="other")
     world.report(name)
     world.update("result", world.result_of(name)["id"], granted_credit=2.5)
     world.update("result", world.result_of("mnist_e0003_s000_a0_v000000")["id"], outcome=4, server_state=5, hostid=1)
     ban(world.database, [1])
-    facts = facts_of(world.database, "mnist")["host-1"]
+    facts = facts_of(world.project, world.database, "mnist")["host-1"]
     assert (facts.errors, facts.timeouts, facts.running, facts.credit, facts.banned) == (2, 1, 0, 0.0, True)
     assert facts.heard_of_s == pytest.approx(time.time(), abs=60)
-    assert facts_of(world.database, "other")["host-1"].credit == 2.5
+    assert facts_of(world.project, world.database, "other")["host-1"].credit == 2.5
 
 
 def test_a_task_given_up_as_too_late_counts_as_a_failure_where_its_deadline_had_not_come(world: World) -> None:
@@ -34,7 +34,7 @@ def test_a_task_given_up_as_too_late_counts_as_a_failure_where_its_deadline_had_
     early, late = (row["id"] for row in world.rows("SELECT id FROM result WHERE exit_status = 200"))
     world.update("result", early, report_deadline=int(time.time()) + 600)
     world.update("result", late, report_deadline=int(time.time()) - 60)
-    assert facts_of(world.database, "mnist")["host-1"].errors == 1
+    assert facts_of(world.project, world.database, "mnist")["host-1"].errors == 1
 
 
 def test_the_report_of_a_project_s_job_says_who_is_banned_and_whose_uploads_differed(

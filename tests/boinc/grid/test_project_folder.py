@@ -70,5 +70,12 @@ def test_what_is_no_project_is_told_what_to_give(tmp_path: Path) -> None:
         (tmp_path / "config.xml").write_text(text)
         with pytest.raises(GridError, match=r"config\.xml"):
             BoincProject.at(tmp_path)
-    with pytest.raises(GridError, match="a number was expected"):
-        make(tmp_path, uldl_dir_fanout="many")
+    for fanout in ("many", -1):
+        with pytest.raises(GridError, match="a number was expected"):
+            make(tmp_path, uldl_dir_fanout=fanout)
+
+
+def test_a_setting_with_two_values_is_refused_as_boinc_s_programs_differ_in_which_they_take(tmp_path: Path) -> None:
+    make(tmp_path, ban_os="Windows</ban_os><ban_os>Darwin")  # BOINC takes several of these
+    with pytest.raises(GridError, match="has uldl_dir_fanout twice"):
+        make(tmp_path, uldl_dir_fanout="1024</uldl_dir_fanout><uldl_dir_fanout>512")

@@ -12,7 +12,7 @@ from tests.boinc.grid.world import World
 from tests.full_disk import files_limited_to
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
-from vcdl.boinc.grid.results import BoincResults, conclude_orphans, output_file
+from vcdl.boinc.grid.results import UPLOAD_FAILED, BoincResults, conclude_orphans, output_file
 from vcdl.errors import GridError, GridUnavailable, RunFolderError
 from vcdl.loop.grid import GaveUp, Uploaded
 from vcdl.run.folder import RunFolder
@@ -211,7 +211,19 @@ def test_an_upload_that_is_gone_is_no_reason_to_stop(world: World) -> None:
         lost, found = results.claim()
     assert isinstance(lost, GaveUp)
     assert "No such file" in lost.reason
+    assert lost.cancelled, "which is no try of the subtask"
     assert isinstance(found, Uploaded)
+
+
+def test_a_workunit_whose_uploads_were_all_lost_is_no_try_of_its_subtask(world: World) -> None:
+    lost, failed = world.created(2)
+    for exit_status in (UPLOAD_FAILED, 195, UPLOAD_FAILED):
+        world.fail(failed, exit_status=exit_status)
+        world.fail(lost, exit_status=UPLOAD_FAILED)
+    results = world.results()
+    with results.turn():
+        outcomes = [outcome for outcome in results.claim() if isinstance(outcome, GaveUp)]
+    assert {outcome.workunit: outcome.cancelled for outcome in outcomes} == {lost: True, failed: False}
 
 
 @pytest.mark.parametrize("trouble", ["the folder of the upload cannot be entered", "upload/ is not mounted"])

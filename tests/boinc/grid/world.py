@@ -148,9 +148,9 @@ class World:
             sent_time=now, report_deadline=now + 3600,
         )  # fmt: skip
 
-    def report(self, name: str, content: bytes | None = b"update") -> Path:
+    def report(self, name: str, content: bytes | None = b"update", host: int = 1) -> Path:
         """The client brings its upload, which is found valid; returns where it lies (None: it brought none)."""
-        self.send(name)
+        self.send(name, host)
         result = self.result_of(name)
         file = result["xml_doc_in"].decode().partition("<name>")[2].partition("</name>")[0]
         path = self.project.upload_path(file)
@@ -174,7 +174,13 @@ class World:
 
     def created(self, count: int = 1, job: str = "mnist") -> list[str]:
         """The same quickly, without inputs: for what comes after the sending."""
-        names = [self.staged(epoch, job=job).workunit.name for epoch in range(1, count + 1)]
+        return self._created([self.staged(epoch, job=job).workunit.name for epoch in range(1, count + 1)])
+
+    def created_at(self, epoch: int) -> list[str]:
+        """Likewise the one of an epoch."""
+        return self._created([self.staged(epoch).workunit.name])
+
+    def _created(self, names: list[str]) -> list[str]:
         template = (shipped("templates") / "vcdl_out.xml").read_text()
         (self.project.templates / "out.xml").write_text(template.replace("@max_nbytes@", str(UPLOAD_BYTES)))
         connection = self.standin.connect()

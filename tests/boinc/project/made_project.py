@@ -119,6 +119,7 @@ class MadeProject:
     def make(cls, path: Path, server: Database) -> "MadeProject":
         _empty(server)
         standin = StandinProject.make(path, server)
+        (path / "upload" / "vcdl_mark").unlink()
         url = standin.url
         with_values = {"user": server.user, "database": server.name, "url": url, "path": path}
         (path / "config.xml").write_text(CONFIG_XML.format(host=socket.gethostname().split(".")[0], **with_values))

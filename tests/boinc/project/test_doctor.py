@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests.boinc.project.made_project import MadeProject
+from tests.boinc.standin.schema import insert
 from tests.boinc.standin.server import StandinServer
+from tests.boinc.standin.signing import SigningKey
 from vcdl.boinc.daemons.checker import Checkers
 from vcdl.boinc.doctor import (
     app,
@@ -39,7 +41,7 @@ from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.project.app_version import ClientFiles
 from vcdl.boinc.project.server_config import ServerConfig
 from vcdl.cli import exit_code_of
-from vcdl.errors import ExitCode
+from vcdl.errors import ExitCode, GridError
 from vcdl.files.shipped import shipped
 
 _IPC_CREAT, _IPC_RMID = 0o1000, 0
@@ -400,6 +402,34 @@ def test_an_upload_that_this_user_cannot_delete_is_seen(made: MadeProject, monke
         seen = failure(made, uploads.upload)
     assert "this user cannot delete it (Permission denied)" in seen.what
     assert "chmod 2770" in seen.cure
+
+
+def test_tasks_that_another_upload_key_signed_are_seen(made: MadeProject) -> None:
+    made.install()
+    assert is_well(made, uploads.certificates)
+    (app_row,) = made.standin.rows("SELECT id FROM app WHERE name = 'vcdl'")
+    key = made.standin.upload_key
+    connection = made.standin.connect()
+    for number in range(2):
+        signature = key.sign(f"<name>u{number}</name><max_nbytes>100</max_nbytes>".encode())
+        description = (
+            f"<file_info>\n<name>u{number}</name>\n<max_nbytes>100</max_nbytes>\n"
+            f"<xml_signature>\n{signature}</xml_signature>\n</file_info>\n"
+        )
+        insert(connection, "result", name=f"r{number}", appid=app_row["id"], server_state=4, xml_doc_in=description)
+    connection.commit()
+    connection.close()
+    assert is_well(made, uploads.certificates)
+    SigningKey.generate().publish(made.project.upload_public)
+    assert failure(made, uploads.certificates).what.startswith("2 of 2 tasks that are out")
+
+
+def test_an_upload_folder_that_is_another_one_is_seen(made: MadeProject) -> None:
+    made.install()
+    assert is_well(made, uploads.upload_folders)
+    made.project.upload_mark.unlink()
+    with pytest.raises(GridError, match="is another one mounted over it"):
+        found(made, uploads.upload_folders)
 
 
 def test_an_upload_folder_that_is_closed_to_this_user_is_seen(

@@ -34,6 +34,7 @@ class StandinProject:
         host = socket.gethostname()
         for name in ("apps", "bin", "download", "keys", "templates", "upload", f"log_{host}", f"tmp_{host}"):
             (path / name).mkdir(parents=True)
+        (path / "upload" / "vcdl_mark").touch()  # as install leaves it
         url = f"http://127.0.0.1:{_free_port()}/"
         config: dict[str, object] = {
             "long_name": "stand-in", "host": host, "db_host": "localhost", "db_name": database.name,

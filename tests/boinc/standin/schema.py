@@ -185,7 +185,14 @@ TABLES = (
         ("INDEX msg_to_host (hostid, handled)",),
     ),
     Table("assignment", {"INTEGER": "create_time target_id target_type workunitid resultid", "TINYINT": "multi"}),
-    Table("host_app_version", {"INTEGER": "host_id app_version_id max_jobs_per_day n_jobs_today"}),
+    Table(
+        "host_app_version",
+        {
+            "INTEGER": "host_id app_version_id max_jobs_per_day n_jobs_today consecutive_valid",
+            "DOUBLE": "pfc_n pfc_avg et_n et_avg et_var et_q turnaround_n turnaround_avg turnaround_var turnaround_q",
+        },
+        ("UNIQUE (host_id, app_version_id)",),
+    ),
 )
 
 

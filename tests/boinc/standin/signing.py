@@ -38,6 +38,10 @@ class SigningKey:
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)))
 
+    def publish(self, path: Path) -> None:
+        """Write the public key, as BOINC's programs read it."""
+        path.write_text(self.public_text)
+
     @property
     def public_text(self) -> str:
         """The public key, as BOINC writes it."""

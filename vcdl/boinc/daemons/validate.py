@@ -27,7 +27,7 @@ from vcdl.boinc.daemons.script import (
     run_script,
     workunit_and_result,
 )
-from vcdl.boinc.grid.results import host_name, host_of
+from vcdl.boinc.grid.results import host_name, host_of, mark_lost
 from vcdl.checks import Refused
 from vcdl.checks.refusal import Refusal
 from vcdl.errors import GridError, WorkunitError
@@ -83,6 +83,8 @@ def _verdict(runs: OpenedRuns, file: Path) -> Verdict:
         if is_late:
             record_superseded(opened.run, runs.database, file, workunit)
         return Verdict(ACCEPTED)
+    if reason.refusal is Refusal.NO_FILE:
+        mark_lost(runs.database, result_name(file))
     size = file.stat().st_size if file.exists() else 0
     with closing(opened.run.journal()) as journal:
         journal.append(

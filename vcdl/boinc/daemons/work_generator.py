@@ -20,6 +20,7 @@ from vcdl.boinc.grid.grid import BoincGrid, clear_job
 from vcdl.boinc.grid.host_care import HostCare
 from vcdl.boinc.grid.manifest import Manifests
 from vcdl.boinc.grid.project_folder import BoincProject, not_readable
+from vcdl.boinc.grid.results import host_number
 from vcdl.boinc.project.jobs_page import JobsPage
 from vcdl.boinc.runtime.published import most_bytes
 from vcdl.codecs.choose import up_encoding
@@ -41,7 +42,7 @@ from vcdl.loop.loop import Loop
 from vcdl.loop.plan import Plan, Publishing
 from vcdl.report.observer import RunObserver
 from vcdl.report.progress import rolled_back_words
-from vcdl.run.finding import is_finished, refused_for_their_hosts
+from vcdl.run.finding import is_finished, read_hosts
 from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.run import Run
 
@@ -242,22 +243,24 @@ class WorkGenerators:
         self._database = BoincDatabase(project)
         self._jobs = OpenJobs(project, lambda folder: Generation(project, self._database, folder))
         self._left = OpenJobs(project, lambda folder: Clearing(project, self._database, folder), left_staged)
-        self._care = HostCare(self._database)
+        self._care = HostCare(project, self._database)
         self._page = JobsPage(project)
 
     def run_once(self) -> bool:
         worked = self._jobs.run_once()
         self._left.run_once()
-        self._care.look(self._refused)
+        self._care.look(self._quarantined)
         self._page.write_when_due()
         return worked
 
-    def _refused(self) -> set[str]:
-        """The last workunits of the open jobs that were refused for what their hosts had done."""
-        found: set[str] = set()
+    def _quarantined(self) -> dict[int, str]:
+        """The hosts that an open job has in quarantine."""
+        found: dict[int, str] = {}
         for folder in open_runs(self._project):
             with suppress(JournalError):  # the job's own part says what is wrong
-                found |= refused_for_their_hosts(folder)
+                history = read_hosts(folder)
+                names = (name for name in history.hosts if history.is_quarantined(name))
+                found |= {host_number(name): f"in quarantine of the job {folder.path.name}" for name in names}
         return found
 
     def close(self) -> None:

@@ -33,7 +33,13 @@ _GROUPS: tuple[tuple[Check, ...], ...] = (
 )
 
 
-_NEED_DATABASE: tuple[Check, ...] = (database.columns, database.clock, app.app, app.app_version)
+_NEED_DATABASE: tuple[Check, ...] = (
+    database.columns,
+    database.clock,
+    app.app,
+    app.app_version,
+    uploads.certificates,
+)
 
 
 def examine(project_dir: Path) -> Iterator[Finding]:

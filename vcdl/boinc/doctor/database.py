@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 from vcdl.boinc.doctor.finding import Finding, failed, ok
 from vcdl.boinc.doctor.patient import Patient
+from vcdl.boinc.grid.host_care import NEW_ROW
 
 COLUMNS = {
     "app": "id name deprecated locality_scheduling fraction_done_exact",
     "app_version": "id appid version_num platformid xml_doc deprecated plan_class",
     "assignment": "create_time target_id target_type multi workunitid resultid",
     "host": "id domain_name rpc_time max_results_day p_fpops",
-    "host_app_version": "host_id app_version_id max_jobs_per_day n_jobs_today",
+    "host_app_version": f"host_id app_version_id max_jobs_per_day n_jobs_today {' '.join(NEW_ROW)}",
     "msg_to_host": "create_time hostid variety handled xml",
     "platform": "id name",
     "result": (
@@ -22,7 +23,7 @@ COLUMNS = {
     "user": "id authenticator",
     "workunit": (
         "id appid name xml_doc assimilate_state canonical_resultid error_mask transition_time "
-        "target_nresults min_quorum max_total_results canonical_credit need_validate file_delete_state"
+        "target_nresults min_quorum max_total_results canonical_credit need_validate file_delete_state mod_time"
     ),
 }
 """The columns that VCDL reads or writes."""

@@ -15,6 +15,9 @@ from vcdl.boinc.doctor.finding import Finding, failed, ok
 from vcdl.boinc.doctor.folders import group_of, user_of
 from vcdl.boinc.doctor.patient import Patient
 from vcdl.boinc.doctor.web import cure_of, is_program, no_program
+from vcdl.boinc.grid.certificate import UploadKey
+from vcdl.boinc.grid.workunit_rows import IN_PROGRESS, UNSENT
+from vcdl.boinc.project import rows
 from vcdl.boinc.project.tools import run_tool
 
 _CONTENT = b"doctor\n"
@@ -45,6 +48,7 @@ def upload_handler(patient: Patient) -> Iterator[Finding]:
 def upload_folders(patient: Patient) -> Iterator[Finding]:
     """The folders in upload/ that are there: the web server must be able to write in each, file_deleter to delete."""
     top = patient.project.upload_dir
+    patient.project.check_uploads()
     folders = [path for path in top.iterdir() if path.is_dir()] if top.is_dir() else []
     closed = [folder for folder in folders if not os.access(folder, os.R_OK | os.W_OK | os.X_OK)]
     if closed:
@@ -72,6 +76,29 @@ def _closed_to_the_web_server(folders: Sequence[Path]) -> Sequence[Path]:
     if all(it.st_uid == os.geteuid() for it in found.values()):
         return ()  # it may run as the project's user
     return [it for it in folders if found[it].st_uid == os.geteuid() and not found[it].st_mode & stat.S_IWGRP]
+
+
+def certificates(patient: Patient) -> Iterator[Finding]:
+    """The certificates of the tasks that are out, or wait to be sent: the upload handler knows one key only."""
+    key = UploadKey.read(patient.project.upload_public)
+    app = rows.app_row(patient.database)
+    if key is None or app is None:
+        return  # upload certificates, or app, says it
+    found = patient.database.execute(
+        "SELECT xml_doc_in FROM result WHERE appid = %s AND server_state IN %s", app.id, (UNSENT, IN_PROGRESS)
+    )
+    lost = sum(not key.signed(description) for (description,) in found)
+    if lost:
+        yield failed(
+            "certificates",
+            f"{lost} of {len(found)} tasks that are out, or wait to be sent, were signed with another key than "
+            f"{patient.shown(patient.project.upload_public)}: the upload handler refuses what they bring",
+            "put the earlier keys/upload_private and upload_public back. If they are lost: bin/stop; bin/start (the "
+            "transitioner signs with the key that it began with), then `vcdl stop JOB` and `vcdl resume JOB` for each "
+            "open job, whose tasks are made anew",
+        )
+    else:
+        yield ok("certificates", f"those of {len(found)} tasks are of this project's key")
 
 
 def upload(patient: Patient) -> Iterator[Finding]:
@@ -153,4 +180,4 @@ def _cure(patient: Patient) -> str:
     )
 
 
-CHECKS = (upload_handler, upload_folders, upload)
+CHECKS = (upload_handler, upload_folders, certificates, upload)

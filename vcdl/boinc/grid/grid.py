@@ -6,6 +6,7 @@ All its state can be read again: workunits are in BOINC's database, staged files
 import math
 import time
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from vcdl.boinc.grid.manifest import Manifest
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.publication import Publication
 from vcdl.boinc.grid.redundancy import is_made_twice
-from vcdl.boinc.grid.results import host_name
+from vcdl.boinc.grid.results import host_name, output_file
 from vcdl.boinc.grid.second_copies import SecondCopies
 from vcdl.boinc.grid.staging import INPUT_TEMPLATE, Staging, input_template
 from vcdl.boinc.grid.supply import JobStock, Marks, marks, missing_running, missing_to_half, open_wanted
@@ -88,11 +89,12 @@ class BoincGrid(Grid):
         return events
 
     def cancel(self, workunits: Collection[str]) -> None:
-        self._rows.cancel(workunits)
+        self._rows.cancel(workunits, self._has_arrived)
 
     def open_wanted(self) -> int:
         job, mine = self._settings.job, JobStock(self._settings.share, self._rows.stock())
         self._rows.hurry_cancelled()
+        self._rows.hurry_unchecked()
         if not self._is_share_told:
             self._staging.tell_share()
             self._is_share_told = True
@@ -134,7 +136,7 @@ class BoincGrid(Grid):
 
     def clear(self, *, forget_on_clients: bool) -> None:
         """Remove an ended or paused job here, and with `forget_on_clients` on the clients, too."""
-        self._rows.cancel_all()
+        self._rows.cancel_all(self._has_arrived)
         self._copies.clear()
         if forget_on_clients:
             self._forget_on_clients(self._staging.manifest)
@@ -216,6 +218,11 @@ class BoincGrid(Grid):
         had = key in self._has or self._clients.had(sending, file, is_sticky=True)
         self._has.add(key)
         return had
+
+    def _has_arrived(self, description: bytes | str) -> bool:
+        with suppress(GridError):
+            return self._project.upload_path(output_file(description)).is_file()
+        return False
 
     def _forget_on_clients(self, manifest: Manifest) -> None:
         sent = self._clients.sticky_hosts(self._settings.job)

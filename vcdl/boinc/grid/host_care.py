@@ -5,6 +5,9 @@ nobody notices the former; and it counts an upload that the check refuses as a s
 of 1, and has used that and all that it may become: with each task that a host reports, BOINC doubles the quota before
 anybody has looked at the upload, and sends the next ones in the same answer. After its rest it gets one task; when that
 succeeds, the host has used nothing, and BOINC itself doubles the quota with each success.
+
+The quotas are rows of a host with an app version. So a host that rests has a row for each version that is offered, one
+that it never had as well, and who rests is kept in PROJECT/vcdl/hosts.json.
 """
 
 import logging
@@ -12,17 +15,25 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
+from functools import cache
+from pathlib import Path
 
+from pydantic import TypeAdapter
+
+from vcdl.boinc.grid.certificate import UploadKey
 from vcdl.boinc.grid.database import BoincDatabase
-from vcdl.boinc.grid.rest import End, Ended, Rest, rest_after, spared
-from vcdl.boinc.grid.results import host_name
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.grid.rest import SAME_MINUTE_S, End, Ended, Rest, Rests
+from vcdl.boinc.grid.results import TRANSFER_FAILED, host_name
 from vcdl.boinc.grid.workunit_rows import CANCELLED, CLIENT_ERROR, INVALID, NO_REPLY, OVER, SUCCESS, VALIDATE_ERROR
 from vcdl.errors import GridError
+from vcdl.files.atomic import atomic_write
 
 _EVERY_S = 15.0
 _LOOKED_AT = 20_000
 """Results, the newest ones, among which failures are searched for."""
-_ACTIVE_S = 900
+_THERE_S = 180
+"""Seconds since its last request for which a host counts as there: each asks twice a minute."""
 _UNDECIDED = 0, 4
 """result.validate_state: not checked yet, or differing from another host's result, so that a third must decide."""
 USED_UP = 1_000_000
@@ -33,49 +44,44 @@ NO_FAULT = (NOT_BEGUN_IN_TIME, 202, 203)
 """result.exit_status of those, and of tasks that the project took back, or a person on the client."""
 BANNED = -1
 """host.max_results_day of a host that BOINC's scheduler turns away."""
+NEW_ROW = (
+    *("pfc_n", "pfc_avg", "et_n", "et_avg", "et_var", "et_q", "turnaround_n", "turnaround_avg", "turnaround_var"),
+    *("turnaround_q", "consecutive_valid"),
+)
+"""Columns of host_app_version that are 0 in a new row."""
 _log = logging.getLogger("vcdl.hosts")
 
 
 class HostCare:
     """Looks after the hosts of a project; all calls may raise GridUnavailable or GridError."""
 
-    def __init__(self, database: BoincDatabase) -> None:
+    def __init__(self, project: BoincProject, database: BoincDatabase) -> None:
+        self._project = project
         self._database = database
         self._looked_s = -math.inf
-        self._told: dict[int, Rest] = {}
-        self._spares = False
 
-    def look(self, refused: Callable[[], Collection[str]] = tuple) -> None:
-        """Let hosts rest, and end their rests, each some seconds; `refused`: the workunits of rests_of."""
+    def look(self, quarantined: Callable[[], Mapping[int, str]] = dict) -> None:
+        """Let hosts rest, and end their rests, each some seconds; `quarantined`: why, by host."""
         if time.monotonic() < self._looked_s + _EVERY_S:
             return
         self._looked_s = time.monotonic()
-        now_s = time.time()
-        rests = rests_of(self._database, refused())
-        rows = self._database.execute("SELECT id FROM host WHERE rpc_time > %s", int(now_s) - _ACTIVE_S)
-        if spared(rests, {int(row[0]) for row in rows}, now_s):
-            if not self._spares:
-                _log.warning("most hosts fail: none of them rests, as the job or the server seems to be at fault")
-            self._spares = True
-            self._free(())
-            return
-        self._spares = False
-        self._tell(rests, now_s)
-        for host, rest in rests.items():
-            if rest.is_on(now_s):
+        now_s, before = time.time(), read_rests(self._project)
+        rows = self._database.execute("SELECT id FROM host WHERE rpc_time > %s", int(now_s) - _THERE_S)
+        there = {int(row[0]) for row in rows}
+        rests = before.after(ended_tasks(self._project, self._database, before.of), quarantined(), there, now_s)
+        if rests != before:
+            write_rests(self._project, rests)  # first: a rest that is known nowhere would end with this process
+            _tell(before, rests, now_s)
+        self.hold(rests, now_s)
+        self._free(rests.of)
+
+    def hold(self, rests: Rests, now_s: float) -> None:
+        """Let the hosts rest that shall."""
+        for host, rest in rests.of.items():
+            if rest.is_on(now_s) or self._had_one(host, rest):
                 self._stop(host)
             else:
-                self._try_again(host, rest)
-        self._free(rests)
-
-    def _tell(self, rests: Mapping[int, Rest], now_s: float) -> None:
-        for host, rest in rests.items():
-            if rest.is_on(now_s) and self._told.get(host) != rest:
-                until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(rest.until_s))
-                _log.warning("%s gets no work until %s, then a single task: %s", host_name(host), until, rest.why)
-        for host in self._told.keys() - rests.keys():
-            _log.info("%s has work again", host_name(host))
-        self._told = dict(rests)
+                self._try_again(host)
 
     def _stop(self, host: int) -> None:
         self._database.execute(
@@ -84,16 +90,23 @@ class HostCare:
             " WHERE v.appid = %s AND h.host_id = %s AND (h.max_jobs_per_day <> 1 OR h.n_jobs_today < %s)",
             USED_UP, self._database.app_id, host, USED_UP,
         )  # fmt: skip
+        self._database.execute(
+            "INSERT INTO host_app_version"
+            f" (host_id, app_version_id, max_jobs_per_day, n_jobs_today, {', '.join(NEW_ROW)})"
+            f" SELECT %s, v.id, 1, %s{', 0' * len(NEW_ROW)} FROM app_version v WHERE v.appid = %s AND v.deprecated = 0"
+            " AND NOT EXISTS (SELECT 1 FROM host_app_version h WHERE h.host_id = %s AND h.app_version_id = v.id)",
+            host, USED_UP, self._database.app_id, host,
+        )  # fmt: skip
 
-    def _try_again(self, host: int, rest: Rest) -> None:
-        """Give a host one task, and then nothing until that has come to an end."""
-        had_one = self._database.execute(
+    def _had_one(self, host: int, rest: Rest) -> bool:
+        """Whether a host had its one task after its rest: then nothing until that has come to an end."""
+        rows = self._database.execute(
             "SELECT 1 FROM result WHERE hostid = %s AND appid = %s AND sent_time >= %s LIMIT 1",
             host, self._database.app_id, int(rest.until_s),
         )  # fmt: skip
-        if had_one:
-            self._stop(host)
-            return
+        return bool(rows)
+
+    def _try_again(self, host: int) -> None:
         self._database.execute(
             "UPDATE host_app_version h JOIN app_version v ON v.id = h.app_version_id"
             " SET h.max_jobs_per_day = 1, h.n_jobs_today = 0"
@@ -110,43 +123,88 @@ class HostCare:
         )  # fmt: skip
 
 
-def rests_of(database: BoincDatabase, refused: Collection[str] = ()) -> dict[int, Rest]:
-    """The hosts whose last tasks failed, with their rests, some of which are over. Raises GridError.
+def _tell(before: Rests, rests: Rests, now_s: float) -> None:
+    if rests.forgiven_until_s > before.forgiven_until_s:
+        _log.warning("most hosts fail: none of them rests, as the job or the server seems to be at fault")
+    for host, rest in rests.of.items():
+        if rest.is_on(now_s) and (host not in before.of or before.of[host].why != rest.why):
+            until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(rest.until_s))
+            _log.warning("%s gets no work until %s, then a single task: %s", host_name(host), until, rest.why)
+    for host in before.of.keys() - rests.of.keys():
+        _log.info("%s has work again", host_name(host))
 
-    `refused`: workunits whose upload passed vcdl_validate, and was refused when it was to be folded in. Tasks of
-    cancelled workunits say nothing: their uploads may have been deleted before they were looked at.
+
+def rests_file(project: BoincProject) -> Path:
+    return project.path / "vcdl" / "hosts.json"
+
+
+def read_rests(project: BoincProject) -> Rests:
+    """Who rests. Raises GridError."""
+    path = rests_file(project)
+    try:
+        return _reader().validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return Rests({})
+    except (OSError, ValueError) as error:
+        what = " ".join(str(error).split())[:200]
+        raise GridError(f"{path} cannot be read ({what}): mend it, or remove it, which ends all rests") from error
+
+
+def write_rests(project: BoincProject, rests: Rests) -> None:
+    """Keep who rests. Raises GridError."""
+    path = rests_file(project)
+    try:
+        with atomic_write(path) as target:
+            target.write_bytes(_reader().dump_json(rests, indent=1))
+    except OSError as error:
+        raise GridError(f"{path}: {error.strerror or error}; who rests cannot be kept") from error
+
+
+@cache
+def _reader() -> TypeAdapter[Rests]:
+    return TypeAdapter(Rests)
+
+
+def ended_tasks(
+    project: BoincProject, database: BoincDatabase, resting: Collection[int] = ()
+) -> Mapping[int, list[Ended]]:
+    """The last tasks of the hosts of which some failed, of those that rest, and of all hosts around the minutes in
+    which transfers failed. Raises GridError.
+
+    Tasks of cancelled workunits say nothing: their uploads may have been deleted before they were looked at.
     """
     newest = database.execute("SELECT COALESCE(MAX(id), 0) FROM result")
     since = int(newest[0][0]) - _LOOKED_AT
     failing = database.execute(
-        "SELECT DISTINCT hostid FROM result WHERE appid = %s AND server_state = %s AND id > %s"
-        " AND (outcome IN %s OR validate_state = %s)",
-        database.app_id, OVER, since, (CLIENT_ERROR, NO_REPLY, VALIDATE_ERROR), INVALID,
+        "SELECT hostid, COALESCE(MIN(IF(exit_status IN %s, received_time, NULL)), 0),"
+        " COALESCE(MAX(IF(exit_status IN %s, received_time, NULL)), 0)"
+        " FROM result WHERE appid = %s AND server_state = %s AND id > %s"
+        " AND (outcome IN %s OR validate_state = %s) GROUP BY hostid",
+        TRANSFER_FAILED, TRANSFER_FAILED, database.app_id, OVER, since,
+        (CLIENT_ERROR, NO_REPLY, VALIDATE_ERROR), INVALID,
     )  # fmt: skip
-    hosts = {int(row[0]) for row in failing}
-    if refused:
-        rows = database.execute(
-            "SELECT DISTINCT r.hostid FROM result r JOIN workunit w ON w.id = r.workunitid"
-            " WHERE w.name IN %s AND r.id = w.canonical_resultid",
-            tuple(refused),
-        )
-        hosts |= {int(row[0]) for row in rows}
+    hosts = {int(row[0]) for row in failing}.union(resting)
     if not hosts:
         return {}
+    first_s = min((row[1] for row in failing if row[1]), default=0)
+    last_s = max((row[2] for row in failing), default=0)
     rows = database.execute(
-        "SELECT r.hostid, r.outcome, r.exit_status, r.validate_state, r.received_time, r.report_deadline, w.name"
-        " FROM result r JOIN workunit w ON w.id = r.workunitid"
-        " WHERE r.hostid IN %s AND r.appid = %s AND r.server_state = %s AND r.id > %s AND w.error_mask & %s = 0",
-        tuple(hosts), database.app_id, OVER, since, CANCELLED,
+        "SELECT r.hostid, r.outcome, r.exit_status, r.validate_state, r.received_time, r.report_deadline,"
+        " IF(r.exit_status IN %s, r.xml_doc_in, '') FROM result r JOIN workunit w ON w.id = r.workunitid"
+        " WHERE r.appid = %s AND r.server_state = %s AND r.id > %s AND w.error_mask & %s = 0"
+        " AND (r.hostid IN %s OR (r.outcome = %s AND r.received_time BETWEEN %s AND %s))",
+        TRANSFER_FAILED, database.app_id, OVER, since, CANCELLED,
+        tuple(hosts), SUCCESS, first_s - SAME_MINUTE_S, last_s + SAME_MINUTE_S,
     )  # fmt: skip
+    key = UploadKey.read(project.upload_public)
     ended: dict[int, list[Ended]] = defaultdict(list)
-    for host, outcome, status, checked, received_s, deadline_s, name in rows:
+    for host, outcome, status, checked, received_s, deadline_s, description in rows:
         end = _end(outcome, status, checked, in_time=received_s < deadline_s)
-        if end is End.GOOD and name in refused:
-            end = End.REFUSED
+        if end is End.LOST and key is not None and not key.signed(description):
+            end = None  # made before the key was renewed
         if end is not None:
-            ended[host].append(Ended(received_s or deadline_s, end))
-    return {host: rest for host, tasks in ended.items() if (rest := rest_after(tasks)) is not None}
+            ended[int(host)].append(Ended(received_s or deadline_s, end))
+    return ended
 
 
 def ban(database: BoincDatabase, hosts: Collection[int], *, banned: bool = True) -> None:
@@ -159,7 +217,10 @@ def ban(database: BoincDatabase, hosts: Collection[int], *, banned: bool = True)
 
 def _end(outcome: int, status: int, checked: int, *, in_time: bool) -> End | None:
     """What became of a task; None: that says nothing of its host."""
-    if outcome == VALIDATE_ERROR or (checked == INVALID and outcome == SUCCESS):
+    is_refused = outcome == VALIDATE_ERROR or (checked == INVALID and outcome == SUCCESS)
+    if status in TRANSFER_FAILED and (is_refused or outcome == CLIENT_ERROR):
+        return End.LOST
+    if is_refused:
         return End.REFUSED
     if outcome == SUCCESS:
         return None if checked in _UNDECIDED else End.GOOD

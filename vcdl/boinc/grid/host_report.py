@@ -1,11 +1,11 @@
 """What BOINC's tables know of the hosts that train a job: failures, last contact, credit, ban and rest."""
 
-import time
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from vcdl.boinc.grid.database import BoincDatabase
-from vcdl.boinc.grid.host_care import BANNED, NO_FAULT, NOT_BEGUN_IN_TIME, rests_of
+from vcdl.boinc.grid.host_care import BANNED, NO_FAULT, NOT_BEGUN_IN_TIME, read_rests
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.grid.rest import Rest
 from vcdl.boinc.grid.results import host_name
 from vcdl.boinc.grid.workunit_rows import CLIENT_ERROR, IN_PROGRESS, INVALID, NO_REPLY, SUCCESS, of_job
 
@@ -25,15 +25,12 @@ class HostFacts:
     heard_of_s: float
     """Unix time of its last request, for whatever job."""
     banned: bool
-    rests_until_s: float | None
-    """Unix time; None: it may have work."""
+    rest: Rest | None
+    """As the work generator holds it, for whatever job; None: it may have work."""
 
 
-def facts_of(database: BoincDatabase, job: str, refused: Collection[str] = ()) -> dict[str, HostFacts]:
-    """The hosts that were sent tasks of a job, by the names that the journal uses; `refused`: as for rests_of.
-
-    Raises GridError.
-    """
+def facts_of(project: BoincProject, database: BoincDatabase, job: str) -> dict[str, HostFacts]:
+    """The hosts that were sent tasks of a job, by the names that the journal uses. Raises GridError."""
     match, arguments = of_job(job)
     rows = database.execute(
         "SELECT r.hostid, h.rpc_time, h.max_results_day, SUM(r.server_state = %s),"
@@ -44,8 +41,7 @@ def facts_of(database: BoincDatabase, job: str, refused: Collection[str] = ()) -
         f" WHERE r.appid = %s AND {match} GROUP BY r.hostid, h.rpc_time, h.max_results_day",
         IN_PROGRESS, CLIENT_ERROR, NO_FAULT, NOT_BEGUN_IN_TIME, NO_REPLY, SUCCESS, INVALID, database.app_id, *arguments,
     )  # fmt: skip
-    now_s, rests = time.time(), rests_of(database, refused)
-    resting = {host: rest.until_s for host, rest in rests.items() if rest.is_on(now_s)}
+    rests = read_rests(project).of
     return {
         host_name(host): HostFacts(
             running=int(running),
@@ -55,7 +51,7 @@ def facts_of(database: BoincDatabase, job: str, refused: Collection[str] = ()) -
             credit=float(credit),
             heard_of_s=float(heard_s),
             banned=most == BANNED,
-            rests_until_s=resting.get(host),
+            rest=rests.get(host),
         )
         for host, heard_s, most, running, errors, timeouts, differed, credit in rows
     }

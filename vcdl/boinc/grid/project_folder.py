@@ -36,6 +36,8 @@ class BoincProject:
     download_dir: Path
     download_url: str
     upload_dir: Path
+    upload_public: Path
+    """The key by which the upload handler knows uploads that the project asked for."""
     log_dir: Path
     fanout: int
     """Number of folders below download/ and upload/; 0 for none."""
@@ -64,8 +66,9 @@ class BoincProject:
                 download_dir=path / config.get("download_dir", "download"),
                 download_url=config.get("download_url") or f"{config.get('master_url', '').rstrip('/')}/download",
                 upload_dir=path / config.get("upload_dir", "upload"),
+                upload_public=Path(config.get("key_dir") or path / "keys") / "upload_public",
                 log_dir=path / f"log_{host}",
-                fanout=int(config.get("uldl_dir_fanout") or 0),
+                fanout=_fanout(config.get("uldl_dir_fanout") or "0"),
                 cache_md5_info=config.get("cache_md5_info", "0") != "0",  # BOINC takes a lone tag for true
             )
         except ValueError as error:
@@ -86,10 +89,20 @@ class BoincProject:
         except OSError as error:
             raise not_readable(self.runs_folder, error) from error
 
+    @property
+    def upload_mark(self) -> Path:
+        """A file that install puts into upload/: another folder mounted over it has none."""
+        return self.upload_dir / "vcdl_mark"
+
     def check_uploads(self) -> None:
-        """Raises GridError when upload/ itself is missing: then a missing upload is not lost."""
+        """Raises GridError when upload/ itself is missing, or is another folder: then a missing upload is not lost."""
         if not self.upload_dir.is_dir():
             raise GridError(f"there is no folder {self.upload_dir}: mount or make it; results wait until then")
+        if not self.upload_mark.is_file():
+            raise GridError(
+                f"{self.upload_dir} is not the folder that install knew, or lost its vcdl_mark: is another one mounted "
+                f"over it? If it is the right one: `touch {self.upload_mark}`; results wait until then"
+            )
 
     def run_folder(self, job: str) -> RunFolder:
         return RunFolder(self.runs_folder / job)
@@ -144,6 +157,13 @@ class BoincProject:
         return top / f"{int(digest[1:8], 16) % self.fanout:x}" / name
 
 
+_READ = {
+    *("master_url", "host", "db_name", "db_host", "db_user", "db_passwd", "download_dir", "download_url"),
+    *("upload_dir", "uldl_dir_fanout", "key_dir", "cache_md5_info"),
+}
+"""Settings that are read here; some others may be there many times."""
+
+
 def _read_config(path: Path) -> dict[str, str]:
     file = path / "config.xml"
     try:
@@ -156,7 +176,19 @@ def _read_config(path: Path) -> dict[str, str]:
         raise GridError(f"{file} cannot be read: {error}; mend it, or run as the project's user") from error
     if config is None:
         raise GridError(f"{file} has no <config>: it is not the config.xml of a BOINC project")
-    return {element.tag: (element.text or "").strip() for element in config}
+    settings = {element.tag: (element.text or "").strip() for element in config}
+    differ = {element.tag for element in config if settings[element.tag] != (element.text or "").strip()}
+    if twice := sorted(differ & _READ):
+        raise GridError(
+            f"{file} has {', '.join(twice)} twice, with different values: BOINC's programs do not agree which counts"
+        )
+    return settings
+
+
+def _fanout(text: str) -> int:
+    if (fanout := int(text)) < 0:
+        raise ValueError(f"uldl_dir_fanout is {fanout}")
+    return fanout
 
 
 def not_readable(path: Path, error: OSError) -> GridError:

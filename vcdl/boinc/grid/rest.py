@@ -1,7 +1,7 @@
 """The rest of a host whose last tasks failed: until when it gets no work. Pure; host_care acts on it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 _FAILURES = 3
@@ -10,7 +10,9 @@ _REFUSALS = 2
 """Refused uploads in a row, likewise: an honest host has hardly any."""
 _FIRST_REST_S = 600.0
 _REFUSED_REST_S = 3600.0
-_LONGEST_S = 86400.0
+LONGEST_REST_S = 86400.0
+SAME_MINUTE_S = 60.0
+"""Seconds before and after a lost transfer in which others' tasks tell whether the server lost it."""
 
 
 class End(Enum):
@@ -22,6 +24,8 @@ class End(Enum):
     REFUSED = "refused"
     CLOCK = "clock"
     """The client gave it up as too late, before its deadline: BOINC's client goes by the host's own clock."""
+    LOST = "lost"
+    """A file did not get through, down or up: the server's trouble, or that of a host which never sent one."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,10 @@ class Rest:
 
     until_s: float
     why: str
+    since_s: float = 0.0
+    """Unix time of the task that led to it: a good one after that ends it."""
+    is_quarantine: bool = False
+    """Whether a job says so, by what the uploads did; it holds, whatever others do."""
 
     def is_on(self, now_s: float) -> bool:
         """Whether it lasts."""
@@ -52,27 +60,88 @@ def rest_after(ended: Iterable[Ended]) -> Rest | None:
     in_order = sorted(ended, key=lambda one: one.time_s)
     good = max((place for place, one in enumerate(in_order) if one.end is End.GOOD), default=-1)
     failed = in_order[good + 1 :]
-    refused = sum(one.end is End.REFUSED for one in failed)
+    refused = sum(one.end in (End.REFUSED, End.LOST) for one in failed)
     if refused >= _REFUSALS:
         rest_s = _REFUSED_REST_S * 2 ** min(refused - _REFUSALS, 10)
     elif len(failed) >= _FAILURES:
         rest_s = _FIRST_REST_S * 2 ** min(len(failed) - _FAILURES, 10)
     else:
         return None
-    return Rest(failed[-1].time_s + min(rest_s, _LONGEST_S), _words(failed))
+    last_s = failed[-1].time_s
+    return Rest(last_s + min(rest_s, LONGEST_REST_S), _words(failed), last_s)
 
 
-def spared(rests: Mapping[int, Rest], active: Collection[int], now_s: float) -> bool:
-    """Whether so many of the active hosts would rest that the job, or the server, is at fault: then none does.
-
-    Hosts that left rest too, after tasks that they did not bring, and say nothing of those at work.
+def of_hosts(ended: Mapping[int, Sequence[Ended]]) -> dict[int, list[Ended]]:
+    """The ended tasks without those that the server lost: a lost one counts only where, in the same minute, more other
+    hosts brought theirs than lost one too. Where nobody else was there, nobody can tell.
     """
-    return 2 * sum(host in active and rest.is_on(now_s) for host, rest in rests.items()) > len(active)
+    lost = {host: [one.time_s for one in tasks if one.end is End.LOST] for host, tasks in ended.items()}
+    good = {host: [one.time_s for one in tasks if one.end is End.GOOD] for host, tasks in ended.items()}
+
+    def around(times: Mapping[int, Sequence[float]], host: int, time_s: float) -> set[int]:
+        near = (other for other, at in times.items() if any(abs(one - time_s) <= SAME_MINUTE_S for one in at))
+        return {other for other in near if other != host}
+
+    def is_the_server_s(host: int, one: Ended) -> bool:
+        met = around(lost, host, one.time_s)
+        return one.end is End.LOST and len(around(good, host, one.time_s) - met) <= len(met)
+
+    return {host: [one for one in tasks if not is_the_server_s(host, one)] for host, tasks in ended.items()}
+
+
+@dataclass(frozen=True)
+class Rests:
+    """Who rests, kept in a file: neither the end of a job nor another app version ends a rest."""
+
+    of: Mapping[int, Rest]
+    """By host; those that are over until the host's next task was good."""
+    forgiven_until_s: float = 0.0
+    """Unix time up to which failures count for nobody, as most hosts had them."""
+
+    def after(
+        self,
+        ended: Mapping[int, Sequence[Ended]],
+        quarantined: Mapping[int, str],
+        there: Collection[int],
+        now_s: float,
+    ) -> "Rests":
+        """The rests after these tasks; `quarantined`: why, by host; `there`: hosts that asked just now.
+
+        When more than half of those there would rest, the job or the server is at fault: nobody does.
+        """
+        found = {
+            host: rest
+            for host, tasks in of_hosts(ended).items()
+            if (rest := rest_after(one for one in tasks if one.time_s > self.forgiven_until_s)) is not None
+        }
+        good_s = {
+            host: max((one.time_s for one in tasks if one.end is End.GOOD), default=0.0)
+            for host, tasks in ended.items()
+        }
+        kept = {host: rest for host, rest in self.of.items() if good_s.get(host, 0.0) <= rest.since_s}
+        condemned = self._quarantines(quarantined, now_s)
+        new = {host: rest for host, rest in found.items() if host not in kept or rest.until_s > kept[host].until_s}
+        resting = {**kept, **new}
+        at_work = set(there) - condemned.keys()
+        if new and 2 * sum(host in at_work and rest.is_on(now_s) for host, rest in resting.items()) > len(at_work):
+            return Rests(condemned, forgiven_until_s=now_s)
+        return replace(self, of={**resting, **condemned})
+
+    def _quarantines(self, quarantined: Mapping[int, str], now_s: float) -> dict[int, Rest]:
+        """The hosts that a job has in quarantine: they rest until a day after it last said so, and whatever they bring
+        until then changes nothing.
+        """
+        until_s = now_s + LONGEST_REST_S
+        said = {host: Rest(until_s, why, until_s, is_quarantine=True) for host, why in quarantined.items()}
+        kept = {host: rest for host, rest in self.of.items() if rest.is_quarantine and rest.is_on(now_s)}
+        lately = {host for host, rest in kept.items() if rest.until_s > until_s - _FIRST_REST_S}
+        return kept | {host: rest for host, rest in said.items() if host not in lately}
 
 
 def _words(failed: Sequence[Ended]) -> str:
     nouns = {
         End.REFUSED: "refused",
+        End.LOST: "without a file where others' came through",
         End.ERROR: "failed",
         End.TIMEOUT: "not brought in time",
         End.CLOCK: "given up as too late before their deadline (its clock is ahead)",

@@ -25,6 +25,10 @@ _CANDIDATES = 256
 """Ready rows to consider: more than all servers hold at a time, so that each finds free ones."""
 _ORPHANS_AT_ONCE = 1000
 
+UPLOAD_FAILED = -187
+"""result.exit_status of a task whose file did not arrive, as BOINC's client says it (ERR_RESULT_UPLOAD)."""
+TRANSFER_FAILED = (-186, UPLOAD_FAILED)
+"""result.exit_status of tasks whose files did not come through, down or up."""
 _ERRORS = (
     (CANCELLED, "it was cancelled"),
     (2, "too many clients failed"),
@@ -140,7 +144,7 @@ class BoincResults(Results):
             return GaveUp(name, f"its upload cannot be used: {error}")
         except FileNotFoundError as error:
             self._project.check_uploads()
-            return GaveUp(name, f"its upload cannot be used: {error}")
+            return GaveUp(name, f"its upload cannot be used: {error}", cancelled=True)  # it was there when checked
         except OSError as error:
             raise not_readable(path, error) from error
         if not stat.S_ISREG(found.st_mode):
@@ -149,16 +153,16 @@ class BoincResults(Results):
 
     def _gave_up(self, number: int, name: str, error_mask: int) -> GaveUp:
         reason = next((words for bit, words in _ERRORS if error_mask & bit), f"error mask {error_mask}")
-        last = self._database.execute(
-            "SELECT outcome, exit_status, hostid FROM result WHERE workunitid = %s AND outcome IN %s"
-            " ORDER BY id DESC LIMIT 1",
+        tried = self._database.execute(
+            "SELECT outcome, exit_status, hostid FROM result WHERE workunitid = %s AND outcome IN %s ORDER BY id DESC",
             number, tuple(_OUTCOMES),
         )  # fmt: skip
-        if last:
-            outcome, exit_status, host = last[0]
+        if tried:
+            outcome, exit_status, host = tried[0]
             reason += f"; the last on host {host}: {_OUTCOMES[outcome]}"
             reason += f" (exit status {exit_status})" if exit_status else ""
-        return GaveUp(name, reason, cancelled=bool(error_mask & CANCELLED))
+        is_lost = bool(tried) and all(status in TRANSFER_FAILED for _, status, _ in tried)  # by the server: no try
+        return GaveUp(name, reason, cancelled=is_lost or bool(error_mask & CANCELLED))
 
 
 def host_name(host: int) -> str:
@@ -166,10 +170,20 @@ def host_name(host: int) -> str:
     return f"host-{host}"
 
 
+def host_number(name: str) -> int:
+    """The id of a host in BOINC's database, by its name in the journal."""
+    return int(name.removeprefix("host-"))
+
+
 def host_of(database: BoincDatabase, result: str) -> int | None:
     """The host of a result, by the result's name; None when the database has no such result. Raises GridError."""
     rows = database.execute("SELECT hostid FROM result WHERE name = %s", result)
     return int(rows[0][0]) if rows else None
+
+
+def mark_lost(database: BoincDatabase, result: str) -> None:
+    """Say in a result's row that no file of it arrived: a refusal that tells nothing of its host. Raises GridError."""
+    database.execute("UPDATE result SET exit_status = %s WHERE name = %s", UPLOAD_FAILED, result)
 
 
 def output_file(xml_doc_in: bytes | str) -> str:

@@ -1,7 +1,7 @@
 """The workunits of one job in BOINC's tables; a workunit's name begins with its job's."""
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -9,6 +9,8 @@ from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.supply import Stock
 
 _T = TypeVar("_T")
+Arrived = Callable[[bytes | str], bool]
+"""Whether the upload is here of a result with this xml_doc_in."""
 
 INIT, READY, DONE = 0, 1, 2
 """workunit.assimilate_state"""
@@ -20,6 +22,8 @@ CANCELLED = 16
 """workunit.error_mask"""
 _NOT_VALIDATED, INVALID = 0, 2
 """result.validate_state"""
+_UNCHECKED_S = 60
+"""Seconds after which an upload that could not be looked at is checked again."""
 _AT_ONCE = 1000
 """Names or ids per statement."""
 
@@ -87,20 +91,20 @@ class WorkunitRows:
         total, unsent = (int(value) for value in rows[0])
         return Stock(unsent, total - unsent)
 
-    def cancel(self, names: Collection[str]) -> None:
+    def cancel(self, names: Collection[str], arrived: Arrived) -> None:
         """Cancel workunits like BOINC's cancel_jobs: unsent ones are never sent, running ones abort at their
-        client's next report.
+        client's next report. `arrived`: whether the upload of a result is here.
         """
         for some in _chunks(names):
             rows = self._database.execute(
                 "SELECT id FROM workunit WHERE name IN %s AND assimilate_state = %s", some, INIT
             )
-            self._cancel([row[0] for row in rows])
+            self._cancel([row[0] for row in rows], arrived)
 
-    def cancel_all(self) -> None:
+    def cancel_all(self, arrived: Arrived) -> None:
         ids = [number for number, _ in self._unfinished()]
         for some in _chunks(ids):
-            self._cancel(some)
+            self._cancel(some, arrived)
 
     def hurry_cancelled(self) -> None:
         """Make the transitioner handle cancelled workunits again that it was working on during the
@@ -117,6 +121,20 @@ class WorkunitRows:
         for some in _chunks([row[0] for row in rows]):
             self._database.execute("UPDATE workunit SET transition_time = %s WHERE id IN %s", int(time.time()), some)
 
+    def hurry_unchecked(self) -> None:
+        """Have uploads checked again that could not be looked at, as a disk or the database was away: BOINC's validator
+        returns to them after six hours.
+        """
+        match, arguments = of_job(self._job)
+        self._database.execute(
+            "UPDATE workunit w SET w.transition_time = %s"
+            " WHERE w.appid = %s AND w.assimilate_state = %s AND w.need_validate = 0 AND w.canonical_resultid = 0"
+            f" AND w.transition_time > %s AND w.mod_time < NOW() - INTERVAL %s SECOND AND {match} AND EXISTS"
+            " (SELECT 1 FROM result r WHERE r.workunitid = w.id AND r.outcome = %s AND r.validate_state = %s)",
+            int(time.time()), self._database.app_id, INIT, int(time.time()), _UNCHECKED_S, *arguments,
+            SUCCESS, _NOT_VALIDATED,
+        )  # fmt: skip
+
     def _unfinished(self) -> list[tuple[int, str]]:
         match, arguments = of_job(self._job)
         rows = self._database.execute(
@@ -125,23 +143,29 @@ class WorkunitRows:
         )  # fmt: skip
         return [(row[0], row[1]) for row in rows]
 
-    def _cancel(self, ids: Sequence[int]) -> None:
+    def _cancel(self, ids: Sequence[int], arrived: Arrived) -> None:
         """Cancel results first: after the workunit, its results could be sent in between.
 
-        A workunit whose result waits for the validator is left to it, without a second try: BOINC deletes the
-        uploads of a cancelled one, and the validator would refuse a host that has done its work.
+        A workunit whose result waits for the validator, or was uploaded and is still to be reported, is left to them,
+        without a second try: BOINC deletes the uploads of a cancelled one, and a host that has done its work would earn
+        nothing.
         """
         if not ids:
             return
+        running = self._database.execute(
+            "SELECT workunitid, xml_doc_in FROM result WHERE workunitid IN %s AND server_state = %s",
+            tuple(ids), IN_PROGRESS,
+        )  # fmt: skip
+        here = tuple(int(workunit) for workunit, description in running if arrived(description)) or (0,)
         self._database.execute(
             "UPDATE result SET server_state = %s, outcome = %s WHERE workunitid IN %s AND server_state < %s",
             OVER, DIDNT_NEED, tuple(ids), IN_PROGRESS,
         )  # fmt: skip
         waits = (
-            "EXISTS (SELECT 1 FROM result r WHERE r.workunitid = workunit.id AND r.server_state = %s"
-            " AND r.outcome = %s AND r.validate_state = %s)"
+            "(id IN %s OR EXISTS (SELECT 1 FROM result r WHERE r.workunitid = workunit.id AND r.server_state = %s"
+            " AND r.outcome = %s AND r.validate_state = %s))"
         )
-        waiting = OVER, SUCCESS, _NOT_VALIDATED
+        waiting = here, OVER, SUCCESS, _NOT_VALIDATED
         self._database.execute(
             "UPDATE workunit SET error_mask = error_mask | %s, transition_time = %s"
             f" WHERE id IN %s AND assimilate_state = %s AND NOT {waits}",

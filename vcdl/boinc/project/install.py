@@ -6,10 +6,12 @@ the process is killed on the way, the next run completes the rest; a run after a
 
 import difflib
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.host_care import HostCare, read_rests
 from vcdl.boinc.grid.project_folder import APP
 from vcdl.boinc.project import files, rows
 from vcdl.boinc.project.app_version import publish
@@ -69,6 +71,7 @@ def _set_up_app(plan: InstallPlan, database: BoincDatabase) -> Iterator[str]:
         for version in versions:
             rows.set_deprecated(database, version, deprecated)
             yield f"app version {version.label} is {'no longer' if deprecated else 'again'} offered"
+    HostCare(plan.project, database).hold(read_rests(plan.project), time.time())  # in the new app version as well
     tell_feeder(plan.project)
 
 

@@ -196,6 +196,8 @@ def _our_files(
         yield NewFile(project.bin / launcher.name, launcher.read_bytes(), files.PROGRAM_MODE)
     for path, content in pages(project.path, config.settings.get("long_name", "")):
         yield NewFile(path, content, files.FILE_MODE)
+    if project.upload_dir.is_dir():
+        yield NewFile(project.upload_mark, b"This is the folder that vcdl project install has seen.\n", files.FILE_MODE)
     yield NewFile(WeightsKey.file(project.path), key.to_pem(), files.SECRET_MODE)
     for runtime in client.runtimes:
         yield NewFile(kept_path(project.path, runtime), runtime, files.FILE_MODE)

@@ -20,6 +20,7 @@ from vcdl.boinc.grid.client_rows import ClientRows
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.forget import kept_on_clients
 from vcdl.boinc.grid.grid import clear_job
+from vcdl.boinc.grid.host_care import read_rests, rests_file
 from vcdl.boinc.grid.manifest import Manifests
 from vcdl.boinc.grid.project_folder import APP, BoincProject
 from vcdl.boinc.grid.weights_key import WeightsKey
@@ -184,7 +185,11 @@ def plan_removal(
     return Removal(
         project=project,
         restored=tuple(each for each in restored if each.now != each.before),
-        files=tuple(path for path in _our_files(project, delete_runs) if os.path.lexists(path)),
+        files=tuple(
+            path
+            for path in _our_files(project, delete_runs=delete_runs, delete_rows=delete_rows)
+            if os.path.lexists(path)
+        ),
         open_workunits=count,
         app=app,
         runs=0 if delete_runs else runs,
@@ -206,7 +211,7 @@ def _our_uploads(project: BoincProject) -> Iterator[Path]:
         yield path
 
 
-def _our_files(project: BoincProject, delete_runs: bool) -> Iterator[Path]:
+def _our_files(project: BoincProject, *, delete_runs: bool, delete_rows: bool) -> Iterator[Path]:
     for launcher in files.launchers():
         yield project.bin / launcher.name
     folders = our_version_folders(project.path / "apps")
@@ -216,6 +221,7 @@ def _our_files(project: BoincProject, delete_runs: bool) -> Iterator[Path]:
     for folder in (project.log_dir, project.path / f"pid_{project.host}"):
         yield from sorted(folder.glob("vcdl_*"))
     yield from _our_uploads(project)
+    yield project.upload_mark
     yield from sorted(project.templates.glob("vcdl_out_*.xml"))
     yield project.manifests
     yield socket_path(project)  # of a checker that was killed
@@ -225,4 +231,6 @@ def _our_files(project: BoincProject, delete_runs: bool) -> Iterator[Path]:
     yield from pages_to_remove(project.path)
     if delete_runs:
         yield project.runs_folder
+    if delete_rows or not read_rests(project).of:
+        yield rests_file(project)
     yield project.path / "vcdl" / "install"  # last: until then this can be repeated

@@ -1,0 +1,48 @@
+"""Upload certificates: a task's leave to upload its file, signed with the project's upload key when the task is made.
+
+After the key is renewed, the upload handler refuses what the tasks that are out bring: their hosts are not at fault.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+_FILE = re.compile(
+    r"<name>(?P<name>[^<]*)</name>.*?<max_nbytes>(?P<most>[^<]*)</max_nbytes>.*?"
+    r"<xml_signature>(?P<signature>[0-9a-fA-F\s]*)\.?\s*</xml_signature>",
+    re.DOTALL,
+)
+"""A file's description in result.xml_doc_in."""
+
+
+@dataclass(frozen=True)
+class UploadKey:
+    """The public half of a project's upload key: RSA, as BOINC writes it."""
+
+    modulus: int
+    exponent: int
+
+    @classmethod
+    def read(cls, path: Path) -> Self | None:
+        """The key in a file: its bits, then modulus and exponent in hexadecimal; None when there is none to be read."""
+        try:
+            bits, *lines = path.read_text().split()
+            number = bytes.fromhex("".join(lines).rstrip("."))
+            size = int(bits) // 8
+        except (OSError, ValueError):
+            return None
+        return cls(int.from_bytes(number[:size]), int.from_bytes(number[size:]))
+
+    def signed(self, description: bytes | str) -> bool:
+        """Whether this key signed the certificate in a task's description; True for one without any."""
+        text = description.decode(errors="replace") if isinstance(description, bytes) else description
+        found = _FILE.search(text)
+        if found is None:
+            return True
+        content = f"<name>{found['name'].strip()}</name><max_nbytes>{float(found['most']):.0f}</max_nbytes>"
+        digest = hashlib.md5(content.encode(), usedforsecurity=False).hexdigest().encode()
+        signature = int("".join(found["signature"].split()) or "0", 16)
+        opened = pow(signature, self.exponent, self.modulus)
+        return opened.to_bytes(self.modulus.bit_length() // 8 + 1).endswith(b"\0" + digest)

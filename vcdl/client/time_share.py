@@ -1,0 +1,33 @@
+"""The share of a task's time that has passed: what BOINC's client extrapolates the rest from.
+
+The share that is trained is no such measure. The start of Python and Keras takes most of a short task, and after its
+first batches the client took a task of a minute for one of ten hours, and was sent no other.
+"""
+
+import time
+from collections.abc import Callable
+
+
+class TimeShare:
+    """Follows a training; says nothing before two batches told how long the others will take."""
+
+    def __init__(self, earlier_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """`earlier_s`: what earlier processes of this task took."""
+        self._clock = clock
+        self._begun_s = clock() - earlier_s
+        self._first: tuple[float, float] | None = None
+        self.share: float | None = None
+        """From 0 to 1, and never less than before; None: not known."""
+
+    def trained(self, fraction: float) -> None:
+        """Take the fraction of the training that is done."""
+        now_s = self._clock()
+        if self._first is None:
+            self._first = now_s, fraction
+            return
+        first_s, at_first = self._first
+        if fraction <= at_first:
+            return
+        left_s = (now_s - first_s) / (fraction - at_first) * (1.0 - fraction)
+        passed_s = now_s - self._begun_s
+        self.share = max(self.share or 0.0, passed_s / (passed_s + left_s) if passed_s > 0 else 0.0)
