@@ -139,7 +139,7 @@ def rests_file(project: BoincProject) -> Path:
 
 
 def read_rests(project: BoincProject) -> Rests:
-    """Who rests. Raises GridError."""
+    """The hosts that rest. Raises GridError."""
     path = rests_file(project)
     try:
         return _reader().validate_json(path.read_bytes())

@@ -91,7 +91,7 @@ def of_hosts(ended: Mapping[int, Sequence[Ended]]) -> dict[int, list[Ended]]:
 
 @dataclass(frozen=True)
 class Rests:
-    """Who rests, kept in a file: neither the end of a job nor another app version ends a rest."""
+    """The hosts that rest, kept in a file: neither the end of a job nor another app version ends a rest."""
 
     of: Mapping[int, Rest]
     """By host; those that are over until the host's next task was good."""
