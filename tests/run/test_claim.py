@@ -65,6 +65,15 @@ def test_a_copy_is_refused_as_long_as_its_original_is_there_and_told_what_to_do(
     assert key_of(copy) == taken
 
 
+def test_nobody_else_can_read_the_key_of_which_all_draws_are_made(served: ServedRun) -> None:
+    key = key_of(served.folder.path).encode()
+    clone_run(served.run, served.folder.path.with_name("clone"))
+    files = [path for path in served.folder.path.parent.rglob("*") if path.is_file()]
+    holding = [path for path in files if key in path.read_bytes()]
+    assert {path.name for path in holding} == {"prepared.json", "store_claim.json"}
+    assert [path for path in holding if path.stat().st_mode & 0o077] == []
+
+
 def test_a_folder_that_is_moved_or_seen_by_another_path_keeps_its_weights(served: ServedRun, tmp_path: Path) -> None:
     key, original = served.prepared.store_key, served.folder.path
     moved = original.rename(tmp_path / "moved")

@@ -39,7 +39,7 @@ class Claim:
 
     def write(self, folder: RunFolder) -> None:
         """Raises OSError."""
-        with atomic_write(folder.store_claim_file) as temporary:
+        with atomic_write(folder.store_claim_file, private=True) as temporary:  # the key is the secret of all draws
             temporary.write_text(json.dumps(asdict(self)), encoding="utf-8")
 
 

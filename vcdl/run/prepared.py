@@ -55,7 +55,7 @@ class Prepared:
 
     def write(self, folder: RunFolder) -> None:
         """Raises OSError."""
-        with atomic_write(folder.prepared_file) as temporary:
+        with atomic_write(folder.prepared_file, private=True) as temporary:  # the draws follow from the key
             temporary.write_text(json.dumps({"format": _FORMAT, **asdict(self)}))
 
     @classmethod
