@@ -45,6 +45,12 @@ def functions() -> dict[str, Any]:
     }
 
 
+def scaled() -> dict[str, Any]:
+    import keras
+
+    return {"optimizer": keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam()), "loss": "mse"}
+
+
 def huber() -> dict[str, Any]:
     import keras
 
@@ -119,10 +125,11 @@ def scheduled() -> dict[str, Any]:
         (own, "compiled with 'mean_squared_error' as its loss, which is not Keras' own.* one of keras.losses"),
         (of_own_class, "compiled with 'Adam' as its optimizer, which is not Keras' own.* one of keras.optimizers"),
         (scheduled, "learning rate is a CosineDecay, which counts steps of one machine: compile with a number, or"),
+        (scaled, "compiled for mixed_float16, and the scale of a LossScaleOptimizer.* policy mixed_bfloat16"),
         (lambda: {"loss": "mse", "weighted_metrics": ["mae"]}, "compiled with weighted_metrics, which vcdl.train does"),
         (lambda: {"loss": ["mse", "mse"]}, "compiled with several loss"),
     ],
-    ids=["function", "class", "schedule", "weighted", "several"],
+    ids=["function", "class", "schedule", "scaled", "weighted", "several"],
 )
 def test_what_is_not_is_refused_with_the_cure(given: Callable[[], dict[str, Any]], words: str) -> None:
     with pytest.raises(JobError, match=words):

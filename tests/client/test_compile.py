@@ -89,7 +89,7 @@ def test_what_keras_does_not_know_is_refused_with_advice(make: Any, named: Named
         (Named("adam", {"beta1": 0.9}), "did you mean 'beta_1'"),
         (Named("adam", {"learning_rate": 0.1}), "give it as training > learning_rate"),
         (Named("adam", {"beta_1": "much"}), "something like 0.9"),
-        (Named("loss_scale_optimizer", {"inner_optimizer": "adam"}), "Keras knows no"),
+        (Named("loss_scale_optimizer", {"inner_optimizer": "adam"}), "use `training > precision: mixed_bfloat16`"),
         (Named("sgd", {"momentum": 7.0}), "refuses"),
     ],
 )

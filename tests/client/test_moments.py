@@ -1,5 +1,6 @@
 """Moments travel with the weights: a subtask that begins with another's goes on as if it were that one."""
 
+import keras
 import numpy as np
 import pytest
 
@@ -8,7 +9,7 @@ from vcdl.client.inputs import read_model_json, read_shard
 from vcdl.client.trainer import Trainer
 from vcdl.errors import JobError
 from vcdl.wire.weights import Vector
-from vcdl.wire.workunit import Named, SharedOptimizerState
+from vcdl.wire.workunit import Named, SharedOptimizerState, Training
 
 OPTIMIZERS = [
     Named("adam"),
@@ -54,6 +55,42 @@ def test_two_subtasks_with_all_moments_are_one(optimizer: Named, tmp_path_factor
     half = work.train(work.begin, range(3))
     np.testing.assert_array_equal(work.train(half, range(3, 6)), whole)
     assert not np.array_equal(half[work.trainer.layout.model.size :], whole[work.trainer.layout.model.size :])
+
+
+def plain_trainer(optimizer: Named, moments: SharedOptimizerState = "second_moment") -> Trainer:
+    """A trainer of a model without statistics: a step is the same, however its samples are cut."""
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, name="only")])
+    training = Training(optimizer, RATE, 8, 1, Named("mean_squared_error"), share_optimizer_state=moments)
+    return Trainer(model.to_json(), training)
+
+
+def test_a_step_of_several_batches_is_one_of_a_larger_batch_and_half_a_step_stays() -> None:
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(20, 3)).astype(np.float32), rng.normal(size=(20, 2)).astype(np.float32)
+    ends = {}
+    for optimizer, size, samples in [
+        (Named("adam", {"gradient_accumulation_steps": 2}), 4, 16),
+        (Named("adam", {"gradient_accumulation_steps": 2}), 4, 20),
+        (Named("adam"), 8, 16),
+    ]:
+        trainer = plain_trainer(optimizer)
+        vector = trainer.with_moments(np.ones(trainer.layout.model.size, np.float32))
+        for _ in range(2):
+            trainer.begin(vector, 1, RATE, samples // size)
+            trainer.steps(x, y, np.arange(samples), size)
+            vector = trainer.finish()
+        assert [variable.path for variable in trainer.layout.variables if "gradient" in variable.path] == []
+        ends[size, samples] = vector
+    count = trainer.layout.model.size
+    one, half, other = (np.delete(vector, count) for vector in ends.values())
+    np.testing.assert_allclose(one, other, rtol=1e-5)
+    np.testing.assert_array_equal(half, one)
+    assert [vector[count] for vector in ends.values()] == [8, 9, 4]
+
+
+def test_a_layout_does_not_depend_on_what_the_process_did_before() -> None:
+    one, other = (plain_trainer(Named("nadam")).layout for _ in range(2))
+    assert one == other
 
 
 def test_without_moments_they_are_not(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -292,6 +292,22 @@ WRONG_VALUES = [
     ("data", "npz: none.npz", "data > npz: there is no file none.npz; a relative path starts at the job file's folder"),
     ("data", "npz: 5", "data > npz: expected the name of a file, got 5"),
     ("data", "shard: 5", "data > shard: unknown key; did you mean shards?"),
+    (
+        "training",
+        "precision: mixed_float16",
+        "training > precision: mixed_float16 needs a scaled loss, whose scale does not travel; "
+        "use mixed_bfloat16, which needs none",
+    ),
+    (
+        "training",
+        "precision: bfloat16",
+        "training > precision: bfloat16 would round the weights too; use mixed_bfloat16, which keeps them in float32",
+    ),
+    (
+        "training",
+        "precision: float31",
+        'training > precision: expected one of: float32, mixed_bfloat16; got "float31"; did you mean float32?',
+    ),
     ("data", "normalise: full", 'data > normalise: expected one of: auto, scale, standardise, none; got "full"'),
     (
         "model",

@@ -44,6 +44,18 @@ def test_other_whole_numbers_are_scaled(tmp_path: Path) -> None:
     assert (found.integers, found.scale) == (False, (1 / 8,))
 
 
+def test_an_optimizer_that_would_never_step_is_refused(tmp_path: Path) -> None:
+    def overrides(batches: int) -> list[str]:
+        optimizer = f"{{name: adam, gradient_accumulation_steps: {batches}}}"
+        return [f"training.optimizer={optimizer}", "training.batch_size=6", "training.local_epochs=2"]
+
+    assert fit(tmp_path, dense(), *overrides(6)).training.optimizer.name == "adam"  # 18 samples a shard
+    with pytest.raises(
+        JobError, match=r"gradient_accumulation_steps: a step takes 7 batches, .*subtask has 6: lower it"
+    ):
+        fit(tmp_path, dense(), *overrides(7))
+
+
 @pytest.mark.parametrize("normalise", ["scale", "standardise"])
 def test_tokens_are_not_scaled_when_the_job_asks_for_it(normalise: str, tmp_path: Path) -> None:
     with pytest.raises(JobError, match=f"data > normalise: {normalise} would turn .* 'embedding.*: remove it"):

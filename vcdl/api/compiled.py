@@ -3,6 +3,7 @@
 import inspect
 from typing import Any
 
+from vcdl.client.compile import LOSS_SCALING
 from vcdl.errors import JobError
 from vcdl.job.training import TrainingSettings
 
@@ -21,6 +22,11 @@ def training_of(model: Any) -> dict[str, Any]:
         return {}
     _refuse_what_is_left_out(config, several=len(model.outputs or ()) > 1)
     optimizer = config["optimizer"]
+    if optimizer["class_name"] == "LossScaleOptimizer":  # Keras' own choice under the policy mixed_float16
+        raise JobError(
+            f"the model is compiled for mixed_float16, and {LOSS_SCALING}: build it under the policy mixed_bfloat16 or "
+            "float32, and compile it with the optimizer alone"
+        )
     training = {
         "optimizer": _named("optimizer", model.optimizer, optimizer),
         "learning_rate": _as_peak(_rate(optimizer["config"].get("learning_rate")), _own_rate(model.optimizer)),

@@ -28,6 +28,10 @@ _NOT_BY_NAME = frozenset(
     }
 )
 """Base classes, and classes whose constructor takes another object or a function."""
+LOSS_SCALING = (
+    "the scale of a LossScaleOptimizer does not travel between machines: use `training > precision: mixed_bfloat16`, "
+    "which needs none"
+)
 _WORDS = frozenset({*BY_SHAPE.values(), PERPLEXITY})
 """Metrics that Keras has no class for."""
 
@@ -68,6 +72,8 @@ def make_optimizer(named: Named, learning_rate: float) -> Any:
     """A new keras optimizer. Raises JobError."""
     import keras
 
+    if named.name.replace("_", "").lower() == "lossscaleoptimizer":
+        raise JobError(f"training > optimizer: {LOSS_SCALING}, and the optimizer inside of it here")
     if "learning_rate" in named.arguments:
         raise JobError("training > optimizer > learning_rate: give it as training > learning_rate instead")
     classes = _classes(keras.optimizers, keras.optimizers.Optimizer)

@@ -5,6 +5,7 @@ The step count travels as well: with it Adam corrects its moments for their star
 begins at zero in each subtask, and the learning rate makes up for it (docs/decisions/035).
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,11 +15,14 @@ from vcdl.errors import JobError
 from vcdl.wire.weights import SECOND_MOMENTS, Vector
 from vcdl.wire.workunit import Training
 
-_STAYS = ("learning_rate", "_average")
-"""Variables that do not travel: the job's learning rate, and averages of weights, from which the upload is made."""
+_STAYS = ("learning_rate", "_average", "gradient_accumulator")
+"""Variables that do not travel: the job's learning rate, averages of weights, from which the upload is made, and
+gradients that no step has taken yet."""
 _MOST_STEPS = 2**30
 """JAX counts in 32 bits, and goes on counting."""
 _COUNT = "iteration"
+_NUMBERED = re.compile(r"variable_\d+")
+"""Keras' name for a variable that the optimizer does not name; it counts those of the process."""
 
 
 class MovingMoments:
@@ -27,6 +31,7 @@ class MovingMoments:
     def __init__(self, optimizer: Any, training: Training) -> None:
         """Choose them by `training`. Raises JobError when the optimizer has none of the wanted kind."""
         which = training.share_optimizer_state
+        self._batches_a_step = int(getattr(optimizer, "gradient_accumulation_steps", None) or 1)
         self._first_decay = 0.0 if which == "all" else float(getattr(optimizer, "beta_1", 0.0))
         """Adam's β₁ where the first moment stays; 0: there is none, or it travels."""
         self._variables = [] if which == "none" else [v for v in optimizer.variables if _moves(v, which != "all")]
@@ -62,12 +67,13 @@ class MovingMoments:
             begin += size
             if _name(variable) == _COUNT:
                 value = np.clip(np.rint(value.astype(np.float64)), 0, _MOST_STEPS)
+                value -= value % self._batches_a_step  # the gradients of a step begun elsewhere are not here
             elif _name(variable).endswith(SECOND_MOMENTS):
                 value = np.maximum(value, 0.0)
             variable.assign(value)
 
-    def rate_factor(self, steps: int) -> float:
-        """The factor on the learning rate of a subtask of so many steps that begins with the variables' values; ≥ 1.
+    def rate_factor(self, batches: int) -> float:
+        """The factor on the learning rate of a subtask of so many batches that begins with the variables' values; ≥ 1.
 
         Adam divides its first moment by 1 − β₁^t (Kingma, Ba 2015), which is right for a moment that began at zero
         before step 1. Where t travels and the moment does not, step k of a subtask is 1 − β₁^k of the right length. The
@@ -78,7 +84,8 @@ class MovingMoments:
         count = next((variable for variable in self._variables if _name(variable) == _COUNT), None)
         if count is None:
             return 1.0
-        step, before = np.arange(1, steps + 1), int(keras.ops.convert_to_numpy(count))
+        steps = max(1, batches // self._batches_a_step)
+        step, before = np.arange(1, steps + 1), int(keras.ops.convert_to_numpy(count)) // self._batches_a_step
         lengths = (1 - self._first_decay**step) / (1 - self._first_decay ** (before + step))
         return float(steps / lengths.sum())
 
@@ -92,4 +99,4 @@ def _moves(variable: Any, only_second: bool) -> bool:
 
 def _name(variable: Any) -> str:
     """A variable's name without the optimizer's, which counts the optimizers of the process."""
-    return str(variable.path).rpartition("/")[2]
+    return _NUMBERED.sub("variable", str(variable.path).rpartition("/")[2])

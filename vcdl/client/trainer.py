@@ -82,7 +82,7 @@ class Trainer:
 
     def begin(self, weights: Vector, seed: int, learning_rate: float, steps: int) -> None:
         """Forget the previous workunit: take these weights with their moments, a fresh optimizer, and
-        randomness from `seed`, for so many `steps`.
+        randomness from `seed`, for so many `steps` (batches).
 
         Raises WeightsFileError when the weights do not fit this model.
         """

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import PlainSerializer, PlainValidator, ValidationInfo, field_validator
 
@@ -16,6 +16,8 @@ from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.reading import Problem, ProblemsError
 from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, plain_or_section
 
+ACCUMULATION = "gradient_accumulation_steps"
+"""Keras' argument of every optimizer."""
 Precision = Literal["float32", "mixed_bfloat16"]
 
 _Count = Annotated[int, kinds.whole(1)]
@@ -23,6 +25,18 @@ _AboveZero = Annotated[float, kinds.above_zero()]
 _Named = Annotated[Named, kinds.NAMED, kinds.NAMED_AS_YAML]
 _ClassWeight = Annotated[ClassWeight, PlainValidator(read_class_weight), PlainSerializer(class_weight_as_yaml)]
 _Rate = kinds.above_zero(also="{peak: …}")
+
+
+def _precision(raw: Any) -> Any:
+    if raw in ("mixed_float16", "float16"):
+        raise ValueError(
+            f"{raw} needs a scaled loss, whose scale does not travel; use mixed_bfloat16, which needs none"
+        )
+    if raw == "bfloat16":
+        raise ValueError("bfloat16 would round the weights too; use mixed_bfloat16, which keeps them in float32")
+    if not isinstance(raw, str) or raw not in get_args(Precision):
+        raise kinds.expected_one_of(get_args(Precision), raw)
+    return raw
 
 
 class LearningRateSettings(Section):
@@ -73,7 +87,7 @@ class TrainingSettings(Section):
     local_epochs: _Count = 1
     loss: _Named = Named("sparse_categorical_crossentropy")
     metrics: tuple[_Named, ...] = (Named("accuracy"),)
-    precision: Annotated[Precision, kinds.one_of(Precision)] = "float32"
+    precision: Annotated[Precision, PlainValidator(_precision)] = "float32"
     """The numbers that layers compute with; weights are float32 in any case."""
     class_weight: _ClassWeight | None = None
     """How much a sample counts by its class."""
@@ -92,6 +106,12 @@ class TrainingSettings(Section):
             raise ProblemsError([Problem(("loss",), message)])
         loss = Named(self.loss.name, {**self.loss.arguments, "ignore_class": MASKED})
         return self.model_copy(update={"loss": loss})
+
+    @property
+    def batches_a_step(self) -> int:
+        """The batches whose gradients the optimizer puts together for a step."""
+        batches = self.optimizer.arguments.get(ACCUMULATION)
+        return batches if isinstance(batches, int) and batches > 0 else 1
 
     @property
     def peak_rate(self) -> float:
@@ -118,7 +138,8 @@ class TrainingSettings(Section):
         rate = self.learning_rate
         if not isinstance(rate, LearningRateSettings):
             return UNSCALED
-        steps_an_epoch = sum(math.ceil(samples / self.batch_size) for samples in shard_samples) * self.local_epochs
+        batches = sum(math.ceil(samples / self.batch_size) for samples in shard_samples) * self.local_epochs
+        steps_an_epoch = batches // self.batches_a_step
         return LrScaling(rate.scale_with_clients, rate.short_job_boost, epochs * steps_an_epoch)
 
     def to_wire(self, normalisation: Normalisation) -> Training:

@@ -49,6 +49,7 @@ def check_model(
     JobError when the training settings must.
     """
     model = load_model(model_json)
+    _check_precision(model)
     _check_inputs(input_shapes(model), input_shape)
     ends = _ends(model, training, task, tasks)
     optimizer, losses = _made(training, [end.output for end in ends.values()])
@@ -117,6 +118,16 @@ def _made(training: Training, outputs: Sequence[Output]) -> tuple[Any, list[Any]
     if problems:
         raise JobError("\n".join(problems))
     return made[0], made[1 : 1 + len(outputs)]
+
+
+def _check_precision(model: Any) -> None:
+    """Refuse layers whose gradients vanish without a scaled loss. Raises ModelError."""
+    for layer in model._flatten_layers():
+        if "float16" in (layer.dtype_policy.name.removeprefix("mixed_")):
+            raise ModelError(
+                f"the layer {layer.name} computes with {layer.dtype_policy.name}, which needs a scaled loss, whose "
+                "scale does not travel between machines: give it the policy mixed_bfloat16, which needs none"
+            )
 
 
 def _check_inputs(expected: Mapping[str, tuple[int | None, ...]], given: InputShape) -> None:

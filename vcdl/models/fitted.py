@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vcdl.client.batches import steps_of
 from vcdl.client.model import checked_config
 from vcdl.data import cut_into_shards, normalisation_of
 from vcdl.data.class_weights import with_class_weights
 from vcdl.data.dataset import Array, Dataset
 from vcdl.errors import DataError, JobError
+from vcdl.job.training import ACCUMULATION
 from vcdl.models.build import BuiltModel, build_model
 from vcdl.models.check import check_model
 from vcdl.models.integer_inputs import IntegerInput, integer_inputs
@@ -47,8 +49,20 @@ def fitted(job: "Job", dataset: Dataset, start: Any = None) -> Fitted:
     tasks = {output.name: output.task for output in job.data.outputs or ()}
     check_model(model.json, training, dataset.input_shape, _compared(dataset, normalisation), job.data.task, tasks)
     dataset = with_class_weights(dataset, job.training.class_weight)
-    cut_into_shards(dataset, job.data, job.seed)  # which refuses what cannot be cut, before anything is written
+    shards = cut_into_shards(dataset, job.data, job.seed)  # it refuses what cannot be cut, before anything is written
+    _check_steps(job, min(map(len, shards)))
     return Fitted(dataset, model, normalisation, training)
+
+
+def _check_steps(job: "Job", samples: int) -> None:
+    """Check that the optimizer makes a step in a shard of so many samples, the smallest. Raises JobError."""
+    training = job.training
+    batches = steps_of(samples, training.batch_size, training.local_epochs)
+    if batches < training.batches_a_step:
+        raise JobError(
+            f"training > optimizer > {ACCUMULATION}: a step takes {training.batches_a_step} batches, and the smallest "
+            f"subtask has {batches}: lower it, or data > shards, or training > batch_size"
+        )
 
 
 def _compared(dataset: Dataset, normalisation: Normalisation) -> Array:

@@ -5,7 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vcdl.client.batches import steps_of
 from vcdl.job import Job, load_job
+from vcdl.job.training import ACCUMULATION, TrainingSettings
 from vcdl.passwords import split_password
 from vcdl.run.folder import RunFolder
 from vcdl.run.host import HOSTS, Host
@@ -16,6 +18,8 @@ from vcdl.stores.settings import PASSWORD_VARIABLE
 from vcdl.wire.inputs import InputShape, Outputs
 
 _WEIGHT_BYTES = 4
+_TRIED = 64
+"""Samples that a trial of the training takes."""
 _EPOCHS_KEPT = 2
 """Epochs whose uploads a rollback may need, while epochs end well: the one that goes on, and the one before until its
 end is measured."""
@@ -57,12 +61,18 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     from vcdl.codecs.choose import up_encoding
     from vcdl.data import load_dataset
     from vcdl.models import fitted
+    from vcdl.models.trial import try_steps
     from vcdl.run.start import start_of
+    from vcdl.wire.normalise import normalise
 
     dataset = load_dataset(job.data, job.seed)
     fit = fitted(job, dataset, start_of(job))
     model = load_model(fit.model.json)
-    layout = Trainer(fit.model.json, fit.training).layout
+    trainer = Trainer(fit.model.json, fit.training, fit.model.frozen)
+    layout = trainer.layout
+    x = normalise(dataset.x_train[:_TRIED], fit.normalisation)
+    y = x if dataset.predicts_itself else dataset.y_train[:_TRIED]
+    try_steps(trainer, job.training, trainer.with_moments(fit.model.weights), x, y)
     kept_bytes = up_encoding(job.transport.to_wire(), layout).most_bytes + _WEIGHT_BYTES * layout.size
     trust = {host.command: _trust(job, host) for host in HOSTS.values()}
     rolls_back = any(job.trusting(host.trust).rolls_back for host in HOSTS.values())
@@ -78,7 +88,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
         trust=trust,
         own_statistics="strangers" in trust.values() and bool(layout.model.statistics),
         notes=(
-            *_notes(len(dataset.x_train) // job.data.shards, job.training.batch_size),
+            *_notes(len(dataset.x_train) // job.data.shards, job.training),
             *(f"{exposure.what}; {exposure.cure}" for exposure in exposures(store)),
             *_shown_passwords(job_file, job, overrides),
         ),
@@ -87,11 +97,17 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     )
 
 
-def _notes(shard_samples: int, batch_size: int) -> Iterator[str]:
-    if shard_samples < batch_size:
+def _notes(shard_samples: int, training: TrainingSettings) -> Iterator[str]:
+    if shard_samples < training.batch_size:
         yield (
-            f"a shard has {shard_samples} samples and training > batch_size is {batch_size}: "
+            f"a shard has {shard_samples} samples and training > batch_size is {training.batch_size}: "
             "a subtask is a single step; set data > shards lower"
+        )
+    batches = steps_of(shard_samples, training.batch_size, training.local_epochs)
+    if left := batches % training.batches_a_step:
+        yield (
+            f"a subtask has {batches} batches, and {ACCUMULATION} is {training.batches_a_step}: its last {left} count "
+            "for nothing; take a divisor"
         )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vcdl.job import Job
+from vcdl.models.trial import diverged
 from vcdl.rules.bounds import Bounds
 from vcdl.wire.weights import Vector
 
@@ -33,7 +34,8 @@ class OwnStep:
 def own_step(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_out: "Samples") -> OwnStep:
     """Train a subtask of so many `samples` twice: for the moments, and then for the lengths.
 
-    `initial`: weights with fresh moments, shape (n,). `held_out`: samples that are taken as often as it takes.
+    `initial`: weights with fresh moments, shape (n,). `held_out`: samples that are taken as often as it takes. Raises
+    JobError where the training diverges.
     """
     x, y, sample_weights = held_out
     training, begin = job.training, initial.copy()
@@ -52,4 +54,6 @@ def own_step(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_o
     if weights < initial.size:
         begin[weights:] = trained()[weights:]
     lengths = Bounds(trainer.layout, job.trust.clip, ()).lengths_of(trained(), begin, rate)
+    if not np.isfinite(lengths).all():
+        raise diverged(training)
     return OwnStep(begin, tuple(float(length) for length in lengths))

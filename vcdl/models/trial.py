@@ -1,0 +1,47 @@
+"""A trial of a job's training: its first steps, before anything is begun."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vcdl.client.loops import BatchLoop
+from vcdl.data.dataset import Array
+from vcdl.errors import JobError, one_line
+from vcdl.wire.weights import Vector
+
+if TYPE_CHECKING:
+    from vcdl.client.trainer import Trainer
+    from vcdl.job.training import TrainingSettings
+
+_STEPS = 2
+"""The second one shows where the first has led."""
+_BATCH = 16
+
+
+def try_steps(trainer: "Trainer", training: "TrainingSettings", begin: Vector, x: Array, y: Array) -> None:
+    """Train the first steps on a few samples as a client would, without compiling them.
+
+    `begin`: weights with moments, shape (n,); `x`, `y`: normalised samples with their labels, of shape (m, …). Raises
+    JobError where Keras cannot train, and where nothing usable comes out.
+    """
+    size, batches = min(training.batch_size, _BATCH, len(x)), _STEPS * training.batches_a_step
+    trainer.model.run_eagerly = True
+    trainer.begin(begin, 0, training.peak_rate, batches)
+    try:
+        BatchLoop(trainer.model).steps((x, y), np.arange(size * batches) % len(x), size)
+    except Exception as error:  # Keras and its backends each raise their own exceptions
+        raise JobError(f"training: Keras cannot train this model ({one_line(error)})") from error
+    trained = trainer.finish()
+    squares = [trained[first:behind] for first, behind in trainer.layout.second_moments]
+    with np.errstate(over="ignore", invalid="ignore"):
+        is_finite = np.isfinite(trained @ trained)
+    if not is_finite or any(part.min() < 0 for part in squares):
+        raise diverged(training)
+
+
+def diverged(training: "TrainingSettings") -> JobError:
+    """The refusal of settings with which the first steps end in weights that float32 cannot compute with."""
+    return JobError(
+        f"training: the first steps with {training.optimizer.name} at the rate {training.peak_rate:g} end in weights "
+        "that are not finite: set training > learning_rate lower, or take another optimizer, such as adam"
+    )
