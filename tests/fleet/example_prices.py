@@ -1,6 +1,6 @@
 """Prices of two types for tests: those of the paper's fleet, and others."""
 
-from datetime import date
+from datetime import UTC, datetime
 from decimal import Decimal
 
 from vcdl.fleet.prices import PriceRow, PriceTable
@@ -17,7 +17,7 @@ def _row(type: str, vcpus: int, listed: str, spot: str) -> PriceRow:
         zone="",
         on_demand_usd_per_h=Decimal(listed),
         spot_usd_per_h=Decimal(spot),
-        as_of=date(2026, 11, 21),
+        as_of=datetime(2026, 11, 21, tzinfo=UTC),
         source="a test",
     )
 

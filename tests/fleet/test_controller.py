@@ -10,6 +10,7 @@ from tests.fleet.fake_fleet import POOLS, FakeFleet
 from vcdl.errors import FleetError, FleetUnavailable, GridError, RunFolderError
 from vcdl.fleet.controller import RECENT_LAUNCH_S, Controller
 from vcdl.fleet.instance import Ending, Instance, InstanceType, Pool
+from vcdl.fleet.prices import refreshed_file
 from vcdl.fleet.project import Queue
 from vcdl.fleet.provider import LaunchResult
 from vcdl.fleet.refusal import ProblemKind
@@ -225,20 +226,20 @@ def test_a_damaged_state_says_what_to_do(fleet: FakeFleet) -> None:
 
 
 def test_the_budget_drains_the_fleet_while_it_still_pays_for_the_draining(tmp_path: Path) -> None:
-    # 0.535 $/h; draining takes 15 min, 0.134 $: so the goal changes at 0.366 $, after 41 min.
-    fleet = FakeFleet.make(tmp_path, "budget_usd=0.5")
+    # 0.535 $/h; draining takes 17 min, at most 0.482 $: so the goal changes at 1.018 $, after 114 min.
+    fleet = FakeFleet.make(tmp_path, "budget_usd=1.5")
     fleet.controller.change(up)
     minutes = 0
     while (made := fleet.controller.reconcile_once()).observed.state.goal is FleetGoal.UP:
         fleet.later(60)
         minutes += 1
-    assert 39 <= minutes <= 41
-    assert "the budget of 0.5 $ is spent" in made.observed.warnings[0]
+    assert 112 <= minutes <= 114
+    assert "the budget of 1.5 $ is spent" in made.observed.warnings[0]
     for _ in range(20):
         fleet.later(60)
         made = fleet.controller.reconcile_once()
     assert made.is_over
-    assert made.observed.spent_usd <= 0.5
+    assert made.observed.spent_usd <= 1.5
 
 
 def test_live_instances_are_terminated_at_once_when_the_budget_is_exceeded(tmp_path: Path) -> None:
@@ -391,7 +392,9 @@ def test_instances_of_a_region_that_is_away_for_long_are_replaced_elsewhere(tmp_
 def test_the_budget_counts_a_region_that_is_away_and_ends_the_others(tmp_path: Path) -> None:
     fleet = two_regions(tmp_path, "budget_usd=1")
     fleet.later(3600)
-    assert fleet.controller.reconcile_once().observed.usd_per_h == pytest.approx(0.53516)
+    assert fleet.controller.reconcile_once().observed.usd_per_h == pytest.approx(1.00108), (
+        "a price that nobody can ask for is the list price"
+    )
     fleet.later(3600)
     fleet.controller.reconcile_once()
     assert regions_of(fleet) == ["us-west-2"] * 2
@@ -445,11 +448,20 @@ def test_an_unknown_spot_price_counts_as_the_list_price(fleet: FakeFleet, monkey
     assert "the prices could not be fetched, so older ones or list prices count" in observed.warnings[0]
 
 
-def test_prices_are_fetched_at_first_and_then_once_a_day(fleet: FakeFleet) -> None:
-    for _ in range(50):
+def test_prices_are_fetched_at_first_and_then_every_quarter_of_an_hour(fleet: FakeFleet) -> None:
+    for _ in range(20):
         fleet.controller.reconcile_once()
-        fleet.later(3600)
-    assert fleet.cloud.quoted == 3
+        fleet.later(300)
+    assert fleet.cloud.quoted == 7
+
+
+def test_a_malformed_price_file_stops_no_pass(fleet: FakeFleet) -> None:
+    refreshed_file().parent.mkdir(parents=True)
+    refreshed_file().write_text("cloud,type\naws,mine\n")
+    observed = fleet.another_process().reconcile_once().observed
+    assert "not a row of prices" in observed.warnings[0]
+    assert len(fleet.cloud.live) == 5
+    assert fleet.controller.observe().usd_per_h == pytest.approx(5 * (0.3328 + 0.007192), abs=1e-6)
 
 
 def test_addresses_and_disks_are_counted(fleet: FakeFleet) -> None:

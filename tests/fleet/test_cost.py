@@ -23,7 +23,7 @@ PAPER = Pool("aws", "t3.2xlarge", "us-east-1", "us-east-1a")
 
 def price_of(pool: Pool) -> PricedRow | None:
     row = PRICES.find(pool.type, pool.region, pool.zone)
-    return None if row is None else priced(pool, row.at_most_usd_per_h, row.as_of.isoformat())
+    return None if row is None else priced(pool, row.at_most_usd_per_h, row.as_of.date().isoformat())
 
 
 def priced(pool: Pool, spot: Decimal, as_of: str) -> PricedRow:

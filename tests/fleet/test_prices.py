@@ -1,7 +1,7 @@
 """The price table in the package, the refreshed one, and the error without a price in either."""
 
 from dataclasses import replace
-from datetime import date
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -21,7 +21,7 @@ ROW = PriceRow(
     zone="",
     on_demand_usd_per_h=Decimal("0.3328"),
     spot_usd_per_h=Decimal("0.1"),
-    as_of=date(2026, 1, 1),
+    as_of=datetime(2026, 1, 1, tzinfo=UTC),
     source="a test",
 )
 ZONE_A = replace(ROW, zone="us-east-1a", spot_usd_per_h=Decimal("0.11"))
@@ -57,7 +57,7 @@ def test_the_shipped_table_has_the_types_that_fleets_are_made_of_in_several_regi
 def test_every_shipped_price_is_a_dated_list_price() -> None:
     for row in PriceTable.shipped().by_key.values():
         assert row.spot_usd_per_h is None, row
-        assert row.as_of <= date(2026, 12, 31), row
+        assert row.as_of <= datetime(2026, 12, 31, tzinfo=UTC), row
         assert row.memory_gb > 0, row
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from vcdl.fleet.open import open_price_source
 from vcdl.fleet.prices import PriceTable, Quote, refresh_prices
 from vcdl.fleet.settings import Cloud
 
-TODAY = date(2026, 11, 21)
+TODAY = datetime(2026, 11, 21, tzinfo=UTC)
 T3 = InstanceType("t3.2xlarge", 8, 32.0)
 G4 = InstanceType("g4dn.xlarge", 4, 16.0, 1)
 

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.fake_fleet import FakeFleet
+from vcdl.fleet.controller import Controller
 from vcdl.fleet.instance import InstanceState
+from vcdl.fleet.instance_history import InstanceHistory
+from vcdl.fleet.ledger import Ledger
 from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.run import up
 
@@ -33,6 +36,8 @@ class Day:
     chance: random.Random = field(default_factory=lambda: random.Random(20))
     preempted: int = 0
     most_live: int = 0
+    ended_s: float = 0.0
+    """When the last instance was there."""
 
     def live(self, hours: float, every_s: float = 120.0) -> None:
         cloud = self.fleet.cloud
@@ -47,6 +52,7 @@ class Day:
                     cloud.end(one.id)
                     self.preempted += 1
             self.most_live = max(self.most_live, len(cloud.live))
+            self.ended_s = cloud.clock.now_s if cloud.live else self.ended_s
 
     def _is(self, probability: float) -> bool:
         return self.chance.random() < probability
@@ -61,6 +67,14 @@ class Day:
         )
 
 
+def lives(fleet: FakeFleet) -> list[InstanceHistory]:
+    return Ledger(fleet.folder.ledger_file).history().until(fleet.cloud.clock.now_s)
+
+
+def fleet_began_s(fleet: FakeFleet) -> float:
+    return min(life.launch.launched_s for life in lives(fleet))
+
+
 @pytest.fixture
 def fleet(tmp_path: Path) -> FakeFleet:
     made = FakeFleet.make(tmp_path)
@@ -73,9 +87,9 @@ def test_without_a_keeper_all_instances_end_within_their_lease_and_its_draining(
     day.live(6)
     assert len(fleet.cloud.instances) == len(fleet.cloud.live) == 5, "renewed as long as there is a keeper"
     day.has_keeper = False
-    day.live(0.9)
-    assert len(fleet.cloud.live) == 5, "the keeper may be away for half a lease"
     day.live(1.4)
+    assert len(fleet.cloud.live) == 5, "the keeper may be away for three quarters of a lease"
+    day.live(0.9)
     assert fleet.cloud.live == []
 
 
@@ -94,7 +108,7 @@ def test_a_keeper_ends_what_is_older_than_its_life_although_no_agent_does(tmp_pa
 def test_a_keeper_that_comes_back_renews_no_lease_that_is_over(fleet: FakeFleet) -> None:
     day = Day(fleet)
     day.live(0.9)
-    fleet.later(3960 + 60)
+    fleet.later(6060)
     made = fleet.another_process().reconcile_once()
     assert len(made.launched.instances) == 5
     over = [one for one in fleet.cloud.live if one.id not in {new.id for new in made.launched.instances}]
@@ -102,13 +116,56 @@ def test_a_keeper_that_comes_back_renews_no_lease_that_is_over(fleet: FakeFleet)
 
 
 def test_no_lease_is_longer_than_the_budget_pays_for(tmp_path: Path) -> None:
-    fleet = FakeFleet.make(tmp_path, "budget_usd=0.6")
+    fleet = FakeFleet.make(tmp_path, "budget_usd=3")
     fleet.controller.change(up)
-    fleet.controller.reconcile_once()  # the only pass ever: 0.535 $/h, and 67 minutes are paid for
+    fleet.controller.reconcile_once()  # the only pass ever: 1.7 $/h at list prices, and 106 minutes are paid for
     day = Day(fleet, has_keeper=False)
     day.live(24)
     assert fleet.cloud.live == []
-    assert 0.5 < day.spent_usd <= 0.6 + 0.02, "at most a pass above"
+    at_list_usd = day.spent_usd * (0.3328 + 0.007192) / (0.09984 + 0.007192)
+    assert 2.8 < at_list_usd <= 3, "whatever the price becomes"
+
+
+@pytest.mark.parametrize("has_keeper", [True, False])
+def test_the_budget_holds_when_the_spot_price_rises_to_the_list_price(
+    has_keeper: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = FakeFleet.make(tmp_path, "budget_usd=12")
+    fleet.controller.change(up)
+    usd, prices = 0.0, {"t3.2xlarge": "0.09984"}
+    monkeypatch.setattr("tests.fleet.fake_cloud.SPOT_USD_PER_H", prices)
+    day = Day(fleet)
+    for step in range(24 * 30):
+        if step == 20 * 30:  # 10.70 $ are spent
+            prices["t3.2xlarge"], day.has_keeper = "0.3328", has_keeper
+        usd += len(fleet.cloud.live) * (float(prices["t3.2xlarge"]) + 0.007192) * 120 / HOUR_S
+        day.live(1 / 30)
+    assert fleet.cloud.live == []
+    assert 11 < usd <= 12
+
+
+def test_a_stale_price_file_counts_as_the_list_prices(tmp_path: Path) -> None:
+    fleet = FakeFleet.make(tmp_path, "budget_usd=6")
+    fleet.controller.change(up)
+    fleet.controller.reconcile_once()
+    fleet.later(7200)
+    keeper = Controller(fleet.settings, fleet.cloud, fleet.folder, str, fleet.cloud.clock)  # it cannot fetch any
+    observed = keeper.reconcile_once().observed
+    assert observed.usd_per_h == pytest.approx(5 * (0.3328 + 0.007192), abs=1e-4)
+
+
+def test_the_cost_is_right_although_the_keeper_was_gone_when_the_leases_ended(fleet: FakeFleet) -> None:
+    day = Day(fleet)
+    day.live(3)
+    day.has_keeper = False
+    day.live(12)
+    fleet.cloud.instances.clear()  # AWS shows them for an hour
+    fleet.another_process().record()
+    hours = [(life.end_s - life.launch.launched_s) / HOUR_S for life in lives(fleet)]
+    truth = 5 * (day.ended_s - fleet_began_s(fleet)) / HOUR_S
+    assert sum(hours) == pytest.approx(truth, rel=0.07)
+    at_most = [(life.latest_end_s - life.launch.launched_s) / HOUR_S for life in lives(fleet)]
+    assert truth <= sum(at_most) <= 1.01 * truth
 
 
 def test_a_fleet_that_grows_has_its_leases_cut_to_what_the_budget_pays_for(tmp_path: Path) -> None:
@@ -161,9 +218,9 @@ places: [{region: us-east-1}, {region: us-west-2}]
 
 @pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.nightly)])
 def test_the_day_on_which_everything_goes_wrong(tmp_path: Path, count: int) -> None:
-    """10 % an hour, throttled, a region away for 6 h, a budget for 13 h, no keeper from noon on."""
+    """10 % an hour, throttled, a region away for 6 h, a budget for 15 h, no keeper from noon on."""
     usd_per_h = count * (0.09984 + 0.007192)
-    budget_usd = round(13 * usd_per_h)
+    budget_usd = round(15 * usd_per_h)
     fleet = FakeFleet.make(tmp_path, f"budget_usd={budget_usd}", f"capacity.target={count}", text=_DAY)
     fleet.controller.change(up)
     day = Day(fleet, hourly_risk=0.1, throttled=0.3)

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from datetime import date
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -133,7 +133,7 @@ def prices_command(file: Path, overrides: tuple[str, ...], refresh: bool, dry_ru
                 f"write {refreshed_file()}"
             )
             return ExitCode.OK
-        lines = refresh_prices(source, [kind for _, kind in types], regions, refreshed_file(), date.today())
+        lines = refresh_prices(source, [kind for _, kind in types], regions, refreshed_file(), datetime.now(UTC))
         for line in lines:
             click.echo(line)
     prices = PriceTable.current()

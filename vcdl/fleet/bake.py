@@ -196,5 +196,5 @@ class Bake:
             raise FleetError(f"{instance.id} was not set up after {duration(_SETUP_LIMIT_S)}: {said}")
 
     def _usd_per_h(self, pool: Pool) -> Decimal:
-        price = price_of(pool, self.prices, self.settings)
+        price = price_of(pool, self.prices, self.settings, self.clock())
         return Decimal("Infinity") if price is None else price.on_demand_usd_per_h + price.extras_usd_per_h

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from vcdl.fleet.billing import Charge, bill
 from vcdl.fleet.instance import Ending
-from vcdl.fleet.ledger_rows import EndedRow, LaunchedRow, LedgerRow, PricedRow, SeenRow
+from vcdl.fleet.ledger_rows import EndedRow, LaunchedRow, LeasedRow, LedgerRow, PricedRow, SeenRow
 
 PriceKey = tuple[str, str, str]
 """Type, region and zone."""
@@ -47,6 +47,8 @@ class FleetHistory:
 
     launched: dict[str, LaunchedRow] = field(default_factory=dict)
     ended: dict[str, EndedRow] = field(default_factory=dict)
+    leases: dict[str, LeasedRow] = field(default_factory=dict)
+    """The last of each instance."""
     prices: dict[PriceKey, list[PricedRow]] = field(default_factory=dict)
     live: frozenset[str] = frozenset()
     """The instances that the cloud showed as live in its last answer."""
@@ -70,6 +72,8 @@ class FleetHistory:
                 self._open.discard(row.id)
             case PricedRow():
                 self.prices.setdefault((row.type, row.region, row.zone), []).append(row)
+            case LeasedRow():
+                self.leases.update(dict.fromkeys(row.ids, row))
             case SeenRow():
                 self._see(row)
 
@@ -120,10 +124,18 @@ class FleetHistory:
 
     def _history(self, launch: LaunchedRow, until_s: float, rates: tuple[PricedRow, ...]) -> InstanceHistory:
         end_s, latest_end_s, ending = until_s, until_s, None
+        lease, is_missed = self.leases.get(launch.id), self._missed_s.get(launch.id, until_s) < until_s
         if (ended := self.ended.get(launch.id)) is not None and ended.ended_s <= until_s:
             end_s, latest_end_s, ending = ended.ended_s, ended.ended_s, ended.ending
-        elif ended is None and (missed_s := self._missed_s.get(launch.id, until_s)) < until_s:
-            end_s, latest_end_s, ending = self._seen_s.get(launch.id, launch.launched_s), missed_s, Ending.UNKNOWN
+        elif ended is None and (is_missed or (lease is not None and lease.ends_s < until_s)):
+            # Nobody saw its end: most likely it worked until its lease was over.
+            missed_s = self._missed_s.get(launch.id, until_s)
+            answered_s = self._answered_s if launch.id in self.live else launch.launched_s
+            seen_s = min(until_s, self._seen_s.get(launch.id, answered_s))
+            end_s, latest_end_s, ending = seen_s, missed_s, Ending.UNKNOWN
+            if lease is not None:
+                end_s = min(missed_s, max(seen_s, lease.until_s))
+                latest_end_s = min(missed_s, max(seen_s, lease.ends_s))
         if launch.on_demand:
             rates = tuple(replace(rate, spot_usd_per_h=rate.on_demand_usd_per_h) for rate in rates)
         # Clocks differ: what we saw by ours may lie before a launch by the cloud's.

@@ -16,19 +16,20 @@ from vcdl.files.atomic import sync
 from vcdl.files.lock import locked
 from vcdl.fleet.instance import Ending, Instance, Pool
 from vcdl.fleet.instance_history import FleetHistory
-from vcdl.fleet.ledger_rows import EndedRow, LaunchedRow, LedgerRow, PricedRow, SeenRow, decode, encode
+from vcdl.fleet.ledger_rows import EndedRow, LaunchedRow, LeasedRow, LedgerRow, PricedRow, SeenRow, decode, encode
 
 PriceOf = Callable[[Pool], PricedRow | None]
-"""The current price of a pool's instances, since any time; None: no table has it."""
+"""The current price of a pool's instances, and since when it may hold (0: unknown); None: no table has it."""
 
 
 class Ledger:
     """The ledger in a file, which need not exist yet. Several processes may write to it at once."""
 
-    def __init__(self, path: Path, price_of: PriceOf = lambda _: None) -> None:
-        """`price_of`: the prices of instances that are recorded."""
+    def __init__(self, path: Path, price_of: PriceOf = lambda _: None, ends_after_s: float = 0.0) -> None:
+        """`price_of`: the prices of instances that are recorded. `ends_after_s`: after their lease they are off."""
         self.path = path
         self._price_of = price_of
+        self._ends_after_s = ends_after_s
         self._history = FleetHistory()
         self._read_bytes = 0
         self._read_lines = 0
@@ -54,20 +55,29 @@ class Ledger:
 
     def _news(self, found: Sequence[Instance], now_s: float) -> list[LedgerRow]:
         rows: list[LedgerRow] = []
+        leases: dict[float, list[str]] = {}
         for instance in found:
             pool = instance.pool
             if instance.id not in self._history.launched:
                 what = pool.cloud, pool.type, pool.region, pool.zone, instance.vcpus, instance.gpus
                 rows.append(LaunchedRow(instance.id, *what, instance.launched_s, pool.on_demand))
+            known = self._history.leases.get(instance.id)
+            if instance.is_live and instance.until_s and (known is None or known.until_s != instance.until_s):
+                leases.setdefault(instance.until_s, []).append(instance.id)
             if not instance.is_live:
                 ended_s = now_s if instance.ended_s is None else instance.ended_s
                 end = EndedRow(instance.id, ended_s, instance.ending or Ending.UNKNOWN)
                 if self._history.is_news(end):
                     rows.append(end)
+        rows += (LeasedRow(tuple(ids), until_s, until_s + self._ends_after_s) for until_s, ids in leases.items())
         for pool in {instance.pool: None for instance in found}:
             if price := self._price_of(pool):
-                row = replace(price, since_s=now_s)
-                last = self._history.prices.get((row.type, row.region, row.zone), [None])[-1]
+                last = self._history.prices.get((price.type, price.region, price.zone), [None])[-1]
+                is_dearer = last is not None and price.spot_usd_per_h > last.spot_usd_per_h
+                # Since when nobody knows; at most since it was last seen to be lower.
+                row = replace(
+                    price, since_s=max(price.since_s, last.since_s) if last and is_dearer and price.since_s else now_s
+                )
                 is_known = last and replace(row, since_s=last.since_s, source=last.source) == last
                 if not is_known and row not in rows:  # two pools may differ in their subnet only
                     rows.append(row)

@@ -77,7 +77,17 @@ class EndedRow:
     kind: Literal["ended"] = "ended"
 
 
-LedgerRow = LaunchedRow | PricedRow | SeenRow | EndedRow
+@dataclass(frozen=True)
+class LeasedRow:
+    """These instances may work until `until_s`, and have ended themselves by `ends_s`, unless a later row renews it."""
+
+    ids: tuple[str, ...]
+    until_s: Moment
+    ends_s: Moment
+    kind: Literal["leased"] = "leased"
+
+
+LedgerRow = LaunchedRow | PricedRow | LeasedRow | SeenRow | EndedRow
 
 
 def encode(row: LedgerRow) -> bytes:

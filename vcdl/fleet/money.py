@@ -11,10 +11,10 @@ from vcdl.fleet.instance import Ending, Instance, InstanceState, InstanceType, P
 from vcdl.fleet.ledger import Ledger
 from vcdl.fleet.ledger_rows import PricedRow
 from vcdl.fleet.prices import PriceSource, PriceTable, price_of, refresh_prices, refreshed_file
-from vcdl.fleet.settings import FleetSettings
+from vcdl.fleet.settings import GRACE_S, FleetSettings
 
-_REFRESH_S = 86_400.0
-_REFRESH_AGAIN_S = 3600.0
+_REFRESH_S = 900.0
+_REFRESH_AGAIN_S = 300.0
 """After a failure."""
 
 
@@ -22,27 +22,39 @@ class Money:
     """A fleet's ledger and prices. All calls may raise FleetError: the ledger cannot be written, or is none."""
 
     def __init__(
-        self, settings: FleetSettings, ledger_file: Path, source: Callable[[], PriceSource] | None = None
+        self,
+        settings: FleetSettings,
+        ledger_file: Path,
+        clock: Callable[[], float],
+        source: Callable[[], PriceSource] | None = None,
     ) -> None:
         """`source`: called when prices are to be fetched; None: they never are."""
         self._settings = settings
-        self.ledger = Ledger(ledger_file, self.price)
-        self._prices = PriceTable.current()
+        self.ledger = Ledger(ledger_file, self.price, settings.drain_s + GRACE_S)
+        self._clock = clock
         self._source = source
         self._refresh_s = 0.0
+        self._fetched_s = (0.0, 0.0)
+        """The times of the last fetch but one, and of the last."""
         self.stale_why = ""
         """Why today's prices are not known; empty: they are, or nobody has asked."""
+        try:
+            self._prices = PriceTable.current()
+        except FleetError as error:  # a pass must go on without it, as list prices are known
+            self._prices, self.stale_why = PriceTable.shipped(), str(error)
 
     def refresh(self, pools: Callable[[], Mapping[Pool, InstanceType]], now_s: float) -> None:
-        """Fetch the prices of the fleet's pools, at first and then once a day; a failure is kept in `stale_why`."""
+        """Fetch the prices of the fleet's pools, at first and then every 15 min; a failure is kept in `stale_why`."""
         if self._source is None or now_s < self._refresh_s:
             return
         try:
-            types = {pool.type: kind for pool, kind in pools().items()}
-            today = datetime.fromtimestamp(now_s, UTC).date()
-            refresh_prices(self._source(), list(types.values()), self._settings.regions, refreshed_file(), today)
+            offered, now = pools(), datetime.fromtimestamp(now_s, UTC)
+            types = {pool.type: kind for pool, kind in offered.items()}
+            regions = list(dict.fromkeys(pool.region for pool in offered))  # those that are not away
+            refresh_prices(self._source(), list(types.values()), regions, refreshed_file(), now)
             self._prices = PriceTable.current()
             self.stale_why, self._refresh_s = "", now_s + _REFRESH_S
+            self._fetched_s = self._fetched_s[1], now_s
         except FleetError as error:
             self.stale_why = f"the prices could not be fetched, so older ones or list prices count: {error}"
             self._refresh_s = now_s + _REFRESH_AGAIN_S
@@ -73,21 +85,24 @@ class Money:
         """The cost of all instances so far; for those that vanished unseen, the upper bound."""
         return float(sum(it.charge_at_most().paid_usd for it in self.ledger.history().until(now_s)))
 
-    def usd_per_h(self, instances: Iterable[Instance]) -> float:
-        """The hourly cost of the live instances; an unknown spot price counts as the list price, no price as 0."""
-        return sum(self._rate_usd_per_h(i.pool) or 0.0 for i in instances if i.is_live)
+    def usd_per_h(self, instances: Iterable[Instance], at_list: bool = False) -> float:
+        """The hourly cost of the live instances, now or at list prices; no price counts as 0."""
+        return sum(self._rate_usd_per_h(i.pool, at_list) or 0.0 for i in instances if i.is_live)
 
-    def unit_usd_per_h(self, pool: Pool, kind: InstanceType) -> float:
+    def unit_usd_per_h(self, pool: Pool, kind: InstanceType, at_list: bool = False) -> float:
         """The hourly cost of a unit of capacity; infinite while it is unknown."""
-        rate, units = self._rate_usd_per_h(pool), kind.units(self._settings.capacity.unit)
+        rate, units = self._rate_usd_per_h(pool, at_list), kind.units(self._settings.capacity.unit)
         return math.inf if rate is None or not units else rate / units
 
     def price(self, pool: Pool) -> PricedRow | None:
-        """Today's price of a pool's instances; None: no budget can guard them."""
-        return price_of(pool, self._prices, self._settings)
+        """The present price of a pool's instances, since the last fetch but one; None: no budget can guard them."""
+        price = price_of(pool, self._prices, self._settings, self._clock())
+        return price and replace(price, since_s=self._fetched_s[0])
 
     def paid_for_s(self, spent_usd: float, usd_per_h: float) -> float:
-        """How long the budget pays for instances before they must drain."""
+        """How long the budget pays for instances before they must drain. `usd_per_h`: at list prices, as spot prices
+        may rise to these after the last pass.
+        """
         budget_usd = self._settings.budget_usd
         if budget_usd is None or (usd_per_h == 0 and spent_usd < budget_usd):
             return math.inf
@@ -96,7 +111,7 @@ class Money:
     def spent_words(self, spent_usd: float, usd_per_h: float) -> str:
         """What to say once the budget pays for no more than the draining."""
         draining_usd = usd_per_h * self._draining_s / 3600
-        spent = f"{spent_usd:.2f} $ so far, {draining_usd:.2f} $ to drain"
+        spent = f"{spent_usd:.2f} $ so far, at most {draining_usd:.2f} $ to drain"
         return f"the budget of {self._settings.budget_usd:g} $ is spent ({spent}): the fleet goes down"
 
     def unpriced_words(self, pools: Iterable[Pool]) -> list[str]:
@@ -107,11 +122,12 @@ class Money:
 
     @property
     def _draining_s(self) -> float:
-        """The drain time, and two passes: until the spent budget shows, and until the end of the drain time does."""
-        return self._settings.drain_s + 2.0 * self._settings.reconcile_every_s
+        """The drain time, and four passes: a lease must outlast two, and the last ones see the ends of both times."""
+        return self._settings.drain_s + 4.0 * self._settings.reconcile_every_s
 
-    def _rate_usd_per_h(self, pool: Pool) -> float | None:
-        """The most that an hour of a pool's instance costs today; None: unknown."""
+    def _rate_usd_per_h(self, pool: Pool, at_list: bool) -> float | None:
+        """The cost of an hour of a pool's instance; None: unknown."""
         if (price := self.price(pool)) is None:
             return None
-        return float((price.on_demand_usd_per_h if pool.on_demand else price.spot_usd_per_h) + price.extras_usd_per_h)
+        is_listed = at_list or pool.on_demand
+        return float((price.on_demand_usd_per_h if is_listed else price.spot_usd_per_h) + price.extras_usd_per_h)

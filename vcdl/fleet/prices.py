@@ -5,13 +5,13 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
-from datetime import date
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Protocol, Self
 
-from pydantic import BeforeValidator, Field, TypeAdapter
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 
 from vcdl.errors import FleetError, first_fault
 from vcdl.files.atomic import atomic_write
@@ -24,6 +24,8 @@ from vcdl.report.wording import plural
 LOWEST_USD_PER_H = Decimal("0.0005")
 """Half the spot price of the smallest instance of any cloud: a lower price is a mistake, or a simulator's."""
 
+FRESH_S = 3600.0
+"""An older spot price counts as the list price."""
 _SHIPPED = Path(__file__).with_name("prices.csv")
 _Word = Annotated[str, Field(min_length=1)]
 
@@ -45,7 +47,8 @@ class PriceRow:
     on_demand_usd_per_h: Annotated[Decimal, Field(allow_inf_nan=True)]
     spot_usd_per_h: Annotated[Decimal | None, Field(allow_inf_nan=True), BeforeValidator(lambda text: text or None)]
     """None: unknown, as in the shipped table; it is at most the list price."""
-    as_of: date
+    as_of: Annotated[datetime, AfterValidator(lambda at: at if at.tzinfo else at.replace(tzinfo=UTC))]
+    """A date alone: its beginning, in UTC."""
     source: _Word
 
     def __post_init__(self) -> None:
@@ -122,14 +125,15 @@ class PriceTable:
         return _dearest(zones) if zones else None
 
 
-def price_of(pool: Pool, table: PriceTable, settings: FleetSettings) -> PricedRow | None:
+def price_of(pool: Pool, table: PriceTable, settings: FleetSettings, now_s: float) -> PricedRow | None:
     """The price of a fleet's instances, since any time; None: the table has none."""
     place = pool.type, pool.region, pool.zone
     if (row := table.find(*place)) is None:
         return None
     extras = extras_per_h(settings.cloud, settings.disk_gb, settings.public_address)
-    rates = row.on_demand_usd_per_h, row.at_most_usd_per_h, extras
-    return PricedRow(*place, 0.0, *rates, row.as_of.isoformat(), row.source)
+    is_fresh = now_s - row.as_of.timestamp() <= FRESH_S
+    rates = row.on_demand_usd_per_h, row.at_most_usd_per_h if is_fresh else row.on_demand_usd_per_h, extras
+    return PricedRow(*place, 0.0, *rates, row.as_of.date().isoformat(), row.source)
 
 
 def refreshed_file() -> Path:
@@ -170,7 +174,7 @@ class PriceSource(Protocol):
 
 
 def refresh_prices(
-    source: PriceSource, types: Sequence[InstanceType], regions: Sequence[str], path: Path, today: date
+    source: PriceSource, types: Sequence[InstanceType], regions: Sequence[str], path: Path, now: datetime
 ) -> list[str]:
     """Fetch the prices of these types in these regions into the table at `path`, as a whole or not at all.
 
@@ -187,7 +191,7 @@ def refresh_prices(
             gpus = f"{kind.gpus} GPU" if kind.gpus else ""
             what = source.cloud, kind.name, kind.vcpus, Decimal(str(kind.memory_gb)), gpus, region, quote.zone
             try:
-                row = PriceRow(*what, quote.on_demand_usd_per_h, quote.spot_usd_per_h, today, source.name)
+                row = PriceRow(*what, quote.on_demand_usd_per_h, quote.spot_usd_per_h, now, source.name)
             except ValueError as error:
                 refused.append(f"{quote.type} in {quote.zone or region}: {error}")
             else:

@@ -196,7 +196,7 @@ def _token(name: str, observed: Observation, units: int, pools: tuple[Pool, ...]
 def leases_to_write(
     settings: FleetSettings, instances: Iterable[Instance], now_s: float, most_s: float
 ) -> Mapping[float, tuple[str, ...]]:
-    """The leases to be renewed, once half of one is over, or cut to `most_s` from now; ids by the new time.
+    """The leases to be renewed, once a quarter of one is over, or cut to `most_s` from now; ids by the new time.
 
     None is longer than the life of its instance.
     """
@@ -204,8 +204,7 @@ def leases_to_write(
     for instance in instances:
         if instance.is_capacity and not instance.is_assumed:
             until_s = min(now_s + min(settings.lease_s, most_s), instance.launched_s + settings.max_life_h * 3600)
-            left_s = -1.0 if instance.until_s is None else instance.until_s - now_s
-            gain_s = until_s - now_s - left_s
-            if gain_s < -settings.reconcile_every_s or (gain_s > 60 and left_s < settings.lease_s / 2):
+            lease_s, left_s = until_s - now_s, (instance.until_s or 0.0) - now_s
+            if instance.until_s is None or not 0.75 * lease_s <= left_s <= lease_s + settings.reconcile_every_s:
                 ids[until_s] = (*ids.get(until_s, ()), instance.id)
     return ids

@@ -22,6 +22,8 @@ from vcdl.yaml_schema.section import Section, list_of_sections, load_section, se
 
 Cloud = Literal["aws", "gcp"]
 Unit = Literal["vcpu", "gpu", "instance"]
+GRACE_S = 30
+"""A machine that has not powered itself off so long after its drain time is powered off by systemd."""
 Follow = Literal["fixed", "queue"]
 
 _Whole = Annotated[int, kinds.whole(0)]

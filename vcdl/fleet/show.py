@@ -144,7 +144,7 @@ def plan(settings: FleetSettings, made: FleetPlan, wanted: int, subtask_s: float
         lines.append("spot prices are unknown, and at most the list prices: `vcdl fleet prices --refresh` asks")
     if offers:
         oldest = min(offer.price.as_of for offer in offers)
-        lines.append(f"prices as of {oldest} or later, with disks and addresses, without traffic and tax")
+        lines.append(f"prices as of {oldest:%Y-%m-%d} or later, with disks and addresses, without traffic and tax")
     if subtask_s is not None:
         each = f"{settings.capacity.units_per_subtask:g} {unit}"
         lines.append(f"subtasks of {subtask_s:.1f} s, {each} each, all units busy")
@@ -164,7 +164,7 @@ def prices(pools: Iterable[Pool], table: PriceTable) -> list[str]:
     rows = (table.find(pool.type, pool.region, pool.zone) for pool in sorted(pools))
     lines = [
         f"{row.type:<24}{row.zone or row.region:<20}{row.spot_usd_per_h or 'unknown':>10} $/h"
-        f"{row.on_demand_usd_per_h:>10} on demand  {row.as_of}  {row.source}"
+        f"{row.on_demand_usd_per_h:>10} on demand  {row.as_of:%Y-%m-%d %H:%M}  {row.source}"
         for row in rows
         if row is not None
     ]

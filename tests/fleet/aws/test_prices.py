@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -129,13 +129,13 @@ def test_motos_prices_are_implausible_and_refused(cloud: MotoCloud, tmp_path: Pa
     aws.listed("t3.2xlarge", product("0.3648"))
     aws.clients["ec2", "eu-west-1"] = cloud.client("eu-west-1")
     with pytest.raises(FleetError, match=r"a price of 0\.00001 \$/h is no price"):
-        refresh_prices(aws.prices, [T3], ["eu-west-1"], tmp_path / "prices.csv", date(2026, 11, 21))
+        refresh_prices(aws.prices, [T3], ["eu-west-1"], tmp_path / "prices.csv", datetime(2026, 11, 21, tzinfo=UTC))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_fetched_prices_are_in_the_table(aws: Stubbed, tmp_path: Path) -> None:
     aws.market(("t3.2xlarge", "eu-west-1a", "0.1104", 3))
     aws.listed("t3.2xlarge", product("0.3648"))
-    refresh_prices(aws.prices, [T3], ["eu-west-1"], tmp_path / "prices.csv", date(2026, 11, 21))
+    refresh_prices(aws.prices, [T3], ["eu-west-1"], tmp_path / "prices.csv", datetime(2026, 11, 21, tzinfo=UTC))
     found = price_in(PriceTable.current(tmp_path / "prices.csv"), "t3.2xlarge", "eu-west-1", "eu-west-1a")
     assert (found.spot_usd_per_h, found.source) == (Decimal("0.1104"), "AWS: spot price history and price list")

@@ -4,7 +4,7 @@ import json
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, datetime
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -23,6 +23,8 @@ N2 = InstanceType("n2-standard-8", 8, 32.0)
 T4 = InstanceType("n1-standard-8+nvidia-tesla-t4", 8, 30.0, 1)
 L4 = InstanceType("g2-standard-8", 8, 32.0, 1)
 KEY = "the-secret-key"
+
+TODAY = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 def sku(description: str, usd: str, usage: str = "OnDemand", *regions: str) -> dict[str, Any]:
@@ -129,11 +131,11 @@ def test_the_catalogue_is_read_once_page_by_page_and_the_key_is_in_no_address(ca
 
 def test_the_fetched_prices_are_in_the_table(catalogue: Catalogue, tmp_path: Path) -> None:
     source = GcpPrices(KEY, catalogue.url)
-    came = refresh_prices(source, [N2, L4], ["us-central1", "us-east1"], tmp_path / "prices.csv", date(2026, 11, 21))
+    came = refresh_prices(source, [N2, L4], ["us-central1", "us-east1"], tmp_path / "prices.csv", TODAY)
     assert [line.split()[1] for line in came[1:]] == ["g2-standard-8"] * 2
     assert ["us-central1:" in came[1], "us-east1:" in came[2]] == [True, True]
     found = price_in(PriceTable.current(tmp_path / "prices.csv"), "n2-standard-8", "us-east1", "us-east1-b")
-    assert (found.spot_usd_per_h, found.as_of) == (Decimal("0.094224"), date(2026, 11, 21))
+    assert (found.spot_usd_per_h, found.as_of) == (Decimal("0.094224"), TODAY)
 
 
 def test_a_price_of_zero_in_the_catalogue_is_refused(catalogue: Catalogue, tmp_path: Path) -> None:
@@ -142,7 +144,11 @@ def test_a_price_of_zero_in_the_catalogue_is_refused(catalogue: Catalogue, tmp_p
     ]
     with pytest.raises(FleetError, match="is no price"):
         refresh_prices(
-            GcpPrices(KEY, catalogue.url), [N2], ["us-central1"], tmp_path / "prices.csv", date(2026, 11, 21)
+            GcpPrices(KEY, catalogue.url),
+            [N2],
+            ["us-central1"],
+            tmp_path / "prices.csv",
+            datetime(2026, 11, 21, tzinfo=UTC),
         )
 
 

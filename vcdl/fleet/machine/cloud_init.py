@@ -20,7 +20,7 @@ from xml.sax.saxutils import escape
 import yaml
 
 from vcdl.errors import FleetError
-from vcdl.fleet.settings import FleetSettings
+from vcdl.fleet.settings import GRACE_S, FleetSettings
 
 AGENT = "vcdl_agent"
 """The name of the agent's package, here and on the instance."""
@@ -31,8 +31,6 @@ _LIB = "/usr/local/lib/vcdl"
 PRIVATE, _PLAIN, PROGRAM = "0600", "0644", "0755"
 _UNITS = "/etc/systemd/system"
 _STARTED = ("vcdl-setup.service", "vcdl-agent.service", "vcdl-lease.timer")
-_GRACE_S = 30
-"""For the agent, which powers off by itself."""
 _OPTIONS = {
     "report_results_immediately": 1,
     "fetch_on_update": 1,  # the agent's updates then also ask for work
@@ -68,7 +66,7 @@ def user_data(settings: FleetSettings, account_key: str, bakes: str = "") -> str
     FleetError when it is larger, compressed, than AWS allows.
     """
     gpus = settings.capacity.unit == "gpu"
-    life_s = settings.max_life_h * 3600 + (0 if bakes else settings.drain_s + _GRACE_S)
+    life_s = settings.max_life_h * 3600 + (0 if bakes else settings.drain_s + GRACE_S)
     # systemd itself keeps it; usual dependencies wait for the end of the boot, for which cloud-init waits.
     apart = [f"--{prefix}property=DefaultDependencies=no" for prefix in ("timer-", "")]
     at_each_boot = [["systemd-run", "--no-block", *apart, f"--on-active={life_s:.0f}", "systemctl", "poweroff"]]
