@@ -402,6 +402,7 @@ def _fill_store(folder: RunFolder, count: int, shards: int) -> None:
     store = run.store()
     log = CommitLog(next(folder.store.rglob("commits.log")))
     log.catch_up()
+    sums = log.checksums or ("", "")
     for first in range(0, count, _BATCH):
         records = []
         for version in range(first + 1, min(first + _BATCH, count) + 1):
@@ -409,7 +410,7 @@ def _fill_store(folder: RunFolder, count: int, shards: int) -> None:
             workunit = f"bench_{subtask}_a0_v{max(0, version - 5):06d}"
             records.append(Applied(subtask, workunit, version, 4, 0.05))
         for record in records:
-            log.append(record.version, record.version % 2, [record])
+            log.append(record.version, log.slot, sums, [record])
     vector = store.read()[1]
     for kept in {count, max(0, count - _BEHIND // 3), *range(shards, count + 1, shards)}:
         run.snapshots(store).keep(kept, vector)

@@ -35,7 +35,8 @@ from vcdl.client.model import load_model
 from vcdl.files.shipped import shipped
 from vcdl.job.model import ModelSettings
 from vcdl.models import build_model_json, initial_weights
-from vcdl.wire.weights import Layout, ParamsHeader, write_weights
+from vcdl.wire.params import ParamsHeader
+from vcdl.wire.weights import Layout, write_weights
 from vcdl.wire.workunit import Named, Normalisation, Training, Workunit
 
 SAMPLES = 900

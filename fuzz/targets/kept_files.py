@@ -29,6 +29,8 @@ from vcdl.stores.redis import _decode, _head_of
 from vcdl.wire.weights import Layout, Variable
 from vcdl.wire.workunit import Named, Normalisation, Training, Workunit
 
+_SUMS = ("0" * 16, "f" * 16)
+
 
 class JsonTarget(Target):
     """A target of JSON: its values are changed more often than its bytes."""
@@ -274,10 +276,10 @@ class CommitLogs(Target):
     def seeds(self) -> Sequence[bytes]:
         path = self.folder / "seed.log"
         log = CommitLog(path)
-        log.make()
+        log.make(_SUMS)
         log.catch_up()
         for version in range(1, 4):
-            log.append(version, version % 2, ())
+            log.append(version, version % 2, _SUMS, ())
         return [path.read_bytes()]
 
     def take(self, data: bytes) -> None:

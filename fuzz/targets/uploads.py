@@ -22,7 +22,8 @@ from vcdl.rules.bounds import Bounds
 from vcdl.rules.forecast import Forecast
 from vcdl.stores.change import InMemory, fold_changes
 from vcdl.wire.hdf5_form import ENCODED, HEADER_LIMIT_BYTES, WEIGHTS, prefix
-from vcdl.wire.weights import Layout, ParamsHeader, Variable, Vector, write_weights
+from vcdl.wire.params import ParamsHeader
+from vcdl.wire.weights import Layout, Variable, Vector, write_weights
 from vcdl.wire.workunit import Named, Transport, UpdateHeader
 
 WORKUNIT = "digits_e0003_s001_a0_v000142"

@@ -23,7 +23,8 @@ from vcdl.client.train import Outcome, train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import ModelError, VcdlError, WeightsFileError, WorkunitError
 from vcdl.wire.frozen import read_frozen, write_frozen
-from vcdl.wire.weights import Layout, ParamsHeader, flatten, flatten_frozen, read_weights, write_weights
+from vcdl.wire.params import ParamsHeader
+from vcdl.wire.weights import Layout, flatten, flatten_frozen, read_weights, write_weights
 from vcdl.wire.workunit import Normalisation
 
 X, Y = samples()

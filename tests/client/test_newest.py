@@ -19,7 +19,8 @@ from vcdl.boinc.grid.weights_key import WeightsKey
 from vcdl.client import newest
 from vcdl.client.newest import NewestWeights, begin
 from vcdl.wire.newest import Newest
-from vcdl.wire.weights import Layout, ParamsHeader, Variable, write_weights
+from vcdl.wire.params import ParamsHeader
+from vcdl.wire.weights import Layout, Variable, write_weights
 
 LAYOUT = Layout((Variable("w", (SIZE,), 0),))
 CAME, NEWER = WORKUNIT.base_version, WORKUNIT.base_version + 8

@@ -32,7 +32,8 @@ from vcdl.client.host import Request
 from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.client.train import DivergedError, Outcome, train_workunit
 from vcdl.client.trainer import TrainerCache
-from vcdl.wire.weights import ParamsHeader, Vector, read_weights, write_weights
+from vcdl.wire.params import ParamsHeader
+from vcdl.wire.weights import Vector, read_weights, write_weights
 from vcdl.wire.workunit import Named
 
 BATCHES = -(-SAMPLES // BATCH_SIZE)

@@ -14,15 +14,8 @@ from vcdl.client.batches import Order
 from vcdl.client.host import Request
 from vcdl.client.trainer import Trainer, TrainerCache
 from vcdl.wire.frozen import write_frozen
-from vcdl.wire.weights import (
-    Layout,
-    ParamsHeader,
-    Vector,
-    flatten,
-    flatten_frozen,
-    read_weights,
-    write_weights,
-)
+from vcdl.wire.params import ParamsHeader
+from vcdl.wire.weights import Layout, Vector, flatten, flatten_frozen, read_weights, write_weights
 from vcdl.wire.workunit import Named, Normalisation, Training, UpdateHeader, Workunit
 
 SAMPLES = 100

@@ -19,7 +19,8 @@ from vcdl.checks import Refusal, Refused, UploadCheck
 from vcdl.codecs.base import SCALE_BLOCK
 from vcdl.errors import WeightsFileError
 from vcdl.wire.hdf5_form import ENCODED
-from vcdl.wire.weights import ParamsHeader, opened_dataset, write_dataset, write_weights
+from vcdl.wire.params import ParamsHeader
+from vcdl.wire.weights import opened_dataset, write_dataset, write_weights
 from vcdl.wire.workunit import PLAIN, Named, Transport, UpdateHeader
 
 HEADER = "{}"

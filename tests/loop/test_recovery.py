@@ -1,8 +1,10 @@
 """The end of a store's weights: put back when the server has lost them, dropped when the job is over."""
 
+import sqlite3
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,13 +14,14 @@ from tests.served_run import ServedRun, noise
 from tests.store_servers import start_redis
 from tests.stores.conftest import redis_client
 from vcdl.errors import StoreError, StoreLost
-from vcdl.journal.events import EpochClosed, StopDecided, StopReason
+from vcdl.journal.events import EpochClosed, StopDecided, StopReason, StoreRestored
 from vcdl.journal.journal import Journal
 from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.grid import Outcome, Results
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.loop.recovery import drop_weights
 from vcdl.run.restore_lock import RestoreLock
+from vcdl.wire.weights import read_weights
 
 WEIGHTS = 1000
 
@@ -177,3 +180,95 @@ def test_nobody_restores_while_a_fold_has_no_row_yet(run: ServedRun) -> None:
         assert restored.is_alive()
     restored.join(10)
     assert served(run).store.version() == 3
+
+
+def test_what_is_folded_again_are_the_bytes_that_were_folded_in(run: ServedRun, redis_url: str) -> None:
+    """The journal loses its last row and the store all: version 3 is another one, and so is its upload."""
+    server = served(run)
+    server.restore()
+    forget_updates(run, after_version=2)
+    redis_client(redis_url).flushall()
+    run.bring(2, noise(33, WEIGHTS))
+    server.restore()
+    server.run_once()
+    made = server.store.read()[1]
+    redis_client(redis_url).flushall()
+    assert server.restore() == 3
+    assert server.store.read()[1].tobytes() == made.tobytes() == run.replayed().tobytes()
+
+
+def test_weights_of_a_version_that_is_forgotten_are_not_handed_out_under_its_number(
+    run: ServedRun, redis_url: str
+) -> None:
+    server = served(run)
+    server.restore()
+    snapshots = run.run.snapshots(server.store)
+    assert snapshots.keep_newest() == 3
+    forget_updates(run, after_version=2)
+    redis_client(redis_url).flushall()
+    run.bring(2, noise(33, WEIGHTS))
+    server.restore()
+    server.run_once()
+    assert snapshots.keep_newest() == 3
+    kept, _ = read_weights(run.folder.snapshot(3), WEIGHTS)
+    assert kept.tobytes() == server.store.read()[1].tobytes()
+
+
+def forget_updates(run: ServedRun, after_version: int) -> None:
+    """An older copy of the journal is put back."""
+    with closing(sqlite3.connect(run.folder.journal_file)) as connection, connection:
+        condition = "kind = 'store_restored' OR json_extract(fields, '$.version') > ?"
+        connection.execute(f"DELETE FROM events WHERE {condition}", (after_version,))
+
+
+def zeroed(path: Path, at: int = 2048) -> None:
+    """The disk lost a sector."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(bytes(512))
+
+
+def test_a_kept_upload_with_a_zeroed_block_is_not_folded_again(run: ServedRun) -> None:
+    (kept,) = run.folder.kept_uploads.glob("v000002_*.h5")
+    zeroed(kept)
+    with pytest.raises(
+        StoreError, match=r"version 2 cannot be made again .*its weights are not those that were folded"
+    ):
+        served(run).restore()
+
+
+def test_a_snapshot_with_a_zeroed_block_is_passed_over(run: ServedRun) -> None:
+    server = served(run)
+    server.restore()
+    version = run.run.snapshots(server.store).keep_newest(durable=True)
+    run.run.journal().append(EpochClosed(1, version))
+    server.store.drop()
+    zeroed(run.folder.snapshot(version))
+    assert server.restore() == 3, "from version 0"
+    assert server.store.read()[1].tobytes() == run.replayed().tobytes()
+
+
+def test_a_damaged_upload_is_made_up_for_by_a_later_version_whose_rows_are_all_there(run: ServedRun) -> None:
+    """A snapshot that clients begin with is a base, though it ends no epoch."""
+    server = served(run)
+    server.restore()
+    assert run.run.snapshots(server.store).keep_newest() == 3
+    (kept,) = run.folder.kept_uploads.glob("v000002_*.h5")
+    zeroed(kept)
+    made = server.store.read()[1]
+    server.store.drop()
+    assert server.restore() == 0
+    assert server.store.read()[1].tobytes() == made.tobytes()
+
+
+def test_updates_that_may_count_twice_are_counted(run: ServedRun) -> None:
+    """Nothing else is left than a snapshot with an update that has no row."""
+    server = served(run)
+    server.restore()
+    run.run.snapshots(server.store).keep(4, noise(99, WEIGHTS))
+    server.store.drop()
+    for kept in run.folder.kept_uploads.iterdir():
+        kept.unlink()
+    server.restore()
+    (restored,) = [row.event for row in run.run.journal().newest(StoreRestored.kind, 1)]
+    assert restored == StoreRestored(version=4, folded_again=0, twice=1)

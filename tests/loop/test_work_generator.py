@@ -33,7 +33,8 @@ from vcdl.journal.events import (
 from vcdl.journal.journal import Journal
 from vcdl.loop.plan import Plan
 from vcdl.rules.dc_asgd import DcAsgd
-from vcdl.wire.weights import ParamsHeader, read_weights
+from vcdl.wire.params import ParamsHeader
+from vcdl.wire.weights import read_weights
 from vcdl.wire.workunit import Named, Transport, WorkunitName, subtask_name
 
 PLAN = Plan(

@@ -14,7 +14,8 @@ from vcdl.job import Job
 from vcdl.job.model import ModelSettings
 from vcdl.models import build_model_json, initial_weights
 from vcdl.report.describe import describe_job
-from vcdl.wire.weights import ParamsHeader, write_weights
+from vcdl.wire.params import ParamsHeader
+from vcdl.wire.weights import write_weights
 
 
 def job(**sections: Any) -> Job:

@@ -18,7 +18,8 @@ from vcdl.run.export import export_model, trained_model
 from vcdl.run.folder import RunFolder
 from vcdl.run.own_statistics import leave_samples
 from vcdl.run.run import Run
-from vcdl.wire.weights import Layout, ParamsHeader, Vector, flatten, read_weights, write_weights
+from vcdl.wire.params import ParamsHeader
+from vcdl.wire.weights import Layout, Vector, flatten, read_weights, write_weights
 
 HONEST, HOSTILE = 1, 2
 """Versions with the same trained weights."""

@@ -17,7 +17,8 @@ from vcdl.loop.grid import GaveUp, Staged, Uploaded
 from vcdl.run.folder import RunFolder
 from vcdl.simulate.here import TrainingHere
 from vcdl.simulate.serial import OneTrainer, serial_job
-from vcdl.wire.weights import ParamsHeader, Vector, read_weights, write_weights
+from vcdl.wire.params import ParamsHeader
+from vcdl.wire.weights import Vector, read_weights, write_weights
 from vcdl.wire.workunit import Named, Workunit
 
 RATES = (0.01, 0.003, 0.02)

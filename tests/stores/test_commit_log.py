@@ -9,6 +9,8 @@ from vcdl.stores import Applied
 from vcdl.stores import commit_log as module
 from vcdl.stores.commit_log import CommitLog
 
+SUMS = ("0" * 16, "f" * 16)
+
 
 def record(number: int, attempt: int = 0) -> Applied:
     return Applied(f"e0001_s{number:03d}", f"j_e0001_s{number:03d}_a{attempt}_v000000", number + 1, 0, 0.1 + number)
@@ -20,10 +22,10 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(module, "_RECENT", 4)
     path = tmp_path / "commits.log"
     log = CommitLog(path)
-    log.make()
+    log.make(SUMS)
     log.catch_up()
     for number in range(50):
-        log.append(number + 1, number % 2, [record(number)])
+        log.append(number + 1, number % 2, SUMS, [record(number)])
     assert_all_found(log, range(50))
     return path
 
@@ -49,15 +51,15 @@ def test_every_record_is_found_by_who_wrote_it_and_by_who_reads_it(path: Path) -
 
 def test_what_others_append_is_found(path: Path) -> None:
     reader, writer = opened(path), opened(path)
-    writer.append(51, 0, [record(50), record(51)])
+    writer.append(51, 0, SUMS, [record(50), record(51)])
     reader.catch_up()
     assert_all_found(reader, range(52))
 
 
 def test_records_that_were_restored_replace_all_others(path: Path) -> None:
     writer, reader = opened(path), opened(path)
-    writer.append(20, 1, [record(number, attempt=1) for number in range(20)], restored=True)
-    writer.append(21, 0, [record(30)])
+    writer.append(20, 1, SUMS, [record(number, attempt=1) for number in range(20)], restored=True)
+    writer.append(21, 0, SUMS, [record(30)])
     reader.catch_up()
     for log in (writer, reader, opened(path)):
         assert log.version == 21

@@ -18,8 +18,10 @@ from tests.full_disk import files_limited_to
 from tests.leftovers import ended_pid, temporary_of
 from tests.store_folds import changing, subtask
 from vcdl.errors import StoreError, StoreLost, StoreUnavailable
+from vcdl.rules.state import RuleState
 from vcdl.stores import Applied, FileStore, Fold
 from vcdl.stores.slots import WeightSlots
+from vcdl.wire.checksum import checksum_of
 from vcdl.wire.weights import Vector
 
 SIZE = 200_000
@@ -367,7 +369,53 @@ def test_each_line_of_the_log_is_a_checksum_and_what_was_committed(tmp_path: Pat
     for line in (first, second):
         checksum, _, body = line.partition(b" ")
         assert int(checksum, 16) == zlib.crc32(body)
-    assert json.loads(first[9:]) == {"version": 0, "slot": 0, "applied": []}
+    checksums = [checksum_of(np.ones(4, np.float32)), checksum_of(np.ones(0, np.float32))]
+    assert json.loads(first[9:]) == {"version": 0, "slot": 0, "checksums": checksums, "applied": []}
     commit = json.loads(second[9:])
     assert (commit["version"], commit["slot"]) == (2, 1)
     assert [record["subtask"] for record in commit["applied"]] == ["e0001_s000", "e0001_s001"]
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_a_block_that_the_disk_lost_is_found_by_whoever_reads_it(tmp_path: Path, number: int) -> None:
+    """Neither read nor folded into, nor committed; the store that is made again is whole."""
+    store = new_store(tmp_path / "store")
+    store.fold([fold(one) for one in range(number)])
+    slot = store._log.slot
+    with (tmp_path / "store" / "weights.bin").open("r+b") as file:
+        file.seek(4 * (slot * SIZE + 1000))
+        file.write(bytes(4096))
+    for read in (
+        store.read,
+        store.read_whole,
+        lambda: store.fold([fold(number)]),
+        FileStore(tmp_path / "store", SIZE).read,
+    ):
+        with pytest.raises(StoreLost, match=rf"version {number} in .* is damaged"):
+            read()
+    records = [Applied(subtask(one), subtask(one), one + 1, one, 0.25) for one in range(number)]
+    store.restore(number, replayed(number), records)
+    check(tmp_path / "store", at_least=number)
+
+
+def test_what_a_rule_keeps_beside_the_weights_is_held_to_its_checksum(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "store", SIZE, RuleState(vectors=1))
+    store.create(np.ones(SIZE, np.float32))
+    with (tmp_path / "store" / "weights.bin").open("r+b") as file:
+        file.seek(4 * (SIZE + 1000))
+        file.write(b"\1" * 512)
+    assert store.read()[0] == 0, "the weights themselves are whole"
+    with pytest.raises(StoreLost, match="is damaged"):
+        store.read_whole()
+    with pytest.raises(StoreLost, match="is damaged"):
+        store.fold([fold(0)])
+
+
+def test_a_store_of_an_earlier_version_has_no_checksums(tmp_path: Path) -> None:
+    new_store(tmp_path / "store")
+    body = json.dumps({"version": 0, "slot": 0, "applied": []}).encode() + b"\n"
+    (tmp_path / "store" / "commits.log").write_bytes(b"%08x " % zlib.crc32(body) + body)
+    store = FileStore(tmp_path / "store", SIZE)
+    assert store.read()[0] == 0
+    store.fold([fold(0)])
+    check(tmp_path / "store", at_least=1)

@@ -10,7 +10,17 @@ import pytest
 
 from tests.full_disk import files_limited_to
 from vcdl.errors import FileUnavailable, StoreError, WeightsFileError
-from vcdl.wire.weights import Layout, ParamsHeader, Variable, assign, flatten, read_header, read_weights, write_weights
+from vcdl.wire.params import ParamsHeader, write_params
+from vcdl.wire.weights import (
+    Layout,
+    Variable,
+    assign,
+    flatten,
+    opened_weights,
+    read_header,
+    read_weights,
+    write_weights,
+)
 
 HEADER = ParamsHeader("digits", 142, "0123456789abcdef").to_json()
 
@@ -88,9 +98,9 @@ def test_a_header_that_is_too_long_is_a_mistake_of_the_caller(tmp_path: Path) ->
         ("[" * 50_000, "damaged"),
         ('{"format": 1, "job": "a"}', "damaged"),
         ('{"format": 1, "job": "a", "version": "x", "layout": "y"}', "damaged"),
-        ('{"format": 2, "job": "a", "version": 1, "layout": "y"}', "format 2, this version reads 1"),
-        ('{"format": 1.0, "job": "a", "version": 1, "layout": "y"}', "format 1.0, this version reads 1"),
-        ('{"format": true, "job": "a", "version": 1, "layout": "y"}', "format True, this version reads 1"),
+        ('{"format": 3, "job": "a", "version": 1, "layout": "y"}', "format 3, this version reads 2"),
+        ('{"format": 1.0, "job": "a", "version": 1, "layout": "y"}', "format 1.0, this version reads 2"),
+        ('{"format": true, "job": "a", "version": 1, "layout": "y"}', "format True, this version reads 2"),
     ],
 )
 def test_a_damaged_header_is_named(text: str, message: str) -> None:
@@ -155,3 +165,27 @@ def test_a_model_gets_back_what_was_taken_from_it(model: Any) -> None:
 def test_a_vector_of_another_model_is_refused(model: Any) -> None:
     with pytest.raises(WeightsFileError, match="34 weights for a model of 35"):
         assign(model, np.zeros(34, np.float32))
+
+
+def test_weights_that_are_not_those_that_were_written_are_not_read(tmp_path: Path) -> None:
+    path, vector = tmp_path / "params.h5", np.arange(1000, dtype=np.float32)
+    write_params(path, vector, ParamsHeader("digits", 3, "0" * 16))
+    assert read_weights(path, 1000)[0].tobytes() == vector.tobytes()
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size - 1024)
+        file.write(bytes(512))
+    with pytest.raises(WeightsFileError, match=r"params\.h5 is damaged: its weights are not those that were written"):
+        read_weights(path, 1000)
+    with opened_weights(path, 1000) as file_of:
+        for begin in (0, 300, 600):
+            file_of.read(begin, np.empty(300, np.float32))
+        with pytest.raises(WeightsFileError, match="is damaged"):
+            file_of.read(900, np.empty(100, np.float32))
+
+
+def test_a_version_that_an_earlier_vcdl_wrote_has_no_checksum(tmp_path: Path) -> None:
+    path = tmp_path / "params.h5"
+    write_weights(path, np.ones(10, np.float32), '{"format": 1, "job": "digits", "version": 3, "layout": "y"}')
+    header = ParamsHeader.from_json(read_weights(path, 10)[1])
+    assert header == ParamsHeader("digits", 3, "y")
+    assert header.checksum == ""

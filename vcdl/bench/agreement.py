@@ -21,7 +21,8 @@ from vcdl.errors import RunFolderError
 from vcdl.loop.grid import Staged
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
-from vcdl.wire.weights import ParamsHeader, read_weights, write_weights
+from vcdl.wire.params import ParamsHeader
+from vcdl.wire.weights import read_weights, write_weights
 from vcdl.wire.workunit import DESCRIPTION_FILE, OUTPUT_FILE, Workunit
 
 

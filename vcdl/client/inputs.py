@@ -13,7 +13,8 @@ from vcdl.errors import WeightsFileError, WorkunitError
 from vcdl.wire.inputs import each, parts_of
 from vcdl.wire.normalise import normalise
 from vcdl.wire.npz_form import NpzError, opened_npz
-from vcdl.wire.weights import Layout, ParamsHeader, Vector
+from vcdl.wire.params import ParamsHeader
+from vcdl.wire.weights import Layout, Vector
 from vcdl.wire.workunit import INPUT_FILES, Normalisation, Workunit
 
 _WORKUNIT, _MODEL, PARAMS_FILE, _SHARD = INPUT_FILES

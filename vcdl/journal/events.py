@@ -199,6 +199,9 @@ class UpdateApplied(Event):
     """Cosine of its step with what the others brought meanwhile; None where clients are trusted."""
     reference_cosine: float | None = None
     """Cosine of its step with the server's own step on held-out data, likewise."""
+    checksum: str = ""
+    """Of the client's weights (vcdl.wire.checksum), where its upload is kept; "": unknown, as in a row that was written
+    from the store's record."""
 
     @property
     def key(self) -> str:
@@ -383,6 +386,8 @@ class StoreRestored(Event):
     version: int
     folded_again: int
     """Updates that were folded in again, after the snapshot that it began with."""
+    twice: int = 0
+    """Updates in that snapshot of which there is no row: they may be brought again, and then count twice."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ class Lineage:
     """The versions that others can be made from, each with the number of its updates that are missing in it: their
     snapshot has an update exactly when the journal had a row of it. (A server may have been killed between the two.)
     """
+    _complete: set[int] = field(default_factory=lambda: {0})
+    """Versions of whose updates all have a row."""
     _left_out: set[int] = field(default_factory=set)
     _counted_from: int = 0
     """A version that is known to be complete."""
@@ -47,10 +49,13 @@ class Lineage:
                 self._left_out.update(event.dropped)
                 self._counted_from, self._counted = event.version, 0
                 self.bases[event.version] = self.bases.get(event.to, 0)
+                self._complete.add(event.version)
             case StoreRestored():
                 self._counted_from, self._counted = event.version, 0
+                self._complete.add(event.version)
             case EpochClosed() | StopDecided() if self._counted_from + self._counted == event.version:
                 self.bases[event.version] = event.lost
+                self._complete.add(event.version)
             case _:
                 pass
 
@@ -78,6 +83,15 @@ class Lineage:
         earlier = self.rollbacks[: self.rollbacks.index(rolled) + 1]
         left_out = {version for one in earlier for version in one.dropped}
         return [update for update in self._rows(rolled.to, rolled.version) if update.version not in left_out]
+
+    def base_of(self, version: int) -> int:
+        """The newest of the bases up to a version."""
+        return max(base for base in self.bases if base <= version)
+
+    def without_row(self, version: int) -> int:
+        """Updates in a snapshot of a version of which there is no row: they will be brought again."""
+        complete = max(other for other in self._complete if other <= version)
+        return version - complete - len(self._rows(complete, version))
 
     def leads_on(self, version: int) -> bool:
         """Whether the newest version comes from this one: no rollback went back behind it."""

@@ -175,7 +175,8 @@ class Assimilator:
                 self.check.steps.accept(item.streamed.cosine, item.streamed.reference_cosine)
             version = record.version if record.workunit == item.uploaded.workunit else None
             if version is not None:  # kept before its row says that it can be folded again
-                keep_upload(self._run.folder, item.uploaded.path, item.uploaded.workunit, version)
+                is_new = item.streamed is not None
+                keep_upload(self._run.folder, item.uploaded.path, item.uploaded.workunit, version, replace=is_new)
             self._conclude(item.uploaded.workunit, *_events(item, record), version=version)
         return {item.uploaded.workunit for item in batch[: len(records)]}
 
@@ -230,6 +231,7 @@ class Assimilator:
             reference=self._reference,
             transport=self._run.transport,
             rooms=self._rooms,
+            sums=folder.kept_uploads.is_dir(),
         )
         return item.streamed
 
@@ -280,4 +282,5 @@ def _applied(item: _Waiting, record: Applied) -> UpdateApplied:
         rate=item.rate,
         cosine=None if item.streamed is None else item.streamed.cosine,
         reference_cosine=None if item.streamed is None else item.streamed.reference_cosine,
+        checksum="" if item.streamed is None else item.streamed.checksum,
     )

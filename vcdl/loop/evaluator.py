@@ -20,7 +20,8 @@ from vcdl.models.measuring import BATCH_SIZE, as_compared, measuring
 from vcdl.models.meter import meter_of
 from vcdl.run.own_statistics import OwnStatistics
 from vcdl.run.run import Run
-from vcdl.wire.weights import ParamsHeader, Vector, read_weights
+from vcdl.wire.params import ParamsHeader
+from vcdl.wire.weights import Vector, read_weights
 
 
 class Evaluator:

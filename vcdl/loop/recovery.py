@@ -9,7 +9,7 @@ in them again. They are put there in one step: nobody ever folds into weights th
 
 from contextlib import closing, suppress
 
-from vcdl.errors import StoreError, StoreLost, WeightsFileError
+from vcdl.errors import StoreError, StoreLost, WeightsFileError, folder_errors
 from vcdl.journal.events import StopDecided, StopReason, StoreRestored, UpdateApplied
 from vcdl.journal.journal import Journal
 from vcdl.journal.lineage import Lineage
@@ -39,17 +39,30 @@ def make_newest(run: Run, store: WeightStore, journal: Journal) -> int:
     lineage = Lineage.of(row.event for row in journal.stream(kinds=Lineage.KINDS))
     if whole_unless_behind(store, lineage.version) is not None:
         return 0
-    begin, whole = _snapshot(run, lineage)
+    begin, whole = _made_again(run, lineage, overwrites=store.overwrites)
     later = lineage.after(begin)
-    for update in later:
-        fold_again(run, update, whole)
     newest = max(begin, lineage.version)
+    forget_later(run.folder, newest)
     if lineage.ends_with_rollback:  # before anybody can change it, as at a boundary
         run.snapshots(store).keep_whole(newest, whole)
     records = [_record(update) for update in lineage.recorded]
-    store.restore(newest, whole, records, lineage.bases[max(base for base in lineage.bases if base <= begin)])
-    journal.append(StoreRestored(newest, len(later)))
+    store.restore(newest, whole, records, lineage.bases[lineage.base_of(begin)])
+    journal.append(StoreRestored(newest, len(later), lineage.without_row(begin)))
     return len(later)
+
+
+def forget_later(folder: RunFolder, version: int) -> None:
+    """Remove weights and uploads of versions after a store's newest: it and the journal have forgotten them, and others
+    get these numbers. Raises RunFolderError.
+    """
+    with folder_errors(folder.path):
+        for later in folder.snapshot_versions():
+            if later > version:
+                for path in (folder.snapshot(later), folder.state_snapshot(later), folder.download(later)):
+                    path.unlink(missing_ok=True)
+        for path, made in folder.versions_of_kept_uploads():
+            if made > version:
+                path.unlink(missing_ok=True)
 
 
 def whole_unless_behind(store: WeightStore, version: int = 0) -> Vector | None:
@@ -73,17 +86,35 @@ def drop_weights(store: WeightStore, snapshots: Snapshots, stopped: StopDecided)
             store.drop()
 
 
-def _snapshot(run: Run, lineage: Lineage) -> tuple[int, Vector]:
-    """The newest readable snapshot from which the journal leads on; its version and the store's whole vector."""
-    versions = [version for version in run.folder.snapshot_versions() if lineage.leads_on(version)]
-    # Another one is the last resort: it may hold an update that has no row, and will be brought again.
-    usable = [version for version in versions if version in lineage.bases and _is_enough(version, run.folder, lineage)]
-    for version in [*sorted(usable, reverse=True), *sorted(versions, reverse=True)]:
+def _made_again(run: Run, lineage: Lineage, *, overwrites: bool) -> tuple[int, Vector]:
+    """The snapshot to begin with, and the store's whole vector with the later updates folded in."""
+    damage = ""
+    for version in _bases(run.folder, lineage, overwrites=overwrites):
         try:
-            return version, whole_of(version, run)
-        except WeightsFileError:  # half of it reached the disk before the power went
+            whole = whole_of(version, run)
+            for update in lineage.after(version):
+                fold_again(run, update, whole)
+        except (WeightsFileError, StoreError) as error:  # half of it reached the disk before the power went
+            damage = damage or str(error)
             continue
-    raise StoreError(f"the store has lost its weights and no snapshot is left: {_begin_again(run.folder)}")
+        return version, whole
+    raise StoreError(damage or f"the store has lost its weights and no snapshot is left: {_begin_again(run.folder)}")
+
+
+def _bases(folder: RunFolder, lineage: Lineage, *, overwrites: bool) -> list[int]:
+    """The snapshots from which the journal leads on, the best first.
+
+    Exact are those of whose updates all have a row, and of whose later ones the uploads are kept. The others are a last
+    resort: an update without a row will be brought again, and counts twice.
+    """
+    versions = [version for version in folder.snapshot_versions() if lineage.leads_on(version)]
+    exact = {
+        version
+        for version in versions
+        if (version in lineage.bases or not (overwrites or lineage.without_row(version)))
+        and _is_enough(version, folder, lineage)
+    }
+    return sorted(versions, key=lambda version: (version in exact, version), reverse=True)
 
 
 def whole_of(version: int, run: Run) -> Vector:
@@ -120,14 +151,25 @@ def fold_again(run: Run, update: UpdateApplied, whole: Vector) -> None:
     )
     path, base = folder.kept_upload(update.version, update.workunit), folder.snapshot(update.base_version)
     streamed = StreamedUpload(
-        path, run.layout, run.rule, facts, judge=None, bounds=run.bounds, base=base, transport=run.transport
+        path,
+        run.layout,
+        run.rule,
+        facts,
+        judge=None,
+        bounds=run.bounds,
+        base=base,
+        transport=run.transport,
+        sums=bool(update.checksum),
     )
     with closing(streamed) as upload:
         fold_changes([upload], InMemory(whole, run.state), run.state)
-        if upload.refused is not None:
+        wrong: object = upload.refused
+        if wrong is None and upload.checksum != update.checksum:
+            wrong = f"{path.name} is damaged: its weights are not those that were folded in"
+        if wrong is not None:
             raise StoreError(
                 f"the store has lost its weights, and version {update.version} cannot be made again from "
-                f"{folder.kept_uploads} ({upload.refused}): {_begin_again(folder)}"
+                f"{folder.kept_uploads} ({wrong}): {_begin_again(folder)}"
             )
 
 

@@ -13,7 +13,8 @@ from vcdl.errors import folder_errors
 from vcdl.journal.history import JobHistory
 from vcdl.rules.measuring import MeasuringRule
 from vcdl.run.run import Run
-from vcdl.wire.weights import ParamsHeader, Vector, write_weights
+from vcdl.wire.params import ParamsHeader, write_params
+from vcdl.wire.weights import Vector
 
 
 class ReferenceUpdate:
@@ -58,6 +59,6 @@ class ReferenceUpdate:
         batch_size = self._training.batch_size
         trainer.begin(vector, job.seed, part * self._training.learning_rate, steps_of(len(x), batch_size))
         trainer.steps(x, y, np.arange(len(x)), batch_size, weights)
-        header = ParamsHeader(job.name, version, trainer.layout.fingerprint).to_json()
+        header = ParamsHeader(job.name, version, trainer.layout.fingerprint)
         with folder_errors(self._folder.path):
-            write_weights(self._folder.reference_update_file, trainer.finish() - vector, header)
+            write_params(self._folder.reference_update_file, trainer.finish() - vector, header)

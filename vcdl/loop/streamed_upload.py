@@ -45,6 +45,7 @@ from vcdl.rules.measuring import MeasuringRule
 from vcdl.rules.statistics import on_statistics
 from vcdl.stores import Change
 from vcdl.stores.change import FOLD_BLOCK
+from vcdl.wire.checksum import Checksum
 from vcdl.wire.weights import Layout, Vector
 from vcdl.wire.workunit import PLAIN, Transport
 
@@ -122,10 +123,11 @@ class StreamedUpload(Change):
         reference: ReferenceFile | None = None,
         transport: Transport = PLAIN,
         rooms: Rooms | None = None,
+        sums: bool = False,
     ) -> None:
         """`judge`: None for an upload that counts already; `bounds`: for an upload of strangers; `base`: the snapshot
         of the client's base version, for bounds, a rule or a codec; `reference`: where the reference update is;
-        `rooms`: those of a server that folds in many.
+        `rooms`: those of a server that folds in many; `sums`: whether its checksum will be asked for.
 
         Raises FileUnavailable when the rule needs a reference update that is not there yet, or when this machine
         cannot read an existing file.
@@ -147,6 +149,7 @@ class StreamedUpload(Change):
         self._judge = judge
         self._bounds = bounds
         self._meter = NormMeter(layout)
+        self._checksum = Checksum() if sums else None
         self._weight = 0.0
         """The weight that the rule gave to the trained part."""
         self._upload: UploadReader | None = None
@@ -175,6 +178,11 @@ class StreamedUpload(Change):
     def norm(self) -> float:
         """The norm of what has been folded in."""
         return self._meter.norm
+
+    @property
+    def checksum(self) -> str:
+        """The checksum of the client's weights, known after the last block; "" where nobody asks for it."""
+        return "" if self._checksum is None else self._checksum.text
 
     @property
     def cosine(self) -> float | None:
@@ -224,6 +232,7 @@ class StreamedUpload(Change):
         if update is None:
             return 0.0
         if not self._is_kept:
+            self._sum(update.weights, begin)
             self._meter.add(update.weights, begin)
             if self._first_pass is not None:
                 self._first_pass.note_folded(update)
@@ -289,8 +298,13 @@ class StreamedUpload(Change):
             self._upload, self._unfit = None, refused
             return
         self._is_kept = True
+        self._sum(self._weights, 0)
         self._meter.add(self._weights, 0)
         first_pass.add_whole(self._weights, self._base)
+
+    def _sum(self, weights: Vector, begin: int) -> None:
+        if self._checksum is not None:
+            self._checksum.add(weights, begin)
 
     def _shorten(self, weights: Vector, base: Vector, begin: int) -> None:
         """Shorten a block, or all of it, as the bounds say."""

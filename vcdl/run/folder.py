@@ -204,6 +204,11 @@ class RunFolder:
         """An applied upload, by the version it made."""
         return self.kept_uploads / f"v{version:06d}_{workunit}.h5"
 
+    def versions_of_kept_uploads(self) -> list[tuple[Path, int]]:
+        """The kept uploads, each with the version that it made."""
+        found = ((path, path.name.partition("_")[0].removeprefix("v")) for path in self.kept_uploads.glob("v*.h5"))
+        return [(path, int(version)) for path, version in found if version.isdecimal()]
+
     @property
     def workers_log(self) -> Path:
         return self.path / "workers.log"

@@ -17,24 +17,31 @@ def conclude_upload(folder: RunFolder, workunit: str, version: int | None) -> No
     upload.unlink(missing_ok=True)
 
 
-def keep_upload(folder: RunFolder, upload: Path, workunit: str, version: int) -> None:
-    """Keep an upload for a store that may lose its memory; nothing in a run that keeps none. Raises RunFolderError."""
+def keep_upload(folder: RunFolder, upload: Path, workunit: str, version: int, *, replace: bool = False) -> None:
+    """Keep an upload for a store that may lose its memory; nothing in a run that keeps none.
+
+    `replace`: it was folded in just now. Then a file of its name is of a fold that the store and the journal have
+    forgotten. Raises RunFolderError.
+    """
     kept = folder.kept_upload(version, workunit)
-    if folder.kept_uploads.is_dir() and not kept.exists():
-        with folder_errors(kept.parent):
-            try:
-                os.link(upload, kept)
+    if not folder.kept_uploads.is_dir():
+        return
+    with folder_errors(kept.parent):
+        if kept.exists():
+            if not replace or kept.samefile(upload):
                 return
-            except OSError:  # of another user, or on another disk
-                pass
-            with atomic_write(kept) as target:
-                shutil.copyfile(upload, target)
+            kept.unlink()
+        try:
+            os.link(upload, kept)
+            return
+        except OSError:  # of another user, or on another disk
+            pass
+        with atomic_write(kept) as target:
+            shutil.copyfile(upload, target)
 
 
 def discard_kept_uploads(folder: RunFolder, up_to_version: int) -> None:
     """Remove the kept uploads that a snapshot of `up_to_version` on the disk has in it."""
-    if folder.kept_uploads.is_dir():
-        for path in folder.kept_uploads.glob("v*.h5"):
-            version = path.name.partition("_")[0].removeprefix("v")
-            if version.isdecimal() and int(version) <= up_to_version:
-                path.unlink(missing_ok=True)
+    for path, version in folder.versions_of_kept_uploads():
+        if version <= up_to_version:
+            path.unlink(missing_ok=True)

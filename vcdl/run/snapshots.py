@@ -13,7 +13,8 @@ from pathlib import Path
 from vcdl.errors import folder_errors
 from vcdl.run.folder import RunFolder
 from vcdl.stores import WeightStore
-from vcdl.wire.weights import ParamsHeader, Vector, write_weights
+from vcdl.wire.params import ParamsHeader, write_params
+from vcdl.wire.weights import Vector
 
 _NAME = re.compile(r"(?:params|state)_v(\d{6,})\.h5")
 
@@ -72,9 +73,9 @@ class Snapshots:
             self.keep(version, self.store.read()[1])
 
     def _write(self, path: Path, version: int, vector: Vector, *, durable: bool) -> None:
-        header = ParamsHeader(self.job, version, self.layout).to_json()
+        header = ParamsHeader(self.job, version, self.layout)
         with folder_errors(self.folder.snapshots):
-            write_weights(path, vector, header, durable=durable)
+            write_params(path, vector, header, durable=durable)
 
     def discard_all_but(self, versions: Collection[int]) -> None:
         """Remove the snapshots that nothing refers to."""

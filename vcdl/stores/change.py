@@ -12,9 +12,10 @@ from vcdl.checks.refusal import Refused
 from vcdl.rules.state import RuleState
 from vcdl.wire.weights import Vector
 
-FOLD_BLOCK = 1 << 16
-"""Numbers of the store's vector that are folded at a time, 256 KiB: they, an upload and what a rule computes from
-both stay in the processor's cache, and the cost of a call does not show."""
+FOLD_BLOCK = 1 << 18
+"""Numbers of the store's vector that are folded at a time, 1 MiB: they, an upload and what a rule computes from both
+stay in the processor's last cache. A quarter of it stays nearer, and costs more than it saves: some 80 µs of calls for
+each block."""
 
 
 class Change(ABC):

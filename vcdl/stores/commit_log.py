@@ -1,4 +1,5 @@
-"""The log of a folder store: a line a commit, `CRC-32 JSON`, with version, slot and the records of the subtasks.
+"""The log of a folder store: a line a commit, `CRC-32 JSON`, with version, slot, the slot's checksums and the records
+of the subtasks.
 
 The line is the commit. A process that is killed in the middle of it leaves a line without a valid checksum, and the
 next writer cuts that off.
@@ -39,6 +40,8 @@ class CommitLog:
         """The newest version; −1 before the first look."""
         self.slot = 0
         """The slot that holds it."""
+        self.checksums: tuple[str, str] | None = None
+        """Those of W and of what is behind it in that slot; None: an earlier version of vcdl wrote it."""
         self._index = RecordIndex()
         """Where each subtask's record is: offsets of lines."""
         self._recent: dict[str, Applied] = {}
@@ -47,10 +50,10 @@ class CommitLog:
         self._last = (0, b"")
         """Offset and checksum of the last commit: the file is another one when it has another checksum there."""
 
-    def make(self) -> None:
+    def make(self, checksums: tuple[str, str]) -> None:
         """Make the file, with version 0 in slot 0."""
         with atomic_write(self._path) as temporary:
-            temporary.write_bytes(_line(0, 0, ()))
+            temporary.write_bytes(_line(0, 0, checksums, ()))
 
     def catch_up(self) -> None:
         """Take in the commits that this or another process has appended since the last look. Raises StoreError for a
@@ -85,11 +88,20 @@ class CommitLog:
             newest.append(body)
         for commit in map(json.loads, newest):
             self.version, self.slot = commit["version"], commit["slot"]
+            self.checksums = tuple(commit["checksums"]) if "checksums" in commit else None
             self._remember([Applied(**record) for record in commit["applied"][-_RECENT:]])
 
-    def append(self, version: int, slot: int, applied: Sequence[Applied], *, restored: bool = False) -> None:
+    def append(
+        self,
+        version: int,
+        slot: int,
+        checksums: tuple[str, str],
+        applied: Sequence[Applied],
+        *,
+        restored: bool = False,
+    ) -> None:
         """Commit a slot; when that fails, the log is as it was. `restored`: these records replace all older ones."""
-        line = _line(version, slot, applied, restored)
+        line = _line(version, slot, checksums, applied, restored)
         # Unbuffered: nothing of a refused line may be written later, when the file is closed.
         with self._path.open("r+b", buffering=0) as log:
             log.truncate(self._end)  # what a killed writer left half-written
@@ -104,7 +116,7 @@ class CommitLog:
             self._clear()
         for record in applied:
             self._index.add(record.subtask.encode(), self._end)
-        self.version, self.slot = version, slot
+        self.version, self.slot, self.checksums = version, slot, checksums
         self._advance(line)
         self._remember(applied[-_RECENT:])
 
@@ -156,8 +168,11 @@ def _valid_body(line: bytes) -> bytes | None:
     return body if line.endswith(b"\n") and checksum == _checksum(body) else None
 
 
-def _line(version: int, slot: int, applied: Sequence[Applied], restored: bool = False) -> bytes:
-    commit = {"version": version, "slot": slot, "applied": [asdict(record) for record in applied]}
+def _line(
+    version: int, slot: int, checksums: tuple[str, str], applied: Sequence[Applied], restored: bool = False
+) -> bytes:
+    records = [asdict(record) for record in applied]
+    commit = {"version": version, "slot": slot, "checksums": checksums, "applied": records}
     body = json.dumps(commit | ({"restored": True} if restored else {})).encode() + b"\n"
     return _checksum(body) + b" " + body
 

@@ -1,13 +1,13 @@
 """The weight store in a folder of the local disk.
 
     weights.bin   two vectors of float32 (vcdl.rules.state); the newest version is in the slot that the log names
-    commits.log   a line a commit: CRC-32, a space, JSON {version, slot, applied: [...]}; the first line is version 0;
-                  `restored: true` in one whose records replace all older ones
+    commits.log   a line a commit: CRC-32, a space, JSON {version, slot, checksums: [of W, of the rest], applied};
+                  the first line is version 0; `restored: true` in one whose records replace all older ones
     lock          an exclusive lock (flock) that every transaction and every reader holds
 
 A transaction reads the newest slot, writes the other one, then appends one line, and that line is the commit: killed
 before it, the old version stands. Servers take turns: the kernel releases the lock when its holder ends, however it
-ends.
+ends. A slot that was damaged since its commit is found by whoever reads it, and nothing is made from it.
 """
 
 import errno
@@ -26,6 +26,7 @@ from vcdl.stores.base import Applied, Transaction, WeightStore, check_expected
 from vcdl.stores.change import FOLD_BLOCK
 from vcdl.stores.commit_log import CommitLog
 from vcdl.stores.slots import OpenedSlots, WeightSlots
+from vcdl.wire.checksum import Checksum, checksum_of
 from vcdl.wire.weights import Vector
 
 
@@ -53,8 +54,9 @@ class FileStore(WeightStore):
             with self._locked():
                 if not self._log_file.exists():
                     sweep(self._folder)
-                    self._slots.make(self.state.begun(vector))
-                    self._log.make()
+                    whole = self.state.begun(vector)
+                    self._slots.make(whole)
+                    self._log.make(self.checksums(whole))
 
     def version(self) -> int:
         with self._checked() as log:
@@ -75,14 +77,27 @@ class FileStore(WeightStore):
             self._folder.mkdir(parents=True, exist_ok=True)
         with self._locked(), self.naming("write to"):
             if not (self._log_file.exists() and self._weights_file.exists()):  # somebody deleted them
-                self._slots.make(np.zeros(self.size, np.float32))
-                self._log.make()
+                zeros = np.zeros(self.size, np.float32)
+                self._slots.make(zeros)
+                self._log.make(self.checksums(zeros))
             self._log.catch_up()
             with self._slots.opened() as slots:
-                target = 1 - self._log.slot
-                slots.write(target, 0, np.ascontiguousarray(vector, np.float32))
-                self._log.append(version, target, applied, restored=True)
+                target, vector = 1 - self._log.slot, np.ascontiguousarray(vector, np.float32)
+                slots.write(target, 0, vector)
+                self._log.append(version, target, self.checksums(vector), applied, restored=True)
         return True
+
+    def checksums(self, vector: Vector) -> tuple[str, str]:
+        """The checksums of a commit: of W, the first numbers of a whole vector, and of the others."""
+        return checksum_of(vector[: self.width]), checksum_of(vector[self.width :], self.width)
+
+    def check(self, log: CommitLog, found: tuple[str, ...]) -> None:
+        """Hold what was read of the newest slot, W or all of it, to its commit. Raises StoreLost."""
+        if log.checksums is not None and found != log.checksums[: len(found)]:
+            raise StoreLost(
+                f"version {log.version} in the weight store in {self._folder} is damaged, and must be made again: "
+                "check the disk"
+            )
 
     @contextmanager
     def _transaction(self) -> Iterator["_FileTransaction"]:
@@ -161,6 +176,7 @@ class _FileTransaction(Transaction):
         numbers = np.empty(size, np.float32)
         with self._store.naming("read"):
             self._slots.read(self._log.slot, 0, numbers)
+        self._store.check(self._log, self._store.checksums(numbers)[: 1 if size == self._store.width else 2])
         return numbers
 
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
@@ -168,10 +184,29 @@ class _FileTransaction(Transaction):
             return self._log.find(subtasks)
 
     def commit(self, version: int, applied: Sequence[Applied]) -> int:
-        self.working.keep_tail()
+        working = self.working
+        working.keep_tail()
+        self._store.check(self._log, working.read.checksums)
         with self._store.naming("commit to"):
-            self._log.append(version, self.working.target, applied)
+            self._log.append(version, working.target, working.written.checksums, applied)
         return version
+
+
+class _Sums:
+    """The checksums of a whole vector that comes in blocks."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._sums = Checksum(), Checksum()
+
+    def add(self, begin: int, numbers: Vector) -> None:
+        """Add the numbers from `begin` on: of W, or of what is behind it."""
+        self._sums[begin >= self._width].add(numbers, begin)
+
+    @property
+    def checksums(self) -> tuple[str, str]:
+        """Those of W and of the others, once all was added."""
+        return self._sums[0].text, self._sums[1].text
 
 
 class _SlotCopy:
@@ -188,11 +223,23 @@ class _SlotCopy:
         self._rows = rows
         self._room = np.empty(min(max(FOLD_BLOCK, rows), rows * self.width), np.float32)
         self._read(rows * self.width, self.tail)
+        self._tail_read = self.tail.copy()
+        self.written = _Sums(self.width)
+        self.read = self._begun()
+        """Of the pass that reads the rows last."""
+
+    def _begun(self) -> _Sums:
+        sums = _Sums(self.width)
+        sums.add(self._rows * self.width, self._tail_read)
+        return sums
 
     def block(self, begin: int, end: int) -> Vector:
+        if begin == 0:
+            self.read = self._begun()
         block = self._room[: self._rows * (end - begin)].reshape(self._rows, end - begin)
         for row, numbers in enumerate(block):
             self._read(row * self.width + begin, numbers)
+            self.read.add(row * self.width + begin, numbers)
         return block if self._rows > 1 else block[0]
 
     def weights(self, begin: int, end: int) -> Vector:
@@ -215,3 +262,4 @@ class _SlotCopy:
     def _write(self, begin: int, numbers: Vector) -> None:
         with self._store.naming("write to"):
             self._slots.write(self.target, begin, numbers)
+        self.written.add(begin, numbers)

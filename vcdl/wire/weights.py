@@ -24,11 +24,11 @@ import numpy.typing as npt
 
 from vcdl.errors import WeightsFileError, weights_file_error
 from vcdl.files.atomic import atomic_write
+from vcdl.wire.checksum import Checksum, checksum_in
 from vcdl.wire.hdf5_form import HEADER_LIMIT_BYTES, PREFIX_LIMIT_BYTES, WEIGHTS, Hdf5Dataset, header_of, prefix
 
 Vector = npt.NDArray[np.float32]
 
-_FORMAT = 1
 _FLOAT32 = np.dtype("<f4")
 _VARIANCE = "moving_variance"
 _STATISTICS = ("moving_mean", _VARIANCE)
@@ -146,29 +146,6 @@ class Layout:
             variables.append(Variable(weight.path, tuple(weight.shape), offset))
             offset += variables[-1].size
         return cls(tuple(variables))
-
-
-@dataclass(frozen=True)
-class ParamsHeader:
-    """The header of params.h5: version `version` of the shared weights of `job`."""
-
-    job: str
-    version: int
-    layout: str
-
-    def to_json(self) -> str:
-        return json.dumps({"format": _FORMAT, "job": self.job, "version": self.version, "layout": self.layout})
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Decode a header. Raises WeightsFileError."""
-        try:
-            raw = json.loads(text)
-            if type(raw["format"]) is not int or raw["format"] != _FORMAT:  # 1.0 and true are equal to 1
-                raise WeightsFileError(f"weights file of format {raw['format']!r}, this version reads {_FORMAT}")
-            return cls(str(raw["job"]), int(raw["version"]), str(raw["layout"]))
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise WeightsFileError(f"the header of the weights file is damaged ({error!r})") from error
 
 
 def _joined(variables: Iterable[Variable]) -> list[tuple[int, int]]:
@@ -315,15 +292,22 @@ def read_weights(path: Path, size: int, out: Vector | None = None) -> tuple[Vect
 class WeightsFile:
     """An open weights file of the right size and form; its weights have not been read."""
 
-    def __init__(self, file: FileIO, path: Path, header: str, weights_at: int) -> None:
-        self.header = header
-        self._file = file
+    def __init__(self, opened: "OpenedDataset", path: Path) -> None:
+        self.header = opened.header
+        self._file = opened.file
         self._path = path
-        self._weights_at = weights_at
-        """Offset of the weights, in bytes."""
+        self._weights_at = opened.data_at
+        self._size = opened.size
+        self._named = checksum_in(opened.header)
+        self._checksum, self._summed = Checksum(), 0
+        """Of so many numbers from the first one on."""
 
     def read(self, begin: int, out: Vector) -> None:
-        """Read the weights from number `begin` on into `out`. Raises WeightsFileError, FileUnavailable."""
+        """Read the weights from number `begin` on into `out`.
+
+        Once all were read in order, they are held to the checksum that the header names. Raises WeightsFileError,
+        FileUnavailable.
+        """
         missing = out.view(np.uint8).data
         try:
             self._file.seek(self._weights_at + 4 * begin)
@@ -335,6 +319,18 @@ class WeightsFile:
             raise WeightsFileError(f"{self._path.name} lost {len(missing)} bytes while it was read")
         if not _FLOAT32.isnative:
             out.byteswap(inplace=True)
+        if self._named:
+            self._check(begin, out)
+
+    def _check(self, begin: int, numbers: Vector) -> None:
+        if begin == 0:
+            self._checksum, self._summed = Checksum(), 0
+        if begin != self._summed:
+            return
+        self._checksum.add(numbers, begin)
+        self._summed += numbers.size
+        if self._summed == self._size and self._checksum.text != self._named:
+            raise WeightsFileError(f"{self._path.name} is damaged: its weights are not those that were written")
 
 
 @contextmanager
@@ -344,7 +340,7 @@ def opened_weights(path: Path, size: int) -> Iterator[WeightsFile]:
     Raises WeightsFileError, and FileUnavailable when this machine cannot read an existing file.
     """
     with opened_dataset(path, WEIGHTS, range(size, size + 1)) as opened:
-        yield WeightsFile(opened.file, path, opened.header, opened.data_at)
+        yield WeightsFile(opened, path)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,47 @@
+"""The file of a version of the shared weights, params.h5: its header, with a checksum of the weights."""
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from vcdl.errors import WeightsFileError
+from vcdl.wire.checksum import checksum_of
+from vcdl.wire.weights import Vector, write_weights
+
+_FORMAT = 2
+_WITHOUT_CHECKSUM = 1
+"""The format of a run that began with an earlier version."""
+
+
+@dataclass(frozen=True)
+class ParamsHeader:
+    """The header of params.h5: version `version` of the shared weights of `job`."""
+
+    job: str
+    version: int
+    layout: str
+    checksum: str = field(default="", compare=False)
+    """Of the weights (vcdl.wire.checksum); whoever reads them holds them to it."""
+
+    def to_json(self) -> str:
+        return json.dumps({"format": _FORMAT, **vars(self)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Decode a header. Raises WeightsFileError."""
+        try:
+            raw = json.loads(text)
+            if type(raw["format"]) is not int or raw["format"] not in (_WITHOUT_CHECKSUM, _FORMAT):  # 1.0 is equal to 1
+                raise WeightsFileError(f"weights file of format {raw['format']!r}, this version reads {_FORMAT}")
+            return cls(str(raw["job"]), int(raw["version"]), str(raw["layout"]), str(raw.get("checksum", "")))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise WeightsFileError(f"the header of the weights file is damaged ({error!r})") from error
+
+
+def write_params(path: Path, vector: Vector, header: ParamsHeader, *, durable: bool = False) -> None:
+    """Write a version of the shared weights with its checksum, as write_weights does. Raises OSError."""
+    vector = np.ascontiguousarray(vector, np.float32)
+    write_weights(path, vector, replace(header, checksum=checksum_of(vector)).to_json(), durable=durable)
