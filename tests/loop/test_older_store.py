@@ -102,7 +102,7 @@ class Servers:
         self.claims[number].end()
 
 
-def _kill(*_: object) -> None:
+def _kill(*_: object, **__: object) -> None:
     raise Killed
 
 

@@ -11,8 +11,11 @@ from tests.recorded_run import BEGAN_S, FIRST_SESSION, SECOND_SESSION, WHOLE_RUN
 from vcdl.journal.events import (
     EvaluationWanted,
     EvaluatorDied,
+    Event,
     Recorded,
     RolledBack,
+    RowsRewritten,
+    StoreRestored,
     VersionEvaluated,
     WorkunitFailed,
 )
@@ -63,6 +66,31 @@ def test_a_rollback_is_a_line_and_stays_in_the_figures() -> None:
     observer.events(events)
     picture = drawn(observer, console)
     assert "1 time, 2 of 2 updates are dropped; the last time from version 4 to 2" in picture
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (
+            StoreRestored(7, 2),
+            "the store had lost its weights, or came back older: version 7 is made again, "
+            "with 2 updates folded in again",
+        ),
+        (
+            StoreRestored(7, 0, twice=1),
+            "the store had lost its weights, or came back older: version 7 is made again, "
+            "with 0 updates folded in again; "
+            "1 update of which no row was left may count twice",
+        ),
+        (
+            RowsRewritten(7, 3),
+            "the store is 3 updates ahead of the journal, as when an older copy was put back: "
+            "their rows are written again",
+        ),
+    ],
+)
+def test_what_was_made_again_is_a_line(event: Event, line: str) -> None:
+    assert plain(recorded([*FIRST_SESSION[:-1], (25, event)]))[-1] == line
 
 
 def test_setbacks_may_be_left_out() -> None:

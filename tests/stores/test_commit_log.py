@@ -74,3 +74,12 @@ def test_a_record_that_cannot_be_read_any_more_is_no_new_subtask(path: Path) -> 
     path.write_bytes(text)
     with pytest.raises(StoreError, match="damaged"):
         log.find([record(3).subtask])
+
+
+def test_the_records_after_a_version_are_those_since_the_last_restore(path: Path) -> None:
+    writer = CommitLog(path)
+    writer.catch_up()
+    assert writer.records(47) == [record(47), record(48), record(49)]
+    writer.append(20, 1, SUMS, [record(number, attempt=1) for number in range(20)], restored=True)
+    writer.append(21, 0, SUMS, [record(20)])
+    assert writer.records(18) == [record(18, attempt=1), record(19, attempt=1), record(20)]

@@ -1,6 +1,7 @@
 """The MariaDB store against what a server suffers: killed in a transaction, cut off, a wrong password, others at the
 same time."""
 
+import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,10 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.served_run import ServedRun
 from tests.store_folds import fold, interrupted, replayed, weights
 from tests.store_servers import open_mysql, start_mariadb
 from tests.stores.conftest import sql
-from vcdl.errors import StoreError, StoreUnavailable
+from vcdl.errors import StoreError, StoreLost, StoreUnavailable
+from vcdl.local.upload_folder import UploadFolder
+from vcdl.loop.parameter_server import ParameterServer
 from vcdl.stores import WeightStore
 from vcdl.stores.private_servers import PrivateServer
 
@@ -114,3 +118,84 @@ def test_a_user_who_may_not_make_tables_uses_those_that_are_there(mysql_url: str
     sql(mysql_url, "GRANT SELECT, INSERT, UPDATE, DELETE ON vcdl.* TO modest@localhost")
     store = created(mysql_url.replace("vcdl@", "modest@"), f"{job}-2")
     assert store.fold([fold(1)])[0].version == 1
+
+
+# -- a dump is loaded into the running server
+
+
+TABLES = ("vcdl_applied", "vcdl_chunk", "vcdl_head")
+
+
+@pytest.fixture
+def run(server: PrivateServer, tmp_path: Path) -> ServedRun:
+    """Two updates were folded in, and one waits."""
+    run = ServedRun.new(tmp_path / "run", weights(0), server.url)
+    for number in range(3):
+        if number == 2:
+            served(run).run_once()
+        run.bring(number, weights(number + 1))
+    return run
+
+
+def served(run: ServedRun) -> ParameterServer:
+    return ParameterServer.of(run.run, run.run.journal(), UploadFolder(run.folder))
+
+
+def assert_goes_on(run: ServedRun, server: ParameterServer, version: int = 3) -> None:
+    """The weights are made again, and what waited is folded in once."""
+    for _ in range(3):
+        try:
+            server.run_once()
+        except StoreLost:
+            server.restore()
+    assert run.waiting() == 0
+    made, vector = run.store.read()
+    assert (made, vector.tobytes()) == (version, run.replayed().tobytes())
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_table_that_is_dropped_is_made_again(
+    server: PrivateServer, run: ServedRun, table: str, is_empty: bool
+) -> None:
+    """As a dump does it before it fills the table."""
+    running = served(run)
+    running.catch_up()
+    if is_empty:
+        sql(server.url, f"CREATE TABLE copied LIKE {table}")
+    sql(server.url, f"DROP TABLE {table}")
+    if is_empty:
+        sql(server.url, f"RENAME TABLE copied TO {table}")
+    assert_goes_on(run, running)
+
+
+def test_an_older_dump_that_is_loaded_while_a_server_runs_is_a_backup_that_was_put_back(
+    server: PrivateServer, run: ServedRun
+) -> None:
+    socket = server.url.partition("socket=")[2]
+    arguments = [f"--socket={socket}", "--user=root", "vcdl"]
+    dump = subprocess.run(["mariadb-dump", *arguments], stdout=subprocess.PIPE, check=True).stdout
+    assert b"DROP TABLE" in dump
+    running = served(run)
+    running.run_once()
+    assert run.store.version() == 3
+    subprocess.run(["mariadb", *arguments], input=dump, check=True)
+    run.bring(3, weights(4))
+    assert_goes_on(run, running, version=4)
+
+
+def test_a_table_that_is_made_anew_under_a_reader_is_read_again(server: PrivateServer, run: ServedRun) -> None:
+    store = open_mysql(server.url, run.prepared.store_key)
+    made = run.store.read()[1].tobytes()
+    load, calls = store._load, []  # type: ignore[attr-defined]
+
+    def dropped_before(*arguments: Any) -> None:
+        if not calls:
+            calls.append(1)
+            sql(server.url, "CREATE TABLE copied AS SELECT * FROM vcdl_chunk")
+            sql(server.url, "DROP TABLE vcdl_chunk")
+            sql(server.url, "RENAME TABLE copied TO vcdl_chunk")
+        load(*arguments)
+
+    store._load = dropped_before  # type: ignore[attr-defined]
+    assert store.read()[1].tobytes() == made

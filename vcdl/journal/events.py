@@ -391,6 +391,19 @@ class StoreRestored(Event):
 
 
 @dataclass(frozen=True)
+class RowsRewritten(Event):
+    """The store knew of updates that the journal had lost, as when an older copy of it was put back: so many rows of
+    them follow, from the store's records. The snapshot of `version` has all of them.
+    """
+
+    kind: ClassVar[str] = "rows_rewritten"
+    version: int
+    rows: int
+    lost: int = 0
+    """Updates that another server overwrote, as in EpochClosed."""
+
+
+@dataclass(frozen=True)
 class RunFinished(Event):
     """Everything that was wanted has been evaluated."""
 

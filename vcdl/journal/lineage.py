@@ -5,14 +5,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
-from vcdl.journal.events import EpochClosed, Event, RolledBack, StopDecided, StoreRestored, UpdateApplied
+from vcdl.journal.events import (
+    EpochClosed,
+    Event,
+    RolledBack,
+    RowsRewritten,
+    StopDecided,
+    StoreRestored,
+    UpdateApplied,
+)
 
 
 @dataclass
 class Lineage:
     """What the newest version is made of."""
 
-    KINDS: ClassVar = (UpdateApplied, RolledBack, StoreRestored, EpochClosed, StopDecided)
+    KINDS: ClassVar = (UpdateApplied, RolledBack, StoreRestored, RowsRewritten, EpochClosed, StopDecided)
     """The events that it follows."""
 
     recorded: list[UpdateApplied] = field(default_factory=list)
@@ -55,6 +63,9 @@ class Lineage:
                 self._complete.add(event.version)
             case EpochClosed() | StopDecided() if self._counted_from + self._counted == event.version:
                 self.bases[event.version] = event.lost
+                self._complete.add(event.version)
+            case RowsRewritten() if self._counted_from + self._counted + event.rows == event.version:
+                self.bases[event.version] = event.lost  # its rows follow in the same transaction
                 self._complete.add(event.version)
             case _:
                 pass

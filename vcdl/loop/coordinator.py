@@ -164,6 +164,8 @@ class Coordinator:
         versions = set(history.bases)
         versions.update(self.state.due, (version for version, _ in history.wanted))
         versions |= {history.version, history.end_of(len(history.closed))}
+        if self.state.rewritten > self.state.covered:
+            versions.add(self.state.rewritten)
         if self._plan.rolls_back:
             versions.update(self.state.watch.to_keep)
         if self._plan.publishing is not None:

@@ -13,6 +13,7 @@ from vcdl.journal.events import (
     EvaluationWanted,
     Recorded,
     RolledBack,
+    RowsRewritten,
     RunReopened,
     StopDecided,
     UpdateApplied,
@@ -98,6 +99,10 @@ class JobState:
     """The version from which updates may have to be folded again: the last closed epoch's end, or its last good
     one.
     """
+    rewritten: int = 0
+    """The version up to which rows were written again from the store's records: no upload of these is kept, and no
+    snapshot but this one.
+    """
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
@@ -127,6 +132,8 @@ class JobState:
                     self.due.pop(version, None)
             case RolledBack():
                 self._rolled_back(event)
+            case RowsRewritten():
+                self.rewritten = event.version
             case StopDecided():
                 self.tries.waiting.clear()
             case RunReopened():
@@ -145,7 +152,7 @@ class JobState:
         if self.plan.needs_bases:
             self.bases[event.version] = event.base_version
         self.tries.applied(name)
-        if is_validated(self.plan.validate_every, event.version):
+        if event.version >= self.rewritten and is_validated(self.plan.validate_every, event.version):
             self._want_validation(event.version, name.epoch)
 
     def _came_to_nothing(self, workunit: str, *, is_a_try: bool) -> None:

@@ -19,6 +19,7 @@ from vcdl.loop.grid import Grid, Results
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.loop.plan import Plan
 from vcdl.loop.recovery import drop_weights, restore_store
+from vcdl.loop.rewritten_rows import rewrite_rows
 from vcdl.loop.work_generator import WorkGenerator
 from vcdl.report.observer import RunObserver, ShieldedObserver
 from vcdl.run.run import Run
@@ -39,6 +40,8 @@ class Loop:
         self.server: ParameterServer | None = None
         self._observer = ShieldedObserver(RunObserver())
         self._is_lost = False
+        self._has_looked = False
+        """Whether this process knows that store, journal and folder tell of the same updates."""
 
     @classmethod
     def of(
@@ -106,9 +109,11 @@ class Loop:
         """
         try:
             if self._is_lost:
-                folded = restore_store(self.run, self._store, self.journal)
+                restore_store(self.run, self._store, self.journal)
                 self._is_lost = False
-                self._observer.phase(f"the weights are restored, {folded} updates were folded in again")
+            if not self._has_looked and self.coordinator.stopped is None:
+                rewrite_rows(self.run, self._store, self.journal)
+                self._has_looked = True
             if self.server is not None and self.coordinator.stopped is None:
                 self.server.run_once()
             new = self._observed(self.generator.run_once(self.journal.now_s()))

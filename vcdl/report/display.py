@@ -16,7 +16,9 @@ from vcdl.journal.events import (
     Recorded,
     ResultRefused,
     RolledBack,
+    RowsRewritten,
     RunStarted,
+    StoreRestored,
     UpdateRefused,
     VersionEvaluated,
     WorkunitFailed,
@@ -99,6 +101,8 @@ class EventLines(RunObserver, ABC):
                     lines.append(progress.evaluator_words(recorded.event))
                 case RolledBack() if self._session_began:
                     lines.append(progress.rolled_back_words(recorded.event))
+                case StoreRestored() | RowsRewritten() if self._session_began:
+                    lines.append(progress.mended_words(recorded.event))
                 case WorkunitFailed() | UpdateRefused() | ResultRefused() if (
                     self._session_began and self._shows_setbacks
                 ):

@@ -11,6 +11,8 @@ from vcdl.journal.events import (
     EvaluatorDied,
     ResultRefused,
     RolledBack,
+    RowsRewritten,
+    StoreRestored,
     UpdateRefused,
     VersionEvaluated,
     WorkunitFailed,
@@ -188,6 +190,20 @@ def rolled_back_words(event: RolledBack) -> str:
     return (
         f"the weights had collapsed ({event.measured:.4g} at version {event.collapsed}, usual {event.usual:.4g}): "
         f"back to version {event.to} without {plural(len(event.dropped), 'update')}"
+    )
+
+
+def mended_words(event: StoreRestored | RowsRewritten) -> str:
+    """What was made again from the journal, or from the store."""
+    if isinstance(event, RowsRewritten):
+        return (
+            f"the store is {plural(event.rows, 'update')} ahead of the journal, as when an older copy was put back: "
+            "their rows are written again"
+        )
+    twice = f"; {plural(event.twice, 'update')} of which no row was left may count twice" if event.twice else ""
+    return (
+        f"the store had lost its weights, or came back older: version {event.version} is made again, with "
+        f"{plural(event.folded_again, 'update')} folded in again{twice}"
     )
 
 

@@ -154,6 +154,10 @@ class WeightStore(ABC):
         """The newest version and a copy of the store's whole vector (vcdl.rules.state)."""
 
     @abstractmethod
+    def records(self, after_version: int) -> list[Applied]:
+        """The records of the updates that made later versions than this one, in any order."""
+
+    @abstractmethod
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
         """Begin a transaction; leaving it without a commit changes nothing."""

@@ -23,6 +23,7 @@ from vcdl.stores.record_index import RecordIndex
 
 _CHECKSUM_BYTES = 8
 _SUBTASK = re.compile(rb'"subtask": "([^"]+)"')
+_VERSION = re.compile(rb'^\{"version": (\d+)')
 _RESTORED = b'"restored": true}\n'
 _RECENT = 500
 """Newest records that are kept in memory; of the others only where they are."""
@@ -136,6 +137,20 @@ class CommitLog:
                     records = [Applied(**fields) for fields in json.loads(body)["applied"]]
                     found |= {record.subtask: record for record in records if record.subtask == subtask}
         return found
+
+    def records(self, after_version: int) -> list[Applied]:
+        """All records with a later version."""
+        records: list[Applied] = []
+        with self._path.open("rb") as log:
+            for line in iter(log.readline, b""):
+                body = _valid_body(line)
+                if body is None:  # half a line, which `catch_up` has seen
+                    break
+                if body.endswith(_RESTORED):
+                    records.clear()
+                if int(_VERSION.findall(body)[0]) > after_version:
+                    records += [Applied(**fields) for fields in json.loads(body)["applied"]]
+        return [record for record in records if record.version > after_version]
 
     def _damaged(self, where: str) -> StoreError:
         return StoreError(

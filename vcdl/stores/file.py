@@ -70,6 +70,10 @@ class FileStore(WeightStore):
         with self._transaction() as transaction:
             return transaction.version, transaction.read(self.size)
 
+    def records(self, after_version: int) -> list[Applied]:
+        with self._checked() as log, self.naming("read"):
+            return log.records(after_version)
+
     def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
         if vector.size != self.size:
             raise StoreError(f"{vector.size} numbers for a store of {self.size}: this is a bug in vcdl")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from vcdl.errors import StoreError, StoreUnavailable
+from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.rules.state import STATELESS, RuleState
 from vcdl.stores.base import Applied, Conflict
 from vcdl.stores.chunks import CHUNK_BYTES, chunks
@@ -55,6 +55,8 @@ _TABLES = (
         PRIMARY KEY (job, subtask)
     ) ENGINE=InnoDB CHARACTER SET ascii COLLATE ascii_bin""",
 )
+
+_RECORDS = "SELECT subtask, workunit, version, staleness, weight, trust FROM vcdl_applied WHERE job = %s AND"
 
 _CONNECT_S = 10
 _ANSWER_S = 120
@@ -141,13 +143,12 @@ class MysqlStore(ServerStore):
     def _find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
         if not subtasks:
             return {}
-        rows = self._execute(
-            "SELECT subtask, workunit, version, staleness, weight, trust FROM vcdl_applied"
-            " WHERE job = %s AND subtask IN %s",
-            self._job,
-            tuple(subtasks),
-        )
+        rows = self._execute(f"{_RECORDS} subtask IN %s", self._job, tuple(subtasks))
         return {row[0]: Applied(*row) for row in rows}
+
+    def _records(self, after_version: int) -> list[Applied]:
+        with self._transaction_of_server():
+            return [Applied(*row) for row in self._execute(f"{_RECORDS} version > %s", self._job, after_version)]
 
     def _make_tables(self) -> None:
         with self._transaction_of_server():
@@ -242,10 +243,10 @@ class MysqlStore(ServerStore):
 
     def _translation(self, error: Exception) -> Exception:
         code, words = code_of(error), words_of(error)
-        if code in (ER.DUP_ENTRY, ER.LOCK_DEADLOCK, ER.CHECKREAD):
+        if code in (ER.DUP_ENTRY, ER.LOCK_DEADLOCK, ER.CHECKREAD, ER.TABLE_DEF_CHANGED):
             return Conflict()
         if code == ER.NO_SUCH_TABLE:
-            return _NoTable(f"{self._settings} has no tables of VCDL ({words}): they are made when a job is prepared")
+            return _NoTable(f"{self._settings} has lost tables of VCDL ({words}): the weights must be made again")
         if code in LOGIN:
             return StoreError(
                 f"{self._settings} refused the login ({words}): check the user, the password in the URL or in "
@@ -279,8 +280,10 @@ class MysqlStore(ServerStore):
         return StoreError(f"{self._settings} refused a statement ({code}: {words}): MariaDB 10.6 or MySQL 8 is needed")
 
 
-class _NoTable(StoreError):
-    """The database has no tables of VCDL: nothing was ever stored in it."""
+class _NoTable(StoreLost):
+    """The database lacks a table of VCDL: nothing was ever stored in it, or a dump is being loaded, which drops each
+    table before it fills it.
+    """
 
 
 def _connect(settings: StoreSettings) -> Any:

@@ -42,6 +42,8 @@ ends after one such wait: a BOINC server waits only 50 s for its rows (docs/deci
 _UNCOMMITTED_S = 3600
 """The life of chunks that no script has made permanent; longer than any write takes."""
 _POLL_S = 0.002
+_SCANNED = 10_000
+"""Fields of the head that Redis looks at in a call."""
 
 # The first words of Redis' errors. redis-py has no class for most of them, and in a pipeline puts words of its own
 # before them.
@@ -207,6 +209,13 @@ class RedisStore(ServerStore):
             for subtask, record in zip(subtasks, records, strict=True)
             if record is not None
         }
+
+    def _records(self, after_version: int) -> list[Applied]:
+        prefix = _field("")
+        with self._translated():
+            fields = list(self._redis.hscan_iter(self._key("head"), match=f"{prefix}*", count=_SCANNED))
+        records = [_decode(field.decode().removeprefix(prefix), record) for field, record in fields]
+        return [record for record in records if record.version > after_version]
 
     def _replace(self, old: Head | None, new: Head, vector: Vector, applied: Sequence[Applied], *, anyway: bool) -> int:
         compared = "*" if anyway else "" if old is None else old.generation

@@ -101,6 +101,10 @@ class ServerStore(WeightStore):
         """The records of those subtasks that have one."""
 
     @abstractmethod
+    def _records(self, after_version: int) -> list[Applied]:
+        """The records with a later version."""
+
+    @abstractmethod
     def _replace(self, old: Head | None, new: Head, vector: Vector, applied: Sequence[Applied], *, anyway: bool) -> int:
         """Write head, chunks and records, all or nothing; returns the version that was made.
 
@@ -128,6 +132,10 @@ class ServerStore(WeightStore):
 
     def read_whole(self) -> tuple[int, Vector]:
         return self._read(self._size)
+
+    def records(self, after_version: int) -> list[Applied]:
+        self.version()
+        return self._records(after_version)
 
     def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
         self._check_size(vector.size)

@@ -30,10 +30,12 @@ from vcdl.journal.events import (
     EpochClosed,
     Recorded,
     RolledBack,
+    RowsRewritten,
     RunPaused,
     RunStarted,
     SettingsChanged,
     StopDecided,
+    StoreRestored,
     UpdateApplied,
     WorkunitCreated,
 )
@@ -41,7 +43,7 @@ from vcdl.journal.kept_state import kept_history
 from vcdl.loop.loop import Loop
 from vcdl.loop.plan import Plan, Publishing
 from vcdl.report.observer import RunObserver
-from vcdl.report.progress import rolled_back_words
+from vcdl.report.progress import mended_words, rolled_back_words
 from vcdl.run.finding import is_finished, read_hosts
 from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.run import Run
@@ -166,6 +168,8 @@ class _Log(RunObserver):
             match event:
                 case RunStarted() | RunPaused() | EpochClosed() | StopDecided() | SettingsChanged():
                     _log.info("%s: %s", self._name, event)
+                case StoreRestored() | RowsRewritten():
+                    _log.warning("%s: %s", self._name, mended_words(event))
                 case RolledBack():
                     _log.warning("%s: %s", self._name, rolled_back_words(event))
                 case WorkunitCreated():

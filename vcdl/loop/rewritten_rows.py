@@ -1,0 +1,50 @@
+"""Rows that the journal has lost, written again from the store's records.
+
+A folder that was put back from an older copy has an older journal beside a store that went on. Its updates are in the
+weights, and their subtasks would be trained once more before they have rows. Should the store lose its weights in
+between, they would count twice.
+"""
+
+from vcdl.journal.events import RowsRewritten, UpdateApplied, WorkunitCreated
+from vcdl.journal.journal import Journal
+from vcdl.run.restore_lock import RestoreLock
+from vcdl.run.run import Run, expected_of
+from vcdl.stores import Applied, WeightStore
+from vcdl.wire.workunit import WorkunitName
+
+
+def rewrite_rows(run: Run, store: WeightStore, journal: Journal) -> int:
+    """Write the rows of updates that the store has and the journal lost; returns how many.
+
+    Not those of a server that was killed between its fold and its row: their uploads come again, and say more. The
+    newest version is kept, since none of these uploads is. Raises StoreLost, StoreError, JournalError, RunFolderError.
+    """
+    with RestoreLock(run.folder).restoring():
+        known = expected_of(journal).version
+        if store.version() <= known:
+            return 0
+        records = [one for one in store.records(known) if journal.find(UpdateApplied.key_of(one.subtask)) is None]
+        if all(journal.find(WorkunitCreated.key_of(one.workunit)) is not None for one in records):
+            return 0
+        version = run.snapshots(store).keep_newest(durable=True)
+        rows = [_row(run, record) for record in sorted(records, key=lambda one: one.version)]
+        journal.append(RowsRewritten(version, len(rows), store.lost_updates()), *rows)
+        return len(rows)
+
+
+def _row(run: Run, record: Applied) -> UpdateApplied:
+    """What the store's record tells of an update, and what each honest upload of its shard says."""
+    shard = WorkunitName.parse(record.workunit).shard
+    return UpdateApplied(
+        workunit=record.workunit,
+        version=record.version,
+        base_version=record.version - 1 - record.staleness,
+        staleness=record.staleness,
+        weight=record.weight,
+        samples=run.prepared.shard_samples[shard] * run.job.training.local_epochs,
+        fraction=1.0,
+        train_s=None,
+        loss=None,
+        bytes_up=0,
+        trust=record.trust,
+    )
