@@ -187,7 +187,8 @@ def test_an_older_dump_that_is_loaded_while_a_server_runs_is_a_backup_that_was_p
 def test_a_table_that_is_made_anew_under_a_reader_is_read_again(server: PrivateServer, run: ServedRun) -> None:
     store = open_mysql(server.url, run.prepared.store_key)
     made = run.store.read()[1].tobytes()
-    load, calls = store._load, []  # type: ignore[attr-defined]
+    load = store._load  # type: ignore[attr-defined]
+    calls: list[int] = []
 
     def dropped_before(*arguments: Any) -> None:
         if not calls:

@@ -200,8 +200,8 @@ class UpdateApplied(Event):
     reference_cosine: float | None = None
     """Cosine of its step with the server's own step on held-out data, likewise."""
     checksum: str = ""
-    """Of the client's weights (vcdl.wire.checksum), where its upload is kept; "": unknown, as in a row that was written
-    from the store's record."""
+    """The sum of the client's weights (vcdl.wire.checksum), if its upload is kept; "": unknown, as in a
+    row that was made from the store's record."""
 
     @property
     def key(self) -> str:

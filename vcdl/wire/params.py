@@ -24,7 +24,7 @@ class ParamsHeader:
     version: int
     layout: str
     checksum: str = field(default="", compare=False)
-    """Of the weights (vcdl.wire.checksum); whoever reads them holds them to it."""
+    """The sum of the weights (vcdl.wire.checksum); whoever reads them holds them to it."""
 
     def to_json(self) -> str:
         return json.dumps({"format": _FORMAT, **vars(self)})

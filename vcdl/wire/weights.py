@@ -300,7 +300,7 @@ class WeightsFile:
         self._size = opened.size
         self._named = checksum_in(opened.header)
         self._checksum, self._summed = Checksum(), 0
-        """Of so many numbers from the first one on."""
+        """The sum of so many numbers, from the first one on."""
 
     def read(self, begin: int, out: Vector) -> None:
         """Read the weights from number `begin` on into `out`.
