@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.fleet.fake_cloud import FakeCloud
 from tests.fleet.fake_fleet import POOLS, FakeFleet
 from tests.fleet.fleet_files import AWS, fleet_file
 from vcdl.cli import exit_code_of, vcdl
 from vcdl.errors import ExitCode, FleetError, FleetUnavailable
 from vcdl.fleet.controller import Controller
+from vcdl.fleet.prices import refreshed_file
 from vcdl.fleet.refusal import ProblemKind
+from vcdl.fleet.settings import FleetSettings
 from vcdl.fleet.state import FleetGoal
 
 
@@ -122,6 +125,40 @@ def test_down_ends_all_and_a_second_one_finds_nothing(fleet: FakeFleet, capsys: 
     assert capsys.readouterr().out.splitlines()[-1] == "nothing is left"
     assert vcdl_fleet("down") == ExitCode.OK
     assert "nothing carries the tag vcdl-fleet=cifar" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        (AWS.replace("target: 40", "target: many"), ()),
+        (AWS + "drain_s: [1,\n", ()),
+        ("", ("--name", "cifar")),
+    ],
+    ids=["a value", "syntax", "no file"],
+)
+def test_down_needs_nothing_but_a_name(
+    fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch, text: str, arguments: tuple[str, ...]
+) -> None:
+    vcdl_fleet("up")
+    Path("fleet.yaml").write_text(text)
+    refreshed_file().write_text("no prices\n")
+    fleet.folder.ledger_file.write_text("no ledger\n")
+    fleet.folder.state_file.write_text("no state")
+    asked: list[FleetSettings] = []
+
+    def opened(settings: FleetSettings) -> FakeCloud:
+        asked.append(settings)
+        return fleet.cloud
+
+    monkeypatch.setattr("vcdl.fleet.open.open_provider", opened)
+    assert vcdl_fleet("down", *arguments) == ExitCode.OK
+    assert ([settings.name for settings in asked], fleet.cloud.live) == (["cifar"], [])
+
+
+def test_down_without_a_file_or_a_name_says_how(fleet: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("fleet.yaml").write_text("capacity: 7\n")
+    assert vcdl_fleet("down") == ExitCode.BAD_JOB
+    assert "`vcdl fleet down --name NAME`" in capsys.readouterr().err
 
 
 def test_down_with_leftovers_fails_and_names_them(

@@ -122,13 +122,19 @@ def drain_command(file: Path, overrides: tuple[str, ...], wait: bool, dry_run: b
 
 @command.command("down")
 @fleet_file
+@click.option("--name", metavar="NAME", help="The fleet's name: no fleet file is needed.")
+@click.option("--gcp-project", metavar="ID", help="With --name, for a fleet on GCP.")
 @click.option("--yes", is_flag=True, help="Do not ask on a terminal.")
 @dry_run_option
-def down_command(file: Path, overrides: tuple[str, ...], yes: bool, dry_run: bool) -> ExitCode:
+def down_command(
+    file: Path, overrides: tuple[str, ...], name: str | None, gcp_project: str | None, yes: bool, dry_run: bool
+) -> ExitCode:
     """End everything with the fleet's tag, and check that nothing is left."""
     from vcdl.fleet import show
+    from vcdl.fleet.open import Fleet
 
-    fleet = opened(file, overrides)
+    fleet = Fleet.to_end(file, overrides, name, gcp_project)
+    again = f"--name {name}" + (f" --gcp-project {gcp_project}" if gcp_project else "") if name else str(file)
     for line in show.ending(fleet.settings, fleet.provider.look_around().lines()):
         click.echo(line)
     if dry_run:
@@ -136,7 +142,7 @@ def down_command(file: Path, overrides: tuple[str, ...], yes: bool, dry_run: boo
     if not yes and is_terminal():
         click.confirm("end it?", abort=True)
     if left := fleet.controller.take_down(lambda error: click.echo(f"not recorded: {error}", err=True)):
-        raise FleetError(f"still there: {', '.join(left)}; `vcdl fleet down {file}` tries again")
+        raise FleetError(f"still there: {', '.join(left)}; `vcdl fleet down {again}` tries again")
     click.echo("nothing is left")
     return ExitCode.OK
 

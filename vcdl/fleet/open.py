@@ -1,23 +1,28 @@
 """A fleet assembled from its file. Only the client library of its own cloud is imported."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from vcdl.errors import FleetNotAuthorised
+from vcdl.errors import FleetNotAuthorised, JobError
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.prices import PriceSource, PriceTable
 from vcdl.fleet.project import ProjectDatabase, weak_key
 from vcdl.fleet.provider import BakedImage, Provider, baking_name
 from vcdl.fleet.settings import Cloud, FleetSettings, load_fleet_settings
+from vcdl.yaml_schema.section import section_of
 
 if TYPE_CHECKING:
     from vcdl.fleet.controller import Controller
 
 GCP_KEY_VARIABLE = "VCDL_GCP_API_KEY"
+_NEEDED = r"""^(name|cloud|gcp_project):\s*["']?([A-Za-z0-9_-]+)"""
+"""Lines of a fleet file."""
 
 
 def open_provider(settings: FleetSettings) -> Provider:
@@ -62,6 +67,31 @@ class Fleet:
     def of_file(cls, file: Path, overrides: Sequence[str] = ()) -> Self:
         """The fleet of a file. Raises JobError."""
         return cls(file, load_fleet_settings(file, overrides))
+
+    @classmethod
+    def to_end(cls, file: Path, overrides: Sequence[str], name: str | None, gcp_project: str | None) -> Self:
+        """What `down` needs: a name and a cloud, of a file with errors or of none. Raises JobError without them."""
+        said = {"name": name, "gcp_project": gcp_project}
+        try:
+            if name is None:
+                return cls.of_file(file, overrides)
+        except JobError as wrong:
+            with suppress(OSError):
+                lines = re.findall(_NEEDED, file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+                said |= {key: value for key, value in lines if said.get(key) is None}
+            if said["name"] is None or (said.get("cloud") == "gcp" and said["gcp_project"] is None):
+                raise JobError(f"{wrong}\nwithout a fleet file: `vcdl fleet down --name NAME`") from None
+        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+        values = {
+            "name": said["name"],
+            "cloud": "gcp" if said["gcp_project"] else "aws",
+            "gcp_project": said["gcp_project"],
+            "project": {"url": "https://unused.invalid/", "account_key_env": "UNUSED"},
+            "capacity": {"target": 0},
+            "instances": {"types": ["unused"]},
+            "places": [{"region": "us-central1" if said["gcp_project"] else region}],
+        }
+        return cls(file, section_of(FleetSettings, values, "vcdl fleet down"))
 
     @property
     def folder(self) -> FleetFolder:
