@@ -80,6 +80,16 @@ def test_leases_that_run_out_while_the_cloud_is_away_are_told(tmp_path: Path) ->
     assert names(told) == ["lease"], "once"
 
 
+def test_a_state_that_cannot_be_read_is_told_once(tmp_path: Path) -> None:
+    fleet, told = fleet_that_writes(tmp_path)
+    fleet.folder.state_file.write_text("{")
+    loop = ControlLoop(fleet.controller, 30, lambda line: None, threading.Event())
+    for _ in range(3):
+        loop.run_once()
+    assert names(told) == ["state"]
+    assert "delete it" in told.read_text()
+
+
 def test_a_command_that_is_missing_stops_no_pass(tmp_path: Path) -> None:
     fleet = FakeFleet.make(tmp_path, "alerts.command=[no-such-command]", "budget_usd=0.3")
     fleet.controller.change(up)

@@ -212,7 +212,7 @@ def test_what_bakes_has_no_account_ends_itself_and_is_no_fleets_name(tmp_path: P
     document = yaml.safe_load(text)
     assert not any("account" in file["path"] for file in document["write_files"])
     assert document["bootcmd"][-1][0] == "systemd-run"
-    assert document["bootcmd"][-1][-1] == "sleep 1h; systemctl poweroff"
+    assert "--on-active=3600" in document["bootcmd"][-1]
     assert document["runcmd"][1:] == [
         ["systemctl", "set-environment", "VCDL_BAKE=a1b2c3d4e5f6"],
         ["systemctl", "start", "--no-block", "vcdl-setup.service"],

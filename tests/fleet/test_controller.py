@@ -8,7 +8,7 @@ import pytest
 
 from tests.fleet.fake_fleet import POOLS, FakeFleet
 from vcdl.errors import FleetError, FleetUnavailable, GridError, RunFolderError
-from vcdl.fleet.controller import RECENT_LAUNCH_S, Controller
+from vcdl.fleet.controller import Controller
 from vcdl.fleet.instance import Ending, Instance, InstanceType, Pool
 from vcdl.fleet.prices import refreshed_file
 from vcdl.fleet.project import Queue
@@ -45,17 +45,28 @@ def test_only_what_was_preempted_is_replaced(fleet: FakeFleet) -> None:
 def test_instances_that_the_cloud_does_not_show_yet_are_not_launched_again_even_by_another_process(
     fleet: FakeFleet,
 ) -> None:
-    fleet.cloud.hides_s = 45.0
+    fleet.cloud.hides_s = 590.0
+    fleet.controller.reconcile_once()
+    for _ in range(30):
+        fleet.later(30)
+        assert fleet.another_process().reconcile_once().launched.instances == ()
+    assert fleet.cloud.asked == [40]
+
+
+def test_down_says_that_an_instance_may_still_be_hidden(fleet: FakeFleet) -> None:
+    fleet.cloud.hides_s = 300.0
     fleet.controller.reconcile_once()
     fleet.later(30)
-    assert fleet.another_process().reconcile_once().actions.is_empty
-    assert fleet.cloud.asked == [40]
+    fleet.cloud.hides_s = 0.0
+    left = fleet.cloud.instances.pop("i-0000")
+    assert fleet.another_process().take_down(print) == ("i-0000, which the cloud does not show yet: in 9 min 30 s",)
+    assert not left.is_live or fleet.cloud.live == []
 
 
 def test_an_instance_that_never_shows_is_replaced_after_a_while(fleet: FakeFleet) -> None:
     fleet.controller.reconcile_once()
     fleet.cloud.instances.clear()
-    fleet.later(RECENT_LAUNCH_S - 1)
+    fleet.later(fleet.cloud.shows_within_s - 1)
     assert fleet.controller.reconcile_once().actions.is_empty
     fleet.later(1)
     assert fleet.controller.reconcile_once().observed.have == 0

@@ -49,11 +49,15 @@ def test_without_a_deadline_the_capacity_is_what_can_run_at_once(
 
 @pytest.mark.parametrize(
     ("hours", "expected"),
-    [(1, 17), (10, 8), (0.25, 67), (0, 100), (-5, 100)],  # 1000 subtasks of a minute
+    [(1, 17), (10, 8), (0.25, 67), (0.001, 100), (0, 8), (-5, 8)],  # 1000 subtasks of a minute
 )
 def test_with_a_deadline_the_capacity_is_what_finishes_in_time(hours: float, expected: int) -> None:
     until = capacity(deadline=NOW)
     assert wanted_units(queue(unsent=5), until, NOW.timestamp() - hours * 3600) == expected
+
+
+def test_after_the_deadline_at_most_the_target_is_kept() -> None:
+    assert wanted_units(queue(unsent=500), capacity(deadline=NOW), NOW.timestamp() + 1) == 40
 
 
 def test_with_a_deadline_but_no_measured_time_the_capacity_is_what_can_run_at_once() -> None:

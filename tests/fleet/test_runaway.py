@@ -11,7 +11,7 @@ import pytest
 
 from tests.fleet.fake_fleet import FakeFleet
 from vcdl.fleet.controller import Controller
-from vcdl.fleet.instance import InstanceState
+from vcdl.fleet.instance import Ending, InstanceState
 from vcdl.fleet.instance_history import InstanceHistory
 from vcdl.fleet.ledger import Ledger
 from vcdl.fleet.refusal import ProblemKind
@@ -181,6 +181,37 @@ def test_a_fleet_that_grows_has_its_leases_cut_to_what_the_budget_pays_for(tmp_p
     day.live(24)
     assert fleet.cloud.live == []
     assert day.spent_usd <= 1.3 + 0.02, "at most a pass above"
+
+
+@pytest.mark.parametrize("behind_s", [7200.0, -7200.0])
+def test_a_clock_that_is_wrong_costs_nothing(behind_s: float, tmp_path: Path) -> None:
+    fleet = FakeFleet.make(tmp_path, "budget_usd=12")
+    fleet.cloud.clock_offset_s = behind_s
+    now_s = fleet.cloud.clock
+    keeper = Controller(
+        fleet.settings, fleet.cloud, fleet.folder, str, lambda: now_s() - behind_s, None, lambda: fleet.cloud
+    )
+    fleet.controller = keeper
+    keeper.change(up)
+    Day(fleet).live(6)
+    assert len(fleet.cloud.instances) == len(fleet.cloud.live) == 5
+    observed = keeper.reconcile_once().observed
+    assert any("this machine's clock is 2 h 00 min" in line for line in observed.warnings)
+    assert observed.usd_per_h == pytest.approx(5 * (0.09984 + 0.007192), abs=1e-4), "prices are fresh, too"
+
+
+def test_a_wave_of_rebalance_recommendations_is_no_crash_loop(fleet: FakeFleet) -> None:
+    """They had worked, left on the cloud's advice before their leases were over, and are young."""
+    day = Day(fleet)
+    day.live(0.6)
+    fleet.cloud.said = (
+        "vcdl-setup: done\n10:01 no more work is taken vcdl-agent\nvcdl-agent[7]: drained: the machine is powered off\n"
+    )
+    for one in fleet.cloud.live:
+        fleet.cloud.end(one.id, Ending.GAVE_UP)
+    made = fleet.controller.reconcile_once()
+    assert len(fleet.cloud.live) == 5
+    assert not any("powered themselves off" in line for line in made.lines())
 
 
 def test_instances_that_never_work_are_probed_one_at_a_time(fleet: FakeFleet) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -95,7 +94,7 @@ def cost_command(
         journal.close()
     ledger = Ledger(fleet.folder.ledger_file)
     hosts = ProjectDatabase(project_dir).hosts() if project_dir is not None else []
-    now_s, of_host = time.time(), instances_of_hosts(hosts, ledger.history().launched)
+    now_s, of_host = fleet.controller.now_s(), instances_of_hosts(hosts, ledger.history().launched)
     cost, parts = cost_of(ledger, now_s, journals, of_host), parts_usd(ledger, now_s, journals, of_host)
     report = read_report(RunFolder(run_dirs[0])) if run_dirs else None
     measure = report.monitor.name if report is not None else ""

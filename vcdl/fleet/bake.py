@@ -30,8 +30,6 @@ _LIMIT_S = 7200.0
 _REMOVALS = 6
 _LINES = 5
 """Those of its console that are shown of an instance that failed."""
-_HIDDEN_S = 120.0
-"""Time for which a cloud may not show a new instance."""
 
 
 def base_of(settings: FleetSettings, images: Iterable[BakedImage]) -> str:
@@ -160,7 +158,7 @@ class Bake:
             self._follow(live, now_s)
         elif before is None:
             self._launch()
-        elif now_s - before.launched_s > _HIDDEN_S:
+        elif now_s - before.launched_s > self.provider.shows_within_s:
             said = self.provider.last_words(before.id, _LINES)
             raise FleetError(f"{before.id} ended before its set-up was done: {said}; bake again")
 

@@ -7,7 +7,7 @@ launched, so that a full disk shows before it costs money.
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from vcdl.errors import GridError, JournalError, VcdlError
@@ -24,8 +24,9 @@ from vcdl.fleet.settings import FleetSettings
 from vcdl.fleet.state import Cooldown, FleetGoal, FleetState, RecentLaunch
 from vcdl.report.wording import duration
 
-RECENT_LAUNCH_S = 120.0
-"""How long a launched instance counts although the cloud, which is eventually consistent, does not show it."""
+_CLOCKS_AGREE_S = 30.0
+_LEFT = "drained: the machine is powered off"
+"""What an agent says last that had no reason to give up."""
 _COOLDOWN_S = {
     ProblemKind.QUOTA: 600.0,
     ProblemKind.NOT_AUTHORISED: 300.0,
@@ -89,11 +90,19 @@ class Controller:
         self._settings = settings
         self._provider = provider
         self._folder = folder
-        self._money = Money(settings, folder.ledger_file, clock, price_source)
+        self._money = Money(settings, folder.ledger_file, self.now_s, price_source)
         self._user_data = user_data
         self._clock = clock
         self._queue = queue
-        self._last_failure = ("", "")
+        self._said: dict[str, str] = {}
+        """The last words of instances that gave up."""
+        self._alerts: tuple[str, ...] = ()
+        """Those that were sent while the state could not be read."""
+
+    def now_s(self) -> float:
+        """Unix time by the cloud's clock, by which instances read their leases, if this machine's is wrong."""
+        offset_s = self._provider.clock_offset_s
+        return self._clock() + (offset_s if abs(offset_s) > _CLOCKS_AGREE_S else 0.0)
 
     def observe(self) -> Observation:
         """The fleet now; changes nothing."""
@@ -103,7 +112,7 @@ class Controller:
         """Record in the ledger which instances are live and which have ended."""
         with self._folder.one_pass():
             found, _ = self._find(self._folder.read())
-            self._money.ledger.record_found(found, self._clock())
+            self._money.ledger.record_found(found, self.now_s())
 
     def preview(self, change: Callable[[FleetState], FleetState]) -> Pass:
         """The pass that would follow a change of the state; changes nothing."""
@@ -118,7 +127,7 @@ class Controller:
     def reconcile_once(self) -> Pass:
         """Make one pass. Whatever it raises, the next pass starts from what it finds then."""
         with self._folder.one_pass():
-            self._money.refresh(self._provider.pools, self._clock())
+            self._money.refresh(self._provider.pools)
             observed = self._observe(self._folder.read(), records=True)
             actions, now_s = self._decide(observed), observed.now_s
             recent = tuple(it for it in observed.state.recent_launches if it.instance.id not in actions.terminate)
@@ -144,10 +153,17 @@ class Controller:
             return Pass(observed, actions, launched, (*map(str, errors), *not_sent))
 
     def alert_blind(self, why: str) -> list[str]:
-        """Alert once passes have failed for half a lease; returns why it could not be sent."""
+        """Alert once passes have failed for half a lease, or at once if the state cannot be read; returns why it could
+        not be sent.
+        """
+        try:
+            self._folder.read()
+        except VcdlError as error:
+            self._alerts, not_sent = news(self._settings, {"state": str(error)}, self._alerts)
+            return not_sent
         with self._folder.one_pass():
             state = self._folder.read()
-            blind_s = self._clock() - state.last_pass_s
+            blind_s = self.now_s() - state.last_pass_s
             if state.goal is not FleetGoal.UP or blind_s < self._settings.lease_s / 2:
                 return []
             cause = {"lease": f"no pass for {duration(blind_s)}, so leases are not renewed: {why}"}
@@ -167,27 +183,32 @@ class Controller:
         Returns what still carries the tag: nothing, or a reason to try again. `log`: takes what could not be recorded.
         """
         errors: list[VcdlError] = []
+        hidden: Mapping[str, RecentLaunch] = {}
         with ExitStack() as held:
+            with suppress(VcdlError):
+                hidden = {it.instance.id: it for it in self._folder.read().recent_launches}
             with _collecting(errors):
                 held.enter_context(self._folder.one_pass())
-                self._folder.write(FleetState(FleetGoal.DOWN, last_pass_s=self._clock()))
+                self._folder.write(FleetState(FleetGoal.DOWN, last_pass_s=self.now_s()))
             found: tuple[Instance, ...] = ()
             with _collecting(errors):
                 found = self._provider.find()
-                self._money.ledger.record_found(found, self._clock())
+                self._money.ledger.record_found(found, self.now_s())
             leftovers = self._provider.sweep()
             with _collecting(errors):
                 still, _ = self._find(FleetState(FleetGoal.DOWN))
                 gone = {i.id for i in found if i.is_live} - {i.id for i in still if i.is_live}
-                self._money.record_terminated([i for i in found if i.id in gone], self._clock())
-                self._money.ledger.record_found(still, self._clock())
+                self._money.record_terminated([i for i in found if i.id in gone], self.now_s())
+                self._money.ledger.record_found(still, self.now_s())
         for error in errors:
             log(str(error))
-        return leftovers
+        waits_s = {id: self._provider.shows_within_s - (self.now_s() - it.noted_s) for id, it in hidden.items()}
+        unseen = {id: s for id, s in waits_s.items() if s > 0 and id not in {i.id for i in found}}
+        return (*leftovers, *(f"{id}, which the cloud does not show yet: in {duration(s)}" for id, s in unseen.items()))
 
     def _find(self, state: FleetState) -> tuple[tuple[Instance, ...], FleetState]:
         """The instances that the cloud shows, and those of regions that are away: these count as live for a time."""
-        found, now_s = self._provider.find(), self._clock()
+        found, now_s = self._provider.find(), self.now_s()
         away_since_s = {region: state.away_since_s.get(region, now_s) for region in self._provider.away}
         # Most likely the cloud's API is away, and its instances are not: they work until their leases are over.
         assumed_s = self._settings.lease_s + self._settings.drain_s
@@ -199,13 +220,12 @@ class Controller:
     def _observe(self, state: FleetState, records: bool = False) -> Observation:
         """`records`: in the ledger, before the cost is looked at."""
         found, state = self._find(state)
-        now_s, sizes = self._clock(), self._settings.capacity
+        now_s, sizes = self.now_s(), self._settings.capacity
         if records:
             self._money.ledger.record_found(found, now_s)
         shown = {instance.id for instance in found}
-        recent = tuple(
-            it for it in state.recent_launches if it.instance.id not in shown and now_s - it.noted_s < RECENT_LAUNCH_S
-        )
+        hidden = [it for it in state.recent_launches if it.instance.id not in shown]
+        recent = tuple(it for it in hidden if now_s - it.noted_s < self._provider.shows_within_s)
         instances = (*found, *(replace(it.instance, is_assumed=True) for it in recent))
         spent_usd, usd_per_h = self._money.spent_usd(now_s), self._money.usd_per_h(instances)
         warnings: list[str] = []
@@ -215,6 +235,11 @@ class Controller:
         wanted, queue_warnings = self._wanted(state, now_s)
         prices = {i: self._money.price(i.pool) for i in instances if i.is_live}
         warnings += self._money.unpriced_words(i.pool for i, price in prices.items() if price is None)
+        if abs(offset_s := self._provider.clock_offset_s) > _CLOCKS_AGREE_S:
+            way = "behind" if offset_s > 0 else "ahead of"
+            warnings.append(
+                f"this machine's clock is {duration(abs(offset_s))} {way} the cloud's, which counts: set it"
+            )
         warnings += [self._money.stale_why] if self._money.stale_why else []
         warnings += (f"{region} is away: {why}" for region, why in self._provider.away.items())
         spot = capacity([i for i in instances if not i.pool.on_demand], sizes.unit)
@@ -248,8 +273,10 @@ class Controller:
         sizes = self._settings.capacity
         if state.target is not None or self._queue is None:
             return (sizes.target if state.target is None else min(state.target, sizes.limit)), ()
+        past = sizes.deadline is not None and sizes.deadline.timestamp() <= now_s
+        late = (f"the deadline is past: at most the target of {sizes.target} is kept",) if past else ()
         try:
-            return wanted_units(self._queue(), sizes, now_s), ()
+            return wanted_units(self._queue(), sizes, now_s), late
         except (GridError, JournalError) as error:
             last = sizes.target if state.wanted is None else state.wanted
             return last, (f"the queue cannot be read, so the target stays {last}: {error}",)
@@ -258,7 +285,7 @@ class Controller:
         is_short, on_demand = observed.wanted > observed.have, self._settings.capacity.on_demand
         may_launch = is_short or on_demand.is_used or observed.state.short_since_s is not None
         types, warnings = self._types() if may_launch else ({}, [])
-        failures = self._money.failures(observed.now_s) if is_short else []
+        failures = self._failures(observed.now_s) if is_short else []
         crash_loop = self._crash_loop(failures) if len(failures) >= MOST_FAILURES else ""
         actions = reconcile(self._settings, observed, types, len(failures))
         why = (crash_loop,) if crash_loop else ()
@@ -282,13 +309,22 @@ class Controller:
             types = cheap
         return types, warnings
 
+    def _failures(self, now_s: float) -> list[str]:
+        """The last instances in a row that gave up, newest first; one that left on the cloud's advice ends the row."""
+        failures = self._money.failures(now_s)
+        if len(failures) >= MOST_FAILURES:
+            for number, id in enumerate(failures[:MOST_FAILURES]):
+                if id not in self._said:
+                    self._said[id] = self._provider.last_words(id, 20, "vcdl")
+                if _LEFT in self._said[id]:
+                    return failures[:number]
+        return failures
+
     def _crash_loop(self, failures: Sequence[str]) -> str:
         """Why only one instance at a time is launched, with what the last one that failed said."""
-        if self._last_failure[0] != failures[0]:
-            self._last_failure = failures[0], self._provider.last_words(failures[0], 3, "vcdl")
         return (
             f"the last {len(failures)} instances powered themselves off without ever having had a subtask, so one at a "
-            f"time is tried; {failures[0]}: {self._last_failure[1]}"
+            f"time is tried; {failures[0]}: {self._said[failures[0]]}"
         )
 
     def _launch(self, order: LaunchOrder, observed: Observation, state: FleetState) -> LaunchResult:
@@ -302,7 +338,7 @@ class Controller:
         regions = self._settings.regions
         by_price = sorted(order.pools, key=lambda pool: (prices[pool], regions.index(pool.region), pool))
         launched = self._provider.launch(by_price, order.units, order.token, self._user_data(), until_s)
-        now_s = self._clock()
+        now_s = self.now_s()
         self._money.record_launched(launched.instances, now_s)
         refused = {it.pool: it for it in launched.problems}
         cooldowns = (

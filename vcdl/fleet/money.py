@@ -43,12 +43,13 @@ class Money:
         except FleetError as error:  # a pass must go on without it, as list prices are known
             self._prices, self.stale_why = PriceTable.shipped(), str(error)
 
-    def refresh(self, pools: Callable[[], Mapping[Pool, InstanceType]], now_s: float) -> None:
+    def refresh(self, pools: Callable[[], Mapping[Pool, InstanceType]]) -> None:
         """Fetch the prices of the fleet's pools, at first and then every 15 min; a failure is kept in `stale_why`."""
-        if self._source is None or now_s < self._refresh_s:
+        if self._source is None or self._clock() < self._refresh_s:
             return
         try:
-            offered, now = pools(), datetime.fromtimestamp(now_s, UTC)
+            offered, now_s = pools(), self._clock()  # the cloud has told its time now
+            now = datetime.fromtimestamp(now_s, UTC)
             types = {pool.type: kind for pool, kind in offered.items()}
             regions = list(dict.fromkeys(pool.region for pool in offered))  # those that are not away
             refresh_prices(self._source(), list(types.values()), regions, refreshed_file(), now)
@@ -57,7 +58,7 @@ class Money:
             self._fetched_s = self._fetched_s[1], now_s
         except FleetError as error:
             self.stale_why = f"the prices could not be fetched, so older ones or list prices count: {error}"
-            self._refresh_s = now_s + _REFRESH_AGAIN_S
+            self._refresh_s = self._clock() + _REFRESH_AGAIN_S
 
     def record_launched(self, instances: Sequence[Instance], now_s: float) -> None:
         """Record what a launch has returned."""

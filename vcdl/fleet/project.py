@@ -78,13 +78,16 @@ def wanted_units(queue: Queue, capacity: CapacitySettings, now_s: float) -> int:
 
     The work generator keeps a few more workunits unsent than clients fetch. So a fleet that follows them grows from
     pass to pass until the jobs cannot be split further, and shrinks once a job's last subtasks are sent. With a
-    deadline, what finishes in time: remaining · task_s / max(time left, task_s) subtasks at once.
+    deadline, what finishes in time: remaining · task_s / max(time left, task_s) subtasks at once. After it,
+    as it cannot be met any more, at most the target.
     """
     if queue.jobs == 0:
         return 0
     at_once = float(queue.unsent + queue.running)
-    if capacity.deadline is not None and queue.task_s is not None:
-        left_s = capacity.deadline.timestamp() - now_s
+    left_s = math.inf if capacity.deadline is None else capacity.deadline.timestamp() - now_s
+    if left_s <= 0:
+        at_once = min(at_once, capacity.target / capacity.units_per_subtask)
+    elif capacity.deadline is not None and queue.task_s is not None:
         at_once = queue.remaining * queue.task_s / max(left_s, queue.task_s, 1.0)
     return max(capacity.min, min(capacity.limit, math.ceil(at_once * capacity.units_per_subtask)))
 

@@ -73,6 +73,7 @@ class ControlLoop:
             self._alert_blind(error)
         except Exception as error:  # a fleet without control is worse than a bug in the log
             self._log(self._attempts.failed(f"{type(error).__name__}: {error}: a bug in vcdl", _AFTER_A_BUG_S))
+            self._alert_blind(error)
         else:
             lines = done.lines()
             for line in lines:
@@ -83,7 +84,7 @@ class ControlLoop:
             return done.is_over, _NEXT_POOL_S if done.may_get_more else self._every_s
         return False, self._attempts.wait_s
 
-    def _alert_blind(self, error: VcdlError) -> None:
+    def _alert_blind(self, error: Exception) -> None:
         """Say that leases run out, as passes have failed for the half of one."""
         try:
             for line in self._controller.alert_blind(str(error)):

@@ -1,7 +1,9 @@
 """Instances as moto shows them: live, draining, ended by us, ended by AWS, gone without a tag."""
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -192,3 +194,10 @@ def test_the_instance_tells_who_ended_it_and_the_spot_request_when(
     assert (found.state, found.ending) == expected
     assert found.ended_s == (ENDED.timestamp() if state == "terminated" else None)
     assert again == found, "what is known of an end is not asked for again"
+
+
+def test_the_clock_of_the_cloud_is_in_its_answers(provider_of: Providers, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, provider = time.time, provider_of()
+    monkeypatch.setattr("vcdl.fleet.aws.region.time", SimpleNamespace(time=lambda: now_s() - 7200, monotonic=now_s))
+    provider.find()
+    assert provider.clock_offset_s == pytest.approx(7200, abs=5)

@@ -4,9 +4,11 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import google.cloud
 import pytest
@@ -70,3 +72,10 @@ def test_the_library_is_imported_only_for_a_provider() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_clock_of_the_cloud_is_in_its_answers(fleet: GcpProvider, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = time.time
+    monkeypatch.setattr("vcdl.fleet.gcp.connection.time", SimpleNamespace(time=lambda: now_s() - 7200))
+    fleet.find()
+    assert fleet.clock_offset_s == pytest.approx(7200, abs=5)

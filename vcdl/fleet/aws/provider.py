@@ -53,6 +53,10 @@ class AwsProvider(Provider):
         self._unanswered: Sequence[Place] | None = None
         """Other regions that have not yet answered; None: none was asked."""
 
+    @property
+    def clock_offset_s(self) -> float:  # type: ignore[override]
+        return max(place.region.clock_offset for place in self._used)[1]
+
     def pools(self) -> Mapping[Pool, InstanceType]:
         _ = self._others  # refuses a region that is not enabled: AWS's own refusal is hard to read
         return super().pools()

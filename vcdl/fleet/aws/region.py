@@ -3,7 +3,10 @@
 The codes are those of https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
 """
 
+import math
+import time
 from collections.abc import Iterable, Iterator, Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import boto3
@@ -57,10 +60,17 @@ class AwsRegion:
     def __init__(self, session: Any, name: str, service: str = "ec2") -> None:
         """`session`: a boto3.Session, which must make clients in one thread only. Raises CloudRefusal."""
         self.name = name
+        self.clock_offset = -math.inf, 0.0
+        """When it was noted, by time.monotonic(), and by how many seconds AWS's clock is ahead of this machine's."""
         try:
             self._client = session.client(service, region_name=name, config=_CONFIG)
+            self._client.meta.events.register("response-received", self._note_date)
         except BotoCoreError as error:
             raise refusal(error, name, "Client") from error
+
+    def _note_date(self, response_dict: Answer | None, **_: Any) -> None:
+        if date := (response_dict or {}).get("headers", {}).get("date"):
+            self.clock_offset = time.monotonic(), parsedate_to_datetime(date).timestamp() - time.time()
 
     def call(self, operation: str, **arguments: Any) -> Answer:
         """AWS's answer. Raises CloudRefusal."""

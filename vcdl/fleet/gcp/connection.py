@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from vcdl.errors import FleetError
@@ -51,6 +52,8 @@ class Connection:
         self._library: Any = compute_v1
         self._options = _options(os.environ.get(ENDPOINT_VARIABLE))
         self._clients: dict[str, Any] = {}
+        self.clock_offset_s = 0.0
+        """By how much Compute Engine's clock is ahead of this machine's."""
 
     def call(self, method: str, **request: Any) -> Any:
         """Make a call. Raises CloudRefusal.
@@ -62,10 +65,15 @@ class Connection:
             if kind not in self._clients:
                 client = getattr(self._library, f"{kind.title().replace('_', '')}Client")
                 self._clients[kind] = client(**self._options)
+                self._clients[kind].transport._session.hooks["response"].append(self._note_date)
             call = getattr(self._clients[kind], name)
             return call(
                 {"project": self.project, **request}, retry=None, timeout=_WAIT_S if name == "wait" else _CALL_S
             )
+
+    def _note_date(self, response: Any, *_: Any, **__: Any) -> None:
+        if date := response.headers.get("Date"):
+            self.clock_offset_s = parsedate_to_datetime(date).timestamp() - time.time()
 
     def listed(self, method: str, **request: Any) -> list[Any]:
         """All pages of a list. Raises CloudRefusal."""

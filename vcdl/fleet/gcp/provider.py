@@ -37,6 +37,9 @@ class GcpProvider(Provider):
     Raises FleetError without google-cloud-compute, FleetNotAuthorised without credentials.
     """
 
+    shows_within_s = 120.0
+    """A launch lists its machines before it returns; it forgets a preempted one at once."""
+
     def __init__(
         self, settings: FleetSettings, clock: Callable[[], float] = time.time, pace: SweepPace | None = None
     ) -> None:
@@ -49,6 +52,10 @@ class GcpProvider(Provider):
         self._inserts: set[Leftover] = set()
         self._deleted: set[Leftover] = set()
         self._ours = f'labels.{FLEET_TAG} = "{settings.name}"'
+
+    @property
+    def clock_offset_s(self) -> float:  # type: ignore[override]
+        return self._connection.clock_offset_s
 
     def pools_in(self, region: str) -> Mapping[Pool, InstanceType]:
         return self._catalogue.pools(region, self.settings)
