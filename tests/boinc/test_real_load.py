@@ -23,6 +23,7 @@ def test_simulated_hosts_lose_and_double_nothing(real: RealProject) -> None:
     result = json.loads(said[said.index("{") :])
     assert (result["lost"], result["doubled"], result["refused"], result["errors"]) == (0, 0, 0, 0), said
     assert result["subtasks"] > 0
+    assert [*real.project.runs_folder.glob("bench*")] == [], "volunteers need not see it"
     validator = real.project.log_dir / "vcdl_validator.log"
     assert "didn't exit" not in validator.read_text()
     checker = result["shares"]["vcdl_checker"], result["shares"]["vcdl_validator"]

@@ -91,8 +91,8 @@ def test_a_rest_outlasts_a_stop_and_another_app_version_and_uploaded_work_keeps_
     real: RealProject, tmp_path: Path
 ) -> None:
     run = submitted(real, tmp_path)
-    broken = real.client(tmp_path / "broken", cpus=1, VCDL_PYTHON="/bin/false", PATH="/usr/bin:/bin")  # without Keras
-    with real.client(tmp_path / "well", cpus=1) as well, broken as fails:
+    broken = real.client(tmp_path / "broken", cpus=2, VCDL_PYTHON="/bin/false", PATH="/usr/bin:/bin")  # without Keras
+    with real.client(tmp_path / "well", cpus=2) as well, broken as fails:
         fails.wait_until(lambda: read_rests(real.project).of, "it rests", patience_s=PATIENCE_S, asking=True)
         (host,) = read_rests(real.project).of
         assert [row["state"] for row in json.loads(real.vcdl("hosts", run.path.name, "--json"))].count("resting") == 1

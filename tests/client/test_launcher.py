@@ -87,13 +87,16 @@ def test_a_python_that_cannot_train_is_passed_over(layout: Layout) -> None:
 
 
 def test_without_any_python_it_says_what_to_do_and_gives_boincs_code(layout: Layout) -> None:
-    process = layout.launch(VCDL_PYTHON="/nowhere/python", path=str(tools(layout)))
+    closed = layout.root / "closed"
+    closed.touch(mode=0o600)
+    process = layout.launch(VCDL_PYTHON=str(closed), path=str(tools(layout)))
     said, errors = process.communicate(timeout=30)
     assert (process.returncode, said) == (EXIT_INIT_FAILURE, "")
     first, second = errors.splitlines()
     assert first == (
         "vcdl_client: no Python 3.11 or newer with NumPy, h5py, Keras and TensorFlow among: "
-        f"/nowhere/python {layout.root}/opt/bin/python"
+        f"{closed} may not be run by the BOINC client's user; "
+        f"{layout.root}/opt/bin/python is not there, or in a folder closed to the BOINC client's user"
     )
     assert f"python3 -m venv {layout.root}/opt; {layout.root}/opt/bin/pip install keras tensorflow" in second
 

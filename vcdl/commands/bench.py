@@ -1,5 +1,7 @@
 """`vcdl bench`: the speed of this machine at VCDL's most frequent work, and the load that a BOINC server carries."""
 
+import shutil
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -29,6 +31,7 @@ _LEAST_RAMP_S = 60.0
 """A host that comes before the first work was made asks again after 30 s."""
 _LEAST_SHARDS = 500
 """Fewer would be all out before new ones are made."""
+_TAKEN_BACK_WITHIN_S = 60.0
 _JOB = """
 name: bench
 model: {{builtin: {{name: mlp, units: [{units}]}}}}
@@ -113,13 +116,27 @@ def bench_boinc(
     try:
         result = measure(project, folder, load, lambda words: click.echo(words, err=True))
     finally:
-        folder.stop_request.touch()
+        _remove(folder)
     if as_json:
         click.echo(result.to_json())
     else:
         for line in lines_of(result):
             click.echo(line)
     return ExitCode.OK
+
+
+def _remove(folder: "RunFolder") -> None:
+    """Stop the job, and remove it when its work was taken back: volunteers would see it on the page of jobs for ever."""
+    from vcdl.run.finding import read_report
+
+    folder.stop_request.touch()
+    give_up_s = time.monotonic() + _TAKEN_BACK_WITHIN_S
+    while read_report(folder).paused is None:
+        if time.monotonic() > give_up_s:
+            click.echo(f"{folder.path} stays: its work was not taken back yet; is vcdl_work_generator down?", err=True)
+            return
+        time.sleep(0.5)
+    shutil.rmtree(folder.path)
 
 
 def _submitted(project: "BoincProject", load: "Load", update_bytes: int) -> "RunFolder":

@@ -12,6 +12,7 @@ import pytest
 
 from tests.boinc.project.made_project import MadeProject
 from tests.boinc.standin.schema import insert
+from tests.boinc.standin.signing import SigningKey
 from tests.run_folders import readable_files_with
 from vcdl.boinc.grid.environment import read_environment
 from vcdl.boinc.project import app_version, files, processes
@@ -226,6 +227,17 @@ def test_without_the_signing_key_it_says_what_to_sign_and_goes_on_with_signature
     away.rename(key)  # the stand-in of update_versions knows no .sig files
     made.install()
     assert versions(made) == [(100, "", 0), (100, "vcdl_cuda", 0)]
+
+
+def test_after_a_renewal_of_the_signing_key_the_same_client_is_published_again(made: MadeProject) -> None:
+    made.install()
+    keys, renewed = made.path / "keys", SigningKey.generate()
+    renewed.save(keys / "code_sign_private")
+    renewed.publish(keys / "code_sign_public")
+    assert "is no longer offered" in " ".join(made.install())
+    rows = made.standin.rows("SELECT version_num, deprecated FROM app_version ORDER BY id")
+    assert [tuple(row.values()) for row in rows] == [(100, 1), (100, 1), (101, 0), (101, 0)]
+    assert made.install() == []
 
 
 def test_versions_of_other_apps_are_not_published_by_the_way(made: MadeProject) -> None:

@@ -13,7 +13,10 @@ from vcdl.boinc.project.jobs_page import JobsPage
 from vcdl.boinc.project.pages import JOBS_FILE, JOBS_PAGE, pages, pages_to_remove, untitled
 from vcdl.journal.events import Recorded, RunStarted
 
-SETTINGS = b'<?php\ndefine("PROJECT", "REPLACE WITH PROJECT NAME");\ndefine("X", 1);\n'
+SETTINGS = (
+    b'<?php\ndefine("PROJECT", "REPLACE WITH PROJECT NAME");\n'
+    b'define("COPYRIGHT_HOLDER", "REPLACE WITH COPYRIGHT HOLDER");\ndefine("X", 1);\n'
+)
 
 
 @pytest.fixture
@@ -32,7 +35,8 @@ def install(project: Path, name: str = 'A "good" $project') -> None:
 def test_they_come_and_go(project: Path) -> None:
     install(project)
     settings = project / "html/project/project.inc"
-    assert b'define("PROJECT", "A good project");' in settings.read_bytes()
+    for name in (b"PROJECT", b"COPYRIGHT_HOLDER"):
+        assert b'define("' + name + b'", "A good project");' in settings.read_bytes()
     assert [path.name for path, _ in pages(project, "x")] == [JOBS_PAGE.name]  # the others are there
     title = untitled(project)
     assert title is not None

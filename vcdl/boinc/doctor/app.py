@@ -51,7 +51,8 @@ def app_version(patient: Patient) -> Iterator[Finding]:
             yield failed(
                 "app version",
                 f"{version.label}: {'; '.join(wrong)}",
-                f"{patient.install_command}, which lays the files out again; if it is the key that changed, restore it",
+                f"{patient.install_command}, which lays the files out again, and publishes another version after a "
+                "renewal of the key",
             )
         else:
             yield ok("app version", f"{version.label}, its files are unchanged and signed")

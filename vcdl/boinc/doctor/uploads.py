@@ -15,7 +15,7 @@ from vcdl.boinc.doctor.finding import Finding, failed, ok
 from vcdl.boinc.doctor.folders import group_of, user_of
 from vcdl.boinc.doctor.patient import Patient
 from vcdl.boinc.doctor.web import cure_of, is_program, no_program
-from vcdl.boinc.grid.certificate import UploadKey
+from vcdl.boinc.grid.boinc_key import BoincKey
 from vcdl.boinc.grid.workunit_rows import IN_PROGRESS, UNSENT
 from vcdl.boinc.project import rows
 from vcdl.boinc.project.tools import run_tool
@@ -80,14 +80,14 @@ def _closed_to_the_web_server(folders: Sequence[Path]) -> Sequence[Path]:
 
 def certificates(patient: Patient) -> Iterator[Finding]:
     """The certificates of the tasks that are out, or wait to be sent: the upload handler knows one key only."""
-    key = UploadKey.read(patient.project.upload_public)
+    key = BoincKey.read(patient.project.upload_public)
     app = rows.app_row(patient.database)
     if key is None or app is None:
         return  # upload certificates, or app, says it
     found = patient.database.execute(
         "SELECT xml_doc_in FROM result WHERE appid = %s AND server_state IN %s", app.id, (UNSENT, IN_PROGRESS)
     )
-    lost = sum(not key.signed(description) for (description,) in found)
+    lost = sum(not key.certified(description) for (description,) in found)
     if lost:
         yield failed(
             "certificates",

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from vcdl.boinc.grid.certificate import UploadKey
+from vcdl.boinc.grid.boinc_key import BoincKey
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.rest import SAME_MINUTE_S, End, Ended, Rest, Rests
@@ -196,11 +196,11 @@ def ended_tasks(
         TRANSFER_FAILED, database.app_id, OVER, since, CANCELLED,
         tuple(hosts), SUCCESS, first_s - SAME_MINUTE_S, last_s + SAME_MINUTE_S,
     )  # fmt: skip
-    key = UploadKey.read(project.upload_public)
+    key = BoincKey.read(project.upload_public)
     ended: dict[int, list[Ended]] = defaultdict(list)
     for host, outcome, status, checked, received_s, deadline_s, description in rows:
         end = _end(outcome, status, checked, in_time=received_s < deadline_s)
-        if end is End.LOST and key is not None and not key.signed(description):
+        if end is End.LOST and key is not None and not key.certified(description):
             end = None  # made before the key was renewed
         if end is not None:
             ended[int(host)].append(Ended(received_s or deadline_s, end))

@@ -7,11 +7,13 @@ with 1.00.
 """
 
 import hashlib
+import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vcdl.boinc.grid.boinc_key import BoincKey
 from vcdl.boinc.grid.project_folder import APP
 from vcdl.boinc.project import files
 from vcdl.boinc.project.edited_files import MT_CLASS
@@ -171,16 +173,31 @@ class Published:
     def key(self) -> tuple[str, str]:
         return self.platform, self.plan_class
 
+    def is_of(self, client: ClientFiles) -> bool:
+        """Whether these are its client's files."""
+        return f">{client.name}.pyz<" in self.xml
+
+    def is_signed(self, client: ClientFiles, key: BoincKey | None) -> bool:
+        """Whether clients that know this key may take its files, those of `client`."""
+        found = re.search(rf"<name>{client.name}\.pyz</name>.*?<file_signature>(.*?)</file_signature>", self.xml, re.S)
+        return key is None or found is None or key.verifies(client.zipapp, found[1])
+
     @property
     def label(self) -> str:
         return f"{self.number / 100:.2f} {self.platform}{f' ({self.plan_class})' if self.plan_class else ''}"
 
 
-def number_for(apps: Path, client: ClientFiles, published: Sequence[Published]) -> int:
-    """The version number of these client files: their existing one, or the next."""
+def number_for(apps: Path, client: ClientFiles, published: Sequence[Published], key: BoincKey | None = None) -> int:
+    """The version number of these client files: their existing one, or the next.
+
+    `key`: today's; a version that another one signed is no good any more. Its files keep their names: a client that has
+    them takes the new signatures to them.
+    """
     folders = {number: folder for folder in _subfolders(apps / APP) if (number := _number(folder.name)) is not None}
-    known = [version.number for version in published if f">{client.name}.pyz<" in version.xml]
-    known += [number for number, folder in folders.items() if any(folder.glob(f"*/{client.name}.pyz"))]
+    ours = [version for version in published if version.is_of(client)]
+    known = {version.number for version in ours}
+    known |= {number for number, folder in folders.items() if any(folder.glob(f"*/{client.name}.pyz"))}
+    known -= {version.number for version in ours if not version.is_signed(client, key)}
     return max(known) if known else max([*folders, *(version.number for version in published), _FIRST_NUMBER - 1]) + 1
 
 

@@ -15,9 +15,13 @@ JOBS_FILE = Path("html/user/vcdl_jobs.json")
 """The figures that the work generator leaves for the page."""
 _DESCRIPTION = Path("html/project/project_description.php")
 _TITLE = Path("html/project/project.inc")
-_PLACEHOLDER = b'define("PROJECT", "REPLACE WITH PROJECT NAME");'
+_PLACEHOLDERS = {
+    name: b'define("' + name + b'", "REPLACE WITH ' + words + b'");'
+    for name, words in ((b"PROJECT", b"PROJECT NAME"), (b"COPYRIGHT_HOLDER", b"COPYRIGHT HOLDER"))
+}
+"""What make_project leaves in the title and at the foot of each page."""
 _OURS = b" // by vcdl project install"
-_TITLED = re.compile(rb'define\("PROJECT", "[^"\n]*"\);' + re.escape(_OURS))
+_TITLED = re.compile(rb'define\("(PROJECT|COPYRIGHT_HOLDER)", "[^"\n]*"\);' + re.escape(_OURS))
 
 
 def pages(project: Path, name: str) -> Iterator[tuple[Path, bytes]]:
@@ -28,9 +32,12 @@ def pages(project: Path, name: str) -> Iterator[tuple[Path, bytes]]:
     if not (project / _DESCRIPTION).exists():
         yield project / _DESCRIPTION, _shipped(_DESCRIPTION)
     settings = files.read(project / _TITLE)
-    if settings is not None and _PLACEHOLDER in settings and name:
-        safe = re.sub(r'["\\$\n]', "", name).encode()
-        yield project / _TITLE, settings.replace(_PLACEHOLDER, b'define("PROJECT", "' + safe + b'");' + _OURS, 1)
+    if settings is not None and name:
+        safe, titled = re.sub(r'["\\$\n]', "", name).encode(), settings
+        for constant, placeholder in _PLACEHOLDERS.items():
+            titled = titled.replace(placeholder, b'define("' + constant + b'", "' + safe + b'");' + _OURS, 1)
+        if titled != settings:
+            yield project / _TITLE, titled
 
 
 def pages_to_remove(project: Path) -> Iterator[Path]:
@@ -47,7 +54,7 @@ def untitled(project: Path) -> tuple[Path, bytes, bytes] | None:
     now = files.read(path)
     if now is None or _OURS not in now:
         return None
-    return path, now, _TITLED.sub(_PLACEHOLDER, now)
+    return path, now, _TITLED.sub(lambda found: _PLACEHOLDERS[found[1]], now)
 
 
 def _shipped(page: Path) -> bytes:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from vcdl.boinc.grid.boinc_key import BoincKey
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.environment import PYTHON_VARIABLE, environment_file, environment_text
 from vcdl.boinc.grid.project_folder import BoincProject
@@ -115,7 +116,7 @@ def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes)
     app = rows.app_row(database)
     apps = project.path / "apps"
     published = [version for version in rows.published_versions(database, app) if version.is_ours] if app else []
-    number = number_for(apps, client, published)
+    number = number_for(apps, client, published, BoincKey.read(config.key_dir / "code_sign_public"))
     variants = {variant.key: variant for variant in client.variants(threads)}
     offered = {version.key for version in published if version.number == number}
     plan = InstallPlan(

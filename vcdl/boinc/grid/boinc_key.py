@@ -1,6 +1,7 @@
-"""Upload certificates: a task's leave to upload its file, signed with the project's upload key when the task is made.
+"""BOINC's signatures: of app versions, and of upload certificates, a task's leave to upload its file.
 
-After the key is renewed, the upload handler refuses what the tasks that are out bring: their hosts are not at fault.
+After the upload key is renewed, the upload handler refuses what the tasks that are out bring: their hosts are not at
+fault. After the code signing key is renewed, clients refuse what the former one signed.
 """
 
 import hashlib
@@ -18,8 +19,8 @@ _FILE = re.compile(
 
 
 @dataclass(frozen=True)
-class UploadKey:
-    """The public half of a project's upload key: RSA, as BOINC writes it."""
+class BoincKey:
+    """The public half of a project's key: RSA, as BOINC writes it."""
 
     modulus: int
     exponent: int
@@ -35,14 +36,18 @@ class UploadKey:
             return None
         return cls(int.from_bytes(number[:size]), int.from_bytes(number[size:]))
 
-    def signed(self, description: bytes | str) -> bool:
+    def verifies(self, content: bytes, signature: str) -> bool:
+        """Whether a signature, in hexadecimal, is this key's of a content."""
+        digest = hashlib.md5(content, usedforsecurity=False).hexdigest().encode()
+        number = int("".join(signature.split()).rstrip(".") or "0", 16)
+        opened = pow(number, self.exponent, self.modulus)
+        return opened.to_bytes(self.modulus.bit_length() // 8 + 1).endswith(b"\0" + digest)
+
+    def certified(self, description: bytes | str) -> bool:
         """Whether this key signed the certificate in a task's description; True for one without any."""
         text = description.decode(errors="replace") if isinstance(description, bytes) else description
         found = _FILE.search(text)
         if found is None:
             return True
         content = f"<name>{found['name'].strip()}</name><max_nbytes>{float(found['most']):.0f}</max_nbytes>"
-        digest = hashlib.md5(content.encode(), usedforsecurity=False).hexdigest().encode()
-        signature = int("".join(found["signature"].split()) or "0", 16)
-        opened = pow(signature, self.exponent, self.modulus)
-        return opened.to_bytes(self.modulus.bit_length() // 8 + 1).endswith(b"\0" + digest)
+        return self.verifies(content.encode(), found["signature"])

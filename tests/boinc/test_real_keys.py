@@ -1,0 +1,48 @@
+"""The renewal of the code signing key on a real BOINC server (see test_real_server.py), as docs/operator.md has it."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.boinc.real_project import PATIENCE_S, VARIABLE, RealProject
+from tests.places import ROOT
+from vcdl.run.finding import read_report
+
+JOB = """
+name: renewed
+model: {builtin: {name: mlp, units: [32]}}
+data: {dataset: digits, shards: 8}
+training: {learning_rate: 0.01}
+stop: {epochs: 200}
+"""
+
+pytestmark = [
+    pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no BOINC project"),
+    pytest.mark.timeout(1800),
+]
+
+
+def test_attached_clients_take_a_new_signing_key_and_lose_no_task(real: RealProject, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB)
+    run = real.submit(tmp_path / "job.yaml")
+    section = (ROOT / "docs" / "operator.md").read_text().partition("#### A new signing key")[2]
+    (commands,) = re.findall(r"```sh\n(.*?)```", section.partition("\n### ")[0], re.DOTALL)
+    with real.client(tmp_path / "client") as client:
+        client.wait_until(lambda: read_report(run).totals.applied >= 4, "updates are applied", patience_s=PATIENCE_S)
+        script = "set -e\n" + commands.replace("~/projects/mine", str(real.path))
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        before = read_report(run).totals.applied
+        client.wait_until(
+            lambda: read_report(run).totals.applied >= before + 6, "it trains under the new key", patience_s=PATIENCE_S
+        )
+        assert "security key" not in client.log
+    versions = real.rows(
+        "SELECT DISTINCT v.version_num FROM result r JOIN app_version v ON v.id = r.app_version_id WHERE r.outcome = 1"
+    )
+    assert len(versions) == 2
+    assert real.rows("SELECT COUNT(*) FROM result WHERE outcome = 3") == [(0,)]
+    assert "failed" not in real.doctor("app version")
