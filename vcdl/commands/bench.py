@@ -126,7 +126,7 @@ def bench_boinc(
 
 
 def _remove(folder: "RunFolder") -> None:
-    """Stop the job, and remove it when its work was taken back: volunteers would see it on the page of jobs for ever."""
+    """Stop the job, and remove it when its work was taken back: else volunteers see it on the page of jobs."""
     from vcdl.run.finding import read_report
 
     folder.stop_request.touch()
