@@ -29,13 +29,22 @@ assert not [name for name in sys.modules if name.startswith("vcdl")]
 print(json.dumps(measured))
 """
 
+NOTES_INTERPRETERS = """
+import os
+with open(os.path.join(os.path.dirname(__file__), "interpreters"), "a") as file:
+    print(os.getpid(), file=file)
+"""
+
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     """A run of the digits example to its end."""
     folder = tmp_path_factory.mktemp("runs") / "digits"
+    (folder.parent / "sitecustomize.py").write_text(NOTES_INTERPRETERS)
     settings = ["--set", f"stop.epochs={EPOCHS}", "--set", "stop.target_accuracy=null", "--set", "validate.every=2"]
-    return folder, vcdl("run", EXAMPLES / "digits.yaml", "--out", folder, *settings)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", str(folder.parent))
+        return folder, vcdl("run", EXAMPLES / "digits.yaml", "--out", folder, *settings)
 
 
 def test_a_run_ends_well_and_says_accuracy_and_paths(
@@ -46,6 +55,12 @@ def test_a_run_ends_well_and_says_accuracy_and_paths(
     assert "accuracy" in done.stdout
     assert str(folder / "model.keras") in done.stdout.replace("\n", "")
     assert str(folder / "accuracy.png") in done.stdout.replace("\n", "")
+
+
+def test_one_interpreter_imports_keras_and_forks_the_others(
+    finished: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    assert len((finished[0].parent / "interpreters").read_text().split()) == 1
 
 
 def test_each_shard_of_each_epoch_is_applied_once(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:

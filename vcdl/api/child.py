@@ -21,6 +21,7 @@ from vcdl.commands.failure import told
 from vcdl.errors import ExitCode
 from vcdl.journal.events import Recorded
 from vcdl.journal.history import JobHistory
+from vcdl.local.spares import one_thread
 from vcdl.report.observer import RunningTask, RunObserver
 
 _TASKS_EVERY_S = 0.5
@@ -34,9 +35,9 @@ def main() -> int:
     parent = _Parent(os.dup(1))
     os.dup2(2, 1)  # what libraries print is no message
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    one_thread()
     order = Order.of_line(sys.stdin.buffer.readline())
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has it ignored
-    threading.Thread(target=_pause_with_parent, daemon=True).start()
     try:
         is_over = _DEEDS[order.deed](order, _Relay(parent))
     except KeyboardInterrupt:
@@ -97,7 +98,11 @@ class _Relay(RunObserver):
 
 
 def _pause_with_parent() -> None:
-    """Interrupt this process when its standard input closes."""
+    """Interrupt this process when its standard input closes, from now on."""
+    threading.Thread(target=_wait_for_the_parents_end, daemon=True).start()
+
+
+def _wait_for_the_parents_end() -> None:
     while os.read(0, 1):
         pass
     os.kill(os.getpid(), signal.SIGINT)
@@ -130,13 +135,17 @@ def _resume(order: Order, observer: RunObserver) -> bool:
 
 
 def _driven(folder: Any, job: Any, observer: RunObserver) -> bool:
+    from vcdl.local.run import spares_for
     from vcdl.run.driving import drive, given_up, has_results, note_pause
     from vcdl.run.finding import read_report
 
     report = read_report(folder)
     if not has_results(folder, report):
         try:
-            reached = drive(folder, job, observer)
+            observer.phase("importing Keras")
+            with spares_for(job):  # before the process has a second thread
+                _pause_with_parent()
+                reached = drive(folder, job, observer)
         except KeyboardInterrupt:
             note_pause(folder)
             return False
@@ -155,6 +164,7 @@ def _simulate(order: Order, observer: RunObserver) -> bool:
     from vcdl.simulate.client_fleet import load_clients
     from vcdl.simulate.simulation import simulate
 
+    _pause_with_parent()
     job = load_job(Path(order.job_file), order.settings)
     fleet = load_clients(Path(order.clients_file) if order.clients_file else None, order.client_settings)
     folder = RunFolder(Path(order.folder))

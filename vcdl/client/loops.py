@@ -56,9 +56,11 @@ class _GraphLoop:
     """TensorFlow: the loop over the batches is a part of the graph. One trace serves batches of any size."""
 
     def __init__(self, model: Any) -> None:
-        self._loop = _traced_loop(model)
+        self._model = model
         self._held: tuple[Data, Any] = (), ()
         """The newest shard, and its tensors."""
+        self._traced: tuple[Any, Any] = (), None
+        """The types of a shard's tensors, and the loop over such a shard."""
 
     def steps(self, data: Data, order: Order, batch_size: int) -> list[float]:
         import tensorflow as tf
@@ -66,16 +68,26 @@ class _GraphLoop:
         held, _ = self._held
         if len(held) != len(data) or any(old is not new for old, new in zip(held, data, strict=True)):
             self._held = data, tf.nest.map_structure(tf.constant, tuple(map(as_keras_takes, data)))
-        losses = self._loop(self._held[1], tf.constant(order, tf.int32), tf.constant(batch_size))
+            kinds = tf.nest.map_structure(
+                lambda part: tf.TensorSpec([None, *part.shape[1:]], part.dtype), self._held[1]
+            )
+            if self._traced[0] != kinds:
+                self._traced = kinds, _traced_loop(self._model, kinds)
+        losses = self._traced[1](self._held[1], tf.constant(order, tf.int32), tf.constant(batch_size))
         return [float(loss) for loss in losses.numpy()]
 
 
-def _traced_loop(model: Any) -> Any:
-    """(data, order, batch size) → the mean loss of each batch before its step, of shape (batches,)."""
+def _traced_loop(model: Any, kinds: Any) -> Any:
+    """(data, order, batch size) → the mean loss of each batch before its step, of shape (batches,).
+
+    `kinds`: the types of the data, for any number of samples: a loop that is traced for one number is traced again.
+    """
     import tensorflow as tf
 
+    signature = (kinds, tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int32))
+
     # Without AutoGraph, which would write the loop's translation into the system's folder for temporary files.
-    @tf.function(autograph=False, reduce_retracing=True)  # type: ignore[untyped-decorator]
+    @tf.function(autograph=False, input_signature=signature)  # type: ignore[untyped-decorator]
     def loop(data: Any, order: Any, batch_size: Any) -> Any:
         count = -(-tf.shape(order)[0] // batch_size)
 

@@ -4,7 +4,8 @@ They would take a third of the time and a tenth of the memory of a client's star
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -20,6 +21,17 @@ class _NotToBeHad(MetaPathFinder):
         if fullname.partition(".")[0] in UNNEEDED:
             raise ModuleNotFoundError(f"No module named {fullname!r}: no training needs it", name=fullname)
         return None
+
+
+@contextmanager
+def unneeded_hidden() -> Iterator[None]:
+    """Let Keras be imported without them in a process that needs some of them itself, later."""
+    hidden = _NotToBeHad()
+    sys.meta_path.insert(0, hidden)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(hidden)
 
 
 def hide_unneeded() -> None:

@@ -22,6 +22,9 @@ A run continues from the last applied update, whatever ended it."""
 
 def resume(path: Path | None = None, as_json: bool = False) -> ExitCode:
     """Continue a run to its end or next pause; of a finished one, print the results. Raises VcdlError."""
+    from vcdl.local.spares import one_thread
+
+    one_thread()
     from vcdl.commands.run_to_end import run_to_end
     from vcdl.job import load_frozen_job
     from vcdl.run.finding import chosen_run

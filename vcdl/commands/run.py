@@ -23,6 +23,9 @@ def run(job_file: Path, out: Path | None = None, overrides: Sequence[str] = (), 
 
     Raises VcdlError; before the first subtask, nothing of the run is then left behind.
     """
+    from vcdl.local.spares import one_thread
+
+    one_thread()
     from vcdl.commands.run_to_end import run_to_end
     from vcdl.job import load_job
     from vcdl.local.beginning import begun

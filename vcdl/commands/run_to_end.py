@@ -3,12 +3,13 @@ result.
 """
 
 import sys
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import click
 
 from vcdl.errors import ExitCode
-from vcdl.report.display import display
+from vcdl.report.display import announced, display
 from vcdl.report.measures import Report
 from vcdl.report.outcome import outcome_lines
 from vcdl.report.progress import RunGoal
@@ -44,8 +45,14 @@ def run_to_end(folder: RunFolder, job: "Job", as_json: bool) -> ExitCode:
 
 
 def _run(folder: RunFolder, job: "Job", as_json: bool) -> Report | None:
+    from vcdl.local.run import spares_for
+
+    stream = sys.stderr if as_json else sys.stdout
     try:
-        with display(RunGoal.of(job), sys.stderr if as_json else sys.stdout, clock_of(folder)) as observer:
+        with ExitStack() as entered:
+            with announced("importing Keras", stream):
+                entered.enter_context(spares_for(job))  # before the display, which has a thread
+            observer = entered.enter_context(display(RunGoal.of(job), stream, clock_of(folder)))
             return drive(folder, job, observer)
     except KeyboardInterrupt:  # before the first subtask, while results are written, or a second Ctrl-C
         note_pause(folder)

@@ -6,17 +6,16 @@ closes then.
 
 import contextlib
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from typing import IO
 
 from vcdl.backoff import Attempts, Backoff
 from vcdl.client.processors import limit_threads
 from vcdl.client.resources import is_out_of_memory
 from vcdl.errors import ExitCode, GridError, VcdlError
 from vcdl.local.death import how_it_died, peak_bytes_of
+from vcdl.local.spares import Child, start_module
 from vcdl.run.folder import RunFolder
 
 _DEATHS_ALLOWED = 5
@@ -33,7 +32,6 @@ class ChildProcess:
     def __init__(self, module: str, folder: RunFolder) -> None:
         self._module = module
         self._folder = folder
-        self._log: IO[bytes] = folder.workers_log.open("ab")
         self.deaths = 0
         """Deaths in a row, without a sign of work between them."""
         self.death = ""
@@ -84,7 +82,6 @@ class ChildProcess:
         self._process.kill()
         self._process.wait()
         self._process.stdin.close()  # type: ignore[union-attr]
-        self._log.close()
 
     def _has_died(self) -> bool:
         status = self._process.poll()
@@ -100,15 +97,11 @@ class ChildProcess:
         if self.deaths > _AT_ONCE:
             self._starts.failed(words)
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> Child:
+        environment = {**os.environ, **limit_threads(1)}
         try:
-            return subprocess.Popen(
-                [sys.executable, "-m", self._module, str(self._folder.path)],
-                stdin=subprocess.PIPE,
-                stdout=self._log,
-                stderr=self._log,
-                env={**os.environ, **limit_threads(1)},
-                start_new_session=True,
+            return start_module(
+                self._module, str(self._folder.path), environment=environment, log=self._folder.workers_log
             )
         except OSError as error:
             raise GridError(f"cannot start the process {self._module}: {error}; free some memory") from error

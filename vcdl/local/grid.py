@@ -69,7 +69,6 @@ class LocalGrid(Grid, Results):
         self.shortage: RunFolderError | None = None
         """Why nothing is handed out now; None: it is."""
         self._looks_for_room = Attempts()
-        self._log = folder.workers_log.open("ab")
 
     def start(self) -> None:
         """Take up what an earlier process left, and start the workers. Raises GridError."""
@@ -180,7 +179,6 @@ class LocalGrid(Grid, Results):
             worker.kill()
         self._workers.clear()
         self._selector.close()
-        self._log.close()
 
     def _listen_to(self, worker: WorkerProcess) -> None:
         dead = self._take_in(worker, *worker.receive())
@@ -262,7 +260,8 @@ class LocalGrid(Grid, Results):
 
     def _start_process(self) -> WorkerProcess:
         settings = self._settings
-        return WorkerProcess.start(f"worker-{self._started}", settings.worker_module, settings.threads, self._log)
+        log = self._folder.workers_log
+        return WorkerProcess.start(f"worker-{self._started}", settings.worker_module, settings.threads, log)
 
     def _replace(self, worker: WorkerProcess, reason: str | None) -> None:
         status = self._remove(worker)

@@ -13,6 +13,7 @@ from vcdl.journal.events import EvaluatorDied, Recorded, StopReason, VersionEval
 from vcdl.local.child import ChildProcess
 from vcdl.local.grid import LocalGrid, LocalSettings
 from vcdl.local.server_pool import ServerPool
+from vcdl.local.spares import end_spares, fork_spares
 from vcdl.local.upload_folder import quarantine_orphans
 from vcdl.loop.loop import Loop
 from vcdl.report.observer import RunObserver, ShieldedObserver
@@ -22,6 +23,19 @@ from vcdl.run.run import Run
 
 _WAIT_S = 0.1
 """A worker's message ends the wait at once; evaluations, timeouts and stop requests are seen this late."""
+
+
+@contextmanager
+def spares_for(job: Job) -> Iterator[None]:
+    """Import Keras, and have a child process ready for each worker and for the evaluator.
+
+    To be entered before anything starts a thread that is not Python's own, and before any display does.
+    """
+    fork_spares(_local_settings(job).workers + 1)
+    try:
+        yield
+    finally:
+        end_spares()
 
 
 def run_locally(folder: RunFolder, observer: RunObserver) -> StopReason | None:

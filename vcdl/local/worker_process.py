@@ -7,14 +7,13 @@ process.
 import contextlib
 import json
 import os
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from vcdl.client.processors import limit_threads
+from vcdl.local.spares import Child, start_module
 
 
 @dataclass
@@ -22,7 +21,7 @@ class WorkerProcess:
     """A running client and its workunit."""
 
     name: str
-    process: subprocess.Popen[bytes]
+    process: Child
     ready: bool = False
     workunit: str | None = None
     fraction: float = 0.0
@@ -31,16 +30,10 @@ class WorkerProcess:
     _pending: bytes = b""
 
     @classmethod
-    def start(cls, name: str, module: str, threads: int, log: IO[bytes]) -> "WorkerProcess":
+    def start(cls, name: str, module: str, threads: int, log: Path) -> "WorkerProcess":
         """Start a worker, `python -m MODULE`; it says `ready` once Keras is imported. Raises OSError."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            env={**os.environ, **limit_threads(threads)},
-            start_new_session=True,  # Ctrl-C is for the parent, which ends its workers in good order
-        )
+        environment = {**os.environ, **limit_threads(threads)}
+        process = start_module(module, environment=environment, log=log, answers=True)
         os.set_blocking(process.stdout.fileno(), False)  # type: ignore[union-attr]
         return cls(name, process)
 

@@ -63,6 +63,23 @@ def display(goal: RunGoal, stream: IO[str], clock: Clock | None = None) -> Itera
         yield live
 
 
+@contextmanager
+def announced(text: str, stream: IO[str]) -> Iterator[None]:
+    """Show what is being done before a display can be: on a terminal until the context is left."""
+    from rich.console import Console
+
+    console = Console(file=stream, highlight=False, markup=False)
+    if not console.is_terminal or console.is_dumb_terminal:
+        print(text, file=stream, flush=True)
+        yield
+        return
+    console.print(text, end="")
+    try:
+        yield
+    finally:
+        print("\r\x1b[2K", end="", file=stream, flush=True)
+
+
 class EventLines(RunObserver, ABC):
     """Shows each epoch and each setback once. What happened before the display began is only counted."""
 

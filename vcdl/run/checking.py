@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcdl.client.batches import steps_of
+from vcdl.client.unneeded import unneeded_hidden
 from vcdl.job import Job, load_job
 from vcdl.job.training import ACCUMULATION, TrainingSettings
 from vcdl.passwords import split_password
@@ -56,6 +57,8 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     job = load_job(job_file, overrides)
     store = asked_settings(job, RunFolder(Path(job.name)))
     see_that_it_serves(store)
+    with unneeded_hidden():
+        import keras  # noqa: F401
     from vcdl.client.model import load_model
     from vcdl.client.trainer import Trainer
     from vcdl.codecs.choose import up_encoding

@@ -1,0 +1,207 @@
+"""Spare child processes, forked from this one when it has imported Keras, before TensorFlow starts its threads.
+
+Importing Keras takes most of a start, and all processes of a local run need it. A spare waits on its standard input for
+the module that it is to run, and ends when that closes. A child is a new interpreter where no spare is left, and where
+forking would not be safe: in a child all threads but one are missing, with what they hold.
+"""
+
+import contextlib
+import gc
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, NoReturn, Protocol
+
+_spares: list["_Spare"] = []
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
+
+
+class Child(Protocol):
+    """The part of `subprocess.Popen` that a local run uses."""
+
+    pid: int
+    stdin: IO[bytes] | None
+    stdout: IO[bytes] | None
+
+    def poll(self) -> int | None: ...
+    def wait(self) -> int: ...
+    def kill(self) -> None: ...
+
+
+def one_thread() -> None:
+    """Let NumPy start no thread when it is imported: Keras and TensorFlow start none either."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def fork_spares(count: int) -> None:
+    """Import Keras, and fork so many children from this process if that is safe; to be called before Keras is used."""
+    from vcdl.client.unneeded import unneeded_hidden
+    from vcdl.stores.open import load_client_libraries
+
+    load_client_libraries()
+    with unneeded_hidden():
+        import keras
+    # Other backends read what limits their threads when they are imported: it is not the same for all children.
+    if keras.backend.backend() != "tensorflow" or len(os.listdir("/proc/self/task")) > 1:
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # too little memory, too many processes: new interpreters say so
+        _spares.extend(_Spare.forked() for _ in range(count))
+
+
+def start_module(
+    module: str, *arguments: str, environment: Mapping[str, str], log: Path, answers: bool = False
+) -> Child:
+    """Start `python -m MODULE ARGUMENTS` in a session of its own, its output in `log`; returns without waiting for it.
+
+    `answers`: its standard output is a pipe to this process. Raises OSError.
+    """
+    while _spares:
+        spare = _spares.pop(0)
+        if spare.poll() is None:
+            spare.run([module, *arguments], environment, log, answers)
+            return spare
+        spare.close()
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE if answers else file,
+            stderr=file,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is for the parent, which ends its children in good order
+        )
+
+
+def end_spares() -> None:
+    """End the spares that nobody needed."""
+    while _spares:
+        spare = _spares.pop()
+        spare.kill()
+        spare.wait()
+        spare.close()
+
+
+class _Spare:
+    """A forked child."""
+
+    def __init__(self, pid: int, stdin: int, stdout: int) -> None:
+        self.pid = pid
+        self.stdin: IO[bytes] | None = os.fdopen(stdin, "wb")
+        self.stdout: IO[bytes] | None = os.fdopen(stdout, "rb")
+        self._status: int | None = None
+
+    @classmethod
+    def forked(cls) -> "_Spare":
+        """Fork it. Raises OSError."""
+        (its_stdin, stdin), (stdout, its_stdout) = os.pipe(), os.pipe()
+        try:
+            pid = os.fork()
+        except OSError:
+            for descriptor in (its_stdin, stdin, stdout, its_stdout):
+                os.close(descriptor)
+            raise
+        if pid == 0:
+            _live(its_stdin, its_stdout)
+        os.close(its_stdin)
+        os.close(its_stdout)
+        return cls(pid, stdin, stdout)
+
+    def run(self, command: list[str], environment: Mapping[str, str], log: Path, answers: bool) -> None:
+        """Let it run a module. One that has just died shows it as any child does."""
+        order = {"command": command, "environment": dict(environment), "log": str(log.absolute()), "answers": answers}
+        with contextlib.suppress(BrokenPipeError):
+            self.stdin.write(json.dumps(order).encode() + b"\n")  # type: ignore[union-attr]
+            self.stdin.flush()  # type: ignore[union-attr]
+        if not answers:
+            self.stdout.close()  # type: ignore[union-attr]
+
+    def poll(self) -> int | None:
+        """Its exit status, negative for a signal; None: it lives."""
+        if self._status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self._status = os.waitstatus_to_exitcode(status)
+        return self._status
+
+    def wait(self) -> int:
+        """Wait for its end; returns its exit status."""
+        if self._status is None:
+            self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self._status
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Close the pipes to it."""
+        for pipe in (self.stdin, self.stdout):
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()  # type: ignore[union-attr]
+
+
+def _live(stdin: int, stdout: int) -> NoReturn:
+    """The life of a spare: nothing of its parent's but the memory, and never back into the parent's work."""
+    status = 1
+    try:
+        gc.freeze()  # what the parent left to be collected would close descriptors that are others by then
+        os.setsid()  # Ctrl-C is for the parent, which ends its children in good order
+        os.dup2(stdin, _STDIN)
+        os.dup2(stdout, _STDOUT)
+        sys.stdin, sys.stdout, sys.stderr = map(_standard_stream, (_STDIN, _STDOUT, _STDERR), "rww")
+        for descriptor in map(int, os.listdir("/proc/self/fd")):  # the run's lock and other children's pipes among them
+            if descriptor > _STDERR:
+                with contextlib.suppress(OSError):  # that of the listing
+                    os.close(descriptor)
+        order = json.loads(_line() or "null")
+        status = 0 if order is None else _run(**order)
+    except BaseException:
+        with contextlib.suppress(BaseException):
+            traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _standard_stream(descriptor: int, mode: str) -> Any:
+    return open(descriptor, mode, buffering=1, errors="backslashreplace", closefd=False)
+
+
+def _line() -> bytes:
+    """A line of the standard input, not a byte more; empty at its end."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(_STDIN, 1)
+        if not byte:
+            return b""
+        line += byte
+    return line
+
+
+def _run(command: list[str], environment: dict[str, str], log: str, answers: bool) -> int:
+    """Run a module as `python -m` does; returns the exit status."""
+    file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    for descriptor in (_STDERR,) if answers else (_STDOUT, _STDERR):
+        os.dup2(file, descriptor)
+    os.close(file)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text(command[0].removeprefix("vcdl."))  # for ps and top; Linux keeps 15 letters
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = command
+    try:
+        runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if isinstance(end.code, int):
+            return end.code
+        if end.code is not None:
+            print(end.code, file=sys.stderr)
+            return 1
+    return 0
