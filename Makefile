@@ -24,7 +24,7 @@ test: $(VENV)/installed-dev check
 	$(BIN)/python -m pytest -m "not (soak or nightly)" $(SPREAD)
 
 # Written by hand; docs/api/ is read by another parser, and docs/experiments/ is written by `vcdl experiment`.
-MARKDOWN = *.md docs/*.md docs/decisions/*.md
+MARKDOWN = *.md docs/*.md docs/decisions/*.md docs/measured/*.md
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -84,16 +84,14 @@ def children(pid: int) -> list[int]:
 
 
 def command_line(pid: int) -> str:
-    """Its command and its name: a forked child has its parent's command, and the module that it runs as name."""
     with contextlib.suppress(OSError):
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-        return f"{command} {Path(f'/proc/{pid}/comm').read_text().strip()}"
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     return ""
 
 
 def workers(pid: int) -> list[int]:
     """The worker processes of a run."""
-    return [child for child in children(pid) if "client.worker" in command_line(child)]
+    return [child for child in children(pid) if "vcdl.client.worker" in command_line(child)]
 
 
 def is_alive(pid: int) -> bool:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,9 +31,13 @@ sys.modules["keras"] = SimpleNamespace(backend=SimpleNamespace(backend=lambda: "
 """In the place of Keras, whose import takes seconds, where it does not matter."""
 TOLD = """
 import json, os, sys
-print(json.dumps({"parent": os.getppid(), "alone": os.getsid(0) == os.getpid(), "keras": "keras" in sys.modules,
-                  "files": sorted(map(int, os.listdir("/proc/self/fd")))[:-1], "a": os.environ["A"],
-                  "arguments": sys.argv[1:], "tasks": len(os.listdir("/proc/self/task"))}), flush=True)
+from pathlib import Path
+facts = {
+    "parent": os.getppid(), "alone": os.getsid(0) == os.getpid(), "keras": "keras" in sys.modules,
+    "files": sorted(map(int, os.listdir("/proc/self/fd")))[:-1], "tasks": len(os.listdir("/proc/self/task")),
+    "a": os.environ["A"], "arguments": sys.argv[1:], "shown": Path("/proc/self/cmdline").read_text().split("\\0"),
+}
+print(json.dumps(facts), flush=True)
 sys.stdin.read()
 sys.exit(7)
 """
@@ -65,7 +70,7 @@ print(*(child.wait() for child in children))
 """
 
 
-def told(process: "subprocess.Popen[str]") -> tuple[int, list[dict[str, object]], str]:
+def told(process: "subprocess.Popen[str]") -> tuple[int, list[dict[str, Any]], str]:
     said, errors = process.communicate(timeout=120)
     pid, *lines, ends = filter(None, said.splitlines())
     assert process.returncode == 0, errors
@@ -81,6 +86,7 @@ def test_a_spare_runs_a_module_with_keras_and_nothing_else_of_its_parents(
     for number, child in enumerate(said):
         assert (child["parent"], child["alone"], child["files"], child["tasks"]) == (pid, True, [0, 1, 2], 1)
         assert (child["a"], child["arguments"]) == ("b", [str(number)])
+        assert child["shown"][:4] == [sys.executable, "-m", "told", str(number)]
     assert (tmp_path / "log").read_text() == ""
 
 

@@ -174,6 +174,15 @@ def _standard_stream(descriptor: int, mode: str) -> Any:
     return open(descriptor, mode, buffering=1, errors="backslashreplace", closefd=False)
 
 
+def _show(command: list[str]) -> None:
+    """Let ps and pgrep show this command, as far as there is room for it, and not the parent's. Raises OSError."""
+    begin, end = map(int, Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45:47])
+    shown = "\0".join(command).encode()[: end - begin - 1]
+    with open("/proc/self/mem", "r+b", buffering=0) as memory:
+        memory.seek(begin)
+        memory.write(shown.ljust(end - begin, b"\0"))
+
+
 def _line() -> bytes:
     """A line of the standard input, not a byte more; empty at its end."""
     line = b""
@@ -192,7 +201,7 @@ def _run(command: list[str], environment: dict[str, str], log: str, answers: boo
         os.dup2(file, descriptor)
     os.close(file)
     with contextlib.suppress(OSError):
-        Path("/proc/self/comm").write_text(command[0].removeprefix("vcdl."))  # for ps and top; Linux keeps 15 letters
+        _show([sys.executable, "-m", *command])
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = command
