@@ -167,6 +167,10 @@ def folder_error(path: Path, error: OSError) -> RunFolderError:
     """The RunFolderError for an OSError in the run's folder, with advice."""
     if error.errno == errno.ENOENT and not path.exists():
         return RunFolderError(f"there is no folder {path}: make it, or choose another")
+    if error.errno == errno.ENOENT:
+        return RunFolderError(
+            f"{error.filename or path} is missing: put it back from a copy of the run, or begin anew with `vcdl clone`"
+        )
     if error.errno in DISK_FULL:
         return RunFolderFull(
             f"{path}: {error.strerror or error}; free some space (`vcdl resume` goes on with a run that has ended)"

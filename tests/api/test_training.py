@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from scipy.sparse import csr_matrix
 
 import vcdl
 from vcdl.api import training
@@ -80,6 +81,17 @@ def test_an_autoencoder_is_stored_once(written: Callable[..., dict[str, Any]]) -
     assert sorted(np.load(job["folder"] / "data.npz")) == ["x_train", "x_val"]
 
 
+def test_a_sparse_matrix_gets_its_zeros_if_there_is_room(
+    written: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sparse = csr_matrix(np.where(X > 0, X, 0))
+    stored = np.load(written(model(), sparse, Y)["folder"] / "data.npz")["x_train"]
+    np.testing.assert_array_equal(stored, sparse.toarray().astype(np.float32))
+    monkeypatch.setattr("vcdl.api.given.available_memory_bytes", lambda: 100)
+    with pytest.raises(DataError, match=r"x is sparse, and takes .* GiB with its zeros, more than the 0\.0 GiB"):
+        vcdl.train(model(), sparse, Y)
+
+
 def test_one_hot_labels_become_classes(written: Callable[..., dict[str, Any]]) -> None:
     made = model(loss="categorical_crossentropy", metrics=["accuracy", "categorical_accuracy"])
     job = written(made, X, np.eye(2)[Y], test_data=(X[:5], np.eye(2)[Y[:5]]))
@@ -104,12 +116,23 @@ def test_one_hot_labels_become_classes(written: Callable[..., dict[str, Any]]) -
         ({"test_data": (X, None)}, DataError, r"test_data: y is missing: give arrays x and y"),
         ({"x": X[:, :, None, None], "layers": "LSTM"}, ModelError, r"cannot be built for samples of shape \(2, 1, 1\)"),
         ({"x": X[:, 0]}, DataError, r"x has shape \(20,\), expected \(samples, …\)"),
-        ({"layers": "Own"}, ModelError, r"use Keras' own layers only"),
+        ({"layers": "Own"}, ModelError, r"Own': a class of its own, and no code of a job"),
         ({"layers": "Two"}, DataError, r"x: the model has the inputs a, b: give a dict with an array for each"),
         ({"layers": "Ends"}, DataError, r"y: the model has the outputs a, b: give a dict with an array for each"),
         ({"layers": "Ends", "y": [Y, Y]}, JobError, r"outputs a, b: compile it with a loss for each"),
         ({"simulate": 10}, JobError, r"simulate: expected keys of a clients file, such as {'clients': 10}, or True"),
         ({"simulate": {"client": 3}}, JobError, r"client: unknown key; did you mean clients\?"),
+        ({"x": [1], "y": None}, DataError, r"y is missing: give arrays x and y"),
+        ({"x": iter([X]), "y": None}, DataError, r"x is .*iterator.*give arrays x and y"),
+        ({"x": "data.csv"}, DataError, r"x is a name, 'data.csv': read the file by numpy or pandas"),
+        (
+            {"layers": "Sparse", "y": np.eye(2)[Y]},
+            DataError,
+            r"y is one-hot, and .*: give y.argmax\(axis=-1\), or compile with categorical_",
+        ),
+        ({"epoch": 1}, JobError, r"epoch is no section of a job file; did you mean epochs\?"),
+        ({"epochs": 10**12}, JobError, r"stop > epochs: expected a whole number from 1 to 1000000, got 1000000000000"),
+        ({"layers": "Lambda"}, ModelError, r"'activation' of its own, and no code of a job runs on a client: use one"),
         ({"model": "mlp"}, ModelError, r"the model is a builtins.str, expected a keras.Model"),
     ],
     ids=lambda given: "-".join(given) if isinstance(given, dict) else given.__name__ if isinstance(given, type) else "",
@@ -133,6 +156,10 @@ def odd_model(kind: str) -> Any:
     if kind == "Ends":
         one = keras.Input((2,))
         return keras.Model(one, [keras.layers.Dense(1, name="a")(one), keras.layers.Dense(2, name="b")(one)])
+    if kind == "Sparse":
+        return model(loss="sparse_categorical_crossentropy")
+    if kind == "Lambda":
+        return keras.Sequential([keras.Input((2,)), keras.layers.Dense(2, activation=lambda x: x)])
     if kind == "LSTM":
         return keras.Sequential([keras.layers.LSTM(2)])
 

@@ -64,6 +64,7 @@ REFUSED: list[tuple[Any, Named, str]] = [
     (make_metric, Named("accuracy", {"k": 3}), "has no argument 'k'"),
     (make_metric, Named("mean_metric_wrapper", {"fn": "x"}), "Keras knows no"),
     (make_loss, Named("os.system"), "Keras knows no"),
+    (make_loss, Named("least_squares"), "; the nearest are "),
     (make_loss, Named("__class__"), "Keras knows no"),
     (make_loss, Named("get"), "Keras knows no"),
     (make_loss, Named("deserialize", {"config": "x"}), "Keras knows no"),
@@ -91,6 +92,10 @@ def test_what_keras_does_not_know_is_refused_with_advice(make: Any, named: Named
         (Named("adam", {"beta_1": "much"}), "something like 0.9"),
         (Named("loss_scale_optimizer", {"inner_optimizer": "adam"}), "use `training > precision: mixed_bfloat16`"),
         (Named("sgd", {"momentum": 7.0}), "refuses"),
+        (Named("adam", {"clipnorm": -1}), "clipnorm: expected a number > 0, got -1"),
+        (Named("adam", {"beta_2": 1.0}), "beta_2: expected a number from 0 to 1 (1 excluded), got 1.0"),
+        (Named("adam", {"gradient_accumulation_steps": 2.5}), "expected a whole number, got 2.5"),
+        (Named("adamw", {"weight_decay": -0.1}), "weight_decay: expected a number ≥ 0, got -0.1"),
     ],
 )
 def test_a_wrong_optimizer_is_refused_with_advice(named: Named, reason: str) -> None:

@@ -113,12 +113,17 @@ def subclass_model() -> str:
     return json.dumps(keras.saving.serialize_keras_object(Own()))
 
 
+def activation_model() -> str:
+    return str(keras.Sequential([keras.Input((4,)), layers.Dense(1, activation=lambda x: x + 1)]).to_json())
+
+
 MADE_BY_KERAS = {
     "a Lambda layer": (lambda_model, "carries code"),
     "an operation that takes a function": (mapping_model, "VectorizedMap.*takes a function"),
     "a layer that opens a file": (lookup_model, "StringLookup"),
     "a registered custom layer": (custom_model, "Custom"),
-    "a subclassed model": (subclass_model, "Own"),
+    "a subclassed model": (subclass_model, r"Own': a class of its own.* keras.Model\(inputs, outputs\)"),
+    "an activation that is a lambda": (activation_model, "an 'activation' of its own.*one of keras.activations"),
 }
 
 
@@ -213,16 +218,16 @@ def constant(value: Any, dtype: Any) -> dict[str, Any]:
 
 
 HOSTILE_OPERATIONS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "from another module": (in_call("Mean", module="os"), "safe to load"),
+    "from another module": (in_call("Mean", module="os"), "class of its own"),
     "from another module of Keras": (in_call("Mean", module="keras.src.saving.file_editor"), "safe to load"),
     "from below its module": (in_call("Mean", module="keras.src.ops.numpy.backend"), "safe to load"),
-    "from a module that is a list": (in_call("Add", module=["keras.src.ops.numpy"]), "names no module"),
+    "from a module that is a list": (in_call("Add", module=["keras.src.ops.numpy"]), "class of its own"),
     "a function of its module": (in_call("Add", class_name="vectorize"), "takes a function"),
     "what its module imports": (in_call("Add", class_name="KerasTensor"), "takes a function"),
     "one that maps a function": (in_call("Add", class_name="Map", module="keras.src.ops.core"), "takes a function"),
     "registered as somebody's": (in_call("Add", registered_name="hostile>Add"), "registered as"),
-    "a lambda in its settings": (in_call("Mean", config={"axis": {"class_name": "__lambda__"}}), "names no module"),
-    "a lambda as its argument": (in_call("Add", **argument({"class_name": "__lambda__", "config": {}})), "no module"),
+    "a lambda in its settings": (in_call("Mean", config={"axis": {"class_name": "__lambda__"}}), "Keras 2"),
+    "a lambda as its argument": (in_call("Add", **argument({"class_name": "__lambda__", "config": {}})), "Keras 2"),
     "a class as its argument": (in_call("Add", **argument(a_class("Popen", "subprocess"))), "subprocess"),
     "a layer with code as its argument": (in_call("Add", **argument([a_class("Lambda", "keras.layers")])), "code"),
     "a class in a slice": (
@@ -323,6 +328,8 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], None]] = {
     "layers that are not there": lambda config: config["config"].update(layers=7),
     "an impossible number of units": in_config("units", -3),
     "an unknown activation": in_config("activation", "os.system"),
+    "an activation with code, as Keras writes it": in_config("activation", {"value": ["4wEAAA==", None, None]}),
+    "an activation that is a list": in_config("activation", ["relu"]),
 }
 
 

@@ -68,12 +68,17 @@ OUTPUTS_AC = "outputs: [{name: a}, {name: c}]"
 REGRESSION = "task: regression"
 TOKENS = RNG.integers(0, 9, (SAMPLES, 6))
 EMBEDDING = "{python: 'models_of_test:words'}"
+FLAGS = "{python: 'models_of_test:flags'}"
 TWO_OUTPUTS = "{python: 'models_of_test:two_outputs'}"
 TWO_INPUTS = "{python: 'models_of_test:two_inputs'}"
 LOGITS = "{python: 'models_of_test:logits'}"
 MODELS = """
 import keras
 from keras import layers
+
+def flags(shape, outputs):
+    ends = [layers.Dense(12), layers.Reshape((6, 2)), layers.Softmax()]
+    return keras.Sequential([keras.Input(shape), *ends])
 
 def words(shape, outputs):
     last = layers.Dense(outputs, activation="softmax")
@@ -193,6 +198,14 @@ CASES: dict[str, Case] = {
     "steps for a built-in model": Case("give a model of your own", labels(TOKENS), "task: sequence"),
     "an autoencoder of images by small_cnn": Case("its input", x(), "task: autoencoder", model="{builtin: small_cnn}"),
     "labels for several flags": Case("other numbers than 0 and 1", labels(TOKENS), "task: multi_label"),
+    "a missing flag": Case("mask: -1, and end the model in", labels(np.where(TOKENS > 4, 1, -1)), "task: multi_label"),
+    "a flag that is NaN": Case(
+        "mask: -1, and end the model in", labels(np.where(TOKENS > 4, 1, np.nan)), "task: multi_label"
+    ),
+    "flags as a sequence with missing ones": Case(
+        "", labels(np.where(TOKENS > 4, 1, np.where(TOKENS > 2, 0, -1))), "task: sequence, mask: -1", model=FLAGS
+    ),
+    "a sparse matrix": Case("x_train=matrix.toarray()", {"indptr": np.ones(2), "data": np.ones(3)}),
     "one flag": Case("(samples, labels)", x(), "task: multi_label"),
     "names for other flags": Case("names another number", labels(TOKENS > 4), "task: multi_label, classes: [a, b]"),
     "nothing but padding": Case(

@@ -92,7 +92,7 @@ def test_resuming_a_finished_run_prints_its_results_and_changes_nothing(
     before = folder.journal_file.read_bytes(), folder.summary_file.read_bytes()
     assert resume(Path("a")) is ExitCode.OK
     assert capsys.readouterr().out == (
-        "finished after 2 epochs and 55 s: all epochs are done\n"
+        "finished after 2 epochs and 55 s of training: all epochs are done\n"
         "validation           accuracy 0.7900, loss 0.3 (50 samples)\n"
         "test                 accuracy 0.7700, loss 0.3 (50 samples)\n"
         "model                a/model.keras\n"

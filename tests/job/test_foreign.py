@@ -46,6 +46,7 @@ def test_augmentation_in_the_data_section_is_answered_too(tmp_path: Path) -> Non
         ("table.csv", "table.csv is a table: read it once"),
         ("array.npy", "array.npy is a single array: put x_train and y_train into one file"),
         ("data.pkl", "is a pickle, which may run code"),
+        (".", ". is a folder: read its files once"),
         ("images", "images is a folder: read its files once (images: keras.utils.image_dataset_from_directory)"),
         ("missing.npz", "there is no file"),
     ],
@@ -70,6 +71,11 @@ def test_class_weights_that_nobody_can_mean_are_refused(weights: str, tmp_path: 
 @pytest.mark.parametrize(
     ("data", "advice"),
     [
+        (
+            "task: multi_label, mask: -1",
+            "data > mask: multi_label has no labels to pass over; use it with segmentation or sequence (of several "
+            "labels too: the model then ends in Reshape((labels, 2)) and Softmax())",
+        ),
         ("mask: 0", "data > mask: classification has no labels to pass over; use it with segmentation or sequence"),
         ("mask: 0, task: regression", "data > mask: regression has no labels"),
         ("mask: 1.5, task: sequence", "data > mask: expected a label, a whole number or text"),

@@ -52,7 +52,10 @@ def test_a_setting_mends_what_is_wrong_in_the_file(job_file: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("stop.epochs=two", '--set "stop.epochs=two": stop > epochs: expected a whole number ≥ 1, got "two"'),
+        (
+            "stop.epochs=two",
+            '--set "stop.epochs=two": stop > epochs: expected a whole number from 1 to 1000000, got "two"',
+        ),
         ("stop.epoch=2", '--set "stop.epoch=2": stop > epoch: unknown key; did you mean epochs?'),
         ("model.builtin={name: mlp, units: [x]}", "model > builtin > units > 1: expected a whole number"),
         ("pacing.queue_ahead=2", "the file has pacing as one value; set pacing as a whole"),

@@ -1,9 +1,11 @@
 """What a program hands over to a run: its model and its arrays, as files that a job file can name."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vcdl.client.memory import available_memory_bytes
 from vcdl.errors import DataError, ModelError, folder_errors, one_line
 
 if TYPE_CHECKING:
@@ -28,6 +30,10 @@ def as_array(name: str, value: Any) -> "Array":
     _refuse_streams(name, value)
     if isinstance(value, dict):
         raise DataError(f"{name} is a dict, and the model has one input and one output: give one array")
+    if isinstance(value, str | Path):
+        raise DataError(f"{name} is a name, {str(value)[:60]!r}: read the file by numpy or pandas, and give the array")
+    if hasattr(value, "toarray"):
+        value = _dense(name, value)
     try:
         array = value.to_numpy() if hasattr(value, "to_numpy") else np.asarray(value)
     except Exception as error:  # each library refuses in its own way
@@ -71,6 +77,20 @@ def _refuse_streams(name: str, value: Any) -> None:
             f"{name} is {stream or 'an iterator'}, which gives batches, and shards are cut from whole arrays: "
             "give arrays x and y, such as numpy.concatenate([batch for batch, _ in data])"
         )
+
+
+def _dense(name: str, matrix: Any) -> "Array":
+    """A sparse matrix of SciPy with all its zeros, in float32: shards hold those. Raises DataError."""
+    import numpy as np
+
+    size_bytes, free_bytes = matrix.shape[0] * matrix.shape[1] * 4, available_memory_bytes()
+    if free_bytes is not None and size_bytes > free_bytes:
+        raise DataError(
+            f"{name} is sparse, and takes {size_bytes / 2**30:.1f} GiB with its zeros, more than the "
+            f"{free_bytes / 2**30:.1f} GiB that are free: take fewer columns, such as by sklearn's TruncatedSVD"
+        )
+    dense: Array = (matrix.astype(np.float32) if matrix.dtype.kind == "f" else matrix).toarray()
+    return dense
 
 
 def _without_objects(name: str, array: "Array") -> "Array":
@@ -139,7 +159,8 @@ def see_that_it_can_travel(model: Any, inputs: "Mapping[str, Array]") -> None:
                 f"with keras.Input({samples.shape[1:]})"
             ) from error
     try:
-        config = model.to_json()
+        with warnings.catch_warnings(action="ignore"):  # Keras warns of a lambda, which is refused below
+            config = model.to_json()
     except Exception as error:  # a custom class may raise anything here
         raise ModelError(f"the model has no JSON ({one_line(error)}): use Keras' own layers only") from error
     checked_config(config)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from vcdl.errors import DataError
 from vcdl.wire.task import Task
 
 _SPARSE = "sparsecategoricalcrossentropy"
@@ -35,6 +36,20 @@ def as_classes(training: dict[str, Any], arrays: dict[str, Any]) -> None:
     training["loss"] = _sparse(training["loss"])
     if "metrics" in training:
         training["metrics"] = [_sparse(metric) for metric in training["metrics"]]
+
+
+def refuse_one_hot(model: Any, loss: Any, y: Any) -> None:
+    """Refuse one-hot labels beside a loss that takes numbers of classes; `y` None: the labels are x.
+
+    Raises DataError.
+    """
+    if y is None or _name(loss).replace("_", "") != _SPARSE or tuple(model.output_shape[1:]) != y.shape[1:]:
+        return
+    if y.shape[-1] > 1 and _is_one_hot(y):
+        raise DataError(
+            "y is one-hot, and the loss sparse_categorical_crossentropy takes the numbers of classes: give "
+            "y.argmax(axis=-1), or compile with categorical_crossentropy"
+        )
 
 
 def _labels(dimensions: int) -> Task:

@@ -1,5 +1,6 @@
 """`vcdl.train`: a Keras model and arrays become a run, with the words of Keras' `fit`."""
 
+import inspect
 import re
 import shutil
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ from vcdl.api.handle import Run
 from vcdl.api.job import Job
 from vcdl.api.outputs import outputs_of
 from vcdl.api.settings import plain
-from vcdl.api.task import as_classes, task_of
+from vcdl.api.task import as_classes, refuse_one_hot, task_of
 from vcdl.errors import DataError, JobError, folder_errors
 from vcdl.job import Job as JobSettings
 from vcdl.run.finding import folder_for
@@ -57,8 +58,8 @@ _OF_FIT = {
 
 def train(
     model: Any,
-    x: Any,
-    y: Any,
+    x: Any = None,
+    y: Any = None,
     *,
     validation_data: tuple[Any, Any] | None = None,
     test_data: tuple[Any, Any] | None = None,
@@ -121,7 +122,8 @@ def _refuse_unknown(argument: str) -> None:
         raise JobError(f"vcdl.train has no {argument}: {_OF_FIT[argument]}")
     known = {field.alias or key for key, field in JobSettings.model_fields.items()} - {"name", "seed", "model"}
     if argument not in known:
-        raise JobError(f"vcdl.train: {argument} is no section of a job file; {nearest(argument, known)}")
+        arguments = set(inspect.signature(train).parameters) - {"model", "sections"}
+        raise JobError(f"vcdl.train: {argument} is no section of a job file; {nearest(argument, known | arguments)}")
 
 
 def _arrays(model: Any, x: Any, y: Any, validation: Any, test: Any) -> dict[str, Any]:
@@ -169,6 +171,7 @@ def _values(
         values["data"].setdefault("outputs", outputs_of(model, arrays))
         return values
     as_classes(values["training"], arrays)
+    refuse_one_hot(model, values["training"].get("loss"), arrays.get("y_train"))
     if "task" not in values["data"]:
         task = task_of(model, values["training"].get("loss"), arrays.get("y_train"))
         values["data"].update({} if task == "classification" else {"task": task})

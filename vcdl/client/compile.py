@@ -7,7 +7,7 @@ calling a class of Keras' public name space with numbers, texts, booleans and li
 
 import difflib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vcdl.client.metrics import ALIASES, BY_SHAPE, PERPLEXITY, metric_name, metric_names, metric_of_loss, snake_case
@@ -34,6 +34,21 @@ LOSS_SCALING = (
 )
 _WORDS = frozenset({*BY_SHAPE.values(), PERPLEXITY})
 """Metrics that Keras has no class for."""
+
+
+_RANGES: Mapping[str, tuple[frozenset[str], Callable[[float], bool]]] = {
+    "a number > 0": (
+        frozenset({"clipnorm", "clipvalue", "global_clipnorm", "loss_scale_factor"}),
+        lambda value: value > 0,
+    ),
+    "a number ≥ 0": (frozenset({"epsilon", "weight_decay"}), lambda value: value >= 0),
+    "a number from 0 to 1 (1 excluded)": (frozenset({"beta_1", "beta_2", "rho"}), lambda value: 0 <= value < 1),
+    "a whole number": (
+        frozenset({"gradient_accumulation_steps", "ema_overwrite_frequency"}),
+        lambda value: value % 1 == 0,
+    ),
+}
+"""Arguments of optimizers that Keras takes at any value, by what they must be."""
 
 
 def compile_model(model: Any, training: Training, *, weigh_metrics: bool = False) -> None:
@@ -149,6 +164,9 @@ def _check_arguments(key: str, named: Named, found: type) -> None:
             raise JobError(f"{key}: {named.name} has no argument {argument!r}{_nearest(argument, known)}")
         if not _is_plain(value):
             raise JobError(f"{key} > {argument}: expected a number, a text, true or false, or a list of them")
+        for what, (arguments, fits) in _RANGES.items():
+            if argument in arguments and isinstance(value, int | float) and not fits(value):
+                raise JobError(f"{key} > {argument}: expected {what}, got {value}")
         default = parameters[argument].default
         if isinstance(default, int | float) and not isinstance(value, int | float):
             raise JobError(f"{key} > {argument}: expected something like {default}, got {value!r}")
@@ -158,7 +176,7 @@ def _nearest(name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1)
     if near:
         return f"; did you mean {near[0]!r}?"
-    return f"; it knows {', '.join(sorted(known))}"[:600]
+    return f"; the nearest are {', '.join(difflib.get_close_matches(name, known, n=4, cutoff=0.0))}"
 
 
 def _is_plain(value: Any) -> bool:

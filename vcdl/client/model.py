@@ -43,6 +43,10 @@ _KEYS = frozenset(
 )
 """All keys that may stand beside `class_name`."""
 _ADVICE = "use Keras' own layers and operations only"
+_OWN_CLASS = (
+    "a class of its own, and no code of a job runs on a client; build the model of Keras' layers with keras.Sequential "
+    "or keras.Model(inputs, outputs)"
+)
 _END = object()
 
 
@@ -178,17 +182,27 @@ def _check_function(part: dict[str, Any]) -> None:
 
 def _check_class(part: dict[str, Any]) -> None:
     class_name, module, registered = part["class_name"], part.get("module"), part.get("registered_name")
+    if "module" not in part:
+        raise ModelError(f"the model's {_short(class_name)} was written by Keras 2: load and save it with Keras 3")
     if not isinstance(module, str):
-        raise ModelError(
-            f"the model's {_short(class_name)} names no module: "
-            f"it was written by Keras 2 or is a custom class; {_ADVICE}"
-        )
+        raise ModelError(f"the model holds {_short(class_name)}: {_OWN_CLASS}")
     if class_name not in CLASSES.get(module, ()):
         raise ModelError(f"the model holds {_short(f'{module}.{class_name}')}: {_reason(module, class_name)}")
     if registered not in (None, class_name):
         raise ModelError(f"the model holds a custom class, registered as {_short(registered)}: {_ADVICE}")
     if not isinstance(part.get("config"), dict):
         raise ModelError(f"the model's {_short(class_name)} has no config")
+    for key, value in part["config"].items():
+        if key.endswith("activation") and not _is_activation(value):
+            raise ModelError(
+                f"the model's {_short(class_name)} has an {_short(key)} of its own, and no code of a job runs on a "
+                "client: use one of keras.activations by its name"
+            )
+
+
+def _is_activation(value: Any) -> bool:
+    """Whether an activation is a name of Keras', or an object, which is checked for itself."""
+    return value is None or (isinstance(value, dict) and "class_name" in value) or value in tuple(ACTIVATIONS)
 
 
 def _reason(module: str, class_name: str) -> str:
@@ -196,6 +210,8 @@ def _reason(module: str, class_name: str) -> str:
         return f"it carries code, which is never sent to a volunteer; {_ADVICE}"
     if module in OPERATIONS:
         return "this operation takes a function, draws at random or has no fixed shape; use another one, or a layer"
+    if module.partition(".")[0] != "keras":
+        return _OWN_CLASS
     if class_name in LAYERS:
         return "this class is only known in keras.layers"
     return f"not one of the parts of Keras that are safe to load; {_ADVICE}"

@@ -19,6 +19,7 @@ Examples:
   vcdl new images shapes           pictures, in shapes/
   cd shapes, then vcdl run job.yaml
 
+\b
 tabular      columns of numbers, three classes
 images       grey pictures, a convolutional net
 text         tokens and an Embedding

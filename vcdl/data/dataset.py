@@ -15,6 +15,10 @@ from vcdl.wire.task import HAS_CLASSES, LABEL_AXES, Task
 
 Array = npt.NDArray[Any]
 
+_MISSING = (
+    "multi_label has no missing ones. Write -1 for them, set data > task: sequence and mask: -1, and end the model in "
+    "Dense(2 * labels), Reshape((labels, 2)) and Softmax()"
+)
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -147,6 +151,8 @@ def checked_part(name: str, x: Array, y: Array, task: Task, output: str = "") ->
     for array, values in (*inputs.items(), (y_name, y)):
         if values.size == 0:
             raise DataError(f"{array} is empty: it has shape {values.shape}")
+        if values is y and task == "multi_label" and values.dtype.kind == "f" and np.isnan(values).any():
+            raise DataError(f"{array} holds labels of NaN: {_MISSING}")
         _refuse_not_finite(array, values)
     if has_classes:
         return Part(x, _labels(y_name, y, task))
@@ -221,6 +227,8 @@ def _flags(name: str, y: Array) -> Array:
             f"{name} has shape {y.shape}, expected (samples, labels) of 0 and 1: "
             "for one label a sample set data > task: classification"
         )
+    if y.dtype.kind != "u" and np.isin(y, (-1, 0, 1)).all() and (y < 0).any():
+        raise DataError(f"{name} holds labels of -1: {_MISSING}")
     if not np.isin(y, (0, 1)).all():
         raise DataError(f"{name} holds other numbers than 0 and 1: for numbers set data > task: regression")
     return y.astype(np.float32)

@@ -128,6 +128,8 @@ def _parts(names: list[str], settings: "DataSettings", path: Path) -> list[str]:
         x, labels = bool(_inputs(names, part)), _labels_of(part, settings)
         y = any(name in names for name in labels) if labels else x
         missing = [name for name in labels if name not in names] if x else [f"x_{part}"]
+        if part == "train" and "indptr" in names:
+            raise DataError(f"{path.name} is a sparse matrix of SciPy: save x_train=matrix.toarray() beside y_train")
         if (x or y or part == "train") and missing:
             raise DataError(f"{path.name} has no {missing[0]}: it holds {', '.join(sorted(names)) or 'nothing'}"[:500])
         if x:

@@ -34,7 +34,7 @@ def not_an_npz(path: Path) -> str | None:
         is_folder = False
     if is_folder:
         return (
-            f"{path.name} is a folder: read its files once (images: keras.utils.image_dataset_from_directory), and "
-            f"write all samples into one file, {_WRITE}"
+            f"{path.name or path} is a folder: read its files once (images: keras.utils.image_dataset_from_directory), "
+            f"and write all samples into one file, {_WRITE}"
         )
     return None

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from vcdl.client.metrics import metric_name, metric_names
 from vcdl.job.data import DataSettings
 from vcdl.job.outputs import OutputSettings
-from vcdl.job.training import TrainingSettings
+from vcdl.job.training import MOST_EPOCHS, TrainingSettings
 from vcdl.journal.events import ACCURACY, LOSS
 from vcdl.journal.monitor import MAX, MIN, Monitor
 from vcdl.wire.task import HAS_CLASSES, PREDICTS_NUMBERS, Task
@@ -43,7 +43,7 @@ _SIGNED = ("poisson", "cosine_similarity")
 class StopSettings(Section):
     """The measure by which the job is judged, and the ends of the job; the first one counts."""
 
-    epochs: _Count = 20
+    epochs: Annotated[int, kinds.whole(1, MOST_EPOCHS)] = 20
     monitor: Annotated[str, kinds.text("[A-Za-z0-9_]+", "val_loss, or the name of a metric")] | None = None
     """None: accuracy where it is measured, else the loss."""
     mode: Annotated[Mode, kinds.one_of(Mode)] | None = None

@@ -18,6 +18,7 @@ from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, plain_or_section
 
 ACCUMULATION = "gradient_accumulation_steps"
 """Keras' argument of every optimizer."""
+MOST_EPOCHS = 1_000_000
 Precision = Literal["float32", "mixed_bfloat16"]
 
 _Count = Annotated[int, kinds.whole(1)]
@@ -84,7 +85,7 @@ class TrainingSettings(Section):
         float | LearningRateSettings, plain_or_section(_Rate, LearningRateSettings), SECTION_AS_YAML
     ] = LearningRateSettings(peak=0.0017, schedule="linear", end_factor=0.02, short_job_boost=3.0)
     batch_size: _Count = 16
-    local_epochs: _Count = 1
+    local_epochs: Annotated[int, kinds.whole(1, MOST_EPOCHS)] = 1
     loss: _Named = Named("sparse_categorical_crossentropy")
     metrics: tuple[_Named, ...] = (Named("accuracy"),)
     precision: Annotated[Precision, PlainValidator(_precision)] = "float32"

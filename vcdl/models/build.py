@@ -134,11 +134,17 @@ def _names(weights: Sequence[Any]) -> list[str]:
     return ["/".join(weight.path.split("/")[-2:]) for weight in weights]
 
 
-def _given_json(settings: "ModelSettings", input_shape: InputShape, outputs: Outputs, task: str) -> str:
+def json_in_file(settings: "ModelSettings") -> str | None:
+    """The JSON of a model that lies in a file, not checked yet; None: of another one. Raises ModelError."""
     if settings.keras_json is not None:
         return _read(settings.keras_json)
-    if settings.keras is not None:
-        return read_keras_json(settings.keras)
+    return None if settings.keras is None else read_keras_json(settings.keras)
+
+
+def _given_json(settings: "ModelSettings", input_shape: InputShape, outputs: Outputs, task: str) -> str:
+    in_file = json_in_file(settings)
+    if in_file is not None:
+        return in_file
     if settings.builtin is None or settings.builtin.name not in BUILTIN:
         raise ModelError(f"there is no built-in model {settings.builtin!r}: choose {', '.join(BUILTIN)}")
     for ends, several in (("input", input_shape), ("output", outputs)):

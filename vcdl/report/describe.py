@@ -97,8 +97,9 @@ def describe_job(job: "Job", start: Any = None) -> Description:
     from vcdl.client.trainer import Trainer
     from vcdl.codecs.choose import down_encoding, up_encoding
     from vcdl.models import build_model_json
+    from vcdl.models.model_classes import with_model_classes
 
-    facts = facts_of(job.data)
+    facts = with_model_classes(job, facts_of)
     shards = _shards(facts, job.data.shards, even=job.data.split == "iid")
     model_json = build_model_json(
         job.model, facts.input_shape, facts.outputs, job.data.task, start, job.training.precision

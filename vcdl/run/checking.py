@@ -3,6 +3,7 @@
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from vcdl.client.batches import steps_of
@@ -64,11 +65,12 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     from vcdl.codecs.choose import up_encoding
     from vcdl.data import load_dataset
     from vcdl.models import fitted
+    from vcdl.models.model_classes import with_model_classes
     from vcdl.models.trial import try_steps
     from vcdl.run.start import start_of
     from vcdl.wire.normalise import normalise
 
-    dataset = load_dataset(job.data, job.seed)
+    dataset = with_model_classes(job, partial(load_dataset, seed=job.seed))
     fit = fitted(job, dataset, start_of(job))
     model = load_model(fit.model.json)
     trainer = Trainer(fit.model.json, fit.training, fit.model.frozen)

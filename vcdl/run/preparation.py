@@ -5,6 +5,7 @@ its weights.
 """
 
 import secrets
+from functools import partial
 
 from vcdl.errors import folder_error
 from vcdl.job import Job
@@ -32,6 +33,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     from vcdl.client.trainer import Trainer
     from vcdl.data import ensure_shards, load_dataset, read_samples, write_split
     from vcdl.models import fitted
+    from vcdl.models.model_classes import with_model_classes
     from vcdl.run.own_statistics import leave_samples
     from vcdl.run.own_step import own_step
     from vcdl.run.start import start_of
@@ -39,7 +41,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
 
     see_that_it_serves(asked_settings(job, folder))
     observer.phase(f"reading the data set {job.data.dataset or (job.data.npz and shown(job.data.npz))}")
-    dataset = load_dataset(job.data, job.seed)
+    dataset = with_model_classes(job, partial(load_dataset, seed=job.seed))
     observer.phase("building the model")
     fit = fitted(job, dataset, start_of(job))
     dataset = fit.dataset

@@ -1,0 +1,48 @@
+"""The number of classes as the model has it, where labels alone leave it open."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from vcdl.client.model import load_model
+from vcdl.errors import DataError
+from vcdl.models.build import json_in_file
+from vcdl.wire.task import HAS_CLASSES
+
+if TYPE_CHECKING:
+    from vcdl.job import Job
+    from vcdl.job.data import DataSettings
+    from vcdl.job.model import ModelSettings
+
+Loaded = TypeVar("Loaded")
+
+
+def with_model_classes(job: "Job", load: "Callable[[DataSettings], Loaded]") -> Loaded:
+    """What `load` makes of the job's data. Labels with a gap, which it refuses, are as many as the model's outputs.
+
+    Raises DataError, ModelError, and whatever else `load` raises.
+    """
+    try:
+        return load(job.data)
+    except DataError as refused:
+        if job.data.classes is not None or job.data.task not in HAS_CLASSES:
+            raise
+        count = _outputs_of(job.model)
+        if count is None:
+            raise
+        try:
+            return load(job.data.model_copy(update={"classes": count}))
+        except DataError:
+            raise refused from None
+
+
+def _outputs_of(model: "ModelSettings") -> int | None:
+    """The outputs of a model in a file; None: of another one, which follows the data, or none that could be classes.
+
+    Raises ModelError.
+    """
+    text = json_in_file(model)
+    if text is None:
+        return None
+    built = load_model(text)
+    count = built.outputs[0].shape[-1] if len(built.outputs) == 1 else None
+    return count if count is not None and count >= 2 else None
