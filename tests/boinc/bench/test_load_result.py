@@ -1,8 +1,8 @@
 """The stage that a measurement names, and how it is shown."""
 
-from vcdl.boinc.bench.backlogs import Backlogs
-from vcdl.boinc.bench.load_result import LoadResult, Share, Spread, full_stage, lines_of
-from vcdl.boinc.bench.processes import BENCH, machine_busy_s
+from benchmarks.boinc_load.backlogs import Backlogs
+from benchmarks.boinc_load.load_result import LoadResult, Share, Spread, full_stage, lines_of
+from benchmarks.boinc_load.processes import BENCH, machine_busy_s
 
 SHARES = {"web server": Share(30, 0.6, 100), BENCH: Share(5, 0.1, 600)}
 

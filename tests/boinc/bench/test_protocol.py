@@ -4,8 +4,8 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from vcdl.boinc.bench import protocol
-from vcdl.boinc.bench.protocol import Report, Task
+from benchmarks.boinc_load import protocol
+from benchmarks.boinc_load.protocol import Report, Task
 from vcdl.errors import GridError
 
 REPLY = b"""Content-type: text/xml

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.boinc_load.scale import FLEETS, Costs, Fleet, need_of, table
 from tests.places import ROOT
-from vcdl.boinc.bench.scale import FLEETS, Costs, Fleet, need_of, table
 
 PLAIN = Costs(
     web_s=0.03, database_s=0.02, transitioner_s=0.001, validator_s=0.02, assimilator_s=0.005, work_generator_s=0.01,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.boinc_load.driver import Driver
+from benchmarks.boinc_load.protocol import Task
+from benchmarks.boinc_load.simulated_host import Connections, Records, SimulatedHost, Updates
 from tests.boinc.bench.test_protocol import REPLY
-from vcdl.boinc.bench.driver import Driver
-from vcdl.boinc.bench.protocol import Task
-from vcdl.boinc.bench.simulated_host import Connections, Records, SimulatedHost, Updates
 
 CONTENT = b"weights"
 EMPTY = b"<scheduler_reply><next_rpc_delay>30</next_rpc_delay></scheduler_reply>"

@@ -5,8 +5,8 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from vcdl.boinc.bench.backlogs import STAGES, Backlogs
-from vcdl.boinc.bench.processes import BENCH
+from benchmarks.boinc_load.backlogs import STAGES, Backlogs
+from benchmarks.boinc_load.processes import BENCH
 
 _FULL = 0.95
 """Share of the machine's processor time above which the processors are what is full."""

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcdl.boinc.bench.processes import ServerProcesses, Used, machine_busy_s
+from benchmarks.boinc_load.processes import ServerProcesses, Used, machine_busy_s
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.run.folder import RunFolder

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from contextlib import closing
 
-from vcdl.boinc.bench.backlogs import Watcher
-from vcdl.boinc.bench.driver import Driver
-from vcdl.boinc.bench.load_result import Load, LoadResult, Share, Spread, full_stage
-from vcdl.boinc.bench.processes import WEB
-from vcdl.boinc.bench.server_look import ServerLook
-from vcdl.boinc.bench.simulated_host import Connections, Records, SimulatedHost, Updates
+from benchmarks.boinc_load.backlogs import Watcher
+from benchmarks.boinc_load.driver import Driver
+from benchmarks.boinc_load.load_result import Load, LoadResult, Share, Spread, full_stage
+from benchmarks.boinc_load.processes import WEB
+from benchmarks.boinc_load.server_look import ServerLook
+from benchmarks.boinc_load.simulated_host import Connections, Records, SimulatedHost, Updates
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.workunit_rows import READY

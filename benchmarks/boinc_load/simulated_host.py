@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from vcdl.boinc.bench import protocol
-from vcdl.boinc.bench.protocol import RemoteFile, Report, Task
+from benchmarks.boinc_load import protocol
+from benchmarks.boinc_load.protocol import RemoteFile, Report, Task
 from vcdl.codecs.choose import down_encoding, up_encoding
 from vcdl.errors import GridError
 from vcdl.run.run import Run

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from vcdl.boinc.bench.simulated_host import SimulatedHost
+from benchmarks.boinc_load.simulated_host import SimulatedHost
 
 _THREADS = 32
 """Requests at once: fewer than the places of a web server, so that none is refused for that."""
