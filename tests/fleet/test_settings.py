@@ -85,6 +85,13 @@ def test_the_default_maximum_is_the_target(tmp_path: Path) -> None:
             "capacity > unit: expected gpu, as `instances > requirements` allow GPUs",
         ),
         ("idle_shutdown_s=5", "idle_shutdown_s: expected a whole number ≥ 600, got 5"),
+        ("places=[{region: us-east-1}, {region: us-east-1}]", "places > 2 > region: us-east-1 has a place already"),
+        ("capacity.on_demand={min: 41}", "capacity > on_demand > min: expected at most the target, 40"),
+        ("drain_s=7201", "drain_s: expected at most lease_s, 7200 s, got 7201"),
+        ("lease_s=86401", "lease_s: expected at most max_life_h, 86400 s, got 86401"),
+        ("reconcile_every_s=1801", "reconcile_every_s: expected at most a quarter of lease_s, 1800 s, got 1801"),
+        ("instances={requirements: {vcpus: {min: 8, max: 4}}}", "vcpus: expected min ≤ max, got 8 and 4"),
+        ("project.url=http://boinc.example.org/", "project > url: sends the account key in the clear"),
         ("name=Fleet 1", 'name: expected 1 to 63 of a-z, 0-9, - and _, not beginning with - or _, got "Fleet 1"'),
     ],
 )
@@ -102,6 +109,11 @@ def test_all_problems_are_listed_at_once_each_with_its_line(tmp_path: Path) -> N
     assert refusal(tmp_path, text=text.replace("typs", "types").replace("max: 20", "max: 40")) == lines.splitlines()[2]
 
 
+def test_zones_of_another_region_are_refused(tmp_path: Path) -> None:
+    gcp = "cloud=gcp", "gcp_project=vcdl-test", "places=[{region: us-central1, zones: [us-west1-a]}]"
+    assert "places > 1 > zones: expected zones of us-central1" in refusal(tmp_path, *gcp)
+
+
 def test_a_key_in_the_file_is_never_shown(tmp_path: Path) -> None:
     text = AWS.replace("account_key_env: VCDL_TEST_KEY", "account_key: s3cr3t")
     assert "s3cr3t" not in refusal(tmp_path, text=text)
@@ -112,7 +124,11 @@ def test_the_account_key_comes_from_the_environment_or_a_file(tmp_path: Path) ->
     assert settings.project.account_key({"VCDL_TEST_KEY": " abc_123\n"}) == "abc_123"
     of_file = settings_of(tmp_path, "project={url: 'https://a.org/', account_key_file: keys/weak}")
     (tmp_path / "keys").mkdir()
-    (tmp_path / "keys" / "weak").write_text("12_ab\n")
+    file = tmp_path / "keys" / "weak"
+    file.write_text("12_ab\n")
+    with pytest.raises(FleetError, match=r"other users can read the account key in .*: chmod 600"):
+        of_file.project.account_key({})
+    file.chmod(0o600)
     assert of_file.project.account_key({}) == "12_ab"
 
 

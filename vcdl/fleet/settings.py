@@ -8,9 +8,11 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, PlainValidator, ValidationInfo, model_validator
 
@@ -65,6 +67,13 @@ class ProjectSettings(Section):
             raise ValueError("expected exactly one of account_key_file, account_key_env")
         return self
 
+    @model_validator(mode="after")
+    def _is_secret(self) -> "ProjectSettings":
+        host = urlsplit(self.url).hostname or ""
+        if self.url.startswith("http:") and not _is_local(host):
+            raise ProblemsError([Problem(("url",), "sends the account key in the clear: expected https://…")])
+        return self
+
     def account_key(self, environment: Mapping[str, str]) -> str:
         """The account key. Raises FleetError, which never shows the key, when it is missing or malformed."""
         if self.account_key_file is not None:
@@ -73,9 +82,21 @@ class ProjectSettings(Section):
         return _checked_key(environment.get(name, "").strip(), f"the environment variable {name}")
 
 
-def account_key_in(file: Path) -> str:
-    """The account key in a file. Raises FleetError, which never shows the key, when it is missing or malformed."""
+def _is_local(host: str) -> bool:
+    """Whether a host is this machine or in a private network."""
     try:
+        return host == "localhost" or ip_address(host).is_private
+    except ValueError:
+        return False
+
+
+def account_key_in(file: Path) -> str:
+    """The account key in a file. Raises FleetError, which never shows the key, when it is missing, malformed or open to
+    others.
+    """
+    try:
+        if file.stat().st_mode & 0o077:
+            raise FleetError(f"other users can read the account key in {file}: chmod 600 {file}")
         return _checked_key(file.read_text(encoding="ascii").strip(), str(file))
     except (OSError, UnicodeDecodeError) as error:
         what = type(error).__name__
@@ -147,6 +168,8 @@ class CapacitySettings(Section):
             problems.append(
                 Problem(("target",), f"expected min ≤ target ≤ max, got {self.min} ≤ {self.target} ≤ {self.limit}")
             )
+        if self.on_demand.min > self.target:
+            problems.append(Problem(("on_demand", "min"), f"expected at most the target, {self.target}"))
         if self.follow == "queue" and self.project_dir is None:
             problems.append(Problem(("project_dir",), "is missing; follow: queue needs the BOINC project's folder"))
         if self.follow == "fixed" and (self.project_dir is not None or self.deadline is not None):
@@ -167,6 +190,12 @@ class Range(Section):
 
     min: Annotated[float, kinds.at_least(0)] = 0.0
     max: Annotated[float, kinds.above_zero()] | None = None
+
+    @model_validator(mode="after")
+    def _agree(self) -> "Range":
+        if self.max is not None and self.min > self.max:
+            raise ValueError(f"expected min ≤ max, got {self.min:g} and {self.max:g}")
+        return self
 
     def holds(self, value: float) -> bool:
         """Whether a value lies between the bounds."""
@@ -281,11 +310,23 @@ class FleetSettings(Section):
         requirements = self.instances.requirements
         if self.capacity.unit != "gpu" and requirements is not None and requirements.gpus.holds(1):
             problems.append(Problem(("capacity", "unit"), "expected gpu, as `instances > requirements` allow GPUs"))
+        times = (
+            ("drain_s", self.drain_s, "lease_s", self.lease_s),
+            ("lease_s", self.lease_s, "max_life_h", self.max_life_h * 3600),
+            ("reconcile_every_s", self.reconcile_every_s, "a quarter of lease_s", self.lease_s / 4),
+        )
+        for key, seconds, limit, limit_s in times:
+            if seconds > limit_s:
+                problems.append(Problem((key,), f"expected at most {limit}, {limit_s:g} s, got {seconds}"))
         other = "gcp" if self.cloud == "aws" else "aws"
         for number, place in enumerate(self.places):
             for key in ("zones", "network") if self.cloud == "aws" else ("security_groups",):
                 if getattr(place, key):
                     problems.append(Problem(("places", number, key), f"is used with `cloud: {other}` only; remove it"))
+            if place.region in [one.region for one in self.places[:number]]:
+                problems.append(Problem(("places", number, "region"), f"{place.region} has a place already"))
+            if any(not zone.startswith(f"{place.region}-") for zone in place.zones) and self.cloud == "gcp":
+                problems.append(Problem(("places", number, "zones"), f"expected zones of {place.region}"))
             if self.cloud == "gcp" and len(place.subnets) > 1:
                 problems.append(Problem(("places", number, "subnets"), "expected one: on GCP a subnet spans a region"))
         if problems:

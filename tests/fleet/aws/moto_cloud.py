@@ -40,6 +40,8 @@ class MotoCloud:
     """Requests for images, as botocore wrote them."""
     said: str = ""
     """The console of every instance that bakes."""
+    templates: list[Mapping[str, Any]] = field(default_factory=list)
+    """Requests for launch templates."""
 
     def client(self, region: str = "us-east-1") -> Any:
         return self.session.client("ec2", region_name=region)
@@ -186,5 +188,8 @@ def moto_cloud() -> Iterator[MotoCloud]:
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         patch.setenv("AWS_ACCESS_KEY_ID", "testing")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-        yield MotoCloud(few_regions(boto3.Session()))
+        cloud = MotoCloud(few_regions(boto3.Session()))
+        event = "provide-client-params.ec2.CreateLaunchTemplate"
+        cloud.session.events.register(event, lambda params, **_: cloud.templates.append(params))
+        yield cloud
     server.stop()

@@ -75,13 +75,9 @@ def test_the_instance_has_no_key_and_ends_with_its_power(
     (shown,) = cloud.client().describe_instances(InstanceIds=[bake.instance.id])["Reservations"][0]["Instances"]
     assert "InstanceLifecycle" not in shown, "on demand"
     assert {tag["Key"] for tag in shown["Tags"]} >= {"vcdl-fleet", "vcdl-on-demand"}
-    (template,) = cloud.client().describe_launch_templates(
-        Filters=[{"Name": "tag:vcdl-fleet", "Values": [baking_name(fleet.settings.name)]}]
-    )["LaunchTemplates"]
-    (version,) = cloud.client().describe_launch_template_versions(LaunchTemplateId=template["LaunchTemplateId"])[
-        "LaunchTemplateVersions"
-    ]
-    data = version["LaunchTemplateData"]
+    asked = cloud.templates[-1]
+    assert baking_name(fleet.settings.name) in asked["LaunchTemplateName"]
+    data = asked["LaunchTemplateData"]
     assert data["InstanceInitiatedShutdownBehavior"] == "terminate"
     text = gzip.decompress(base64.b64decode(data["UserData"])).decode()
     assert "account_boinc" not in text

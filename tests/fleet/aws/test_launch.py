@@ -49,14 +49,13 @@ def test_forty_vcpus_are_five_spot_instances_of_eight_with_tags_and_user_data(
 
 
 def template(cloud: MotoCloud, fleet: str) -> list[dict[str, Any]]:
-    client = cloud.client()
-    found = client.describe_launch_templates(Filters=[{"Name": "tag:vcdl-fleet", "Values": [fleet]}])["LaunchTemplates"]
-    return [
-        client.describe_launch_template_versions(LaunchTemplateId=one["LaunchTemplateId"])["LaunchTemplateVersions"][0][
-            "LaunchTemplateData"
-        ]
-        for one in found
-    ]
+    """Those that launches asked for; none outlives its launch."""
+    tag = {"Key": "vcdl-fleet", "Value": fleet}
+    assert not cloud.client().describe_launch_templates(Filters=[{"Name": "tag:vcdl-fleet", "Values": [fleet]}])[
+        "LaunchTemplates"
+    ], "a template shows the account key"
+    asked = [it for it in cloud.templates if tag in it["TagSpecifications"][0]["Tags"]]
+    return [one["LaunchTemplateData"] for one in {it["LaunchTemplateName"]: it for it in asked}.values()]
 
 
 def test_a_template_requires_imdsv2_shows_tags_and_has_no_bid(cloud: MotoCloud, provider_of: Providers) -> None:
@@ -66,7 +65,12 @@ def test_a_template_requires_imdsv2_shows_tags_and_has_no_bid(cloud: MotoCloud, 
     assert data["MetadataOptions"]["HttpTokens"] == "required"
     assert data["MetadataOptions"]["InstanceMetadataTags"] == "enabled", "the agent reads the drain mark there"
     assert data["InstanceInitiatedShutdownBehavior"] == "terminate"
-    assert data["BlockDeviceMappings"][0]["Ebs"] == {"VolumeSize": 30, "VolumeType": "gp3", "DeleteOnTermination": True}
+    assert data["BlockDeviceMappings"][0]["Ebs"] == {
+        "VolumeSize": 30,
+        "VolumeType": "gp3",
+        "Encrypted": True,
+        "DeleteOnTermination": True,
+    }
     assert data["ImageId"] == "ami-0123456789abcdef1", "the newest Ubuntu for x86"
     assert "InstanceMarketOptions" not in data
     assert "MaxPrice" not in str(data)
@@ -143,7 +147,8 @@ def test_a_token_chooses_among_more_pools_than_a_fleet_may_name() -> None:
     from vcdl.fleet.instance import InstanceType
 
     pools = {Pool("aws", f"m{n}.large", "r", "ra", "s"): InstanceType(f"m{n}.large", 2, 8.0) for n in range(400)}
-    place = AwsRegion(OneClient(None), "r"), SETTINGS, Image("ami-1", "x86_64", "/dev/sda1", 8)
+    client = boto3.client("ec2", region_name="us-east-1")
+    place = AwsRegion(OneClient(client), "r"), SETTINGS, Image("ami-1", "x86_64", "/dev/sda1", 8)
     one, same, other = (RegionalLaunch(*place, pools, 8, token, "").pools for token in ("a", "a", "b"))
     assert len(one) == 300
     assert one == same

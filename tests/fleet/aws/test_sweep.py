@@ -30,6 +30,8 @@ def test_a_sweep_deletes_everything_with_the_tag_and_checks_it(cloud: MotoCloud,
     client.create_network_interface(
         SubnetId=subnet, TagSpecifications=[{"ResourceType": "network-interface", "Tags": tags}]
     )
+    data = {"LaunchTemplateName": f"t-{provider.settings.name}", "LaunchTemplateData": {"ImageId": "ami-1"}}
+    client.create_launch_template(**data, TagSpecifications=[{"ResourceType": "launch-template", "Tags": tags}])
     nouns = {line.rsplit(" ", 3)[0] for line in provider.look().lines()}
     assert nouns == {"instance", "spot request", "launch template", "volume", "network interface"}
     assert provider.sweep() == ()
@@ -63,7 +65,8 @@ def test_a_template_that_a_crash_left_before_its_fleet_is_swept(cloud: MotoCloud
         raise Killed
 
     session = boto3.Session()
-    session.events.register("before-call.ec2.CreateFleet", kill)
+    for call in ("CreateFleet", "DeleteLaunchTemplate"):
+        session.events.register(f"before-call.ec2.{call}", kill)
     provider = AwsProvider(provider_of().settings, session)
     with contextlib.suppress(Killed):
         launch(provider)

@@ -56,7 +56,9 @@ def test_a_machine_is_a_spot_machine_that_is_deleted_when_it_is_preempted(fleet:
     metadata = {item["key"]: item["value"] for item in machine["metadata"]["items"]}
     assert metadata.pop("user-data-encoding") == "base64"
     assert gzip.decompress(base64.b64decode(metadata.pop("user-data"))) == b"#cloud-config\n"
-    assert metadata == {}
+    assert metadata == {"block-project-ssh-keys": "TRUE"}
+    shielded = machine["shieldedInstanceConfig"]
+    assert shielded == {"enableSecureBoot": True, "enableVtpm": True, "enableIntegrityMonitoring": True}
     assert "serviceAccounts" not in machine
     assert machine["networkInterfaces"] == [
         {"network": "global/networks/default", "accessConfigs": [{"name": "External NAT", "type": "ONE_TO_ONE_NAT"}]}

@@ -48,6 +48,7 @@ def test_only_the_form_for_cloud_init_has_the_key_in_it(
 ) -> None:
     key_file = tmp_path / "key"
     key_file.write_text(f"{KEY}\n")
+    key_file.chmod(0o600)
     assert exit_code_of(["client", "attach-script", URL, "--key-file", str(key_file), "--form", form]) == ExitCode.OK
     text = capsys.readouterr().out
     assert (KEY in text) == (form == "cloud-init")

@@ -150,7 +150,7 @@ def test_the_key_is_in_one_file_that_only_root_can_read(tmp_path: Path) -> None:
     ("url", "name"),
     [
         ("https://BOINC.example.org/Mine", "boinc.example.org_Mine"),
-        ("http://boinc.example.org:8080//a&b/c_/", "boinc.example.org_8080_a_b_c_"),
+        ("https://boinc.example.org:8080//a&b/c_/", "boinc.example.org_8080_a_b_c_"),
         ("https://boinc.example.org", "boinc.example.org"),
     ],
 )

@@ -1,7 +1,7 @@
 """A launch in one region by an EC2 Fleet of type `instant`: it answers at once, and then owns nothing.
 
-Launch templates hold what its instances have in common. Their names are hashes of their content, so no template is ever
-changed, and two reconcilers that need the same one make it once. The sweep deletes them.
+Launch templates hold what its instances have in common, for the time of the launch. Their names are hashes of their
+content, so no template is ever changed, and two reconcilers that need the same one make it once.
 """
 
 import base64
@@ -10,6 +10,7 @@ import json
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -55,7 +56,7 @@ class RegionalLaunch:
         if not self.pools:
             return LaunchResult()
         try:
-            answer = self.region.call("create_fleet", **self._fleet())
+            answer = self._answer(self._fleet())
         except CloudRefusal as refused:
             # One type that is not sold as a spot instance has all refused; without it the next launch works.
             named = _NAMED_TYPE.findall(str(refused)) if refused.kind is ProblemKind.BAD_REQUEST else ()
@@ -63,6 +64,16 @@ class RegionalLaunch:
             return LaunchResult((), tuple(ProviderProblem(pool, refused.kind, str(refused)) for pool in blamed))
         distinct = dict.fromkeys(it for error in answer.get("Errors", ()) for it in self._problems(error))
         return LaunchResult(self._instances(answer), tuple(distinct))
+
+    def _answer(self, fleet: Mapping[str, Any]) -> Answer:
+        """AWS's answer; then the templates are deleted, as everyone who may describe them can read the account key."""
+        try:
+            return self.region.call("create_fleet", **fleet)
+        finally:
+            for config in fleet["LaunchTemplateConfigs"]:
+                name = config["LaunchTemplateSpecification"]["LaunchTemplateName"]
+                with suppress(CloudRefusal):  # the sweep deletes it, too
+                    self.region.call("delete_launch_template", LaunchTemplateName=name)
 
     @cached_property
     def pools(self) -> Sequence[Pool]:
@@ -129,7 +140,8 @@ class RegionalLaunch:
         groups = [it for place in settings.places if place.region == self.region.name for it in place.security_groups]
         # With an interface of its own a template names the groups there, and the launch's override the subnet.
         interface = {"DeviceIndex": 0, "AssociatePublicIpAddress": settings.public_address, "DeleteOnTermination": True}
-        disk = {"VolumeSize": max(settings.disk_gb, image.root_gb), "VolumeType": "gp3", "DeleteOnTermination": True}
+        size_gb = max(settings.disk_gb, image.root_gb)
+        disk = {"VolumeSize": size_gb, "VolumeType": "gp3", "Encrypted": True, "DeleteOnTermination": True}
         tagged = ("network-interface", *(() if self._on_demand else ("spot-instances-request",)))
         return {
             "ImageId": image.id,

@@ -150,7 +150,8 @@ class AwsProvider(Provider):
         named = self._image_arguments(image.setup, image.base)
         once = f"{image.id}-{region}"  # AWS copies once for a token
         call = self._place(region).region.call
-        call("copy_image", SourceRegion=image.region, SourceImageId=image.id, ClientToken=once, **named)
+        what = {"SourceRegion": image.region, "SourceImageId": image.id, "Encrypted": True}
+        call("copy_image", ClientToken=once, **what, **named)
 
     def _image_arguments(self, setup: str, base: str) -> dict[str, Any]:
         tags = tag_specifications(self.settings, ("image", "snapshot"), {SETUP_TAG: setup})

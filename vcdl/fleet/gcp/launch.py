@@ -78,10 +78,14 @@ def groups(pools: Sequence[Pool], types: Mapping[Pool, InstanceType], unit: Unit
 
 
 def metadata_items(user_data: str, until_s: float | None = None) -> list[dict[str, str]]:
-    """User data as cloud-init reads it from the metadata, the bytes that AWS gets, as base64; and the lease."""
+    """User data as cloud-init reads it from the metadata, the bytes that AWS gets, as base64; and the lease.
+
+    The SSH keys of the project's metadata are those of its users, who have nothing to do on a machine.
+    """
     text = base64.b64encode(compressed(user_data)).decode("ascii")
     lease = [] if until_s is None else [{"key": LEASE_TAG, "value": str(int(until_s))}]
-    return [{"key": "user-data", "value": text}, {"key": "user-data-encoding", "value": "base64"}, *lease]
+    items = {"user-data": text, "user-data-encoding": "base64", "block-project-ssh-keys": "TRUE"}
+    return [*({"key": key, "value": value} for key, value in items.items()), *lease]
 
 
 @dataclass(frozen=True)
@@ -163,6 +167,11 @@ class BulkLaunch:
                 "automatic_restart": False,
                 # The last resort, by the cloud itself: it deletes the machine some time after it should have drained.
                 "max_run_duration": {"seconds": settings.max_life_h * 3600 + settings.drain_s + 600},
+            },
+            "shielded_instance_config": {
+                "enable_secure_boot": settings.capacity.unit != "gpu",  # NVIDIA's driver is not signed
+                "enable_vtpm": True,
+                "enable_integrity_monitoring": True,
             },
             "disks": [{"boot": True, "auto_delete": True, "initialize_params": disk}],
             "tags": {"items": [FLEET_TAG]},  # for firewall rules
