@@ -177,6 +177,17 @@ def test_what_was_measured_of_dropped_versions_does_not_count() -> None:
     assert watch.to_keep == [0, 20]
 
 
+def test_the_good_end_itself_still_counts_after_going_back_to_it() -> None:
+    """A level is the median of three measures: here the end's own, and two of what was made of it."""
+    watch = watch_of([*[0.8] * 9, 0.95, *[0.1] * 4], ends=[20])
+    assert watch.collapse is not None
+    watch.follow(RolledBack(29, 20, tuple(range(21, 29)), 22, 0.1, 0.8))
+    for version, accuracy in ((30, 0.95), (32, 0.95), *((version, 0.65) for version in range(34, 44, 2))):
+        watch.follow(evaluated(version, 1, accuracy))
+    assert watch.collapse is not None
+    assert (watch.collapse.version, watch.collapse.usual) == (34, 0.95)
+
+
 def test_an_epoch_that_ends_with_the_rollback_itself_is_no_proof_that_it_helped() -> None:
     watch = watch_of([*GOOD, *[0.1] * 5], ends=[14, 20])
     watch.follow(RolledBack(31, 20, tuple(range(21, 31)), 22, 0.1, 0.9))

@@ -42,6 +42,7 @@ from vcdl.loop.coordinator import (
     Create,
     Evaluate,
     Finish,
+    LookAtNewest,
     Publish,
     Stop,
 )
@@ -75,6 +76,18 @@ def coordinator_after(plan: Plan, events: list[Event]) -> Coordinator:
 
 def actions(plan: Plan, events: list[Event], open_wanted: int = 1, now_s: float = 0.0) -> list[Action]:
     return coordinator_after(plan, events).actions(now_s, open_wanted)
+
+
+LEARNING = [0.5, 0.6, 0.7, 0.8, 0.9, 0.9, 0.9, 0.9]
+
+
+@pytest.mark.parametrize(("last", "version", "looks"), [(0.1, 9, False), (0.1, 10, True), (0.9, 10, False)])
+def test_after_a_bad_measure_the_newest_version_is_measured_besides(last: float, version: int, looks: bool) -> None:
+    plan = replace(ROLLING, shards=10, rolls_back=True)
+    updates = [applied(number, 1, number - 1, 0, number - 1) for number in range(1, version + 1)]
+    measures = [evaluated(number, 1, accuracy) for number, accuracy in enumerate([*LEARNING, last], start=1)]
+    assert (LookAtNewest() in actions(plan, [*updates, *measures])) is looks
+    assert LookAtNewest() not in actions(replace(plan, rolls_back=False), [*updates, *measures])
 
 
 CASES: dict[str, tuple[Plan, list[Event], int, list[Action]]] = {

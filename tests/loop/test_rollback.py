@@ -73,6 +73,9 @@ def play(server: Server, dice: random.Random) -> None:
             server.run_once()
         if server.coordinator.finished:
             return
+        rollbacks = server.coordinator.history.rollbacks
+        bases = [WorkunitName.parse(workunit).base_version for workunit in server.grid.running]
+        assert not any(rolled.undoes(base) for rolled in rollbacks for base in bases), "nobody trains what is dropped"
         server.evaluate(score)
         for workunit in server.grid.running:
             name = WorkunitName.parse(workunit)

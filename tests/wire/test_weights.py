@@ -10,11 +10,13 @@ import pytest
 
 from tests.full_disk import files_limited_to
 from vcdl.errors import FileUnavailable, StoreError, WeightsFileError
+from vcdl.wire.hdf5_form import WEIGHTS
 from vcdl.wire.params import ParamsHeader, write_params
 from vcdl.wire.weights import (
     Layout,
     Variable,
     assign,
+    change_header,
     flatten,
     opened_weights,
     read_header,
@@ -41,6 +43,36 @@ def test_what_is_written_is_read_back_bit_by_bit(tmp_path: Path, size: int) -> N
     assert read.tobytes() == vector.tobytes()
     assert header == HEADER == read_header(tmp_path / "params.h5", size)
     assert ParamsHeader.from_json(header) == ParamsHeader("digits", 142, "0123456789abcdef")
+
+
+def test_a_header_is_changed_in_place_and_the_weights_stay(tmp_path: Path) -> None:
+    path, vector = tmp_path / "params.h5", np.arange(7, dtype=np.float32)
+    for before, after in (("short", "a much longer header" * 100), ("long" * 100, "short")):
+        write_weights(path, vector, before)
+        change_header(path, WEIGHTS, range(7, 8), lambda header: header.replace(before, after))  # noqa: B023
+        read, header = read_weights(path, 7)
+        assert (read.tolist(), header) == (vector.tolist(), after)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "parts"),
+    [
+        (0, 3, [((0, 3), True)]),
+        (1, 12, [((0, 3), True), ((3, 6), False), ((6, 9), True), ((9, 11), False)]),
+        (5, 6, [((0, 1), False)]),
+        (6, 11, [((0, 1), False), ((1, 4), True), ((4, 5), False)]),
+        (8, 10, [((0, 2), True)]),
+        (11, 14, [((0, 1), False), ((1, 3), True)]),
+    ],
+)
+def test_a_block_is_cut_where_statistics_begin_and_end(
+    begin: int, end: int, parts: list[tuple[tuple[int, int], bool]]
+) -> None:
+    sizes = {"kernel": 4, "norm/moving_mean": 3, "bias": 3, "other/moving_variance": 2, "last": 2}
+    ends = np.cumsum(list(sizes.values())).tolist()
+    places = zip(sizes.items(), ends, strict=True)
+    layout = Layout(tuple(Variable(path, (size,), behind - size) for (path, size), behind in places))
+    assert [((part.start, part.stop), trained) for part, trained in layout.parts(begin, end)] == parts
 
 
 def test_not_a_number_and_infinity_survive_the_file_since_refusing_them_is_a_check_of_its_own(tmp_path: Path) -> None:

@@ -55,6 +55,19 @@ def test_a_late_subtask_is_offered_once_to_the_hosts_that_would_be_through_by_no
         assert world.row(out)["target_nresults"] == 2
 
 
+def test_a_late_one_of_two_hosts_gets_another_beside_the_upload_that_has_come(world: World, out: str) -> None:
+    world.update("workunit", world.row(out)["id"], min_quorum=2, target_nresults=2, transition_time=int(time.time()))
+    world.transition()
+    first, second = world.rows("SELECT * FROM result WHERE workunitid = %s ORDER BY id", world.row(out)["id"])
+    world.update(
+        "result", second["id"], server_state=int(Server.OVER), outcome=int(Outcome.SUCCESS), hostid=world.host(SLOW)
+    )
+    world.update("workunit", first["workunitid"], transition_time=first["report_deadline"])
+    look(world)
+    assert assigned(world) == [(QUICK, out)]
+    assert world.row(out)["target_nresults"] == 3
+
+
 def test_one_that_is_not_late_stays_with_its_host(world: World, out: str) -> None:
     world.update("result", world.result_of(out)["id"], sent_time=int(time.time()) - 15)
     look(world)
