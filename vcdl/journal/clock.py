@@ -16,6 +16,7 @@ _MADE_S = time.time() - time.monotonic()
 
 TABLE = "CREATE TABLE IF NOT EXISTS clocks (boot TEXT PRIMARY KEY, zero_s REAL NOT NULL);"
 _FIND = "SELECT zero_s FROM clocks WHERE boot = ?"
+_OTHERS = "SELECT 1 FROM clocks WHERE boot != ? LIMIT 1"
 _KEEP = "INSERT INTO clocks (boot, zero_s) VALUES (?, ?) ON CONFLICT (boot) DO NOTHING"
 _LAST = "SELECT time_s FROM events ORDER BY id DESC LIMIT 1"
 _HAS_TABLES = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name IN ('clocks', 'events')"
@@ -45,6 +46,14 @@ def seen_clock(connection: sqlite3.Connection) -> SteadyClock:
     if tables < 2:  # nobody has written into it yet, or only a version of vcdl without clocks
         return SteadyClock()
     return _found(connection) or _new(connection)
+
+
+def rebooted_to(connection: sqlite3.Connection) -> str:
+    """The machine's boot, where a journal that may be written knows an earlier one; "" elsewhere. Raises
+    sqlite3.Error.
+    """
+    kept_clock(connection)
+    return _boot() if connection.execute(_OTHERS, (_boot(),)).fetchone() else ""
 
 
 def _found(connection: sqlite3.Connection) -> SteadyClock | None:

@@ -404,6 +404,17 @@ class RowsRewritten(Event):
 
 
 @dataclass(frozen=True)
+class FilesChecked(Event):
+    """After a reboot, so many files of weights were read and held to their checksums, beside the store's weights."""
+
+    kind: ClassVar[str] = "files_checked"
+    boot: str
+    files: int
+    damaged: str = ""
+    """Names of the damaged ones, which were removed: `params_v000012.h5 state_v000012.h5`."""
+
+
+@dataclass(frozen=True)
 class RunFinished(Event):
     """Everything that was wanted has been evaluated."""
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from vcdl.errors import JournalError, JournalUnavailable
-from vcdl.journal.clock import TABLE, kept_clock, seen_clock
+from vcdl.journal.clock import TABLE, kept_clock, rebooted_to, seen_clock
 from vcdl.journal.events import Event, Recorded, UpdateApplied, decode, encode
 from vcdl.journal.place import Place, gone
 from vcdl.journal.reading import open_to_read
@@ -172,6 +172,11 @@ class Journal:
             with _mapped_errors(self._path):
                 self._clock = (kept_clock if self._may_write else seen_clock)(self._connection).now_s
         return self._clock
+
+    def rebooted_to(self) -> str:
+        """The machine's boot, if events were written before it; "" if not. Raises JournalError."""
+        with _mapped_errors(self._path):
+            return rebooted_to(self._connection)
 
     def now_s(self) -> float:
         """The time of an event that is appended now. Raises JournalError."""

@@ -14,6 +14,7 @@ from vcdl.errors import JournalUnavailable, StoreError, StoreLost
 from vcdl.journal.events import Recorded, RunPaused, RunReopened, RunStarted, StopReason
 from vcdl.journal.journal import Journal
 from vcdl.journal.packing import copy_of
+from vcdl.loop.checked_files import check_files
 from vcdl.loop.coordinator import Coordinator
 from vcdl.loop.grid import Grid, Results
 from vcdl.loop.parameter_server import ParameterServer
@@ -113,6 +114,7 @@ class Loop:
                 self._is_lost = False
             if not self._has_looked and self.coordinator.stopped is None:
                 rewrite_rows(self.run, self._store, self.journal)
+                check_files(self.run, self._store, self.journal)
                 self._has_looked = True
             if self.server is not None and self.coordinator.stopped is None:
                 self.server.run_once()

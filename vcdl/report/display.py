@@ -13,6 +13,7 @@ from vcdl.journal.clock import SteadyClock
 from vcdl.journal.events import (
     EpochClosed,
     EvaluatorDied,
+    FilesChecked,
     Recorded,
     ResultRefused,
     RolledBack,
@@ -118,7 +119,7 @@ class EventLines(RunObserver, ABC):
                     lines.append(progress.evaluator_words(recorded.event))
                 case RolledBack() if self._session_began:
                     lines.append(progress.rolled_back_words(recorded.event))
-                case StoreRestored() | RowsRewritten() if self._session_began:
+                case StoreRestored() | RowsRewritten() | FilesChecked() if self._session_began:
                     lines.append(progress.mended_words(recorded.event))
                 case WorkunitFailed() | UpdateRefused() | ResultRefused() if (
                     self._session_began and self._shows_setbacks

@@ -9,6 +9,7 @@ from vcdl.journal.events import (
     FINAL_SPLITS,
     LOSS,
     EvaluatorDied,
+    FilesChecked,
     ResultRefused,
     RolledBack,
     RowsRewritten,
@@ -193,13 +194,16 @@ def rolled_back_words(event: RolledBack) -> str:
     )
 
 
-def mended_words(event: StoreRestored | RowsRewritten) -> str:
-    """What was made again from the journal, or from the store."""
+def mended_words(event: StoreRestored | RowsRewritten | FilesChecked) -> str:
+    """What was made again from the journal or from the store, or was checked."""
     if isinstance(event, RowsRewritten):
         return (
             f"the store is {plural(event.rows, 'update')} ahead of the journal, as when an older copy was put back: "
             "their rows are written again"
         )
+    if isinstance(event, FilesChecked):
+        found = f"removed as damaged: {event.damaged}" if event.damaged else "all are whole"
+        return f"checked after a reboot: the store and {plural(event.files, 'file')} of weights; {found}"
     twice = f"; {plural(event.twice, 'update')} of which no row was left may count twice" if event.twice else ""
     return (
         f"the store had lost its weights, or came back older: version {event.version} is made again, with "

@@ -28,6 +28,7 @@ from vcdl.errors import ExitCode, GridError, JournalError
 from vcdl.files.atomic import sweep
 from vcdl.journal.events import (
     EpochClosed,
+    FilesChecked,
     Recorded,
     RolledBack,
     RowsRewritten,
@@ -168,7 +169,7 @@ class _Log(RunObserver):
             match event:
                 case RunStarted() | RunPaused() | EpochClosed() | StopDecided() | SettingsChanged():
                     _log.info("%s: %s", self._name, event)
-                case StoreRestored() | RowsRewritten():
+                case StoreRestored() | RowsRewritten() | FilesChecked():
                     _log.warning("%s: %s", self._name, mended_words(event))
                 case RolledBack():
                     _log.warning("%s: %s", self._name, rolled_back_words(event))

@@ -1,0 +1,84 @@
+"""Weights on disk after a reboot: a power cut may have left some of them half written, and nothing else looks at all."""
+
+from pathlib import Path
+
+import numpy as np
+
+from vcdl.checks import Refused
+from vcdl.checks.upload_reader import opened_upload
+from vcdl.codecs.choose import up_encoding
+from vcdl.errors import WeightsFileError, folder_errors
+from vcdl.journal.events import FilesChecked, UpdateApplied
+from vcdl.journal.journal import Journal
+from vcdl.run.run import Run
+from vcdl.stores import WeightStore
+from vcdl.stores.change import FOLD_BLOCK
+from vcdl.wire.checksum import Checksum
+from vcdl.wire.weights import read_weights
+from vcdl.wire.workunit import WorkunitName
+
+
+def check_files(run: Run, store: WeightStore, journal: Journal) -> None:
+    """Check the store, the snapshots and the kept uploads of a run, once after each reboot; remove what is damaged.
+
+    Then it is made again or done without, as what somebody deleted. Raises StoreLost for a damaged store, StoreError,
+    JournalError, RunFolderError.
+    """
+    boot = journal.rebooted_to()
+    checked = [row.event for row in journal.newest(FilesChecked.kind, 1)]
+    if not boot or any(isinstance(event, FilesChecked) and event.boot == boot for event in checked):
+        return
+    store.read_whole()
+    snapshots, uploads = _snapshots(run), _kept_uploads(run, journal)
+    found = {**snapshots, **uploads}
+    damaged = sorted(path for path, is_whole in found.items() if not is_whole)
+    with folder_errors(run.folder.path):
+        for path in damaged:
+            path.unlink(missing_ok=True)
+    journal.append(FilesChecked(boot, len(found), " ".join(path.name for path in damaged)))
+
+
+def _snapshots(run: Run) -> dict[Path, bool]:
+    """Snapshot → whether it is whole."""
+    folder, size = run.folder, run.layout.size
+    sizes = {folder.snapshot(version): size for version in folder.snapshot_versions()}
+    beside = run.state.size(size) - size
+    sizes |= {
+        path: beside for version in folder.snapshot_versions() if (path := folder.state_snapshot(version)).exists()
+    }
+    return {path: _is_whole(path, numbers) for path, numbers in sizes.items()}
+
+
+def _is_whole(path: Path, size: int) -> bool:
+    try:
+        read_weights(path, size)
+    except WeightsFileError:
+        return False
+    return True
+
+
+def _kept_uploads(run: Run, journal: Journal) -> dict[Path, bool]:
+    """Kept upload → whether its weights are those of its row; those without a checksum are left out."""
+    found: dict[Path, bool] = {}
+    for path, version in run.folder.versions_of_kept_uploads():
+        workunit = path.stem.partition("_")[2]
+        row = journal.find(UpdateApplied.key_of(WorkunitName.parse(workunit).subtask))
+        if row and isinstance(row.event, UpdateApplied) and row.event.version == version and row.event.checksum:
+            found[path] = _checksum(run, path, row.event) == row.event.checksum
+    return found
+
+
+def _checksum(run: Run, path: Path, update: UpdateApplied) -> str:
+    """The checksum of a kept upload; "" when it cannot be read, or its base is gone."""
+    encoding, size = up_encoding(run.transport, run.layout), run.layout.size
+    base = run.folder.snapshot(update.base_version) if encoding.is_difference else None
+    checksum, room = Checksum(), np.empty(min(FOLD_BLOCK, size), np.float32)
+    try:
+        with opened_upload(path, encoding, base) as upload:
+            for begin in range(0, size, FOLD_BLOCK):
+                block = room[: min(FOLD_BLOCK, size - begin)]
+                upload.read(begin, block)
+                checksum.add(block, begin)
+    except Refused:
+        return ""
+    return checksum.text
