@@ -12,6 +12,7 @@ from vcdl.journal.events import (
     EvaluationWanted,
     EvaluatorDied,
     Event,
+    FilesChecked,
     Recorded,
     RolledBack,
     RowsRewritten,
@@ -81,6 +82,11 @@ def test_a_rollback_is_a_line_and_stays_in_the_figures() -> None:
             "the store had lost its weights, or came back older: version 7 is made again, "
             "with 0 updates folded in again; "
             "1 update of which no row was left may count twice",
+        ),
+        (FilesChecked("a", 5), "checked after a reboot: the store and 5 files of weights; all are whole"),
+        (
+            FilesChecked("a", 5, "params_v000003.h5"),
+            "checked after a reboot: the store and 5 files of weights; removed as damaged: params_v000003.h5",
         ),
         (
             RowsRewritten(7, 3),

@@ -1,4 +1,4 @@
-"""Weights on disk after a reboot: a power cut may have left some of them half written, and nothing else looks at all."""
+"""Weights on disk after a reboot: a power cut may have left some of them half written."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def check_files(run: Run, store: WeightStore, journal: Journal) -> None:
     Then it is made again or done without, as what somebody deleted. Raises StoreLost for a damaged store, StoreError,
     JournalError, RunFolderError.
     """
-    boot = journal.rebooted_to()
+    boot = journal.rebooted_to() if run.host.has_wall_clock else ""
     checked = [row.event for row in journal.newest(FilesChecked.kind, 1)]
     if not boot or any(isinstance(event, FilesChecked) and event.boot == boot for event in checked):
         return
@@ -41,11 +41,9 @@ def check_files(run: Run, store: WeightStore, journal: Journal) -> None:
 def _snapshots(run: Run) -> dict[Path, bool]:
     """Snapshot → whether it is whole."""
     folder, size = run.folder, run.layout.size
-    sizes = {folder.snapshot(version): size for version in folder.snapshot_versions()}
-    beside = run.state.size(size) - size
-    sizes |= {
-        path: beside for version in folder.snapshot_versions() if (path := folder.state_snapshot(version)).exists()
-    }
+    versions, beside = folder.snapshot_versions(), run.state.size(size) - size
+    sizes = {folder.snapshot(version): size for version in versions}
+    sizes |= {path: beside for version in versions if (path := folder.state_snapshot(version)).exists()}
     return {path: _is_whole(path, numbers) for path, numbers in sizes.items()}
 
 
