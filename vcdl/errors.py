@@ -35,6 +35,18 @@ DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """No room on the disk, in the user's quota, or in the largest file that the process may write."""
 
 
+_STARTED_BY = {
+    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
+    errno.ENFILE: "end what keeps so many files open",
+    errno.EAGAIN: "raise the limit of processes (`ulimit -u`)",
+}
+
+
+def start_cure(error: OSError) -> str:
+    """What to do about a process that cannot be started."""
+    return _STARTED_BY.get(error.errno or 0, "free some memory")
+
+
 class ExitCode(IntEnum):
     """The exit codes of `vcdl`; docs/commands.md lists them."""
 

@@ -1,7 +1,9 @@
 """A child of the run ends with its parent, and by itself with its own exit code."""
 
+import errno
 import os
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -9,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from vcdl.errors import ExitCode, StoreError
+from vcdl.errors import ExitCode, GridError, StoreError, start_cure
 from vcdl.local.child import ChildProcess, run_child
 from vcdl.local.death import how_it_died, peak_bytes_of
 from vcdl.run.folder import RunFolder
@@ -100,3 +102,20 @@ def test_a_child_that_dies_again_and_again_is_started_less_often_and_anew_after_
     process.try_anew()
     assert deaths(most=9) == 4, "as if it were new"
     process.close()
+
+
+def test_a_process_that_may_open_no_more_files_says_which_limit_to_raise(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open(tmp_path, os.O_RDONLY)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 2, before[1]))
+    try:
+        with pytest.raises(GridError, match=r"Too many open files; raise the limit of open files \(`ulimit -n`\)"):
+            ChildProcess("vcdl.local.server", RunFolder(tmp_path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_other_reasons_for_no_process_have_other_cures() -> None:
+    assert start_cure(OSError(errno.ENOMEM, "")) == "free some memory"
+    assert start_cure(OSError(errno.EAGAIN, "")) == "raise the limit of processes (`ulimit -u`)"

@@ -6,9 +6,11 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.end_to_end.vcdl_process import applied
 from tests.served_run import ServedRun, noise
+from vcdl.errors import GridError
 from vcdl.journal.journal import Journal
 from vcdl.local.server_pool import ServerPool
 
@@ -39,3 +41,17 @@ def test_the_number_of_servers_follows_the_backlog_up_and_down_without_a_restart
     assert changes == [2, 1], "one after the other"
     assert sorted(update.version for update in applied(run.folder.path)) == list(range(1, UPLOADS + 1))
     np.testing.assert_array_equal(run.store.read()[1], run.replayed())
+
+
+def test_a_server_that_keeps_dying_ends_no_run_whose_updates_are_all_in(tmp_path: Path) -> None:
+    pool = ServerPool.between(ServedRun.new(tmp_path / "run", noise(0, 10), "").folder, 1, 1)
+    try:
+        pool.look([])
+        pool._servers[0].deaths = 6
+        pool.look([], is_needed=False)
+        pool.look([])
+        pool._servers[0].deaths = 6
+        with pytest.raises(GridError, match="died 6 times in a row"):
+            pool.look([])
+    finally:
+        pool.close()

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.run_folders import DEMO, readable_files_with
-from vcdl.errors import StoreError
+from vcdl.errors import JobError, RunFolderError, StoreError
 from vcdl.job import Job, load_frozen_job, save_job
 from vcdl.job.schema import StoreSection
 from vcdl.run.folder import RunFolder
-from vcdl.run.frozen_job import freeze, open_frozen
+from vcdl.run.frozen_job import freeze, open_frozen, read_frozen
 from vcdl.run.store_address import asked_settings
 from vcdl.stores.settings import PASSWORD_VARIABLE, URL_VARIABLE
 
@@ -124,3 +124,13 @@ def test_another_user_is_told_whose_run_it_is(folder: RunFolder) -> None:
 
 def test_the_job_s_words_do_not_have_it() -> None:
     assert PASSWORD not in repr(with_store(f"redis://:{PASSWORD}@host/0"))
+
+
+def test_the_format_of_a_run_is_named_before_keys_that_were_renamed_since(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.job_file.write_text("name: old\ntraining: {learn_rate: 0.1}\n")
+    with pytest.raises(JobError):
+        read_frozen(folder)
+    folder.prepared_file.write_text('{"format": 1}')
+    with pytest.raises(RunFolderError, match=r"is of format 1, .* go on with the version that began the run"):
+        read_frozen(folder)

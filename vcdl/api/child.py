@@ -125,11 +125,11 @@ def _run(order: Order, observer: RunObserver) -> bool:
 
 
 def _resume(order: Order, observer: RunObserver) -> bool:
-    from vcdl.job import load_frozen_job
     from vcdl.run.folder import RunFolder, RunLock
+    from vcdl.run.frozen_job import read_frozen
 
     folder = RunFolder.existing(Path(order.folder))
-    job = load_frozen_job(folder.job_file)
+    job = read_frozen(folder)
     with RunLock(folder):
         return _driven(folder, job, observer)
 

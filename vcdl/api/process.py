@@ -13,7 +13,7 @@ from typing import Any
 
 from vcdl import errors
 from vcdl.api.order import Order
-from vcdl.errors import ExitCode, GridError, VcdlError
+from vcdl.errors import ExitCode, GridError, VcdlError, start_cure
 from vcdl.report.observer import RunningTask
 
 _LAST_WAIT_S = 60.0
@@ -47,7 +47,7 @@ class RunProcess:
                 start_new_session=True,  # Ctrl-C reaches this program alone, which passes it on
             )
         except OSError as error:
-            raise GridError(f"cannot start the process of the run: {error}; free some memory") from error
+            raise GridError(f"cannot start the process of the run: {error}; {start_cure(error)}") from error
         with contextlib.suppress(BrokenPipeError):  # it has died: `failure` says how
             self._stdin.write(order.to_line())
             self._stdin.flush()

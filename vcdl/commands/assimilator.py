@@ -32,16 +32,16 @@ def assimilator(path: Path | None, least: int, most: int, stop: threading.Event)
     An unprepared run is waited for. Raises RunFolderError when others assimilate the run's uploads, and
     StoreError when the store is not the run's.
     """
-    from vcdl.job import load_frozen_job
     from vcdl.journal.journal import Journal
     from vcdl.journal.kept_state import kept_history
     from vcdl.local.server_pool import ServerPool
     from vcdl.report.wording import plural
     from vcdl.run.finding import chosen_run, shown
+    from vcdl.run.frozen_job import read_frozen
     from vcdl.run.run import Run
 
     folder = chosen_run(path)
-    job = load_frozen_job(folder.job_file)
+    job = read_frozen(folder)
     _check_needs_servers(folder, job)
     if not _is_prepared(folder, stop):
         return ExitCode.OK

@@ -41,11 +41,11 @@ def compare(paths: Sequence[Path], as_csv: bool = False, as_json: bool = False) 
 
 
 def _compared(folder: "RunFolder", name: str) -> "ComparedRun":
-    from vcdl.job import load_frozen_job
     from vcdl.report.side_by_side import ComparedRun
     from vcdl.run.finding import read_report, state_of
+    from vcdl.run.frozen_job import read_frozen
 
-    job, report = load_frozen_job(folder.job_file), read_report(folder)
+    job, report = read_frozen(folder), read_report(folder)
     return ComparedRun(
         name=name,
         folder=str(folder.path),

@@ -29,12 +29,12 @@ Examples:
 
 def hosts(path: Path | None = None, as_json: bool = False) -> ExitCode:
     """Print the hosts of a run, the most doubtful ones first. Raises RunFolderError, JobError, JournalError."""
-    from vcdl.job import load_frozen_job
     from vcdl.report.summary import as_json as json_text
     from vcdl.run.finding import chosen_run, clock_of, read_hosts, shown
+    from vcdl.run.frozen_job import read_frozen
 
     folder = chosen_run(path)
-    job, history = load_frozen_job(folder.job_file), read_hosts(folder)
+    job, history = read_frozen(folder), read_hosts(folder)
     now_s = clock_of(folder)() if folder.host.has_wall_clock else None
     rows = _rows(history, _facts(folder), is_for_strangers=job.is_for_strangers, now_s=now_s)
     if as_json:

@@ -23,9 +23,9 @@ lowest to the highest of them, and pauses of a run are cut out of its time."""
 
 def plot(paths: Sequence[Path], output: Path | None = None, title: str | None = None) -> ExitCode:
     """Draw the curves of runs, finished or not, into one picture. Raises RunFolderError, JournalError."""
-    from vcdl.job import load_frozen_job
     from vcdl.report.plot import Curve, plot_curves
     from vcdl.run.finding import distinct_names, read_report, shown
+    from vcdl.run.frozen_job import read_frozen
 
     folders = [RunFolder.existing(path) for path in paths]
     curves = [
@@ -39,7 +39,7 @@ def plot(paths: Sequence[Path], output: Path | None = None, title: str | None = 
         raise RunFolderError(f"{empty[0]} has no epoch that is finished and measured yet: leave it out, or wait for it")
     if output is None:
         output = folders[0].plot_file if len(folders) == 1 else Path("comparison.png")
-    jobs = dict.fromkeys(load_frozen_job(folder.job_file).name for folder in folders)
+    jobs = dict.fromkeys(read_frozen(folder).name for folder in folders)
     plot_curves(curves, output, title or ", ".join(jobs))
     click.echo(f"plot {shown(output)}")
     return ExitCode.OK

@@ -37,12 +37,13 @@ def replay(
     from vcdl.report.summary import write_summary
     from vcdl.run.finding import shown
     from vcdl.run.folder import RunFolder
+    from vcdl.run.frozen_job import read_frozen
     from vcdl.run.prepared import Prepared
     from vcdl.run.run import Run
     from vcdl.simulate.replay import replay as replayed_run
 
     folder = RunFolder.existing(path)
-    own = load_frozen_job(folder.job_file)
+    own = read_frozen(folder)
     if rule is not None and rule not in RULES:
         raise click.BadParameter(f"there is no rule {rule!r}; the rules are {', '.join(RULES)}", param_hint="--rule")
     chosen = [f"update={{rule: {rule}}}"] if rule is not None and rule != own.update.rule else []

@@ -26,16 +26,16 @@ def resume(path: Path | None = None, as_json: bool = False) -> ExitCode:
 
     one_thread()
     from vcdl.commands.run_to_end import run_to_end
-    from vcdl.job import load_frozen_job
     from vcdl.run.finding import chosen_run
     from vcdl.run.folder import RunLock
+    from vcdl.run.frozen_job import read_frozen
 
     folder = chosen_run(path, running_first=False)
     if folder.host.has_daemons:
         return _release(folder)
     if folder.host.driver is None:
         raise RunFolderError(f"{folder.path} cannot be resumed: {resume_hint(folder)}")
-    job = load_frozen_job(folder.job_file)
+    job = read_frozen(folder)
     with RunLock(folder):
         return run_to_end(folder, job, as_json)
 

@@ -24,14 +24,14 @@ Examples:
 
 def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
     """Print a run's state and figures. Raises RunFolderError, JobError, JournalError."""
-    from vcdl.job import load_frozen_job
     from vcdl.report.progress import RunGoal, seconds_left
     from vcdl.report.summary import as_json as json_text
     from vcdl.report.summary import summary_of
     from vcdl.run.finding import RunState, chosen_run, clock_of, read_report, resume_hint, shown, state_of
+    from vcdl.run.frozen_job import read_frozen
 
     folder = chosen_run(path)
-    goal = RunGoal.of(load_frozen_job(folder.job_file))
+    goal = RunGoal.of(read_frozen(folder))
     report = read_report(folder)
     pid = folder.running_pid
     state = state_of(folder, report)

@@ -21,15 +21,15 @@ Ctrl-C ends the display, not the run."""
 
 def watch(path: Path | None = None) -> ExitCode:
     """Show a run until it has ended or is paused. Raises RunFolderError, JobError, JournalError."""
-    from vcdl.job import load_frozen_job
     from vcdl.report.display import display
     from vcdl.report.observer import RunObserver
     from vcdl.report.progress import RunGoal
     from vcdl.run.finding import RunState, chosen_run, clock_of, is_finished, shown, state_of
     from vcdl.run.following import Following
+    from vcdl.run.frozen_job import read_frozen
 
     folder = chosen_run(path)
-    job = load_frozen_job(folder.job_file)
+    job = read_frozen(folder)
     following = Following(folder, RunObserver())
     try:
         with display(RunGoal.of(job), sys.stdout, clock_of(folder)) as observer:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from vcdl.backoff import Attempts, Backoff
 from vcdl.client.processors import limit_threads
 from vcdl.client.resources import is_out_of_memory
-from vcdl.errors import ExitCode, GridError, VcdlError
+from vcdl.errors import ExitCode, GridError, VcdlError, start_cure
 from vcdl.local.death import how_it_died, peak_bytes_of
 from vcdl.local.spares import Child, start_module
 from vcdl.run.folder import RunFolder
@@ -104,7 +104,7 @@ class ChildProcess:
                 self._module, str(self._folder.path), environment=environment, log=self._folder.workers_log
             )
         except OSError as error:
-            raise GridError(f"cannot start the process {self._module}: {error}; free some memory") from error
+            raise GridError(f"cannot start the process {self._module}: {error}; {start_cure(error)}") from error
 
 
 def end_with_parent() -> None:

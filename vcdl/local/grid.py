@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcdl.backoff import Attempts
-from vcdl.errors import DISK_FULL, GridError, RunFolderError, RunFolderFull, folder_error
+from vcdl.errors import DISK_FULL, GridError, RunFolderError, RunFolderFull, folder_error, start_cure
 from vcdl.journal.events import WorkunitSent
 from vcdl.local.death import how_it_died
 from vcdl.local.slots import SlotFolders
@@ -253,7 +253,7 @@ class LocalGrid(Grid, Results):
             worker = self._start_process()
         except OSError as error:
             raise GridError(
-                f"cannot start a worker process: {error}; free some memory or lower grid > workers"
+                f"cannot start a worker process: {error}; {start_cure(error)} or lower grid > workers"
             ) from error
         self._workers.append(worker)
         self._selector.register(worker, selectors.EVENT_READ, worker)

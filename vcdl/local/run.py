@@ -8,7 +8,7 @@ from types import FrameType
 
 from vcdl.backoff import Attempts
 from vcdl.files.atomic import sweep
-from vcdl.job import Job, load_frozen_job
+from vcdl.job import Job
 from vcdl.journal.events import EvaluatorDied, Recorded, StopReason, VersionEvaluated
 from vcdl.local.child import ChildProcess
 from vcdl.local.grid import LocalGrid, LocalSettings
@@ -18,6 +18,7 @@ from vcdl.local.upload_folder import quarantine_orphans
 from vcdl.loop.loop import Loop
 from vcdl.report.observer import RunObserver, ShieldedObserver
 from vcdl.run.folder import RunFolder
+from vcdl.run.frozen_job import read_frozen
 from vcdl.run.preparation import prepare
 from vcdl.run.run import Run
 
@@ -44,7 +45,7 @@ def run_locally(folder: RunFolder, observer: RunObserver) -> StopReason | None:
     The caller holds the folder's RunLock. Raises VcdlError when the run cannot continue; nothing that was
     assimilated is lost then.
     """
-    job = load_frozen_job(folder.job_file)
+    job = read_frozen(folder)
     if folder.prepared_file.exists():
         Run.open(folder).store_settings()  # another store than the run's is refused before anything starts
     folder.create()
@@ -112,7 +113,7 @@ class _LocalRun:
         self._grid.lose(missing & coordinator.open.keys())
         self._watch_evaluator(new)
         if self._loop.coordinator.stopped is None:
-            self._servers.look(new)
+            self._servers.look(new, is_needed=bool(coordinator.open))
         else:
             self._servers.close()
 

@@ -47,8 +47,11 @@ class ServerPool:
         """Servers at work now."""
         return len(self._servers)
 
-    def look(self, new: Sequence[Recorded]) -> None:
-        """Adapt to the load and start again what died; `new`: events since the last look. Raises GridError."""
+    def look(self, new: Sequence[Recorded], *, is_needed: bool = True) -> None:
+        """Adapt to the load and start again what died; `new`: events since the last look.
+
+        `is_needed`: whether updates are still to come. A dead server ends a run only then. Raises GridError.
+        """
         if self._scaling is None:
             return
         applied = [recorded.time_s for recorded in new if isinstance(recorded.event, UpdateApplied)]
@@ -60,6 +63,9 @@ class ServerPool:
         while len(self._servers) > wanted:
             self._servers.pop().close()
         for server in self._servers:
+            if not (is_needed or backlog):
+                server.try_anew()
+                continue
             server.watch(bool(applied))
             if server.is_hopeless:
                 raise server.hopeless()

@@ -11,6 +11,7 @@ from vcdl.files.atomic import PRIVATE_MODE, atomic_write
 from vcdl.job import Job, load_frozen_job, save_job
 from vcdl.passwords import split_password
 from vcdl.run.folder import RunFolder
+from vcdl.run.prepared import Prepared
 
 _OTHERS = 0o077
 
@@ -40,11 +41,20 @@ def without_password(job: Job) -> tuple[Job, str]:
     return job.model_copy(update={"store": job.store.model_copy(update={"url": url})}), password
 
 
+def read_frozen(folder: RunFolder) -> Job:
+    """The job of a run. Raises JobError, and RunFolderError for a run of another format, whose keys may be others."""
+    try:
+        return load_frozen_job(folder.job_file)
+    except JobError:
+        Prepared.check_format(folder)
+        raise
+
+
 def open_frozen(folder: RunFolder) -> Job:
     """The job of a run. A job file with a password, which an editor or an earlier version wrote, is closed to
     others. Raises JobError.
     """
-    job = load_frozen_job(folder.job_file)
+    job = read_frozen(folder)
     if without_password(job)[1]:
         _close_to_others(folder.job_file)
     return job

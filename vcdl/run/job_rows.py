@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vcdl.job import Job, load_frozen_job
+from vcdl.job import Job
 from vcdl.report.measures import Report
 from vcdl.report.progress import RunGoal, epoch_at_work, measured_words, seconds_left
 from vcdl.report.wording import duration
 from vcdl.run.finding import RunState, clock_of, read_hosts, read_report, state_of
 from vcdl.run.folder import RunFolder
+from vcdl.run.frozen_job import read_frozen
 
 _OPEN = (RunState.RUNNING, RunState.WAITING)
 
@@ -41,7 +42,7 @@ class JobRow:
     @classmethod
     def of(cls, folder: RunFolder) -> "JobRow":
         """Raises RunFolderError, JobError, JournalError."""
-        job, report = load_frozen_job(folder.job_file), read_report(folder)
+        job, report = read_frozen(folder), read_report(folder)
         goal, state, totals = RunGoal.of(job), state_of(folder, report), report.totals
         mean = _mean(report)
         now_s = clock_of(folder)() if state is RunState.RUNNING and folder.host.has_wall_clock else None

@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any, Self
@@ -63,12 +64,7 @@ class Prepared:
         """Raises RunFolderError for a file that is missing or damaged, FileUnavailable."""
         try:
             text = folder.prepared_file.read_text()
-            raw: dict[str, Any] = json.loads(text)
-            if raw["format"] != _FORMAT:
-                raise RunFolderError(
-                    f"{folder.prepared_file} is of format {raw['format']!r}, and this version of vcdl ({__version__}) "
-                    f"reads format {_FORMAT}: go on with the version that began the run"
-                )
+            _check_format(folder, json.loads(text))
             prepared = _reader().validate_json(text, strict=True)
             prepared._check()
             return cls(**vars(prepared))
@@ -79,6 +75,12 @@ class Prepared:
             raise _damaged(folder, repr(error)[:300]) from error
         except OSError as error:
             raise unreadable(folder.prepared_file, error) from error
+
+    @staticmethod
+    def check_format(folder: RunFolder) -> None:
+        """Raises RunFolderError for a run of a format that this version does not read; any other damage is passed."""
+        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+            _check_format(folder, json.loads(folder.prepared_file.read_text()))
 
     def _check(self) -> None:
         """Raises ValueError for facts that no preparation finds."""
@@ -100,6 +102,14 @@ class Prepared:
 @cache
 def _reader() -> TypeAdapter[Prepared]:
     return TypeAdapter(Prepared)
+
+
+def _check_format(folder: RunFolder, raw: dict[str, Any]) -> None:
+    if raw["format"] != _FORMAT:
+        raise RunFolderError(
+            f"{folder.prepared_file} is of format {raw['format']!r}, and this version of vcdl ({__version__}) "
+            f"reads format {_FORMAT}: go on with the version that began the run"
+        )
 
 
 def _damaged(folder: RunFolder, what: str) -> RunFolderError:
