@@ -238,9 +238,24 @@ class Journal:
         """
         self._check_place()
         compressed = zlib.compress(state.encode(), 1)
+        event = self.digest(last_id) or ""
         with _mapped_errors(self._path), self._connection:
-            event = _digest(self._connection.execute(_LAST, (last_id,)).fetchall()) or ""
             self._connection.execute(_KEEP_STATE, (name, form, last_id, event, compressed))
+
+    def digest(self, number: int) -> str | None:
+        """The identity of the event with this id; None: there is none. Raises JournalError."""
+        with _mapped_errors(self._path):
+            return _digest(self._connection.execute(_LAST, (number,)).fetchall())
+
+    @property
+    def path(self) -> Path:
+        """Its file."""
+        return self._path
+
+    @property
+    def may_write(self) -> bool:
+        """Whether this process writes into it."""
+        return self._may_write
 
     def kept_state(self, name: str, form: str) -> tuple[int, str] | None:
         """The newest state kept under this name in this form, after the id of its last event; None: there is none, or
@@ -253,7 +268,7 @@ class Journal:
             if not self._connection.execute(_HAS_STATES).fetchall():
                 return None
             rows = self._connection.execute(_FIND_STATE, (name, form)).fetchall()
-            if not rows or rows[0][1] != _digest(self._connection.execute(_LAST, (rows[0][0],)).fetchall()):
+            if not rows or rows[0][1] != self.digest(rows[0][0]):
                 return None
         try:
             return rows[0][0], zlib.decompress(rows[0][2]).decode()

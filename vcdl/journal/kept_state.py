@@ -2,7 +2,8 @@
 
 A kept state is a shortcut and never a source: it is used when the code that folded it, its settings and the last event
 in it are those of today, and folded again from the first event otherwise. It lies in the journal's own file, so a copy
-or a backup of the one is a copy or a backup of the other.
+or a backup of the one is a copy or a backup of the other. What those keep who may only read lies beside it
+(vcdl.journal.reader_state).
 """
 
 import hashlib
@@ -18,6 +19,7 @@ from vcdl.journal.history import JobHistory
 from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.packing import pack, unpack
+from vcdl.journal.reader_state import keep_beside, kept_beside
 
 _PACKAGE = Path(vcdl.__file__).parent
 _FOLDING = ("journal", "wire/workunit.py")
@@ -56,16 +58,17 @@ class KeptState(Generic[F]):
 
     def begin(self) -> Self:
         """Begin with the state that is kept, if it fits. Raises JournalError."""
-        kept = self._journal.kept_state(self._name, self._form)
-        if kept is None:
-            return self
-        last_id, text = kept
-        try:
-            self.state = unpack(type(self.state), text)
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError, JournalError):
-            return self  # damaged: the events say it again
-        self.last_id = self._kept_id = last_id
-        self._wait = _wait(text)
+        kept = [self._journal.kept_state(self._name, self._form)]
+        if not self._journal.may_write:
+            kept.append(kept_beside(self._journal, self._name, self._form))
+        for last_id, text in sorted((one for one in kept if one is not None), reverse=True):
+            try:
+                self.state = unpack(type(self.state), text)
+            except (ValueError, TypeError, LookupError, AttributeError, RecursionError, JournalError):
+                continue  # damaged: the events say it again
+            self.last_id = self._kept_id = last_id
+            self._wait = _wait(text)
+            break
         return self
 
     def follow(self, recorded: Recorded) -> None:
@@ -86,13 +89,22 @@ class KeptState(Generic[F]):
             pass
         return self.state
 
+    def read(self) -> F:
+        """The state with all of the journal's events in it, kept for the next reader. Raises JournalError."""
+        self.now()
+        self.keep()
+        return self.state
+
     def keep(self, *, at_once: bool = False) -> bool:
         """Keep the state when it is far behind, or `at_once`; returns whether it did. Raises JournalError."""
         wait = 1 if at_once else self._wait
         if self.last_id < self._kept_id + wait:
             return False
         text = pack(self.state)
-        self._journal.keep_state(self._name, self._form, self.last_id, text)
+        if self._journal.may_write:
+            self._journal.keep_state(self._name, self._form, self.last_id, text)
+        else:
+            keep_beside(self._journal, self._name, self._form, self.last_id, text)
         self._kept_id = self.last_id
         self._wait = _wait(text)
         return True

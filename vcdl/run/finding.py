@@ -139,15 +139,15 @@ def holds_anything(path: Path) -> bool:
 
 
 def read_report(folder: RunFolder) -> Report:
-    """The figures of a run, running or not; nothing is written. Raises JournalError."""
+    """The figures of a run, running or not; its journal stays as it is. Raises JournalError."""
     with journal_of(folder) as journal:
-        return Report() if journal is None else Report(kept_history(journal).now())
+        return Report() if journal is None else Report(kept_history(journal).read())
 
 
 def read_hosts(folder: RunFolder) -> HostHistory:
-    """The hosts of a run, running or not; nothing is written. Raises JournalError."""
+    """The hosts of a run, running or not; its journal stays as it is. Raises JournalError."""
     with journal_of(folder) as journal:
-        return HostHistory() if journal is None else kept_hosts(journal).now()
+        return HostHistory() if journal is None else kept_hosts(journal).read()
 
 
 def clock_of(folder: RunFolder) -> Clock:

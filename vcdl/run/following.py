@@ -27,7 +27,7 @@ class Following:
         with journal_of(self._folder) as journal:
             if journal is not None and not self._last_id:
                 kept = kept_history(journal)
-                self.report, self._last_id = Report(kept.now()), kept.last_id
+                self.report, self._last_id = Report(kept.read()), kept.last_id
                 self._observer.begins(copy_of(self.report.history))
             new = [] if journal is None else journal.read(self._last_id)
         for recorded in new:
