@@ -1,4 +1,4 @@
-"""What is checked after a reboot, and what becomes of damaged files."""
+"""Files of weights after a reboot: which are checked, and what becomes of damaged ones."""
 
 import tempfile
 from collections.abc import Iterator
