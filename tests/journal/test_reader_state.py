@@ -35,10 +35,15 @@ def append(path: Path, *versions: int) -> None:
 
 def read(path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """The newest version as a reader has it, and how many events it folded for that."""
-    folded: list[int] = []
+    folded: list[Recorded] = []
     follow: Callable[[JobHistory, Recorded], None] = JobHistory.follow
+
+    def counted(self: JobHistory, recorded: Recorded) -> None:
+        folded.append(recorded)
+        follow(self, recorded)
+
     with monkeypatch.context() as patched, closing(Journal.read_only(path)) as journal:
-        patched.setattr(JobHistory, "follow", lambda self, event: (folded.append(1), follow(self, event))[1])
+        patched.setattr(JobHistory, "follow", counted)
         return kept_history(journal).read().version, len(folded)
 
 
