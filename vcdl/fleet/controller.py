@@ -142,7 +142,7 @@ class Controller:
             if actions.drain:
                 with _collecting(errors):
                     self._provider.lease(actions.drain, now_s)
-            paid_for_s = self._paid_for_s(observed.spent_usd, observed.instances)
+            paid_for_s = self._money.paid_for_s(observed.spent_usd, observed.instances)
             if state.goal is FleetGoal.UP:
                 kept = [i for i in observed.instances if i.id not in (*actions.drain, *actions.terminate)]
                 for until_s, ids in leases_to_write(self._settings, kept, now_s, paid_for_s).items():
@@ -156,13 +156,12 @@ class Controller:
         """Alert once passes have failed for half a lease, or at once if the state cannot be read; returns why it could
         not be sent.
         """
-        try:
-            self._folder.read()
-        except VcdlError as error:
-            self._alerts, not_sent = news(self._settings, {"state": str(error)}, self._alerts)
-            return not_sent
         with self._folder.one_pass():
-            state = self._folder.read()
+            try:
+                state = self._folder.read()
+            except VcdlError as error:
+                self._alerts, not_sent = news(self._settings, {"state": str(error)}, self._alerts)
+                return not_sent
             blind_s = self.now_s() - state.last_pass_s
             if state.goal is not FleetGoal.UP or blind_s < self._settings.lease_s / 2:
                 return []
@@ -229,9 +228,9 @@ class Controller:
         instances = (*found, *(replace(it.instance, is_assumed=True) for it in recent))
         spent_usd, usd_per_h = self._money.spent_usd(now_s), self._money.usd_per_h(instances)
         warnings: list[str] = []
-        if state.goal is not FleetGoal.DOWN and self._paid_for_s(spent_usd, instances) <= 0:
+        if state.goal is not FleetGoal.DOWN and self._money.paid_for_s(spent_usd, instances) <= 0:
             state = replace(state, goal=FleetGoal.DRAINED, budget_spent=True)
-            warnings.append(self._money.spent_words(spent_usd, self._money.usd_per_h(instances, at_list=True)))
+            warnings.append(self._money.spent_words(spent_usd, instances))
         wanted, queue_warnings = self._wanted(state, now_s)
         prices = {i: self._money.price(i.pool) for i in instances if i.is_live}
         warnings += self._money.unpriced_words(i.pool for i, price in prices.items() if price is None)
@@ -263,9 +262,6 @@ class Controller:
             unpriced=frozenset(i.id for i, price in prices.items() if price is None),
             warnings=(*warnings, *queue_warnings),
         )
-
-    def _paid_for_s(self, spent_usd: float, instances: Sequence[Instance], more_usd_per_h: float = 0.0) -> float:
-        return self._money.paid_for_s(spent_usd, self._money.usd_per_h(instances, at_list=True) + more_usd_per_h)
 
     def _wanted(self, state: FleetState, now_s: float) -> tuple[int, tuple[str, ...]]:
         if state.goal is not FleetGoal.UP:
@@ -332,7 +328,7 @@ class Controller:
         prices = {pool: self._money.unit_usd_per_h(pool, types[pool.as_spot]) for pool in order.pools}
         listed = [self._money.unit_usd_per_h(pool, types[pool.as_spot], at_list=True) for pool in order.pools]
         dearest = max((price for price in listed if price < math.inf), default=0.0)
-        paid_for_s = self._paid_for_s(observed.spent_usd, observed.instances, order.units * dearest)
+        paid_for_s = self._money.paid_for_s(observed.spent_usd, observed.instances, order.units * dearest)
         # By the token's clock, so that a repeated launch is the same.
         until_s = observed.now_s + min(self._settings.lease_s, max(0.0, paid_for_s))
         regions = self._settings.regions

@@ -100,18 +100,16 @@ class Money:
         price = price_of(pool, self._prices, self._settings, self._clock())
         return price and replace(price, since_s=self._fetched_s[0])
 
-    def paid_for_s(self, spent_usd: float, usd_per_h: float) -> float:
-        """How long the budget pays for instances before they must drain. `usd_per_h`: at list prices, as spot prices
-        may rise to these after the last pass.
-        """
-        budget_usd = self._settings.budget_usd
+    def paid_for_s(self, spent_usd: float, instances: Iterable[Instance], more_usd_per_h: float = 0.0) -> float:
+        """How long the budget pays for them before they must drain, at list prices, to which spot prices may rise."""
+        budget_usd, usd_per_h = self._settings.budget_usd, self.usd_per_h(instances, at_list=True) + more_usd_per_h
         if budget_usd is None or (usd_per_h == 0 and spent_usd < budget_usd):
             return math.inf
         return (budget_usd - spent_usd) / usd_per_h * 3600 - self._draining_s if usd_per_h else 0.0
 
-    def spent_words(self, spent_usd: float, usd_per_h: float) -> str:
+    def spent_words(self, spent_usd: float, instances: Iterable[Instance]) -> str:
         """What to say once the budget pays for no more than the draining."""
-        draining_usd = usd_per_h * self._draining_s / 3600
+        draining_usd = self.usd_per_h(instances, at_list=True) * self._draining_s / 3600
         spent = f"{spent_usd:.2f} $ so far, at most {draining_usd:.2f} $ to drain"
         return f"the budget of {self._settings.budget_usd:g} $ is spent ({spent}): the fleet goes down"
 

@@ -37,6 +37,7 @@ def test_the_keeper_runs_again_after_a_reboot_and_after_a_kill(cloud: MotoCloud)
         )
         (home / "fleet.yaml").write_text(f"{text}reconcile_every_s: 5\n")
         (home / "key").write_text(WEAK)
+        (home / "key").chmod(0o600)
         endpoint = cloud.client().meta.endpoint_url
         keys = "aws_access_key_id = testing\naws_secret_access_key = testing\n"
         (home / ".aws/config").write_text(f"[default]\nendpoint_url = {endpoint}\n{keys}")
