@@ -20,7 +20,7 @@ free_rider        B                                   as downloaded
 free_rider_noise  B + s·L/√n · N(0, 1)                as downloaded, with noise in place of a step
 part_trained      C                                   trained on the part s of its shard, as if on all (the same)
 replay            the client's first C                an old upload under the header of a new one
-decoy             B − s·H, largest variable B + far·H  the largest is the alibi of the others, and is shortened
+decoy             B − s·L·u, largest variable far     each against H, but for the largest: far along its own step
 garbage           random bytes                        no weights file
 
 A step moves the weights that gradients train. Batch statistics and moments go with it as they were honestly trained
@@ -40,8 +40,8 @@ from vcdl.wire.workunit import WorkunitName
 _NOISE = 3
 """A stream of random numbers, beside those of vcdl.simulate.clients."""
 _GARBAGE_BYTES = 2000
-_DECOY_LENGTHS = 3.5
-"""Usual lengths of a whole decoy: a little shorter than what is refused as too long."""
+_DECOY_LENGTHS = 2.0
+"""Usual lengths of a whole decoy: one that is longer goes too far, and shows no effect of training."""
 _KNOWN = 10
 """Honest steps that the hostile clients know: the first ones, and the last ones."""
 
@@ -101,7 +101,7 @@ class HostileClients:
         seed = [self._fleet.seed, _NOISE, hostile.client, name.epoch, name.shard, name.attempt]
         return np.random.default_rng(seed)
 
-    def _decoy(self, scale: float, steps: Sequence[Vector]) -> Vector:
+    def _decoy(self, scale: float, own: Vector, steps: Sequence[Vector]) -> Vector:
         """Every variable backwards, but for the largest, which makes the whole step look honest."""
         step, mean = np.empty_like(steps[0]), _mean(steps)
         for place in self._variables:
@@ -109,7 +109,7 @@ class HostileClients:
         largest = max(self._variables, key=lambda place: place.stop - place.start)
         step[largest] = 0.0
         far = np.sqrt(max(0.0, (_DECOY_LENGTHS * _usual(steps)) ** 2 - _length(step) ** 2))
-        step[largest] = -_against([mean[largest]], far)
+        step[largest] = -_against([own[largest]], far)
         return step
 
     def _step(self, hostile: Hostile, name: WorkunitName, own: Vector) -> Vector:
@@ -119,7 +119,7 @@ class HostileClients:
             case "sign_flip":
                 return -scale * own
             case "decoy":
-                return self._decoy(hostile.scale, last)
+                return self._decoy(hostile.scale, own, last)
             case "scaled" | "label_flip" | "targeted" | "backdoor":
                 return scale * own
             case "alie":
