@@ -136,11 +136,10 @@ def _resume(order: Order, observer: RunObserver) -> bool:
 
 def _driven(folder: Any, job: Any, observer: RunObserver) -> bool:
     from vcdl.local.run import spares_for
-    from vcdl.run.driving import drive, given_up, has_results, note_pause
-    from vcdl.run.finding import read_report
+    from vcdl.run.driving import drive, given_up, note_pause, results_of
 
-    report = read_report(folder)
-    if not has_results(folder, report):
+    report = results_of(folder)
+    if report is None:
         try:
             observer.phase("importing Keras")
             with spares_for(job):  # before the process has a second thread

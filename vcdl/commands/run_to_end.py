@@ -15,8 +15,8 @@ from vcdl.report.outcome import outcome_lines
 from vcdl.report.progress import RunGoal
 from vcdl.report.summary import as_json as json_text
 from vcdl.report.summary import summary_of
-from vcdl.run.driving import drive, given_up, has_results, note_pause
-from vcdl.run.finding import clock_of, read_report, shown
+from vcdl.run.driving import drive, given_up, note_pause, results_of
+from vcdl.run.finding import clock_of, shown
 from vcdl.run.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -28,13 +28,10 @@ def run_to_end(folder: RunFolder, job: "Job", as_json: bool) -> ExitCode:
 
     The caller holds the folder's lock. Raises VcdlError, also at the end of a run whose shard kept failing.
     """
-    report = read_report(folder)
-    if not has_results(folder, report):
-        reached = _run(folder, job, as_json)
-        if reached is None:  # printed after the display, which would wipe it away
-            click.echo(f"paused; `vcdl resume {shown(folder.path)}` goes on", err=True)
-            return ExitCode.INTERRUPTED
-        report = reached
+    report = results_of(folder) or _run(folder, job, as_json)
+    if report is None:  # printed after the display, which would wipe it away
+        click.echo(f"paused; `vcdl resume {shown(folder.path)}` goes on", err=True)
+        return ExitCode.INTERRUPTED
     if as_json:
         click.echo(json_text(summary_of(job.name, report)), nl=False)
     else:

@@ -6,20 +6,24 @@ from contextlib import suppress
 
 from vcdl.errors import JournalUnavailable, RunFolderError, VcdlError
 from vcdl.job import Job
-from vcdl.journal.events import RunPaused, StopReason
+from vcdl.journal.events import RunFinished, RunPaused, StopReason
 from vcdl.journal.journal import Journal
 from vcdl.report.measures import Report
 from vcdl.report.observer import RunObserver
 from vcdl.report.progress import setback_words
 from vcdl.report.wording import printable
-from vcdl.run.finding import is_finished, read_report, resume_hint
+from vcdl.run.finding import is_finished, journal_of, read_report, resume_hint
 from vcdl.run.folder import RunFolder
 from vcdl.run.results import leave_results
 
 
-def has_results(folder: RunFolder, report: Report) -> bool:
-    """Whether there is nothing left to do: a job that was given up is tried again."""
-    return is_finished(folder) and not report.is_given_up
+def results_of(folder: RunFolder) -> Report | None:
+    """The figures of a run that has nothing left to do; None: it goes on, as one does that was given up.
+
+    Raises JournalError.
+    """
+    report = read_report(folder) if is_finished(folder) else None
+    return None if report is None or report.is_given_up else report
 
 
 def drive(folder: RunFolder, job: Job, observer: RunObserver) -> Report | None:
@@ -28,12 +32,23 @@ def drive(folder: RunFolder, job: Job, observer: RunObserver) -> Report | None:
     The caller holds the folder's lock. Raises VcdlError; KeyboardInterrupt outside the loop itself: before the first
     subtask, while results are written, or at a second Ctrl-C.
     """
-    report = read_report(folder)
-    if not report.finished or report.is_given_up:  # else it was killed while it wrote its results
+    if not _has_ended(folder):  # else it was killed while it wrote its results
         folder.summary_file.unlink(missing_ok=True)  # a retried job is not finished
         if _driver(folder)(folder, observer) is None:
             return None
     return leave_results(folder, job.name, observer)
+
+
+def _has_ended(folder: RunFolder) -> bool:
+    """Whether nothing is left but results. A long journal without the job's end is not added up for that.
+
+    Raises JournalError.
+    """
+    with journal_of(folder) as journal:
+        if journal is None or not journal.newest(RunFinished.kind, 1):
+            return False
+    report = read_report(folder)
+    return report.finished and not report.is_given_up
 
 
 def note_pause(folder: RunFolder) -> None:

@@ -1,0 +1,51 @@
+"""What is known of a run before it is driven on: a long journal without an end is not added up for it."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.recorded_run import WHOLE_RUN
+from tests.run_folders import DEMO, make_run
+from vcdl.report.measures import Report
+from vcdl.report.observer import RunObserver
+from vcdl.run import driving
+from vcdl.run.folder import RunFolder
+
+
+@pytest.fixture
+def driven(monkeypatch: pytest.MonkeyPatch) -> list[RunFolder]:
+    """The runs whose drivers were called; each is interrupted at once."""
+    runs: list[RunFolder] = []
+    monkeypatch.setattr(driving, "_driver", lambda folder: lambda *_: runs.append(folder))
+    return runs
+
+
+def test_a_run_that_never_ended_is_driven_on_without_its_figures(
+    tmp_path: Path, driven: list[RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_run(tmp_path, WHOLE_RUN[:-1], finished=False)
+
+    def never(_: RunFolder) -> Report:
+        raise AssertionError("all of the journal is read")
+
+    monkeypatch.setattr(driving, "read_report", never)
+    assert driving.results_of(folder) is None
+    assert driving.drive(folder, DEMO, RunObserver()) is None
+    assert driven == [folder]
+
+
+def test_a_run_that_has_ended_lacks_its_results_at_most(
+    tmp_path: Path, driven: list[RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_run(tmp_path, WHOLE_RUN, finished=False)
+    left = Report()
+    monkeypatch.setattr(driving, "leave_results", lambda *_: left)
+    assert driving.results_of(folder) is None
+    assert driving.drive(folder, DEMO, RunObserver()) is left
+    assert driven == []
+
+
+def test_a_finished_run_has_results(tmp_path: Path) -> None:
+    results = driving.results_of(make_run(tmp_path))
+    assert results is not None
+    assert results.finished
