@@ -1,4 +1,4 @@
-"""What is known of a run before it is driven on: a long journal without an end is not added up for it."""
+"""A run that is driven on: a long journal without an end is not added up before."""
 
 from pathlib import Path
 
