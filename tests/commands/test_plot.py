@@ -22,7 +22,7 @@ def test_one_run_renews_its_own_picture(here: Path, capsys: pytest.CaptureFixtur
     folder = make_run(here / "runs" / "demo")
     plot([Path("runs/demo")])
     assert folder.plot_file.read_bytes().startswith(b"\x89PNG")
-    assert capsys.readouterr().out == "plot runs/demo/accuracy.png\n"
+    assert capsys.readouterr().out == "plot runs/demo/curves.png\n"
 
 
 def texts(path: Path) -> list[str]:
@@ -50,7 +50,7 @@ def test_several_runs_go_into_a_picture_of_their_own(here: Path) -> None:
         make_run(here / name)
     plot([Path("a"), Path("b")])
     assert (here / "comparison.png").exists()
-    assert not (here / "a" / "accuracy.png").exists()
+    assert not (here / "a" / "curves.png").exists()
 
 
 def test_a_run_without_a_measured_epoch_is_named(here: Path) -> None:

@@ -96,7 +96,7 @@ def test_resuming_a_finished_run_prints_its_results_and_changes_nothing(
         "validation           accuracy 0.7900, loss 0.3 (50 samples)\n"
         "test                 accuracy 0.7700, loss 0.3 (50 samples)\n"
         "model                a/model.keras\n"
-        "plot                 a/accuracy.png\n"
+        "plot                 a/curves.png\n"
         "summary              a/summary.json\n"
     )
     assert resume(Path("a"), as_json=True) is ExitCode.OK

@@ -54,7 +54,7 @@ def test_a_run_ends_well_and_says_accuracy_and_paths(
     assert done.returncode == 0, done.stderr
     assert "accuracy" in done.stdout
     assert str(folder / "model.keras") in done.stdout.replace("\n", "")
-    assert str(folder / "accuracy.png") in done.stdout.replace("\n", "")
+    assert str(folder / "curves.png") in done.stdout.replace("\n", "")
 
 
 def test_one_interpreter_imports_keras_and_forks_the_others(
@@ -91,7 +91,7 @@ def test_the_exported_model_scores_the_same_in_plain_keras(
 
 def test_the_run_leaves_plot_and_tensorboard_files(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     folder, _ = finished
-    assert (folder / "accuracy.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert list((folder / "tensorboard").rglob("events.out.tfevents.*"))
 
 

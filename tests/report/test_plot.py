@@ -1,6 +1,7 @@
 """Curves of runs as pictures; how they look was judged by eye, that they are drawn and readable is tested here."""
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib.image
 import numpy as np
@@ -11,7 +12,7 @@ from tests.recorded_run import WHOLE_RUN
 from vcdl.errors import RunFolderError
 from vcdl.journal.history import EpochDetail
 from vcdl.report.measures import Report
-from vcdl.report.plot import Curve, plot_curves
+from vcdl.report.plot import Curve, figure_of, plot_curves
 
 RISING = tuple(EpochDetail(e, 1 - 1 / e, 0.9 - 1 / e, 1.05 - 1 / e, wall_s=60.0 * e) for e in range(1, 21))
 FALLING = tuple(EpochDetail(e, 1 / e, 0.9 / e, 1.1 / e, wall_s=90.0 * e) for e in range(1, 21))
@@ -31,7 +32,7 @@ def colours(path: Path) -> set[tuple[int, ...]]:
 
 
 def test_a_curve_is_drawn_with_its_band(tmp_path: Path) -> None:
-    output = tmp_path / "accuracy.png"
+    output = tmp_path / "curves.png"
     plot_curves([Curve("demo", RISING)], output, "demo")
     height, width, _ = pixels(output).shape
     assert (width, height) == (1200, 720)
@@ -44,6 +45,34 @@ def test_a_curve_is_drawn_with_its_band(tmp_path: Path) -> None:
 def test_several_runs_lie_over_each_other_in_their_own_colours(tmp_path: Path) -> None:
     plot_curves([Curve("a", RISING), Curve("b", FALLING), Curve("c", RISING[:5])], tmp_path / "all.png", "three")
     assert {(0, 114, 178), (213, 94, 0), (0, 158, 115)} <= colours(tmp_path / "all.png")
+
+
+def test_a_single_run_has_its_epochs_along_the_top_and_a_legend_that_says_what_is_drawn() -> None:
+    (axes,) = figure_of([Curve("demo", RISING)], "demo").axes
+    (top,) = axes.child_axes
+    assert top.get_xlabel() == "epoch"
+    assert [int(label.get_text()) for label in top.get_xticklabels()] == [*range(20, 0, -2)]
+    assert list(top.get_xticks()) == [float(minutes) for minutes in range(20, 0, -2)]
+    assert legend(axes) == ["mean of an epoch", "its lowest to its highest evaluation"]
+
+
+def test_several_runs_have_their_names_in_the_legend_and_no_epochs_in_common() -> None:
+    (axes,) = figure_of([Curve("a", RISING), Curve("b", FALLING)], "both").axes
+    assert legend(axes) == ["a", "b"]
+    assert axes.child_axes == []
+
+
+def test_the_last_of_an_odd_number_of_small_panels_has_the_whole_row_and_a_single_epoch_can_be_seen() -> None:
+    measures = {"loss": 1.0, "f1_score": 0.5, "recall": 0.4}
+    first = EpochDetail(1, 0.5, 0.4, 0.6, wall_s=9.0, measures=measures, train_loss=1.1)
+    panels: list[Any] = figure_of([Curve("demo", (first,))], "demo").axes
+    columns = [panel.get_subplotspec().colspan for panel in panels[1:]]
+    assert [(column.start, column.stop) for column in columns] == [(0, 1), (1, 2), (0, 2)]
+    assert all(line.get_marker() == "o" for panel in panels for line in panel.get_lines())
+
+
+def legend(axes: Any) -> list[str]:
+    return [text.get_text() for text in axes.get_legend().get_texts()]
 
 
 def test_the_curve_of_a_run_is_its_epochs() -> None:

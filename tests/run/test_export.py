@@ -166,7 +166,7 @@ def left(finished: RunFolder) -> Iterator[RunFolder]:
     """The finished run with its results."""
     onlooker = Phases()
     leave_results(finished, DEMO.name, onlooker)
-    assert onlooker.told == ["writing model.keras", "drawing accuracy.png"]
+    assert onlooker.told == ["writing model.keras", "drawing curves.png"]
     yield finished
     finished.summary_file.unlink(missing_ok=True)
 

@@ -13,7 +13,7 @@ _FORMATS = (".png", ".svg", ".pdf")
 
 _EXAMPLES = """\b
 Examples:
-  vcdl plot runs/digits                        renews runs/digits/accuracy.png
+  vcdl plot runs/digits                        renews runs/digits/curves.png
   vcdl plot runs/a runs/b runs/c               writes comparison.png
   vcdl plot runs/a runs/b -o figure.pdf --title "α = 0.95 and α = e/(e+1)"
 
@@ -59,7 +59,7 @@ def _picture(_context: click.Context, _parameter: click.Parameter, value: Path |
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
     callback=_picture,
-    help="PNG, SVG or PDF [default: the run's accuracy.png, or comparison.png for several].",
+    help="PNG, SVG or PDF [default: the run's curves.png, or comparison.png for several].",
 )
 @project_option
 @click.option("--title", help="Title of the picture [default: the jobs' names].")

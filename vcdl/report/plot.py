@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vcdl.errors import folder_errors
 from vcdl.files.atomic import atomic_write
@@ -17,6 +17,7 @@ from vcdl.report.measures import Report
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _WIDTH_INCHES, _HEIGHT_INCHES = 8.0, 4.8
 _ROW_INCHES = 2.6
@@ -27,6 +28,9 @@ _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#
 """Okabe and Ito's colours, which colour-blind people can tell apart."""
 _MARKED_EPOCHS = 40
 """The largest number of points that get a marker each."""
+_NUMBERED_EPOCHS = 12
+"""The largest number of epochs that are numbered."""
+_MEAN, _BAND = "mean of an epoch", "its lowest to its highest evaluation"
 
 
 @dataclass(frozen=True)
@@ -47,10 +51,19 @@ class Curve:
 def plot_curves(curves: Sequence[Curve], output: Path, title: str, measured: str | None = None) -> None:
     """Draw curves into one picture, in the format that the suffix of `output` names, and write it atomically.
 
-    The measure that the runs are judged by is the large panel; the losses of validation and training, and further
-    metrics, have small ones below. `measured`: the label of the large panel's vertical axis.
-
     Raises RunFolderError (a full disk, a read-only folder) and ValueError for a suffix that matplotlib does not know.
+    """
+    figure = figure_of(curves, title, measured)
+    with folder_errors(output.parent), atomic_write(output) as temporary:
+        figure.savefig(temporary, dpi=_DOTS_PER_INCH)
+
+
+def figure_of(curves: Sequence[Curve], title: str, measured: str | None = None) -> "Figure":
+    """The picture of curves.
+
+    The measure that the runs are judged by is the large panel; the losses of validation and training, and further
+    metrics, have small ones below. A single run has its epochs along the top. `measured`: the label of the large
+    panel's vertical axis.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -62,29 +75,59 @@ def plot_curves(curves: Sequence[Curve], output: Path, title: str, measured: str
     grid = figure.add_gridspec(1 + rows, _COLUMNS, height_ratios=[_HEIGHT_INCHES, *([_ROW_INCHES] * rows)])
     unit, unit_s = _time_unit(max((curve.epochs[-1].wall_s for curve in curves if curve.epochs), default=0.0))
     axes = figure.add_subplot(grid[0, :])
-    for number, curve in enumerate(curves):
-        colour = _COLOURS[number % len(_COLOURS)]
-        times = [detail.wall_s / unit_s for detail in curve.epochs]
-        marker = "o" if len(times) <= _MARKED_EPOCHS else ""
-        means = [detail.mean for detail in curve.epochs]
-        axes.plot(times, means, marker=marker, markersize=3.5, linewidth=1.6, color=colour, label=curve.label)
-        lowest, highest = [detail.min for detail in curve.epochs], [detail.max for detail in curve.epochs]
-        axes.fill_between(times, lowest, highest, color=colour, alpha=0.2, linewidth=0)
-    if not any(curve.epochs for curve in curves):
-        axes.text(0.5, 0.5, "no epoch was finished", ha="center", va="center", transform=axes.transAxes)
-    judged = curves[0].measure if curves else ACCURACY
+    _draw_judged(axes, curves, unit_s)
     axes.set_title(title)
-    axes.set_ylabel(measured or f"validation {judged} (epoch's mean, min – max)")
-    axes.legend(loc="best")
-    panels = [figure.add_subplot(grid[1 + place // _COLUMNS, place % _COLUMNS]) for place in range(len(further))]
-    for panel, name in zip(panels, further, strict=True):
-        _draw_measure(panel, curves, name, unit_s)
+    if measured is not None:
+        axes.set_ylabel(measured)
+    if len(curves) == 1:
+        _number_epochs(axes, curves[0], unit_s)
+    panels = []
+    for place, name in enumerate(further):
+        panels.append(figure.add_subplot(grid[1 + place // _COLUMNS, _columns(place, len(further))]))
+        _draw_measure(panels[-1], curves, name, unit_s)
     for panel in (axes, *panels):
         panel.set_xlabel(f"running time ({unit})")
         panel.set_xlim(left=0)
         panel.grid(alpha=0.3)
-    with folder_errors(output.parent), atomic_write(output) as temporary:
-        figure.savefig(temporary, dpi=_DOTS_PER_INCH)
+    return figure
+
+
+def _draw_judged(axes: "Axes", curves: Sequence[Curve], unit_s: float) -> None:
+    """Draw the measure that the runs are judged by: the epochs' means, and the bands of their evaluations."""
+    is_single = len(curves) == 1
+    for number, curve in enumerate(curves):
+        colour = _COLOURS[number % len(_COLOURS)]
+        times = [detail.wall_s / unit_s for detail in curve.epochs]
+        means = [detail.mean for detail in curve.epochs]
+        axes.plot(times, means, **_marks(curve), linewidth=1.6, color=colour, label=_MEAN if is_single else curve.label)
+        lowest, highest = [detail.min for detail in curve.epochs], [detail.max for detail in curve.epochs]
+        band = _BAND if is_single else None
+        axes.fill_between(times, lowest, highest, color=colour, alpha=0.2, linewidth=0, label=band)
+    if not any(curve.epochs for curve in curves):
+        axes.text(0.5, 0.5, "no epoch was finished", ha="center", va="center", transform=axes.transAxes)
+        return
+    axes.set_ylabel(f"validation {curves[0].measure}" + ("" if is_single else " (epoch's mean, min – max)"))
+    axes.legend(loc="best")
+
+
+def _number_epochs(axes: "Axes", curve: Curve, unit_s: float) -> None:
+    """Number the epochs of a run along the top, at the times when they were closed."""
+    if curve.epochs:
+        numbered = curve.epochs[:: -math.ceil(len(curve.epochs) / _NUMBERED_EPOCHS)]
+        top = axes.secondary_xaxis("top")
+        top.set_xticks([detail.wall_s / unit_s for detail in numbered], [str(detail.epoch) for detail in numbered])
+        top.set_xlabel("epoch")
+
+
+def _columns(place: int, panels: int) -> slice:
+    """The columns of a small panel: the last one has the rest of its row."""
+    begin = place % _COLUMNS
+    return slice(begin, None if place == panels - 1 else begin + 1)
+
+
+def _marks(curve: Curve) -> dict[str, Any]:
+    """A marker for each epoch, or a single one could not be seen; none where there are many."""
+    return {"marker": "o" if len(curve.epochs) <= _MARKED_EPOCHS else "", "markersize": 3.5}
 
 
 def _further_measures(curves: Sequence[Curve]) -> list[str]:
@@ -102,10 +145,11 @@ def _draw_measure(axes: "Axes", curves: Sequence[Curve], name: str, unit_s: floa
         colour = _COLOURS[number % len(_COLOURS)]
         times = [detail.wall_s / unit_s for detail in curve.epochs]
         values = [detail.measures.get(name, math.nan) for detail in curve.epochs]
-        axes.plot(times, values, linewidth=1.4, color=colour, label="validation" if number == 0 else None)
+        validation, training = ("validation", "training") if number == 0 else (None, None)
+        axes.plot(times, values, **_marks(curve), linewidth=1.4, color=colour, label=validation)
         if name == LOSS:
             told = [math.nan if detail.train_loss is None else detail.train_loss for detail in curve.epochs]
-            axes.plot(times, told, "--", linewidth=1.2, color=colour, label="training" if number == 0 else None)
+            axes.plot(times, told, "--", **_marks(curve), linewidth=1.2, color=colour, label=training)
     axes.set_ylabel(name)
     if name == LOSS:
         axes.legend(loc="best")

@@ -17,7 +17,7 @@ uploads/        results that wait to be assimilated
 kept/           uploads applied since the last closed epoch, where the store is a server that may lose its memory, or
                 the job is for strangers; all of them with retention > uploads: all
 workers.log     what the workers print to stderr
-summary.json  model.keras  accuracy.png  confusion_matrix.csv  confusion_matrix.png  tensorboard/
+summary.json  model.keras  curves.png  confusion_matrix.csv  confusion_matrix.png  tensorboard/
                 what a run leaves behind
 """
 
@@ -228,7 +228,7 @@ class RunFolder:
 
     @property
     def plot_file(self) -> Path:
-        return self.path / "accuracy.png"
+        return self.path / "curves.png"
 
     @property
     def confusion_file(self) -> Path:

@@ -26,7 +26,7 @@ def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
     observer, report = ShieldedObserver(observer), read_report(folder)
     observer.phase("writing model.keras")
     version = export_model(folder, folder.keras_file, report.stop.version if report.stop else None)
-    observer.phase("drawing accuracy.png")
+    observer.phase("drawing curves.png")
     plot_curves([Curve.of(folder.path.name, report)], folder.plot_file, job)
     leave_confusion_matrix(folder, version)
     with closing(Journal.read_only(folder.journal_file)) as journal:
