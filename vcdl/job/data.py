@@ -13,7 +13,7 @@ from vcdl.job.outputs import OutputSettings
 from vcdl.wire.task import MASKABLE, NAMES_OUTPUTS, Task
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.reading import Problem, ProblemsError
-from vcdl.yaml_schema.section import Section, exactly_one, list_of_sections
+from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, exactly_one, list_of_sections
 
 DataSet = Literal["fashion-mnist", "cifar10", "digits"]
 Split = Literal["iid", "dirichlet"]
@@ -36,7 +36,7 @@ class DataSettings(Section):
     """The classes by name, in the order of the model's outputs; or how many there are."""
     mask: MaskLabel | None = None
     """The label of what does not count: padding of sequences, pixels of nothing."""
-    outputs: Annotated[tuple[OutputSettings, ...], list_of_sections(OutputSettings)] | None = None
+    outputs: Annotated[tuple[OutputSettings, ...], list_of_sections(OutputSettings), SECTION_AS_YAML] | None = None
     """The outputs of a model with several, each with labels of its own; None: it has one."""
     shards: _Count = 50
     split: Annotated[Split, kinds.one_of(Split)] = "iid"

@@ -40,11 +40,13 @@ _Kind = TypeVar("_Kind", bound=Section)
 
 
 def _as_yaml(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_as_yaml(each) for each in value]
     return value.model_dump(mode="json", by_alias=True, exclude_none=True) if isinstance(value, Section) else value
 
 
 SECTION_AS_YAML = PlainSerializer(_as_yaml)
-"""The YAML form of a key that takes one of several sections."""
+"""The YAML form of a key that takes one of several sections, or a list of them."""
 
 
 def load_section(
