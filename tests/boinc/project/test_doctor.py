@@ -194,6 +194,17 @@ def test_a_template_that_boinc_misreads_is_seen(made: MadeProject, template: str
     assert failure(made, installation.templates).what == f"vcdl_out_1.xml: {reason}"
 
 
+def test_a_template_that_was_lost_and_is_named_by_open_workunits_is_seen(made: MadeProject) -> None:
+    assert is_well(made, installation.templates)
+    connection = made.standin.connect()
+    insert(connection, "workunit", name="w", result_template_file="templates/vcdl_out_9.xml")
+    connection.commit()
+    connection.close()
+    failed = failure(made, installation.templates)
+    assert "vcdl_out_9.xml: missing" in failed.what
+    assert "from the backup" in failed.cure
+
+
 def test_a_database_in_order_is_reported_so(made: MadeProject) -> None:
     assert is_well(made, database.database)
     assert is_well(made, database.columns)

@@ -38,6 +38,7 @@ _NEED_DATABASE: tuple[Check, ...] = (
     database.clock,
     app.app,
     app.app_version,
+    installation.templates,
     uploads.certificates,
 )
 

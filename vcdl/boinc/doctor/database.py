@@ -23,7 +23,8 @@ COLUMNS = {
     "user": "id authenticator",
     "workunit": (
         "id appid name xml_doc assimilate_state canonical_resultid error_mask transition_time "
-        "target_nresults min_quorum max_total_results canonical_credit need_validate file_delete_state mod_time"
+        "target_nresults min_quorum max_total_results canonical_credit need_validate file_delete_state "
+        "mod_time result_template_file"
     ),
 }
 """The columns that VCDL reads or writes."""

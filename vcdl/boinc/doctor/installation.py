@@ -71,11 +71,15 @@ def templates(patient: Patient) -> Iterator[Finding]:
     """
     paths = [*sorted(shipped("templates").glob("*.xml")), *sorted(patient.project.templates.glob("vcdl_*.xml"))]
     wrong = {path.name: reason for path in paths if (reason := _wrong(path))}
+    named = patient.database.execute("SELECT DISTINCT result_template_file FROM workunit WHERE assimilate_state <> 2")
+    lost = [str(name) for (name,) in named if name and not (patient.path / str(name)).is_file()]
+    wrong |= {Path(name).name: "missing, and open workunits name it: the transitioner ends at once" for name in lost}
     if wrong:
         yield failed(
             "templates",
             "; ".join(f"{name}: {reason}" for name, reason in wrong.items()),
-            "remove it from templates/: the work generator writes it again; if it is VCDL's own, install VCDL again",
+            "restore templates/ from the backup; else remove it there: the work generator writes it again; if it is "
+            "VCDL's own, install VCDL again",
         )
     elif not patient.project.templates.is_dir() or not os.access(patient.project.templates, os.W_OK):
         yield failed(
