@@ -5,6 +5,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -274,3 +276,11 @@ def test_an_address_without_a_server_is_unavailable(credentials: pytest.MonkeyPa
     credentials.setenv("AWS_ENDPOINT_URL", address)
     with pytest.raises(FleetUnavailable, match="EndpointConnectionError"):
         AwsProvider(SETTINGS).find()
+
+
+def test_a_signature_of_a_wrong_clock_is_told_as_such(client: Any) -> None:
+    headers = {"date": format_datetime(datetime.now(UTC) + timedelta(hours=2))}
+    with Stubber(client) as stub:
+        stub.add_client_error("describe_regions", "RequestExpired", response_meta={"HTTPHeaders": headers})
+        with pytest.raises(FleetNotAuthorised, match=r"set this machine's clock: it is (1 h 59|2 h 00) min behind"):
+            AwsRegion(OneClient(client), "us-east-1").call("describe_regions")

@@ -16,6 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from vcdl.fleet.provider import FLEET_TAG
 from vcdl.fleet.refusal import CloudRefusal, ProblemKind, cloud_refusal, kind_by
 from vcdl.fleet.settings import FleetSettings
+from vcdl.report.wording import duration
 
 Answer = Mapping[str, Any]
 ALREADY_EXISTS = "InvalidLaunchTemplateName.AlreadyExistsException"
@@ -50,6 +51,8 @@ _CONFIG = Config(
     read_timeout=60,
     user_agent_extra="vcdl-fleet",
 )
+_SIGNED_S = 240.0
+"""AWS refuses what a clock has signed that is five minutes off."""
 _BATCH = 100
 """Values in one list: AWS takes 100 types at once, and 200 values in a filter."""
 
@@ -69,8 +72,8 @@ class AwsRegion:
             raise refusal(error, name, "Client") from error
 
     def _note_date(self, response_dict: Answer | None, **_: Any) -> None:
-        if date := (response_dict or {}).get("headers", {}).get("date"):
-            self.clock_offset = time.monotonic(), parsedate_to_datetime(date).timestamp() - time.time()
+        if (offset_s := _offset_s((response_dict or {}).get("headers", {}))) is not None:
+            self.clock_offset = time.monotonic(), offset_s
 
     def call(self, operation: str, **arguments: Any) -> Answer:
         """AWS's answer. Raises CloudRefusal."""
@@ -90,6 +93,11 @@ class AwsRegion:
             raise refusal(error, self.name, operation) from error
 
 
+def _offset_s(headers: Mapping[str, str]) -> float | None:
+    """By how much the clock of who wrote these headers is ahead of this machine's."""
+    return parsedate_to_datetime(headers["date"]).timestamp() - time.time() if "date" in headers else None
+
+
 def session_or(session: Any, region: str) -> Any:
     """The session; None: one with the credentials that boto3 finds. Raises FleetNotAuthorised."""
     try:
@@ -105,12 +113,15 @@ def kind_of(code: str, status: int = 400) -> ProblemKind:
 
 def refusal(error: ClientError | BotoCoreError, region: str, operation: str) -> CloudRefusal:
     """The CloudRefusal for one of botocore's errors."""
-    code, message, status = type(error).__name__, str(error), 400
+    code, message, status, offset_s = type(error).__name__, str(error), 400, 0.0
     if isinstance(error, ClientError):
         answer = error.response.get("Error", {})
         code, message = answer.get("Code", "Unknown"), answer.get("Message", "")
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
+        answered = error.response.get("ResponseMetadata", {})
+        status, offset_s = answered.get("HTTPStatusCode", 400), _offset_s(answered.get("HTTPHeaders", {})) or 0.0
     advice = "check the network, and the region's name in the fleet file" if code == "EndpointConnectionError" else ""
+    if abs(offset_s) > _SIGNED_S:
+        advice = f"set this machine's clock: it is {duration(abs(offset_s))} {'behind' if offset_s > 0 else 'ahead'}"
     said = f"AWS refused {operation} in {region}: {code}: {message}"
     return cloud_refusal("aws", kind_of(code, status), said, code, advice)
 
