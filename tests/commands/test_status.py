@@ -13,6 +13,7 @@ from vcdl.errors import ExitCode
 from vcdl.journal.events import RolledBack
 from vcdl.report.measures import Report
 from vcdl.report.summary import summary_of
+from vcdl.run.changing import change
 from vcdl.run.folder import RunLock
 from vcdl.run.host import BOINC
 
@@ -75,11 +76,19 @@ def test_programs_get_the_summarys_keys_and_the_state(here: Path, capsys: pytest
         "state": "finished",
         "process": None,
         "troubles": [],
+        "changed": "",
         "epochs_wanted": 2,
         "shards": 2,
         "seconds_left": None,
         **summary_of("demo", Report.of(WHOLE_RUN)),
     }
+
+
+def test_what_was_changed_is_shown(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make_run(here / "a", recorded(FIRST_SESSION[:-1]), finished=False)
+    change(folder, ["training.learning_rate=0.002"])
+    status(here / "a")
+    assert "changed      training.learning_rate=0.002\n" in capsys.readouterr().out
 
 
 def test_while_it_runs_the_process_is_named_and_the_speed_shown(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -384,7 +384,7 @@ WRONG_VALUES = [
     ("stop", "wall_time_s: 1h", 'stop > wall_time_s: expected a number > 0, got "1h"'),
     ("validate", "every: 0", "validate > every: expected a whole number ≥ 1 or epoch or update, got 0"),
     ("validate", "samples: some", 'validate > samples: expected a whole number ≥ 1 or all, got "some"'),
-    ("grid", "workers: 0", "grid > workers: expected a whole number ≥ 1 or auto, got 0"),
+    ("grid", "workers: 0", "grid > workers: expected a whole number from 1 to 1000 or auto, got 0"),
     ("grid", "tries: 99999999999999999999", "grid > tries: expected a whole number ≥ 1, got 1e+20"),
     ("grid", "wrokers: 2", "grid > wrokers: unknown key; did you mean workers?"),
     ("grid", "zebra: 2", "grid > zebra: unknown key; known here: servers, threads, timeout_s, tries, workers"),

@@ -7,9 +7,9 @@ import pytest
 from tests.run_folders import make_run
 from vcdl.commands.set import set_
 from vcdl.errors import ExitCode, JobError, RunFolderError
-from vcdl.job import load_frozen_job
+from vcdl.job import load_frozen_job, save_job
 from vcdl.journal.events import Recorded, RunStarted, SettingsChanged
-from vcdl.run.changing import BOINC_KEYS, LOCAL_KEYS, change
+from vcdl.run.changing import BOINC_KEYS, LOCAL_KEYS, change, changes_of
 from vcdl.run.finding import events_of
 from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.host import BOINC
@@ -66,12 +66,26 @@ def test_every_key_of_the_lists_is_one_of_a_job(run: RunFolder) -> None:
         assert change(run, [f"{key}=7"])
 
 
+def test_the_rate_may_be_changed_by_a_part_of_it_unless_strangers_train(run: RunFolder) -> None:
+    run.host_file.write_text("local")
+    assert change(run, ["training.learning_rate=0.002"])["training.learning_rate"][1] == 0.002
+    (before, now) = change(run, ["training.learning_rate={peak: 0.1}", "training.learning_rate.peak=0.003"]).popitem()[
+        1
+    ]
+    assert (before, now["peak"], now["schedule"]) == (0.002, 0.003, "constant")
+    assert changes_of(run).startswith("training.learning_rate=0.002 training.learning_rate=")
+    job = load_frozen_job(run.job_file)
+    save_job(job.model_copy(update={"trust": job.trust.model_copy(update={"kind": "strangers"})}), run.job_file)
+    with pytest.raises(JobError, match="what strangers may upload was measured at its rate"):
+        change(run, ["training.learning_rate=0.001"])
+
+
 def test_a_local_run_is_stopped_first(run: RunFolder) -> None:
     run.host_file.write_text("local")
     with RunLock(run), pytest.raises(RunFolderError, match=r"vcdl stop.*vcdl resume"):
         change(run, ["stop.patience=3"])
     assert change(run, ["stop.patience=3"]) == {"stop.patience": (None, 3)}
-    with pytest.raises(JobError, match="only grid"):
+    with pytest.raises(JobError, match=r"only training\.learning_rate, grid"):
         change(run, ["boinc.share=3"])
 
 

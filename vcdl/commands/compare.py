@@ -42,6 +42,7 @@ def compare(paths: Sequence[Path], as_csv: bool = False, as_json: bool = False) 
 
 def _compared(folder: "RunFolder", name: str) -> "ComparedRun":
     from vcdl.report.side_by_side import ComparedRun
+    from vcdl.run.changing import changes_of
     from vcdl.run.finding import read_report, state_of
     from vcdl.run.frozen_job import read_frozen
 
@@ -55,6 +56,7 @@ def _compared(folder: "RunFolder", name: str) -> "ComparedRun":
         settings={key: value for key, value in job.resolved().items() if key != "name"},
         report=report,
         epochs_wanted=job.stop.epochs,
+        changed=changes_of(folder),
         has_wall_clock=folder.host.has_wall_clock,
     )
 

@@ -1,5 +1,6 @@
 """`vcdl resume`: continue a run that was paused or killed."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,21 +17,29 @@ _EXAMPLES = """\b
 Examples:
   vcdl resume                      the run below runs/ that changed last
   vcdl resume runs/fashion_mnist
+  vcdl resume runs/digits --set training.learning_rate=0.001      after a divergence
 
 A run continues from the last applied update, whatever ended it."""
 
 
-def resume(path: Path | None = None, as_json: bool = False) -> ExitCode:
-    """Continue a run to its end or next pause; of a finished one, print the results. Raises VcdlError."""
+def resume(path: Path | None = None, as_json: bool = False, overrides: Sequence[str] = ()) -> ExitCode:
+    """Continue a run to its end or next pause, with settings changed; of a finished one, print the results.
+
+    Raises VcdlError.
+    """
     from vcdl.local.spares import one_thread
 
     one_thread()
     from vcdl.commands.run_to_end import run_to_end
+    from vcdl.run.changing import change
     from vcdl.run.finding import chosen_run
     from vcdl.run.folder import RunLock
     from vcdl.run.frozen_job import read_frozen
 
     folder = chosen_run(path, running_first=False)
+    if overrides:
+        for key, (before, now) in change(folder, overrides).items():
+            click.echo(f"{key} is {now}, was {'not set' if before is None else before}", err=as_json)
     if folder.host.has_daemons:
         return _release(folder)
     if folder.host.driver is None:
@@ -57,7 +66,8 @@ def _release(folder: "RunFolder") -> ExitCode:
 @click.command("resume", epilog=_EXAMPLES)
 @click.argument("path", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @project_option
+@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Change a setting first, as `vcdl set`.")
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json at the end; the display goes to stderr.")
-def command(path: Path | None, project_dir: Path | None, as_json: bool) -> ExitCode:
+def command(path: Path | None, project_dir: Path | None, overrides: tuple[str, ...], as_json: bool) -> ExitCode:
     """Continue a run that was paused or killed."""
-    return resume(in_project(path, project_dir, running_first=False), as_json)
+    return resume(in_project(path, project_dir, running_first=False), as_json, overrides)

@@ -27,6 +27,7 @@ def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
     from vcdl.report.progress import RunGoal, seconds_left
     from vcdl.report.summary import as_json as json_text
     from vcdl.report.summary import summary_of
+    from vcdl.run.changing import changes_of
     from vcdl.run.finding import RunState, chosen_run, clock_of, read_report, resume_hint, shown, state_of
     from vcdl.run.frozen_job import read_frozen
 
@@ -47,6 +48,7 @@ def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
             "process": pid,
             "troubles": found,
             **_failed_tasks(folder),
+            "changed": changes_of(folder),
             "epochs_wanted": goal.epochs,
             "shards": goal.shards,
             "seconds_left": None if left_s is None else round(left_s, 1),
@@ -55,7 +57,10 @@ def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
         click.echo(json_text(fields), nl=False)
         return ExitCode.OK
     click.echo(f"{goal.job} in {shown(folder.path)}: {state}{f' (process {pid})' if pid else ''}")
-    for label, words in _figures(goal, report, now_s).items():
+    figures = _figures(goal, report, now_s)
+    if changes := changes_of(folder):
+        figures["changed"] = changes
+    for label, words in figures.items():
         click.echo(f"{label:<12} {words}")
     failed = _failed_tasks(folder)
     if any(failed.values()):

@@ -39,6 +39,8 @@ KeptUploads = Literal["needed", "all"]
 
 EVERY_EPOCH = 0
 """`Job.validate_every` when versions are evaluated at the end of an epoch only."""
+_MOST_WORKERS = 1000
+"""Processes that hold Keras each, on one machine."""
 _Count = Annotated[int, kinds.whole(1)]
 _AboveZero = Annotated[float, kinds.above_zero()]
 _SHORT_FORMS = {"pacing": "kind", "store": "url", "trust": "kind"}
@@ -66,7 +68,7 @@ class ValidateSettings(Section):
 class GridSettings(Section):
     """How this machine runs the subtasks."""
 
-    workers: Annotated[int | Literal["auto"], kinds.whole(1, None, "auto")] = "auto"
+    workers: Annotated[int | Literal["auto"], kinds.whole(1, _MOST_WORKERS, "auto")] = "auto"
     """Worker processes; `auto`: one a core."""
     threads: _Count = 1
     """Cores that a worker's training uses."""

@@ -39,6 +39,8 @@ class ComparedRun:
     """The sections of its job, resolved."""
     report: Report
     epochs_wanted: int
+    changed: str = ""
+    """Settings that were changed after it began."""
     has_wall_clock: bool = True
     """Whether its times are those of a clock; else they are a simulation's."""
 
@@ -159,6 +161,8 @@ def _shown_results(runs: Sequence[ComparedRun]) -> list[_Row]:
     rows.append(
         ("running time", [f"{duration(run.report.wall_s)}{'' if run.has_wall_clock else ' virtual'}" for run in runs])
     )
+    if any(run.changed for run in runs):
+        rows.append(("changed on the way", [run.changed or _UNKNOWN for run in runs]))
     totals = [report.totals for report in reports]
     return [
         *rows,

@@ -12,14 +12,15 @@ from vcdl.errors import JobError, RunFolderError
 from vcdl.job import Job, load_frozen_job, save_job
 from vcdl.journal.events import SettingsChanged
 from vcdl.journal.journal import Journal
-from vcdl.run.finding import is_finished, shown
+from vcdl.run.finding import events_of, is_finished, read_report, shown
 from vcdl.run.folder import RunFolder
 
 _ENDS = ("stop.wall_time_s", "stop.patience", "stop.target_accuracy", "stop.target")
 _ANY = (*_ENDS, "grid.tries", "pacing.queue_ahead")
 BOINC_KEYS = ("boinc.share", "boinc.deadline_s", "boinc.shortest_deadline_s", "boinc.fresh_weights", *_ANY)
 """The keys of a BOINC job that may be changed."""
-LOCAL_KEYS = ("grid.workers", "grid.timeout_s", "grid.servers", *_ANY)
+_RATE = "training.learning_rate"
+LOCAL_KEYS = (_RATE, "grid.workers", "grid.timeout_s", "grid.servers", *_ANY)
 """The keys of a paused local run that may be changed."""
 _WHY = "what else a job says is in its workunits, weights and measures already, and `vcdl clone` begins it anew"
 
@@ -36,15 +37,20 @@ def change(folder: RunFolder, settings: Sequence[str]) -> dict[str, tuple[Any, A
     runs without daemons; JournalError.
     """
     allowed = keys_of(folder)
-    asked = [setting.partition("=")[0].strip() for setting in settings]
+    asked = list(dict.fromkeys(".".join(setting.partition("=")[0].strip().split(".")[:2]) for setting in settings))
     for key in asked:
         if key not in allowed:
             raise JobError(f"{key} cannot be changed in {shown(folder.path)}: only {', '.join(allowed)}; {_WHY}")
-    if is_finished(folder):
+    if is_finished(folder) and not read_report(folder).is_given_up:
         raise RunFolderError(f"{shown(folder.path)} is finished: there is nothing left to change")
     if not folder.host.has_daemons and (pid := folder.running_pid) is not None:
         raise RunFolderError(
             f"process {pid} runs {shown(folder.path)}: `vcdl stop`, then this again, then `vcdl resume`"
+        )
+    if _RATE in asked and load_frozen_job(folder.job_file).is_for_strangers:
+        raise JobError(
+            f"{_RATE} cannot be changed in {shown(folder.path)}: what strangers may upload was measured at its rate; "
+            "begin a run of its own"
         )
     before, job = load_frozen_job(folder.job_file), load_frozen_job(folder.job_file, settings)
     old, new = _flat(before), _flat(job)
@@ -54,6 +60,11 @@ def change(folder: RunFolder, settings: Sequence[str]) -> dict[str, tuple[Any, A
             journal.append(SettingsChanged(" ".join(f"{key}={now}" for key, (_, now) in changed.items())))
         save_job(job, folder.job_file)
     return changed
+
+
+def changes_of(folder: RunFolder) -> str:
+    """The settings that were changed after the run began, in their order; empty: none. Raises JournalError."""
+    return " ".join(event.changes for event in events_of(folder, SettingsChanged))
 
 
 def _flat(job: Job) -> Mapping[str, Any]:

@@ -1,5 +1,6 @@
 """The checks of a job that a run makes before its first subtask; nothing is trained, and nothing written."""
 
+import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from vcdl.client.unneeded import unneeded_hidden
 from vcdl.job import Job, load_job
 from vcdl.job.training import ACCUMULATION, TrainingSettings
 from vcdl.passwords import split_password
+from vcdl.report.wording import plural
 from vcdl.run.folder import RunFolder
 from vcdl.run.host import HOSTS, Host
 from vcdl.run.store_address import asked_settings
@@ -93,6 +95,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
         trust=trust,
         own_statistics="strangers" in trust.values() and bool(layout.model.statistics),
         notes=(
+            *_worker_notes(job),
             *_notes(len(dataset.x_train) // job.data.shards, job.training),
             *(f"{exposure.what}; {exposure.cure}" for exposure in exposures(store)),
             *_shown_passwords(job_file, job, overrides),
@@ -113,6 +116,15 @@ def _notes(shard_samples: int, training: TrainingSettings) -> Iterator[str]:
         yield (
             f"a subtask has {batches} batches, and {ACCUMULATION} is {training.batches_a_step}: its last {left} count "
             "for nothing; take a divisor"
+        )
+
+
+def _worker_notes(job: Job) -> Iterator[str]:
+    workers, cores = job.grid.workers, len(os.sched_getaffinity(0))
+    if isinstance(workers, int) and workers > min(cores, job.data.shards):
+        yield (
+            f"grid > workers is {workers}, and this machine has {plural(cores, 'core')}, the job "
+            f"{plural(job.data.shards, 'shard')}: each worker holds Keras and the model, and those beyond wait"
         )
 
 

@@ -65,7 +65,8 @@ def given_up(folder: RunFolder, job: Job, report: Report) -> VcdlError:
     last = f" ({printable(setback_words(report.totals.last_setback))})" if report.totals.last_setback else ""
     return VcdlError(
         f"a shard was tried {job.grid.tries} times in vain{last}; the results are those of the updates before it. "
-        f"see workers.log in the run's folder, mend the cause, and {resume_hint(folder)}"
+        f"see workers.log in the run's folder, mend the cause, and {resume_hint(folder)}; a setting is mended by "
+        "`vcdl resume --set training.learning_rate=…`"
     )
 
 
