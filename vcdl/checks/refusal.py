@@ -34,10 +34,8 @@ class Refusal(StrEnum):
     """A mean of squares in the optimizer's state is negative: no training makes one."""
     AGAINST_REFERENCE = "against_reference"
     """The step leads away from the server's reference update: `update > guard > min_cosine` of the job file."""
-    NO_TRAINING_EFFECT = "no_training_effect"
-    """It knows its own shard no better than the weights that it started from: nothing was trained."""
     QUARANTINED = "host_quarantined"
-    """The host's uploads made the weights worse again and again: none of them counts for a while."""
+    """The host's uploads were refused, and none counts for a while; or one was not what its training gives."""
     STEP_TOO_LONG = "step_too_long"
     """The step is far longer than those of recently accepted uploads, at its learning rate."""
     AGAINST_OTHERS = "against_others"
@@ -46,7 +44,7 @@ class Refusal(StrEnum):
     """The upload is far longer than recently accepted ones."""
 
 
-OF_CONTENT = frozenset({Refusal.STEP_TOO_LONG, Refusal.NO_TRAINING_EFFECT, Refusal.AGAINST_OTHERS, Refusal.QUARANTINED})
+OF_CONTENT = frozenset({Refusal.STEP_TOO_LONG, Refusal.AGAINST_OTHERS})
 """Refusals of a whole and well-formed upload, for what it would do to the weights. Others may be wrong about it."""
 
 

@@ -1,4 +1,4 @@
-"""The step of a stranger's upload: neither far longer than others lately, nor untrained, nor against all the others."""
+"""The step of a stranger's upload: neither far longer than others lately, nor against all the others."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -12,9 +12,9 @@ from vcdl.checks.refusal import Refusal, Refused
 _LONGEST = 4.0
 """Longest whole step in usual lengths; honest ones stay below 2.1, with very different data, too (decision 025)."""
 _FURTHEST = 50.0
-"""Longest step of a single variable in its usual lengths: statistics and moments as well; honest ones stay below 8."""
-_SHORTEST = 0.01
-"""Shortest whole step of a whole subtask in usual lengths; a shard with few samples makes honest ones short, too."""
+"""Longest step of a single trained variable in its usual lengths; honest ones stay below 8. Moments are limited only:
+early in a job honest second moments grow a hundredfold.
+"""
 _AGAINST = 0.4
 """A step is against a direction when its cosine with it is below minus this part of the usual one."""
 _LEAST_USUAL = 0.2
@@ -36,13 +36,11 @@ class Step:
     usual: float
     """The median of the last ones."""
     furthest: float
-    """The step of the variable that moved furthest, in its usual lengths."""
+    """The step of the trained variable that moved furthest, in its usual lengths."""
     cosine: float | None
-    """Cosine with W − B, what the others brought meanwhile; None when nobody brought anything."""
+    """Cosine of what is folded with W − B, what the others brought meanwhile; None when nobody brought anything."""
     reference: float | None
-    """Cosine with the server's own step on held-out data; None when there is none to compare with."""
-    fraction: float
-    """Trained fraction of the subtask."""
+    """Its cosine with the server's own step on held-out data; None when there is none to compare with."""
 
 
 def _no_cosines() -> deque[float]:
@@ -72,8 +70,6 @@ class StepCheck:
             raise Refused(
                 Refusal.STEP_TOO_LONG, f"a variable moved {step.furthest:.4g} times as far as usual: hostile, or faulty"
             )
-        if step.length < _SHORTEST * step.usual * step.fraction:
-            raise Refused(Refusal.NO_TRAINING_EFFECT, f"{lengths}: nobody trained it")
         cosines = [(step.cosine, self._cosines), (step.reference, self._references)]
         told = [(cosine, known) for cosine, known in cosines if cosine is not None]
         least = _least_alone if len(told) == 1 else _least

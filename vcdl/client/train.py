@@ -50,8 +50,10 @@ def train_workunit(
     trainers: TrainerCache,
     checkpoint_every_s: float = CHECKPOINT_EVERY_S,
     newest: NewestWeights | None = None,
+    samples: int | None = None,
 ) -> Outcome:
     """Train the workunit in `folder`, from its checkpoint if there is one; `newest`: it may start from newer weights.
+    `samples`: no more than so many; None: all of them.
 
     Raises WorkunitError, WeightsFileError, ModelError or JobError for inputs that cannot be trained,
     FileUnavailable for those that this machine cannot read, DivergedError, and OSError when update.h5 cannot be
@@ -73,6 +75,7 @@ def train_workunit(
             trainer=trainer,
             shard=shard,
             checkpoint_every_s=checkpoint_every_s,
+            samples=samples,
         )
         subtask.begin(start.weights)
         subtask.resume()
@@ -110,12 +113,14 @@ class _Subtask:
         trainer: Trainer,
         shard: Shard,
         checkpoint_every_s: float,
+        samples: int | None,
     ) -> None:
         """`base_version`: the version that the training really starts from."""
         training = workunit.training
         self._begun = replace(workunit, base_version=base_version)
         self._folder, self._host, self._workunit, self._trainer, self._shard = folder, host, workunit, trainer, shard
         self._batches = Batches(workunit.seed, len(shard), training.batch_size, training.local_epochs)
+        self._until = self._batches.total if samples is None else min(samples, self._batches.total)
         self._checkpoint_every_s = checkpoint_every_s
         self._position = Position()
         self._has_begun = False
@@ -143,7 +148,7 @@ class _Subtask:
     def train(self) -> Outcome:
         """Train to the end, or until the host wishes otherwise; the position tells how far it came."""
         show, save = _Every(_PROGRESS_EVERY_S), _Every(self._checkpoint_every_s)
-        while self._position.samples < self._batches.total:
+        while self._position.samples < self._until:
             request = self._host.request()
             if request is Request.PAUSE:
                 self._save()  # a paused machine may be switched off next
@@ -180,6 +185,7 @@ class _Subtask:
             train_s=position.train_s,
             loss=position.loss_sum / self._batches.samples_of_epoch(position.samples),
             codec=up.label,
+            backend=self._trainer.backend,
         )
         up.write_upload(self._folder / OUTPUT_FILE, weights, base, header.to_json())
 
@@ -191,7 +197,7 @@ class _Subtask:
         """Train as many batches as the trainer takes at once."""
         begun_s = time.perf_counter()
         old, size = self._position, self._workunit.training.batch_size
-        order = self._batches.at(old.samples, self._trainer.at_once)
+        order = self._batches.at(old.samples, self._trainer.at_once)[: self._until - old.samples]
         losses = self._trainer.steps(self._shard.x, self._shard.y, order, size, self._shard.weights)
         samples, loss_sum = old.samples, 0.0 if self._batches.starts_epoch(old.samples) else old.loss_sum
         for loss in losses:

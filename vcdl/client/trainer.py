@@ -71,6 +71,13 @@ class Trainer:
         """Time of a batch in the last call."""
 
     @property
+    def backend(self) -> str:
+        """The name of Keras' backend."""
+        import keras
+
+        return str(keras.backend.backend())
+
+    @property
     def input_shapes(self) -> dict[str, tuple[int | None, ...]]:
         """The shape of one sample by the name of the input; a single input has none."""
         return input_shapes(self.model)

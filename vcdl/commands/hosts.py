@@ -105,7 +105,7 @@ def _row(
     is_for_strangers: bool,
     now_s: float | None,
 ) -> dict[str, Any]:
-    score, speed = history.score(record.name), history.samples_per_s(record.name)
+    speed = history.samples_per_s(record.name)
     heard_of_s = max(record.heard_of_s, facts.heard_of_s if facts else 0.0)
     refusals = record.refused + Counter(differs_from_others=facts.differed if facts else 0)
     return {
@@ -125,7 +125,7 @@ def _row(
         "share": round(record.samples / samples, 4) if samples else None,
         "silent_s": None if now_s is None else round(max(0.0, now_s - heard_of_s), 1),
         "credit": round(facts.credit, 6) if facts else None,
-        "score": None if score is None else round(score, 2),
+        "verified": record.verified if is_for_strangers else None,
         "weight": round(history.weight(record.name), 3) if is_for_strangers else None,
         "state": _state(record, history, facts, is_for_strangers=is_for_strangers),
         "rests_s": round(max(0.0, facts.rest.until_s - time.time()), 1) if facts and facts.rest else None,
@@ -152,7 +152,7 @@ def _lines(rows: list[dict[str, Any]]) -> list[str]:
 
     table = [
         ("host", "applied", "refused", "lost", "turnaround", "samples/s", "staleness", "share", "silent",
-         "score", "weight", "state")
+         "verified", "weight", "state")
     ]  # fmt: skip
     for row in rows:
         lost = row["lost"] if row["errors"] is None else row["errors"] + row["timeouts"]
@@ -161,7 +161,7 @@ def _lines(rows: list[dict[str, Any]]) -> list[str]:
             (
                 printable(row["host"]), str(row["applied"]), str(row["refused"]), str(lost),
                 shown(row["turnaround_s"], "s"), shown(row["samples_per_s"], ".1f"), shown(row["staleness"], ".1f"),
-                shown(row["share"], ".0%"), shown(row["silent_s"], "s"), shown(row["score"], ".1f"),
+                shown(row["share"], ".0%"), shown(row["silent_s"], "s"), shown(row["verified"]),
                 shown(row["weight"], ".2f"), shown(state),
             )
         )  # fmt: skip

@@ -20,5 +20,5 @@ class TrustSettings(Section):
     """The longest step of a variable, as a multiple of its usual one; longer ones are shortened to it."""
     rollback: Annotated[bool, kinds.true_or_false()] = True
     """Whether a job of strangers that has collapsed goes back to its last good version."""
-    spot_checks: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.1
-    """The share of uploads whose training must show an effect on their own shard."""
+    verify: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.05
+    """The share of uploads that the server trains again, beside the first of each host; 0: none."""

@@ -248,19 +248,44 @@ class UpdateSuperseded(Event):
 
 
 @dataclass(frozen=True)
-class UploadScored(Event):
-    """The evaluator measured what an applied upload is worth; vcdl.loop.upload_scores says how."""
+class UploadVerified(Event):
+    """The server trained the subtask of an applied upload again, and compared the two (vcdl.loop.verification)."""
 
-    kind: ClassVar[str] = "upload_scored"
+    kind: ClassVar[str] = "upload_verified"
     workunit: str
     host: str
-    """The host that brought it; empty: nobody knows."""
-    gain: float
-    """The loss on held-out data before a small step towards the upload, less the loss after it."""
+    """The host that brought it."""
+    up_to: int
+    """The newest version when it was drawn: a good upload speaks for all that its host had brought by then."""
+    apart: float
+    """The distance of the two, as a share of the longer step."""
+    agrees: bool
+    """Whether two honest computers may differ so much."""
+    train_s: float
+    """Seconds that the server trained."""
 
     @property
     def key(self) -> str:
-        return f"scored:{self.workunit}"
+        return f"verified:{self.workunit}"
+
+
+@dataclass(frozen=True)
+class HostConvicted(Event):
+    """A host brought something else than the result of its subtask: nothing of it counts from now on."""
+
+    kind: ClassVar[str] = "host_convicted"
+    host: str
+    workunit: str
+    """The upload that shows it."""
+    versions: tuple[int, ...]
+    """The versions that its uploads made since the last one that was found good: they are taken back."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "versions", tuple(map(index, self.versions)))  # JSON knows lists only
+
+    @property
+    def key(self) -> str:
+        return f"convicted:{self.host}"
 
 
 @dataclass(frozen=True)
@@ -332,7 +357,8 @@ class EpochClosed(Event):
 
 @dataclass(frozen=True)
 class RolledBack(Event):
-    """The weights had collapsed: `version` is the good version `to` with the later updates but the dropped ones.
+    """The weights had collapsed, or a host is convicted: `version` is the good version `to` with the later updates but
+    the dropped ones.
 
     The store follows: who finds it behind `version` makes that version, always the same one (vcdl.loop.recovery).
     """
@@ -343,18 +369,20 @@ class RolledBack(Event):
     dropped: tuple[int, ...]
     """The versions that the dropped updates had made. Their subtasks count as done."""
     collapsed: int
-    """The version whose measure showed it."""
+    """The version whose measure showed it; of a convicted host the newest."""
     measured: float
-    """The measure that the job is judged by."""
+    """The measure that the job is judged by; 0 where a host was convicted."""
     usual: float
     """The median of the measures before it."""
+    host: str = ""
+    """The convicted host whose uploads are dropped; empty: the weights had collapsed."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dropped", tuple(map(index, self.dropped)))  # JSON knows lists only
 
     @property
     def key(self) -> str:
-        return f"rolled_back:{self.collapsed}"
+        return f"rolled_back:{self.collapsed}{self.host and ':' + self.host}"
 
     def undoes(self, version: int) -> bool:
         """Whether a version is one that the job went back from."""

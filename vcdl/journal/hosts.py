@@ -1,12 +1,10 @@
-"""The history of each host, computed from the journal's events: what it brought, how good that was, how far it is
-believed.
+"""The history of each host, computed from the journal's events: what it brought, and how far it is believed.
 
 A `HostHistory` follows the journal event by event, as a JobHistory does: no I/O and no clock of its own, and an event
 takes the same time, however many hosts there are.
 
-Every host is compared with the others. One that joins a fleet of known hosts begins with little weight; where all are
-new, all count fully. An upload's gain is compared with the fleet's lately, and a host with the other hosts: late in a
-job honest uploads, too, may make the weights a little worse.
+A host is believed for what the server has trained again (vcdl.loop.verification). Until then its uploads count, but no
+more than a share of the last ones, however fast it brings them; hosts that nobody knows have one share together.
 """
 
 from collections import Counter, deque
@@ -14,10 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import exp, log
-from statistics import median
 from typing import Self
 
 from vcdl.journal.events import (
+    HostConvicted,
     Recorded,
     ResultRefused,
     RunPaused,
@@ -26,7 +24,7 @@ from vcdl.journal.events import (
     UpdateApplied,
     UpdateRefused,
     UpdateSuperseded,
-    UploadScored,
+    UploadVerified,
     WorkunitCancelled,
     WorkunitFailed,
     WorkunitSent,
@@ -34,39 +32,41 @@ from vcdl.journal.events import (
 
 _SMOOTHING = 0.2
 """Share of the newest upload in a moving average: an average over some ten."""
-_FIRST_WEIGHT = 0.3
 _KNOWN_AFTER = 5
-"""Applied uploads after which a host is no longer new."""
-_AT_WORK = 50
-"""The last uploads; their hosts are those at work."""
-_GAINS_KEPT = 20
-"""Gains fall by orders of magnitude while a job learns: only the last ones compare."""
-_GAINS_NEEDED = 12
-_LEAST_SPREAD = 0.25
-"""Share of the usual gain: where all clients have alike data, gains differ by per cents, and fall by as many."""
-_WORST, _BEST = -6.0, 2.0
-"""Bounds of one upload's score: a single one neither condemns a host nor excuses others."""
-TELLING = frozenset(
+"""Applied uploads after which a host is no longer new, also where none of them was trained again."""
+_LATELY = 100
+"""The last uploads; a host has its share of them, and their hosts are those at work."""
+_SHARE = 0.2
+"""Share of the last uploads that one host may have of weights and medians on its word alone."""
+_OF_FEW = 1.5
+"""The same in a small fleet, in equal parts."""
+_LEAST_WEIGHT = 0.05
+_NO_MEASURE = 0.999
+"""The weight of an upload of a host that has its share of the measures, and is believed."""
+FORM = frozenset(
     {
-        "against_others",
         "bad_counters",
+        "bad_header",
         "negative_moments",
-        "no_training_effect",
         "norm_too_large",
         "not_finite",
-        "step_too_long",
+        "unreadable",
+        "wrong_codec",
+        "wrong_job",
+        "wrong_layout",
+        "wrong_workunit",
     }
 )
-"""Refusals that say something of the host: they count as the worst of scores."""
-_DOUBTFUL = -1.25
-_BAD = -2.25
-"""Scores below which a host's weight falls, and at which it is 0 and the host quarantined."""
-_PROVEN_AFTER = 10
-"""Scored uploads after which a host may have proved itself."""
-_HOSTS_NEEDED = 3
-"""Scored hosts at work below which nobody can say which of them is strange."""
+"""Refusals that no honest training ends with: the host is out at once, for a while."""
+CONTENT = frozenset({"against_others", "against_reference", "step_too_long"})
+"""Refusals that may be wrong once about an honest host."""
+_STRIKES = 2.0
+"""Strikes at which a host is out for a while: a refusal of form, or two of content soon after each other."""
+_FORGIVEN = 0.8
+"""Share of its strikes that a host keeps after an upload that counts."""
 _QUARANTINE_UPDATES = 200
 """Updates of the job that the first quarantine lasts; each further one lasts twice as long as the last."""
+_VERSIONS_KEPT = 1000
 
 
 class HostState(StrEnum):
@@ -76,6 +76,7 @@ class HostState(StrEnum):
     TRUSTED = "trusted"
     DOUBTFUL = "doubtful"
     QUARANTINED = "quarantined"
+    CONVICTED = "convicted"
 
 
 @dataclass
@@ -102,20 +103,33 @@ class HostRecord:
     """Unix time of its last event."""
     pace: float | None = None
     """Logarithm of the seconds of training that a sample takes, a moving average; None: not known."""
-    scored: int = 0
-    """Uploads whose gain was measured."""
-    average: float = 0.0
-    """The moving average of its uploads' scores."""
+    verified: int = 0
+    """Uploads that the server has trained again and found good."""
+    vouched: int = 0
+    """The version up to which its uploads are believed for that."""
+    versions: deque[int] = field(default_factory=lambda: deque(maxlen=_VERSIONS_KEPT))
+    """The versions that its later uploads made."""
+    convicted: str = ""
+    """The workunit whose upload is not what its training gives; empty: there is none."""
+    strikes: float = 0.0
     quarantines: int = 0
     quarantined_until: int = 0
     """The number of the job's updates at which it is tried again."""
 
     @property
-    def experience(self) -> float:
-        """The share of its weight that a host has for being known."""
-        if not self.joined_late:
-            return 1.0
-        return _FIRST_WEIGHT + (1.0 - _FIRST_WEIGHT) * min(1.0, self.applied / _KNOWN_AFTER)
+    def is_known(self) -> bool:
+        """Whether it counts by itself, and not among the newcomers."""
+        return not self.joined_late or self.verified > 0 or self.applied >= _KNOWN_AFTER
+
+
+@dataclass(frozen=True)
+class Brought:
+    """An upload that was applied."""
+
+    host: str
+    version: int
+    weight: float
+    """How far it was believed; only one that counted fully was a measure for those of others."""
 
 
 @dataclass
@@ -129,14 +143,14 @@ class HostHistory:
     """Workunit that has not come to an end → its hosts, the last one last, with the Unix time at which it was sent."""
     _earlier: dict[str, str] = field(default_factory=dict)
     """Workunit that was out when a session ended → the host that had it."""
-    _at_work: deque[str] = field(default_factory=lambda: deque(maxlen=_AT_WORK))
-    """The hosts of the last uploads."""
-    _gains: deque[float] = field(default_factory=lambda: deque(maxlen=_GAINS_KEPT))
-    """The last gains of hosts that are not doubtful."""
-    _waiting: list[UploadScored] = field(default_factory=list)
-    """Uploads whose gains wait to be compared, as too few are known."""
-    _quarantined: set[str] = field(default_factory=set)
-    """Hosts that were in quarantine at the last look."""
+    _lately: deque[Brought] = field(default_factory=lambda: deque(maxlen=_LATELY))
+    """The last uploads."""
+    verified: int = 0
+    """Uploads that were trained again."""
+    verified_drawn: int = 0
+    """Those of them that nothing had asked for."""
+    disputed: dict[str, str] = field(default_factory=dict)
+    """Host that is not convicted → the workunit whose upload is not what its training gave on the server."""
     _has_known: bool = False
     """Whether any host has brought enough to be known."""
 
@@ -176,8 +190,11 @@ class HostHistory:
                     self._host(name).lost += 1
             case WorkunitCancelled():
                 self._forget(event.workunit)
-            case UploadScored():
-                self._score(event)
+            case UploadVerified():
+                self._verify(event)
+            case HostConvicted():
+                self._host(event.host).convicted = event.workunit
+                self.disputed.pop(event.host, None)
             case RunStarted() | RunPaused():
                 # What was out is handed out again, and no host has lost it. An upload may still come.
                 self._earlier |= {workunit: self.sender(workunit) for workunit in self._senders}
@@ -194,21 +211,61 @@ class HostHistory:
         """The host that a workunit was sent to last; empty when that is not known, or the workunit has ended."""
         return next(reversed(self._senders.get(workunit, {})), self._earlier.get(workunit, ""))
 
-    def is_quarantined(self, host: str) -> bool:
+    def is_out(self, host: str) -> bool:
         """Whether uploads of a host are refused now."""
         record = self.hosts.get(host)
-        return record is not None and self.updates < record.quarantined_until
+        return record is not None and (bool(record.convicted) or self.updates < record.quarantined_until)
 
     def weight(self, host: str) -> float:
-        """How far an upload of this host counts, from 0 to 1."""
-        record = self.hosts.get(host)
-        if record is None:
-            return 1.0
-        if self.is_quarantined(host):
+        """How far an upload of this host counts, from 0 to 1. What counts fully is also a measure for the uploads of
+        others, and no host has more than its share of these.
+        """
+        if self.is_out(host):
             return 0.0
-        usual = median(self.hosts[name].experience for name in self._at_work) if self._at_work else 1.0
-        known = min(1.0, record.experience / usual)
-        return known * min(1.0, max(_FIRST_WEIGHT / 3, (self._score_of(record) - _BAD) / (_DOUBTFUL - _BAD)))
+        of_it, share = self._of(host), self._share
+        on_its_word = sum(one.weight for one in of_it if one.version > self.hosts[one.host].vouched)
+        measures = sum(one.weight >= 1.0 for one in of_it)
+        is_measure = measures < share * max(len(self._lately), _LATELY / 4)
+        return min(1.0 if is_measure else _NO_MEASURE, max(_LEAST_WEIGHT, share * _LATELY - on_its_word))
+
+    def is_known(self, host: str) -> bool:
+        """Whether a host counts by itself, and not among the newcomers."""
+        record = self.hosts.get(host)
+        return not self._has_known if record is None else record.is_known
+
+    def is_vouched(self, host: str, version: int) -> bool:
+        """Whether an update of a host is believed for more than its word."""
+        record = self.hosts.get(host)
+        return record is not None and not record.convicted and version <= record.vouched
+
+    def must_be_verified(self, host: str) -> bool:
+        """Whether the next upload of a host is to be trained again, whatever the draw says."""
+        record = self.hosts[host]
+        is_first = not record.verified and host not in self.disputed
+        return not record.convicted and (is_first or record.strikes >= 1)
+
+    @property
+    def to_convict(self) -> list[HostConvicted]:
+        """The hosts that have lied. The server may be wrong about a job that it cannot train as clients do: so nobody
+        is convicted before it agreed with one of them.
+        """
+        if not any(record.verified for record in self.hosts.values()):
+            return []
+        return [
+            HostConvicted(host, workunit, tuple(self.hosts[host].versions)) for host, workunit in self.disputed.items()
+        ]
+
+    @property
+    def _share(self) -> float:
+        """One host's share of the last uploads."""
+        at_work = len({one.host for one in self._lately})
+        return min(1.0, max(_SHARE, _OF_FEW / max(1, at_work)))
+
+    def _of(self, host: str) -> list[Brought]:
+        """The last uploads of a host; of a newcomer, those of all newcomers."""
+        if self.is_known(host):
+            return [one for one in self._lately if one.host == host]
+        return [one for one in self._lately if not self.is_known(one.host)]
 
     def usual_train_s(self, host: str, samples: int) -> float | None:
         """Seconds that so many samples used to take a host; None for one that is new."""
@@ -222,26 +279,16 @@ class HostHistory:
         pace = self.hosts[host].pace
         return None if pace is None else exp(-pace)
 
-    def is_proven(self, host: str) -> bool:
-        """Whether a host's uploads were good so often that some of the next ones tell enough."""
-        record = self.hosts.get(host)
-        return record is not None and record.scored >= _PROVEN_AFTER and self._score_of(record) > _DOUBTFUL / 2
-
-    def score(self, host: str) -> float | None:
-        """How good a host's uploads are beside those of the others, in spreads of the fleet's gains; None: not scored
-        yet.
-        """
-        record = self.hosts.get(host)
-        return self._score_of(record) if record is not None and record.scored else None
-
     def state(self, host: str) -> HostState:
         """How far a host is believed, in a word."""
-        if self.is_quarantined(host):
-            return HostState.QUARANTINED
         record = self.hosts[host]
-        if record.quarantines or self._score_of(record) < _DOUBTFUL:
+        if record.convicted:
+            return HostState.CONVICTED
+        if self.is_out(host):
+            return HostState.QUARANTINED
+        if record.strikes >= 1:
             return HostState.DOUBTFUL
-        return HostState.NEW if record.applied < _KNOWN_AFTER else HostState.TRUSTED
+        return HostState.TRUSTED if record.verified or record.applied >= _KNOWN_AFTER else HostState.NEW
 
     # -- following
 
@@ -262,7 +309,9 @@ class HostHistory:
         host.staleness += event.staleness
         host.heard_of_s = time_s
         self._has_known |= host.applied >= _KNOWN_AFTER
-        self._at_work.append(name)
+        host.strikes *= _FORGIVEN
+        host.versions.append(event.version)
+        self._lately.append(Brought(name, event.version, event.trust))
         sample_s = event.train_s / event.samples if event.train_s is not None and event.samples > 0 else 0.0
         if sample_s > 0:
             pace = log(sample_s)
@@ -281,45 +330,32 @@ class HostHistory:
         if name:
             self._host(name).refused[refusal] += 1
             self._host(name).heard_of_s = time_s
-            if refusal in TELLING:
-                self._take(self._host(name), _WORST)
+            self._strike(self._host(name), _STRIKES if refusal in FORM else float(refusal in CONTENT))
 
-    # -- scores
-
-    def _score(self, event: UploadScored) -> None:
-        if not event.host:
-            return
-        self._waiting.append(event)
-        if not self.is_quarantined(event.host) and self._score_of(self._host(event.host)) > _DOUBTFUL:
-            self._gains.append(event.gain)  # a doubtful host is scored most often: it would become the measure
-        if len(self._gains) < _GAINS_NEEDED:
-            return
-        usual = median(self._gains)
-        spread = median(abs(gain - usual) for gain in self._gains)
-        spread = max(spread, _LEAST_SPREAD * abs(usual)) or 1.0
-        for scored in self._waiting:
-            self._take(self._host(scored.host), min(_BEST, max(_WORST, (scored.gain - usual) / spread)))
-        self._waiting.clear()
-
-    def _take(self, host: HostRecord, score: float) -> None:
-        """Take in the score of one upload."""
-        host.scored += 1
-        host.average += _SMOOTHING * (score - host.average)
-        if score < _DOUBTFUL and self._score_of(host) <= _BAD and self._may_quarantine(host):
+    def _strike(self, host: HostRecord, strikes: float) -> None:
+        host.strikes += strikes
+        if strikes and host.strikes >= _STRIKES and self._may_quarantine(host):
+            host.strikes = _STRIKES / 2
             host.quarantines += 1
-            host.quarantined_until = self.updates + _QUARANTINE_UPDATES * 2 ** (host.quarantines - 1)
-            self._quarantined.add(host.name)
+            host.quarantined_until = self.updates + _QUARANTINE_UPDATES * 2 ** min(host.quarantines - 1, 20)
 
     def _may_quarantine(self, host: HostRecord) -> bool:
-        """Whether most hosts will still be believed: a job without them would stand still."""
-        if self.is_quarantined(host.name):
+        """Whether most hosts that are there will still be believed: a job without them would stand still."""
+        if self.is_out(host.name):
             return False
-        self._quarantined = {name for name in self._quarantined if self.is_quarantined(name)}
-        return 2 * (len(self._quarantined) + 1) < len(self._quarantined.union(self._at_work))
+        there = {one.host for one in self._lately}.union(*self._senders.values())
+        out = {name for name, record in self.hosts.items() if self.is_out(name) and (record.applied or name in there)}
+        return 2 * (len(out) + 1) <= len(there | out | {host.name})
 
-    def _score_of(self, host: HostRecord) -> float:
-        """A host's average beside the median of the hosts at work: all of them fall when the job learns less."""
-        others = {name for name in self._at_work if self.hosts[name].scored}
-        if len(others) < _HOSTS_NEEDED:
-            return 0.0
-        return host.average - min(0.0, median(self.hosts[name].average for name in others))
+    def _verify(self, event: UploadVerified) -> None:
+        host = self._host(event.host)
+        self.verified += 1
+        self.verified_drawn += not self.must_be_verified(event.host)
+        if not event.agrees:
+            self.disputed.setdefault(event.host, event.workunit)
+            return
+        host.verified += 1
+        host.vouched = max(host.vouched, event.up_to)
+        host.strikes = 0.0
+        while host.versions and host.versions[0] <= event.up_to:
+            host.versions.popleft()

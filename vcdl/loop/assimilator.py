@@ -27,7 +27,6 @@ from vcdl.journal.journal import Journal
 from vcdl.loop.grid import GaveUp, Results, Uploaded
 from vcdl.loop.host_trust import HostTrust
 from vcdl.loop.reference_file import ReferenceFile
-from vcdl.loop.spot_check import SpotCheck
 from vcdl.loop.streamed_upload import REFUSED_AT_MOST, Rooms, StreamedUpload, UploadFacts
 from vcdl.run.kept_uploads import keep_upload
 from vcdl.run.restore_lock import RestoreLock
@@ -82,7 +81,6 @@ class Assimilator:
         self._reference = ReferenceFile(run.folder.reference_update_file, run.layout)
         self._hosts = HostTrust.of(run, journal)
         self._claims = ClaimCheck.of(_losses_of(journal))
-        self._spot_check = None if results.are_spot_checked else SpotCheck(run)
 
     def run_once(self) -> int:
         """Assimilate everything that waits; returns how many results came to an end.
@@ -108,23 +106,20 @@ class Assimilator:
         except Refused as refused:
             self._refuse(upload, refused)
             return None
-        named, unfit = self._hosts.named(upload), self._hosts.refused(upload)
-        check = self._spot_check
-        if unfit is None and check is not None and check.is_drawn(upload.workunit, self._hosts.applied(upload)):
-            unfit = check.refused(upload.path, upload.workunit, header.base_version)
+        named, hosts = self._hosts.named(upload), self._hosts
         created = self._journal.find(WorkunitCreated.key_of(upload.workunit))
         return _Waiting(
             uploaded=named,
             name=replace(WorkunitName.parse(upload.workunit), base_version=header.base_version),
             header=header,
-            trust=self._hosts.trust(upload),
+            trust=hosts.trust(named.host),
             train_s=believed_train_s(
                 header.train_s,
                 None if created is None else self._journal.now_s() - created.time_s,
-                self._hosts.usual_train_s(upload, header.samples),
+                hosts.usual_train_s(named.host, header.samples),
             ),
             loss=self._claims.loss(header.loss),
-            unfit=unfit,
+            unfit=hosts.refused(named.host),
             rate=self._rate(created),
         )
 
@@ -169,7 +164,7 @@ class Assimilator:
         except Unfit as unfit:
             return self._refuse_or_doubt(batch, unfit.refused)
         for item, record in zip(batch, records, strict=False):
-            if item.streamed is not None and record.workunit == item.uploaded.workunit:
+            if item.streamed is not None and record.workunit == item.uploaded.workunit and record.trust == 1.0:
                 self.check.accept(item.streamed.norm)
                 self._claims.accept(item.header.loss)
                 self.check.steps.accept(item.streamed.cosine, item.streamed.reference_cosine)
@@ -183,15 +178,16 @@ class Assimilator:
     def _refuse_or_doubt(self, batch: Sequence[_Waiting], refused: Mapping[str, Refused]) -> Collection[str]:
         """Refuse uploads of a batch; returns which.
 
-        The third attempt at a subtask is doubted instead: it counts for little, because a subtask must come to an end
-        however many of those who try it are hostile.
+        The third attempt at a subtask is doubted instead, if its host has a history: it counts for little, because a
+        shard on which all honest steps look strange must come to an end, too.
         """
         done = []
         for item in batch:
             why = refused.get(item.uploaded.workunit)
             if why is None:
                 continue
-            if why.refusal in OF_CONTENT and item.name.attempt >= REFUSED_AT_MOST and not item.is_doubted:
+            may_doubt = item.name.attempt >= REFUSED_AT_MOST and self._hosts.is_known(item.uploaded.host)
+            if why.refusal in OF_CONTENT and may_doubt and not item.is_doubted:
                 item.is_doubted, item.trust = True, item.trust * _DOUBTED
             else:
                 self._refuse(item.uploaded, why)

@@ -142,7 +142,12 @@ class CollapseWatch:
     @property
     def _tries(self) -> int:
         """Rollbacks since the last good end of an epoch."""
-        return sum(rolled.version > self.last_good_end for rolled in self._rollbacks)
+        return sum(rolled.version > self.last_good_end for rolled in self._collapses)
+
+    @property
+    def _collapses(self) -> list[RolledBack]:
+        """The rollbacks from a collapse; the others took the uploads of a host back."""
+        return [rolled for rolled in self._rollbacks if not rolled.host]
 
     @property
     def _stretch(self) -> int:
@@ -193,7 +198,7 @@ class CollapseWatch:
         """
         least = self._levels[-1].score - self._fall / 2
         ends = [end for end in self.to_keep if end == 0 or self._good_ends[end] >= least] or self.to_keep[:1]
-        has_failed = self._tries > 1 or (self._tries == 1 and not self._is_good(self._rollbacks[-1].version))
+        has_failed = self._tries > 1 or (self._tries == 1 and not self._is_good(self._collapses[-1].version))
         return ends[-2] if has_failed and len(ends) > 1 else ends[-1]
 
     def _is_good(self, version: int) -> bool:

@@ -70,6 +70,16 @@ class RollBack:
 
 
 @dataclass(frozen=True)
+class TakeBack:
+    """Go back to `to`, and fold all later updates in again but those of a convicted host."""
+
+    host: str
+    versions: tuple[int, ...]
+    """The versions that its uploads made."""
+    to: int
+
+
+@dataclass(frozen=True)
 class Stop:
     """Cancel the open workunits and keep a snapshot of the newest weights as the job's end."""
 
@@ -86,7 +96,7 @@ class Publish:
     """Offer the newest weights to clients that begin with a workunit."""
 
 
-Action = Create | CloseEpoch | Evaluate | LookAtNewest | Publish | RollBack | Stop | Finish
+Action = Create | CloseEpoch | Evaluate | LookAtNewest | Publish | RollBack | TakeBack | Stop | Finish
 
 
 class Coordinator:
@@ -121,6 +131,8 @@ class Coordinator:
             return evaluations or ([] if history.wanted else [Finish()])
         if self.collapse is not None:
             return [RollBack(self.collapse)]
+        if self.to_take_back is not None:
+            return [self.to_take_back]
         reason = self._reason_to_stop(now_s)
         if reason is not None:
             return [Stop(reason)]
@@ -187,6 +199,12 @@ class Coordinator:
     def collapse(self) -> Collapse | None:
         """The collapse that the job must go back from."""
         return self.state.watch.collapse if self._plan.rolls_back else None
+
+    @property
+    def to_take_back(self) -> TakeBack | None:
+        """The uploads of a convicted host that are to be taken back."""
+        found = self.state.to_take_back
+        return None if found is None else TakeBack(*found, self.covered)
 
     @property
     def versions_to_fold_again_with(self) -> set[int]:

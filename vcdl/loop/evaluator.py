@@ -13,11 +13,12 @@ from vcdl.data.samples import Samples, read_samples
 from vcdl.journal.events import FINAL_SPLITS, LOSS, VALIDATION, EvaluationWanted, VersionEvaluated
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import kept_history, kept_hosts
-from vcdl.loop.loss_meter import LossMeter
 from vcdl.loop.reference_update import ReferenceUpdate
-from vcdl.loop.upload_scores import UploadScores
+from vcdl.loop.retraining import Retraining
+from vcdl.loop.verification import Verification
 from vcdl.models.measuring import BATCH_SIZE, as_compared, measuring
 from vcdl.models.meter import meter_of
+from vcdl.run.folder import RunFolder
 from vcdl.run.own_statistics import OwnStatistics
 from vcdl.run.run import Run
 from vcdl.wire.params import ParamsHeader
@@ -38,6 +39,7 @@ class Evaluator:
         self._history = self._kept.state
         self._layout = run.layout
         self._model = run.load_model()
+        draws = len(self._model.variables) > len(self._model.weights)
         compile_model(self._model, measuring(run.training, job.data), weigh_metrics=job.data.mask is not None)
         self._meter = meter_of(self._model)
         self._statistics = OwnStatistics.of(run, self._model)
@@ -47,10 +49,10 @@ class Evaluator:
         self._data = {VALIDATION: whole.taken(sample), "final_validation": whole}
         if run.prepared.has_test:
             self._data["test"] = self._compared(read_samples(folder.test_file, run.prepared.normalisation))
-        self._scores: UploadScores | None = None
-        if job.is_for_strangers:
-            loss_meter = LossMeter(run, self._model, self._meter)
-            self._scores = UploadScores(run, loss_meter, self._data[VALIDATION], kept_hosts(journal))
+        self._verification: Verification | None = None
+        if job.is_for_strangers and job.trust.verify > 0:
+            hosts, retraining = kept_hosts(journal), self._retraining(folder)
+            self._verification = Verification(run, journal, hosts, retraining, draws=draws)
         self._reference: ReferenceUpdate | None = None
         if ReferenceUpdate.is_asked_for(run):
             self._reference = ReferenceUpdate(run, self._history, held_out.taken(sample))
@@ -62,18 +64,24 @@ class Evaluator:
         return samples._replace(y=as_compared(samples.y, self._model))
 
     def run_once(self) -> int:
-        """Evaluate what is wanted now, or score some uploads when nothing is; returns how many versions or uploads
-        that were.
+        """Evaluate what is wanted now, or train an upload again for a while when nothing is; returns how many versions
+        were evaluated, or whether there is more to train or to tell.
         """
         self._follow()
         wanted = list(self._history.wanted.values())
         for evaluation in wanted:
             self._journal.append(self._evaluate(evaluation))
-        if wanted or self._scores is None:
-            return len(wanted)
-        scores = self._scores.next_scores()
-        self._journal.append(*scores)
-        return len(scores)
+        return len(wanted) or (0 if self._verification is None else self._train_again(self._verification))
+
+    def _train_again(self, verification: Verification) -> int:
+        """Train an upload again for a while; returns 0 when there is none."""
+        events = verification.next_events()
+        self._journal.append(*events)
+        return len(events) or int(verification.is_busy)
+
+    def _retraining(self, folder: RunFolder) -> Retraining:
+        """What trains uploads again."""
+        return Retraining(folder.verify)
 
     @property
     def run_has_finished(self) -> bool:
@@ -81,11 +89,11 @@ class Evaluator:
         return self._history.finished
 
     def _follow(self) -> None:
-        last_id = self._kept.last_id if self._scores is None else min(self._kept.last_id, self._scores.last_id)
-        for recorded in self._journal.stream(last_id):
+        verification, last_id = self._verification, self._kept.last_id
+        for recorded in self._journal.stream(last_id if verification is None else min(last_id, verification.last_id)):
             self._kept.follow(recorded)
-            if self._scores is not None:
-                self._scores.follow(recorded)
+            if verification is not None:
+                verification.follow(recorded)
 
     @property
     def final_splits(self) -> tuple[str, ...]:

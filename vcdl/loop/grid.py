@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from vcdl.journal.events import WorkunitSent
 from vcdl.wire.workunit import FROZEN_FILE, INPUT_FILES, Workunit
@@ -62,9 +61,6 @@ Outcome = Uploaded | GaveUp
 
 class Results(ABC):
     """The source of results: a grid, a folder that several servers share, the database of a BOINC project."""
-
-    are_spot_checked: ClassVar[bool] = False
-    """Whether uploads were checked for training's effect before they come (vcdl.loop.spot_check)."""
 
     @abstractmethod
     def claim(self) -> Sequence[Outcome]:

@@ -33,35 +33,30 @@ class HostTrust:
         self.hosts.now()
         self.hosts.keep()
 
-    @property
-    def _history(self) -> HostHistory:
-        return self.hosts.state
-
     def named(self, upload: Uploaded) -> Uploaded:
         """An upload with its host, where only the journal knows it."""
-        return upload if upload.host else replace(upload, host=self._history.sender(upload.workunit))
+        return upload if upload.host else replace(upload, host=self.hosts.state.sender(upload.workunit))
 
-    def trust(self, upload: Uploaded) -> float:
-        """How far an upload counts, in (0, 1]."""
-        host = self.named(upload).host
-        return self._history.weight(host) if host and self.refused(upload) is None else 1.0
+    def trust(self, host: str) -> float:
+        """How far an upload of a host counts, in (0, 1]."""
+        return self.hosts.state.weight(host) if self.judges and self.refused(host) is None else 1.0
 
-    def usual_train_s(self, upload: Uploaded, samples: int) -> float | None:
-        """Seconds that so many samples used to take its host; None where nobody knows."""
-        return self._history.usual_train_s(self.named(upload).host, samples)
+    def is_known(self, host: str) -> bool:
+        """Whether a host has a history of its own."""
+        return self.hosts.state.is_known(host)
 
-    def applied(self, upload: Uploaded) -> int:
-        """How many uploads of this host are applied."""
-        record = self._history.hosts.get(self.named(upload).host)
-        return 0 if record is None else record.applied
+    def usual_train_s(self, host: str, samples: int) -> float | None:
+        """Seconds that so many samples used to take a host; None where nobody knows."""
+        return self.hosts.state.usual_train_s(host, samples)
 
-    def refused(self, upload: Uploaded) -> Refused | None:
-        """Why nothing of this host counts now; None: it does."""
-        host = self.named(upload).host
-        if not self._history.is_quarantined(host):
+    def refused(self, host: str) -> Refused | None:
+        """Why nothing of a host counts now; None: it does."""
+        history = self.hosts.state
+        if not history.is_out(host):
             return None
-        score, until = self._history.score(host), self._history.hosts[host].quarantined_until
-        return Refused(
-            Refusal.QUARANTINED,
-            f"{host} has the score {score:.1f}: it is tried again after update {until} of the job",
-        )
+        record = history.hosts[host]
+        if record.convicted:
+            why = f"its upload for {record.convicted} was not what the training gives"
+        else:
+            why = f"its uploads were refused; it is tried again after update {record.quarantined_until} of the job"
+        return Refused(Refusal.QUARANTINED, f"{host}: {why}")

@@ -3,6 +3,7 @@
 It can be packed (vcdl.journal.packing), so a job is taken up without reading all of its journal again.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -11,6 +12,7 @@ from vcdl.journal.events import (
     VALIDATION,
     EpochClosed,
     EvaluationWanted,
+    HostConvicted,
     Recorded,
     RolledBack,
     RowsRewritten,
@@ -22,6 +24,7 @@ from vcdl.journal.events import (
     WorkunitCancelled,
     WorkunitCreated,
     WorkunitFailed,
+    WorkunitSent,
 )
 from vcdl.journal.history import JobHistory
 from vcdl.loop.collapse import CollapseWatch
@@ -37,6 +40,11 @@ class Following:
     validate_every: int
     needs_bases: bool
     rolls_back: bool
+    is_for_strangers: bool = False
+
+
+_KNOWN, _UNKNOWN = 1.0, 1 / 3
+"""What the failure of a host counts as a try, of one that has brought an update and of another."""
 
 
 @dataclass
@@ -47,8 +55,8 @@ class Tries:
     """The last attempt at each subtask that was created."""
     waiting: dict[tuple[int, int], int] = field(default_factory=dict)
     """Subtasks that wait to be tried again, in their order, with the attempt's number."""
-    failed: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Failed tries of each subtask that has any."""
+    failed: dict[tuple[int, int], set[str]] = field(default_factory=dict)
+    """Who failed at each subtask that has any failed tries: the hosts, or workunits where hosts are not told apart."""
     exhausted: bool = False
     """Whether a subtask was tried in vain as often as allowed."""
 
@@ -64,12 +72,17 @@ class Tries:
         for of_subtasks in (self.last, self.waiting, self.failed):
             of_subtasks.pop((name.epoch, name.shard), None)
 
-    def came_to_nothing(self, name: WorkunitName, *, is_a_try: bool, allowed: int) -> None:
-        """An open attempt at a subtask that is not applied has failed, or was taken back."""
+    def came_to_nothing(
+        self, name: WorkunitName, failed: str | None, counts: Callable[[str], float], allowed: int
+    ) -> None:
+        """An open attempt at a subtask that is not applied has failed, or was taken back.
+
+        `failed`: who failed at it, None if nobody did; `counts`: what its failure counts as a try.
+        """
         subtask = name.epoch, name.shard
-        if is_a_try:
-            self.failed[subtask] = self.failed.get(subtask, 0) + 1
-        if self.failed.get(subtask, 0) >= allowed:
+        if failed is not None:
+            self.failed.setdefault(subtask, set()).add(failed)
+        if sum(map(counts, self.failed.get(subtask, ()))) >= allowed - 1e-9:
             self.exhausted = True
         else:
             self.waiting[subtask] = name.attempt + 1
@@ -95,6 +108,12 @@ class JobState:
     """Version → epoch: validations that are wanted and not announced yet."""
     bases: dict[int, int] = field(default_factory=dict)
     """Version → the one its client started from, of the updates since `covered`."""
+    senders: dict[str, str] = field(default_factory=dict)
+    """Open workunit of a job for strangers → the host that it was sent to last."""
+    known: set[str] = field(default_factory=set)
+    """Hosts that have brought an update."""
+    convicted: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Convicted host → the versions that its uploads made and that are still to be taken back."""
     covered: int = 0
     """The version from which updates may have to be folded again: the last closed epoch's end, or its last good
     one.
@@ -107,7 +126,7 @@ class JobState:
     @classmethod
     def of(cls, plan: Plan) -> Self:
         """The state before the first event."""
-        following = Following(plan.tries, plan.validate_every, plan.needs_bases, plan.rolls_back)
+        following = Following(plan.tries, plan.validate_every, plan.needs_bases, plan.rolls_back, plan.is_for_strangers)
         return cls(following, CollapseWatch(plan.shards, plan.monitor))
 
     def follow(self, recorded: Recorded) -> None:
@@ -116,15 +135,20 @@ class JobState:
         match event:
             case WorkunitCreated():
                 self.tries.created(WorkunitName.parse(event.workunit))
+            case WorkunitSent() if self.plan.is_for_strangers and event.workunit in history.open:
+                self.senders[event.workunit] = event.host
             case UpdateApplied():
                 self._applied(event)
             case UpdateRefused():
                 # A host in quarantine says nothing about the subtask: with enough of them, none would be left to try.
-                self._came_to_nothing(event.workunit, is_a_try=event.refusal != Refusal.QUARANTINED)
+                is_a_try = event.refusal != Refusal.QUARANTINED
+                self._came_to_nothing(event.workunit, self._who(event.workunit, event.host) if is_a_try else None)
             case WorkunitFailed():
-                self._came_to_nothing(event.workunit, is_a_try=True)
+                self._came_to_nothing(event.workunit, self._who(event.workunit))
             case WorkunitCancelled():
-                self._came_to_nothing(event.workunit, is_a_try=False)
+                self._came_to_nothing(event.workunit)
+            case HostConvicted() if self.plan.rolls_back:
+                self.convicted[event.host] = event.versions
             case EpochClosed():
                 self._want_validation(event.version, event.epoch)
             case EvaluationWanted(version, _, split):
@@ -136,14 +160,25 @@ class JobState:
                 self.rewritten = event.version
             case StopDecided():
                 self.tries.waiting.clear()
+                self.convicted.clear()
             case RunReopened():
                 self.tries.reopen(history)
             case _:
                 pass
         history.follow(recorded)
+        if len(self.senders) > 2 * len(history.open) + 16:
+            self.senders = {workunit: host for workunit, host in self.senders.items() if workunit in history.open}
         self.watch.follow(event)
-        if isinstance(event, EpochClosed | VersionEvaluated | RolledBack):
+        if isinstance(event, EpochClosed | VersionEvaluated | RolledBack | HostConvicted):
             self._cover()
+
+    @property
+    def to_take_back(self) -> tuple[str, tuple[int, ...]] | None:
+        """A convicted host, and the versions that its uploads made since a version that the job can go back to."""
+        for host, versions in self.convicted.items():
+            if later := tuple(version for version in versions if version > self.covered):
+                return host, later
+        return None
 
     # -- called before the history has the event
 
@@ -152,18 +187,29 @@ class JobState:
         if self.plan.needs_bases:
             self.bases[event.version] = event.base_version
         self.tries.applied(name)
+        if self.plan.is_for_strangers:
+            self.known.add(self._who(event.workunit, event.host))
         if event.version >= self.rewritten and is_validated(self.plan.validate_every, event.version):
             self._want_validation(event.version, name.epoch)
 
-    def _came_to_nothing(self, workunit: str, *, is_a_try: bool) -> None:
+    def _who(self, workunit: str, host: str = "") -> str:
+        """Who brought a workunit or failed at it: its host, if that is known."""
+        return host or self.senders.get(workunit, workunit)
+
+    def _counts(self, who: str) -> float:
+        """What a failure counts as a try: among strangers little, if nobody has seen the host train."""
+        return _KNOWN if not self.plan.is_for_strangers or who in self.known else _UNKNOWN
+
+    def _came_to_nothing(self, workunit: str, failed: str | None = None) -> None:
         name = self.history.open.get(workunit)
         if name is not None and not self.history.is_applied(name.epoch, name.shard):
-            self.tries.came_to_nothing(name, is_a_try=is_a_try, allowed=self.plan.tries)
+            self.tries.came_to_nothing(name, failed, self._counts, self.plan.tries)
 
     def _rolled_back(self, event: RolledBack) -> None:
         """What started from weights that the job went back from is made again; that was no try."""
         for workunit in event.overtaken(self.history.open):
-            self._came_to_nothing(workunit, is_a_try=False)
+            self._came_to_nothing(workunit)
+        self.convicted.pop(event.host, None)
         self._want_validation(event.version, 0)
 
     def _want_validation(self, version: int, epoch: int) -> None:

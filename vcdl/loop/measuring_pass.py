@@ -38,21 +38,23 @@ class MeasuringPass:
         self._layout = layout
         self._to_the_rule = np.zeros(3)
         """⟨step, step⟩, ⟨reference, reference⟩, ⟨step, reference⟩ for the rule's step."""
-        self._variables = None if bounds is None else bounds.sums()
-        """⟨C − B, C − B⟩ of each variable, with bounds."""
+        self._sums = None if bounds is None else bounds.sums()
+        """The measures of each variable, with bounds."""
         self._is_measured = False
         """Whether its variables were measured as a whole."""
-        self._way = np.zeros(3)
-        """⟨C − B, C − B⟩, ⟨W − B, W − B⟩, ⟨C − B, W − B⟩ over the trained weights."""
-        self._along = np.zeros(2)
-        """⟨r, r⟩, ⟨C − B, r⟩ over the trained weights for the reference update r."""
+        self.cosine: float | None = None
+        """Cosine of the shortened step with the way of the shared weights since its base, known when it is shortened;
+        None without one.
+        """
+        self.reference_cosine: float | None = None
+        """Its cosine with the reference update, likewise."""
         self._looked_at, self._folded = hashlib.sha256(), hashlib.sha256()
         self._folded_bytes = 0
 
     def add_whole(self, weights: Vector, base: Vector) -> None:
         """Measure all of an upload, shape (n,), as far as that needs no W. Its blocks come afterwards."""
-        if self._bounds is not None and self._variables is not None:
-            self._bounds.measure(self._variables, weights, base, 0)
+        if self._bounds is not None and self._sums is not None:
+            self._bounds.measure(self._sums, weights, base, 0)
             self._is_measured = True
 
     def add(self, w: Vector, update: Update, begin: int) -> None:
@@ -60,10 +62,11 @@ class MeasuringPass:
         if self._reads_twice:
             self._looked_at.update(update.weights.data)
         reference = None if self._reference is None else self._reference.block(begin, update.weights.size)
-        if self._variables is not None and self._bounds is not None:
+        if self._sums is not None and self._bounds is not None:
+            weights, base, shared = update.weights, update.started_from, w if w.ndim == 1 else w[0]
             if not self._is_measured:
-                self._bounds.measure(self._variables, update.weights, update.started_from, begin)
-            self._measure_directions(w if w.ndim == 1 else w[0], update, reference, begin)
+                self._bounds.measure(self._sums, weights, base, begin)
+            self._bounds.measure_directions(self._sums, weights, base, shared, reference, begin)
         if self._rule is not None:
             measured = self._trained(self._rule.step(w, update), begin)
             self._to_the_rule[0] += measured @ measured
@@ -94,46 +97,23 @@ class MeasuringPass:
         cosine = float(both / np.sqrt(step * reference)) if step * reference > 0 else 0.0
         return Measured(float(length), usual, cosine)
 
-    def shortened(self, number: int, table: Vector, rate: float) -> Shortened | None:
+    def shortened(self, number: int, table: Vector, rate: float, *, is_measure: bool) -> Shortened | None:
         """What the bounds make of update `number`, trained at `rate` times the job's peak; None without bounds.
 
-        Its lengths take their row in the `table` (vcdl.rules.state).
+        Its lengths take their row in the `table` (vcdl.rules.state), if it is a measure for others.
         """
-        if self._bounds is None or self._variables is None:
+        if self._bounds is None or self._sums is None:
             return None
-        row = self._bounds.lengths(self._variables, rate)
-        return self._bounds.shortened(table, number, row, self._variables.floors)
-
-    @property
-    def cosine(self) -> float | None:
-        """Cosine of the client's step with the way that the shared weights went since its base; None without one."""
-        step, moved, both = self._way
-        return float(both / np.sqrt(step * moved)) if step * moved > 0 else None
-
-    @property
-    def reference_cosine(self) -> float | None:
-        """Cosine of the client's step with the reference update; None without one."""
-        (step, _, _), (reference, both) = self._way, self._along
-        return float(both / np.sqrt(step * reference)) if step * reference > 0 else None
+        row = self._bounds.lengths(self._sums, rate)
+        shortened = self._bounds.shortened(table, number, row, self._sums.floors, is_measure=is_measure)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.cosine, self.reference_cosine = self._bounds.cosines(self._sums, shortened.factors)
+        return shortened
 
     @property
     def is_what_was_folded(self) -> bool:
         """Whether the second pass read the same bytes, known after its last block; true before its first."""
         return self._folded_bytes == 0 or self._looked_at.digest() == self._folded.digest()
-
-    def _measure_directions(self, w: Vector, update: Update, reference: Vector | None, begin: int) -> None:
-        """Compare the step with the way of W since the client's base, and with the reference update.
-
-        Only refusals depend on it, which are not made again: the order of a library's addition does not matter.
-        """
-        weights, base = update.weights, update.started_from
-        for part, is_trained in self._layout.parts(begin, begin + weights.size):
-            if is_trained:
-                a, b = weights[part] - base[part], w[part] - base[part]
-                self._way += (np.dot(a, a), np.dot(b, b), np.dot(a, b))
-                if reference is not None:
-                    c = reference[part]
-                    self._along += (np.dot(c, c), np.dot(a, c))
 
     def _trained(self, block: Vector, begin: int) -> _Numbers:
         """A block with zeros for statistics; in float64, so that a rounded sum does not depend on a library's order of

@@ -48,6 +48,8 @@ class Plan:
     """The measure by which the job is judged; None: accuracy, or the loss where none is measured."""
     rolls_back: bool = False
     """Whether the job goes back to its last good version when it has collapsed."""
+    is_for_strangers: bool = False
+    """Whether failed tries are told apart by their hosts."""
     publishing: Publishing | None = None
     """How the newest weights are offered to clients that begin with a workunit; None: they start from its base."""
 
@@ -72,6 +74,7 @@ class Plan:
             scaling=job.training.rate_scaling(run.prepared.shard_samples, job.stop.epochs),
             needs_bases=run.rule.needs_base or job.transport.needs_bases or job.is_for_strangers,
             monitor=job.monitor,
+            is_for_strangers=job.is_for_strangers,
             rolls_back=job.rolls_back and run.folder.kept_uploads.is_dir(),
         )
 

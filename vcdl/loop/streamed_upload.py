@@ -80,7 +80,7 @@ class UploadFacts:
     attempt: int = 0
     """The attempt at the subtask, from 0."""
     trust: float = 1.0
-    """The factor on the fraction, by what is known of the host."""
+    """The factor on the fraction, by what is known of the host; one that counts fully is a measure for others."""
     is_doubted: bool = False
     """Whether it was found strange, and counts for little instead of being refused again."""
     rate: float = 1.0
@@ -221,7 +221,9 @@ class StreamedUpload(Change):
             return
         facts, state = self._facts, self._state
         self._measured = self._first_pass.measured(facts.number, state.lengths_of(tail))
-        self._shortened = self._first_pass.shortened(facts.number, state.table_of(tail), facts.rate)
+        self._shortened = self._first_pass.shortened(
+            facts.number, state.table_of(tail), facts.rate, is_measure=facts.trust == 1.0
+        )
         if self._judge is not None:
             self._unfit = self._strange_to_the_rule() or self._strange_among_others(self._judge)
         if self._is_kept and self._unfit is None:
@@ -280,7 +282,6 @@ class StreamedUpload(Change):
             furthest=self._shortened.furthest,
             cosine=self.cosine,
             reference=self.reference_cosine,
-            fraction=self._facts.fraction,
         )
         try:
             judge.judge_step(step)

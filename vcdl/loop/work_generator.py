@@ -6,10 +6,7 @@ disk.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
-
-import numpy as np
 
 from vcdl.errors import RunFolderError, folder_errors
 from vcdl.journal.events import (
@@ -28,10 +25,8 @@ from vcdl.journal.events import (
     WorkunitCreated,
     WorkunitSent,
 )
-from vcdl.journal.history import CreationContext
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import KeptState, keep_history
-from vcdl.loop.collapse import Collapse
 from vcdl.loop.coordinator import (
     Action,
     CloseEpoch,
@@ -43,16 +38,18 @@ from vcdl.loop.coordinator import (
     Publish,
     RollBack,
     Stop,
+    TakeBack,
 )
-from vcdl.loop.grid import Grid, Staged
+from vcdl.loop.grid import Grid
 from vcdl.loop.recovery import restore_store
-from vcdl.loop.rollback import roll_back
+from vcdl.loop.rollback import roll_back, take_back
+from vcdl.loop.staging import staged
 from vcdl.run.folder import RunFolder
 from vcdl.run.kept_uploads import discard_kept_uploads
 from vcdl.run.restore_lock import RestoreLock
 from vcdl.run.run import Run
 from vcdl.run.snapshots import Snapshots
-from vcdl.wire.workunit import Workunit
+from vcdl.wire.workunit import WorkunitName
 
 _SWEPT_FOR_AN_EVENT = 16
 """Files looked at for each event: with 10 000 versions in use, at most 6 % more are on the disk for a while."""
@@ -68,7 +65,6 @@ class WorkGenerator:
         self._snapshots = snapshots
         self._grid = grid
         self._downloads = run.downloads()
-        self._training = run.training
         job = coordinator.state
         settings = repr((job.plan, job.watch.shards, job.watch.monitor))
         self._job = KeptState(journal, "job", job, settings=settings, code=("loop", "checks"))
@@ -209,10 +205,10 @@ class WorkGenerator:
         """Hand over the open workunits that the grid does not know: their announcer was killed, or could not
         continue.
         """
+        contexts, rate = self._coordinator.history.creations, self._coordinator.rate
         missing = {workunit: n for workunit, n in self._coordinator.open.items() if not self._grid.has(workunit)}
-        contexts = self._coordinator.history.creations
         self._grid.submit(
-            [self._stage(n.epoch, n.shard, n.attempt, n.base_version, contexts[wu]) for wu, n in missing.items()]
+            [staged(self._run, name, rate(name.epoch, name.shard, contexts[wu])) for wu, name in missing.items()]
         )
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
@@ -231,8 +227,8 @@ class WorkGenerator:
                     self._journal.append(EvaluationWanted(version, epoch, split))
                 case Publish():
                     self._publish()
-                case RollBack(collapse):
-                    self._roll_back(collapse)
+                case RollBack() | TakeBack():
+                    self._roll_back(action)
                 case Stop(reason):
                     self._grid.cancel(set(self._coordinator.open))
                     self._keep(partial(StopDecided, reason.value))
@@ -248,15 +244,17 @@ class WorkGenerator:
             version = self._snapshots.keep_newest(durable=True)
             self._journal.append(event(version, self._snapshots.store.lost_updates()))
 
-    def _roll_back(self, collapse: Collapse) -> None:
-        run = self._run
+    def _roll_back(self, action: RollBack | TakeBack) -> None:
+        run, coordinator = self._run, self._coordinator
         with RestoreLock(run.folder).restoring():
             self._follow_new()  # every fold is in the journal now
-            if self._coordinator.collapse != collapse:
+            if isinstance(action, RollBack) and coordinator.collapse == action.collapse:
+                event = roll_back(run, self._snapshots, self._journal, action.collapse)
+            elif isinstance(action, TakeBack) and coordinator.to_take_back == action:
+                event = take_back(run, self._snapshots, self._journal, action)
+            else:
                 return
-            workunits = dict(self._coordinator.open)
-            event = roll_back(run, self._snapshots, self._journal, collapse)
-        self._grid.cancel(event.overtaken(workunits))
+        self._grid.cancel(event.overtaken(dict(coordinator.open)))
 
     def _finish_rollback(self) -> None:
         """Make the version of a rollback whose process was killed after it was written down."""
@@ -268,42 +266,21 @@ class WorkGenerator:
         if not creations:
             return
         newest, context = self._snapshots.keep_newest(), self._coordinator.history.creation_context(len(creations))
-        staged = [
-            self._stage(c.epoch, c.shard, c.attempt, newest if c.base_version is None else c.base_version, context)
-            for c in creations
-        ]
-        rates = [self._coordinator.rate(c.epoch, c.shard, context) for c in creations]
-        self._journal.append(
-            *(WorkunitCreated(item.workunit.name, context.open, rate) for item, rate in zip(staged, rates, strict=True))
-        )
-        self._grid.submit(staged)
+        items, events = [], []
+        for create in creations:
+            base_version = newest if create.base_version is None else create.base_version
+            name = WorkunitName(self._run.name, create.epoch, create.shard, create.attempt, base_version)
+            rate = self._coordinator.rate(create.epoch, create.shard, context)
+            items.append(staged(self._run, name, rate))
+            events.append(WorkunitCreated(items[-1].workunit.name, context.open, rate))
+        self._journal.append(*events)
+        self._grid.submit(items)
 
     def _publish(self) -> None:
         """Written down first: an upload that began with a version nobody knows of would be refused."""
         version = self._snapshots.keep_newest()
         self._journal.append(WeightsPublished(version))
         self._grid.publish(version, self._downloads.path(version))
-
-    def _stage(self, epoch: int, shard: int, attempt: int, base_version: int, context: CreationContext) -> Staged:
-        """A workunit and its files; the same numbers always give the same one."""
-        seed = int(np.random.default_rng([self._run.job.seed, epoch, shard, attempt]).integers(2**31))
-        rate = self._training.learning_rate * self._coordinator.rate(epoch, shard, context)
-        training = replace(self._training, learning_rate=rate)
-        params = self._downloads.path(base_version)
-        workunit = Workunit(
-            job=self._run.name,
-            epoch=epoch,
-            shard=shard,
-            attempt=attempt,
-            base_version=base_version,
-            seed=seed,
-            training=training,
-            transport=self._run.transport,
-            frozen=self._run.prepared.frozen,
-        )
-        folder = self._run.folder
-        frozen = None if workunit.frozen is None else folder.frozen_file
-        return Staged(workunit, folder.model_file, params, folder.shard(shard), frozen)
 
 
 def _words_of_missing(versions: Sequence[int], folder: RunFolder) -> str:

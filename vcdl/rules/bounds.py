@@ -48,7 +48,7 @@ class Shortened:
     usual: float
     """The median of the last ones; 0 before there is any."""
     furthest: float
-    """The step of the variable that moved furthest, in its usual lengths."""
+    """The step of the trained variable that moved furthest, in its usual lengths."""
     floors: Floors = field(default_factory=lambda: _NO_FLOORS)
 
 
@@ -57,7 +57,11 @@ class Sums:
     """The measures of an upload, block by block."""
 
     squares: _Numbers
-    """The squares of each variable's step, shape (v,)."""
+    """The squares of each variable's step a = C − B, shape (v,)."""
+    directions: _Numbers
+    """Rows of shape (v,) over the trained variables: ⟨a, b⟩, ⟨b, b⟩, ⟨a, r⟩, ⟨r, r⟩ for the way b = W − B of the shared
+    weights and the reference update r.
+    """
     floors: dict[tuple[int, int], np.float32] = field(default_factory=dict)
 
 
@@ -136,7 +140,7 @@ class Bounds:
 
     def sums(self) -> Sums:
         """What `measure` adds to."""
-        return Sums(np.zeros(len(self._variables), np.float64))
+        return Sums(np.zeros(len(self._variables)), np.zeros((4, len(self._variables))))
 
     def measure(self, sums: Sums, weights: Vector, base: Vector, begin: int) -> None:
         """Measure a block of the step from `base` to `weights`, both of shape (m,), the numbers from `begin` on.
@@ -161,18 +165,51 @@ class Bounds:
                     some = exact[part]
                     sums.squares[number] += some @ some
 
-    def shortened(self, table: Vector, number: int, row: Vector, floors: Floors | None = None) -> Shortened:
-        """Enter the row of update `number` into the table, in place, and compare it with the others.
+    def measure_directions(
+        self, sums: Sums, weights: Vector, base: Vector, w: Vector, reference: Vector | None, begin: int
+    ) -> None:
+        """Compare a block of the step with the way of `w` since `base`, and with the `reference` update; all of shape
+        (m,).
+
+        Only refusals depend on it, which are not made again: the order of a library's addition does not matter.
+        """
+        step, way = weights - base, w - base
+        for run in self._runs(begin, weights.size):
+            for number, part in run.variables:
+                if self._is_trained[number]:
+                    at = slice(run.at.start + part.start, run.at.start + part.stop)
+                    a, b = step[at], way[at]
+                    sums.directions[:2, number] += a @ b, b @ b
+                    if reference is not None:
+                        r = reference[at]
+                        sums.directions[2:, number] += a @ r, r @ r
+
+    def cosines(self, sums: Sums, factors: Vector) -> tuple[float | None, float | None]:
+        """Cosines of the shortened step, `factors` of shape (v,), with the way of the shared weights and with the
+        reference update; None without one.
+        """
+        kept = np.where(self._is_trained, factors, 0.0)
+        length = float(sums.squares @ kept**2)
+        with_way, way, with_reference, reference = sums.directions @ np.stack([kept, np.ones_like(kept)], axis=1)
+        return _cosine(with_way[0], length * way[1]), _cosine(with_reference[0], length * reference[1])
+
+    def shortened(self, table: Vector, number: int, row: Vector, floors: Floors, *, is_measure: bool) -> Shortened:
+        """Compare the row of update `number` with the table, and enter it there, in place; in place of one that is no
+        measure for others, what is usual.
 
         `floors`: those of its measuring, where they are known.
         """
-        table[number % LENGTHS] = row
+        if is_measure:
+            table[number % LENGTHS] = row
         usual = usual_of(table)
+        if not is_measure:
+            table[number % LENGTHS] = usual
         limits = usual[1:] * np.float32(self.clip)
         with np.errstate(divide="ignore", invalid="ignore"):
             factors = np.where(row[1:] > limits, limits / row[1:], np.float32(1.0)).astype(np.float32)
-            furthest = np.max(np.where(usual[1:] > 0, row[1:] / usual[1:], np.float32(1.0)), initial=0.0)
-        return Shortened(factors, limits, float(row[0]), float(usual[0]), float(furthest), floors or _NO_FLOORS)
+            moved = np.where((usual[1:] > 0) & self._is_trained, row[1:] / usual[1:], np.float32(0.0))
+        furthest = float(np.max(moved, initial=0.0))
+        return Shortened(factors, limits, float(row[0]), float(usual[0]), furthest, floors)
 
     def shorten(self, weights: Vector, base: Vector, begin: int, shortened: Shortened) -> None:
         """Shorten a block of an upload, shape (m,), in place; `base`: the block that its client started from."""
@@ -209,6 +246,10 @@ class Bounds:
             known = tuple(_run(is_nonnegative, tuple(places)) for is_nonnegative, places in alike)
             self._known_runs[begin, size] = known
         return known
+
+
+def _cosine(product: float, squares: float) -> float | None:
+    return float(product / np.sqrt(squares)) if squares > 0 else None
 
 
 def _run(is_nonnegative: bool, places: tuple[tuple[int, int, int], ...]) -> _Run:

@@ -13,6 +13,7 @@ snapshots/      params_v000142.h5: weights by version, while something refers to
                 reference_update.h5: the step that uploads are compared with, where the job asks for it
 downloads/      the same as clients get them, where `transport > down` or `compress` makes them another file
 slots/          a folder for each subtask that is out
+verify/         the subtask that the evaluator trains again
 uploads/        results that wait to be assimilated
 kept/           uploads applied since the last closed epoch, where the store is a server that may lose its memory, or
                 the job is for strangers; all of them with retention > uploads: all
@@ -182,6 +183,11 @@ class RunFolder:
     def download(self, version: int) -> Path:
         """The weights of a version, as clients get them."""
         return self.downloads / f"params_v{version:06d}.h5"
+
+    @property
+    def verify(self) -> Path:
+        """Exists only while the evaluator of a job for strangers trains a subtask again."""
+        return self.path / "verify"
 
     @cached_property
     def slots(self) -> Path:

@@ -3,19 +3,19 @@
 Several runs side by side keep several cores as busy as worker processes do, and share their compiled models.
 """
 
+import math
 import shutil
 from collections.abc import Collection
-from pathlib import Path
 
-from vcdl.client.host import Request
 from vcdl.client.resources import error_text
 from vcdl.client.train import train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import VcdlError, folder_error
 from vcdl.loop.grid import GaveUp, Outcome, Staged, Uploaded
+from vcdl.loop.retraining import Slice, lay_out
 from vcdl.run.folder import RunFolder
 from vcdl.run.kept_uploads import conclude_upload
-from vcdl.wire.workunit import DESCRIPTION_FILE, OUTPUT_FILE
+from vcdl.wire.workunit import OUTPUT_FILE
 
 
 class TrainingHere:
@@ -40,8 +40,8 @@ class TrainingHere:
         staged = self._staged[workunit]
         slot, upload = self._folder.slots / workunit, self._folder.uploads / f"{workunit}.h5"
         try:
-            _lay_out(slot, staged)
-            train_workunit(slot, _NoHost(), self._trainers)
+            lay_out(slot, staged)
+            train_workunit(slot, Slice(math.inf), self._trainers)
             (slot / OUTPUT_FILE).replace(upload)
             return Uploaded(workunit, upload, upload.stat().st_size)
         except VcdlError as error:
@@ -61,23 +61,3 @@ class TrainingHere:
 
     def close(self) -> None:
         return
-
-
-class _NoHost:
-    """A host that neither watches nor interrupts."""
-
-    def request(self) -> Request:
-        return Request.GO
-
-    def progress(self, fraction: float, samples: int) -> None:
-        return
-
-    def checkpoint_made(self) -> None:
-        return
-
-
-def _lay_out(slot: Path, staged: Staged) -> None:
-    slot.mkdir()
-    (slot / DESCRIPTION_FILE).write_text(staged.workunit.to_json(), encoding="utf-8")
-    for name, source in staged.inputs.items():
-        (slot / name).symlink_to(source)

@@ -7,12 +7,12 @@ order of all events follows from the seed, and a run repeats bit for bit, whatev
 import heapq
 import math
 from collections import Counter, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import mean
 
-from vcdl.journal.events import WorkunitSent
+from vcdl.journal.events import Event, HostConvicted, UpdateApplied, UpdateRefused, WorkunitSent
 from vcdl.loop.grid import GaveUp, Grid, Outcome, Results, Staged, Uploaded
 from vcdl.loop.patience import Out, Patience, faster_hosts
 from vcdl.simulate.client_fleet import ClientFleet
@@ -26,6 +26,8 @@ LOSSES = 3
 """Losses after which the grid gives a workunit up, as on a BOINC server (`max_error_results` of templates/vcdl_in.xml
 and one): until then it is handed to the next client, from the same weights.
 """
+_REST_SUBTASKS = 10
+"""A host's first rest, in subtasks; each further one is twice as long."""
 _MEASURED = 200
 """Number of last subtasks that say how long one takes."""
 
@@ -63,6 +65,9 @@ class VirtualGrid(Grid, Results):
         """Host and seconds of the last subtasks that came."""
         self._wakes_s = -math.inf
         """The next moment at which the loop is to look again."""
+        self._refusals: Counter[str] = Counter()
+        """Host → its refused uploads since the last one that counted."""
+        self._rests_until_s: dict[str, float] = {}
         self._trained: set[str] = set()
         """Workunits whose training was ordered; a second client brings the same."""
         self._outcomes: dict[str, Outcome] = {}
@@ -103,8 +108,10 @@ class VirtualGrid(Grid, Results):
         self._waiting = deque(workunit for workunit in self._waiting if workunit in self._known)
 
     def open_wanted(self) -> int:
-        """The open workunits (including lost ones that the server has not heard of), and one for each free slot."""
-        return len(self._known) - len(self._waiting) + len(self._idle) + self._queue_ahead
+        """The open workunits (including lost ones that the server has not heard of), and one for each free slot whose
+        host does not rest.
+        """
+        return len(self._known) - len(self._waiting) + sum(map(self._may_work, self._idle)) + self._queue_ahead
 
     def hurry(self, *, is_dry: bool) -> None:
         patience = Patience.of([took_s for _, took_s in self._turnarounds]) if self._fleet.second_copies else None
@@ -123,6 +130,39 @@ class VirtualGrid(Grid, Results):
         if ages_s:
             self._wake(now_s + max(1.0, patience.late_after_s(is_dry=is_dry) - max(ages_s)))
 
+    def care(self, events: Iterable[Event]) -> None:
+        """Give hosts no work for a while whose uploads were refused more than once, and convicted ones none, as the
+        daemons of a BOINC project do.
+        """
+        now_s = self._time.now_s()
+        for event in events:
+            match event:
+                case UpdateApplied():
+                    self._refusals.pop(event.host, None)
+                case UpdateRefused() if event.host:
+                    self._refusals[event.host] += 1
+                    if (again := self._refusals[event.host] - 2) >= 0:
+                        self._rest_until(event.host, now_s + _REST_SUBTASKS * self._fleet.subtask_s * 2**again)
+                case HostConvicted():
+                    self._rest_until(event.host, math.inf)
+                case _:
+                    pass
+
+    def _rest_until(self, host: str, until_s: float) -> None:
+        self._rests_until_s[host] = max(until_s, self._rests_until_s.get(host, 0.0))
+        if until_s < math.inf:
+            self._time.at(until_s, self._hand_out)
+
+    def _next_idle(self) -> int | None:
+        """The client of the slot that has waited longest, of those that may work; it is taken."""
+        client = next(filter(self._may_work, self._idle), None)
+        if client is not None:
+            self._idle.remove(client)
+        return client
+
+    def _may_work(self, client: int) -> bool:
+        return not self._rests_until_s or self._rests_until_s.get(self._clients.host(client), 0.0) <= self._time.now_s()
+
     # -- events of the clock
 
     def _hand_out(self) -> None:
@@ -132,8 +172,8 @@ class VirtualGrid(Grid, Results):
                 self._copies.remove(workunit)
                 self._idle.remove(client)
                 self._begin(self._known[workunit], client)
-        while self._waiting and self._idle:
-            self._begin(self._known[self._waiting.popleft()], self._idle.popleft())
+        while self._waiting and (idle := self._next_idle()) is not None:
+            self._begin(self._known[self._waiting.popleft()], idle)
 
     def _wake(self, time_s: float) -> None:
         """Have the loop look again at some moment, if it would not sooner."""

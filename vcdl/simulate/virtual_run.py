@@ -16,13 +16,18 @@ from vcdl.journal.events import (
     FINAL_SPLITS,
     EpochClosed,
     EvaluationWanted,
+    Event,
     Recorded,
     StopReason,
+    UploadVerified,
     VersionEvaluated,
 )
+from vcdl.journal.journal import Journal
 from vcdl.loop.evaluator import Evaluator
 from vcdl.loop.loop import Loop
 from vcdl.loop.plan import Plan
+from vcdl.loop.retraining import Retraining
+from vcdl.loop.verification import Verification
 from vcdl.report.observer import RunObserver, ShieldedObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.preparation import prepare
@@ -31,13 +36,44 @@ from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.client_work import TrainedWork
 from vcdl.simulate.poisoned_data import FOLDER as POISONED_DATA
 from vcdl.simulate.poisoned_data import PoisonedData
+from vcdl.simulate.shard_trainer import ShardTrainers
 from vcdl.simulate.training import Training
 from vcdl.simulate.virtual_grid import VirtualGrid
 from vcdl.simulate.virtual_time import VirtualTime
 
 
+_CORES = 2
+"""Of the simulated server."""
+
+
 class InstantEvaluator(Evaluator):
-    """An evaluator that takes no virtual time: it works in the run's own process, while the clock stands."""
+    """An evaluator that takes no virtual time: it works in the run's own process, while the clock stands.
+
+    Only what it trains again takes its time, one after the other, and half as long as on a client of usual speed: the
+    server has two cores.
+    """
+
+    def __init__(self, run: Run, journal: Journal, subtask_s: float) -> None:
+        super().__init__(run, journal)
+        self._subtask_s = subtask_s
+        self._verified: list[Event] = []
+        """What is known once the clock has come to `_verified_s`."""
+        self._verified_s = 0.0
+
+    def _retraining(self, folder: RunFolder) -> Retraining:
+        return Retraining(folder.verify, ShardTrainers(), math.inf)
+
+    def _train_again(self, verification: Verification) -> int:
+        now_s = self._journal.now_s()
+        if not self._verified:
+            self._verified = verification.next_events()
+            trainings = sum(1 if one.agrees else 2 for one in self._verified if isinstance(one, UploadVerified))
+            self._verified_s = now_s + trainings * self._subtask_s / _CORES
+        if now_s < self._verified_s:
+            return 0
+        known, self._verified = self._verified, []
+        self._journal.append(*known)
+        return len(known)
 
     def measure(self, new: Sequence[Recorded]) -> int:
         """Evaluate what is wanted now, and also the end of each epoch in `new` on the test set.
@@ -77,12 +113,12 @@ class VirtualRun:
             loop = Loop.of(run, grid, grid, plan=plan, observer=self._observer, clock=self._time.now_s)
             closing.callback(loop.close)
             closing.callback(loop.abandon_weights)
-            evaluator = InstantEvaluator(run, loop.journal)
+            evaluator = InstantEvaluator(run, loop.journal, self._fleet.subtask_s)
             loop.take_up()
             self._observer.phase("starting the workers")
             limit_s = plan.wall_time_s or math.inf
             while True:
-                self._act(loop, evaluator)
+                self._act(loop, evaluator, grid)
                 if loop.ended is not None or self._folder.stop_request.exists():
                     return loop.ended
                 if not self._time.advance(limit_s):
@@ -96,10 +132,11 @@ class VirtualRun:
         work = TrainedWork(self._fleet, self._training, encodings, data, subtasks)
         return VirtualGrid(self._fleet, self._time, work, 0 if ahead == "auto" else ahead)
 
-    def _act(self, loop: Loop, evaluator: InstantEvaluator) -> None:
+    def _act(self, loop: Loop, evaluator: InstantEvaluator, grid: VirtualGrid) -> None:
         """Do all that is to be done at this moment, while the clock stands."""
         while True:
             new = loop.step()
+            grid.care(recorded.event for recorded in new)
             self._training.look()  # the workers go on while this process measures
             if not evaluator.measure(new) and (not new or loop.is_up_to_date):
                 return

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Literal, Self, cast, get_args
 
 from vcdl.errors import WorkunitError
@@ -201,6 +202,8 @@ class UpdateHeader:
     """Mean training loss of the last local epoch."""
     codec: str = "float32"
     """The label of the vcdl.codecs.Encoding of its weights."""
+    backend: str = "unknown"
+    """Keras' backend, which draws random numbers; clients before November 2026 do not tell."""
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
@@ -208,7 +211,7 @@ class UpdateHeader:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Decode an update's header. Raises WorkunitError."""
-        raw = _object(text, "update header", {"format", *cls.__dataclass_fields__})
+        raw = _object(text, "update header", {"format", *cls.__dataclass_fields__}, {"backend": cls.backend})
         return cls(
             job=_text(raw, "job"),
             workunit=_text(raw, "workunit"),
@@ -219,6 +222,7 @@ class UpdateHeader:
             train_s=_number(raw, "train_s"),
             loss=_number(raw, "loss"),
             codec=_text(raw, "codec"),
+            backend=_text(raw, "backend"),
         )
 
 
@@ -251,7 +255,8 @@ class WorkunitName:
         return cls(job, int(epoch), int(shard), int(attempt), int(base_version))
 
 
-def _object(text: str, what: str, keys: set[str]) -> dict[str, Any]:
+def _object(text: str, what: str, keys: set[str], may_lack: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """The fields of a JSON object; `may_lack`: what keys stand for that older versions do not write."""
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -259,7 +264,7 @@ def _object(text: str, what: str, keys: set[str]) -> dict[str, Any]:
     number = raw.get("format", FORMAT) if isinstance(raw, dict) else FORMAT
     if type(number) is not int or number != FORMAT:  # checked first: another format has other keys
         raise WorkunitError(f"{what} is of another format than {FORMAT}: client and server differ in version")
-    raw = _fields(raw, what, keys)
+    raw = _fields({**may_lack, **raw} if isinstance(raw, dict) else raw, what, keys)
     del raw["format"]
     return raw
 

@@ -35,7 +35,7 @@ def compare(runs: OpenedRuns, files: Sequence[Path]) -> Verdict:
         return refused(f"{first.name}: {error}")
     if other_workunit != workunit:
         return refused(f"{first.name} and {second.name} are of two workunits")
-    run = runs.of(runs.project.run_folder(name.job)).run
+    run = runs.of(runs.project.run_folder(name.job))
     base = run.folder.snapshot(name.base_version)
     if not is_made_twice(workunit, run.job.trust.redundancy, run.prepared.store_key) or not base.exists():
         return Verdict(ACCEPTED)  # a late result of a workunit that needs one, or that is over

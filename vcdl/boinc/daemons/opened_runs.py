@@ -1,27 +1,17 @@
 """The runs of a project against which uploads are checked: opened once, and again when their files have changed."""
 
 from collections import OrderedDict
-from dataclasses import dataclass
 
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.errors import unreadable
-from vcdl.loop.spot_check import SpotCheck
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
 
 _KEPT = 16
-"""Runs that stay open; one with spot checks holds a model."""
+"""Runs that stay open."""
 
 _Stamp = tuple[tuple[int, int, int], ...]
-
-
-@dataclass(frozen=True)
-class OpenedRun:
-    """A run, and its check for training's effect, which holds a model once it was needed."""
-
-    run: Run
-    spot_check: SpotCheck
 
 
 class OpenedRuns:
@@ -30,15 +20,14 @@ class OpenedRuns:
     def __init__(self, project: BoincProject) -> None:
         self.project = project
         self.database = BoincDatabase(project)
-        self._opened: OrderedDict[RunFolder, tuple[_Stamp, OpenedRun]] = OrderedDict()
+        self._opened: OrderedDict[RunFolder, tuple[_Stamp, Run]] = OrderedDict()
 
-    def of(self, folder: RunFolder) -> OpenedRun:
+    def of(self, folder: RunFolder) -> Run:
         """The run in a folder as its files are now. Raises RunFolderError, JobError, FileUnavailable."""
         stamp = _stamp(folder)
         kept = self._opened.get(folder)
         if kept is None or kept[0] != stamp or stamp == ():
-            run = Run.open(folder)
-            kept = stamp, OpenedRun(run, SpotCheck(run))
+            kept = stamp, Run.open(folder)
             self._opened[folder] = kept
         self._opened.move_to_end(folder)
         while len(self._opened) > _KEPT:

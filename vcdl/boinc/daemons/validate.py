@@ -17,7 +17,7 @@ from contextlib import closing
 from pathlib import Path
 
 from vcdl.boinc.daemons.late_upload import is_applied, record_superseded
-from vcdl.boinc.daemons.opened_runs import OpenedRun, OpenedRuns
+from vcdl.boinc.daemons.opened_runs import OpenedRuns
 from vcdl.boinc.daemons.script import (
     ACCEPTED,
     REFUSED,
@@ -32,13 +32,8 @@ from vcdl.checks import Refused
 from vcdl.checks.refusal import Refusal
 from vcdl.errors import GridError, WorkunitError
 from vcdl.journal.events import ResultRefused
-from vcdl.loop.spot_check import FIRST_UPLOADS
 from vcdl.run.run import Run
 from vcdl.wire.workunit import WorkunitName
-
-_VALIDATED = 1
-"""result.validate_state of a valid result."""
-
 
 _log = logging.getLogger("vcdl.validate")
 
@@ -76,17 +71,17 @@ def _verdict(runs: OpenedRuns, file: Path) -> Verdict:
             raise GridError(f"there are no jobs in {project.runs_folder}: is its disk mounted?")
         return refused(f"{file.name}: there is no job {name.job} in this project (any more)")
     project.check_uploads()
-    opened = runs.of(folder)
-    is_late = is_applied(opened.run, workunit)
-    reason = _refused(opened.run, file, workunit, is_late=is_late) or _idle(opened, runs, file, workunit)
+    run = runs.of(folder)
+    is_late = is_applied(run, workunit)
+    reason = _refused(run, file, workunit, is_late=is_late)
     if reason is None:
         if is_late:
-            record_superseded(opened.run, runs.database, file, workunit)
+            record_superseded(run, runs.database, file, workunit)
         return Verdict(ACCEPTED)
     if reason.refusal is Refusal.NO_FILE:
         mark_lost(runs.database, result_name(file))
     size = file.stat().st_size if file.exists() else 0
-    with closing(opened.run.journal()) as journal:
+    with closing(run.journal()) as journal:
         journal.append(
             ResultRefused(
                 workunit=workunit,
@@ -98,33 +93,6 @@ def _verdict(runs: OpenedRuns, file: Path) -> Verdict:
             )
         )
     return refused(f"{file.name}: {reason.refusal.value}: {reason.detail}")
-
-
-def _idle(opened: OpenedRun, runs: OpenedRuns, file: Path, workunit: str) -> Refused | None:
-    """Why an upload, if it is drawn, shows no effect of training."""
-    check = opened.spot_check
-    result = result_name(file)
-    if check.draws and check.is_drawn(workunit, _valid_results(runs, result)):
-        with closing(opened.run.journal()) as journal:
-            header = opened.run.upload_check(journal, is_over=True).read_header(file, workunit)
-        return check.refused(file, workunit, header.base_version)
-    return None
-
-
-def _valid_results(runs: OpenedRuns, result: str) -> int:
-    """How many valid results the host of this one has brought, up to FIRST_UPLOADS; many when the database does not
-    say.
-    """
-    try:
-        rows = runs.database.execute(
-            "SELECT other.id FROM result AS other JOIN result AS this ON other.hostid = this.hostid"
-            " WHERE this.name = %s AND other.appid = %s AND other.validate_state = %s LIMIT %s",
-            result, runs.database.app_id, _VALIDATED, FIRST_UPLOADS,
-        )  # fmt: skip
-    except GridError as error:
-        _log.warning("%s: its host is not known: %s", result, error)
-        return sys.maxsize
-    return len(rows)
 
 
 def _host_of(runs: OpenedRuns, result: str) -> str:

@@ -50,8 +50,6 @@ _OUTCOMES = {
 class BoincResults(Results):
     """One server's view of a job's results; used inside `turn()`."""
 
-    are_spot_checked = True  # by vcdl_validate, before there is credit
-
     def __init__(self, project: BoincProject, database: BoincDatabase, folder: RunFolder, at_most: int = 8) -> None:
         self._project = project
         self._database = database

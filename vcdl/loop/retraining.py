@@ -1,0 +1,66 @@
+"""Trains a subtask again on the server, by the client's own code, one slice of time after the other."""
+
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vcdl.client.host import Request
+from vcdl.client.train import Outcome, train_workunit
+from vcdl.client.trainer import TrainerCache
+from vcdl.errors import folder_errors
+from vcdl.loop.grid import Staged
+from vcdl.wire.workunit import DESCRIPTION_FILE, OUTPUT_FILE
+
+_SLICE_S = 5.0
+"""Training before the caller may do something else; a checkpoint is in the slot then."""
+
+
+class Slice:
+    """A host that wants its processor back after a while, `math.inf`: never."""
+
+    def __init__(self, slice_s: float) -> None:
+        self._until_s = time.monotonic() + slice_s
+
+    def request(self) -> Request:
+        return Request.GO if time.monotonic() < self._until_s else Request.QUIT
+
+    def progress(self, fraction: float, samples: int) -> None:
+        return
+
+    def checkpoint_made(self) -> None:
+        return
+
+
+@dataclass
+class Retraining:
+    """Trains one subtask after the other in slots of a folder that nothing else uses."""
+
+    folder: Path
+    trainers: TrainerCache = field(default_factory=TrainerCache)
+    slice_s: float = _SLICE_S
+
+    def update(self, slot_name: str, staged: Staged, samples: int) -> Path | None:
+        """The update of a subtask after so many samples; None: its time was up, call again.
+
+        Raises VcdlError for a subtask that cannot be trained, RunFolderError.
+        """
+        slot = self.folder / slot_name
+        with folder_errors(self.folder):
+            if not slot.exists():
+                self.folder.mkdir(exist_ok=True)
+                lay_out(slot, staged)
+            outcome = train_workunit(slot, Slice(self.slice_s), self.trainers, samples=samples)
+        return slot / OUTPUT_FILE if outcome is Outcome.DONE else None
+
+    def clear(self) -> None:
+        """Remove the slots of the last subtask."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def lay_out(slot: Path, staged: Staged) -> None:
+    """Make a slot with a subtask's files. Raises OSError."""
+    slot.mkdir()
+    (slot / DESCRIPTION_FILE).write_text(staged.workunit.to_json(), encoding="utf-8")
+    for name, source in staged.inputs.items():
+        (slot / name).symlink_to(source)

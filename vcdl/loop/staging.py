@@ -1,0 +1,32 @@
+"""A subtask's workunit and its files: the same numbers always give the same ones."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from vcdl.loop.grid import Staged
+from vcdl.run.run import Run
+from vcdl.wire.workunit import Workunit, WorkunitName
+
+
+def staged(run: Run, name: WorkunitName, rate: float) -> Staged:
+    """The workunit of a name, with `rate` times the job's peak learning rate.
+
+    Raises RunFolderError and WeightsFileError for the weights that it starts from.
+    """
+    folder, training = run.folder, run.training
+    seed = int(np.random.default_rng([run.job.seed, name.epoch, name.shard, name.attempt]).integers(2**31))
+    workunit = Workunit(
+        job=run.name,
+        epoch=name.epoch,
+        shard=name.shard,
+        attempt=name.attempt,
+        base_version=name.base_version,
+        seed=seed,
+        training=replace(training, learning_rate=training.learning_rate * rate),
+        transport=run.transport,
+        frozen=run.prepared.frozen,
+    )
+    frozen = None if workunit.frozen is None else folder.frozen_file
+    params = run.downloads().path(name.base_version)
+    return Staged(workunit, folder.model_file, params, folder.shard(name.shard), frozen)

@@ -1,0 +1,234 @@
+"""Secret re-execution: the server trains drawn uploads again, from their own weights, shard and seed, and compares.
+
+Honest clients differ by rounding, some millionths of a step (vcdl.checks.agreement); whatever else a client uploads,
+it is not what its subtask gives. So a host that lied is told from one whose data are strange, and only it is punished.
+
+Trained again are the first upload of each host, those of hosts that were refused, and of the others as many as the
+job's budget allows (`trust > verify`): of the host that brought most on its word alone, one that it cannot foretell,
+and in turn with it the one whose step went least along with the others. An upload that agrees speaks for all that its host had brought when it was drawn.
+
+The evaluator's process does it while nothing waits to be evaluated. An upload, or weights that it started from, that
+are gone are not trained again, and neither is one of another backend, where the model draws random numbers.
+"""
+
+import logging
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from vcdl.checks import Refused
+from vcdl.checks.agreement import TOLERANCE, disagreement
+from vcdl.checks.draw import rank
+from vcdl.codecs.choose import up_encoding
+from vcdl.errors import ModelError, RunFolderError, Unavailable, VcdlError, WeightsFileError, WorkunitError
+from vcdl.journal.events import (
+    Event,
+    HostConvicted,
+    Recorded,
+    RolledBack,
+    StopDecided,
+    UpdateApplied,
+    UploadVerified,
+    WorkunitCreated,
+)
+from vcdl.journal.hosts import HostHistory
+from vcdl.journal.journal import Journal
+from vcdl.journal.kept_state import KeptState
+from vcdl.loop.grid import Staged
+from vcdl.loop.retraining import Retraining
+from vcdl.loop.staging import staged
+from vcdl.run.run import Run
+from vcdl.wire.workunit import UpdateHeader, WorkunitName
+
+_BACKLOG = 1000
+"""Uploads among which one is drawn."""
+_SCATTER = 4.0
+"""Honest uploads are at most so many times as far apart as two trainings here whose rates differ a little."""
+_OTHER_RATE = 1.0001
+_FARTHEST = 1e9
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Check:
+    """An upload that is trained again."""
+
+    update: UpdateApplied
+    staged: Staged
+    up_to: int
+    """The newest version when it was drawn."""
+    train_s: float = 0.0
+
+
+class Verification:
+    """Trains uploads of one run again."""
+
+    def __init__(
+        self, run: Run, journal: Journal, hosts: KeptState[HostHistory], retraining: Retraining, *, draws: bool
+    ) -> None:
+        """`hosts`: those of the job; what they brought before is not drawn any more. `draws`: whether the model draws
+        random numbers, which are others on another backend.
+        """
+        import keras
+
+        self._run = run
+        self._journal = journal
+        self._kept_hosts = hosts
+        self._retraining = retraining
+        self._draws = draws
+        self._backend = keras.backend.backend()
+        self._share = run.job.trust.verify
+        self._waiting: dict[str, UpdateApplied] = {}
+        """Workunit → its upload, which may be drawn."""
+        self._check: _Check | None = None
+        self._up = up_encoding(run.transport, run.layout)
+        retraining.clear()
+
+    @property
+    def _hosts(self) -> HostHistory:
+        return self._kept_hosts.state
+
+    @property
+    def last_id(self) -> int:
+        """The last event that was followed."""
+        return self._kept_hosts.last_id
+
+    def follow(self, recorded: Recorded) -> None:
+        """Take in the journal's next event; an older one changes nothing."""
+        if recorded.id <= self.last_id:
+            return
+        match event := recorded.event:
+            case UpdateApplied():
+                if host := event.host or self._hosts.sender(event.workunit):
+                    self._waiting[event.workunit] = replace(event, host=host)
+                    if len(self._waiting) > _BACKLOG:
+                        del self._waiting[next(iter(self._waiting))]
+            case UploadVerified():
+                done = [one for one in self._waiting.values() if one.host == event.host and one.version <= event.up_to]
+                for one in done:
+                    del self._waiting[one.workunit]
+            case HostConvicted():
+                self._waiting = {name: one for name, one in self._waiting.items() if one.host != event.host}
+            case RolledBack():
+                self._waiting = {name: one for name, one in self._waiting.items() if one.version not in event.dropped}
+            case StopDecided():
+                self._waiting.clear()
+            case _:
+                pass
+        self._kept_hosts.follow(recorded)
+
+    def next_events(self) -> list[Event]:
+        """Train on for a while, and tell what that shows; nothing when no upload is drawn. Raises Unavailable,
+        JournalError.
+        """
+        if convicted := self._hosts.to_convict:
+            return list(convicted)
+        self._check = check = self._check or self._drawn()
+        if check is None:
+            return []
+        try:
+            verified = self._verified(check)
+        except Unavailable:
+            raise
+        except (ImportError, MemoryError, ModelError) as error:
+            _log.warning("%s: no upload is trained again (%s)", self._run.name, error)
+            self._share, self._check = 0.0, None
+            return []
+        except (VcdlError, Refused) as error:
+            _log.info("%s: %s is not trained again (%s)", self._run.name, check.update.workunit, error)
+            self._end(check)
+            return []
+        if verified is None:
+            return []
+        self._end(check)
+        return [verified]
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an upload is being trained again."""
+        return self._check is not None
+
+    def _end(self, check: _Check) -> None:
+        self._waiting.pop(check.update.workunit, None)
+        self._retraining.clear()
+        self._check = None
+
+    def _drawn(self) -> _Check | None:
+        """The next upload to train again; None: there is none, or the budget is spent."""
+        while self._share > 0 and (update := self._next()) is not None:
+            try:
+                return self._check_of(update)
+            except Unavailable:
+                raise
+            except (Refused, WeightsFileError, WorkunitError, RunFolderError):
+                del self._waiting[update.workunit]  # its files are gone, or it cannot be compared
+        return None
+
+    def _next(self) -> UpdateApplied | None:
+        """Drawn are, in turn, an upload of the host that brought most, and the one that agrees least with others."""
+        hosts = self._hosts
+        by_host: dict[str, list[UpdateApplied]] = {}
+        for one in self._waiting.values():
+            by_host.setdefault(one.host, []).append(one)
+        urgent = [one for host, ones in by_host.items() if hosts.must_be_verified(host) for one in ones]
+        if urgent:
+            return min(urgent, key=_agreement)
+        if not by_host or hosts.verified_drawn >= self._share * hosts.updates:
+            return None
+        if hosts.verified_drawn % 2:
+            return min(self._waiting.values(), key=_agreement)
+        most = max(by_host.values(), key=len)
+        return max(most, key=lambda one: rank(self._run.draw_secret, "verify", one.workunit))
+
+    def _check_of(self, update: UpdateApplied) -> _Check:
+        """Raises WeightsFileError, WorkunitError, RunFolderError, Refused."""
+        folder = self._run.folder
+        if not folder.snapshot(update.base_version).exists():
+            raise WeightsFileError(f"version {update.base_version} is not kept any more")
+        header = UpdateHeader.from_json(self._up.read_header(folder.kept_upload(update.version, update.workunit)))
+        if self._draws and header.backend != self._backend:
+            raise WorkunitError(f"{header.backend} draws other random numbers than {self._backend}")
+        created = self._journal.find(WorkunitCreated.key_of(update.workunit))
+        rate = created.event.rate if created and isinstance(created.event, WorkunitCreated) else update.rate
+        name = replace(WorkunitName.parse(update.workunit), base_version=update.base_version)
+        newest = self._journal.newest_update()
+        return _Check(update, staged(self._run, name, rate), update.version if newest is None else newest.version)
+
+    def _verified(self, check: _Check) -> UploadVerified | None:
+        """What training the upload again shows; None: there is more to train.
+
+        Raises VcdlError for an upload that cannot be trained again, Refused for one that cannot be read.
+        """
+        update, folder = check.update, self._run.folder
+        upload, base = folder.kept_upload(update.version, update.workunit), folder.snapshot(update.base_version)
+        ours = self._trained("again", check, check.staged)
+        if ours is None:
+            return None
+        apart, scatter = disagreement(upload, ours, base, self._up), 0.0
+        if not apart.is_rounding:
+            scattered = self._trained("scattered", check, _at_other_rate(check.staged))
+            if scattered is None:
+                return None
+            scatter = disagreement(scattered, ours, base, self._up).most
+        agrees = apart.most <= max(TOLERANCE, _SCATTER * scatter)
+        most = min(apart.most, _FARTHEST)
+        return UploadVerified(update.workunit, update.host, check.up_to, most, agrees, check.train_s)
+
+    def _trained(self, slot: str, check: _Check, what: Staged) -> Path | None:
+        begun_s = time.monotonic()
+        try:
+            return self._retraining.update(slot, what, check.update.samples)
+        finally:
+            check.train_s += time.monotonic() - begun_s
+
+
+def _agreement(update: UpdateApplied) -> float:
+    """How far a step went along with the others and with the server's own."""
+    return min((one for one in (update.cosine, update.reference_cosine) if one is not None), default=0.0)
+
+
+def _at_other_rate(of: Staged) -> Staged:
+    """A subtask whose learning rate differs in the fourth digit: rounding drives the two apart, and nothing else."""
+    training = of.workunit.training
+    changed = replace(training, learning_rate=training.learning_rate * _OTHER_RATE)
+    return replace(of, workunit=replace(of.workunit, training=changed))
