@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from vcdl.experiments.planned_run import PlannedRun
-from vcdl.journal.events import FINAL_SPLITS, Recorded, UpdateApplied, UpdateRefused, UploadScored, VersionEvaluated
+from vcdl.journal.events import FINAL_SPLITS, HostConvicted, Recorded, UpdateApplied, UpdateRefused, VersionEvaluated
 from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.monitor import MIN
@@ -119,8 +119,8 @@ def _uploads_until_out(events: Iterable[Recorded], clients: int) -> dict[int, in
         history.follow(row)
         if isinstance(row.event, UpdateApplied | UpdateRefused):
             uploads.update(client for client in range(clients) if is_of(row.event.host, [client]))
-        if isinstance(row.event, UpdateRefused | UploadScored):
-            banned = [host for host in history.hosts if history.is_quarantined(host)]
+        if isinstance(row.event, UpdateRefused | HostConvicted):
+            banned = [host for host in history.hosts if history.is_out(host)]
             found = {client for client in range(clients) for host in banned if is_of(host, [client])}
             out |= {client: uploads[client] for client in found - out.keys()}
     return out

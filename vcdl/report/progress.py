@@ -188,6 +188,11 @@ def rollback_words(report: Report) -> str:
 
 def rolled_back_words(event: RolledBack) -> str:
     """`the weights had collapsed (0.1 at version 88, usual 0.93): back to version 60 without 29 updates`."""
+    if event.host:
+        return (
+            f"{event.host} uploaded something else than the result of its training: "
+            f"{plural(len(event.dropped), 'update')} of it since version {event.to} taken back"
+        )
     return (
         f"the weights had collapsed ({event.measured:.4g} at version {event.collapsed}, usual {event.usual:.4g}): "
         f"back to version {event.to} without {plural(len(event.dropped), 'update')}"

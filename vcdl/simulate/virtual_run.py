@@ -41,7 +41,6 @@ from vcdl.simulate.training import Training
 from vcdl.simulate.virtual_grid import VirtualGrid
 from vcdl.simulate.virtual_time import VirtualTime
 
-
 _CORES = 2
 """Of the simulated server."""
 
