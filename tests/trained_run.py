@@ -42,7 +42,7 @@ class TrainedRun:
                 "model": {"python": NORMALISED} if normalised else {"builtin": {"name": "mlp", "units": [4]}},
                 "data": {"dataset": "digits", "shards": SHARDS},
                 "training": {"batch_size": 16, "learning_rate": 0.01, "metrics": list(metrics)},
-                "trust": {"kind": trust, "spot_checks": 0.25},
+                "trust": {"kind": trust, "verify": 0.25},
             }
         )
         save_job(job, folder.job_file)

@@ -14,17 +14,16 @@ from vcdl.journal.events import (
     RunStarted,
     UpdateApplied,
     UpdateSuperseded,
-    UploadScored,
+    UploadVerified,
     WorkunitSent,
 )
 from vcdl.journal.hosts import HostHistory, HostState
 
 HONEST = [f"h{number}" for number in range(8)]
-DIFFERENCES = (0.0, 1.0, -1.0, 0.5, -0.5)
 
 
 class Fleet:
-    """Hosts that bring upload after upload, each with a gain."""
+    """Hosts that bring upload after upload."""
 
     def __init__(self) -> None:
         self.history = HostHistory()
@@ -36,25 +35,31 @@ class Fleet:
             self._time_s += 1.0
             self.history.follow(Recorded(0, self._time_s, event))
 
-    def bring(self, host: str, gain: float | None = None) -> None:
-        """An upload of a host, refused when it is quarantined."""
-        shard = next(self._shards)
-        workunit = w(1, shard)
-        self.follow(WorkunitSent(workunit, host, 10))
-        if self.history.is_quarantined(host):
-            self.follow(refused(1, shard))
-            return
-        self.follow(applied(self.history.updates + 1, 1, shard))
-        if gain is not None:
-            self.follow(UploadScored(workunit, host, gain))
+    def bring(self, *hosts: str) -> list[float]:
+        """An upload of each host, refused while it is out; returns how far each counted."""
+        weights = []
+        for host in hosts:
+            shard = next(self._shards)
+            self.follow(WorkunitSent(w(1, shard), host, 10))
+            weights.append(self.history.weight(host))
+            if self.history.is_out(host):
+                self.follow(replace(refused(1, shard), refusal="host_quarantined"))
+            else:
+                self.follow(replace(applied(self.history.updates + 1, 1, shard), trust=weights[-1]))
+        return weights
 
-    def work(self, rounds: int, gains: dict[str, float] | None = None, usual: float = 1.0) -> None:
-        """Every honest host, with gains that differ a little, and others with gains of their own."""
-        for number in range(rounds):
-            for place, host in enumerate(HONEST):
-                self.bring(host, usual * (1 + 0.1 * DIFFERENCES[(place + number) % 5]))
-            for host, gain in (gains or {}).items():
-                self.bring(host, gain)
+    def refuse(self, host: str, refusal: str) -> None:
+        shard = next(self._shards)
+        self.follow(WorkunitSent(w(7, shard), host, 10), replace(refused(7, shard), refusal=refusal))
+
+    def work(self, rounds: int, *others: str) -> None:
+        """Every honest host, and others."""
+        for _ in range(rounds):
+            self.bring(*HONEST, *others)
+
+    def verify(self, host: str, *, agrees: bool = True) -> None:
+        """The server has trained an upload of a host again."""
+        self.follow(UploadVerified(w(1, next(self._shards)), host, self.history.updates, 0.0, agrees, 1.0))
 
 
 @pytest.fixture
@@ -94,84 +99,85 @@ def test_where_all_are_new_all_count_fully(fleet: Fleet) -> None:
         assert {fleet.history.weight(host) for host in HONEST} == {1.0}
 
 
-def test_a_host_that_joins_a_known_fleet_grows_from_little_weight_to_all(fleet: Fleet) -> None:
-    fleet.work(6)
+def beside_two(number: int) -> tuple[str, ...]:
+    """Four uploads of a fast host, while two of the others bring one each."""
+    return (*["fast"] * 4, HONEST[2 * number % 8], HONEST[(2 * number + 1) % 8])
+
+
+def test_a_fast_host_has_its_share_on_its_word_and_all_when_the_server_trains_its_uploads_again(fleet: Fleet) -> None:
+    fleet.work(2)
+    on_its_word = sum(sum(fleet.bring(*beside_two(number))[:4]) for number in range(14))
+    assert on_its_word == pytest.approx(20 + 36 * 0.05, abs=1.0), "a fifth of the last hundred"
+    counted = 0.0
+    for number in range(40):
+        if number % 3 == 0:
+            fleet.verify("fast")
+        counted += sum(fleet.bring(*beside_two(number))[:4])
+    assert counted >= 0.97 * 160
+
+
+def test_no_host_has_more_than_its_share_of_the_measures_whatever_it_may_weigh(fleet: Fleet) -> None:
+    fleet.work(2)
     weights = []
-    for _ in range(7):
-        fleet.follow(WorkunitSent(w(9), "late", 10))
-        weights.append(round(fleet.history.weight("late"), 2))
-        fleet.work(1, {"late": 1.0})
-    assert weights == [0.3, 0.44, 0.58, 0.72, 0.86, 1.0, 1.0]
-    assert fleet.history.state("late") is HostState.TRUSTED
+    for number in range(40):
+        fleet.verify("fast")
+        weights += fleet.bring(*beside_two(number))[:4]
+    assert sum(weight == 1.0 for weight in weights[-66:]) <= 21, "of the last hundred uploads"
+    assert min(weights[-66:]) > 0.99
 
 
-def test_a_fleet_that_is_replaced_by_another_one_is_not_held_up(fleet: Fleet) -> None:
-    fleet.work(6)
-    for _ in range(4):
-        for number in range(15):
-            fleet.bring(f"new{number}")
-    assert fleet.history.weight("new3") == 1.0
-
-
-def test_a_host_whose_uploads_harm_is_quarantined_soon_and_the_others_keep_their_weight(fleet: Fleet) -> None:
-    fleet.work(2, {"bad": -5.0})
-    fleet.work(3, {"bad": -5.0})
-    assert fleet.history.is_quarantined("bad")
-    assert fleet.history.state("bad") is HostState.QUARANTINED
-    assert fleet.history.weight("bad") == 0.0
-    assert fleet.history.hosts["bad"].applied <= 3
-    assert {fleet.history.weight(host) for host in HONEST} == {1.0}
-
-
-def test_a_host_that_is_a_little_worse_loses_weight_gradually(fleet: Fleet) -> None:
-    weights = []
-    for _ in range(10):
-        fleet.work(1, {"poor": 0.6})
-        weights.append(fleet.history.weight("poor"))
-    assert weights[0] == 1.0
-    assert weights == sorted(weights, reverse=True)
-    assert 0.1 < weights[-1] < 1.0
-
-
-def test_one_strange_upload_condemns_nobody(fleet: Fleet) -> None:
+def test_hosts_that_nobody_knows_have_one_share_together(fleet: Fleet) -> None:
     fleet.work(5)
-    fleet.bring(HONEST[0], -1000.0)
-    assert fleet.history.weight(HONEST[0]) > 0.9
+    counted = sum(fleet.bring(HONEST[number % 8], f"name{number // 3}")[1] for number in range(50))
+    assert counted <= 20 + 30 * 0.05 + 1
+    fleet.follow(WorkunitSent(w(9), "one more", 10))
+    assert fleet.history.weight("one more") == 0.05
+    fleet.verify("name16")
+    assert fleet.history.weight("name16") == 1.0
 
 
-def test_uploads_that_all_make_the_weights_worse_are_not_held_against_anybody(fleet: Fleet) -> None:
-    fleet.work(5)
-    fleet.work(10, usual=0.02)
-    fleet.work(10, usual=-0.5)
-    assert {fleet.history.weight(host) for host in HONEST} == {1.0}
+def test_in_a_small_fleet_a_host_has_more_than_a_fifth(fleet: Fleet) -> None:
+    assert min(fleet.bring(*["a", "b"] * 60)) > 0.99
 
 
-def test_a_quarantine_ends_with_little_weight_and_the_next_one_is_longer(fleet: Fleet) -> None:
-    fleet.work(6, {"bad": -5.0})
-    first = fleet.history.hosts["bad"].quarantined_until
-    while fleet.history.is_quarantined("bad"):
-        fleet.work(1)
-    assert fleet.history.weight("bad") == pytest.approx(0.1)
-    assert fleet.history.state("bad") is HostState.DOUBTFUL
-    again_at = fleet.history.updates
-    fleet.bring("bad", -5.0)
-    assert fleet.history.hosts["bad"].quarantined_until - again_at > first
+def test_a_host_is_convicted_once_the_server_has_agreed_with_another(fleet: Fleet) -> None:
+    fleet.work(2, "liar")
+    fleet.verify("liar", agrees=False)
+    assert fleet.history.to_convict == [], "the server may be wrong about this job"
+    assert not fleet.history.is_out("liar")
+    assert fleet.history.must_be_verified("h0")
+    fleet.verify("h0")
+    assert not fleet.history.must_be_verified("h0")
+    (convicted,) = fleet.history.to_convict
+    assert (convicted.host, convicted.versions) == ("liar", (9, 18))
+    fleet.follow(convicted)
+    assert fleet.history.to_convict == []
+    assert fleet.history.state("liar") is HostState.CONVICTED
+    assert fleet.history.is_out("liar")
+    fleet.work(100)
+    assert fleet.history.is_out("liar"), "for good"
 
 
-def test_a_host_that_has_mended_is_believed_again(fleet: Fleet) -> None:
-    fleet.work(6, {"mended": -5.0})
-    while fleet.history.is_quarantined("mended"):
-        fleet.work(1)
-    for _ in range(15):
-        fleet.work(1, {"mended": 1.0})
-    assert fleet.history.weight("mended") == 1.0
+def test_of_a_convicted_host_only_what_came_after_its_last_good_upload_is_taken_back(fleet: Fleet) -> None:
+    fleet.bring("sleeper", "h0")
+    fleet.verify("h0")
+    fleet.verify("sleeper")
+    fleet.bring("h0", "sleeper", "sleeper")
+    assert fleet.history.is_vouched("sleeper", 1)
+    assert not fleet.history.is_vouched("sleeper", 4)
+    fleet.verify("sleeper", agrees=False)
+    assert fleet.history.to_convict[0].versions == (4, 5)
 
 
-def test_two_hosts_cannot_say_which_of_them_is_strange(fleet: Fleet) -> None:
-    for _ in range(20):
-        fleet.bring("a", 1.0)
-        fleet.bring("b", -1.0)
-    assert [fleet.history.weight(host) for host in "ab"] == [1.0, 1.0]
+def test_what_is_drawn_is_told_from_what_had_to_be_trained_again(fleet: Fleet) -> None:
+    fleet.bring("a", "a")
+    fleet.verify("a")
+    assert (fleet.history.verified, fleet.history.verified_drawn) == (1, 0)
+    fleet.verify("a")
+    fleet.refuse("a", "against_others")
+    assert fleet.history.must_be_verified("a")
+    fleet.verify("a")
+    assert (fleet.history.verified, fleet.history.verified_drawn) == (3, 1)
 
 
 def test_an_upload_that_comes_after_a_restart_still_counts_for_its_host(fleet: Fleet) -> None:
@@ -181,37 +187,64 @@ def test_an_upload_that_comes_after_a_restart_still_counts_for_its_host(fleet: F
     assert fleet.history.hosts["a"].applied == 1
 
 
-def test_most_hosts_are_always_believed(fleet: Fleet) -> None:
-    """Half of them conspire: whoever they are, the job does not stand still."""
-    others = {f"bad{number}": -5.0 for number in range(8)}
-    fleet.work(20, others)
-    quarantined = [name for name in fleet.history.hosts if fleet.history.is_quarantined(name)]
-    assert 0 < len(quarantined) < 8
+def test_refusals_put_no_more_than_half_of_the_hosts_out(fleet: Fleet) -> None:
+    fleet.work(2)
+    for host in HONEST:
+        fleet.refuse(host, "unreadable")
+    assert sum(fleet.history.is_out(host) for host in HONEST) == 4
 
 
-@pytest.mark.parametrize("refusal", ["no_training_effect", "not_finite"])
-def test_refusals_that_tell_of_the_host_count_as_the_worst_scores(fleet: Fleet, refusal: str) -> None:
-    fleet.work(5)
-    for shard in range(3):
-        fleet.follow(WorkunitSent(w(7, shard), "idle", 10), replace(refused(7, shard), refusal=refusal))
-        assert fleet.history.is_quarantined("idle") is (shard == 2)
+def test_a_host_that_brings_garbage_is_out_at_once_also_before_the_first_update(fleet: Fleet) -> None:
+    fleet.follow(*(WorkunitSent(w(3, place), host, 10) for place, host in enumerate(HONEST)))
+    fleet.refuse("garbage", "unreadable")
+    assert fleet.history.is_out("garbage")
+    assert fleet.history.state("garbage") is HostState.QUARANTINED
 
 
-def test_a_refusal_that_may_be_the_servers_fault_counts_against_nobody(fleet: Fleet) -> None:
-    fleet.work(5)
-    for shard in range(9):
-        fleet.follow(WorkunitSent(w(7, shard), "a", 10), replace(refused(7, shard), refusal="wrong_base"))
-    assert fleet.history.weight("a") == pytest.approx(0.3)
-    assert fleet.history.score("a") is None
+def test_new_names_of_one_that_brings_garbage_keep_nobody_else_in(fleet: Fleet) -> None:
+    fleet.work(1)
+    for number in range(20):
+        fleet.refuse(f"name{number}", "unreadable")
+        assert fleet.history.is_out(f"name{number}")
 
 
-def test_where_gains_hardly_differ_a_little_less_is_no_doubt(fleet: Fleet) -> None:
-    """Shards that are alike: the first host that is a little behind the others must not be taken for hostile."""
-    for _ in range(10):
-        for host in HONEST:
-            fleet.bring(host, 1.0)
-        fleet.bring("slow", 0.8)
-    assert fleet.history.weight("slow") == 1.0
+def test_a_quarantine_ends_and_the_next_one_is_longer(fleet: Fleet) -> None:
+    fleet.work(2)
+    fleet.refuse("bad", "not_finite")
+    first = fleet.history.hosts["bad"].quarantined_until - fleet.history.updates
+    fleet.work(first // len(HONEST) + 1)
+    assert not fleet.history.is_out("bad")
+    fleet.refuse("bad", "not_finite")
+    assert fleet.history.hosts["bad"].quarantined_until - fleet.history.updates == 2 * first
+
+
+def test_one_strange_step_puts_nobody_out_and_two_in_a_row_do(fleet: Fleet) -> None:
+    fleet.work(2)
+    for _ in range(4):
+        fleet.refuse("h0", "step_too_long")
+        assert not fleet.history.is_out("h0")
+        assert fleet.history.state("h0") is HostState.DOUBTFUL
+        fleet.bring(*["h0"] * 10)
+    fleet.refuse("h1", "against_others")
+    fleet.refuse("h1", "step_too_long")
+    assert fleet.history.is_out("h1")
+
+
+def test_an_upload_that_was_trained_again_excuses_a_strange_one(fleet: Fleet) -> None:
+    fleet.work(2)
+    fleet.refuse("h0", "step_too_long")
+    fleet.verify("h0")
+    fleet.refuse("h0", "step_too_long")
+    assert not fleet.history.is_out("h0")
+
+
+@pytest.mark.parametrize("refusal", ["wrong_base", "no_file"])
+def test_a_refusal_that_may_be_the_servers_fault_counts_against_nobody(fleet: Fleet, refusal: str) -> None:
+    fleet.work(2)
+    for _ in range(9):
+        fleet.refuse("h0", refusal)
+    assert fleet.history.state("h0") is not HostState.DOUBTFUL
+    assert not fleet.history.is_out("h0")
 
 
 def test_the_training_time_of_a_known_host_follows_from_its_last_ones() -> None:

@@ -1,6 +1,7 @@
 """The coordinator as a table: these events happened, so this is what should be done."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,9 @@ from vcdl.journal.events import (
     EpochClosed,
     EvaluationWanted,
     Event,
+    HostConvicted,
     Recorded,
+    RolledBack,
     RunFinished,
     RunPaused,
     RunReopened,
@@ -45,6 +48,7 @@ from vcdl.loop.coordinator import (
     LookAtNewest,
     Publish,
     Stop,
+    TakeBack,
 )
 from vcdl.loop.plan import Plan, Publishing, is_validated
 from vcdl.report.measures import Report
@@ -464,6 +468,43 @@ def test_a_refusal_for_the_hosts_quarantine_is_no_try_of_the_subtask() -> None:
         events.append(replace(refused(1, 0, attempt), refusal="host_quarantined"))
         assert actions(ROLLING, events) == [Create(1, 0, attempt + 1, None)]
         events.append(created(1, 0, attempt + 1))
+
+
+def of_strangers(*hosts: str, known: Sequence[str] = ()) -> list[Action]:
+    """What follows when these hosts failed one after the other at a subtask, some of whom have brought updates."""
+    plan = replace(ROLLING, shards=99, is_for_strangers=True)
+    events: list[Event] = []
+    for version, host in enumerate(known, start=1):
+        workunit = w(1, 90 + version)
+        events += [created(1, 90 + version), WorkunitSent(workunit, host, 1), applied(version, 1, 90 + version)]
+    events.append(created(1, 0))
+    for attempt, host in enumerate(hosts):
+        events += [WorkunitSent(w(1, 0, attempt), host, 1), [failed, refused][attempt % 2](1, 0, attempt)]
+        events.append(created(1, 0, attempt + 1))
+    return actions(plan, events, open_wanted=1)
+
+
+def test_a_job_of_strangers_ends_when_several_hosts_with_a_history_failed_at_a_subtask() -> None:
+    assert of_strangers("a", "b", "c", known="abc") == [Stop(StopReason.SUBTASK_FAILED)]
+    assert of_strangers(*"aaaaaaaaaa", known="abc") == []
+    assert of_strangers(*"abababab", known="abc") == []
+    assert of_strangers(*"abwxyz", known="abc") == [Stop(StopReason.SUBTASK_FAILED)], "a stranger is a third of a try"
+    assert of_strangers(*"abwx", known="abc") == []
+
+
+def test_a_job_that_nobody_can_train_ends_when_three_times_as_many_hosts_failed_as_have_tries() -> None:
+    assert of_strangers(*"abcdefgh") == []
+    assert of_strangers(*"abcdefghi") == [Stop(StopReason.SUBTASK_FAILED)]
+
+
+def test_what_a_convicted_host_brought_since_the_last_good_end_is_taken_back_once() -> None:
+    plan = replace(ROLLING, shards=4, is_for_strangers=True, rolls_back=True)
+    events = [*an_epoch(1, shards=4), *(created(2, shard, 0, 4) for shard in range(3))]
+    events += [applied(5, 2, 0, 4), applied(6, 2, 1, 4), HostConvicted("liar", w(2, 0, 0, 4), (2, 3, 6))]
+    assert actions(plan, events) == [TakeBack("liar", (6,), 4)]
+    event = RolledBack(7, 4, (6,), 6, 0.0, 0.0, "liar")
+    assert TakeBack("liar", (6,), 4) not in actions(plan, [*events, event])
+    assert not any(isinstance(action, TakeBack) for action in actions(replace(plan, rolls_back=False), events))
 
 
 def test_a_reopened_job_takes_up_every_subtask_that_was_out_and_none_that_was_applied() -> None:

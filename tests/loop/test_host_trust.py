@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.served_run import ServedRun, noise
-from vcdl.journal.events import Event, UpdateApplied, UpdateRefused, UploadScored, WorkunitSent
+from vcdl.journal.events import Event, HostConvicted, UpdateApplied, UpdateRefused, UploadVerified, WorkunitSent
 from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.loop.recovery import fold_again
@@ -32,24 +32,27 @@ class World:
     def store(self) -> WeightStore:
         return self.server.store
 
-    def bring(self, host: str, gain: float | None = None) -> Event:
-        """An upload of a host, and its score; returns what the journal says of it."""
+    def bring(self, host: str) -> Event:
+        """An upload of a host; returns what the journal says of it."""
         self.number += 1
         workunit = self.run.bring(self.number, noise(self.number, WEIGHTS))
         self.journal.append(WorkunitSent(workunit, host, 10))
         self.server.run_once()
-        event = self.journal.read()[-1].event
-        if gain is not None:
-            self.journal.append(UploadScored(workunit, host, gain))
-        return event
+        return self.journal.read()[-1].event
 
-    def make_known(self, rounds: int = 5, **gains: float) -> None:
-        """Five honest hosts bring uploads, and others with gains of their own."""
-        for number in range(rounds):
+    def make_known(self, rounds: int = 5) -> None:
+        """Five honest hosts bring uploads."""
+        for _ in range(rounds):
             for place in range(5):
-                self.bring(f"h{place}", 1.0 + 0.1 * ((number + place) % 3 - 1))
-            for host, gain in gains.items():
-                self.bring(host, gain)
+                self.bring(f"h{place}")
+
+    def convict(self, host: str) -> None:
+        """The server has trained uploads of this host and of an honest one again."""
+        self.journal.append(
+            UploadVerified("", "h0", 0, 0.0, True, 1.0),
+            UploadVerified(" ", host, 0, 1.0, False, 1.0),
+            HostConvicted(host, "its workunit", ()),
+        )
 
 
 @pytest.fixture
@@ -57,13 +60,16 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path, "strangers")
 
 
-def test_a_newcomers_upload_counts_little_and_the_journal_and_a_second_fold_say_the_same(world: World) -> None:
-    world.make_known()
-    event = world.bring("late")
-    assert isinstance(event, UpdateApplied)
-    assert event.host == "late"
-    assert event.trust == pytest.approx(0.3)
-    assert event.weight == pytest.approx(0.3 * 0.1)
+def test_what_a_fast_host_brings_on_its_word_counts_little_and_a_second_fold_says_the_same(world: World) -> None:
+    world.make_known(rounds=2)
+    trusts = []
+    for number in range(40):
+        event = world.bring("fast" if number % 4 else f"h{number // 4 % 5}")
+        assert isinstance(event, UpdateApplied)
+        trusts.append(event.trust)
+        assert event.weight == pytest.approx(event.trust * 0.1)
+    assert trusts[1] == 1.0
+    assert trusts[-1] == pytest.approx(0.05)
     _, weights = world.store.read()
     assert weights.tobytes() == world.run.replayed().tobytes()
     again = world.run.initial.copy()
@@ -75,27 +81,29 @@ def test_a_newcomers_upload_counts_little_and_the_journal_and_a_second_fold_say_
 
 def test_ones_own_hosts_all_count_fully(tmp_path: Path) -> None:
     world = World(tmp_path, "own")
-    world.make_known(bad=-9.0)
-    event = world.bring("late")
-    assert isinstance(event, UpdateApplied)
-    assert event.trust == 1.0
-    assert isinstance(world.bring("bad"), UpdateApplied)
+    world.convict("bad")
+    for _ in range(30):
+        event = world.bring("bad")
+        assert isinstance(event, UpdateApplied)
+        assert event.trust == 1.0
 
 
-def test_an_upload_of_a_host_in_quarantine_is_refused_and_changes_nothing(world: World) -> None:
-    world.make_known(bad=-9.0)
+def test_an_upload_of_a_convicted_host_is_refused_and_changes_nothing(world: World) -> None:
+    world.make_known()
+    world.convict("bad")
     before = world.store.read()
     event = world.bring("bad")
     assert isinstance(event, UpdateRefused)
     assert (event.refusal, event.host) == ("host_quarantined", "bad")
+    assert event.detail == "bad: its upload for its workunit was not what the training gives"
     version, weights = world.store.read()
     assert (version, weights.tobytes()) == (before[0], before[1].tobytes())
     assert world.run.waiting() == 0
 
 
-def test_what_was_folded_before_the_quarantine_gets_its_row_from_the_store(world: World) -> None:
-    """The server was killed between store and journal, and the host condemned before its upload came again."""
-    world.make_known(rounds=4, bad=-1.0)
+def test_what_was_folded_before_the_conviction_gets_its_row_from_the_store(world: World) -> None:
+    """The server was killed between store and journal, and the host convicted before its upload came again."""
+    world.make_known(rounds=4)
     workunit = world.run.bring(49, noise(49, WEIGHTS))
     upload = world.run.folder.uploads / f"{workunit}.h5"
     content = upload.read_bytes()
@@ -104,8 +112,7 @@ def test_what_was_folded_before_the_quarantine_gets_its_row_from_the_store(world
     world.journal._connection.execute("DELETE FROM events WHERE kind = 'update_applied' AND key LIKE '%s049'")
     world.journal._connection.commit()
     world.journal.append(WorkunitSent(workunit, "bad", 10))
-    for number in range(3):
-        world.journal.append(UploadScored(f"{workunit}{number}", "bad", -99.0))
+    world.convict("bad")
     upload.write_bytes(content)
     ParameterServer.of(world.run.run, world.journal, UploadFolder(world.run.folder)).run_once()
     last = world.journal.read()[-1].event
@@ -113,21 +120,14 @@ def test_what_was_folded_before_the_quarantine_gets_its_row_from_the_store(world
     assert (last.workunit, last.version) == (workunit, version)
 
 
-def test_the_third_attempt_at_a_subtask_is_doubted_instead_of_refused(world: World) -> None:
-    """Otherwise a subtask that only hostile hosts try would never come to its end."""
-    world.make_known(bad=-9.0)
-    for attempt, refusal in enumerate(["host_quarantined", "host_quarantined", None]):
+def test_no_attempt_of_a_convicted_host_counts(world: World) -> None:
+    world.make_known()
+    world.convict("bad")
+    for attempt in range(4):
         workunit = world.run.bring(49, noise(49, WEIGHTS), attempt=attempt)
         world.journal.append(WorkunitSent(workunit, "bad", 10))
         world.server.run_once()
-        event = world.journal.read()[-1].event
-        if refusal is not None:
-            assert isinstance(event, UpdateRefused)
-            assert event.refusal == refusal
-    assert isinstance(event, UpdateApplied)
-    assert event.workunit == workunit
-    assert event.trust == pytest.approx(0.05)
-    assert world.store.read()[1].tobytes() == world.run.replayed().tobytes()
+        assert isinstance(world.journal.read()[-1].event, UpdateRefused)
 
 
 def test_a_server_bounds_refuses_and_doubts_and_a_second_fold_comes_to_the_same_bits(world: World) -> None:

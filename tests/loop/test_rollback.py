@@ -3,7 +3,7 @@
 import random
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.job_events import applied, w
+from tests.job_events import applied
 from tests.memory_grid import Killed
 from tests.served_run import ServedRun, noise, servers
 from tests.server import SIZE, Disk, Server
@@ -22,7 +22,7 @@ from vcdl.journal.events import (
     RolledBack,
     UpdateApplied,
     UpdateSuperseded,
-    UploadScored,
+    UploadVerified,
     WeightsPublished,
     WorkunitCancelled,
     WorkunitSent,
@@ -30,10 +30,11 @@ from vcdl.journal.events import (
 from vcdl.journal.hosts import HostHistory, HostRecord
 from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.collapse import Collapse
+from vcdl.loop.coordinator import TakeBack
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.loop.plan import Plan
 from vcdl.loop.recovery import fold_again
-from vcdl.loop.rollback import harmful_uploads, roll_back, without_trust
+from vcdl.loop.rollback import roll_back, take_back, without_trust
 from vcdl.rules.base import Rule
 from vcdl.rules.downpour import Downpour
 from vcdl.rules.fedasync import Constant
@@ -160,7 +161,9 @@ def redis_url() -> Iterator[str]:
 
 @pytest.fixture(params=["folder", on_server("redis")])
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> ServedRun:
-    """Nine updates of three hosts. The third is a newcomer, its first update is the fifth; two had made an epoch."""
+    """Thirteen updates of three hosts. The third brought the eleventh, and the server has trained none of it again; the
+    two others had made an epoch.
+    """
     url = request.getfixturevalue("redis_url") if request.param == "redis" else ""
     run = ServedRun.new(tmp_path / tmp_path.name, noise(0, WEIGHTS), url, trust="strangers")
     server, journal = served(run), run.run.journal()
@@ -168,10 +171,10 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> ServedRun:
         workunit = run.bring(number, noise(number + 1, WEIGHTS))
         journal.append(WorkunitSent(workunit, host, 10))
         server.run_once()
-        journal.append(UploadScored(workunit, host, 0.1))
         if number == 7:
             version = run.run.snapshots(server.store).keep_newest(durable=True)
             journal.append(EpochClosed(1, version))
+    journal.append(*(UploadVerified(host, host, 13, 0.0, True, 1.0) for host in "ab"))
     return run
 
 
@@ -186,6 +189,11 @@ def go_back(run: ServedRun, *, is_again: bool = False) -> RolledBack:
         return roll_back(run.run, run.run.snapshots(store), run.run.journal(), collapse)
 
 
+def take_late_back(run: ServedRun) -> RolledBack:
+    with RestoreLock(run.folder).restoring():
+        return take_back(run.run, run.run.snapshots(run.run.store()), run.run.journal(), TakeBack("late", (11,), 8))
+
+
 def folded(run: ServedRun, versions: Iterable[int]) -> Vector:
     """Version 0 with these updates."""
     whole = run.initial.copy()
@@ -196,9 +204,13 @@ def folded(run: ServedRun, versions: Iterable[int]) -> Vector:
     return whole
 
 
-def test_the_suspects_updates_are_dropped_and_the_others_folded_again(run: ServedRun) -> None:
-    event = go_back(run)
+@pytest.mark.parametrize("go", [go_back, take_late_back])
+def test_what_is_not_believed_is_dropped_and_the_others_folded_again(
+    run: ServedRun, go: Callable[[ServedRun], RolledBack]
+) -> None:
+    event = go(run)
     assert (event.version, event.to, event.dropped) == (14, 8, (11,))
+    assert event.host == ("late" if go is take_late_back else "")
     version, weights = run.run.store().read()
     assert version == 14
     assert weights.tobytes() == folded(run, {*range(1, 11), 12, 13}).tobytes()
@@ -209,10 +221,11 @@ def test_where_that_has_not_helped_all_are_dropped(run: ServedRun) -> None:
     assert run.run.store().read()[1].tobytes() == folded(run, range(1, 9)).tobytes()
 
 
-def test_where_a_kept_upload_is_gone_all_are_dropped(run: ServedRun) -> None:
+@pytest.mark.parametrize("go", [go_back, take_late_back])
+def test_where_a_kept_upload_is_gone_all_are_dropped(run: ServedRun, go: Callable[[ServedRun], RolledBack]) -> None:
     (kept,) = run.folder.kept_uploads.glob("v000012_*.h5")
     kept.unlink()
-    assert go_back(run).dropped == (9, 10, 11, 12, 13)
+    assert go(run).dropped == (9, 10, 11, 12, 13)
 
 
 def test_a_server_folds_on_from_it_and_a_store_that_forgets_gets_the_same_bits_again(run: ServedRun) -> None:
@@ -296,41 +309,18 @@ def updates_of(*hosts: str) -> list[UpdateApplied]:
     ]
 
 
-def scores_of(updates: Iterable[UpdateApplied], **gains: float) -> list[UploadScored]:
-    """Each upload gained 0.1, or what is said of its host."""
-    return [UploadScored(update.workunit, update.host, gains.get(update.host, 0.1)) for update in updates]
+def dropped(updates: list[UpdateApplied], vouched: dict[str, int]) -> list[int]:
+    hosts = HostHistory(hosts={host: HostRecord(host, vouched=version) for host, version in vouched.items()})
+    return [update.version for update in without_trust(updates, hosts)]
 
 
-def dropped(updates: list[UpdateApplied], hosts: HostHistory, scores: list[UploadScored]) -> list[int]:
-    return [update.version for update in without_trust(updates, hosts, scores)]
+def test_where_all_are_believed_the_cause_is_not_known_and_all_are_dropped() -> None:
+    assert dropped(updates_of("a", "b", "c"), dict.fromkeys("abc", 9)) == [1, 2, 3]
 
 
-def test_without_a_suspect_the_cause_is_not_known_and_all_are_dropped() -> None:
-    updates = updates_of("a", "b", "c")
-    assert dropped(updates, HostHistory(), scores_of(updates)) == [1, 2, 3]
-
-
-def test_suspects_what_is_harmful_and_what_started_from_it_is_dropped() -> None:
-    hosts = HostHistory(hosts={"c": HostRecord("c", quarantined_until=1000)})
+def test_what_is_not_believed_and_what_started_from_it_is_dropped() -> None:
     updates = updates_of("a", "b", "c", "d", "e")
-    assert dropped(updates, hosts, scores_of(updates)) == [3]
-    assert dropped(updates, HostHistory(), scores_of(updates, d=-0.5)) == [4]
+    assert dropped(updates, dict.fromkeys("abde", 9)) == [3]
+    assert dropped(updates, {**dict.fromkeys("abce", 9), "d": 3}) == [4], "later than the one that was trained again"
     updates[4] = replace(updates[4], base_version=3)
-    assert dropped(updates, hosts, scores_of(updates)) == [3, 5]
-
-
-def test_beside_them_what_nobody_has_scored_is_kept_of_proven_hosts_only() -> None:
-    proven = HostRecord("d", scored=20)
-    updates = updates_of("a", "b", "c", "d", "e")
-    scores = scores_of(updates[:3], c=-0.5)
-    assert dropped(updates, HostHistory(hosts={"d": proven}), scores) == [3, 5]
-
-
-def test_uploads_that_made_the_loss_worse_far_beyond_the_others_are_harmful() -> None:
-    def scored(*gains: float) -> list[UploadScored]:
-        return [UploadScored(w(1, number), "a", gain) for number, gain in enumerate(gains)]
-
-    assert harmful_uploads(scored(0.1, 0.12, 0.09, -0.9, 0.11, 0.1)) == {w(1, 3)}
-    assert harmful_uploads(scored(0.01, -0.02, 0.03, -0.01, -0.05, 0.02)) == set(), "late in a job all gain little"
-    assert harmful_uploads(scored(0.9, 0.9, 0.9, 0.1)) == set(), "it gained less, and that is no harm"
-    assert harmful_uploads([]) == set()
+    assert dropped(updates, dict.fromkeys("abde", 9)) == [3, 5]

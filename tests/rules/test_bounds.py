@@ -105,7 +105,7 @@ def test_a_variance_stays_near_what_it_was_number_by_number(part: slice, number:
     within, started = bounded(upload)[part], base()[part]
     assert within.min() >= 0.0
     row = BOUNDS.lengths_of(upload, base(), 1.0)
-    assert BOUNDS.shortened(table(), 1, row).furthest > (1000 if number == 1e15 else 5)
+    assert BOUNDS.shortened(table(), 1, row).furthest < 2, "early on, honest ones grow a hundredfold"
     assert np.all(np.abs(within - started) <= 0.2 * (started + 0.1 * started.mean()))
 
 
@@ -135,6 +135,40 @@ def test_the_usual_length_follows_the_uploads_and_two_of_ten_hostile_ones_do_not
         step = (honest(number) - base()) * factor
         shortened = BOUNDS.shortened(lengths, number, BOUNDS.lengths_of(base() + step, base(), 1.0))
     assert shortened.usual == pytest.approx(3 * length(honest(1), slice(0, MEAN.start)), rel=0.1)
+
+
+def test_what_is_no_measure_for_others_is_bounded_by_them_and_moves_nothing_that_is_usual() -> None:
+    lengths = table()
+    for number in range(1, LENGTHS + 1):
+        row = BOUNDS.lengths_of(honest(number), base(), 1.0)
+        usual = BOUNDS.shortened(lengths, number, row).usual
+    for number in range(1, 2 * LENGTHS):
+        row = BOUNDS.lengths_of(base() + 100 * (honest(number) - base()), base(), 1.0)
+        shortened = BOUNDS.shortened(lengths, number, row, is_measure=False)
+        assert shortened.usual == pytest.approx(usual, rel=0.05)
+        assert shortened.factors[0] < 0.05
+
+
+def test_directions_are_those_of_the_shortened_step() -> None:
+    """A decoy: one variable goes far along the honest direction, which the bounds take back, all others against it."""
+    way = honest(1) - base()
+    decoy = -1.4 * way
+    decoy[BIAS] = 1000 * way[BIAS]
+    sums, row = BOUNDS.sums(), BOUNDS.lengths_of(base() + decoy, base(), 1.0)
+    for begin in range(0, SIZE, 7):
+        block = slice(begin, begin + 7)
+        step = (base() + decoy)[block]
+        BOUNDS.measure(sums, step, base()[block], begin)
+        BOUNDS.measure_directions(sums, step, base()[block], (base() + way)[block], 2 * way[block], begin)
+    factors = BOUNDS.shortened(table(), 1, row).factors
+    trained = np.concatenate([(decoy * factors[0])[KERNEL], (decoy * factors[1])[BIAS]])
+    honest_way = np.concatenate([way[KERNEL], way[BIAS]])
+    expected = trained @ honest_way / np.linalg.norm(trained) / np.linalg.norm(honest_way)
+    assert BOUNDS.cosines(sums, factors) == (pytest.approx(expected, rel=1e-4), pytest.approx(expected, rel=1e-4))
+    raw, _ = BOUNDS.cosines(sums, np.ones_like(factors))
+    assert raw is not None
+    assert expected < -0.5 < 0 < raw
+    assert BOUNDS.cosines(BOUNDS.sums(), factors) == (None, None), "nobody brought anything"
 
 
 def test_what_never_moves_may_not_be_moved() -> None:

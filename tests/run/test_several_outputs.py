@@ -8,10 +8,10 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
+from vcdl.loop.loss_meter import LossMeter
 
 from tests.run.test_tasks import TABLE, N, begun, measured, shard_of, trained
 from vcdl.data.samples import read_samples
-from vcdl.loop.loss_meter import LossMeter
 from vcdl.run.export import classes_file, export_model
 from vcdl.wire.inputs import as_keras_takes
 from vcdl.wire.weights import assign

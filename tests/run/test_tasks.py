@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
+from vcdl.loop.loss_meter import LossMeter
 
 from vcdl.client.batches import steps_of
 from vcdl.client.inputs import Shard, read_shard
@@ -16,7 +17,6 @@ from vcdl.data.samples import read_samples
 from vcdl.job import Job, load_job
 from vcdl.journal.events import VALIDATION, EvaluationWanted, VersionEvaluated
 from vcdl.loop.evaluator import Evaluator
-from vcdl.loop.loss_meter import LossMeter
 from vcdl.report.observer import RunObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import freeze

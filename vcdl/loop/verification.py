@@ -4,9 +4,9 @@ Honest clients differ by rounding, some millionths of a step (vcdl.checks.agreem
 it is not what its subtask gives. So a host that lied is told from one whose data are strange, and only it is punished.
 
 Trained again are the first upload of each host, those of hosts that were refused, and of the others as many as the
-job's budget allows (`trust > verify`): of the host that brought most on its word alone, one that it cannot foretell, and
-in turn with it the one whose step went least along with the others. An upload that agrees speaks for all that its host
-had brought when it was drawn.
+job's budget allows (`trust > verify`): of the host that brought most on its word alone, one that it cannot foretell,
+and in turn with it the one whose step went least along with the others. An upload that agrees speaks for all that its
+host had brought when it was drawn.
 
 The evaluator's process does it while nothing waits to be evaluated. An upload, or weights that it started from, that
 are gone are not trained again, and neither is one of another backend, where the model draws random numbers.

@@ -193,7 +193,9 @@ class Bounds:
         with_way, way, with_reference, reference = sums.directions @ np.stack([kept, np.ones_like(kept)], axis=1)
         return _cosine(with_way[0], length * way[1]), _cosine(with_reference[0], length * reference[1])
 
-    def shortened(self, table: Vector, number: int, row: Vector, floors: Floors, *, is_measure: bool) -> Shortened:
+    def shortened(
+        self, table: Vector, number: int, row: Vector, floors: Floors | None = None, *, is_measure: bool = True
+    ) -> Shortened:
         """Compare the row of update `number` with the table, and enter it there, in place; in place of one that is no
         measure for others, what is usual.
 
@@ -209,7 +211,7 @@ class Bounds:
             factors = np.where(row[1:] > limits, limits / row[1:], np.float32(1.0)).astype(np.float32)
             moved = np.where((usual[1:] > 0) & self._is_trained, row[1:] / usual[1:], np.float32(0.0))
         furthest = float(np.max(moved, initial=0.0))
-        return Shortened(factors, limits, float(row[0]), float(usual[0]), furthest, floors)
+        return Shortened(factors, limits, float(row[0]), float(usual[0]), furthest, floors or _NO_FLOORS)
 
     def shorten(self, weights: Vector, base: Vector, begin: int, shortened: Shortened) -> None:
         """Shorten a block of an upload, shape (m,), in place; `base`: the block that its client started from."""

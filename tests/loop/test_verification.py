@@ -1,0 +1,230 @@
+"""Uploads that the server trains again: which ones, what it finds, and what becomes of that in a kill or a loss."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.trained_run import SHARDS, TrainedRun
+from vcdl.client.trainer import TrainerCache
+from vcdl.codecs.choose import up_encoding
+from vcdl.journal.events import (
+    EvaluationWanted,
+    HostConvicted,
+    StopDecided,
+    UpdateApplied,
+    UpdateRefused,
+    UploadVerified,
+    VersionEvaluated,
+    WorkunitCreated,
+    WorkunitSent,
+)
+from vcdl.journal.journal import Journal
+from vcdl.loop.evaluator import Evaluator
+from vcdl.loop.retraining import Retraining
+from vcdl.loop.staging import staged
+from vcdl.wire.workunit import UpdateHeader, WorkunitName
+
+TRAINERS = TrainerCache()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
+    return TrainedRun.new(tmp_path_factory.mktemp("trained") / "run")
+
+
+class Impatient(Evaluator):
+    """An evaluator that trains for a moment at a time only."""
+
+    slice_s = 0.0
+
+    def _retraining(self, folder: object) -> Retraining:
+        return replace(super()._retraining(self._folder), trainers=TRAINERS, slice_s=self.slice_s)
+
+
+class Patient(Impatient):
+    slice_s = 1000.0
+
+
+class World:
+    """A journal with applied uploads, and the evaluator that follows it."""
+
+    def __init__(self, trained: TrainedRun, path: Path) -> None:
+        self.trained = trained
+        self.journal = Journal.at(path / "journal.db")
+        self.evaluator: Evaluator = Patient(trained.run, self.journal)
+        self.version = 0
+
+    def honest(self, shard: int, path: Path, *, part: float = 1.0, rate: float = 0.5) -> tuple[Path, UpdateHeader]:
+        """What a client makes of a shard, of a part of it, from a workunit with a rate of its own."""
+        run = self.trained.run
+        subtask = staged(run, WorkunitName.parse(self.trained.workunit(shard)), rate)
+        samples = int(part * run.prepared.shard_samples[shard]) // 16 * 16 if part < 1 else 10**9
+        retraining = Retraining(path / f"client{shard}", TRAINERS, 1000.0)
+        update = retraining.update("slot", subtask, samples)
+        assert update is not None
+        return update, UpdateHeader.from_json(up_encoding(run.transport, run.layout).read_header(update))
+
+    def apply(
+        self, update: Path, header: UpdateHeader, host: str = "a", *, rate: float = 0.5, kept: bool = True
+    ) -> str:
+        """An upload was applied; returns its workunit."""
+        self.version += 1
+        kept_as = self.trained.run.folder.kept_upload(self.version, header.workunit)
+        kept_as.unlink(missing_ok=True)
+        if kept:
+            kept_as.write_bytes(update.read_bytes())
+        self.journal.append(
+            WorkunitCreated(header.workunit, 1, rate),
+            WorkunitSent(header.workunit, host, 1),
+            UpdateApplied(
+                workunit=header.workunit,
+                version=self.version,
+                base_version=0,
+                staleness=self.version - 1,
+                weight=0.5,
+                samples=header.samples,
+                fraction=header.fraction,
+                train_s=1.0,
+                loss=1.0,
+                bytes_up=10,
+                host=host,
+            ),
+        )
+        return header.workunit
+
+    def lie(self, update: Path, header: UpdateHeader, factor: float) -> None:
+        """Make a step so many times as long."""
+        run = self.trained.run
+        up = up_encoding(run.transport, run.layout)
+        base, (weights, text) = self.trained.base, up.read(update)
+        model = run.layout.model.size
+        weights[:model] = base[:model] + np.float32(factor) * (weights - base)[:model]
+        up.write_upload(update, weights, base, text)
+
+    def settle(self) -> None:
+        while self.evaluator.run_once():
+            pass
+
+    def verified(self) -> dict[str, UploadVerified]:
+        events = [recorded.event for recorded in self.journal.read()]
+        return {event.workunit: event for event in events if isinstance(event, UploadVerified)}
+
+    def convicted(self) -> list[HostConvicted]:
+        return [row.event for row in self.journal.read() if isinstance(row.event, HostConvicted)]
+
+
+@pytest.fixture
+def world(trained: TrainedRun, tmp_path: Path) -> Iterator[World]:
+    world = World(trained, tmp_path)
+    yield world
+    world.journal.close()
+
+
+@pytest.mark.parametrize("part", [1.0, 0.5])
+def test_an_honest_upload_agrees_to_the_last_bit_a_partial_one_as_well(
+    world: World, tmp_path: Path, part: float
+) -> None:
+    workunit = world.apply(*world.honest(0, tmp_path, part=part))
+    world.settle()
+    found = world.verified()[workunit]
+    assert (found.host, found.up_to, found.agrees, found.apart) == ("a", 1, True, 0.0)
+    assert found.train_s > 0
+    assert world.convicted() == []
+    assert not world.trained.run.folder.verify.exists()
+
+
+@pytest.mark.parametrize("factor", [-1.0, 0.03, 1.3, 0.0])
+def test_a_step_of_its_own_length_or_way_is_a_lie_and_its_host_is_convicted(
+    world: World, tmp_path: Path, factor: float
+) -> None:
+    update, header = world.honest(0, tmp_path)
+    world.lie(update, header, factor)
+    lie = world.apply(update, header, "liar")
+    world.settle()
+    assert not world.verified()[lie].agrees
+    assert world.verified()[lie].apart == pytest.approx(abs(factor - 1) / max(1, abs(factor)), rel=0.05)
+    assert world.convicted() == [], "nobody has shown that this server can train the job as clients do"
+    world.apply(*world.honest(1, tmp_path), "honest")
+    world.settle()
+    assert world.convicted() == [HostConvicted("liar", lie, (1,))]
+
+
+def test_a_few_samples_under_a_header_that_claims_all_are_a_lie(world: World, tmp_path: Path) -> None:
+    update, header = world.honest(0, tmp_path, part=0.2)
+    whole = world.trained.run.prepared.shard_samples[0]
+    lie = world.apply(update, replace(header, samples=whole, fraction=1.0), "liar")
+    world.settle()
+    assert not world.verified()[lie].agrees
+
+
+def test_a_rate_that_was_not_the_workunits_is_a_lie(world: World, tmp_path: Path) -> None:
+    lie = world.apply(*world.honest(0, tmp_path, rate=1.0), "liar", rate=0.5)
+    world.settle()
+    assert not world.verified()[lie].agrees
+
+
+def test_versions_come_first_and_a_training_that_is_interrupted_goes_on(world: World, tmp_path: Path) -> None:
+    world.evaluator = Impatient(world.trained.run, world.journal)
+    workunit = world.apply(*world.honest(0, tmp_path))
+    assert world.evaluator.run_once(), "it has begun"
+    world.journal.append(EvaluationWanted(0, 1, "validation"))
+    world.evaluator.run_once()
+    assert any(isinstance(recorded.event, VersionEvaluated) for recorded in world.journal.read())
+    assert world.verified() == {}
+    world.evaluator = Patient(world.trained.run, world.journal)  # the first one was killed
+    world.settle()
+    assert world.verified()[workunit].agrees
+
+
+def test_of_the_hosts_that_are_known_no_more_is_trained_again_than_the_budget_allows(
+    world: World, tmp_path: Path
+) -> None:
+    for shard in range(SHARDS):
+        world.apply(*world.honest(shard, tmp_path))
+        world.settle()
+    assert len(world.verified()) == 1 + 3, "a quarter of twelve, beside the first"
+    assert {event.host for event in world.verified().values()} == {"a"}
+
+
+def test_a_host_that_was_refused_is_looked_at_again(world: World, tmp_path: Path) -> None:
+    for shard in range(4):
+        world.apply(*world.honest(shard, tmp_path), "ab"[shard % 2])
+    world.settle()
+    before = len(world.verified())
+    world.journal.append(UpdateRefused(world.trained.workunit(9), "step_too_long", "", 1, host="b"))
+    workunit = world.apply(*world.honest(5, tmp_path), "b")
+    world.settle()
+    assert len(world.verified()) == before + 1
+    assert workunit in world.verified()
+
+
+def test_uploads_that_are_gone_belong_to_nobody_or_come_too_late_are_not_trained_again(
+    world: World, tmp_path: Path
+) -> None:
+    upload = world.honest(0, tmp_path)
+    world.apply(*upload, kept=False)
+    world.settle()
+    world.apply(*world.honest(1, tmp_path))
+    world.journal.append(StopDecided("epochs", 3))
+    world.settle()
+    assert world.verified() == {}
+
+
+def test_another_backend_is_compared_only_where_the_model_draws_no_random_numbers(world: World, tmp_path: Path) -> None:
+    update, header = world.honest(0, tmp_path)
+    up = up_encoding(world.trained.run.transport, world.trained.run.layout)
+    weights, _ = up.read(update)
+    up.write_upload(update, weights, world.trained.base, replace(header, backend="another").to_json())
+    verification = world.evaluator._verification
+    assert verification is not None
+    verification._draws = True
+    world.apply(update, header)
+    world.settle()
+    assert world.verified() == {}
+    verification._draws = False
+    workunit = world.apply(update, replace(header, workunit=world.trained.workunit(0, epoch=2)))
+    world.settle()
+    assert workunit in world.verified()
