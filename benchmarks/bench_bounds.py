@@ -8,8 +8,7 @@ of strangers and one of the submitter's own machines: its look for uploads, thei
 the fold, the journal, and the end of each upload. Before each round caches hold what another part of a server leaves in
 them, so the two take turns. Processor time, medians, and the ratio.
 
-What other processes of a server do is no part of it: spot checks in BOINC's validator, and scores in the evaluator
-(docs/trust.md has their cost).
+What other processes of a server do is no part of it: the evaluator trains some uploads again (docs/trust.md).
 """
 
 import argparse
@@ -100,12 +99,6 @@ class Folding:
         )
 
 
-class CheckedElsewhere(UploadFolder):
-    """Uploads that BOINC's validator has had spot-checked."""
-
-    are_spot_checked = True
-
-
 class Serving:
     """A parameter server of a run of its own."""
 
@@ -144,7 +137,7 @@ class Serving:
         self._run.snapshots(store).keep(0, steps.base)
         write_weights(self._folder.reference_update_file, steps.steps[0], "{}")
         self._journal = self._run.journal()
-        self._server = ParameterServer.of(self._run, self._journal, CheckedElsewhere(self._folder))
+        self._server = ParameterServer.of(self._run, self._journal, UploadFolder(self._folder))
         self._server.catch_up()
 
     def fold(self, waiting: int, first: int) -> float:

@@ -41,6 +41,7 @@ from vcdl.loop.coordinator import (
     Publish,
     RollBack,
     Stop,
+    TakeBack,
 )
 from vcdl.loop.plan import Plan, Publishing
 from vcdl.wire.workunit import WorkunitName
@@ -143,6 +144,8 @@ class DisturbedJob:
                 return WeightsPublished(self.version)
             case RollBack(collapse):
                 return self.rolled_back(collapse)
+            case TakeBack():
+                raise AssertionError("nobody is convicted here")
             case Stop(reason):
                 return StopDecided(reason.value, self.version)
             case Finish():

@@ -9,7 +9,7 @@ from tests.recorded_run import applied, workunit
 from vcdl.experiments.measured import Uploads, measured
 from vcdl.experiments.planned_run import PlannedRun
 from vcdl.job import load_job
-from vcdl.journal.events import UpdateRefused, UploadScored, WorkunitCreated
+from vcdl.journal.events import UpdateRefused, WorkunitCreated
 from vcdl.journal.journal import Journal
 from vcdl.run.folder import RunFolder
 from vcdl.simulate.client_fleet import ClientFleet, Hostile
@@ -51,7 +51,7 @@ def test_a_client_is_found_when_any_of_its_names_is_out_of_the_job(tmp_path: Pat
     journal.append(*(WorkunitCreated(name) for name in names))
     for number, name in enumerate(names[:20]):
         host = f"client-{number % 4 + 1:02d}"
-        journal.append(replace(applied(name, number + 1), host=host), UploadScored(name, host, 1.0))
+        journal.append(replace(applied(name, number + 1), host=host))
     for number, name in enumerate(names[20:]):
         host = f"client-00-{number // 10}"
         journal.append(UpdateRefused(name, "not_finite", "", 10, host=host))

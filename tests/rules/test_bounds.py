@@ -164,7 +164,9 @@ def test_directions_are_those_of_the_shortened_step() -> None:
     trained = np.concatenate([(decoy * factors[0])[KERNEL], (decoy * factors[1])[BIAS]])
     honest_way = np.concatenate([way[KERNEL], way[BIAS]])
     expected = trained @ honest_way / np.linalg.norm(trained) / np.linalg.norm(honest_way)
-    assert BOUNDS.cosines(sums, factors) == (pytest.approx(expected, rel=1e-4), pytest.approx(expected, rel=1e-4))
+    cosine, reference = BOUNDS.cosines(sums, factors)
+    assert cosine == pytest.approx(expected, rel=1e-4)
+    assert reference == pytest.approx(expected, rel=1e-4)
     raw, _ = BOUNDS.cosines(sums, np.ones_like(factors))
     assert raw is not None
     assert expected < -0.5 < 0 < raw

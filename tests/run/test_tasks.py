@@ -7,13 +7,11 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
-from vcdl.loop.loss_meter import LossMeter
 
 from vcdl.client.batches import steps_of
 from vcdl.client.inputs import Shard, read_shard
 from vcdl.client.model import input_shapes
 from vcdl.client.trainer import Trainer
-from vcdl.data.samples import read_samples
 from vcdl.job import Job, load_job
 from vcdl.journal.events import VALIDATION, EvaluationWanted, VersionEvaluated
 from vcdl.loop.evaluator import Evaluator
@@ -135,21 +133,6 @@ def test_balanced_classes_weigh_alike_and_sample_weights_multiply(tmp_path: Path
     loss = "sparse_categorical_crossentropy"
     expected = fitted(model, run, vector, loss, shard.x, shard.y, sample_weight=weights)
     np.testing.assert_allclose(trained(run, vector, shard), expected, atol=1e-6)
-
-
-def test_uploads_are_compared_by_the_loss_that_clients_train(tmp_path: Path) -> None:
-    """A server that measured uploads without the weights would find no effect in honest training."""
-    y, rest = np.arange(N) % 8 == 0, "training: {class_weight: balanced}"
-    model = table(2, "softmax")
-    run, vector = begun(tmp_path, model, "normalise: none", rest, x_train=TABLE, y_train=y)
-    assign(model, vector[: run.layout.model.size])
-    for file in (run.shard_files[0], run.folder.validation_file):
-        samples = read_samples(file, run.prepared.normalisation)
-        assert samples.weights is not None
-        right = model.predict(samples.x, verbose=0)[np.arange(N), samples.y]
-        found = LossMeter.of(run).loss(vector, samples)
-        assert found == pytest.approx(np.mean(-np.log(right) * samples.weights), rel=1e-5)
-    assert measured(run, vector).loss == pytest.approx(-np.log(right).mean(), rel=1e-5), "people see plain measures"
 
 
 def test_an_autoencoder_is_stored_once_and_compared_with_what_it_sees(tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ _SHARE = 0.2
 """Share of the last uploads that one host may have of weights and medians on its word alone."""
 _OF_FEW = 1.5
 """The same in a small fleet, in equal parts."""
-_LEAST_WEIGHT = 0.05
+LEAST_WEIGHT = 0.05
+"""The least that an upload counts by its host alone; one that counts less was strange by itself."""
 _NO_MEASURE = 0.999
 """The weight of an upload of a host that has its share of the measures, and is believed."""
 FORM = frozenset(
@@ -226,7 +227,12 @@ class HostHistory:
         on_its_word = sum(one.weight for one in of_it if one.version > self.hosts[one.host].vouched)
         measures = sum(one.weight >= 1.0 for one in of_it)
         is_measure = measures < share * max(len(self._lately), _LATELY / 4)
-        return min(1.0 if is_measure else _NO_MEASURE, max(_LEAST_WEIGHT, share * _LATELY - on_its_word))
+        return min(1.0 if is_measure else _NO_MEASURE, max(LEAST_WEIGHT, share * _LATELY - on_its_word))
+
+    def is_proven(self, host: str) -> bool:
+        """Whether the server has trained an upload of a host again and found it good."""
+        record = self.hosts.get(host)
+        return record is not None and record.verified > 0
 
     def is_known(self, host: str) -> bool:
         """Whether a host counts by itself, and not among the newcomers."""

@@ -27,7 +27,7 @@ from vcdl.journal.journal import Journal
 from vcdl.loop.grid import GaveUp, Results, Uploaded
 from vcdl.loop.host_trust import HostTrust
 from vcdl.loop.reference_file import ReferenceFile
-from vcdl.loop.streamed_upload import REFUSED_AT_MOST, Rooms, StreamedUpload, UploadFacts
+from vcdl.loop.streamed_upload import Rooms, StreamedUpload, UploadFacts
 from vcdl.run.kept_uploads import keep_upload
 from vcdl.run.restore_lock import RestoreLock
 from vcdl.run.run import Run
@@ -36,8 +36,8 @@ from vcdl.stores import Applied, Change, Fold, Unfit, WeightStore
 from vcdl.stores.change import RefusedChange
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
-_DOUBTED = 0.05
-"""The factor on what a doubted upload counts."""
+_DOUBTED = 0.02
+"""The factor on what a doubted upload counts; so it counts less than any other."""
 _FOLDED_AT_ONCE = 8
 """Uploads folded between one read and one write of the shared weights."""
 
@@ -176,18 +176,14 @@ class Assimilator:
         return {item.uploaded.workunit for item in batch[: len(records)]}
 
     def _refuse_or_doubt(self, batch: Sequence[_Waiting], refused: Mapping[str, Refused]) -> Collection[str]:
-        """Refuse uploads of a batch; returns which.
-
-        The third attempt at a subtask is doubted instead, if its host has a history: it counts for little, because a
-        shard on which all honest steps look strange must come to an end, too.
-        """
+        """Refuse uploads of a batch, or doubt them; returns which were refused."""
         done = []
         for item in batch:
             why = refused.get(item.uploaded.workunit)
             if why is None:
                 continue
-            may_doubt = item.name.attempt >= REFUSED_AT_MOST and self._hosts.is_known(item.uploaded.host)
-            if why.refusal in OF_CONTENT and may_doubt and not item.is_doubted:
+            may_doubt = why.refusal in OF_CONTENT and not item.is_doubted
+            if may_doubt and self._hosts.may_be_doubted(item.uploaded.host, item.name.attempt):
                 item.is_doubted, item.trust = True, item.trust * _DOUBTED
             else:
                 self._refuse(item.uploaded, why)

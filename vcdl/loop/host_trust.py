@@ -8,6 +8,7 @@ from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import KeptState
 from vcdl.loop.grid import Uploaded
+from vcdl.loop.streamed_upload import REFUSED_AT_MOST
 from vcdl.run.run import Run
 
 
@@ -41,9 +42,13 @@ class HostTrust:
         """How far an upload of a host counts, in (0, 1]."""
         return self.hosts.state.weight(host) if self.judges and self.refused(host) is None else 1.0
 
-    def is_known(self, host: str) -> bool:
-        """Whether a host has a history of its own."""
-        return self.hosts.state.is_known(host)
+    def may_be_doubted(self, host: str, attempt: int) -> bool:
+        """Whether an upload that looks strange counts for little instead of being refused: of a host that has proved
+        itself, as it will be trained again; the third attempt of one with a history, as a shard on which all honest
+        steps look strange must come to an end, too.
+        """
+        hosts = self.hosts.state
+        return hosts.is_proven(host) or (attempt >= REFUSED_AT_MOST and hosts.is_known(host))
 
     def usual_train_s(self, host: str, samples: int) -> float | None:
         """Seconds that so many samples used to take a host; None where nobody knows."""

@@ -3,10 +3,10 @@
 Honest clients differ by rounding, some millionths of a step (vcdl.checks.agreement); whatever else a client uploads,
 it is not what its subtask gives. So a host that lied is told from one whose data are strange, and only it is punished.
 
-Trained again are the first upload of each host, those of hosts that were refused, and of the others as many as the
-job's budget allows (`trust > verify`): of the host that brought most on its word alone, one that it cannot foretell,
-and in turn with it the one whose step went least along with the others. An upload that agrees speaks for all that its
-host had brought when it was drawn.
+Trained again are uploads that look strange, the first one of each host and the next one of a host that was refused; of
+the others as many as the job's budget allows (`trust > verify`): of the host that brought most on its word alone, one
+that it cannot foretell, and in turn with it the one whose step went least along with the others. An upload that agrees
+speaks for all that its host had brought when it was drawn.
 
 The evaluator's process does it while nothing waits to be evaluated. An upload, or weights that it started from, that
 are gone are not trained again, and neither is one of another backend, where the model draws random numbers.
@@ -32,7 +32,7 @@ from vcdl.journal.events import (
     UploadVerified,
     WorkunitCreated,
 )
-from vcdl.journal.hosts import HostHistory
+from vcdl.journal.hosts import LEAST_WEIGHT, HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import KeptState
 from vcdl.loop.grid import Staged
@@ -172,7 +172,7 @@ class Verification:
         for one in self._waiting.values():
             by_host.setdefault(one.host, []).append(one)
         urgent = [one for host, ones in by_host.items() if hosts.must_be_verified(host) for one in ones]
-        if urgent:
+        if urgent := [one for one in self._waiting.values() if one.trust < LEAST_WEIGHT] or urgent:
             return min(urgent, key=_agreement)
         if not by_host or hosts.verified_drawn >= self._share * hosts.updates:
             return None

@@ -30,8 +30,6 @@ from vcdl.checks import UploadCheck
 from vcdl.commands.resume import resume
 from vcdl.commands.submit import submit
 from vcdl.errors import FileUnavailable, GridError, GridUnavailable, JournalUnavailable
-from vcdl.job import load_frozen_job, save_job
-from vcdl.job.trust import TrustSettings
 from vcdl.journal.events import Event, ResultRefused, RunStarted, StopDecided, UpdateApplied, WorkunitFailed
 from vcdl.journal.journal import Journal
 from vcdl.run.finding import events_of
@@ -355,28 +353,21 @@ def validated(server: Server, file: Path) -> int:
         return validate(runs, [file]).code
 
 
-def test_the_validator_gives_no_credit_for_an_upload_without_training_and_deletes_it(
-    server: Server, tmp_path: Path
-) -> None:
+def test_the_validator_gives_no_credit_for_garbage_and_deletes_it(server: Server, tmp_path: Path) -> None:
     with closing(WorkGenerators(server.project)) as generators:
         generators.run_once()
     server.client.run_once(at_most=1)
     (row,) = server.standin.rows("SELECT xml_doc_in FROM result WHERE validate_state = 1")
     file = server.project.upload_path(output_file(row["xml_doc_in"]))
-    job = load_frozen_job(server.folder.job_file)
     elsewhere = tmp_path / file.name
-    shutil.copy(file, elsewhere)
-    for share, code in ((0.0, ACCEPTED), (1.0, REFUSED)):
-        checked = job.model_copy(update={"trust": TrustSettings(kind="strangers", spot_checks=share)})
-        save_job(checked, server.folder.job_file)
-        assert file.exists(), "BOINC deletes the accepted ones"
-        assert validated(server, file) == code
+    for path in (file, elsewhere):
+        path.write_bytes(b"garbage" * 300)
+        assert validated(server, path) == REFUSED
     assert not file.exists(), "BOINC would keep it for ever"
-    assert validated(server, elsewhere) == REFUSED
     assert elsewhere.exists(), "only uploads are deleted"
     refused = server.report.totals.last_setback
     assert isinstance(refused, ResultRefused)
-    assert (refused.refusal, refused.host) == ("no_training_effect", "host-1")
+    assert (refused.refusal, refused.host) == ("unreadable", "host-1")
 
 
 def test_the_validator_refuses_nobody_for_trouble_of_this_machine(server: Server, tmp_path: Path) -> None:
