@@ -126,14 +126,33 @@ def test_no_host_has_more_than_its_share_of_the_measures_whatever_it_may_weigh(f
     assert min(weights[-66:]) > 0.99
 
 
-def test_hosts_that_nobody_knows_have_one_share_together(fleet: Fleet) -> None:
-    fleet.work(5)
-    counted = sum(fleet.bring(HONEST[number % 8], f"name{number // 3}")[1] for number in range(50))
-    assert counted <= 20 + 30 * 0.05 + 1
-    fleet.follow(WorkunitSent(w(9), "one more", 10))
-    assert fleet.history.weight("one more") == 0.05
-    fleet.verify("name16")
-    assert fleet.history.weight("name16") == 1.0
+def test_hosts_that_come_later_have_one_small_part_together_until_one_was_trained_again(fleet: Fleet) -> None:
+    fleet.work(2)
+    brought = 0
+    for number in range(60):
+        host = f"name{number // 3}"
+        fleet.bring(HONEST[number % 8])
+        fleet.follow(WorkunitSent(w(9, number), host, 10))
+        if fleet.history.has_room(host):
+            fleet.bring(host)
+            brought += 1
+    assert brought == 10
+    fleet.verify("name9")
+    assert fleet.history.has_room("name9")
+    assert not fleet.history.has_room("name10")
+
+
+def test_a_first_host_may_bring_its_part_and_half_as_much_until_one_was_trained_again(fleet: Fleet) -> None:
+    fleet.follow(*(WorkunitSent(w(3, place), host, 10) for place, host in enumerate([*HONEST, "fast"])))
+    brought = 0
+    for number in range(80):
+        if fleet.history.has_room("fast"):
+            fleet.bring("fast")
+            brought += 1
+        fleet.bring(HONEST[number % 8])
+        assert fleet.history.has_room(HONEST[number % 8])
+        assert brought <= max(3, 2 + 1.5 * fleet.history.updates / 9)
+    assert brought > 0.9 * 1.5 * fleet.history.updates / 9
 
 
 def test_in_a_small_fleet_a_host_has_more_than_a_fifth(fleet: Fleet) -> None:

@@ -36,6 +36,8 @@ class Refusal(StrEnum):
     """The step leads away from the server's reference update: `update > guard > min_cosine` of the job file."""
     QUARANTINED = "host_quarantined"
     """The host's uploads were refused, and none counts for a while; or one was not what its training gives."""
+    NO_ROOM = "host_unknown"
+    """The host has brought more than its part, and the server has trained none of it again yet."""
     STEP_TOO_LONG = "step_too_long"
     """The step is far longer than those of recently accepted uploads, at its learning rate."""
     AGAINST_OTHERS = "against_others"
@@ -44,6 +46,8 @@ class Refusal(StrEnum):
     """The upload is far longer than recently accepted ones."""
 
 
+OF_HOST = frozenset({Refusal.QUARANTINED, Refusal.NO_ROOM})
+"""Refusals of whatever the host brings now: they say nothing about the subtask."""
 OF_CONTENT = frozenset({Refusal.STEP_TOO_LONG, Refusal.AGAINST_OTHERS})
 """Refusals of a whole and well-formed upload, for what it would do to the weights. Others may be wrong about it."""
 

@@ -388,9 +388,15 @@ class RolledBack(Event):
         """Whether a version is one that the job went back from."""
         return self.to < version < self.version
 
+    def overtakes(self, version: int) -> bool:
+        """Whether what started from a version is dropped; what started from one with a convicted host's uploads in it
+        still counts, as it was honestly trained.
+        """
+        return not self.host and self.undoes(version)
+
     def overtaken(self, workunits: Mapping[str, WorkunitName]) -> list[str]:
-        """Those workunits that started from such a version."""
-        return [workunit for workunit, name in workunits.items() if self.undoes(name.base_version)]
+        """Those workunits that are."""
+        return [workunit for workunit, name in workunits.items() if self.overtakes(name.base_version)]
 
 
 @dataclass(frozen=True)

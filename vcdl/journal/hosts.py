@@ -3,15 +3,16 @@
 A `HostHistory` follows the journal event by event, as a JobHistory does: no I/O and no clock of its own, and an event
 takes the same time, however many hosts there are.
 
-A host is believed for what the server has trained again (vcdl.loop.verification). Until then its uploads count, but no
-more than a share of the last ones, however fast it brings them; hosts that nobody knows have one share together.
+A host is believed for what the server has trained again (vcdl.loop.verification). Until then it may bring little more
+than others do, however fast it is, and those that come later have one share together. After it, what it brings on its
+word alone counts no more than a share of the last uploads.
 """
 
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import exp, log
+from math import exp, inf, log
 from typing import Self
 
 from vcdl.journal.events import (
@@ -34,6 +35,12 @@ _SMOOTHING = 0.2
 """Share of the newest upload in a moving average: an average over some ten."""
 _KNOWN_AFTER = 5
 """Applied uploads after which a host is no longer new, also where none of them was trained again."""
+_FIRST_UPDATES = 10
+"""Updates of a job after which a host that gets its first workunit joins late."""
+_NEWCOMERS = 10
+"""Of the last uploads, those that hosts may have brought that joined late and that nobody knows, all together."""
+_FIRST_UPLOADS, _FASTER = 3, 1.5
+"""Uploads that a host may bring before one was trained again; later so many times an equal part of all."""
 _LATELY = 100
 """The last uploads; a host has its share of them, and their hosts are those at work."""
 _SHARE = 0.2
@@ -68,6 +75,8 @@ _FORGIVEN = 0.8
 _QUARANTINE_UPDATES = 200
 """Updates of the job that the first quarantine lasts; each further one lasts twice as long as the last."""
 _VERSIONS_KEPT = 1000
+_TAKEN_BACK = 0.5
+"""The weight from which on an upload of a convicted host is taken back; others have hardly moved anything."""
 
 
 class HostState(StrEnum):
@@ -86,7 +95,7 @@ class HostRecord:
 
     name: str
     joined_late: bool = False
-    """Whether other hosts were known when it got its first workunit."""
+    """Whether it got its first workunit when the job was under way."""
     sent: int = 0
     applied: int = 0
     refused: Counter[str] = field(default_factory=Counter)
@@ -109,7 +118,7 @@ class HostRecord:
     vouched: int = 0
     """The version up to which its uploads are believed for that."""
     versions: deque[int] = field(default_factory=lambda: deque(maxlen=_VERSIONS_KEPT))
-    """The versions that its later uploads made."""
+    """The versions that its later uploads made, of those that counted."""
     convicted: str = ""
     """The workunit whose upload is not what its training gives; empty: there is none."""
     strikes: float = 0.0
@@ -152,8 +161,8 @@ class HostHistory:
     """Those of them that nothing had asked for."""
     disputed: dict[str, str] = field(default_factory=dict)
     """Host that is not convicted → the workunit whose upload is not what its training gave on the server."""
-    _has_known: bool = False
-    """Whether any host has brought enough to be known."""
+    closest: float = inf
+    """How near an upload and the server's own training of it ever came to each other."""
 
     @classmethod
     def of(cls, events: Iterable[Recorded]) -> Self:
@@ -229,6 +238,20 @@ class HostHistory:
         is_measure = measures < share * max(len(self._lately), _LATELY / 4)
         return min(1.0 if is_measure else _NO_MEASURE, max(LEAST_WEIGHT, share * _LATELY - on_its_word))
 
+    def has_room(self, host: str) -> bool:
+        """Whether a host may bring an upload now: until one was trained again, no more than its part of all."""
+        record = self.hosts.get(host)
+        if record is None or record.verified:
+            return True
+        if not record.is_known:
+            return len(self._of(host)) < _NEWCOMERS
+        return record.applied < max(_FIRST_UPLOADS, 1 + _FASTER * self.updates / len(self._there | {host}))
+
+    @property
+    def _there(self) -> set[str]:
+        """The hosts that bring uploads, or have work."""
+        return {one.host for one in self._lately}.union(*self._senders.values())
+
     def is_proven(self, host: str) -> bool:
         """Whether the server has trained an upload of a host again and found it good."""
         record = self.hosts.get(host)
@@ -237,7 +260,7 @@ class HostHistory:
     def is_known(self, host: str) -> bool:
         """Whether a host counts by itself, and not among the newcomers."""
         record = self.hosts.get(host)
-        return not self._has_known if record is None else record.is_known
+        return self.updates < _FIRST_UPDATES if record is None else record.is_known
 
     def is_vouched(self, host: str, version: int) -> bool:
         """Whether an update of a host is believed for more than its word."""
@@ -300,7 +323,7 @@ class HostHistory:
 
     def _host(self, name: str) -> HostRecord:
         if name not in self.hosts:
-            self.hosts[name] = HostRecord(name, joined_late=self._has_known)
+            self.hosts[name] = HostRecord(name, joined_late=self.updates >= _FIRST_UPDATES)
         return self.hosts[name]
 
     def _apply(self, event: UpdateApplied, time_s: float) -> None:
@@ -314,9 +337,9 @@ class HostHistory:
         host.samples += event.samples
         host.staleness += event.staleness
         host.heard_of_s = time_s
-        self._has_known |= host.applied >= _KNOWN_AFTER
         host.strikes *= _FORGIVEN
-        host.versions.append(event.version)
+        if event.trust >= _TAKEN_BACK:
+            host.versions.append(event.version)
         self._lately.append(Brought(name, event.version, event.trust))
         sample_s = event.train_s / event.samples if event.train_s is not None and event.samples > 0 else 0.0
         if sample_s > 0:
@@ -349,7 +372,7 @@ class HostHistory:
         """Whether most hosts that are there will still be believed: a job without them would stand still."""
         if self.is_out(host.name):
             return False
-        there = {one.host for one in self._lately}.union(*self._senders.values())
+        there = self._there
         out = {name for name, record in self.hosts.items() if self.is_out(name) and (record.applied or name in there)}
         return 2 * (len(out) + 1) <= len(there | out | {host.name})
 
@@ -360,6 +383,7 @@ class HostHistory:
         if not event.agrees:
             self.disputed.setdefault(event.host, event.workunit)
             return
+        self.closest = min(self.closest, event.apart)
         host.verified += 1
         host.vouched = max(host.vouched, event.up_to)
         host.strikes = 0.0

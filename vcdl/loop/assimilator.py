@@ -139,7 +139,7 @@ class Assimilator:
         if not self._run.job.rolls_back:
             return ()
         rollbacks = [row.event for row in self._journal.keyed(RolledBack.kind) if isinstance(row.event, RolledBack)]
-        overtaken = [item for item in batch if any(rolled.undoes(item.name.base_version) for rolled in rollbacks)]
+        overtaken = [item for item in batch if any(rolled.overtakes(item.name.base_version) for rolled in rollbacks)]
         for item in overtaken:
             self._conclude(item.uploaded.workunit, *self._superseded(item))
         return {item.uploaded.workunit for item in overtaken}

@@ -19,11 +19,15 @@ class HostTrust:
     hosts: KeptState[HostHistory]
     judges: bool
     """False where the hosts are the submitter's own: all are believed, and the journal is not read."""
+    limits_unknown: bool
+    """Whether the server trains uploads again, and those of a host count in full only then."""
 
     @classmethod
     def of(cls, run: Run, journal: Journal) -> Self:
         """The hosts of a run."""
-        return cls(KeptState(journal, "hosts", HostHistory()), run.job.is_for_strangers)
+        is_for_strangers = run.job.is_for_strangers
+        limits_unknown = is_for_strangers and run.job.trust.verify > 0
+        return cls(KeptState(journal, "hosts", HostHistory()), is_for_strangers, limits_unknown)
 
     def catch_up(self) -> None:
         """Read what is new in the journal. Raises JournalError."""
@@ -58,6 +62,8 @@ class HostTrust:
         """Why nothing of a host counts now; None: it does."""
         history = self.hosts.state
         if not history.is_out(host):
+            if self.limits_unknown and not history.has_room(host):
+                return Refused(Refusal.NO_ROOM, f"{host} has brought its part, and none was trained again here yet")
             return None
         record = history.hosts[host]
         if record.convicted:

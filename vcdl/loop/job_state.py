@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
 
-from vcdl.checks.refusal import Refusal
+from vcdl.checks.refusal import OF_HOST
 from vcdl.journal.events import (
     VALIDATION,
     EpochClosed,
@@ -140,8 +140,7 @@ class JobState:
             case UpdateApplied():
                 self._applied(event)
             case UpdateRefused():
-                # A host in quarantine says nothing about the subtask: with enough of them, none would be left to try.
-                is_a_try = event.refusal != Refusal.QUARANTINED
+                is_a_try = event.refusal not in OF_HOST  # with enough such hosts none would be left to try
                 self._came_to_nothing(event.workunit, self._who(event.workunit, event.host) if is_a_try else None)
             case WorkunitFailed():
                 self._came_to_nothing(event.workunit, self._who(event.workunit))

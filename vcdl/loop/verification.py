@@ -46,6 +46,8 @@ _BACKLOG = 1000
 _SCATTER = 4.0
 """Honest uploads are at most so many times as far apart as two trainings here whose rates differ a little."""
 _OTHER_RATE = 1.0001
+_EXACT = 1e-3
+"""Where an upload was as near to the server's own as this, rounding drives trainings of the job nowhere."""
 _FARTHEST = 1e9
 _log = logging.getLogger(__name__)
 
@@ -171,9 +173,13 @@ class Verification:
         by_host: dict[str, list[UpdateApplied]] = {}
         for one in self._waiting.values():
             by_host.setdefault(one.host, []).append(one)
-        urgent = [one for host, ones in by_host.items() if hosts.must_be_verified(host) for one in ones]
-        if urgent := [one for one in self._waiting.values() if one.trust < LEAST_WEIGHT] or urgent:
-            return min(urgent, key=_agreement)
+        if strange := [one for one in self._waiting.values() if one.trust < LEAST_WEIGHT]:
+            return strange[-1]
+        if urgent := [one for host, ones in by_host.items() if hosts.must_be_verified(host) for one in ones]:
+            # First one that is likely to agree, as nobody is convicted before; then those whose hosts bring most.
+            if not hosts.verified:
+                return max(urgent, key=_agreement)
+            return min(urgent, key=lambda one: (-hosts.hosts[one.host].applied, _agreement(one)))
         if not by_host or hosts.verified_drawn >= self._share * hosts.updates:
             return None
         if hosts.verified_drawn % 2:
@@ -206,7 +212,7 @@ class Verification:
         if ours is None:
             return None
         apart, scatter = disagreement(upload, ours, base, self._up), 0.0
-        if not apart.is_rounding:
+        if not apart.is_rounding and self._hosts.closest > _EXACT:
             scattered = self._trained("scattered", check, _at_other_rate(check.staged))
             if scattered is None:
                 return None

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from statistics import mean
 
+from vcdl.checks.refusal import Refusal
 from vcdl.journal.events import Event, HostConvicted, UpdateApplied, UpdateRefused, WorkunitSent
 from vcdl.loop.grid import GaveUp, Grid, Outcome, Results, Staged, Uploaded
 from vcdl.loop.patience import Out, Patience, faster_hosts
@@ -139,7 +140,7 @@ class VirtualGrid(Grid, Results):
             match event:
                 case UpdateApplied():
                     self._refusals.pop(event.host, None)
-                case UpdateRefused() if event.host:
+                case UpdateRefused() if event.host and event.refusal != Refusal.NO_ROOM:
                     self._refusals[event.host] += 1
                     if (again := self._refusals[event.host] - 2) >= 0:
                         self._rest_until(event.host, now_s + _REST_SUBTASKS * self._fleet.subtask_s * 2**again)
