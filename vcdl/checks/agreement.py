@@ -39,7 +39,7 @@ class Disagreement:
     @property
     def most(self) -> float:
         """The larger of the two."""
-        return max(self.trained, self.rest)
+        return float(np.max([self.trained, self.rest]))
 
     @property
     def is_rounding(self) -> bool:
@@ -78,10 +78,10 @@ def disagreement(first: Path, second: Path, base: Path, encoding: Encoding) -> D
 def _most(measures: Sequence[float], sizes: Sequence[int]) -> float:
     """The largest measure, without those of variables that hold _MAY_DIFFER of the numbers."""
     left = _MAY_DIFFER * sum(sizes)
-    for measure, size in sorted(zip(measures, sizes, strict=True), reverse=True):
-        left -= size
-        if left < 0:
-            return measure
+    for place in np.argsort(measures)[::-1]:  # what is no number comes first
+        left -= sizes[place]
+        if left < 0 or np.isnan(measures[place]):
+            return measures[place]
     return 0.0
 
 

@@ -217,6 +217,11 @@ class Job(Section):
         """Whether the job goes back to its last good version when it has collapsed."""
         return self.is_for_strangers and self.trust.rollback
 
+    @property
+    def verifies(self) -> bool:
+        """Whether the server trains uploads again."""
+        return self.is_for_strangers and self.trust.verify > 0
+
     def trusting(self, trust: Trust) -> Self:
         """The job with a choice of its own in place of `trust: auto`."""
         if self.trust.kind != "auto":

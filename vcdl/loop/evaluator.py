@@ -50,7 +50,7 @@ class Evaluator:
         if run.prepared.has_test:
             self._data["test"] = self._compared(read_samples(folder.test_file, run.prepared.normalisation))
         self._verification: Verification | None = None
-        if job.is_for_strangers and job.trust.verify > 0:
+        if job.verifies:
             hosts, retraining = kept_hosts(journal), self._retraining(folder)
             self._verification = Verification(run, journal, hosts, retraining, draws=draws)
         self._reference: ReferenceUpdate | None = None

@@ -25,9 +25,7 @@ class HostTrust:
     @classmethod
     def of(cls, run: Run, journal: Journal) -> Self:
         """The hosts of a run."""
-        is_for_strangers = run.job.is_for_strangers
-        limits_unknown = is_for_strangers and run.job.trust.verify > 0
-        return cls(KeptState(journal, "hosts", HostHistory()), is_for_strangers, limits_unknown)
+        return cls(KeptState(journal, "hosts", HostHistory()), run.job.is_for_strangers, run.job.verifies)
 
     def catch_up(self) -> None:
         """Read what is new in the journal. Raises JournalError."""

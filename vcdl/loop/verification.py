@@ -218,7 +218,7 @@ class Verification:
                 return None
             scatter = disagreement(scattered, ours, base, self._up).most
         agrees = apart.most <= max(TOLERANCE, _SCATTER * scatter)
-        most = min(apart.most, _FARTHEST)
+        most = apart.most if apart.most < _FARTHEST else _FARTHEST
         return UploadVerified(update.workunit, update.host, check.up_to, most, agrees, check.train_s)
 
     def _trained(self, slot: str, check: _Check, what: Staged) -> Path | None:
