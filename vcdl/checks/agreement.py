@@ -81,7 +81,7 @@ def _most(measures: Sequence[float], sizes: Sequence[int]) -> float:
     for place in np.argsort(measures)[::-1]:  # what is no number comes first
         left -= sizes[place]
         if left < 0 or np.isnan(measures[place]):
-            return measures[place]
+            return float(measures[place])
     return 0.0
 
 

@@ -264,7 +264,7 @@ class WorkGenerators:
         for folder in open_runs(self._project):
             with suppress(JournalError):  # the job's own part says what is wrong
                 history = read_hosts(folder)
-                names = (name for name in history.hosts if history.is_quarantined(name))
+                names = (name for name in history.hosts if history.is_out(name))
                 found |= {host_number(name): f"in quarantine of the job {folder.path.name}" for name in names}
         return found
 
