@@ -164,6 +164,8 @@ def test_a_host_is_convicted_once_the_server_has_agreed_with_another(fleet: Flee
     fleet.verify("liar", agrees=False)
     assert fleet.history.to_convict == [], "the server may be wrong about this job"
     assert not fleet.history.is_out("liar")
+    fleet.refuse("liar", "against_others")
+    assert not fleet.history.must_be_verified("liar"), "it would keep the server from ever agreeing with another"
     assert fleet.history.must_be_verified("h0")
     fleet.verify("h0")
     assert not fleet.history.must_be_verified("h0")

@@ -152,6 +152,21 @@ def test_a_step_of_its_own_length_or_way_is_a_lie_and_its_host_is_convicted(
     assert world.convicted() == [HostConvicted("liar", lie, (1,))]
 
 
+def test_a_liar_that_brings_most_does_not_keep_the_server_from_agreeing_with_another(
+    world: World, tmp_path: Path
+) -> None:
+    for shard in range(3):
+        update, header = world.honest(shard, tmp_path)
+        world.lie(update, header, -1.0)
+        world.apply(update, header, "liar")
+        world.journal.append(UpdateRefused(world.trained.workunit(9 + shard), "against_others", "", 1, host="liar"))
+        world.evaluator.run_once()
+    world.apply(*world.honest(4, tmp_path), "honest")
+    world.settle()
+    assert [(event.host, event.versions) for event in world.convicted()] == [("liar", (1, 2, 3))]
+    assert len(world.verified()) == 2
+
+
 def test_a_few_samples_under_a_header_that_claims_all_are_a_lie(world: World, tmp_path: Path) -> None:
     update, header = world.honest(0, tmp_path, part=0.2)
     whole = world.trained.run.prepared.shard_samples[0]

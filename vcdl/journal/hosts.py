@@ -270,8 +270,8 @@ class HostHistory:
     def must_be_verified(self, host: str) -> bool:
         """Whether the next upload of a host is to be trained again, whatever the draw says."""
         record = self.hosts[host]
-        is_first = not record.verified and host not in self.disputed
-        return not record.convicted and (is_first or record.strikes >= 1)
+        is_first = not record.verified
+        return not record.convicted and host not in self.disputed and (is_first or record.strikes >= 1)
 
     @property
     def to_convict(self) -> list[HostConvicted]:

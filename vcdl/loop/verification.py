@@ -13,6 +13,7 @@ are gone are not trained again, and neither is one of another backend, where the
 """
 
 import logging
+import math
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -171,19 +172,20 @@ class Verification:
         """Drawn are, in turn, an upload of the host that brought most, and the one that agrees least with others."""
         hosts = self._hosts
         by_host: dict[str, list[UpdateApplied]] = {}
-        for one in self._waiting.values():
+        waiting = [one for one in self._waiting.values() if one.host not in hosts.disputed]
+        for one in waiting:
             by_host.setdefault(one.host, []).append(one)
-        if strange := [one for one in self._waiting.values() if one.trust < LEAST_WEIGHT]:
+        if strange := [one for one in waiting if one.trust < LEAST_WEIGHT]:
             return strange[-1]
         if urgent := [one for host, ones in by_host.items() if hosts.must_be_verified(host) for one in ones]:
             # First one that is likely to agree, as nobody is convicted before; then those whose hosts bring most.
-            if not hosts.verified:
+            if math.isinf(hosts.closest):
                 return max(urgent, key=_agreement)
             return min(urgent, key=lambda one: (-hosts.hosts[one.host].applied, _agreement(one)))
         if not by_host or hosts.verified_drawn >= self._share * hosts.updates:
             return None
         if hosts.verified_drawn % 2:
-            return min(self._waiting.values(), key=_agreement)
+            return min(waiting, key=_agreement)
         most = max(by_host.values(), key=len)
         return max(most, key=lambda one: rank(self._run.draw_secret, "verify", one.workunit))
 
