@@ -38,7 +38,7 @@ _KNOWN_AFTER = 5
 _FIRST_UPDATES = 10
 """Updates of a job after which a host that gets its first workunit joins late."""
 _NEWCOMERS = 10
-"""Of the last uploads, those that hosts may have brought that joined late and that nobody knows, all together."""
+"""Share of the last hundred uploads that unknown hosts which joined late may have together, in uploads."""
 _FIRST_UPLOADS, _FASTER = 3, 1.5
 """Uploads that a host may bring before one was trained again; later so many times an equal part of all."""
 _LATELY = 100

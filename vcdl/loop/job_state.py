@@ -56,7 +56,7 @@ class Tries:
     waiting: dict[tuple[int, int], int] = field(default_factory=dict)
     """Subtasks that wait to be tried again, in their order, with the attempt's number."""
     failed: dict[tuple[int, int], set[str]] = field(default_factory=dict)
-    """Who failed at each subtask that has any failed tries: the hosts, or workunits where hosts are not told apart."""
+    """Subtask → its failed tries: the hosts that failed, or the workunits where hosts are not told apart."""
     exhausted: bool = False
     """Whether a subtask was tried in vain as often as allowed."""
 
@@ -192,7 +192,7 @@ class JobState:
             self._want_validation(event.version, name.epoch)
 
     def _who(self, workunit: str, host: str = "") -> str:
-        """Who brought a workunit or failed at it: its host, if that is known."""
+        """The host that brought a workunit or failed at it; its own name where no host is known."""
         return host or self.senders.get(workunit, workunit)
 
     def _counts(self, who: str) -> float:

@@ -42,7 +42,7 @@ from vcdl.simulate.virtual_grid import VirtualGrid
 from vcdl.simulate.virtual_time import VirtualTime
 
 _CORES = 2
-"""Of the simulated server."""
+"""Cores of the simulated server."""
 
 
 class InstantEvaluator(Evaluator):
@@ -56,7 +56,7 @@ class InstantEvaluator(Evaluator):
         super().__init__(run, journal)
         self._subtask_s = subtask_s
         self._verified: list[Event] = []
-        """What is known once the clock has come to `_verified_s`."""
+        """Events that are told once the clock has come to `_verified_s`."""
         self._verified_s = 0.0
 
     def _retraining(self, folder: RunFolder) -> Retraining:
