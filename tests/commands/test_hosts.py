@@ -11,12 +11,13 @@ from tests.run_folders import DEMO, make_run
 from vcdl.commands.hosts import ban, command, hosts
 from vcdl.errors import ExitCode, GridError
 from vcdl.job import save_job
-from vcdl.journal.events import Event, Recorded, UpdateApplied, WorkunitSent
+from vcdl.journal.events import Event, Recorded, UpdateApplied, UploadVerified, WorkunitSent
 
 EVENTS: list[Event] = [
     WorkunitSent(w(1, 0), "host-1", 10),
     WorkunitSent(w(1, 1), "host-\x1b[2J", 10),
     applied(1, 1, 0),
+    UploadVerified(w(1, 0), "host-1", 1, 0.0, True, 3.0),
     refused(1, 1),
 ]
 RECORDED = [Recorded(number, float(number), event) for number, event in enumerate(EVENTS)]
@@ -33,15 +34,16 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_each_host_has_a_line(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert hosts() is ExitCode.OK
-    head, hostile, honest, refusals = capsys.readouterr().out.splitlines()
+    head, hostile, honest, refusals, verified = capsys.readouterr().out.splitlines()
     assert head.split() == [
-        "host", "applied", "refused", "lost", "turnaround", "samples/s", "staleness", "share", "silent", "score",
+        "host", "applied", "refused", "lost", "turnaround", "samples/s", "staleness", "share", "silent", "verified",
         "weight", "state",
     ]  # fmt: skip
     assert hostile.startswith("host- [2J        0        1     0           –          –          –     0%")
-    assert hostile.endswith("0.0    1.00  new")
+    assert hostile.endswith("0    0.00  quarantined")
     assert honest.startswith("host-1           1        0     0         2 s")
     assert refusals == "refused of host- [2J: 1 not_finite"
+    assert verified == "trained again here: 1 of 1 uploads, in 3 s"
 
 
 def test_programs_get_all_that_is_known(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,10 +70,11 @@ def test_programs_get_all_that_is_known(run: Path, capsys: pytest.CaptureFixture
         "staleness": update.staleness,
         "share": 1.0,
         "credit": None,
-        "score": None,
+        "verified": 1,
         "weight": 1.0,
-        "state": "new",
+        "state": "trusted",
         "rests_s": None,
+        "rests_for": None,
     }
 
 

@@ -30,6 +30,7 @@ Examples:
 def hosts(path: Path | None = None, as_json: bool = False) -> ExitCode:
     """Print the hosts of a run, the most doubtful ones first. Raises RunFolderError, JobError, JournalError."""
     from vcdl.report.summary import as_json as json_text
+    from vcdl.report.wording import duration
     from vcdl.run.finding import chosen_run, clock_of, read_hosts, shown
     from vcdl.run.frozen_job import read_frozen
 
@@ -45,6 +46,9 @@ def hosts(path: Path | None = None, as_json: bool = False) -> ExitCode:
         return ExitCode.OK
     for line in _lines(rows):
         click.echo(line)
+    if history.verified:
+        took = duration(history.verified_s)
+        click.echo(f"trained again here: {history.verified} of {history.updates} uploads, in {took}")
     if not job.is_for_strangers:
         click.echo("the hosts are the submitter's own (trust > kind): none is judged")
     return ExitCode.OK

@@ -159,6 +159,8 @@ class HostHistory:
     """Uploads that were trained again."""
     verified_drawn: int = 0
     """Those of them that nothing had asked for."""
+    verified_s: float = 0.0
+    """Seconds that the server trained for it."""
     disputed: dict[str, str] = field(default_factory=dict)
     """Host that is not convicted → the workunit whose upload is not what its training gave on the server."""
     closest: float = inf
@@ -379,6 +381,7 @@ class HostHistory:
     def _verify(self, event: UploadVerified) -> None:
         host = self._host(event.host)
         self.verified += 1
+        self.verified_s += event.train_s
         self.verified_drawn += not self.must_be_verified(event.host)
         if not event.agrees:
             self.disputed.setdefault(event.host, event.workunit)
