@@ -36,7 +36,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
             "model": {"builtin": {"name": "mlp", "units": [400]}, "train": ["output"]},
             "data": {"dataset": "digits", "shards": SHARDS, "validation": 0.2},
             "training": {"learning_rate": 0.01, "share_optimizer_state": "none"},
-            "trust": {"kind": "strangers", "spot_checks": 1.0},
+            "trust": {"kind": "strangers", "verify": 1.0},
             "stop": {"epochs": 2},
         }
     )

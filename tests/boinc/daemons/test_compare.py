@@ -26,7 +26,7 @@ from vcdl.run.run import Run
 from vcdl.wire.weights import Vector, read_weights
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
-ALL = "trust: {kind: strangers, spot_checks: 0, redundancy: 1.0}\n"
+ALL = "trust: {kind: strangers, verify: 0, redundancy: 1.0}\n"
 
 
 @dataclass

@@ -369,7 +369,7 @@ def test_a_web_server_that_serves_us_is_well_and_one_that_is_down_is_seen(made: 
     with StandinServer(made.standin):
         for check in checks:
             assert is_well(made, check), found(made, check)
-        assert list((made.path / "upload").iterdir()) == [], "what doctor uploads is gone again"
+        assert [path.name for path in (made.path / "upload").iterdir()] == ["vcdl_mark"], "what doctor uploads is gone"
         made.edit("html/user/schedulers.txt", "/cgi", "/file_upload_handler")
         assert "let the web server run cgi-bin/cgi there" in failure(made, web.scheduler).cure
         assert "and html/user/schedulers.txt" in failure(made, web.master_page).what
@@ -446,6 +446,7 @@ def test_an_upload_folder_that_is_another_one_is_seen(made: MadeProject) -> None
 def test_an_upload_folder_that_is_closed_to_this_user_is_seen(
     made: MadeProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    made.install()
     (made.path / "upload" / "3f").mkdir(parents=True)
     assert is_well(made, uploads.upload_folders)
     monkeypatch.setattr(os, "access", lambda *_: False)
@@ -455,6 +456,7 @@ def test_an_upload_folder_that_is_closed_to_this_user_is_seen(
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another user")
 def test_an_upload_folder_that_the_web_server_cannot_write_in_is_seen(made: MadeProject) -> None:
     """BOINC's upload handler takes it for a second upload, answers that all went well, and the upload is lost."""
+    made.install()
     ours, theirs = made.path / "upload" / "2cb", made.path / "upload" / "3f"
     for folder in (ours, theirs):
         folder.mkdir(parents=True, mode=0o755)
