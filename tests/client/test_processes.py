@@ -190,7 +190,7 @@ def test_a_worker_tells_in_one_line_why_a_workunit_failed_and_lives_on(worker: W
         "reason": "workunit.json is missing: fetch the workunit's files again",
     }
     bad = write_workunit(tmp_path / "bad")
-    np.savez(bad / "shard.npz", x=np.zeros((8, 4), np.float32), y=np.zeros((8, 5), np.float32))
+    np.savez(bad / "shard.npz", x=np.zeros((8, 5), np.float32), y=np.zeros((8, 1), np.float32))
     worker.say(do="train", folder=str(bad))
     event = worker.hear_end()
     assert event["event"] == "failed"
@@ -265,16 +265,19 @@ def test_the_client_trains_alone_on_every_backend(backend: str, tmp_path: Path) 
     assert not facts["before"], "importing the client takes NumPy and h5py only"
     others = [name for name in facts["ours"] if not name.startswith(("vcdl.client", "vcdl.codecs"))]
     assert others == [
+        "vcdl.backoff",
         "vcdl.errors",
         "vcdl.files",
         "vcdl.files.atomic",
         "vcdl.wire",
+        "vcdl.wire.checksum",
         "vcdl.wire.frozen",
         "vcdl.wire.hdf5_form",
         "vcdl.wire.inputs",
         "vcdl.wire.newest",
         "vcdl.wire.normalise",
         "vcdl.wire.npz_form",
+        "vcdl.wire.params",
         "vcdl.wire.weights",
         "vcdl.wire.workunit",
     ]

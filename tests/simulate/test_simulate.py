@@ -27,6 +27,7 @@ training: {learning_rate: 0.005, batch_size: 16}
 update: {rule: vc_asgd, alpha: 0.5}
 stop: {epochs: 3}
 validate: {every: 3, samples: all}
+trust: {kind: strangers, verify: 0}
 """
 CLIENTS = """
 clients: 3
@@ -41,6 +42,7 @@ preempted_every_s: 300
 away_s: 60
 checkpoint_every_s: 10
 hostile: [{client: 1, attack: noise, scale: 1}]
+
 """
 E = TypeVar("E", bound=Event)
 EPOCHS, SHARDS = 3, 8

@@ -65,9 +65,12 @@ class InstantEvaluator(Evaluator):
     def _train_again(self, verification: Verification) -> int:
         now_s = self._journal.now_s()
         if not self._verified:
-            self._verified = verification.next_events()
-            trainings = sum(isinstance(one, UploadVerified) for one in self._verified)
-            self._verified_s = now_s + trainings * self._subtask_s / _CORES
+            takes_s = self._subtask_s / _CORES
+            self._verified = [
+                replace(event, train_s=takes_s) if isinstance(event, UploadVerified) else event
+                for event in verification.next_events()
+            ]
+            self._verified_s = now_s + takes_s * any(isinstance(event, UploadVerified) for event in self._verified)
         if now_s < self._verified_s:
             return 0
         known, self._verified = self._verified, []
