@@ -17,7 +17,8 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.preparation import prepare
 from vcdl.run.run import Run
 from vcdl.run.start import start_of
-from vcdl.wire.weights import flatten, read_weights, write_weights
+from vcdl.wire.params import ParamsHeader, write_params
+from vcdl.wire.weights import flatten, read_weights
 
 MLP = {"builtin": {"name": "mlp", "units": [12]}}
 
@@ -35,7 +36,7 @@ def run_of(path: Path, **model: Any) -> RunFolder:
     run = prepare(folder, begun, RunObserver())
     vector, text = read_weights(folder.snapshot(0), run.layout.size)
     vector[: run.layout.model.size] = np.random.default_rng(3).normal(size=run.layout.model.size)
-    write_weights(folder.snapshot(7), vector, text)
+    write_params(folder.snapshot(7), vector, ParamsHeader.from_json(text))
     folder.summary_file.write_text("{}")
     return folder
 

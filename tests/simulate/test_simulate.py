@@ -42,7 +42,6 @@ preempted_every_s: 300
 away_s: 60
 checkpoint_every_s: 10
 hostile: [{client: 1, attack: noise, scale: 1}]
-
 """
 E = TypeVar("E", bound=Event)
 EPOCHS, SHARDS = 3, 8
