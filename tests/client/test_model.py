@@ -127,6 +127,7 @@ MADE_BY_KERAS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:The object being serialized includes a `lambda`")
 @pytest.mark.parametrize("case", MADE_BY_KERAS)
 def test_what_keras_writes_but_is_not_plain_is_refused(case: str) -> None:
     make, reason = MADE_BY_KERAS[case]

@@ -11,6 +11,7 @@ from vcdl.data import facts_of, load_dataset, read_split, write_split
 from vcdl.data.labels import Classes
 from vcdl.errors import DataError, FileUnavailable
 from vcdl.job.data import DataSettings
+from vcdl.wire.npz_form import NpzFile
 
 
 def arrays(samples: int = 40, **changed: Any) -> dict[str, Any]:
@@ -33,6 +34,19 @@ def test_a_good_file_is_read_and_a_tenth_is_kept_for_validation(tmp_path: Path) 
     assert dataset.y_train.dtype == np.int32
     assert dataset.x_test is None
     assert dataset.outputs == 4
+
+
+def test_an_array_that_needs_more_memory_than_is_free_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """40 samples of three float32 take 480 bytes, their labels 320."""
+    given = settings(tmp_path, arrays())
+    monkeypatch.setattr("vcdl.data.npz_file.available_memory_bytes", lambda: 480)
+    load_dataset(given, seed=1)
+    monkeypatch.setattr("vcdl.data.npz_file.available_memory_bytes", lambda: 479)
+    monkeypatch.setattr(NpzFile, "read", lambda _file, name: pytest.fail(f"{name} was read"))
+    with pytest.raises(DataError, match=r"data\.npz: x_train needs 0\.0 GiB of memory, more than is free: take a part"):
+        load_dataset(given, seed=1)
 
 
 def test_its_own_validation_and_test_sets_are_kept(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_uploads_are_counted_by_whether_their_client_is_hostile(tmp_path: Path) 
     figures = measured(run)
     assert (figures.honest, figures.hostile) == (Uploads(1, 1), Uploads(1, 1))
     assert (figures.refused, figures.targets) == (2, Targets(recall=0.8, backdoor=0.5))
-    assert (figures.liars, figures.honest_out, figures.found_after) == (1, 0, ())
+    assert (figures.liars, figures.honest_out, figures.found_after) == (1, 0, (2,)), "its first refusal of form"
     for fleet in (ClientFleet(clients=3), ClientFleet(clients=3, hostile=(Hostile(client=2, attack="none"),))):
         assert measured(replace(run, fleet=fleet)).honest == Uploads(2, 2)
 

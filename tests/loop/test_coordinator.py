@@ -486,7 +486,7 @@ def of_strangers(*hosts: str, known: Sequence[str] = ()) -> list[Action]:
 
 def test_a_job_of_strangers_ends_when_several_hosts_with_a_history_failed_at_a_subtask() -> None:
     assert of_strangers("a", "b", "c", known="abc") == [Stop(StopReason.SUBTASK_FAILED)]
-    assert of_strangers(*"aaaaaaaaaa", known="abc") == []
+    assert of_strangers(*"aaaaaaaaaa" * 9, known="abc") == []
     assert of_strangers(*"abababab", known="abc") == []
     assert of_strangers(*"abwxyz", known="abc") == [Stop(StopReason.SUBTASK_FAILED)], "a stranger is a third of a try"
     assert of_strangers(*"abwx", known="abc") == []
@@ -495,6 +495,14 @@ def test_a_job_of_strangers_ends_when_several_hosts_with_a_history_failed_at_a_s
 def test_a_job_that_nobody_can_train_ends_when_three_times_as_many_hosts_failed_as_have_tries() -> None:
     assert of_strangers(*"abcdefgh") == []
     assert of_strangers(*"abcdefghi") == [Stop(StopReason.SUBTASK_FAILED)]
+
+
+def test_a_fleet_of_fewer_hosts_than_tries_ends_a_job_that_none_of_them_can_train() -> None:
+    """As many of a host's failures count as tries again as there are, three times over, where there is no other."""
+    assert of_strangers(*"abababababa") == [Stop(StopReason.SUBTASK_FAILED)]
+    assert of_strangers(*"ababababab") == []
+    assert of_strangers(*"aaaaaaaaaa") == [Stop(StopReason.SUBTASK_FAILED)]
+    assert of_strangers(*"abababababa", known="c") == []
 
 
 def test_what_a_convicted_host_brought_since_the_last_good_end_is_taken_back_once() -> None:

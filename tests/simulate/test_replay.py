@@ -71,10 +71,10 @@ def test_so_does_a_rule_that_needs_the_weights_that_clients_started_from(tmp_pat
     assert replayed(folder).is_the_runs_own
 
 
-def test_a_run_that_went_back_from_a_collapse_goes_back_in_a_replay_as_well(tmp_path: Path) -> None:
-    trust = "trust={kind: strangers, clip: 1000}"
+def test_a_run_that_took_back_what_liars_brought_does_so_in_a_replay_as_well(tmp_path: Path) -> None:
+    trust = "trust={kind: strangers, verify: 0.5}"
     settings = ["stop.epochs=7", "stop.target_accuracy=null", "retention.uploads=all", "validate.every=update", trust]
-    attack = "attack: sign_flip, scale: 100, from_epoch: 4, to_epoch: 5"
+    attack = "attack: label_flip, from_epoch: 4, to_epoch: 5"
     hostile = f"hostile=[{{client: 0, {attack}}}, {{client: 1, {attack}}}]"
     job, fleet = load_job(DIGITS, settings), load_clients(None, ["clients=3", "slots=1", hostile])
     folder = RunFolder(tmp_path / "run")

@@ -68,7 +68,8 @@ def test_a_job_whose_subtasks_are_all_lost_is_given_up_as_a_real_one(tmp_path: P
     report = simulate(RunFolder(tmp_path / "run"), JOB, fleet, RunObserver(), trainers=TrainerCache())
     assert report is not None
     assert report.is_given_up
-    assert JOB.grid.tries <= report.totals.failed <= 4 * JOB.grid.tries  # two epochs of two shards were open
+    again = 3 * JOB.grid.tries  # both clients fail again at a subtask, and there is no other
+    assert again <= report.totals.failed <= 4 * (again + 2)  # two epochs of two shards were open
 
 
 @pytest.mark.parametrize("existed", [False, True])

@@ -35,7 +35,8 @@ class Int8(Codec):
         scales = np.abs(blocks).max(axis=1, initial=0.0) / np.float32(self._levels)
         # A block of zeros, or of numbers so small that their scale is 0, becomes zeros.
         steps = blocks / np.where(scales > 0, scales, np.float32(np.inf))[:, None]
-        codes = np.clip(np.rint(steps), -self._levels, self._levels).astype(np.int8)
+        with np.errstate(invalid="ignore"):  # the scale of a block with a NaN is NaN, whatever its codes are
+            codes = np.clip(np.rint(steps), -self._levels, self._levels).astype(np.int8)
         return to_planes(scales.astype("<f4", copy=False)) + codes.reshape(-1)[: chunk.size].tobytes()
 
     def decode(self, data: memoryview, out: Vector) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vcdl.client.memory import available_memory_bytes
 from vcdl.data.dataset import (
     Array,
     DataSource,
@@ -233,13 +234,18 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _array(file: NpzFile, name: str, path: Path) -> Array:
+    """Raises DataError, also for an array that would take more memory than is free: Linux kills who tries."""
     try:
+        header = file.header(name)
+        needed_bytes = math.prod(header.shape) * header.dtype.itemsize
+        free_bytes = available_memory_bytes()
+        if free_bytes is not None and needed_bytes > free_bytes:
+            raise MemoryError
         return file.read(name)
     except NpzError as error:
         raise _damaged(name, path, error) from error
     except MemoryError as error:
-        header = file.header(name)
-        gib = math.prod(header.shape) * header.dtype.itemsize / 2**30
+        gib = needed_bytes / 2**30
         raise DataError(f"{path.name}: {name} needs {gib:.1f} GiB of memory, more than is free: take a part") from error
 
 

@@ -3,7 +3,8 @@
 It can be packed (vcdl.journal.packing), so a job is taken up without reading all of its journal again.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -44,6 +45,8 @@ class Following:
 
 
 _KNOWN, _UNKNOWN = 1.0, 1 / 3
+_AGAIN = 3
+"""So many times the tries a fleet too small for them may fail again at a subtask: it would never end otherwise."""
 """What the failure of a host counts as a try, of one that has brought an update and of another."""
 
 
@@ -55,8 +58,8 @@ class Tries:
     """The last attempt at each subtask that was created."""
     waiting: dict[tuple[int, int], int] = field(default_factory=dict)
     """Subtasks that wait to be tried again, in their order, with the attempt's number."""
-    failed: dict[tuple[int, int], set[str]] = field(default_factory=dict)
-    """Subtask → its failed tries: the hosts that failed, or the workunits where hosts are not told apart."""
+    failed: dict[tuple[int, int], Counter[str]] = field(default_factory=dict)
+    """Subtask → its failed tries: those of each host, or of each workunit where hosts are not told apart."""
     exhausted: bool = False
     """Whether a subtask was tried in vain as often as allowed."""
 
@@ -73,16 +76,24 @@ class Tries:
             of_subtasks.pop((name.epoch, name.shard), None)
 
     def came_to_nothing(
-        self, name: WorkunitName, failed: str | None, counts: Callable[[str], float], allowed: int
+        self,
+        name: WorkunitName,
+        failed: str | None,
+        counts: Callable[[str], float],
+        are_all: Callable[[Collection[str]], bool],
+        allowed: int,
     ) -> None:
         """An open attempt at a subtask that is not applied has failed, or was taken back.
 
-        `failed`: who failed at it, None if nobody did; `counts`: what its failure counts as a try.
+        `failed`: who failed at it, None if nobody did; `counts`: what its failure counts as a try; `are_all`: whether
+        there are no other hosts than these.
         """
         subtask = name.epoch, name.shard
         if failed is not None:
-            self.failed.setdefault(subtask, set()).add(failed)
-        if sum(map(counts, self.failed.get(subtask, ()))) >= allowed - 1e-9:
+            self.failed.setdefault(subtask, Counter())[failed] += 1
+        tries = self.failed.get(subtask, Counter())
+        again = tries.total() - len(tries)
+        if sum(map(counts, tries)) >= allowed - 1e-9 or (again >= _AGAIN * allowed and are_all(tries)):
             self.exhausted = True
         else:
             self.waiting[subtask] = name.attempt + 1
@@ -202,7 +213,12 @@ class JobState:
     def _came_to_nothing(self, workunit: str, failed: str | None = None) -> None:
         name = self.history.open.get(workunit)
         if name is not None and not self.history.is_applied(name.epoch, name.shard):
-            self.tries.came_to_nothing(name, failed, self._counts, self.plan.tries)
+            self.tries.came_to_nothing(name, failed, self._counts, self._are_all, self.plan.tries)
+
+    def _are_all(self, hosts: Collection[str]) -> bool:
+        """Whether no other host has a workunit or has ever brought an update."""
+        at_work = (host for workunit, host in self.senders.items() if workunit in self.history.open)
+        return all(host in hosts for host in (*at_work, *self.known))
 
     def _rolled_back(self, event: RolledBack) -> None:
         """What started from weights that the job went back from is made again; that was no try."""
