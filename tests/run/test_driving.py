@@ -9,6 +9,7 @@ from tests.run_folders import DEMO, make_run
 from vcdl.report.measures import Report
 from vcdl.report.observer import RunObserver
 from vcdl.run import driving
+from vcdl.run.finding import read_report
 from vcdl.run.folder import RunFolder
 
 
@@ -49,3 +50,12 @@ def test_a_finished_run_has_results(tmp_path: Path) -> None:
     results = driving.results_of(make_run(tmp_path))
     assert results is not None
     assert results.finished
+
+
+def test_a_job_that_strangers_could_not_train_says_whom_to_look_at(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, WHOLE_RUN)
+    strangers = DEMO.model_copy(update={"trust": DEMO.trust.model_copy(update={"kind": "strangers"})})
+    said = str(driving.given_up(folder, strangers, read_report(folder)))
+    assert said.startswith("every host that tried a shard failed at it")
+    assert "see which and at what by `vcdl hosts`, mend the cause, and" in said
+    assert "tried 5 times in vain" in str(driving.given_up(folder, DEMO, read_report(folder)))

@@ -63,10 +63,12 @@ def note_pause(folder: RunFolder) -> None:
 def given_up(folder: RunFolder, job: Job, report: Report) -> VcdlError:
     """The error at the end of a run whose shard kept failing."""
     last = f" ({printable(setback_words(report.totals.last_setback))})" if report.totals.last_setback else ""
+    tried, look = f"a shard was tried {job.grid.tries} times in vain", "see workers.log in the run's folder"
+    if job.is_for_strangers:
+        tried, look = "every host that tried a shard failed at it", "see which and at what by `vcdl hosts`"
     return VcdlError(
-        f"a shard was tried {job.grid.tries} times in vain{last}; the results are those of the updates before it. "
-        f"see workers.log in the run's folder, mend the cause, and {resume_hint(folder)}; a setting is mended by "
-        "`vcdl resume --set training.learning_rate=…`"
+        f"{tried}{last}; the results are those of the updates before it. {look}, mend the cause, and "
+        f"{resume_hint(folder)}; a setting is mended by `vcdl resume --set training.learning_rate=…`"
     )
 
 
