@@ -498,7 +498,7 @@ def test_a_job_that_nobody_can_train_ends_when_three_times_as_many_hosts_failed_
 
 
 def test_a_fleet_of_fewer_hosts_than_tries_ends_a_job_that_none_of_them_can_train() -> None:
-    """As many of a host's failures count as tries again as there are, three times over, where there is no other."""
+    """Failures of hosts that had failed before, three times the tries, where nobody else is there."""
     assert of_strangers(*"abababababa") == [Stop(StopReason.SUBTASK_FAILED)]
     assert of_strangers(*"ababababab") == []
     assert of_strangers(*"aaaaaaaaaa") == [Stop(StopReason.SUBTASK_FAILED)]

@@ -11,6 +11,7 @@ from vcdl.report.observer import RunObserver
 from vcdl.run import driving
 from vcdl.run.finding import read_report
 from vcdl.run.folder import RunFolder
+from vcdl.run.host import SIMULATED
 
 
 @pytest.fixture
@@ -58,4 +59,12 @@ def test_a_job_that_strangers_could_not_train_says_whom_to_look_at(tmp_path: Pat
     said = str(driving.given_up(folder, strangers, read_report(folder)))
     assert said.startswith("every host that tried a shard failed at it")
     assert "see which and at what by `vcdl hosts`, mend the cause, and" in said
-    assert "tried 5 times in vain" in str(driving.given_up(folder, DEMO, read_report(folder)))
+    own = str(driving.given_up(folder, DEMO, read_report(folder)))
+    assert "tried 5 times in vain" in own
+    assert "`vcdl resume --set" in own
+
+
+def test_a_simulation_that_was_given_up_is_not_to_be_resumed(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, WHOLE_RUN, host=SIMULATED)
+    said = str(driving.given_up(folder, DEMO, read_report(folder)))
+    assert said.endswith("mend the cause, and `vcdl simulate` with the same settings starts it again")

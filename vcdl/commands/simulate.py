@@ -60,11 +60,13 @@ def simulate_times(job: "Job", fleet: "ClientFleet", out: Path | None = None, as
 def simulate(
     job: "Job", fleet: "ClientFleet", out: Path | None = None, serial: bool = False, as_json: bool = False
 ) -> ExitCode:
-    """Run a job in virtual time to its end. Raises VcdlError."""
+    """Run a job in virtual time to its end. Raises VcdlError, also where a shard kept failing."""
+    from vcdl.job import load_frozen_job
     from vcdl.report.display import PlainLines
     from vcdl.report.progress import RunGoal
     from vcdl.report.summary import as_json as json_text
     from vcdl.report.summary import summary_of
+    from vcdl.run.driving import given_up
     from vcdl.run.finding import shown
     from vcdl.run.folder import RunFolder
     from vcdl.simulate.simulation import default_folder
@@ -86,7 +88,9 @@ def simulate(
         for line in _results(report, time.monotonic() - begun_s):
             click.echo(line)
         click.echo(f"{'results':<20} {shown(folder.path)}")
-    return ExitCode.RUN_FAILED if report.is_given_up else ExitCode.OK
+    if report.is_given_up:
+        raise given_up(folder, load_frozen_job(folder.job_file), report)  # it says whom the run trusts
+    return ExitCode.OK
 
 
 def _results(report: "Report", real_s: float) -> list[str]:

@@ -45,9 +45,9 @@ class Following:
 
 
 _KNOWN, _UNKNOWN = 1.0, 1 / 3
+"""What the failure of a host counts as a try, of one that has brought an update and of another."""
 _AGAIN = 3
 """So many times the tries a fleet too small for them may fail again at a subtask: it would never end otherwise."""
-"""What the failure of a host counts as a try, of one that has brought an update and of another."""
 
 
 @dataclass

@@ -14,6 +14,7 @@ from vcdl.report.progress import setback_words
 from vcdl.report.wording import printable
 from vcdl.run.finding import is_finished, journal_of, read_report, resume_hint
 from vcdl.run.folder import RunFolder
+from vcdl.run.host import SIMULATED
 from vcdl.run.results import leave_results
 
 
@@ -66,9 +67,11 @@ def given_up(folder: RunFolder, job: Job, report: Report) -> VcdlError:
     tried, look = f"a shard was tried {job.grid.tries} times in vain", "see workers.log in the run's folder"
     if job.is_for_strangers:
         tried, look = "every host that tried a shard failed at it", "see which and at what by `vcdl hosts`"
+    cure = resume_hint(folder)
+    if folder.host is not SIMULATED:
+        cure += "; a setting is mended by `vcdl resume --set training.learning_rate=…`"
     return VcdlError(
-        f"{tried}{last}; the results are those of the updates before it. {look}, mend the cause, and "
-        f"{resume_hint(folder)}; a setting is mended by `vcdl resume --set training.learning_rate=…`"
+        f"{tried}{last}; the results are those of the updates before it. {look}, mend the cause, and {cure}"
     )
 
 
