@@ -14,7 +14,6 @@ from vcdl.report.progress import setback_words
 from vcdl.report.wording import printable
 from vcdl.run.finding import is_finished, journal_of, read_report, resume_hint
 from vcdl.run.folder import RunFolder
-from vcdl.run.host import SIMULATED
 from vcdl.run.results import leave_results
 
 
@@ -68,7 +67,7 @@ def given_up(folder: RunFolder, job: Job, report: Report) -> VcdlError:
     if job.is_for_strangers:
         tried, look = "every host that tried a shard failed at it", "see which and at what by `vcdl hosts`"
     cure = resume_hint(folder)
-    if folder.host is not SIMULATED:
+    if folder.host.has_wall_clock:  # a simulation is started again, with other settings
         cure += "; a setting is mended by `vcdl resume --set training.learning_rate=…`"
     return VcdlError(
         f"{tried}{last}; the results are those of the updates before it. {look}, mend the cause, and {cure}"
