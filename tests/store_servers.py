@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.environment import folder_of_this_run
-from vcdl.rules.state import STATELESS, RuleState
-from vcdl.stores import FileStore, WeightStore
-from vcdl.stores.chunks import CHUNK_BYTES
-from vcdl.stores.private_servers import (
+from benchmarks.private_servers import (
     MARIADB_PROGRAM,
     REDIS_PROGRAM,
     PrivateServer,
     private_mariadb,
     private_redis,
 )
+from tests.environment import folder_of_this_run
+from vcdl.rules.state import STATELESS, RuleState
+from vcdl.stores import FileStore, WeightStore
+from vcdl.stores.chunks import CHUNK_BYTES
 from vcdl.stores.settings import StoreSettings
 
 SIZE = 1000

@@ -30,13 +30,13 @@ PARTS: dict[str, Sequence[str]] = {
 }
 EVERY = [(kind, name) for kind, names in PARTS.items() for name in names]
 WITHIN: dict[str, tuple[str, ...]] = {
-    "rule": ("vcdl/rules/", "vcdl/bench/"),
+    "rule": ("vcdl/rules/",),
     "codec": ("vcdl/codecs/",),
     "store": ("vcdl/stores/",),
     "command": ("vcdl/commands/",),
     "experiment": ("vcdl/experiments/",),
 }
-"""Where parts of a kind may use each other; the benchmark of the stores folds by the paper's rule."""
+"""Where parts of a kind may use each other."""
 
 
 def recipe(kind: str) -> list[list[str]]:

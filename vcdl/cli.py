@@ -20,7 +20,7 @@ from vcdl.passwords import without_passwords
 COMMANDS = (
     *("new", "run", "check", "describe", "status", "jobs", "hosts", "watch", "stop", "resume", "set", "clone"),
     *("export", "plot", "compare", "submit", "project", "client", "simulate", "experiment", "replay", "assimilator"),
-    *("bench", "fleet"),
+    "fleet",
 )
 """The commands in the order of a first use; each is a module of vcdl.commands with a `command`."""
 

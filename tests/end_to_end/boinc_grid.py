@@ -10,12 +10,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.private_servers import PrivateServer
 from tests.boinc.standin import Database, StandinProject
 from tests.store_servers import start_mariadb, start_redis
 from vcdl.report.measures import Report
 from vcdl.run.finding import read_report
 from vcdl.run.folder import RunFolder
-from vcdl.stores.private_servers import PrivateServer
 
 DAEMONS = ("vcdl_work_generator", "vcdl_assimilator", "vcdl_evaluator")
 PATIENCE_S = 200.0

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.private_servers import PrivateServer
 from tests.end_to_end.vcdl_process import (
     applied,
     children,
@@ -42,7 +43,6 @@ from vcdl.journal.events import UpdateApplied, WorkunitFailed, WorkunitSent
 from vcdl.journal.journal import Journal
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
-from vcdl.stores.private_servers import PrivateServer
 from vcdl.wire.workunit import WorkunitName
 
 SOAK_S = float(os.environ.get("SOAK_S", "900"))

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.private_servers import PrivateServer
 from tests.end_to_end.vcdl_process import applied
 from tests.served_run import ServedRun, noise, servers, start_server
 from tests.store_backups import Backups, MariadbBackups, RedisBackups
 from tests.store_servers import start_mariadb, start_redis
 from vcdl.loop.recovery import restore_store
 from vcdl.stores.change import FOLD_BLOCK
-from vcdl.stores.private_servers import PrivateServer
 from vcdl.wire.weights import Vector
 
 WEIGHTS = 50_000

@@ -133,12 +133,3 @@ def test_an_experiment_with_problems_of_its_own_refuses_a_job_file() -> None:
     result = CliRunner().invoke(command, ["hostile", "job.yaml"])
     assert result.exit_code == click.UsageError.exit_code
     assert "hostile has problems of its own and takes no JOB.yaml" in result.output
-
-
-@pytest.mark.parametrize(
-    "option", [["--seeds", "1"], ["--epochs", "2"], ["--set", "seed=1"], ["--processes", "1"], ["job.yaml"]]
-)
-def test_an_experiment_without_runs_refuses_what_would_set_something_of_them(option: list[str]) -> None:
-    result = CliRunner().invoke(command, ["store", *option])
-    assert result.exit_code == click.UsageError.exit_code
-    assert f"store trains nothing and takes no {option[0].replace('job.yaml', 'JOB.yaml')}" in result.output

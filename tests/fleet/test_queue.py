@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.private_servers import PrivateServer
 from tests.boinc.grid.world import World
 from tests.boinc.standin.config import Database
 from tests.store_servers import start_mariadb
@@ -13,7 +14,6 @@ from vcdl.errors import GridError
 from vcdl.fleet.project import ProjectDatabase, Queue, wanted_units
 from vcdl.fleet.settings import CapacitySettings
 from vcdl.journal.journal import Journal
-from vcdl.stores.private_servers import PrivateServer
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import pytest
 
+from benchmarks.private_servers import PrivateServer
 from tests.store_folds import weights
 from tests.store_servers import (
     OpenStore,
@@ -25,7 +26,6 @@ from tests.store_servers import (
 from vcdl.errors import StoreUnavailable
 from vcdl.stores import WeightStore
 from vcdl.stores.chunks import CHUNK_BYTES
-from vcdl.stores.private_servers import PrivateServer
 
 T = TypeVar("T")
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.private_servers import PrivateServer
 from tests.served_run import ServedRun
 from tests.store_folds import fold, interrupted, replayed, weights
 from tests.store_servers import open_mysql, start_mariadb
@@ -20,7 +21,6 @@ from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.stores import WeightStore
-from vcdl.stores.private_servers import PrivateServer
 
 
 @pytest.fixture

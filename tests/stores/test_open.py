@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.private_servers import REDIS_PROGRAM, PrivateServer
 from tests.store_servers import needs, on_server, start_redis
 from tests.stores.conftest import redis_client, sql
 from vcdl.errors import StoreError, StoreUnavailable
 from vcdl.stores.open import see_that_it_serves
-from vcdl.stores.private_servers import REDIS_PROGRAM, PrivateServer
 from vcdl.stores.settings import StoreSettings
 
 

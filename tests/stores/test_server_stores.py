@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.private_servers import PrivateServer
 from tests.store_folds import changing, fold, interrupted, replayed, weights
 from tests.store_servers import SIZE
 from tests.stores.conftest import Service, retried
 from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.stores.base import Conflict
-from vcdl.stores.private_servers import PrivateServer
 from vcdl.wire.weights import Vector
 
 OwnService = tuple[Service, PrivateServer]

@@ -18,7 +18,7 @@ NEEDS = {
         "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "pexpect",
     ),
     "server": (
-        "vcdl.stores.private_servers", "moto.server", "moto.moto_server", "socketserver", "http.server",
+        "benchmarks.private_servers", "moto.server", "moto.moto_server", "socketserver", "http.server",
         "socket.create_server", "socket.socket",
     ),
     "boinc": ("tests.boinc.boinc_client", "tests.boinc.standin"),

@@ -69,7 +69,7 @@ def experiment(wanted: Wanted, as_json: bool = False) -> ExitCode:
     files = ResultFiles((wanted.docs or wanted.out).resolve(), wanted.name)
     with folder_errors(files.folder):
         files.folder.mkdir(parents=True, exist_ok=True)
-    lines = _trained(wanted, chosen, files) if chosen.variants else _benched(chosen, files)
+    lines = _trained(wanted, chosen, files)
     if as_json:
         click.echo(files.figures.read_text(encoding="utf-8"), nl=False)
     else:
@@ -122,17 +122,6 @@ def _table(wanted: Wanted, chosen: "Experiment", files: "ResultFiles", results: 
     return table(comparison)
 
 
-def _benched(chosen: "Experiment", files: "ResultFiles") -> list[str]:
-    from vcdl.bench.store import bench_store
-    from vcdl.commands.bench import PAPER_PARAMS, ROUNDS, lines_of
-    from vcdl.experiments.store_results import write_store_results
-
-    bench = bench_store(PAPER_PARAMS, ROUNDS, lambda words: click.echo(words, err=True))
-    lines = lines_of(bench)
-    write_store_results(files, chosen, bench, lines, "vcdl experiment store")
-    return lines
-
-
 def _list() -> ExitCode:
     from vcdl.experiments import NAMES
     from vcdl.experiments import experiment as named
@@ -150,23 +139,6 @@ def _numbers(_context: click.Context, parameter: click.Parameter, text: str | No
     if any(number < 1 for number in numbers):
         raise click.BadParameter(f"{text}: expected numbers from 1 on")
     return numbers
-
-
-def _refuse_what_is_not_used(context: click.Context, name: str) -> None:
-    """Refuse the options of runs for an experiment that trains nothing, and a job file for one with problems of its
-    own. Raises UsageError.
-    """
-    from vcdl.experiments import experiment as named
-
-    chosen = named(name)
-    if chosen.variants and not chosen.has_own_problems:
-        return
-    unused = ("job_file", "seeds", "epochs", "overrides", "only", "processes")
-    for parameter in unused if not chosen.variants else ("job_file",):
-        if context.get_parameter_source(parameter) is click.core.ParameterSource.COMMANDLINE:
-            flag = {"job_file": "JOB.yaml", "overrides": "--set"}.get(parameter, f"--{parameter}")
-            why = "has problems of its own" if chosen.variants else "trains nothing"
-            raise click.UsageError(f"{name} {why} and takes no {flag}; leave it out", context)
 
 
 @click.command("experiment", epilog=_EXAMPLES)
@@ -217,13 +189,16 @@ def command(
     as_json: bool,
 ) -> ExitCode:
     """Repeat one of the paper's experiments, or of ours."""
+    from vcdl.experiments import experiment as named
+
     if lists:
         return _list()
     if name is None:
         raise click.UsageError("which one? `vcdl experiment --list` shows them", context)
     if not seeds:
         raise click.UsageError("--seeds: at least one is needed", context)
-    _refuse_what_is_not_used(context, name)
+    if job_file is not None and named(name).has_own_problems:
+        raise click.UsageError(f"{name} has problems of its own and takes no JOB.yaml; leave it out", context)
     out = out or Path("experiments") / name
     processes = processes or len(os.sched_getaffinity(0))
     return experiment(

@@ -5,7 +5,7 @@ import importlib
 from vcdl.errors import JobError
 from vcdl.experiments.experiment import Experiment
 
-NAMES = ("figures-2-3", "figures-4-5", "figure-6", "store", "accuracy", "losses", "hostile", "non-iid", "codecs")
+NAMES = ("figures-2-3", "figures-4-5", "figure-6", "accuracy", "losses", "hostile", "non-iid", "codecs")
 """The paper's experiments, then ours; each is a module with an EXPERIMENT."""
 
 

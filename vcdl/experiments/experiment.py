@@ -51,7 +51,6 @@ class Experiment:
     about: str
     """The question, or what the paper's figure shows: a paragraph of the report."""
     variants: tuple[Variant, ...]
-    """Empty: the experiment is `vcdl bench store`."""
     epochs: tuple[int, ...] = (8,)
     """Lengths of the runs: each variant runs to each, because a learning rate's schedule spans the whole job."""
     fleet: tuple[str, ...] = ()

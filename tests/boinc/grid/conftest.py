@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.private_servers import PrivateServer
 from tests.boinc.grid.world import World
 from tests.boinc.standin.config import Database
 from tests.store_servers import start_mariadb
-from vcdl.stores.private_servers import PrivateServer
 
 
 @pytest.fixture(scope="session")

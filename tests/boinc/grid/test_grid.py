@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.private_servers import PrivateServer
 from tests.boinc.grid.world import World
 from tests.leftovers import leave_half
 from vcdl.boinc.grid.client_rows import ClientRows
@@ -12,7 +13,6 @@ from vcdl.boinc.grid.results import output_file
 from vcdl.commands.stop import stop
 from vcdl.errors import ExitCode, GridError, GridUnavailable
 from vcdl.loop.grid import GaveUp
-from vcdl.stores.private_servers import PrivateServer
 from vcdl.wire.workunit import INPUT_FILES
 
 

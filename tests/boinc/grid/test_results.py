@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.private_servers import PrivateServer
 from tests.boinc.grid.world import World
 from tests.full_disk import files_limited_to
 from vcdl.boinc.grid.database import BoincDatabase
@@ -16,7 +17,6 @@ from vcdl.boinc.grid.results import UPLOAD_FAILED, BoincResults, conclude_orphan
 from vcdl.errors import GridError, GridUnavailable, RunFolderError
 from vcdl.loop.grid import GaveUp, Uploaded
 from vcdl.run.folder import RunFolder
-from vcdl.stores.private_servers import PrivateServer
 
 SPAWN = multiprocessing.get_context("spawn")
 

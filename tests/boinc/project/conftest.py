@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.private_servers import PrivateServer
 from tests.boinc.project.made_project import MadeProject
 from tests.boinc.standin.config import Database
 from tests.store_servers import start_mariadb
 from vcdl.boinc.project.app_version import ClientFiles
-from vcdl.stores.private_servers import PrivateServer
 
 
 @pytest.fixture(scope="session")

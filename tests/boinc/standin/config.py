@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from tests.boinc.standin.schema import Connection
 
 if TYPE_CHECKING:
-    from vcdl.stores.private_servers import PrivateServer
+    from benchmarks.private_servers import PrivateServer
 
 
 @dataclass(frozen=True)

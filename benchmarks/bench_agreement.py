@@ -1,4 +1,4 @@
-"""`python -m vcdl.bench.agreement RUN`: how far two honest computers' updates of one subtask are apart.
+"""`python -m benchmarks.bench_agreement RUN`: how far two honest computers' updates of one subtask are apart.
 
 Trains some shards of a run's job from the first and from the newest weights that it keeps, each under several numbers
 of threads and with oneDNN on and off, as different computers would, and prints the distances as shares of the step
@@ -85,7 +85,9 @@ def trained(run: Run, subtasks: Sequence[tuple[str, int]], computer: Computer, f
 
 def main() -> None:
     """Measure, and print a line for each comparison."""
-    parser = argparse.ArgumentParser(prog="python -m vcdl.bench.agreement", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.bench_agreement", description=__doc__.partition("\n")[0]
+    )
     parser.add_argument("run", type=Path, metavar="RUN")
     parser.add_argument("--shards", type=int, default=2, metavar="N")
     options = parser.parse_args()

@@ -1,19 +1,21 @@
-"""The time of an update in each store, from the HDF5 upload to the written store, measured side by side in one run.
+"""`python -m benchmarks.bench_store`: the time of an update in each store, from the HDF5 upload to the written store.
 
-Every case runs once a round, so that a busy machine slows all of them alike; the median over the rounds counts. A
-target is a ratio of two cases. The servers are private and have default settings, except for the packet size that the
-naive MariaDB loop needs.
+All cases run side by side, once a round each, so that a busy machine slows all of them alike; the median over the
+rounds counts. A target is a ratio of two cases. It starts a Redis and a MariaDB of its own (redis-server and mariadbd
+must be installed); they have default settings, except for the packet size that the naive MariaDB loop needs. The
+uploads take eight times the vector's bytes in the temporary folder, beside what each store holds there.
 """
 
-import json
+import argparse
 import multiprocessing
 import random
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, cycle
 from pathlib import Path
@@ -21,16 +23,19 @@ from typing import Any
 
 import numpy as np
 
-from vcdl.bench.naive_loops import ALPHA, naive_mysql, naive_redis
+from benchmarks.naive_loops import ALPHA, naive_mysql, naive_redis
+from benchmarks.private_servers import private_mariadb, private_redis
 from vcdl.checks import UploadCheck
 from vcdl.loop.streamed_upload import StreamedUpload, UploadFacts
+from vcdl.report.wording import grouped
 from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.stores.base import Fold, WeightStore
 from vcdl.stores.open import open_store
-from vcdl.stores.private_servers import private_mariadb, private_redis
 from vcdl.stores.settings import Consistency, StoreSettings
 from vcdl.wire.weights import Layout, Variable, Vector, write_weights
 
+PAPER_PARAMS = 4_972_746
+"""Weights of the paper's model, for which the targets are."""
 WAITING = 8
 """Results in a fold of several."""
 PAPER_RATIO = 1.5
@@ -76,10 +81,6 @@ class StoreBench:
     updates_per_s: dict[str, float]
     """By store, consistency and number of servers (`redis strong 2`), with WAITING results in each fold."""
     targets: tuple[Target, ...]
-
-    def to_json(self) -> str:
-        targets = [asdict(target) | {"is_met": target.is_met} for target in self.targets]
-        return json.dumps(asdict(self) | {"targets": targets, "paper_ratio": PAPER_RATIO}, indent=2)
 
     def ms(self, case: str, store: str, waiting: int = 1) -> float | None:
         """ms per update; None when the case was not measured."""
@@ -299,3 +300,47 @@ def _with_targets(bench: StoreBench) -> StoreBench:
         if numerator and denominator:
             targets.append(Target(what, round(numerator / denominator, 3), round(limit, 3)))
     return replace(bench, targets=tuple(targets))
+
+
+def lines_of(bench: StoreBench) -> list[str]:
+    """The table as lines."""
+    lines = [f"ms per update of {grouped(bench.params)} weights, median of {bench.rounds}", ""]
+    lines += [f"{'':<22}{'waiting':>8}{'ms':>10}{'/ naive':>10}{'/ floor':>10}"]
+    floor = bench.ms("memory floor", "", WAITING)
+    for row in bench.rows:
+        naive = bench.ms("naive", row.store)
+        ratios = [f"{row.ms_per_update / by:.2f}" if by else "" for by in (naive, floor)]
+        lines.append(
+            f"{row.store + ' ' + row.case:<22}{row.waiting:>8}{row.ms_per_update:>10.1f}{ratios[0]:>10}{ratios[1]:>10}"
+        )
+    lines += ["", f"updates/s with {WAITING} waiting", ""]
+    lines += [
+        f"{name + (' server' if name.endswith('1') else ' servers'):<28}{rate:>12.1f}"
+        for name, rate in bench.updates_per_s.items()
+    ]
+    lines += ["", f"MySQL / Redis, the paper: {PAPER_RATIO}"]
+    for case, waiting in (("naive", 1), ("strong", 1), ("strong", WAITING), ("eventual", 1)):
+        mysql, redis = bench.ms(case, "mysql", waiting), bench.ms(case, "redis", waiting)
+        if mysql and redis:
+            lines.append(f"MySQL / Redis, {case}, {waiting} waiting: {mysql / redis:.1f}")
+    of_others = "" if bench.params == PAPER_PARAMS else f", set for {grouped(PAPER_PARAMS)} weights"
+    lines += ["", f"targets{of_others}", ""]
+    for target in bench.targets:
+        verdict = "met    " if target.is_met else "MISSED "
+        if of_others:
+            verdict = ""  # the targets are not for them
+        lines.append(f"{verdict}{target.what}: {target.ratio:.2f} (≤ {target.limit:.2f})")
+    return lines
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_store", description=__doc__.partition("\n")[0])
+    parser.add_argument("--params", type=int, default=PAPER_PARAMS, metavar="N", help="weights of the model")
+    parser.add_argument("--rounds", type=int, default=9, metavar="N", help="of which the median counts")
+    options = parser.parse_args()
+    print(*lines_of(bench_store(options.params, options.rounds, lambda words: print(words, file=sys.stderr))), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

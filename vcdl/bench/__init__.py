@@ -1,1 +1,0 @@
-"""Benchmarks of VCDL beside the code that one would write without it."""
