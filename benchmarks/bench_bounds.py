@@ -28,7 +28,7 @@ from vcdl.journal.journal import Journal
 from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.loop.reference_file import ReferenceFile
-from vcdl.loop.streamed_upload import Rooms, StreamedUpload, UploadFacts
+from vcdl.loop.streamed_upload import BufferPool, StreamedUpload, UploadFacts
 from vcdl.models.footprint import Footprint
 from vcdl.rules.bounds import Bounds
 from vcdl.rules.forecast import Forecast
@@ -73,7 +73,7 @@ class Folding:
         state = RULE.state if bounds is None else bounds.state_of(RULE)
         self._store = FileStore(folder / ("bounded" if bounds else "plain"), steps.layout.size, state)
         self._store.create(steps.base)
-        self._rooms = Rooms()
+        self._buffers = BufferPool()
         self._reference = ReferenceFile(folder / "reference.h5", steps.layout)
         self._check = UploadCheck("bench", steps.layout, (1,), 1, steps.layout.size**0.5)
 
@@ -95,7 +95,7 @@ class Folding:
             bounds=self._bounds,
             base=self._folder / "base.h5",
             reference=self._reference if self._bounds else None,
-            rooms=self._rooms,
+            buffers=self._buffers,
         )
 
 

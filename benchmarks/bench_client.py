@@ -60,10 +60,10 @@ def main() -> None:
 
 
 class Quiet:
-    """A host without wishes."""
+    """A supervisor without wishes."""
 
     def request(self) -> Any:
-        from vcdl.client.host import Request
+        from vcdl.client.supervisor import Request
 
         return Request.GO
 

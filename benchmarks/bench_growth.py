@@ -52,7 +52,7 @@ _BEHIND = 9000
 _EVERY = 10
 """Updates between two evaluations."""
 _BEGAN_S = 1_700_000_000.0
-_PATIENCE_S = 900.0
+_TIMEOUT_S = 900.0
 
 
 def main() -> None:
@@ -311,7 +311,7 @@ class LongRun:
             process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         try:
             while _last_update(self.folder) == last:
-                if process.poll() is not None or time.monotonic() > began_s + _PATIENCE_S:
+                if process.poll() is not None or time.monotonic() > began_s + _TIMEOUT_S:
                     raise SystemExit((self.folder.path / "resume.log").read_text())
                 time.sleep(0.05)
             wall_s = time.monotonic() - began_s

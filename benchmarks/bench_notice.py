@@ -50,7 +50,7 @@ TRAINING = Training(
     metrics=(),
     normalisation=Normalisation((1 / 255,), (-0.5,)),
 )
-PATIENCE_S = 900.0
+TIMEOUT_S = 900.0
 STEPS = ("heard", "written", "uploaded", "reported")
 
 
@@ -115,14 +115,14 @@ class Bench:
                 # boinccmd estimates a fraction before the first one: only a checkpoint proves that it trains.
                 checkpoints = client.folder.glob
                 client.wait_until(
-                    lambda: any(checkpoints("slots/*/checkpoint.npz")), "it trains", patience_s=PATIENCE_S, asking=True
+                    lambda: any(checkpoints("slots/*/checkpoint.npz")), "it trains", timeout_s=TIMEOUT_S, asking=True
                 )
                 time.sleep(random.uniform(0, 10))
                 began_s = time.monotonic()
                 metadata.notify()
 
                 def after_s(condition: Callable[[], object], what: str) -> float:
-                    client.wait_until(condition, what, patience_s=PATIENCE_S)
+                    client.wait_until(condition, what, timeout_s=TIMEOUT_S)
                     return time.monotonic() - began_s
 
                 finish_now = client.project_folder / "vcdl_finish_now"

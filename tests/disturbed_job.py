@@ -36,8 +36,8 @@ from vcdl.loop.coordinator import (
     Coordinator,
     Create,
     Evaluate,
+    EvaluateNewest,
     Finish,
-    LookAtNewest,
     Publish,
     RollBack,
     Stop,
@@ -138,7 +138,7 @@ class DisturbedJob:
                 return EpochClosed(epoch, self.version)
             case Evaluate(version, epoch, split):
                 return wanted(version, epoch, split)
-            case LookAtNewest():
+            case EvaluateNewest():
                 return wanted(self.version, 0, "validation")
             case Publish():
                 return WeightsPublished(self.version)

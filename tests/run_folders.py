@@ -13,7 +13,7 @@ from vcdl.journal.journal import Journal
 from vcdl.report.measures import Report
 from vcdl.report.summary import summary_of, write_summary
 from vcdl.run.folder import RunFolder
-from vcdl.run.host import LOCAL, Host
+from vcdl.run.kind import LOCAL, RunKind
 from vcdl.wire.workunit import Named
 
 DEMO = Job(
@@ -25,7 +25,7 @@ DEMO = Job(
 
 
 def make_run(
-    path: Path, events: Sequence[Recorded] = WHOLE_RUN, finished: bool = True, host: Host = LOCAL
+    path: Path, events: Sequence[Recorded] = WHOLE_RUN, finished: bool = True, host: RunKind = LOCAL
 ) -> RunFolder:
     """A run of DEMO with these events in its journal and, when it is finished, with its summary."""
     folder = RunFolder(path.resolve())

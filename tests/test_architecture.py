@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.places import DOCS, ROOT
-from vcdl.run.host import HOSTS
+from vcdl.run.kind import RUN_KINDS
 
 COLUMN = re.search(r"```column\n(.*?)```", (DOCS / "architecture.md").read_text(encoding="utf-8"), re.DOTALL)
 ROWS = [re.split(r"\s{2,}", line)[0].split() for line in (COLUMN[1] if COLUMN else "").splitlines()]
@@ -51,8 +51,8 @@ def test_few_modules_lie_loose() -> None:
     assert len(loose) <= LOOSE_AT_MOST, sorted(loose)
 
 
-@pytest.mark.parametrize("name", HOSTS)
+@pytest.mark.parametrize("name", RUN_KINDS)
 def test_every_kind_of_run_has_the_driver_that_it_names(name: str) -> None:
-    driver = HOSTS[name].driver
+    driver = RUN_KINDS[name].driver
     if driver is not None:
         assert callable(pkgutil.resolve_name(driver))

@@ -67,10 +67,10 @@ def test_a_byte_now_and_then_holds_nobody_who_asks_the_web(
 
 
 def test_each_wait_is_twice_as_long_up_to_the_longest_until_it_has_answered() -> None:
-    patience = Backoff(first_s=1.0, longest_s=5.0)
-    assert [patience.next_wait_s() for _ in range(5)] == [1.0, 2.0, 4.0, 5.0, 5.0]
-    patience.reset()
-    assert patience.next_wait_s() == 1.0
+    backoff = Backoff(first_s=1.0, longest_s=5.0)
+    assert [backoff.next_wait_s() for _ in range(5)] == [1.0, 2.0, 4.0, 5.0, 5.0]
+    backoff.reset()
+    assert backoff.next_wait_s() == 1.0
 
 
 def test_what_is_away_is_called_again_and_every_wait_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

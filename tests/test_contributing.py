@@ -16,7 +16,7 @@ from vcdl.data.load import NAMED
 from vcdl.experiments import NAMES as EXPERIMENTS
 from vcdl.job.update import RULES
 from vcdl.loop.grid import Grid
-from vcdl.run.host import HOSTS, Host
+from vcdl.run.kind import RUN_KINDS, RunKind
 from vcdl.stores.settings import Service
 
 DOCUMENT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -105,7 +105,7 @@ def test_a_grid_touches_at_most_five_files() -> None:
     assert len(recipe("grid")) <= 5
 
 
-@pytest.mark.parametrize("kind", HOSTS)
+@pytest.mark.parametrize("kind", RUN_KINDS)
 def test_each_kind_of_run_is_made_of_the_files_that_the_grids_recipe_names(kind: str) -> None:
     grid, driver, host, command, cli = existing(kind)
     module = importlib.import_module(".".join(Path(grid).with_suffix("").parts))
@@ -120,9 +120,9 @@ def test_each_kind_of_run_is_made_of_the_files_that_the_grids_recipe_names(kind:
 
 def test_nothing_but_its_own_files_knows_a_kind_of_run() -> None:
     """It is named where such a run begins; `LOCAL` also where a folder is made whose kind nobody names."""
-    module = importlib.import_module("vcdl.run.host")
-    kinds = {f"vcdl.run.host.{name}": kind.name for name, kind in vars(module).items() if isinstance(kind, Host)}
-    assert set(kinds.values()) == set(HOSTS)
+    module = importlib.import_module("vcdl.run.kind")
+    kinds = {f"vcdl.run.kind.{name}": kind.name for name, kind in vars(module).items() if isinstance(kind, RunKind)}
+    assert set(kinds.values()) == set(RUN_KINDS)
     for name, kind in kinds.items():
         command = existing(kind)[3]
         own = {path for path in importers(name) if path.startswith(f"{Path(existing(kind)[1]).parents[0]}/")}

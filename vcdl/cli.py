@@ -99,9 +99,9 @@ def exit_code_of(arguments: Sequence[str]) -> ExitCode | int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
     except Exception as error:
-        from vcdl.commands.failure import told
+        from vcdl.commands.failure import describe_error
 
-        return _say(*told(error))
+        return _say(*describe_error(error))
     return ExitCode(result)
 
 

@@ -13,7 +13,7 @@ from vcdl.journal.events import RunFinished, RunPaused, StopDecided, WorkunitFai
 from vcdl.journal.journal import Journal
 from vcdl.run.finding import RunState
 from vcdl.run.folder import RunFolder, RunLock
-from vcdl.run.host import BOINC, SIMULATED
+from vcdl.run.kind import BOINC, SIMULATED
 
 
 @pytest.fixture

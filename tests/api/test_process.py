@@ -13,7 +13,7 @@ from vcdl.errors import ExitCode, JobError, RunFolderError, VcdlError
 from vcdl.run.finding import RunState
 from vcdl.run.folder import RunLock
 
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 
 
 def test_an_order_travels_unchanged() -> None:
@@ -46,7 +46,7 @@ def test_resuming_a_finished_run_does_nothing(tmp_path: Path) -> None:
 def test_a_process_that_is_killed_is_told_of(tmp_path: Path) -> None:
     process = RunProcess(Order("resume", str(tmp_path / "run")))
     process._process.send_signal(signal.SIGKILL)
-    assert process.wait(PATIENCE_S)
+    assert process.wait(TIMEOUT_S)
     assert isinstance(process.failure, VcdlError)
     assert "the process of the run died (killed by signal 9" in str(process.failure)
     assert ".resume()` goes on" in str(process.failure)

@@ -17,7 +17,7 @@ from typing import IO, Self
 
 from tests.store_servers import needs
 
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 _PREFERENCES = {
     "run_on_batteries": 1, "run_if_user_active": 1, "suspend_cpu_usage": 0, "work_buf_min_days": 0,
     "work_buf_additional_days": 0, "disk_interval": 1, "cpu_usage_limit": 100, "ram_max_used_busy_pct": 90,
@@ -110,7 +110,7 @@ class BoincClient:
         """Ask it to end, as at a shutdown: tasks get time for a checkpoint."""
         self.command("--quit")
         assert self._process is not None
-        self._process.wait(PATIENCE_S)
+        self._process.wait(TIMEOUT_S)
         self._forget()
 
     def kill(self, tasks_too: bool = True) -> None:
@@ -137,7 +137,7 @@ class BoincClient:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=TIMEOUT_S,
         )
         assert done.returncode == 0, f"boinccmd {' '.join(arguments)}: {done.stdout}{done.stderr}"
         return done.stdout
@@ -189,7 +189,7 @@ class BoincClient:
         return (self.folder / "client.log").read_text(errors="replace")
 
     def wait_until(
-        self, condition: Callable[[], object], what: str, *, patience_s: float = PATIENCE_S, asking: bool = False
+        self, condition: Callable[[], object], what: str, *, timeout_s: float = TIMEOUT_S, asking: bool = False
     ) -> None:
         """Look ten times a second, `asking` the project every few seconds; fails when the client ended or time
         is up.
@@ -199,7 +199,7 @@ class BoincClient:
             ended = self._process is not None and self._process.poll() is not None
             assert not ended, f"the client ended before {what}"
             now_s = time.monotonic()
-            assert now_s < began_s + patience_s, f"waited {patience_s:g} s in vain until {what}"
+            assert now_s < began_s + timeout_s, f"waited {timeout_s:g} s in vain until {what}"
             if asking and now_s > asked_s + _ASK_EVERY_S:
                 asked_s = now_s
                 self.update()

@@ -24,7 +24,7 @@ from vcdl.boinc.project.server_config import ServerConfig
 from vcdl.run.folder import RunFolder
 
 VARIABLE = "VCDL_BOINC_PROJECT_DIR"
-PATIENCE_S = 400.0
+TIMEOUT_S = 400.0
 _EMAIL, _PASSWORD = "vcdl-test@example.org", "only for tests"
 _TABLES = ("app", "app_version", "workunit", "result", "host_app_version", "msg_to_host")
 _EDITED = (
@@ -153,8 +153,8 @@ class RealProject:
         raise AssertionError(f"no account: {said}")
 
 
-def wait(condition: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
-    give_up_s = time.monotonic() + patience_s
+def wait(condition: Callable[[], object], what: str, timeout_s: float = TIMEOUT_S) -> None:
+    give_up_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < give_up_s, f"waited in vain until {what}"
         time.sleep(0.5)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.boinc.real_project import PATIENCE_S, VARIABLE, RealProject
+from tests.boinc.real_project import TIMEOUT_S, VARIABLE, RealProject
 from vcdl.boinc.grid.workunit_rows import IN_PROGRESS
 from vcdl.journal.events import UpdateApplied
 from vcdl.run.finding import events_of, read_report
@@ -41,12 +41,12 @@ def test_another_host_trains_what_one_that_left_had_and_a_banned_one_gets_nothin
                 read_report(run).totals.applied >= KNOWN and any(task.executing for task in leaves.tasks().values())
             ),
             "the job knows how long a subtask takes",
-            patience_s=PATIENCE_S,
+            timeout_s=TIMEOUT_S,
             asking=True,
         )
         held = {name for name, task in leaves.tasks().items() if task.executing}
         leaves.kill()
-        stays.wait_until(run.summary_file.is_file, "the job is finished", patience_s=2 * PATIENCE_S, asking=True)
+        stays.wait_until(run.summary_file.is_file, "the job is finished", timeout_s=2 * TIMEOUT_S, asking=True)
         assert _still_out(real, held), "the job has waited for the deadline of a host that left"
         assert len({update.key for update in events_of(run, UpdateApplied)}) == 24
         rows = json.loads(real.vcdl("hosts", run.path.name, "--json"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.boinc.real_project import PATIENCE_S, VARIABLE, RealProject, wait
+from tests.boinc.real_project import TIMEOUT_S, VARIABLE, RealProject, wait
 from vcdl.journal.events import SettingsChanged, UpdateApplied
 from vcdl.run.finding import events_of, read_report
 from vcdl.run.folder import RunFolder
@@ -44,11 +44,11 @@ def test_jobs_share_the_clients_and_train_from_fresh_weights(real: RealProject, 
     first = submitted(real, tmp_path, "real-first", 2)
     with real.client(tmp_path / "client") as client:
         client.wait_until(
-            lambda: read_report(first).totals.applied >= 2, "some are applied", patience_s=PATIENCE_S, asking=True
+            lambda: read_report(first).totals.applied >= 2, "some are applied", timeout_s=TIMEOUT_S, asking=True
         )
         before = sent(real, first)
         second = submitted(real, tmp_path, "real-second", 1, "--set", "boinc.share=3")
-        client.wait_until(lambda: sent(real, second), "the new job is sent", patience_s=PATIENCE_S, asking=True)
+        client.wait_until(lambda: sent(real, second), "the new job is sent", timeout_s=TIMEOUT_S, asking=True)
         assert sent(real, first) - before <= 4, "what a client may fetch before the new job has workunits"
         rows = json.loads(real.vcdl("jobs", "--json"))
         assert {row["job"]: row["part"] for row in rows if row["state"] == "running"} == {
@@ -65,7 +65,7 @@ def test_jobs_share_the_clients_and_train_from_fresh_weights(real: RealProject, 
         wait(lambda: '"share": 1,' in manifest.read_text(), "the work generator follows it")
 
         for run in (first, second):
-            client.wait_until(run.summary_file.is_file, "the job is finished", patience_s=2 * PATIENCE_S, asking=True)
+            client.wait_until(run.summary_file.is_file, "the job is finished", timeout_s=2 * TIMEOUT_S, asking=True)
     updates = list(events_of(first, UpdateApplied))
     assert len({update.key for update in updates}) == 8
     assert read_report(first).totals.refused == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.boinc.real_project import PATIENCE_S, VARIABLE, RealProject
+from tests.boinc.real_project import TIMEOUT_S, VARIABLE, RealProject
 from tests.places import ROOT
 from vcdl.run.finding import read_report
 
@@ -31,13 +31,13 @@ def test_attached_clients_take_a_new_signing_key_and_lose_no_task(real: RealProj
     section = (ROOT / "docs" / "operator.md").read_text().partition("#### A new signing key")[2]
     (commands,) = re.findall(r"```sh\n(.*?)```", section.partition("\n### ")[0], re.DOTALL)
     with real.client(tmp_path / "client") as client:
-        client.wait_until(lambda: read_report(run).totals.applied >= 4, "updates are applied", patience_s=PATIENCE_S)
+        client.wait_until(lambda: read_report(run).totals.applied >= 4, "updates are applied", timeout_s=TIMEOUT_S)
         script = "set -e\n" + commands.replace("~/projects/mine", str(real.path))
         done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         before = read_report(run).totals.applied
         client.wait_until(
-            lambda: read_report(run).totals.applied >= before + 6, "it trains under the new key", patience_s=PATIENCE_S
+            lambda: read_report(run).totals.applied >= before + 6, "it trains under the new key", timeout_s=TIMEOUT_S
         )
         assert "security key" not in client.log
     versions = real.rows(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.boinc.real_project import PATIENCE_S, VARIABLE, RealProject, wait
+from tests.boinc.real_project import TIMEOUT_S, VARIABLE, RealProject, wait
 from vcdl.run.finding import read_report
 
 JOB = """
@@ -52,7 +52,7 @@ def test_a_client_trains_after_an_outage_and_after_an_install_anew(real: RealPro
     job = real.submit(tmp_path / "job.yaml")
     with real.client(tmp_path / "client") as client:
         client.wait_until(
-            lambda: read_report(job).totals.applied, "an update is applied", patience_s=PATIENCE_S, asking=True
+            lambda: read_report(job).totals.applied, "an update is applied", timeout_s=TIMEOUT_S, asking=True
         )
         real.stop()
         client.update()
@@ -61,7 +61,7 @@ def test_a_client_trains_after_an_outage_and_after_an_install_anew(real: RealPro
         sent = _sent(client.log)
         real.start()
         began_s = time.monotonic()
-        client.wait_until(lambda: _sent(client.log) > sent, "it gets work again", patience_s=240)
+        client.wait_until(lambda: _sent(client.log) > sent, "it gets work again", timeout_s=240)
         print(f"the next task was sent {time.monotonic() - began_s:.0f} s after bin/start")
         real.vcdl("stop", job.path.name)
     real.stop()
@@ -73,7 +73,7 @@ def test_a_client_trains_after_an_outage_and_after_an_install_anew(real: RealPro
     again = real.submit(tmp_path / "job.yaml", "--set", "name=second-day")
     with real.client(tmp_path / "another") as client:
         client.wait_until(
-            lambda: read_report(again).totals.applied, "it trains in the new one", patience_s=PATIENCE_S, asking=True
+            lambda: read_report(again).totals.applied, "it trains in the new one", timeout_s=TIMEOUT_S, asking=True
         )
         real.vcdl("stop", again.path.name)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.boinc.real_project import PATIENCE_S, VARIABLE, RealProject, wait
+from tests.boinc.real_project import TIMEOUT_S, VARIABLE, RealProject, wait
 from vcdl.journal.events import UpdateApplied
 from vcdl.run.finding import events_of, read_report
 from vcdl.wire.workunit import WorkunitName
@@ -37,12 +37,12 @@ def test_a_real_project_trains_a_job_from_install_to_uninstall(real: RealProject
     first = real.submit(tmp_path / "job.yaml")
     with real.client(tmp_path / "client") as client:
         client.wait_until(
-            lambda: read_report(first).totals.applied, "an update is applied", patience_s=PATIENCE_S, asking=True
+            lambda: read_report(first).totals.applied, "an update is applied", timeout_s=TIMEOUT_S, asking=True
         )
         real.vcdl("stop", first.path.name)
         wait(lambda: not real.staged(), "a stopped job has nothing in download/")
         real.vcdl("resume", first.path.name)
-        client.wait_until(first.summary_file.is_file, "the job is finished", patience_s=PATIENCE_S, asking=True)
+        client.wait_until(first.summary_file.is_file, "the job is finished", timeout_s=TIMEOUT_S, asking=True)
         report = read_report(first)
         assert len({update.key for update in events_of(first, UpdateApplied)}) == 8
         assert report.totals.failed == 0
@@ -51,7 +51,7 @@ def test_a_real_project_trains_a_job_from_install_to_uninstall(real: RealProject
 
         shards = client.log.count("Finished download of vcdl_")
         second = real.submit(tmp_path / "job.yaml", "--set", "stop.epochs=1")
-        client.wait_until(second.summary_file.is_file, "the second is finished", patience_s=PATIENCE_S, asking=True)
+        client.wait_until(second.summary_file.is_file, "the second is finished", timeout_s=TIMEOUT_S, asking=True)
         names = [WorkunitName.parse(update.workunit) for update in events_of(second, UpdateApplied)]
         versions = len({name.base_version for name in names})
         assert (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.boinc.real_project import PATIENCE_S, VARIABLE, RealProject, wait
+from tests.boinc.real_project import TIMEOUT_S, VARIABLE, RealProject, wait
 from vcdl.boinc.grid.host_care import read_rests
 from vcdl.boinc.grid.workunit_rows import IN_PROGRESS, VALIDATE_ERROR
 from vcdl.journal.events import ResultRefused
@@ -48,14 +48,14 @@ def test_a_renewed_upload_key_counts_against_nobody(real: RealProject, tmp_path:
     run, keys = submitted(real, tmp_path), real.path / "keys"
 
     with real.client(tmp_path / "one", cpus=1) as one, real.client(tmp_path / "two", cpus=1):
-        one.wait_until(lambda: applied(run) >= 4, "updates are applied", patience_s=PATIENCE_S)
+        one.wait_until(lambda: applied(run) >= 4, "updates are applied", timeout_s=TIMEOUT_S)
         for half in ("private", "public"):
             (keys / f"upload_{half}").rename(keys / f"upload_{half}.old")
         pair = [str(keys / "upload_private"), str(keys / "upload_public")]
         subprocess.run([real.project.bin / "crypt_prog", "-genkey", "1024", *pair], check=True, capture_output=True)
         (keys / "upload_private").chmod(0o640)
         assert "were signed with another key" in real.doctor("certificates")
-        one.wait_until(lambda: lost(run) >= 4, "uploads are lost", patience_s=PATIENCE_S)
+        one.wait_until(lambda: lost(run) >= 4, "uploads are lost", timeout_s=TIMEOUT_S)
         assert read_rests(real.project).of == {}
         real.stop()
         wait(lambda: "transitioner" in real.down(), "the transitioner has ended")
@@ -64,7 +64,7 @@ def test_a_renewed_upload_key_counts_against_nobody(real: RealProject, tmp_path:
         real.vcdl("stop", run.path.name)
         real.vcdl("resume", run.path.name)
         before = applied(run)
-        one.wait_until(lambda: applied(run) >= before + 4, "tasks made anew come through", patience_s=PATIENCE_S)
+        one.wait_until(lambda: applied(run) >= before + 4, "tasks made anew come through", timeout_s=TIMEOUT_S)
         assert "are of this project's key" in real.doctor("certificates")
         assert read_rests(real.project).of == {}
 
@@ -72,18 +72,18 @@ def test_a_renewed_upload_key_counts_against_nobody(real: RealProject, tmp_path:
 def test_another_folder_in_the_place_of_upload_counts_against_nobody(real: RealProject, tmp_path: Path) -> None:
     run, upload = submitted(real, tmp_path), real.project.upload_dir
     with real.client(tmp_path / "one", cpus=1) as one, real.client(tmp_path / "two", cpus=1):
-        one.wait_until(lambda: applied(run) >= 4, "updates are applied", patience_s=PATIENCE_S)
+        one.wait_until(lambda: applied(run) >= 4, "updates are applied", timeout_s=TIMEOUT_S)
         before, refused, away = applied(run), lost(run), upload.with_name("upload.away")
         upload.rename(away)
         upload.mkdir()
         upload.chmod(0o2770)
         assert "is another one mounted over it" in real.doctor("upload folders")
         unchecked = "SELECT COUNT(*) FROM result WHERE outcome = 1 AND validate_state = 0"
-        one.wait_until(lambda: int(str(real.rows(unchecked)[0][0])) >= 2, "uploads wait", patience_s=PATIENCE_S)
+        one.wait_until(lambda: int(str(real.rows(unchecked)[0][0])) >= 2, "uploads wait", timeout_s=TIMEOUT_S)
         assert lost(run) == refused
         subprocess.run(f"cp -a {upload}/* {away}/; rm -r {upload}", shell=True, check=True)
         away.rename(upload)
-        one.wait_until(lambda: applied(run) >= before + 4, "what waited counts", patience_s=PATIENCE_S)
+        one.wait_until(lambda: applied(run) >= before + 4, "what waited counts", timeout_s=TIMEOUT_S)
         assert (lost(run), read_rests(real.project).of) == (refused, {})
 
 
@@ -93,7 +93,7 @@ def test_a_rest_outlasts_a_stop_and_another_app_version_and_uploaded_work_keeps_
     run = submitted(real, tmp_path)
     broken = real.client(tmp_path / "broken", cpus=2, VCDL_PYTHON="/bin/false", PATH="/usr/bin:/bin")  # without Keras
     with real.client(tmp_path / "well", cpus=2) as well, broken as fails:
-        fails.wait_until(lambda: read_rests(real.project).of, "it rests", patience_s=PATIENCE_S, asking=True)
+        fails.wait_until(lambda: read_rests(real.project).of, "it rests", timeout_s=TIMEOUT_S, asking=True)
         (host,) = read_rests(real.project).of
         assert [row["state"] for row in json.loads(real.vcdl("hosts", run.path.name, "--json"))].count("resting") == 1
 
@@ -105,7 +105,7 @@ def test_a_rest_outlasts_a_stop_and_another_app_version_and_uploaded_work_keeps_
             return [name for name in names if any(real.project.upload_dir.glob(f"*/{name}_r*"))]
 
         (real.path / "stop_sched").touch()
-        well.wait_until(uploaded, "an upload is here that cannot be reported", patience_s=PATIENCE_S)
+        well.wait_until(uploaded, "an upload is here that cannot be reported", timeout_s=TIMEOUT_S)
         held = uploaded()
         real.vcdl("stop", run.path.name)
         wait(lambda: read_report(run).paused is not None, "the job is stopped")
@@ -113,7 +113,7 @@ def test_a_rest_outlasts_a_stop_and_another_app_version_and_uploaded_work_keeps_
         credit = "SELECT COUNT(*) FROM result WHERE granted_credit > 0 AND name IN %s"
         well.wait_until(
             lambda: int(str(real.rows(credit, tuple(held))[0][0])) == len(held),
-            "it has its credit", patience_s=PATIENCE_S, asking=True,
+            "it has its credit", timeout_s=TIMEOUT_S, asking=True,
         )  # fmt: skip
 
         real.stop()
@@ -122,7 +122,7 @@ def test_a_rest_outlasts_a_stop_and_another_app_version_and_uploaded_work_keeps_
         real.vcdl("resume", run.path.name)
         sent = "SELECT COUNT(*) FROM result WHERE hostid = %s"
         before, now = real.rows(sent, host), applied(run)
-        well.wait_until(lambda: applied(run) > now + 2, "the other one trains on", patience_s=PATIENCE_S)
+        well.wait_until(lambda: applied(run) > now + 2, "the other one trains on", timeout_s=TIMEOUT_S)
         asked = fails.log.count("Sending scheduler request")
         fails.update()
         fails.wait_until(lambda: fails.log.count("Sending scheduler request") > asked + 1, "it has asked", asking=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.boinc.boinc_client import BoincClient
-from tests.boinc.real_project import PATIENCE_S, VARIABLE, RealProject
+from tests.boinc.real_project import TIMEOUT_S, VARIABLE, RealProject
 from tests.places import ROOT
 from vcdl.journal.events import UpdateApplied
 from vcdl.run.finding import events_of, read_report
@@ -40,12 +40,12 @@ def test_hosts_move_to_a_new_client_in_the_middle_of_a_job_without_losing_a_task
         client.wait_until(
             lambda: read_report(run).totals.applied >= 2 and _executing(client),
             "tasks run under the old client",
-            patience_s=PATIENCE_S,
+            timeout_s=TIMEOUT_S,
             asking=True,
         )
         held = _executing(client)
         _install_changed_client(real, tmp_path / "changed")
-        client.wait_until(run.summary_file.is_file, "the job is finished", patience_s=2 * PATIENCE_S, asking=True)
+        client.wait_until(run.summary_file.is_file, "the job is finished", timeout_s=2 * TIMEOUT_S, asking=True)
         applied = [update.key for update in events_of(run, UpdateApplied)]
     assert len(applied) == len(set(applied)) == SUBTASKS
     assert read_report(run).totals.failed == 0

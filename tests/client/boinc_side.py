@@ -14,7 +14,7 @@ from pathlib import Path
 
 CONTROL, HEARTBEAT, STATUS = 0, 4, 5
 CHANNEL_BYTES = 1024
-PATIENCE_S = 120
+TIMEOUT_S = 120
 """Importing TensorFlow on a busy machine."""
 ACCOUNT_KEY = "0123456789abcdef0123456789abcdef"
 _VALUE = re.compile(r"<(\w+)>([^<]*)</\1>")
@@ -132,7 +132,7 @@ class Task:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def ends(self, timeout_s: float = PATIENCE_S) -> int:
+    def ends(self, timeout_s: float = TIMEOUT_S) -> int:
         status = self.process.wait(timeout_s)
         self.close()
         return status
@@ -157,7 +157,7 @@ def task(slot: Path, command: list[str], environment: Mapping[str, str] | None =
 def wait_for(
     what: Callable[[], bool], lives: Callable[[], bool] = lambda: True, explain: Callable[[], str] = lambda: ""
 ) -> None:
-    until_s = time.monotonic() + PATIENCE_S
+    until_s = time.monotonic() + TIMEOUT_S
     while not what():
         assert lives() or what(), f"the process ended: {explain()}"
         assert time.monotonic() < until_s, f"it did not happen: {explain()}"

@@ -7,8 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.client.workunit_folder import RecordingCache, ScriptedHost
-from vcdl.client.host import Request
+from tests.client.workunit_folder import RecordingCache, ScriptedSupervisor
+from vcdl.client.supervisor import Request
 from vcdl.client.train import train_workunit
 
 
@@ -18,4 +18,6 @@ def slow(_question: int) -> Request:
 
 
 if __name__ == "__main__":
-    train_workunit(Path(sys.argv[1]), ScriptedHost(slow), RecordingCache(Path(sys.argv[2])), checkpoint_every_s=0.1)
+    train_workunit(
+        Path(sys.argv[1]), ScriptedSupervisor(slow), RecordingCache(Path(sys.argv[2])), checkpoint_every_s=0.1
+    )

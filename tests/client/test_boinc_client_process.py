@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.client.boinc_side import ACCOUNT_KEY, PATIENCE_S, Task, init_data, task
-from tests.client.workunit_folder import SAMPLES, ScriptedHost, read_update, with_training, write_workunit
+from tests.client.boinc_side import ACCOUNT_KEY, TIMEOUT_S, Task, init_data, task
+from tests.client.workunit_folder import SAMPLES, ScriptedSupervisor, read_update, with_training, write_workunit
 from tests.full_disk import files_limited_to
 from tests.places import ROOT
 from vcdl import __version__
@@ -128,7 +128,7 @@ def test_a_task_that_is_trained_to_the_end_gives_the_update_of_any_other_host(ho
         assert "Keras does not see GPU 17: training on the processor. Check nvidia-smi" in process.errors
     assert (slot / "boinc_finish_called").read_text() == "0\n"
     here = write_workunit(tmp_path / "here", with_training(local_epochs=2))
-    train_workunit(here, ScriptedHost(), TrainerCache())
+    train_workunit(here, ScriptedSupervisor(), TrainerCache())
     np.testing.assert_allclose(read_update(slot)[0], read_update(here)[0], rtol=1e-5, atol=1e-6)
 
 
@@ -262,7 +262,7 @@ def test_under_the_wrapper_a_signal_leaves_a_checkpoint_in_time_and_a_new_proces
     with host.run(slot, "--wrapper") as second:
         second.wait_for(lambda: fraction.exists() and bool(fraction.read_text()))
         (host.project / "vcdl_finish_now").touch()
-        assert second.ends(PATIENCE_S) == 0
+        assert second.ends(TIMEOUT_S) == 0
     (host.project / "vcdl_finish_now").unlink()
     assert before < read_update(slot)[1].fraction < 1
     assert float(fraction.read_text()) > 0

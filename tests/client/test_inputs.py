@@ -11,7 +11,7 @@ import pytest
 from tests.client.workunit_folder import (
     SIZE,
     WORKUNIT,
-    ScriptedHost,
+    ScriptedSupervisor,
     freeze_hidden,
     samples,
     write_shard,
@@ -119,11 +119,11 @@ def test_bad_inputs_are_refused_in_one_line(
 ) -> None:
     folder = write_workunit(tmp_path)
     damage(folder)
-    host = ScriptedHost()
+    supervisor = ScriptedSupervisor()
     with pytest.raises(error, match=words) as caught:
-        train_workunit(folder, host, TrainerCache())
+        train_workunit(folder, supervisor, TrainerCache())
     assert "\n" not in str(caught.value)
-    assert host.questions == 0
+    assert supervisor.questions == 0
     assert not (folder / "update.h5").exists()
 
 
@@ -161,7 +161,7 @@ def test_other_numbers_are_refused_where_whole_ones_are_expected(tmp_path: Path,
 
 def test_frozen_weights_are_trained_beside_and_do_not_come_back(tmp_path: Path) -> None:
     folder, cache = freeze_hidden(write_workunit(tmp_path / "w")), TrainerCache()
-    assert train_workunit(folder, ScriptedHost(), cache) is Outcome.DONE
+    assert train_workunit(folder, ScriptedSupervisor(), cache) is Outcome.DONE
     trainer = cache.get((folder / "model.json").read_text(), WORKUNIT.training, read_workunit(folder).frozen)
     assert trainer.layout.model.size == SIZE - 320
     assert (folder / "update.h5").stat().st_size < 4 * SIZE
@@ -198,5 +198,5 @@ def test_wrong_frozen_weights_are_refused_before_training(
     folder = freeze_hidden(write_workunit(tmp_path / "w"))
     damage(folder)
     with pytest.raises(WeightsFileError, match=words.replace(".", r"\.")):
-        train_workunit(folder, ScriptedHost(), TrainerCache())
+        train_workunit(folder, ScriptedSupervisor(), TrainerCache())
     assert not (folder / "update.h5").exists()

@@ -15,7 +15,7 @@ import pytest
 from tests.places import ROOT
 from vcdl.client import boinc
 from vcdl.client.slot import CHECKPOINT_FILE
-from vcdl.client.wrapper_host import FRACTION_FILE
+from vcdl.client.wrapper_supervisor import FRACTION_FILE
 
 LAUNCHER = ROOT / "wrappers" / "linux" / "vcdl_client"
 EXIT_INIT_FAILURE = 206

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.client.workunit_folder import BatchAfterBatch, ScriptedHost, with_training, write_workunit
+from tests.client.workunit_folder import BatchAfterBatch, ScriptedSupervisor, with_training, write_workunit
 from vcdl.client.batches import order_of
 from vcdl.client.inputs import read_model_json, read_shard, read_workunit
 from vcdl.client.loops import BatchLoop, loop_of
@@ -87,14 +87,14 @@ class FastCalls(TrainerCache):
 def test_a_client_asks_its_host_between_calls_that_take_a_tenth_of_a_second(tmp_path: Path) -> None:
     """The first call shows how long a batch takes; the next take as many batches as may pass unasked."""
     workunit = with_training(local_epochs=2)
-    hosts = ScriptedHost(), ScriptedHost()
+    supervisors = ScriptedSupervisor(), ScriptedSupervisor()
     fast, slow = FastCalls(), BatchAfterBatch()
-    for host, trainers in zip(hosts, (fast, slow), strict=True):
+    for supervisor, trainers in zip(supervisors, (fast, slow), strict=True):
         folder = write_workunit(tmp_path / type(trainers).__name__, workunit)
-        train_workunit(folder, host, trainers)
+        train_workunit(folder, supervisor, trainers)
     assert fast.calls[0] == 1
-    assert len(fast.calls) == hosts[0].questions == 3
-    assert sum(fast.calls) == hosts[1].questions > 10
+    assert len(fast.calls) == supervisors[0].questions == 3
+    assert sum(fast.calls) == supervisors[1].questions > 10
     updates = [(tmp_path / type(trainers).__name__ / "update.h5") for trainers in (fast, slow)]
     size = slow.make((tmp_path / "FastCalls" / "model.json").read_text(), workunit.training).layout.size
     assert read_weights(updates[0], size)[0].tobytes() == read_weights(updates[1], size)[0].tobytes()

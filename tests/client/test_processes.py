@@ -16,7 +16,7 @@ import pytest
 
 from tests.client.workunit_folder import (
     SAMPLES,
-    ScriptedHost,
+    ScriptedSupervisor,
     batches_seen,
     read_update,
     with_training,
@@ -29,7 +29,7 @@ from vcdl.client.train import train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import ExitCode
 
-PATIENCE_S = 120
+TIMEOUT_S = 120
 """Importing TensorFlow on a busy machine."""
 
 
@@ -38,7 +38,7 @@ def start(*arguments: str | Path, **options: Any) -> "subprocess.Popen[str]":
 
 
 def wait_for(what: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
-    until_s = time.monotonic() + PATIENCE_S
+    until_s = time.monotonic() + TIMEOUT_S
     while not what():
         assert process.poll() is None, f"the process ended with {process.returncode}"
         assert time.monotonic() < until_s, "it did not happen"
@@ -62,13 +62,13 @@ def test_a_client_killed_in_mid_training_goes_on_from_its_checkpoint(tmp_path: P
     assert not (folder / "update.h5").exists()
 
     second = start("-m", "tests.client.recording_client", folder, log)
-    assert second.wait(PATIENCE_S) == 0
+    assert second.wait(TIMEOUT_S) == 0
     after = batches_seen(log)[len(begun) :]
     seen = np.concatenate([np.concatenate(begun)[:kept], *after]).reshape(4, SAMPLES)
     np.testing.assert_array_equal(np.sort(seen, axis=1), np.tile(np.arange(SAMPLES), (4, 1)))
 
     undisturbed = write_workunit(tmp_path / "undisturbed", workunit)
-    train_workunit(undisturbed, ScriptedHost(), TrainerCache())
+    train_workunit(undisturbed, ScriptedSupervisor(), TrainerCache())
     (weights, header), (expected, expected_header) = read_update(folder), read_update(undisturbed)
     np.testing.assert_allclose(weights, expected, rtol=1e-5, atol=1e-6)
     assert header.loss == pytest.approx(expected_header.loss, rel=1e-5)
@@ -84,14 +84,14 @@ def test_by_hand_ctrl_c_stops_with_a_checkpoint_and_the_same_command_goes_on(tmp
     assert process.stdout is not None
     assert "%" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    said, errors = process.communicate(timeout=PATIENCE_S)
+    said, errors = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == ExitCode.INTERRUPTED, errors
     assert "the same command resumes from here" in said
     assert "Traceback" not in errors
     assert (folder / CHECKPOINT_FILE).exists()
 
     process = start(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    said, errors = process.communicate(timeout=PATIENCE_S)
+    said, errors = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == ExitCode.OK, errors
     assert "100.0%  update.h5 is written" in said
     assert read_update(folder)[1].samples == 60 * SAMPLES
@@ -258,7 +258,7 @@ def test_the_client_trains_alone_on_every_backend(backend: str, tmp_path: Path) 
     folder = write_workunit(tmp_path / backend, dropout=0.0)
     environment = {**os.environ, "KERAS_BACKEND": backend}
     process = start("-c", ALONE, folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    said, errors = process.communicate(timeout=PATIENCE_S)
+    said, errors = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, errors
     facts = json.loads(said.splitlines()[-1])
     assert facts["code"] == ExitCode.OK, errors
@@ -283,7 +283,7 @@ def test_the_client_trains_alone_on_every_backend(backend: str, tmp_path: Path) 
     ]
 
     here = write_workunit(tmp_path / "here", dropout=0.0)
-    train_workunit(here, ScriptedHost(), TrainerCache())
+    train_workunit(here, ScriptedSupervisor(), TrainerCache())
     (weights, header), (expected, expected_header) = read_update(folder), read_update(here)
     assert header.loss == pytest.approx(expected_header.loss, rel=1e-2)
     np.testing.assert_allclose(weights, expected, atol=2e-3)

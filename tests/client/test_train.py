@@ -18,7 +18,7 @@ from tests.client.workunit_folder import (
     WORKUNIT,
     BatchAfterBatch,
     RecordingCache,
-    ScriptedHost,
+    ScriptedSupervisor,
     batches_seen,
     read_update,
     samples,
@@ -28,8 +28,8 @@ from tests.client.workunit_folder import (
 from tests.full_disk import files_limited_to
 from tests.leftovers import leave_half
 from vcdl.client.batches import order_of
-from vcdl.client.host import Request
 from vcdl.client.slot import CHECKPOINT_FILE
+from vcdl.client.supervisor import Request
 from vcdl.client.train import DivergedError, Outcome, train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.wire.params import ParamsHeader
@@ -54,17 +54,17 @@ def folder(tmp_path: Path) -> Path:
 def undisturbed(trainers: TrainerCache, tmp_path_factory: pytest.TempPathFactory) -> Vector:
     """The weights that training the workunit in one go gives."""
     folder = write_workunit(tmp_path_factory.mktemp("undisturbed"))
-    train_workunit(folder, ScriptedHost(), trainers)
+    train_workunit(folder, ScriptedSupervisor(), trainers)
     return read_update(folder)[0]
 
 
-def stop_at(batch: int, how: Request) -> ScriptedHost:
-    """A host that wants `how` once so many batches are trained."""
-    return ScriptedHost(lambda question: how if question > batch else Request.GO)
+def stop_at(batch: int, how: Request) -> ScriptedSupervisor:
+    """A supervisor that wants `how` once so many batches are trained."""
+    return ScriptedSupervisor(lambda question: how if question > batch else Request.GO)
 
 
 def test_an_update_says_what_was_trained(folder: Path, trainers: TrainerCache) -> None:
-    assert train_workunit(folder, ScriptedHost(), trainers) is Outcome.DONE
+    assert train_workunit(folder, ScriptedSupervisor(), trainers) is Outcome.DONE
     weights, header = read_update(folder)
     base, _ = read_weights(folder / "params.h5", SIZE)
     assert (header.job, header.workunit, header.base_version) == ("tiny", "tiny_e0003_s017_a0_v000142", 142)
@@ -78,7 +78,7 @@ def test_an_update_says_what_was_trained(folder: Path, trainers: TrainerCache) -
 
 
 def test_each_local_epoch_sees_each_sample_once_in_an_order_that_the_seed_gives(folder: Path, tmp_path: Path) -> None:
-    train_workunit(folder, ScriptedHost(), RecordingCache(tmp_path / "log"))
+    train_workunit(folder, ScriptedSupervisor(), RecordingCache(tmp_path / "log"))
     seen = batches_seen(tmp_path / "log")
     first, second = np.concatenate(seen[:BATCHES]).tolist(), np.concatenate(seen[BATCHES:]).tolist()
     assert sorted(first) == sorted(second) == list(range(SAMPLES))
@@ -93,7 +93,7 @@ def test_the_client_trains_what_plain_keras_trains(tmp_path: Path, trainers: Tra
 
     workunit = with_training(local_epochs=1)
     folder = write_workunit(tmp_path / "plain", workunit, dropout=0.0)
-    train_workunit(folder, ScriptedHost(), trainers)
+    train_workunit(folder, ScriptedSupervisor(), trainers)
     model = load_model((folder / "model.json").read_text())
     compile_model(model, workunit.training)
     assign(model, read_weights(folder / "params.h5", SIZE)[0])
@@ -111,11 +111,11 @@ def test_a_workunit_gives_the_same_update_whatever_the_process_trained_before(
     folder: Path, trainers: TrainerCache, undisturbed: Vector, tmp_path: Path
 ) -> None:
     other = write_workunit(tmp_path / "other", with_training(learning_rate=0.5, local_epochs=1))
-    train_workunit(other, ScriptedHost(), trainers)
-    train_workunit(folder, ScriptedHost(), trainers)
+    train_workunit(other, ScriptedSupervisor(), trainers)
+    train_workunit(folder, ScriptedSupervisor(), trainers)
     np.testing.assert_array_equal(read_update(folder)[0], undisturbed)
     (folder / "update.h5").unlink()
-    train_workunit(folder, ScriptedHost(), TrainerCache())
+    train_workunit(folder, ScriptedSupervisor(), TrainerCache())
     np.testing.assert_array_equal(read_update(folder)[0], undisturbed)
 
 
@@ -136,11 +136,11 @@ def test_the_next_workunit_of_a_job_is_not_traced_again(
 
     monkeypatch.setattr(keras.layers.Dense, "call", counted)
     trainers = TrainerCache()
-    train_workunit(folder, ScriptedHost(), trainers)
+    train_workunit(folder, ScriptedSupervisor(), trainers)
     assert traces
     quicker = write_workunit(tmp_path / "quicker", with_training(learning_rate=0.5, metrics=(Named("mae"),)))
     traces.clear()  # of building it
-    train_workunit(quicker, ScriptedHost(), trainers)
+    train_workunit(quicker, ScriptedSupervisor(), trainers)
     assert not traces
 
 
@@ -148,13 +148,13 @@ def test_the_next_workunit_of_a_job_is_not_traced_again(
 def test_quit_leaves_a_checkpoint_from_which_the_same_update_comes(
     folder: Path, trainers: TrainerCache, undisturbed: Vector, batch: int, tmp_path: Path
 ) -> None:
-    host = stop_at(batch, Request.QUIT)
-    assert train_workunit(folder, host, trainers) is Outcome.QUIT
+    supervisor = stop_at(batch, Request.QUIT)
+    assert train_workunit(folder, supervisor, trainers) is Outcome.QUIT
     assert (folder / CHECKPOINT_FILE).exists()
     assert not (folder / "update.h5").exists()
-    assert host.checkpoints == 1
+    assert supervisor.checkpoints == 1
     log = tmp_path / "log"
-    assert train_workunit(folder, ScriptedHost(), RecordingCache(log)) is Outcome.DONE
+    assert train_workunit(folder, ScriptedSupervisor(), RecordingCache(log)) is Outcome.DONE
     weights, header = read_update(folder)
     np.testing.assert_array_equal(weights, undisturbed)
     assert len(batches_seen(log)) == 2 * BATCHES - batch
@@ -190,19 +190,21 @@ def test_a_pause_takes_no_processor_and_makes_a_checkpoint(
             return Request.PAUSE
         return Request.GO
 
-    host = ScriptedHost(answer)
-    assert train_workunit(folder, host, trainers) is Outcome.DONE
+    supervisor = ScriptedSupervisor(answer)
+    assert train_workunit(folder, supervisor, trainers) is Outcome.DONE
     (begun_s, begun_cpu_s), (ended_s, ended_cpu_s) = at[1], at[-1]
     assert ended_s - begun_s > 0.4
     assert ended_cpu_s - begun_cpu_s < 0.1
-    assert host.checkpoints == 1
+    assert supervisor.checkpoints == 1
     np.testing.assert_array_equal(read_update(folder)[0], undisturbed)
 
 
 @pytest.mark.parametrize("then", [Request.QUIT, Request.FINISH])
 def test_a_paused_client_still_obeys(folder: Path, trainers: TrainerCache, then: Request) -> None:
-    host = ScriptedHost(lambda question: Request.GO if question < 4 else Request.PAUSE if question < 6 else then)
-    outcome = train_workunit(folder, host, trainers)
+    supervisor = ScriptedSupervisor(
+        lambda question: Request.GO if question < 4 else Request.PAUSE if question < 6 else then
+    )
+    outcome = train_workunit(folder, supervisor, trainers)
     assert outcome is (Outcome.QUIT if then is Request.QUIT else Outcome.DONE)
 
 
@@ -211,40 +213,40 @@ def test_progress_comes_at_most_four_times_a_second(folder: Path, trainers: Trai
         time.sleep(0.04)
         return Request.GO
 
-    host = ScriptedHost(slow)
-    train_workunit(folder, host, trainers)
-    times = [told[0] for told in host.told]
+    supervisor = ScriptedSupervisor(slow)
+    train_workunit(folder, supervisor, trainers)
+    times = [told[0] for told in supervisor.told]
     assert len(times) >= 3
     assert min(np.diff(times)) > 0.24
-    fractions = [told[1] for told in host.told]
+    fractions = [told[1] for told in supervisor.told]
     assert fractions == sorted(fractions)
-    assert all(fraction == count / (2 * SAMPLES) for _, fraction, count in host.told)
+    assert all(fraction == count / (2 * SAMPLES) for _, fraction, count in supervisor.told)
 
 
 def test_an_update_that_is_already_there_is_not_trained_again(folder: Path, trainers: TrainerCache) -> None:
-    train_workunit(folder, ScriptedHost(), trainers)
+    train_workunit(folder, ScriptedSupervisor(), trainers)
     before = (folder / "update.h5").read_bytes()
     (folder / CHECKPOINT_FILE).write_bytes(b"left by the process that was killed")
     leave_half(folder / CHECKPOINT_FILE)
-    host = ScriptedHost()
-    assert train_workunit(folder, host, trainers) is Outcome.DONE
-    assert host.questions == 0
+    supervisor = ScriptedSupervisor()
+    assert train_workunit(folder, supervisor, trainers) is Outcome.DONE
+    assert supervisor.questions == 0
     assert (folder / "update.h5").read_bytes() == before
     assert not list(folder.glob("*checkpoint*"))
 
 
 def test_half_an_update_is_trained_again(folder: Path, trainers: TrainerCache, undisturbed: Vector) -> None:
-    train_workunit(folder, ScriptedHost(), trainers)
+    train_workunit(folder, ScriptedSupervisor(), trainers)
     whole = (folder / "update.h5").read_bytes()
     (folder / "update.h5").write_bytes(whole[: len(whole) // 2])
-    assert train_workunit(folder, ScriptedHost(), trainers) is Outcome.DONE
+    assert train_workunit(folder, ScriptedSupervisor(), trainers) is Outcome.DONE
     np.testing.assert_array_equal(read_update(folder)[0], undisturbed)
 
 
 def test_a_diverging_training_ends_with_advice_and_no_update(tmp_path: Path, trainers: TrainerCache) -> None:
     folder = write_workunit(tmp_path, with_training(optimizer=Named("sgd"), learning_rate=1e25))
     with pytest.raises(DivergedError, match=r"diverged.*lower training\.learning_rate"):
-        train_workunit(folder, ScriptedHost(), trainers)
+        train_workunit(folder, ScriptedSupervisor(), trainers)
     assert not (folder / "update.h5").exists()
 
 
@@ -258,17 +260,17 @@ def test_weights_that_became_infinite_in_the_last_step_are_not_uploaded(tmp_path
 def test_a_full_disk_costs_the_checkpoint_but_not_the_work(
     folder: Path, trainers: TrainerCache, undisturbed: Vector, caplog: pytest.LogCaptureFixture
 ) -> None:
-    host = ScriptedHost()
+    supervisor = ScriptedSupervisor()
     with files_limited_to(10_000):
-        assert train_workunit(folder, host, trainers, checkpoint_every_s=0.0) is Outcome.DONE
+        assert train_workunit(folder, supervisor, trainers, checkpoint_every_s=0.0) is Outcome.DONE
     assert "no checkpoint could be written" in caplog.text
-    assert host.checkpoints == 0
+    assert supervisor.checkpoints == 0
     np.testing.assert_array_equal(read_update(folder)[0], undisturbed)
 
 
 def test_a_disk_too_full_for_the_update_is_an_error_that_leaves_nothing(folder: Path, trainers: TrainerCache) -> None:
     with files_limited_to(300), pytest.raises(OSError):
-        train_workunit(folder, ScriptedHost(), trainers)
+        train_workunit(folder, ScriptedSupervisor(), trainers)
     assert not list(folder.glob("*update*"))
     assert not list(folder.glob(".*.tmp*"))
 
@@ -283,13 +285,13 @@ def test_the_upload_names_the_newer_weights_that_it_was_begun_with_and_so_does_t
     write_weights(folder / "newest.h5", weights + 0.25, told)
     (folder / "newest_version").write_text(str(newer))
     assert train_workunit(folder, stop_at(5, Request.QUIT), trainers) is Outcome.QUIT
-    assert train_workunit(folder, ScriptedHost(), trainers) is Outcome.DONE
+    assert train_workunit(folder, ScriptedSupervisor(), trainers) is Outcome.DONE
     trained, upload = read_update(folder)
     assert (upload.workunit, upload.base_version) == (WORKUNIT.name, newer)
 
     sent = write_workunit(tmp_path / "sent", replace(WORKUNIT, base_version=newer))
     write_weights(sent / "params.h5", weights + 0.25, told)
-    train_workunit(sent, ScriptedHost(), trainers)
+    train_workunit(sent, ScriptedSupervisor(), trainers)
     assert (trained == read_update(sent)[0]).all()
 
 
@@ -302,5 +304,5 @@ def test_a_checkpoint_of_other_weights_is_not_gone_on_from(
     (folder / "newest_version").write_text(str(newer.version))
     assert train_workunit(folder, stop_at(5, Request.QUIT), trainers) is Outcome.QUIT
     (folder / "newest.h5").write_bytes(b"damaged")
-    train_workunit(folder, ScriptedHost(), trainers)
+    train_workunit(folder, ScriptedSupervisor(), trainers)
     assert (read_update(folder)[0] == undisturbed).all()

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcdl.client.batches import Order
-from vcdl.client.host import Request
+from vcdl.client.supervisor import Request
 from vcdl.client.trainer import Trainer, TrainerCache
 from vcdl.wire.frozen import write_frozen
 from vcdl.wire.params import ParamsHeader
@@ -101,7 +101,7 @@ def read_update(folder: Path) -> tuple[Vector, UpdateHeader]:
     return vector, UpdateHeader.from_json(header)
 
 
-class ScriptedHost:
+class ScriptedSupervisor:
     """Answers by the number of the question, and keeps what it was told."""
 
     def __init__(self, answer: Callable[[int], Request] = lambda _: Request.GO) -> None:
@@ -123,7 +123,7 @@ class ScriptedHost:
 
 
 class BatchAfterBatch(TrainerCache):
-    """Makes trainers that train one batch in a call, so that the host is asked before each."""
+    """Makes trainers that train one batch in a call, so that the supervisor is asked before each."""
 
     def make(self, model_json: str, training: Training, frozen: Vector | None = None) -> Trainer:
         trainer = Trainer(model_json, training, frozen)
@@ -143,7 +143,7 @@ class RecordingCache(TrainerCache):
 
 
 class _RecordingTrainer(Trainer):
-    longest_call_s = 0.0  # the host is asked before each batch
+    longest_call_s = 0.0  # the supervisor is asked before each batch
 
     def __init__(self, model_json: str, training: Training, frozen: Vector | None, log: Path) -> None:
         super().__init__(model_json, training, frozen)

@@ -64,7 +64,7 @@ def test_a_number_or_a_least_and_a_most(
 
 
 def test_the_job_of_a_project_is_its_daemons(run: ServedRun) -> None:
-    run.folder.host_file.write_text("boinc\n")
+    run.folder.kind_file.write_text("boinc\n")
     with pytest.raises(
         RunFolderError, match=r"job of a BOINC project.*`vcdl_assimilator` further entries in the project's config.xml"
     ):
@@ -72,7 +72,7 @@ def test_the_job_of_a_project_is_its_daemons(run: ServedRun) -> None:
 
 
 def test_a_simulation_has_no_servers(run: ServedRun) -> None:
-    run.folder.host_file.write_text("simulated\n")
+    run.folder.kind_file.write_text("simulated\n")
     with pytest.raises(RunFolderError, match=r"is a simulation.*`vcdl run` with `--set grid.servers=0`"):
         CliRunner().invoke(command, [str(run.folder.path)], catch_exceptions=False)
 

@@ -19,7 +19,7 @@ from vcdl.run.beginning import discarded_if_refused
 from vcdl.run.checking import check_job
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import freeze
-from vcdl.run.host import LOCAL
+from vcdl.run.kind import LOCAL
 from vcdl.run.preparation import prepare
 from vcdl.run.run import Run
 from vcdl.wire.weights import read_weights

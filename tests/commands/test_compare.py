@@ -15,7 +15,7 @@ from vcdl.commands.compare import command, compare
 from vcdl.errors import RunFolderError
 from vcdl.job import save_job
 from vcdl.journal.events import Recorded, VersionEvaluated
-from vcdl.run.host import SIMULATED
+from vcdl.run.kind import SIMULATED
 
 
 def better() -> list[Recorded]:

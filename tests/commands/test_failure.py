@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vcdl.commands.failure import told
+from vcdl.commands.failure import describe_error
 from vcdl.errors import ExitCode
 
 
@@ -22,4 +22,4 @@ def test_byte_code_that_a_full_disk_cut_short_is_named(tmp_path: Path, monkeypat
         importlib.import_module("large")
     (cached,) = tmp_path.glob("__pycache__/*")
     words = f"{cached} is cut short, as Python leaves it on a full disk: remove it"
-    assert told(failed.value) == (words, ExitCode.BAD_FOLDER)
+    assert describe_error(failed.value) == (words, ExitCode.BAD_FOLDER)

@@ -11,7 +11,7 @@ from vcdl.commands.jobs import jobs
 from vcdl.errors import RunFolderError
 from vcdl.job import save_job
 from vcdl.journal.events import Recorded, RunStarted
-from vcdl.run.host import BOINC
+from vcdl.run.kind import BOINC
 
 EVENTS = [RunStarted(resumed=False), created(1, 0), applied(1, 1, 0)]
 
@@ -22,7 +22,7 @@ def project(tmp_path: Path) -> Path:
     for name, share, finished in (("b", 3, False), ("a", 1, False), ("old", 1, True)):
         recorded = [Recorded(number, float(number), event) for number, event in enumerate(EVENTS, 1)]
         folder = make_run(tmp_path / "vcdl" / "runs" / name, recorded, finished=finished)
-        folder.host_file.write_text(BOINC.name)
+        folder.kind_file.write_text(BOINC.name)
         job = DEMO.model_copy(update={"boinc": DEMO.boinc.model_copy(update={"share": share})})
         save_job(job, folder.job_file)
     return tmp_path

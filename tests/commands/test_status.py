@@ -15,7 +15,7 @@ from vcdl.report.measures import Report
 from vcdl.report.summary import summary_of
 from vcdl.run.changing import change
 from vcdl.run.folder import RunLock
-from vcdl.run.host import BOINC
+from vcdl.run.kind import BOINC
 
 
 @pytest.fixture(autouse=True)

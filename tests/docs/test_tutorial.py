@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.markdown import Block, blocks
-from tests.end_to_end.vcdl_process import PATIENCE_S, applied, environment
+from tests.end_to_end.vcdl_process import TIMEOUT_S, applied, environment
 from tests.places import DOCS
 
 PAGE = DOCS / "tutorial.md"
@@ -87,7 +87,7 @@ class FirstTerminal:
             self._process = subprocess.Popen(
                 ["bash", "-euc", f"exec {block.code}"], cwd=self._folder, env=self._settings, stdout=log, stderr=log
             )
-        give_up_s = time.monotonic() + PATIENCE_S
+        give_up_s = time.monotonic() + TIMEOUT_S
         while len(applied(self._folder / "runs" / "three_machines")) < 10:
             assert self._process.poll() is None, (self._folder / "first_terminal.log").read_text()
             assert time.monotonic() < give_up_s

@@ -18,7 +18,7 @@ from vcdl.run.finding import read_report
 from vcdl.run.folder import RunFolder
 
 DAEMONS = ("vcdl_work_generator", "vcdl_assimilator", "vcdl_evaluator")
-PATIENCE_S = 200.0
+TIMEOUT_S = 200.0
 
 
 @dataclass
@@ -87,7 +87,7 @@ def a_grid(folder: Path, *redis_options: str) -> Iterator[Grid]:
 
 
 def wait(condition: Callable[[], object], what: str) -> None:
-    give_up_s = time.monotonic() + PATIENCE_S
+    give_up_s = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < give_up_s, f"waited in vain until {what}"
         time.sleep(0.2)

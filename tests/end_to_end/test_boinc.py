@@ -12,7 +12,7 @@ import pytest
 
 from tests.boinc.boinc_client import BoincClient
 from tests.boinc.standin import StandinServer
-from tests.end_to_end.boinc_grid import DAEMONS, PATIENCE_S, Grid, a_grid, wait
+from tests.end_to_end.boinc_grid import DAEMONS, TIMEOUT_S, Grid, a_grid, wait
 from vcdl.journal.events import UpdateApplied
 from vcdl.run.finding import events_of, read_report
 
@@ -54,7 +54,7 @@ def test_a_job_is_trained_by_real_clients_though_everything_is_killed_once(grid:
         for name in ("vcdl_work_generator", "vcdl_assimilator"):
             grid.start(name)
         first = grid.run("digits")
-        client.wait_until(first.summary_file.is_file, "it is finished", asking=True, patience_s=PATIENCE_S)
+        client.wait_until(first.summary_file.is_file, "it is finished", asking=True, timeout_s=TIMEOUT_S)
         report = read_report(first)
         assert report.stop is not None
         assert report.stop.reason == "epochs"
@@ -67,9 +67,7 @@ def test_a_job_is_trained_by_real_clients_though_everything_is_killed_once(grid:
         # Submitted again: another job with the same shards, and the client has them.
         loads = shard_downloads(server)
         assert "submitted digits-2" in grid.vcdl("submit", str(tmp_path / "job.yaml"), "--set", "stop.epochs=2")
-        client.wait_until(
-            lambda: grid.report("digits-2").closed, "an epoch is over", asking=True, patience_s=PATIENCE_S
-        )
+        client.wait_until(lambda: grid.report("digits-2").closed, "an epoch is over", asking=True, timeout_s=TIMEOUT_S)
         assert shard_downloads(server) == loads
 
         grid.vcdl("stop", "digits-2")
@@ -78,7 +76,7 @@ def test_a_job_is_trained_by_real_clients_though_everything_is_killed_once(grid:
         client.wait_until(lambda: not shards_of(client), "the client has deleted the shards", asking=True)
         grid.vcdl("resume", "digits-2")
         second = grid.run("digits-2")
-        client.wait_until(second.summary_file.is_file, "it is finished too", asking=True, patience_s=PATIENCE_S)
+        client.wait_until(second.summary_file.is_file, "it is finished too", asking=True, timeout_s=TIMEOUT_S)
         assert read_report(second).totals.failed == 0
     assert grid.kill("vcdl_evaluator", signal.SIGHUP) == -signal.SIGHUP
     assert grid.kill("vcdl_assimilator", signal.SIGHUP) == -signal.SIGHUP

@@ -26,7 +26,7 @@ MARK = 25
 """Weights in the block that shows whether an update is in the weights."""
 MARKED_ALPHA = 0.999
 """With which the first of 2 000 updates can still be seen in float32 at the end."""
-PATIENCE_S = 600.0
+TIMEOUT_S = 600.0
 
 
 def _initial(marked: bool, size: int = WEIGHTS) -> Vector:
@@ -57,7 +57,7 @@ def _under_fire(
     killed_servers = killed_stores = brought = 0
     next_kill_at = 10
     copies: list[Any] = [] if backups is None else [backups.make(run)]
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + TIMEOUT_S
     with servers(run.folder.path, SERVERS) as running:
         while brought < updates or run.waiting():
             assert time.monotonic() < deadline_s, f"{run.waiting()} uploads still wait"

@@ -15,7 +15,7 @@ from vcdl.journal.events import UpdateApplied
 from vcdl.journal.journal import Journal
 from vcdl.wire.workunit import WorkunitName
 
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 
 
 def environment() -> dict[str, str]:
@@ -66,9 +66,9 @@ def assert_every_shard_of_every_epoch_was_applied_once(folder: Path, epochs: int
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + TIMEOUT_S
     while not condition():
-        assert time.monotonic() < deadline_s, f"waited {PATIENCE_S:g} s in vain until {what}"
+        assert time.monotonic() < deadline_s, f"waited {TIMEOUT_S:g} s in vain until {what}"
         time.sleep(0.05)
 
 

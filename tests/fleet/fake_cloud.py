@@ -9,7 +9,7 @@ from itertools import count
 from vcdl.errors import FleetError
 from vcdl.fleet.instance import Ending, Instance, InstanceState, InstanceType, Pool
 from vcdl.fleet.prices import PriceTable, Quote
-from vcdl.fleet.provider import BakedImage, LaunchResult, Leftover, Look, Provider, ProviderProblem, SweepPace
+from vcdl.fleet.provider import BakedImage, LaunchResult, Leftover, Provider, ProviderProblem, SweepPace, TagScan
 from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.settings import Cloud, FleetSettings
 
@@ -177,13 +177,13 @@ class FakeCloud(Provider):
         for name in self._reached(ids):
             self.end(name, Ending.OURS)
 
-    def look(self, every_fleet: bool = False) -> Look:
+    def look(self, every_fleet: bool = False) -> TagScan:
         self._answer()
         there = [i for i in self.instances.values() if i.state is not InstanceState.GONE]
         shown = [i for i in there if i.pool.region not in self.away_regions]
         away = tuple(f"{region} is away" for region in sorted(self.away_regions))
         images = [one for image in self.baked.values() for one in image.leftovers] if every_fleet else []
-        return Look((*(Leftover("instance", i.id, i.pool.region) for i in shown), *images), away)
+        return TagScan((*(Leftover("instance", i.id, i.pool.region) for i in shown), *images), away)
 
     def remove(self, leftovers: Sequence[Leftover]) -> frozenset[Leftover]:
         for one in leftovers:

@@ -44,8 +44,8 @@ from vcdl.loop.coordinator import (
     Coordinator,
     Create,
     Evaluate,
+    EvaluateNewest,
     Finish,
-    LookAtNewest,
     Publish,
     Stop,
     TakeBack,
@@ -90,8 +90,8 @@ def test_after_a_bad_measure_the_newest_version_is_measured_besides(last: float,
     plan = replace(ROLLING, shards=10, rolls_back=True)
     updates = [applied(number, 1, number - 1, 0, number - 1) for number in range(1, version + 1)]
     measures = [evaluated(number, 1, accuracy) for number, accuracy in enumerate([*LEARNING, last], start=1)]
-    assert (LookAtNewest() in actions(plan, [*updates, *measures])) is looks
-    assert LookAtNewest() not in actions(replace(plan, rolls_back=False), [*updates, *measures])
+    assert (EvaluateNewest() in actions(plan, [*updates, *measures])) is looks
+    assert EvaluateNewest() not in actions(replace(plan, rolls_back=False), [*updates, *measures])
 
 
 CASES: dict[str, tuple[Plan, list[Event], int, list[Action]]] = {

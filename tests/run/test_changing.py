@@ -12,7 +12,7 @@ from vcdl.journal.events import Recorded, RunStarted, SettingsChanged
 from vcdl.run.changing import BOINC_KEYS, LOCAL_KEYS, change, changes_of
 from vcdl.run.finding import events_of
 from vcdl.run.folder import RunFolder, RunLock
-from vcdl.run.host import BOINC
+from vcdl.run.kind import BOINC
 
 EVENTS = [Recorded(1, 1.0, RunStarted(resumed=False))]
 
@@ -21,7 +21,7 @@ EVENTS = [Recorded(1, 1.0, RunStarted(resumed=False))]
 def run(tmp_path: Path) -> RunFolder:
     """A job of a BOINC project."""
     folder = make_run(tmp_path / "demo", EVENTS, finished=False)
-    folder.host_file.write_text(BOINC.name)
+    folder.kind_file.write_text(BOINC.name)
     return folder
 
 
@@ -61,13 +61,13 @@ def test_every_key_of_the_lists_is_one_of_a_job(run: RunFolder) -> None:
     for key in BOINC_KEYS:
         if key != "stop.target":  # beside a target accuracy
             assert change(run, [f"{key}={values.get(key, 7)}"])
-    run.host_file.write_text("local")
+    run.kind_file.write_text("local")
     for key in set(LOCAL_KEYS) - set(BOINC_KEYS):
         assert change(run, [f"{key}=7"])
 
 
 def test_the_rate_may_be_changed_by_a_part_of_it_unless_strangers_train(run: RunFolder) -> None:
-    run.host_file.write_text("local")
+    run.kind_file.write_text("local")
     assert change(run, ["training.learning_rate=0.002"])["training.learning_rate"][1] == 0.002
     (before, now) = change(run, ["training.learning_rate={peak: 0.1}", "training.learning_rate.peak=0.003"]).popitem()[
         1
@@ -81,7 +81,7 @@ def test_the_rate_may_be_changed_by_a_part_of_it_unless_strangers_train(run: Run
 
 
 def test_a_local_run_is_stopped_first(run: RunFolder) -> None:
-    run.host_file.write_text("local")
+    run.kind_file.write_text("local")
     with RunLock(run), pytest.raises(RunFolderError, match=r"vcdl stop.*vcdl resume"):
         change(run, ["stop.patience=3"])
     assert change(run, ["stop.patience=3"]) == {"stop.patience": (None, 3)}

@@ -11,7 +11,7 @@ from vcdl.report.observer import RunObserver
 from vcdl.run import driving
 from vcdl.run.finding import read_report
 from vcdl.run.folder import RunFolder
-from vcdl.run.host import SIMULATED
+from vcdl.run.kind import SIMULATED
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from vcdl.errors import DISK_FULL, ExitCode, FileUnavailable, RunFolderError, RunFolderFull, Unavailable, folder_error
 from vcdl.run.folder import RunFolder, RunIsBusy, RunLock
-from vcdl.run.host import BOINC, LOCAL
+from vcdl.run.kind import BOINC, LOCAL
 
 HOLD = """
 import subprocess, sys, time
@@ -53,28 +53,28 @@ def test_making_it_makes_its_parts_and_making_it_again_keeps_what_is_there(folde
 
 def test_the_kind_of_a_run_never_changes(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    assert folder.host is LOCAL
+    assert folder.kind is LOCAL
     folder.create(LOCAL)
     folder.create(BOINC)  # nothing had begun there
     folder.job_file.touch()
     folder.create(LOCAL)
-    assert folder.host is BOINC
+    assert folder.kind is BOINC
 
 
 @pytest.mark.parametrize("name", ["", "cluster\n", "\xff"])
 def test_a_kind_that_this_version_does_not_know_is_refused(folder: RunFolder, name: str) -> None:
-    folder.host_file.write_text(name, encoding="latin-1")
+    folder.kind_file.write_text(name, encoding="latin-1")
     with pytest.raises(RunFolderError, match=re.escape(str(folder.path))):
-        _ = folder.host
+        _ = folder.kind
 
 
 def test_files_that_this_machine_cannot_read_are_named_and_waited_for(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     with pytest.raises(RunFolderError, match=r"model\.json is missing"):
         folder.read_model_json()
-    for path in (folder.host_file, folder.model_file):
+    for path in (folder.kind_file, folder.model_file):
         path.symlink_to("/proc/self/mem")  # nothing is at address 0: reading there is EIO
-    for read in (lambda: folder.host, folder.read_model_json):
+    for read in (lambda: folder.kind, folder.read_model_json):
         with pytest.raises(FileUnavailable, match=rf"{re.escape(str(tmp_path))}/(host|model.json) is there, but"):
             read()
 

@@ -18,7 +18,7 @@ from vcdl.loop.evaluator import Evaluator
 from vcdl.report.observer import RunObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import freeze
-from vcdl.run.host import LOCAL
+from vcdl.run.kind import LOCAL
 from vcdl.run.preparation import prepare
 from vcdl.run.run import Run
 from vcdl.wire.weights import Vector, assign, read_weights

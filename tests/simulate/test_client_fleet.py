@@ -61,8 +61,8 @@ def test_every_attack_is_documented_with_its_scale() -> None:
 
 
 def test_a_timeout_that_is_not_given_follows_the_length_of_a_subtask() -> None:
-    assert load_clients(None, ["subtask_s=7"]).patience_s == 70
-    assert load_clients(None, ["subtask_s=7", "timeout_s=20"]).patience_s == 20
+    assert load_clients(None, ["subtask_s=7"]).result_timeout_s == 70
+    assert load_clients(None, ["subtask_s=7", "timeout_s=20"]).result_timeout_s == 20
 
 
 @pytest.mark.parametrize(

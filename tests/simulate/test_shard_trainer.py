@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.client.workunit_folder import WORKUNIT, with_training, write_workunit
-from vcdl.client.host import Request
+from vcdl.client.supervisor import Request
 from vcdl.client.train import train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.simulate.shard_trainer import ShardTrainers

@@ -12,7 +12,7 @@ from vcdl.job import Job
 from vcdl.job.data import DataSettings
 from vcdl.report.observer import RunObserver
 from vcdl.run.folder import RunFolder, RunIsBusy, RunLock
-from vcdl.run.host import SIMULATED
+from vcdl.run.kind import SIMULATED
 from vcdl.simulate.client_fleet import ClientFleet, save_clients
 from vcdl.simulate.simulation import simulate
 
@@ -26,7 +26,7 @@ def test_a_folder_that_another_process_is_making_is_busy_at_every_moment(tmp_pat
     with RunLock(folder):
         for part in made:
             if part == "host":
-                folder.host_file.write_text("simulated\n")
+                folder.kind_file.write_text("simulated\n")
             else:
                 (folder.path / part).mkdir()
         with pytest.raises(RunIsBusy):
@@ -47,7 +47,7 @@ def test_what_is_left_when_it_is_killed_while_it_makes_room_is_known_as_a_simula
     monkeypatch.setattr("vcdl.simulate.simulation.save_clients", killed)
     with pytest.raises(KeyboardInterrupt):
         simulate(folder, JOB, ClientFleet(), RunObserver())
-    assert folder.host is SIMULATED
+    assert folder.kind is SIMULATED
     assert not folder.journal_file.exists()
 
 

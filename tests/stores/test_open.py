@@ -13,12 +13,12 @@ from benchmarks.private_servers import REDIS_PROGRAM, PrivateServer
 from tests.store_servers import needs, on_server, start_redis
 from tests.stores.conftest import redis_client, sql
 from vcdl.errors import StoreError, StoreUnavailable
-from vcdl.stores.open import see_that_it_serves
+from vcdl.stores.open import check_usable
 from vcdl.stores.settings import StoreSettings
 
 
 def tried(url: str) -> None:
-    see_that_it_serves(StoreSettings.parse(url))
+    check_usable(StoreSettings.parse(url))
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from vcdl.wire.weights import Vector
 
 SIZE = 2 * FOLD_BLOCK + 5
 """Weights: three blocks."""
-PATIENCE_S = 30
+TIMEOUT_S = 30
 SERVERS = 4
 SUBTASKS = 12
 
@@ -66,7 +66,7 @@ class Held(Change):
     def apply(self, w: Vector, begin: int) -> float:
         if begin == FOLD_BLOCK:
             self.stopped.set()
-            assert self.released.wait(PATIENCE_S)
+            assert self.released.wait(TIMEOUT_S)
         return self.change.apply(w, begin)
 
     @property
@@ -86,7 +86,7 @@ def test_while_one_folds_servers_and_readers_wait_and_then_see_what_it_made(
 ) -> None:
     held, over = Held(Brought(weights(1, SIZE), 0, refusal)), Event()
     first = threads.submit(FileStore(folder, SIZE).fold, [Fold(subtask(0), workunit(0), 0, lambda _: held)])
-    assert held.stopped.wait(PATIENCE_S)
+    assert held.stopped.wait(TIMEOUT_S)
     second = threads.submit(FileStore(folder, SIZE).fold, [fold(1, size=SIZE)])
     reader = threads.submit(FileStore(folder, SIZE).read)
     for waiting in (second, reader):
@@ -94,14 +94,14 @@ def test_while_one_folds_servers_and_readers_wait_and_then_see_what_it_made(
     assert stays(over), "nobody reads or writes half an update"
     held.released.set()
     if refusal is None:
-        assert first.result(PATIENCE_S)[0].version == 1
+        assert first.result(TIMEOUT_S)[0].version == 1
     else:
         with pytest.raises(Unfit):
-            first.result(PATIENCE_S)
-    (record,) = second.result(PATIENCE_S)
+            first.result(TIMEOUT_S)
+    (record,) = second.result(TIMEOUT_S)
     made = [0, 1] if refusal is None else [1]
     assert (record.version, record.staleness) == (len(made), len(made) - 1)
-    version, vector = reader.result(PATIENCE_S)
+    version, vector = reader.result(TIMEOUT_S)
     assert vector.tobytes() == replayed(*made[:version], size=SIZE).tobytes()
     assert has(folder, *made)
 
@@ -111,17 +111,17 @@ def test_a_server_waits_for_a_reader(folder: Path, threads: ThreadPoolExecutor) 
 
     def keep(version: int, w: Vector) -> None:
         kept.set()
-        assert released.wait(PATIENCE_S)
+        assert released.wait(TIMEOUT_S)
         assert w.tobytes() == weights(0, SIZE).tobytes()
 
     boundary = Boundary(2, keep, lambda version: version != 0)
     first = threads.submit(FileStore(folder, SIZE).fold, [fold(0, size=SIZE)], boundary)
-    assert kept.wait(PATIENCE_S)
+    assert kept.wait(TIMEOUT_S)
     second = threads.submit(FileStore(folder, SIZE).fold, [fold(1, size=SIZE)])
     second.add_done_callback(lambda _: over.set())
     assert stays(over), "a version that must be kept is kept before anybody goes on"
     released.set()
-    assert [first.result(PATIENCE_S)[0].version, second.result(PATIENCE_S)[0].version] == [1, 2]
+    assert [first.result(TIMEOUT_S)[0].version, second.result(TIMEOUT_S)[0].version] == [1, 2]
     assert has(folder, 0, 1)
 
 

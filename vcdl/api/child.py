@@ -17,7 +17,7 @@ from typing import Any
 
 from vcdl import errors
 from vcdl.api.order import Order
-from vcdl.commands.failure import told
+from vcdl.commands.failure import describe_error
 from vcdl.errors import ExitCode
 from vcdl.journal.events import Recorded
 from vcdl.journal.history import JobHistory
@@ -43,7 +43,7 @@ def main() -> int:
     except KeyboardInterrupt:
         is_over = False
     except Exception as error:
-        message, code = told(error)
+        message, code = describe_error(error)
         parent.tell(wait=True, error={"kind": _public_kind(error), "message": message, "code": int(code)})
         return code
     return ExitCode.OK if is_over else ExitCode.INTERRUPTED

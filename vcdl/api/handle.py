@@ -24,7 +24,7 @@ from vcdl.report.summary import summary_of
 from vcdl.run.finding import RunState, journal_of, read_report, resume_hint, shown, state_of
 from vcdl.run.folder import RunFolder
 from vcdl.run.following import Following
-from vcdl.run.pausing import PATIENCE_S, pause, release
+from vcdl.run.pausing import TIMEOUT_S, pause, release
 
 _LOOK_EVERY_S = 0.2
 _GO_ON = frozenset({RunState.RUNNING, RunState.WAITING})
@@ -50,7 +50,7 @@ class Run:
             _until_begun(process, shows)
         except KeyboardInterrupt:
             process.interrupt()
-            process.wait(PATIENCE_S)
+            process.wait(TIMEOUT_S)
             raise
         if not process.has_begun and process.failure is not None:
             raise process.failure
@@ -122,7 +122,7 @@ class Run:
             print(*outcome_lines(report), sep="\n", flush=True)
         return self
 
-    def stop(self, timeout_s: float = PATIENCE_S) -> Self:
+    def stop(self, timeout_s: float = TIMEOUT_S) -> Self:
         """Pause the run, wherever it runs, and wait until it has paused; `resume` goes on.
 
         Raises RunFolderError when that takes longer.
@@ -139,9 +139,9 @@ class Run:
 
     def resume(self, *, show: bool = True) -> Self:
         """Go on with a run that was paused or killed; returns the run itself. Raises VcdlError."""
-        if self._folder.host.has_daemons:
+        if self._folder.kind.has_daemons:
             release(self._folder)
-        elif self._folder.host.driver is None:
+        elif self._folder.kind.driver is None:
             raise RunFolderError(f"{shown(self.folder)} cannot be resumed: {resume_hint(self._folder)}")
         elif self._process is None or not self._process.is_alive:
             self._process = Run.begin(Order("resume", str(self.folder)), shows=show)._process
@@ -192,10 +192,10 @@ class Run:
             return
         self._process.interrupt()
         try:
-            self._process.wait(PATIENCE_S)
+            self._process.wait(TIMEOUT_S)
         except KeyboardInterrupt:
             self._process.interrupt()
-            self._process.wait(PATIENCE_S)
+            self._process.wait(TIMEOUT_S)
 
     def _raise_failure(self) -> None:
         if self._process is not None and self._process.failure is not None:

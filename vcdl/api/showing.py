@@ -15,7 +15,7 @@ def shown_run(folder: RunFolder, goal: RunGoal, *, shows: bool) -> AbstractConte
     """The observer that shows a run where the program's output goes. Raises JournalError."""
     if not shows:
         return nullcontext(RunObserver())
-    if not folder.host.has_wall_clock:  # its journal begins at 0; setbacks are what its clients were set up for
+    if not folder.kind.has_wall_clock:  # its journal begins at 0; setbacks are what its clients were set up for
         return nullcontext(PlainLines(goal, sys.stdout, lambda: 0.0, shows_setbacks=False))
     clock = clock_of(folder)
     return notebook_display(goal, clock) if is_notebook() else display(goal, sys.stdout, clock)

@@ -56,10 +56,10 @@ def disagreement(first: Path, second: Path, base: Path, encoding: Encoding) -> D
     others = [variable for variable in layout.variables if not variable.is_trained]
     sums = np.zeros((1 + len(others), 3))
     """Sums of squares, for the trained weights and each other variable: their distance, and both steps."""
-    rooms = np.empty((2, min(CHUNK, layout.size)), np.float32)
+    buffers = np.empty((2, min(CHUNK, layout.size)), np.float32)
     with opened_upload(first, encoding, base) as one, opened_upload(second, encoding, base) as other:
         for begin in range(0, layout.size, CHUNK):
-            block, opposite = (room[: layout.size - begin] for room in rooms)
+            block, opposite = (room[: layout.size - begin] for room in buffers)
             started_from = one.read(begin, block)
             other.read(begin, opposite)
             if started_from is None:

@@ -13,8 +13,8 @@ import traceback
 from pathlib import Path
 from types import FrameType
 
-from vcdl.client.host import Request
 from vcdl.client.resources import error_text
+from vcdl.client.supervisor import Request
 from vcdl.client.train import CHECKPOINT_EVERY_S, Outcome, train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import ExitCode, VcdlError

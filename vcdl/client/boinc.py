@@ -15,7 +15,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from vcdl.client.boinc_host import BoincHost
+from vcdl.client.boinc_supervisor import BoincSupervisor
 from vcdl.client.channels import CHANNELS_FILE, Channels
 from vcdl.client.init_data import InitData
 from vcdl.client.process_age import process_age
@@ -30,7 +30,7 @@ from vcdl.client.slot import (
     tell_finished,
     tell_postponed,
 )
-from vcdl.client.wrapper_host import WrapperHost
+from vcdl.client.wrapper_supervisor import WrapperSupervisor
 from vcdl.errors import ExitCode, VcdlError
 
 POSTPONED_S = 600
@@ -65,12 +65,12 @@ def run() -> NoReturn:
 def _under_client(slot: Path, threads: int | None) -> int:
     try:
         init = InitData.read(slot)
-        with locked_slot(slot, LOCK_WAIT_S), BoincHost(Channels(slot), init, slot) as host:
+        with locked_slot(slot, LOCK_WAIT_S), BoincSupervisor(Channels(slot), init, slot) as supervisor:
             clear_endings(slot)
-            _quit_on_signals(host)
-            host.wait_until_resumed()
-            if _train(slot, host, init, threads):
-                host.tell_done()
+            _quit_on_signals(supervisor)
+            supervisor.wait_until_resumed()
+            if _train(slot, supervisor, init, threads):
+                supervisor.tell_done()
                 tell_finished(slot)
         return ExitCode.OK
     except Exception as error:
@@ -83,19 +83,19 @@ def _under_wrapper(slot: Path, threads: int | None) -> int:
     try:
         init = InitData.read(slot)
         clear_endings(slot)  # the wrapper does not do it
-        host = WrapperHost(slot, init)
-        _quit_on_signals(host)
-        _train(slot, host, init, threads)
+        supervisor = WrapperSupervisor(slot, init)
+        _quit_on_signals(supervisor)
+        _train(slot, supervisor, init, threads)
         return ExitCode.OK
     except Exception as error:
         return _failed(error)
 
 
-def _train(slot: Path, host: BoincHost | WrapperHost, init: InitData, threads: int | None) -> bool:
+def _train(slot: Path, supervisor: BoincSupervisor | WrapperSupervisor, init: InitData, threads: int | None) -> bool:
     make_ready()
     from vcdl.client.task import train_task  # needs what has just been unpacked
 
-    return train_task(slot, host, init, threads)
+    return train_task(slot, supervisor, init, threads)
 
 
 def _by_hand() -> int:
@@ -108,10 +108,10 @@ def _by_hand() -> int:
     return by_hand.main([])
 
 
-def _quit_on_signals(host: BoincHost | WrapperHost) -> None:
+def _quit_on_signals(supervisor: BoincSupervisor | WrapperSupervisor) -> None:
     """Quit on the signals by which the wrapper ends a task and a system ends a service's processes."""
     for number in _SIGNALS:
-        signal.signal(number, lambda _number, _frame: host.quit())
+        signal.signal(number, lambda _number, _frame: supervisor.quit())
 
 
 def _failed(error: Exception) -> int:

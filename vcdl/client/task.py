@@ -7,7 +7,7 @@ import platform
 from pathlib import Path
 
 from vcdl import __version__
-from vcdl.client.boinc_host import BoincHost
+from vcdl.client.boinc_supervisor import BoincSupervisor
 from vcdl.client.compiled import CompiledPrograms
 from vcdl.client.init_data import InitData
 from vcdl.client.memory import available_memory_bytes
@@ -18,12 +18,14 @@ from vcdl.client.soft_links import deliver_output, resolve_stubs
 from vcdl.client.train import CHECKPOINT_EVERY_S, Outcome, train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.client.unneeded import hide_unneeded
-from vcdl.client.wrapper_host import WrapperHost
+from vcdl.client.wrapper_supervisor import WrapperSupervisor
 
 _log = logging.getLogger(__name__)
 
 
-def train_task(slot: Path, host: BoincHost | WrapperHost, init: InitData, threads: int | None) -> bool:
+def train_task(
+    slot: Path, supervisor: BoincSupervisor | WrapperSupervisor, init: InitData, threads: int | None
+) -> bool:
     """Train the workunit in the slot; returns whether it is done, and not left for later.
 
     Raises what `train_workunit` raises, and Shortage where too little memory is free.
@@ -41,8 +43,10 @@ def train_task(slot: Path, host: BoincHost | WrapperHost, init: InitData, thread
     resolve_stubs(slot, init.project)
     tell_unless_used(init)
     period_s = init.checkpoint_period_s or CHECKPOINT_EVERY_S
-    newest = NewestWeights.of_app_version(host.may_use_network) if isinstance(host, BoincHost) else None
-    outcome = train_workunit(slot, host, TrainerCache(), period_s, newest)
+    newest = (
+        NewestWeights.of_app_version(supervisor.may_use_network) if isinstance(supervisor, BoincSupervisor) else None
+    )
+    outcome = train_workunit(slot, supervisor, TrainerCache(), period_s, newest)
     if outcome is not Outcome.DONE:
         return False
     deliver_output(slot, init.project)

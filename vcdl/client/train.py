@@ -1,4 +1,4 @@
-"""Train the one workunit in a folder, under any host: resume, train, checkpoint, write update.h5."""
+"""Train the one workunit in a folder, under any supervisor: resume, train, checkpoint, write update.h5."""
 
 import logging
 import math
@@ -12,10 +12,10 @@ import numpy as np
 
 from vcdl.client.batches import Batches
 from vcdl.client.checkpoint import Checkpoint, Position, remove_checkpoint
-from vcdl.client.host import Host, Request
 from vcdl.client.inputs import Shard, read_model_json, read_shard, read_workunit
 from vcdl.client.newest import NewestWeights, begin
 from vcdl.client.process_age import process_age
+from vcdl.client.supervisor import Request, Supervisor
 from vcdl.client.trainer import Trainer, TrainerCache
 from vcdl.codecs.choose import up_encoding
 from vcdl.codecs.encoding import Encoding
@@ -46,7 +46,7 @@ class DivergedError(VcdlError):
 
 def train_workunit(
     folder: Path,
-    host: Host,
+    supervisor: Supervisor,
     trainers: TrainerCache,
     checkpoint_every_s: float = CHECKPOINT_EVERY_S,
     newest: NewestWeights | None = None,
@@ -69,7 +69,7 @@ def train_workunit(
         shard = read_shard(folder, workunit.training.normalisation, trainer.input_shapes, outputs)
         subtask = _Subtask(
             folder=folder,
-            host=host,
+            supervisor=supervisor,
             workunit=workunit,
             base_version=start.version,
             trainer=trainer,
@@ -107,7 +107,7 @@ class _Subtask:
     def __init__(
         self,
         folder: Path,
-        host: Host,
+        supervisor: Supervisor,
         workunit: Workunit,
         base_version: int,
         trainer: Trainer,
@@ -118,7 +118,13 @@ class _Subtask:
         """`base_version`: the version that the training really starts from."""
         training = workunit.training
         self._begun = replace(workunit, base_version=base_version)
-        self._folder, self._host, self._workunit, self._trainer, self._shard = folder, host, workunit, trainer, shard
+        self._folder, self._supervisor, self._workunit, self._trainer, self._shard = (
+            folder,
+            supervisor,
+            workunit,
+            trainer,
+            shard,
+        )
         self._batches = Batches(workunit.seed, len(shard), training.batch_size, training.local_epochs)
         self._until = self._batches.total if samples is None else min(samples, self._batches.total)
         self._checkpoint_every_s = checkpoint_every_s
@@ -143,13 +149,13 @@ class _Subtask:
             return
         self._trainer.restore(checkpoint.state)
         self._position = self._saved = checkpoint.position
-        self._host.progress(self._fraction, self._position.samples)
+        self._supervisor.progress(self._fraction, self._position.samples)
 
     def train(self) -> Outcome:
-        """Train to the end, or until the host wishes otherwise; the position tells how far it came."""
+        """Train to the end, or until the supervisor wishes otherwise; the position tells how far it came."""
         show, save = _Every(_PROGRESS_EVERY_S), _Every(self._checkpoint_every_s)
         while self._position.samples < self._until:
-            request = self._host.request()
+            request = self._supervisor.request()
             if request is Request.PAUSE:
                 self._save()  # a paused machine may be switched off next
                 request = self._wait()
@@ -163,7 +169,7 @@ class _Subtask:
                 self._has_begun = True
                 _log.info("first batch trained after %s", process_age())
             if show.is_due():
-                self._host.progress(self._fraction, self._position.samples)
+                self._supervisor.progress(self._fraction, self._position.samples)
             if save.is_due():
                 self._save()
         return Outcome.DONE
@@ -217,10 +223,10 @@ class _Subtask:
             _log.warning("no checkpoint could be written (%s): a kill would lose what was trained", error)
             return
         self._saved = self._position
-        self._host.checkpoint_made()
+        self._supervisor.checkpoint_made()
 
     def _wait(self) -> Request:
-        while (request := self._host.request()) is Request.PAUSE:
+        while (request := self._supervisor.request()) is Request.PAUSE:
             time.sleep(_PAUSE_POLL_S)
         return request
 

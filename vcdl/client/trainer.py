@@ -45,7 +45,7 @@ class Trainer:
     """Trains one model with one optimizer and one loss; weights, data, seed and learning rate change by workunit."""
 
     longest_call_s = 0.1
-    """The time that a call of `steps` should take: between two calls the host is asked."""
+    """The time that a call of `steps` should take: between two calls the supervisor is asked."""
 
     def __init__(self, model_json: str, training: Training, frozen: Vector | None = None) -> None:
         """`frozen`: the weights that no training changes, shape (m,); None: fresh ones.

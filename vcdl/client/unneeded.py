@@ -14,7 +14,7 @@ UNNEEDED = frozenset({"IPython", "matplotlib", "pandas", "PIL", "pydot", "sklear
 """Keras asks for each in `try … except ImportError`. Not SciPy: JAX and a layer of Keras need it."""
 
 
-class _NotToBeHad(MetaPathFinder):
+class _ImportBlocker(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
@@ -26,7 +26,7 @@ class _NotToBeHad(MetaPathFinder):
 @contextmanager
 def unneeded_hidden() -> Iterator[None]:
     """Let Keras be imported without them in a process that needs some of them itself, later."""
-    hidden = _NotToBeHad()
+    hidden = _ImportBlocker()
     sys.meta_path.insert(0, hidden)
     try:
         yield
@@ -36,4 +36,4 @@ def unneeded_hidden() -> Iterator[None]:
 
 def hide_unneeded() -> None:
     """Let this process do without them; to be called before Keras is imported."""
-    sys.meta_path.insert(0, _NotToBeHad())
+    sys.meta_path.insert(0, _ImportBlocker())

@@ -28,8 +28,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
-from vcdl.client.host import Request
 from vcdl.client.resources import error_text, is_disk_full
+from vcdl.client.supervisor import Request
 from vcdl.client.train import train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.client.unneeded import hide_unneeded
@@ -39,7 +39,7 @@ _ENDINGS = {"quit": Request.QUIT, "finish": Request.FINISH}
 _log = logging.getLogger(__name__)
 
 
-class PipeHost:
+class PipeSupervisor:
     """The parent process at the other end of two pipes."""
 
     def __init__(self, commands: Iterable[bytes], events: IO[str]) -> None:
@@ -104,31 +104,31 @@ def main(trainers: TrainerCache) -> None:
     events = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     # Not through a buffer: a thread that waits in there aborts a process that ends by an error.
-    host = PipeHost(io.FileIO(sys.stdin.fileno(), closefd=False), events)
-    host.listen()
+    supervisor = PipeSupervisor(io.FileIO(sys.stdin.fileno(), closefd=False), events)
+    supervisor.listen()
     hide_unneeded()
     import keras  # noqa: F401  slow; "ready" says that it is over
 
-    host.tell("ready")
+    supervisor.tell("ready")
     while True:
-        _train(host.next_folder(), host, trainers)
+        _train(supervisor.next_folder(), supervisor, trainers)
 
 
-def _train(folder: Path, host: PipeHost, trainers: TrainerCache) -> None:
+def _train(folder: Path, supervisor: PipeSupervisor, trainers: TrainerCache) -> None:
     """Train one workunit and report its end; the worker survives every failure."""
     try:
-        outcome = train_workunit(folder, host, trainers)
+        outcome = train_workunit(folder, supervisor, trainers)
     except VcdlError as error:
-        host.tell("failed", reason=error_text(error))
+        supervisor.tell("failed", reason=error_text(error))
     except Exception as error:  # from Keras, its backend or the system: report it and drop the model
         trainers.clear()
         if is_disk_full(error):
-            host.tell("no_room")
+            supervisor.tell("no_room")
             return
         _log.exception("the workunit in %s", folder.name)  # raises nothing, not even on a full disk
-        host.tell("failed", reason=error_text(error))
+        supervisor.tell("failed", reason=error_text(error))
     else:
-        host.tell(outcome.value)
+        supervisor.tell(outcome.value)
 
 
 if __name__ == "__main__":

@@ -69,8 +69,8 @@ def _check_needs_servers(folder: "RunFolder", job: "Job") -> None:
     """Raises RunFolderError for a run without a need for servers."""
     from vcdl.run.finding import shown
 
-    if folder.host.servers_refused:
-        raise RunFolderError(f"{shown(folder.path)} {folder.host.servers_refused}")
+    if folder.kind.servers_refused:
+        raise RunFolderError(f"{shown(folder.path)} {folder.kind.servers_refused}")
     if job.grid.servers == 1:
         raise RunFolderError(
             f"{shown(folder.path)} assimilates its uploads in its own process: "

@@ -51,13 +51,13 @@ def _compared(folder: "RunFolder", name: str) -> "ComparedRun":
         name=name,
         folder=str(folder.path),
         state=state_of(folder, report).value,
-        kind=folder.host.name,
+        kind=folder.kind.name,
         job=job.name,
         settings={key: value for key, value in job.resolved().items() if key != "name"},
         report=report,
         epochs_wanted=job.stop.epochs,
         changed=changes_of(folder),
-        has_wall_clock=folder.host.has_wall_clock,
+        has_wall_clock=folder.kind.has_wall_clock,
     )
 
 

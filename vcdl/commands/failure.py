@@ -10,7 +10,7 @@ _FOLDER_ERRORS = DISK_FULL | {errno.EROFS, errno.EACCES, errno.EPERM}
 """States of the machine, not bugs: a full or read-only disk, missing rights."""
 
 
-def told(error: Exception) -> tuple[str, ExitCode]:
+def describe_error(error: Exception) -> tuple[str, ExitCode]:
     """The message and the exit code; for a bug, a report is written that the message names."""
     if isinstance(error, VcdlError):
         return str(error), error.exit_code

@@ -36,7 +36,7 @@ def hosts(path: Path | None = None, as_json: bool = False) -> ExitCode:
 
     folder = chosen_run(path)
     job, history = read_frozen(folder), read_hosts(folder)
-    now_s = clock_of(folder)() if folder.host.has_wall_clock else None
+    now_s = clock_of(folder)() if folder.kind.has_wall_clock else None
     rows = _rows(history, _facts(folder), is_for_strangers=job.is_for_strangers, now_s=now_s)
     if as_json:
         click.echo(json_text(rows), nl=False)
@@ -73,7 +73,7 @@ def ban(names: tuple[str, ...], project_dir: Path, *, banned: bool) -> ExitCode:
 
 def _facts(folder: "RunFolder") -> "Mapping[str, HostFacts]":
     """What BOINC knows of a run's hosts; nothing of another kind of run, or while the database is away."""
-    if not folder.host.has_daemons:
+    if not folder.kind.has_daemons:
         return {}
     from vcdl.boinc.grid.database import BoincDatabase
     from vcdl.boinc.grid.host_report import facts_of

@@ -40,9 +40,9 @@ def resume(path: Path | None = None, as_json: bool = False, overrides: Sequence[
     if overrides:
         for key, (before, now) in change(folder, overrides).items():
             click.echo(f"{key} is {now}, was {'not set' if before is None else before}", err=as_json)
-    if folder.host.has_daemons:
+    if folder.kind.has_daemons:
         return _release(folder)
-    if folder.host.driver is None:
+    if folder.kind.driver is None:
         raise RunFolderError(f"{folder.path} cannot be resumed: {resume_hint(folder)}")
     job = read_frozen(folder)
     with RunLock(folder):

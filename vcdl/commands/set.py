@@ -25,7 +25,7 @@ def set_(path: Path, settings: Sequence[str]) -> ExitCode:
         click.echo(f"{shown(folder.path)}: {key} is {now}, was {'not set' if before is None else before}")
     if not changed:
         click.echo(f"{shown(folder.path)}: nothing changes")
-    elif folder.host.has_daemons:
+    elif folder.kind.has_daemons:
         click.echo("the daemons follow it with their next round; workunits that exist keep their deadlines")
     return ExitCode.OK
 

@@ -39,7 +39,7 @@ def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
     found = _troubles(folder) if state in (RunState.RUNNING, RunState.WAITING) else []
     if found:
         state = RunState.WAITING
-    now_s = clock_of(folder)() if state is RunState.RUNNING and folder.host.has_wall_clock else None
+    now_s = clock_of(folder)() if state is RunState.RUNNING and folder.kind.has_wall_clock else None
     if as_json:
         left_s = seconds_left(goal, report, now_s) if now_s is not None else None
         fields = {
@@ -82,7 +82,7 @@ def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
 
 def _troubles(folder: "RunFolder") -> list[str]:
     """The reasons for which a BOINC project's daemons do not go on with its job."""
-    if not folder.host.has_daemons:
+    if not folder.kind.has_daemons:
         return []
     from vcdl.boinc.project.processes import troubles
 
@@ -91,7 +91,7 @@ def _troubles(folder: "RunFolder") -> list[str]:
 
 def _failed_tasks(folder: "RunFolder") -> dict[str, int]:
     """The tasks of a BOINC job that BOINC makes up for by itself; nothing where its database does not say."""
-    if not folder.host.has_daemons:
+    if not folder.kind.has_daemons:
         return {}
     from vcdl.boinc.grid.database import BoincDatabase
     from vcdl.boinc.grid.host_report import facts_of

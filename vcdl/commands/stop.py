@@ -8,7 +8,7 @@ import click
 from vcdl.commands._options import in_project, project_option
 from vcdl.errors import ExitCode, RunFolderError
 from vcdl.run.finding import resume_hint
-from vcdl.run.pausing import PATIENCE_S, pause
+from vcdl.run.pausing import TIMEOUT_S, pause
 
 if TYPE_CHECKING:
     from vcdl.run.folder import RunFolder
@@ -21,7 +21,7 @@ Examples:
   vcdl stop mnist --project-dir ~/projects/grid --forget"""
 
 
-def stop(path: Path | None = None, timeout_s: float = PATIENCE_S, forget: bool = False) -> ExitCode:
+def stop(path: Path | None = None, timeout_s: float = TIMEOUT_S, forget: bool = False) -> ExitCode:
     """Ask a run to pause, and wait until its process has gone; `forget`: free the clients' disks of a finished
     job.
 
@@ -30,14 +30,14 @@ def stop(path: Path | None = None, timeout_s: float = PATIENCE_S, forget: bool =
     from vcdl.run.finding import chosen_run, is_finished, shown
 
     folder = chosen_run(path)
-    if forget and folder.host.has_daemons and is_finished(folder):
+    if forget and folder.kind.has_daemons and is_finished(folder):
         return _forget(folder)
-    if forget and not folder.host.has_daemons:
+    if forget and not folder.kind.has_daemons:
         raise RunFolderError(f"{shown(folder.path)} is no job of a BOINC project: no client keeps files of it")
     was_run = pause(folder, timeout_s)
     if is_finished(folder):
         click.echo(f"{shown(folder.path)} is finished; there is nothing to stop")
-    elif folder.host.has_daemons:
+    elif folder.kind.has_daemons:
         click.echo(f"{shown(folder.path)} stopped, its workunits are cancelled; {resume_hint(folder)}")
     else:
         click.echo(f"{shown(folder.path)} {'stopped' if was_run else 'was not being run'}; {resume_hint(folder)}")
@@ -74,7 +74,7 @@ def _forget(folder: "RunFolder") -> ExitCode:
     "timeout_s",
     metavar="SECONDS",
     type=click.FloatRange(min=0),
-    default=PATIENCE_S,
+    default=TIMEOUT_S,
     show_default=True,
     help="Longest wait.",
 )

@@ -35,7 +35,7 @@ def submit(job_file: Path, project_dir: Path, overrides: Sequence[str] = ()) -> 
     from vcdl.report.progress import RunGoal
     from vcdl.run.finding import shown
     from vcdl.run.frozen_job import freeze
-    from vcdl.run.host import BOINC
+    from vcdl.run.kind import BOINC
     from vcdl.run.preparation import prepare
 
     job = load_job(job_file, overrides).trusting(BOINC.trust)

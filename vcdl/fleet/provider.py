@@ -73,7 +73,7 @@ class Leftover:
 
 
 @dataclass(frozen=True)
-class Look:
+class TagScan:
     """All resources with the tag, in the order in which they should be removed."""
 
     found: tuple[Leftover, ...] = ()
@@ -205,7 +205,7 @@ class Provider(ABC):
         """Have instances terminated, without waiting until they are gone; a missing one is no error."""
 
     @abstractmethod
-    def look(self, every_fleet: bool = False) -> Look:
+    def look(self, every_fleet: bool = False) -> TagScan:
         """Everything with the tag in the whole account; an instance on its way out counts until it is gone.
 
         `every_fleet`: whatever the tag's value, and images, too, which `down` leaves alone.
@@ -231,12 +231,12 @@ class Provider(ABC):
         """Called before the first look of a sweep."""
         return
 
-    def look_around(self) -> Look:
+    def look_around(self) -> TagScan:
         """What the cloud shows, or why it shows nothing."""
         try:
             return self.look()
         except FleetError as error:
-            return Look(away=(str(error),))
+            return TagScan(away=(str(error),))
 
     def sweep(self) -> tuple[str, ...]:
         """Remove everything with the tag, and look until it is gone; returns a line for each thing that is still there,

@@ -8,7 +8,7 @@ from vcdl.run.beginning import discarded_if_refused
 from vcdl.run.finding import unfinished
 from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.frozen_job import freeze
-from vcdl.run.host import LOCAL
+from vcdl.run.kind import LOCAL
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from vcdl.journal.journal import Journal
 from vcdl.loop.grid import GaveUp, Results, Uploaded
 from vcdl.loop.host_trust import HostTrust
 from vcdl.loop.reference_file import ReferenceFile
-from vcdl.loop.streamed_upload import Rooms, StreamedUpload, UploadFacts
+from vcdl.loop.streamed_upload import BufferPool, StreamedUpload, UploadFacts
 from vcdl.run.kept_uploads import keep_upload
 from vcdl.run.restore_lock import RestoreLock
 from vcdl.run.run import Run
@@ -77,7 +77,7 @@ class Assimilator:
         self._results = results
         self._boundary = run.boundary(snapshots)
         self._restore_lock = RestoreLock(run.folder)
-        self._rooms = Rooms()
+        self._buffers = BufferPool()
         self._reference = ReferenceFile(run.folder.reference_update_file, run.layout)
         self._hosts = HostTrust.of(run, journal)
         self._claims = ClaimCheck.of(_losses_of(journal))
@@ -222,7 +222,7 @@ class Assimilator:
             base=folder.snapshot(name.base_version),
             reference=self._reference,
             transport=self._run.transport,
-            rooms=self._rooms,
+            buffers=self._buffers,
             sums=folder.kept_uploads.is_dir(),
         )
         return item.streamed

@@ -24,7 +24,7 @@ def check_files(run: Run, store: WeightStore, journal: Journal) -> None:
     Then it is made again or done without, as what somebody deleted. Raises StoreLost for a damaged store, StoreError,
     JournalError, RunFolderError.
     """
-    boot = journal.rebooted_to() if run.host.has_wall_clock else ""
+    boot = journal.rebooted_to() if run.kind.has_wall_clock else ""
     checked = [row.event for row in journal.newest(FilesChecked.kind, 1)]
     if not boot or any(isinstance(event, FilesChecked) and event.boot == boot for event in checked):
         return

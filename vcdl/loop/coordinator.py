@@ -58,7 +58,7 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
-class LookAtNewest:
+class EvaluateNewest:
     """Keep a snapshot of the newest version, to be measured besides those that the job's schedule names."""
 
 
@@ -96,7 +96,7 @@ class Publish:
     """Offer the newest weights to clients that begin with a workunit."""
 
 
-Action = Create | CloseEpoch | Evaluate | LookAtNewest | Publish | RollBack | TakeBack | Stop | Finish
+Action = Create | CloseEpoch | Evaluate | EvaluateNewest | Publish | RollBack | TakeBack | Stop | Finish
 
 
 class Coordinator:
@@ -137,7 +137,7 @@ class Coordinator:
         if reason is not None:
             return [Stop(reason)]
         if self._must_be_looked_at():
-            evaluations.append(LookAtNewest())
+            evaluations.append(EvaluateNewest())
         if self._must_publish(now_s):
             evaluations.append(Publish())
         return [*evaluations, *self._epochs_to_close(), *self._workunits_to_create(open_wanted)]

@@ -96,9 +96,10 @@ class Grid(ABC):
     def open_wanted(self) -> int:
         """The number of workunits to keep unsent or running, so that no client waits."""
 
-    def hurry(self, *, is_dry: bool) -> None:
-        """Have subtasks that are out for too long trained by further clients; `is_dry`: there is nothing else to train.
+    def replicate_late(self, *, queue_empty: bool) -> None:
+        """Have subtasks that are out for too long trained by further clients.
 
+        `queue_empty`: there is nothing else to train.
         Raises GridError.
         """
         return

@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vcdl.client.host import Request
+from vcdl.client.supervisor import Request
 from vcdl.client.train import Outcome, train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import folder_errors
@@ -17,7 +17,7 @@ _SLICE_S = 5.0
 
 
 class Slice:
-    """A host that wants its processor back after a while, `math.inf`: never."""
+    """A supervisor that wants its processor back after a while, `math.inf`: never."""
 
     def __init__(self, slice_s: float) -> None:
         self._until_s = time.monotonic() + slice_s

@@ -51,7 +51,7 @@ from vcdl.wire.workunit import PLAIN, Transport
 
 REFUSED_AT_MOST = 2
 """Attempts at a subtask that a measuring rule may refuse."""
-_ROOMS_KEPT = 16
+_BUFFERS_KEPT = 16
 """An upload and its base, of each that waits."""
 
 
@@ -92,19 +92,19 @@ class UploadFacts:
         return self.base_version + self.staleness + 1
 
 
-class Rooms:
+class BufferPool:
     """Memory of uploads that are kept between two passes, for the next ones: new memory costs more than reading."""
 
     def __init__(self) -> None:
         self._free: list[Vector] = []
 
-    def take(self, size: int) -> Vector:
+    def acquire(self, size: int) -> Vector:
         """A vector of shape (size,), whose numbers are undefined."""
         return self._free.pop() if self._free and self._free[-1].size == size else np.empty(size, np.float32)
 
-    def give_back(self, *rooms: Vector) -> None:
+    def release(self, *buffers: Vector) -> None:
         """Take vectors back that nobody uses any more."""
-        self._free += rooms[: max(0, _ROOMS_KEPT - len(self._free))]
+        self._free += buffers[: max(0, _BUFFERS_KEPT - len(self._free))]
 
 
 class StreamedUpload(Change):
@@ -122,7 +122,7 @@ class StreamedUpload(Change):
         base: Path | None = None,
         reference: ReferenceFile | None = None,
         transport: Transport = PLAIN,
-        rooms: Rooms | None = None,
+        buffers: BufferPool | None = None,
         sums: bool = False,
     ) -> None:
         """`judge`: None for an upload that counts already; `bounds`: for an upload of strangers; `base`: the snapshot
@@ -139,8 +139,8 @@ class StreamedUpload(Change):
         self._keeps = self._measures and layout.size <= KEPT_NUMBERS
         """Whether the first pass keeps what it has read for the second one."""
         width = layout.size if self._keeps else min(FOLD_BLOCK, layout.size)
-        rooms = Rooms() if rooms is None else rooms
-        self._weights, self._base = rooms.take(width), rooms.take(width)
+        buffers = BufferPool() if buffers is None else buffers
+        self._weights, self._base = buffers.acquire(width), buffers.acquire(width)
         """The client's weights and those of its base: all of them, or a block."""
         self._is_kept = self._has_base = False
         """Whether the first pass has read all of it, and of its base."""
@@ -160,7 +160,7 @@ class StreamedUpload(Change):
         self._shortened: Shortened | None = None
         up = up_encoding(transport, layout)
         with ExitStack() as opened:
-            opened.callback(rooms.give_back, self._weights, self._base)
+            opened.callback(buffers.release, self._weights, self._base)
             if self._measures:
                 compared: Reference | None = None
                 compares = bounds is not None or (isinstance(rule, MeasuringRule) and rule.needs_reference)

@@ -33,8 +33,8 @@ from vcdl.loop.coordinator import (
     Coordinator,
     Create,
     Evaluate,
+    EvaluateNewest,
     Finish,
-    LookAtNewest,
     Publish,
     RollBack,
     Stop,
@@ -141,7 +141,7 @@ class WorkGenerator:
             self._carry_out(actions)
             self._follow_new()
         if self._coordinator.stopped is None:
-            self._grid.hurry(is_dry=len(self._coordinator.open) < wanted)
+            self._grid.replicate_late(queue_empty=len(self._coordinator.open) < wanted)
         self._is_handed_over = True
         if self._unswept * _SWEPT_FOR_AN_EVENT >= len(self._snapshots_in_use) or self._coordinator.stopped is not None:
             self._discard_unused()
@@ -220,7 +220,7 @@ class WorkGenerator:
                     self._follow_new()
                     if not self._run.job.keeps_uploads:
                         discard_kept_uploads(self._run.folder, self._coordinator.covered)
-                case LookAtNewest():
+                case EvaluateNewest():
                     self._journal.append(EvaluationWanted(self._snapshots.keep_newest(), 0, VALIDATION))
                 case Evaluate(version, epoch, split):
                     self._snapshots.ensure(version)

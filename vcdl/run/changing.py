@@ -27,7 +27,7 @@ _WHY = "what else a job says is in its workunits, weights and measures already, 
 
 def keys_of(folder: RunFolder) -> tuple[str, ...]:
     """The keys of a run that may be changed."""
-    return BOINC_KEYS if folder.host.has_daemons else LOCAL_KEYS
+    return BOINC_KEYS if folder.kind.has_daemons else LOCAL_KEYS
 
 
 def change(folder: RunFolder, settings: Sequence[str]) -> dict[str, tuple[Any, Any]]:
@@ -43,7 +43,7 @@ def change(folder: RunFolder, settings: Sequence[str]) -> dict[str, tuple[Any, A
             raise JobError(f"{key} cannot be changed in {shown(folder.path)}: only {', '.join(allowed)}; {_WHY}")
     if is_finished(folder) and not read_report(folder).is_given_up:
         raise RunFolderError(f"{shown(folder.path)} is finished: there is nothing left to change")
-    if not folder.host.has_daemons and (pid := folder.running_pid) is not None:
+    if not folder.kind.has_daemons and (pid := folder.running_pid) is not None:
         raise RunFolderError(
             f"process {pid} runs {shown(folder.path)}: `vcdl stop`, then this again, then `vcdl resume`"
         )

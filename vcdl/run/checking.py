@@ -14,10 +14,10 @@ from vcdl.job.training import ACCUMULATION, TrainingSettings
 from vcdl.passwords import split_password
 from vcdl.report.wording import plural
 from vcdl.run.folder import RunFolder
-from vcdl.run.host import HOSTS, Host
+from vcdl.run.kind import RUN_KINDS, RunKind
 from vcdl.run.store_address import asked_settings
 from vcdl.stores.exposure import exposures
-from vcdl.stores.open import see_that_it_serves
+from vcdl.stores.open import check_usable
 from vcdl.stores.settings import PASSWORD_VARIABLE
 from vcdl.wire.inputs import InputShape, Outputs
 
@@ -59,7 +59,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     # Before the imports, which take seconds: what is wrong with file and store is told at once.
     job = load_job(job_file, overrides)
     store = asked_settings(job, RunFolder(Path(job.name)))
-    see_that_it_serves(store)
+    check_usable(store)
     with unneeded_hidden():
         import keras  # noqa: F401
     from vcdl.client.model import load_model
@@ -81,8 +81,8 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     y = x if dataset.predicts_itself else dataset.y_train[:_TRIED]
     try_steps(trainer, job.training, trainer.with_moments(fit.model.weights), x, y)
     kept_bytes = up_encoding(job.transport.to_wire(), layout).most_bytes + _WEIGHT_BYTES * layout.size
-    trust = {host.command: _trust(job, host) for host in HOSTS.values()}
-    rolls_back = any(job.trusting(host.trust).rolls_back for host in HOSTS.values())
+    trust = {kind.command: _trust(job, kind) for kind in RUN_KINDS.values()}
+    rolls_back = any(job.trusting(kind.trust).rolls_back for kind in RUN_KINDS.values())
     return Checked(
         job=job.name,
         train_samples=len(dataset.x_train),
@@ -139,5 +139,5 @@ def _shown_passwords(job_file: Path, job: Job, overrides: Sequence[str]) -> Iter
         yield f"{job_file} has the store's password in it, and other users of this machine may read it; {cure}"
 
 
-def _trust(job: Job, host: Host) -> str:
-    return "strangers" if job.trusting(host.trust).is_for_strangers else "own"
+def _trust(job: Job, kind: RunKind) -> str:
+    return "strangers" if job.trusting(kind.trust).is_for_strangers else "own"

@@ -27,7 +27,7 @@ def clone_run(run: Run, place: Path) -> RunFolder:
     Its weights in the store are made from its newest snapshot by who runs it first.
     """
     place, source = place.absolute(), run.folder
-    if source.host.has_daemons:
+    if source.kind.has_daemons:
         raise RunFolderError(f"{source.path} is the job of a BOINC project: submit its {source.job_file.name} again")
     if holds_anything(place):
         raise RunFolderError(f"{place} is not empty: choose another folder")

@@ -67,7 +67,7 @@ def given_up(folder: RunFolder, job: Job, report: Report) -> VcdlError:
     if job.is_for_strangers:
         tried, look = "every host that tried a shard failed at it", "see which and at what by `vcdl hosts`"
     cure = resume_hint(folder)
-    if folder.host.has_wall_clock:  # a simulation is started again, with other settings
+    if folder.kind.has_wall_clock:  # a simulation is started again, with other settings
         cure += "; a setting is mended by `vcdl resume --set training.learning_rate=…`"
     return VcdlError(
         f"{tried}{last}; the results are those of the updates before it. {look}, mend the cause, and {cure}"
@@ -79,7 +79,7 @@ def _driver(folder: RunFolder) -> Callable[[RunFolder, RunObserver], StopReason 
 
     Raises RunFolderError.
     """
-    if folder.host.driver is None:
+    if folder.kind.driver is None:
         raise RunFolderError(f"{folder.path} cannot be run here: {resume_hint(folder)}")
-    driver: Callable[[RunFolder, RunObserver], StopReason | None] = pkgutil.resolve_name(folder.host.driver)
+    driver: Callable[[RunFolder, RunObserver], StopReason | None] = pkgutil.resolve_name(folder.kind.driver)
     return driver

@@ -53,7 +53,7 @@ def state_of(folder: RunFolder, report: Report) -> RunState:
         return RunState.FAILED if report.is_given_up else RunState.FINISHED
     if report.paused or folder.stop_request.exists():
         return RunState.PAUSED
-    return RunState.WAITING if folder.host.has_daemons else RunState.KILLED
+    return RunState.WAITING if folder.kind.has_daemons else RunState.KILLED
 
 
 def is_finished(folder: RunFolder) -> bool:
@@ -184,7 +184,7 @@ def shown(path: Path) -> Path:
 
 def resume_hint(folder: RunFolder) -> str:
     """How a person resumes a run that is not finished: a sentence without its stop. Raises RunFolderError."""
-    return folder.host.how_to_resume(shown(folder.path))
+    return folder.kind.how_to_resume(shown(folder.path))
 
 
 def _default_paths(name: str) -> Iterator[Path]:

@@ -2,7 +2,7 @@
 
 job.yaml        the resolved job, frozen when the run began
 store_password  the password of the store that job.yaml names; only the owner may read it
-host            the kind of the run (vcdl.run.host), in one word; written before anything else
+host            the kind of the run (vcdl.run.kind), in one word; written before anything else
 model.json      the model, as Keras JSON           frozen.h5      its weights that no training changes, if any
 prepared.json  its layout, the shards' sizes, the normalisation
 given/          the model and the arrays of `vcdl.train`, with a job file that names them
@@ -32,7 +32,7 @@ from typing import Self
 from vcdl.errors import RunFolderError, folder_errors, unreadable
 from vcdl.files.atomic import atomic_write
 from vcdl.files.lock import FileLock, holder_of
-from vcdl.run.host import HOSTS, LOCAL, Host
+from vcdl.run.kind import LOCAL, RUN_KINDS, RunKind
 from vcdl.wire.workunit import FROZEN_FILE
 
 _LOCK_FILE = "run.lock"
@@ -73,27 +73,27 @@ class RunFolder:
         return self.path / "store_claim.json"
 
     @property
-    def host_file(self) -> Path:
+    def kind_file(self) -> Path:
         """The name of the run's kind, written before anything else."""
         return self.path / "host"
 
     @property
-    def host(self) -> Host:
+    def kind(self) -> RunKind:
         """The kind of the run; LOCAL while nothing says otherwise. Raises RunFolderError, FileUnavailable."""
         try:
-            name = self.host_file.read_text(encoding="ascii").strip()
+            name = self.kind_file.read_text(encoding="ascii").strip()
         except FileNotFoundError:
             return LOCAL
         except UnicodeDecodeError as error:
-            raise RunFolderError(f"{self.host_file} is damaged ({error}): mend it, or start another run") from error
+            raise RunFolderError(f"{self.kind_file} is damaged ({error}): mend it, or start another run") from error
         except OSError as error:
-            raise unreadable(self.host_file, error) from error
-        if name not in HOSTS:
+            raise unreadable(self.kind_file, error) from error
+        if name not in RUN_KINDS:
             raise RunFolderError(
                 f"{self.path} is a run of the kind {name[:40]!r}, which this version of vcdl does not know: "
                 "use the version that began it"
             )
-        return HOSTS[name]
+        return RUN_KINDS[name]
 
     @property
     def given(self) -> Path:
@@ -254,13 +254,13 @@ class RunFolder:
         with folder_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
 
-    def create(self, host: Host = LOCAL) -> None:
+    def create(self, kind: RunKind = LOCAL) -> None:
         """Make the folder and its parts, with the kind of its run unless one has begun here. Raises RunFolderError."""
         self.make()
         with folder_errors(self.path):
             if not self.job_file.exists():  # no run has begun here
-                with atomic_write(self.host_file) as temporary:
-                    temporary.write_text(f"{host.name}\n", encoding="ascii")
+                with atomic_write(self.kind_file) as temporary:
+                    temporary.write_text(f"{kind.name}\n", encoding="ascii")
             for folder in (self.path / "data", self.snapshots, self.slots, self.uploads):
                 folder.mkdir(parents=True, exist_ok=True)
 

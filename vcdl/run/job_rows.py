@@ -45,7 +45,7 @@ class JobRow:
         job, report = read_frozen(folder), read_report(folder)
         goal, state, totals = RunGoal.of(job), state_of(folder, report), report.totals
         mean = _mean(report)
-        now_s = clock_of(folder)() if state is RunState.RUNNING and folder.host.has_wall_clock else None
+        now_s = clock_of(folder)() if state is RunState.RUNNING and folder.kind.has_wall_clock else None
         return cls(
             job=folder.path.name,
             trains=_trained(job),
@@ -55,7 +55,7 @@ class JobRow:
             monitor=report.monitor.name,
             value=measured_words(mean, report.monitor),
             mean=mean,
-            share=job.boinc.share if folder.host.has_daemons else None,
+            share=job.boinc.share if folder.kind.has_daemons else None,
             hosts=sum(host.applied > 0 for host in read_hosts(folder).hosts.values()),
             seconds_left=None if now_s is None else seconds_left(goal, report, now_s),
             bytes_down=totals.bytes_down / max(1, totals.applied),

@@ -8,17 +8,17 @@ from vcdl.journal.journal import Journal
 from vcdl.run.finding import is_finished, read_report, shown
 from vcdl.run.folder import RunFolder
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 """Seconds to wait: checkpoints take a few; Keras at a run's start and a final evaluation take longest."""
 _POLL_S = 0.1
 
 
-def pause(folder: RunFolder, timeout_s: float = PATIENCE_S) -> bool:
+def pause(folder: RunFolder, timeout_s: float = TIMEOUT_S) -> bool:
     """Ask a run to pause, and wait until it has; returns whether somebody was running it.
 
     Raises RunFolderError when that takes longer.
     """
-    if folder.host.has_daemons:
+    if folder.kind.has_daemons:
         return _take_back(folder, timeout_s)
     pid = folder.running_pid
     if pid is None:

@@ -17,7 +17,7 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
 from vcdl.run.run import Run
 from vcdl.run.store_address import asked_settings, store_address
-from vcdl.stores.open import load_client_libraries, see_that_it_serves
+from vcdl.stores.open import check_usable, load_client_libraries
 from vcdl.stores.settings import Service
 
 
@@ -39,7 +39,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     from vcdl.run.start import start_of
     from vcdl.wire.frozen import write_frozen
 
-    see_that_it_serves(asked_settings(job, folder))
+    check_usable(asked_settings(job, folder))
     observer.phase(f"reading the data set {job.data.dataset or (job.data.npz and shown(job.data.npz))}")
     dataset = with_model_classes(job, partial(load_dataset, seed=job.seed))
     observer.phase("building the model")

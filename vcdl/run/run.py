@@ -20,7 +20,7 @@ from vcdl.run.claim import claimed_key
 from vcdl.run.downloads import Downloads
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import open_frozen
-from vcdl.run.host import Host
+from vcdl.run.kind import RunKind
 from vcdl.run.prepared import Prepared
 from vcdl.run.published import Published
 from vcdl.run.snapshots import Snapshots
@@ -54,9 +54,9 @@ class Run:
         return self.job.name
 
     @property
-    def host(self) -> Host:
+    def kind(self) -> RunKind:
         """The kind of the run. Raises RunFolderError."""
-        return self.folder.host
+        return self.folder.kind
 
     @cached_property
     def rule(self) -> Rule:
@@ -78,7 +78,7 @@ class Run:
     @property
     def draw_secret(self) -> str:
         """What no client knows, and draws depend on; a simulation draws the same ones each time."""
-        return self.prepared.store_key if self.host.has_wall_clock else str(self.job.seed)
+        return self.prepared.store_key if self.kind.has_wall_clock else str(self.job.seed)
 
     @property
     def layout(self) -> Layout:

@@ -61,7 +61,7 @@ def _words(settings: StoreSettings, kept: str, job: "Job", folder: "RunFolder") 
     written = f"write `url: {url}`{login} below `store` in {folder.job_file}"
     if job.store.url:
         return f"{begin}, and its job.yaml now names {now}: {written}"
-    where_set = folder.host.environment
+    where_set = folder.kind.environment
     variable = f"{URL_VARIABLE} (in {where_set})" if where_set else URL_VARIABLE
     alone = f"{written}, for this run alone"
     if not os.environ.get(URL_VARIABLE):

@@ -198,7 +198,7 @@ class ClientFleet(Section):
         return hostile
 
     @property
-    def patience_s(self) -> float:
+    def result_timeout_s(self) -> float:
         """`timeout_s` as a plain number."""
         return _TIMEOUT_SUBTASKS * self.subtask_s if self.timeout_s is None else self.timeout_s
 

@@ -67,7 +67,7 @@ class Clients:
         is_lost = luck < fleet.lost
         alone_s = fleet.subtask_s * training / self.speeds[client]
         train_s = alone_s * (1 + fleet.core_sharing * (fleet.slots - 1))
-        timeout_s = now_s + fleet.patience_s
+        timeout_s = now_s + fleet.result_timeout_s
         begin_s = now_s + fleet.download_s * download
         end_s, is_preempted = self._train(client, begin_s, train_s * part if is_lost else train_s, timeout_s)
         slot_free_s = min(self.here_from(client, end_s), self.here_from(client, timeout_s))
@@ -78,7 +78,9 @@ class Clients:
             )
         arrives_s = end_s + fleet.upload_s * upload
         if arrives_s > timeout_s:
-            return SubtaskOutcome(slot_free_s, timeout_s, train_s, f"no result of {host} after {fleet.patience_s:g} s")
+            return SubtaskOutcome(
+                slot_free_s, timeout_s, train_s, f"no result of {host} after {fleet.result_timeout_s:g} s"
+            )
         return SubtaskOutcome(slot_free_s, arrives_s, train_s, None)
 
     def _train(self, client: int, begin_s: float, left_s: float, timeout_s: float) -> tuple[float, bool]:

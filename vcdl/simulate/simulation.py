@@ -18,7 +18,7 @@ from vcdl.run.beginning import discarded_if_refused
 from vcdl.run.finding import RUNS, holds_anything, is_finished, read_report
 from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.frozen_job import freeze
-from vcdl.run.host import SIMULATED
+from vcdl.run.kind import SIMULATED
 from vcdl.run.results import leave_results
 from vcdl.simulate.client_fleet import ClientFleet, save_clients
 from vcdl.simulate.here import TrainingHere
@@ -91,7 +91,7 @@ def default_folder(name: str) -> RunFolder:
 
 
 def _may_begin_in(folder: RunFolder) -> bool:
-    return not holds_anything(folder.path) or (folder.host is SIMULATED and not is_finished(folder))
+    return not holds_anything(folder.path) or (folder.kind is SIMULATED and not is_finished(folder))
 
 
 @contextmanager

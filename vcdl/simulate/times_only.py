@@ -114,7 +114,7 @@ class TimesRun:
                 self._assimilate(outcome)
             actions = self._coordinator.actions(self._time.now_s(), wanted := self._grid.open_wanted())
             self._carry_out(actions)
-            self._grid.hurry(is_dry=len(self._coordinator.open) < wanted)
+            self._grid.replicate_late(queue_empty=len(self._coordinator.open) < wanted)
             self._tell(*self._grid.sent())
             if not outcomes and not actions:
                 return

@@ -15,7 +15,7 @@ from statistics import mean
 from vcdl.checks.refusal import Refusal
 from vcdl.journal.events import Event, HostConvicted, UpdateApplied, UpdateRefused, WorkunitSent
 from vcdl.loop.grid import GaveUp, Grid, Outcome, Results, Staged, Uploaded
-from vcdl.loop.patience import Out, Patience, faster_hosts
+from vcdl.loop.lateness import Lateness, Out, faster_hosts
 from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.client_work import ClientWork
 from vcdl.simulate.clients import Clients, SubtaskOutcome
@@ -114,9 +114,9 @@ class VirtualGrid(Grid, Results):
         """
         return len(self._known) - len(self._waiting) + sum(map(self._may_work, self._idle)) + self._queue_ahead
 
-    def hurry(self, *, is_dry: bool) -> None:
-        patience = Patience.of([took_s for _, took_s in self._turnarounds]) if self._fleet.second_copies else None
-        if patience is None:
+    def replicate_late(self, *, queue_empty: bool) -> None:
+        lateness = Lateness.of([took_s for _, took_s in self._turnarounds]) if self._fleet.second_copies else None
+        if lateness is None:
             return
         now_s, usual_s = self._time.now_s(), self._usual_s()
         out = [
@@ -124,12 +124,12 @@ class VirtualGrid(Grid, Results):
             for workunit, clients in self._out.items()
             if clients and workunit in self._known and workunit not in self._outcomes and workunit not in self._copies
         ]
-        late = patience.late(out, is_dry=is_dry)
+        late = lateness.late(out, queue_empty=queue_empty)
         self._copies.extend(one.workunit for one in late if faster_hosts(one, usual_s))
         self._hand_out()
         ages_s = [one.age_s for one in out if one not in late]
         if ages_s:
-            self._wake(now_s + max(1.0, patience.late_after_s(is_dry=is_dry) - max(ages_s)))
+            self._wake(now_s + max(1.0, lateness.late_after_s(queue_empty=queue_empty) - max(ages_s)))
 
     def care(self, events: Iterable[Event]) -> None:
         """Give hosts no work for a while whose uploads were refused more than once, and convicted ones none, as the

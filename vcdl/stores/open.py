@@ -22,7 +22,7 @@ def load_client_libraries() -> None:
         import MySQLdb  # noqa: F401
 
 
-def see_that_it_serves(settings: StoreSettings) -> None:
+def check_usable(settings: StoreSettings) -> None:
     """Check before a long preparation, by the weights of a job that there is not: they are written, read and removed.
 
     Raises StoreError when the library is missing, the service is away or of the wrong kind, or the login or one of its

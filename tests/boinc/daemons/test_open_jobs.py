@@ -10,7 +10,7 @@ from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.journal.events import Recorded, RunStarted
 from vcdl.run.changing import change
 from vcdl.run.folder import RunFolder
-from vcdl.run.host import BOINC
+from vcdl.run.kind import BOINC
 
 
 class Part:
@@ -34,7 +34,7 @@ def test_a_changed_job_is_taken_up_with_the_next_round_and_no_other_is(tmp_path:
         return Part()
 
     for folder in folders:
-        folder.host_file.write_text(BOINC.name)
+        folder.kind_file.write_text(BOINC.name)
         os.utime(folder.job_file, ns=(1, 1))
     jobs = OpenJobs(cast(BoincProject, None), put_together, lambda _: folders)
     for _ in range(3):

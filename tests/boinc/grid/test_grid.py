@@ -400,7 +400,7 @@ def test_a_finished_job_is_forgotten_on_demand(world: World, capsys: pytest.Capt
     folder = world.folder("a")
     for file in (folder.job_file, folder.summary_file):
         file.touch()
-    folder.host_file.write_text("boinc\n")
+    folder.kind_file.write_text("boinc\n")
     clients = ClientRows(world.database)
     assert (kept_on_clients(world.project, world.database), clients.not_told()) == (["a"], 0)
     for _ in range(2):

@@ -10,7 +10,7 @@ from vcdl.boinc.grid.host_report import facts_of
 from vcdl.boinc.grid.workunit_rows import INVALID
 from vcdl.commands.hosts import hosts
 from vcdl.job import save_job
-from vcdl.run.host import BOINC
+from vcdl.run.kind import BOINC
 
 
 def test_boinc_s_tables_tell_of_a_host_what_the_journal_cannot(world: World) -> None:
@@ -42,7 +42,7 @@ def test_the_report_of_a_project_s_job_says_who_is_banned_and_whose_uploads_diff
 ) -> None:
     run = world.project.run_folder("demo")
     make_run(run.path, RECORDED, finished=False)
-    run.host_file.write_text(BOINC.name)
+    run.kind_file.write_text(BOINC.name)
     save_job(DEMO.trusting("strangers"), run.job_file)
     (name,) = world.created(1, job="demo")
     world.send(name)

@@ -30,8 +30,8 @@ def sent(world: World, name: str, host: int, ago_s: int) -> None:
     world.update("workunit", row["workunitid"], transition_time=row["report_deadline"])
 
 
-def look(world: World, is_dry: bool = True, job: str = "mnist") -> None:
-    SecondCopies(world.database, job).look(is_dry=is_dry)
+def look(world: World, queue_empty: bool = True, job: str = "mnist") -> None:
+    SecondCopies(world.database, job).look(queue_empty=queue_empty)
 
 
 def assigned(world: World) -> list[tuple[int, str]]:
@@ -47,7 +47,7 @@ def taken(world: World, name: str, host: int) -> None:
 
 
 def test_a_late_subtask_is_offered_once_to_the_hosts_that_would_be_through_by_now(world: World, out: str) -> None:
-    look(world, is_dry=False)  # one of ten took 700 s
+    look(world, queue_empty=False)  # one of ten took 700 s
     assert assigned(world) == []
     for _ in range(2):
         look(world)

@@ -24,12 +24,13 @@ _MODULES = """
     vcdl.codecs.top_k vcdl.errors vcdl.files vcdl.files.atomic vcdl.files.lock vcdl.wire vcdl.wire.hdf5_form
     vcdl.wire.frozen vcdl.wire.inputs vcdl.wire.normalise vcdl.wire.newest vcdl.wire.npz_form vcdl.wire.weights
     vcdl.wire.workunit vcdl.wire.checksum vcdl.wire.params
-    vcdl.client vcdl.client.__main__ vcdl.client.allowed vcdl.client.batches vcdl.client.boinc vcdl.client.boinc_host
-    vcdl.client.channels vcdl.client.checkpoint vcdl.client.compile vcdl.client.host vcdl.client.init_data
+    vcdl.client vcdl.client.__main__ vcdl.client.allowed vcdl.client.batches vcdl.client.boinc
+    vcdl.client.boinc_supervisor vcdl.client.channels vcdl.client.checkpoint vcdl.client.compile
+    vcdl.client.supervisor vcdl.client.init_data
     vcdl.client.inputs vcdl.client.loops vcdl.client.memory vcdl.client.metrics vcdl.client.model vcdl.client.moments
     vcdl.client.newest vcdl.client.compiled vcdl.client.process_age vcdl.client.unneeded
     vcdl.client.resources vcdl.client.runtime vcdl.client.slot vcdl.client.soft_links vcdl.client.task
-    vcdl.client.processors vcdl.client.time_share vcdl.client.train vcdl.client.trainer vcdl.client.wrapper_host
+    vcdl.client.processors vcdl.client.time_share vcdl.client.train vcdl.client.trainer vcdl.client.wrapper_supervisor
 """
 MODULES = _MODULES.split()
 """A new name here is code that every volunteer runs: is it meant to?"""

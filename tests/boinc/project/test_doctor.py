@@ -26,7 +26,7 @@ from vcdl.boinc.doctor import (
     database,
     examine,
     folders,
-    installation,
+    installed_files,
     machine,
     runtime,
     secrets,
@@ -35,7 +35,7 @@ from vcdl.boinc.doctor import (
 )
 from vcdl.boinc.doctor.asking import Answer, NoAnswer
 from vcdl.boinc.doctor.finding import Finding, Level
-from vcdl.boinc.doctor.patient import Patient
+from vcdl.boinc.doctor.installation import Installation
 from vcdl.boinc.grid.environment import read_environment
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.project.app_version import ClientFiles
@@ -45,7 +45,7 @@ from vcdl.errors import ExitCode, GridError
 from vcdl.files.shipped import shipped
 
 _IPC_CREAT, _IPC_RMID = 0o1000, 0
-_ANSWERS: tuple[tuple[str | NoAnswer, Callable[[Patient], Iterator[Finding]], str, str], ...] = (
+_ANSWERS: tuple[tuple[str | NoAnswer, Callable[[Installation], Iterator[Finding]], str, str], ...] = (
     (NoAnswer("HTTP 500 Internal Server Error", 500), web.attach_page, "no client can attach", "usermod -a -G"),
     (NoAnswer("HTTP 404 Not Found", 404), web.master_page, "no client can attach", "sites-enabled"),
     (NoAnswer("HTTP 403 Forbidden", 403), web.master_page, "no client can attach", "chmod a+r"),
@@ -59,19 +59,19 @@ _ANSWERS: tuple[tuple[str | NoAnswer, Callable[[Patient], Iterator[Finding]], st
 """What the web server answers, whom, what doctor says and what it advises."""
 
 
-def found(made: MadeProject, check: Callable[[Patient], Iterator[Finding]]) -> list[Finding]:
+def found(made: MadeProject, check: Callable[[Installation], Iterator[Finding]]) -> list[Finding]:
     config, environment = ServerConfig.at(made.path), read_environment(made.path)
-    return list(check(Patient(made.project, config, made.database, environment)))
+    return list(check(Installation(made.project, config, made.database, environment)))
 
 
-def failure(made: MadeProject, check: Callable[[Patient], Iterator[Finding]]) -> Finding:
+def failure(made: MadeProject, check: Callable[[Installation], Iterator[Finding]]) -> Finding:
     """The one that failed; it must name a cure."""
     (failed,) = (finding for finding in found(made, check) if finding.level == Level.FAILED)
     assert failed.cure
     return failed
 
 
-def is_well(made: MadeProject, check: Callable[[Patient], Iterator[Finding]]) -> bool:
+def is_well(made: MadeProject, check: Callable[[Installation], Iterator[Finding]]) -> bool:
     findings = found(made, check)
     return bool(findings) and all(finding.level == Level.OK for finding in findings)
 
@@ -161,24 +161,24 @@ def test_stop_files_are_seen(made: MadeProject, name: str) -> None:
 
 
 def test_an_installation_that_was_changed_is_seen(made: MadeProject) -> None:
-    assert "not installed" in failure(made, installation.installed_files).what
+    assert "not installed" in failure(made, installed_files.installed_files).what
     made.install()
     (shipped("boinc_project") / "bin" / "__pycache__").mkdir(exist_ok=True)  # of a test that imports a launcher
-    assert is_well(made, installation.installed_files)
+    assert is_well(made, installed_files.installed_files)
     made.edit("config.xml", "<cmd>vcdl_evaluator -d 3</cmd>", "<cmd>vcdl_evaluator -d 1</cmd>")
     (made.path / "bin" / "vcdl_validate").chmod(0o644)
     (made.path / "vcdl" / "weights_key.pem").unlink()
-    seen = failure(made, installation.installed_files)
+    seen = failure(made, installed_files.installed_files)
     assert seen.what == "not as install left them: config.xml, bin/vcdl_validate, vcdl/weights_key.pem"
     assert seen.cure.startswith("vcdl project install --project-dir")
 
 
 def test_upload_certificates_that_are_off_or_have_no_key_are_seen(made: MadeProject) -> None:
-    assert "anybody may upload anything" in failure(made, installation.upload_certificates).what
+    assert "anybody may upload anything" in failure(made, installed_files.upload_certificates).what
     made.install()
-    assert is_well(made, installation.upload_certificates)
+    assert is_well(made, installed_files.upload_certificates)
     (made.path / "keys" / "upload_private").unlink()
-    assert "upload_private missing" in failure(made, installation.upload_certificates).what
+    assert "upload_private missing" in failure(made, installed_files.upload_certificates).what
 
 
 @pytest.mark.parametrize(
@@ -189,18 +189,18 @@ def test_upload_certificates_that_are_off_or_have_no_key_are_seen(made: MadeProj
     ],
 )
 def test_a_template_that_boinc_misreads_is_seen(made: MadeProject, template: str, reason: str) -> None:
-    assert is_well(made, installation.templates)
+    assert is_well(made, installed_files.templates)
     (made.path / "templates" / "vcdl_out_1.xml").write_text(template)
-    assert failure(made, installation.templates).what == f"vcdl_out_1.xml: {reason}"
+    assert failure(made, installed_files.templates).what == f"vcdl_out_1.xml: {reason}"
 
 
 def test_a_template_that_was_lost_and_is_named_by_open_workunits_is_seen(made: MadeProject) -> None:
-    assert is_well(made, installation.templates)
+    assert is_well(made, installed_files.templates)
     connection = made.standin.connect()
     insert(connection, "workunit", name="w", result_template_file="templates/vcdl_out_9.xml")
     connection.commit()
     connection.close()
-    failed = failure(made, installation.templates)
+    failed = failure(made, installed_files.templates)
     assert "vcdl_out_9.xml: missing" in failed.what
     assert "from the backup" in failed.cure
 

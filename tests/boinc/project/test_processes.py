@@ -13,7 +13,7 @@ from vcdl.boinc.project.processes import troubles
 from vcdl.commands.status import status
 from vcdl.errors import ExitCode
 from vcdl.run.folder import RunLock
-from vcdl.run.host import BOINC
+from vcdl.run.kind import BOINC
 
 
 def test_a_job_whose_project_lacks_a_daemon_or_the_database_waits(

@@ -21,7 +21,7 @@ from vcdl.fleet.machine.vcdl_agent.agent import Agent, Config
 from vcdl.fleet.machine.vcdl_agent.watches import Clock, logger
 
 AGENT = ROOT / "vcdl" / "fleet" / "machine" / "vcdl_agent"
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 _SYSTEMCTL = """#!/bin/sh
 echo "$*" >>"{folder}/systemctl.log"
 [ "$1" = is-system-running ] && cat "{folder}/system_state"
@@ -106,7 +106,7 @@ class Machine(MachineFolder):
     def wait(self) -> int:
         assert self._process is not None
         assert self._output is not None
-        status = self._process.wait(PATIENCE_S)
+        status = self._process.wait(TIMEOUT_S)
         self._process = None
         self._output.close()
         return status
@@ -115,7 +115,7 @@ class Machine(MachineFolder):
     def log(self) -> str:
         return (self.folder / "agent.log").read_text()
 
-    def wait_until(self, condition: Callable[[], object], what: str, within_s: float = PATIENCE_S) -> None:
+    def wait_until(self, condition: Callable[[], object], what: str, within_s: float = TIMEOUT_S) -> None:
         """Wait for a condition; fails when the agent has ended or time is up."""
         until_s = time.monotonic() + within_s
         while not condition():
@@ -123,7 +123,7 @@ class Machine(MachineFolder):
             assert time.monotonic() < until_s, f"waited {within_s:g} s in vain until {what}:\n{self.log}"
             time.sleep(0.05)
 
-    def wait_for(self, words: str, within_s: float = PATIENCE_S) -> None:
+    def wait_for(self, words: str, within_s: float = TIMEOUT_S) -> None:
         """Wait until the agent has logged these words."""
         self.wait_until(lambda: words in self.log, f"it says {words!r}", within_s)
 

@@ -23,7 +23,7 @@ import pytest
 
 CACHE = Path("/var/cache/vcdl-boot")
 """Bare trees, one for each release. Remove it to have them made again."""
-PATIENCE_S = 1800.0
+TIMEOUT_S = 1800.0
 _RELEASES = {
     "bookworm": ("http://deb.debian.org/debian",),
     "noble": ("http://archive.ubuntu.com/ubuntu", "gutsy"),  # debootstrap's script for all of Ubuntu
@@ -130,7 +130,7 @@ class Machine:
         """The seconds from the boot until then. Fails when the machine ends before."""
         while not condition():
             waited_s = time.monotonic() - self._began_s
-            ended = self.process.poll() is not None or waited_s > PATIENCE_S
+            ended = self.process.poll() is not None or waited_s > TIMEOUT_S
             assert not ended, "\n".join([f"not within {waited_s:.0f} s: {what}", *(text for _, text in self.lines)])
             time.sleep(0.1)
         return time.monotonic() - self._began_s

@@ -25,7 +25,7 @@ from tests.boinc.test_real_client import (
     stage_workunit,
 )
 from tests.client.workunit_folder import with_training, write_workunit
-from tests.fleet.machine.machine import PATIENCE_S, Machine
+from tests.fleet.machine.machine import TIMEOUT_S, Machine
 from tests.fleet.machine.metadata import AwsMetadata, GcpMetadata, served
 from tests.store_servers import start_mariadb
 from vcdl.boinc.project.app_version import ClientFiles
@@ -56,7 +56,7 @@ class World:
 
     def reported_after_s(self) -> float:
         """Seconds from the beginning of the leaving to the last report, from the agent's log."""
-        self.machine.wait_for("all is reported, after ", within_s=Gcp.give_up_s + PATIENCE_S)
+        self.machine.wait_for("all is reported, after ", within_s=Gcp.give_up_s + TIMEOUT_S)
         (seconds,) = re.findall(r"all is reported, after ([\d.]+) s", self.machine.log)[-1:]
         return float(seconds)
 

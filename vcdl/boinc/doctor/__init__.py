@@ -1,28 +1,28 @@
 """The doctor: checks everything that is known to go wrong in a BOINC project with VCDL, and names a cure for
 each failure.
 
-A check is a function that takes the Patient and yields findings; each group of checks has a file with a tuple
+A check is a function that takes the Installation and yields findings; each group of checks has a file with a tuple
 CHECKS.
 """
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from vcdl.boinc.doctor import app, daemons, database, folders, installation, machine, runtime, secrets, uploads, web
+from vcdl.boinc.doctor import app, daemons, database, folders, installed_files, machine, runtime, secrets, uploads, web
 from vcdl.boinc.doctor.finding import Finding, failed, warning
-from vcdl.boinc.doctor.patient import Patient
+from vcdl.boinc.doctor.installation import Installation
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.environment import read_environment
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.project.server_config import ServerConfig
 from vcdl.errors import VcdlError
 
-Check = Callable[[Patient], Iterator[Finding]]
+Check = Callable[[Installation], Iterator[Finding]]
 
 _GROUPS: tuple[tuple[Check, ...], ...] = (
     machine.CHECKS,
     folders.CHECKS,
-    installation.CHECKS,
+    installed_files.CHECKS,
     secrets.CHECKS,
     database.CHECKS,
     app.CHECKS,
@@ -38,7 +38,7 @@ _NEED_DATABASE: tuple[Check, ...] = (
     database.clock,
     app.app,
     app.app_version,
-    installation.templates,
+    installed_files.templates,
     uploads.certificates,
 )
 
@@ -51,7 +51,7 @@ def examine(project_dir: Path) -> Iterator[Finding]:
     except VcdlError as error:
         yield failed("project", f"{error}", "mend this first: nothing else can be checked before")
         return
-    patient = Patient(project, config, BoincDatabase(project), environment)
+    installation = Installation(project, config, BoincDatabase(project), environment)
     unreachable = False
     try:
         for check in (check for group in _GROUPS for check in group):
@@ -59,12 +59,12 @@ def examine(project_dir: Path) -> Iterator[Finding]:
                 yield warning(_name(check), "not checked, as the database did not answer", "see database above")
                 continue
             try:
-                yield from check(patient)
+                yield from check(installation)
             except VcdlError as error:
                 yield failed(_name(check), f"{error}", "what the message says")
                 unreachable |= check is database.database
     finally:
-        patient.database.close()
+        installation.database.close()
 
 
 def _name(check: Check) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcdl.boinc.doctor.finding import Finding, failed, ok, warning
-from vcdl.boinc.doctor.patient import Patient
+from vcdl.boinc.doctor.installation import Installation
 from vcdl.boinc.grid.project_folder import APP
 from vcdl.boinc.project import files, rows
 from vcdl.boinc.project.app_version import Published
@@ -24,35 +24,35 @@ class _File:
     signature: str
 
 
-def app(patient: Patient) -> Iterator[Finding]:
+def app(installation: Installation) -> Iterator[Finding]:
     """The app's row, which the scheduler reads."""
-    row = rows.app_row(patient.database)
+    row = rows.app_row(installation.database)
     if row is None:
-        yield failed("app", f"the database has no app {APP}", patient.install_command)
+        yield failed("app", f"the database has no app {APP}", installation.install_command)
     elif row.settings != rows.APP_SETTINGS:
         wrong = ", ".join(
             f"{column} is {value}" for column, value in row.settings.items() if value != rows.APP_SETTINGS[column]
         )
-        yield failed("app", f"{APP}: {wrong}", patient.install_command)
+        yield failed("app", f"{APP}: {wrong}", installation.install_command)
     else:
         yield ok("app", f"{APP} is in the database")
 
 
-def app_version(patient: Patient) -> Iterator[Finding]:
+def app_version(installation: Installation) -> Iterator[Finding]:
     """The app versions offered to clients: their files unchanged, with valid signatures."""
-    row = rows.app_row(patient.database)
-    published = rows.published_versions(patient.database, row) if row else []
+    row = rows.app_row(installation.database)
+    published = rows.published_versions(installation.database, row) if row else []
     offered = [version for version in published if version.is_ours and not version.deprecated]
     if not offered:
-        yield failed("app version", "none is offered to clients", patient.install_command)
+        yield failed("app version", "none is offered to clients", installation.install_command)
     for version in offered:
-        wrong = [reason for file in _files(version) if (reason := _wrong(patient, file))]
+        wrong = [reason for file in _files(version) if (reason := _wrong(installation, file))]
         if wrong:
             yield failed(
                 "app version",
                 f"{version.label}: {'; '.join(wrong)}",
-                f"{patient.install_command}, which lays the files out again, and publishes another version after a "
-                "renewal of the key",
+                f"{installation.install_command}, which lays the files out again, and publishes another version "
+                "after a renewal of the key",
             )
         else:
             yield ok("app version", f"{version.label}, its files are unchanged and signed")
@@ -73,39 +73,39 @@ def _files(version: Published) -> list[_File]:
         raise GridError(f"app version {version.label} has an unreadable description ({error}): deprecate it") from None
 
 
-def _wrong(patient: Patient, file: _File) -> str:
-    path = patient.project.download_dir / file.name
+def _wrong(installation: Installation, file: _File) -> str:
+    path = installation.project.download_dir / file.name
     content = files.read(path)
     if content is None:
         return f"{file.name} is missing"
     if len(content) != file.size_bytes:
         return f"{file.name} has {len(content)} bytes instead of {file.size_bytes}"
-    if not (patient.project.bin / _VERIFIER).is_file():
+    if not (installation.project.bin / _VERIFIER).is_file():
         return f"{file.name} cannot be verified: bin/{_VERIFIER} is missing"
     with tempfile.TemporaryDirectory(prefix="vcdl-doctor-") as folder:
         signature = Path(folder) / "signature"
         signature.write_text(f"{file.signature}\n")
         try:
             run_tool(
-                patient.path,
+                installation.path,
                 _VERIFIER,
                 "-verify",
                 str(path),
                 str(signature),
-                str(patient.config.key_dir / "code_sign_public"),
+                str(installation.config.key_dir / "code_sign_public"),
             )
         except GridError:
             return f"{file.name} was changed, or was not signed with this project's key"
     return ""
 
 
-def signing_key(patient: Patient) -> Iterator[Finding]:
+def signing_key(installation: Installation) -> Iterator[Finding]:
     """The private signing key, whose owner can run anything on the volunteers' computers."""
-    key = patient.config.key_dir / "code_sign_private"
+    key = installation.config.key_dir / "code_sign_private"
     if key.is_file():
         yield warning(
             "signing key",
-            f"{patient.shown(key)} is on this machine",
+            f"{installation.shown(key)} is on this machine",
             "for a public project keep it on a machine without network: install says then what to sign there",
         )
     else:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from vcdl.backoff import within
 
-_PATIENCE_S = 20
+_TIMEOUT_S = 20
 _LONGEST_BYTES = 1 << 20
 
 
@@ -34,7 +34,7 @@ def ask(url: str, body: bytes | None = None) -> Answer:
     if not url.startswith(("http://", "https://")):
         raise NoAnswer("is not the address of a web server")
     try:
-        return within(_PATIENCE_S, lambda: _asked(url, body))
+        return within(_TIMEOUT_S, lambda: _asked(url, body))
     except urllib.error.HTTPError as error:
         with error:
             raise NoAnswer(f"HTTP {error.code} {error.reason}", error.code) from None
@@ -45,5 +45,5 @@ def ask(url: str, body: bytes | None = None) -> Answer:
 
 
 def _asked(url: str, body: bytes | None) -> Answer:
-    with urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=_PATIENCE_S) as reply:
+    with urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=_TIMEOUT_S) as reply:
         return Answer(reply.read(_LONGEST_BYTES).decode("latin-1"), reply.headers.get("Date", ""))

@@ -6,24 +6,28 @@ from pathlib import Path
 
 from vcdl.boinc.daemons.checker import connect
 from vcdl.boinc.doctor.finding import Finding, failed, ok, warning
-from vcdl.boinc.doctor.patient import Patient
+from vcdl.boinc.doctor.installation import Installation
 from vcdl.boinc.project.processes import is_running
 
 _SEGMENTS = Path("/proc/sysvipc/shm")
 _ANSWERS_WITHIN_S = 10.0
 
 
-def daemons(patient: Patient) -> Iterator[Finding]:
+def daemons(installation: Installation) -> Iterator[Finding]:
     """The daemons of this machine, which must run."""
     here = socket.gethostname().split(".")[0]
-    mine = [each for each in patient.config.daemons if (each.host or patient.project.host) == here and each.command]
+    mine = [
+        each
+        for each in installation.config.daemons
+        if (each.host or installation.project.host) == here and each.command
+    ]
     down, running = [], []
     for daemon in mine:
         if daemon.disabled:
             yield warning(
                 "daemons", f"{daemon.name} is disabled in config.xml", "remove <disabled> there, then bin/start"
             )
-        elif not is_running(patient.project, daemon):
+        elif not is_running(installation.project, daemon):
             down.append(daemon.name)
         else:
             running.append(daemon.name)
@@ -31,16 +35,16 @@ def daemons(patient: Patient) -> Iterator[Finding]:
         yield failed(
             "daemons",
             f"{', '.join(down)} not running",
-            f"bin/start; if it ends again, read {patient.shown(patient.project.log_dir)}/{down[0]}.log; "
+            f"bin/start; if it ends again, read {installation.shown(installation.project.log_dir)}/{down[0]}.log; "
             "cron must call bin/start --cron",
         )
     elif running:
         yield ok("daemons", f"{len(running)} run: {', '.join(running)}")
 
 
-def shared_memory(patient: Patient) -> Iterator[Finding]:
+def shared_memory(installation: Installation) -> Iterator[Finding]:
     """The feeder's shared memory, without which the scheduler reports that the project is down."""
-    key = patient.config.shmem_key
+    key = installation.config.shmem_key
     try:
         lines = _SEGMENTS.read_text().splitlines()[1:]
     except OSError:
@@ -52,12 +56,12 @@ def shared_memory(patient: Patient) -> Iterator[Finding]:
         yield failed("shared memory", f"the feeder's segment {key:#x} is not there", "bin/start, and read feeder.log")
 
 
-def checker(patient: Patient) -> Iterator[Finding]:
+def checker(installation: Installation) -> Iterator[Finding]:
     """The resident checker, without which each check of an upload starts a Python of its own."""
-    if not any(daemon.program == "vcdl_checker" and not daemon.disabled for daemon in patient.config.daemons):
+    if not any(daemon.program == "vcdl_checker" and not daemon.disabled for daemon in installation.config.daemons):
         return
     try:
-        with connect(patient.project) as asking:
+        with connect(installation.project) as asking:
             asking.settimeout(_ANSWERS_WITHIN_S)
             answers = asking.recv(1) != b""
     except OSError:
@@ -68,7 +72,7 @@ def checker(patient: Patient) -> Iterator[Finding]:
         yield warning(
             "checker",
             "the resident checker does not answer: each upload's check starts a Python, some forty times as long",
-            f"bin/stop; bin/start as the project's user, and read {patient.shown(patient.project.log_dir)}/"
+            f"bin/stop; bin/start as the project's user, and read {installation.shown(installation.project.log_dir)}/"
             "vcdl_checker.log",
         )
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 
 from vcdl.boinc.doctor.finding import Finding, failed, ok
-from vcdl.boinc.doctor.patient import Patient
+from vcdl.boinc.doctor.installation import Installation
 from vcdl.boinc.grid.host_care import NEW_ROW
 
 COLUMNS = {
@@ -33,9 +33,9 @@ _OLDEST = {"MariaDB": (10, 6), "MySQL": (8, 0)}
 _SKEW_S = 5.0
 
 
-def database(patient: Patient) -> Iterator[Finding]:
+def database(installation: Installation) -> Iterator[Finding]:
     """The database itself: reachable, and new enough."""
-    text = str(patient.database.execute("SELECT VERSION()")[0][0])
+    text = str(installation.database.execute("SELECT VERSION()")[0][0])
     product = "MariaDB" if "mariadb" in text.lower() else "MySQL"
     match = re.match(r"(\d+)\.(\d+)", text)
     version = (int(match[1]), int(match[2])) if match else (0, 0)
@@ -46,14 +46,14 @@ def database(patient: Patient) -> Iterator[Finding]:
             "upgrade to MariaDB 10.6 or MySQL 8, or later",
         )
     else:
-        yield ok("database", f"{product} {text}, database {patient.project.db_name}")
+        yield ok("database", f"{product} {text}, database {installation.project.db_name}")
 
 
-def columns(patient: Patient) -> Iterator[Finding]:
+def columns(installation: Installation) -> Iterator[Finding]:
     """The columns of a current BOINC server."""
-    rows = patient.database.execute(
+    rows = installation.database.execute(
         "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = %s AND table_name IN %s",
-        patient.project.db_name,
+        installation.project.db_name,
         tuple(COLUMNS),
     )
     there = {(str(table), str(column)) for table, column in rows}
@@ -68,10 +68,10 @@ def columns(patient: Patient) -> Iterator[Finding]:
         yield ok("columns", f"all {len(wanted)} that VCDL uses are there")
 
 
-def clock(patient: Patient) -> Iterator[Finding]:
+def clock(installation: Installation) -> Iterator[Finding]:
     """The two clocks: one writes deadlines, the other reads them."""
     before = time.time()
-    database_s = float(patient.database.execute("SELECT UNIX_TIMESTAMP(SYSDATE(3))")[0][0])
+    database_s = float(installation.database.execute("SELECT UNIX_TIMESTAMP(SYSDATE(3))")[0][0])
     after = time.time()
     skew_s = max(before - database_s, database_s - after, 0.0)
     if skew_s > _SKEW_S:

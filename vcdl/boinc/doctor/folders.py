@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vcdl.boinc.doctor.finding import Finding, failed, ok, warning
-from vcdl.boinc.doctor.patient import Patient
+from vcdl.boinc.doctor.installation import Installation
 
 _WEB_USERS = ("www-data", "apache", "http", "nginx")
 _GIVEN_BY_CONFIG = "httpd_user"
@@ -21,29 +21,32 @@ _PAGES = {"html/inc": _READ, "html/languages": _READ, "html/cache": _WRITE}
 """Folders of the pages, which make_project closes to all but the project's group."""
 
 
-def page_rights(patient: Patient) -> Iterator[Finding]:
+def page_rights(installation: Installation) -> Iterator[Finding]:
     """The folders that every page needs: without them get_project_config.php and each client's attach answer 500."""
-    web_user = _web_user(patient)
+    web_user = _web_user(installation)
     if web_user is None:
         return
-    folders = {patient.path / name: rights for name, rights in _PAGES.items() if (patient.path / name).is_dir()}
+    folders = {
+        installation.path / name: rights for name, rights in _PAGES.items() if (installation.path / name).is_dir()
+    }
     closed = [folder for folder, rights in folders.items() if not _has(folder, web_user, rights)]
     if closed:
         yield failed(
             "page rights",
-            f"{', '.join(map(patient.shown, closed))} closed to the web server ({web_user.pw_name}): every page "
+            f"{', '.join(map(installation.shown, closed))} closed to the web server ({web_user.pw_name}): every page "
             "answers 500, and no client can attach",
-            f"usermod -a -G {group_of(patient.path / 'config.xml')} {web_user.pw_name}, then restart the web server",
+            f"usermod -a -G {group_of(installation.path / 'config.xml')} {web_user.pw_name}, "
+            "then restart the web server",
         )
     else:
         yield ok("page rights", f"{web_user.pw_name} may read what the pages need")
 
 
-def folder_rights(patient: Patient) -> Iterator[Finding]:
+def folder_rights(installation: Installation) -> Iterator[Finding]:
     """Without write access the scheduler answers "can't open log file", and uploads fail on the clients."""
-    web_user = _web_user(patient)
-    for folder in (patient.project.upload_dir, patient.project.log_dir):
-        shown = f"{patient.shown(folder)}/"
+    web_user = _web_user(installation)
+    for folder in (installation.project.upload_dir, installation.project.log_dir):
+        shown = f"{installation.shown(folder)}/"
         if not folder.is_dir():
             yield failed(
                 "folder rights", f"{shown} is missing", f"mkdir {folder}, with the rights that docs/operator.md names"
@@ -58,25 +61,25 @@ def folder_rights(patient: Patient) -> Iterator[Finding]:
             yield failed(
                 "folder rights",
                 f"the web server ({web_user.pw_name}) may not write in {shown}",
-                _membership(patient, folder, web_user),
+                _membership(installation, folder, web_user),
             )
-        elif not _can_be_emptied(patient, folder):
+        elif not _can_be_emptied(installation, folder):
             yield failed(
                 "folder rights",
                 f"{shown} has the group {group_of(folder)}, which the project's user is no member of: "
                 "file_deleter cannot empty the folders that the web server makes in it",
-                _membership(patient, folder, web_user),
+                _membership(installation, folder, web_user),
             )
         else:
             yield ok("folder rights", f"{web_user.pw_name} may write in {shown}")
 
 
-def downloads_readable(patient: Patient) -> Iterator[Finding]:
+def downloads_readable(installation: Installation) -> Iterator[Finding]:
     """The path to download/, every folder of which the web server must be able to enter."""
-    web_user = _web_user(patient)
+    web_user = _web_user(installation)
     if web_user is None:
         return
-    for folder in (*reversed(patient.project.download_dir.parents), patient.project.download_dir):
+    for folder in (*reversed(installation.project.download_dir.parents), installation.project.download_dir):
         if folder.is_dir() and not _has(folder, web_user, stat.S_IXUSR):
             yield failed(
                 "downloads readable",
@@ -84,39 +87,42 @@ def downloads_readable(patient: Patient) -> Iterator[Finding]:
                 f"chmod a+x {folder}",  # o+x alone keeps out a member of the folder's group
             )
             return
-    yield ok("downloads readable", f"{web_user.pw_name} comes down to {patient.shown(patient.project.download_dir)}/")
+    yield ok(
+        "downloads readable",
+        f"{web_user.pw_name} comes down to {installation.shown(installation.project.download_dir)}/",
+    )
 
 
-def upload_key(patient: Patient) -> Iterator[Finding]:
+def upload_key(installation: Installation) -> Iterator[Finding]:
     """The key that the scheduler signs with, as the web server's user, when it makes a task for one host: a second
     copy. Otherwise programs of the project's user sign.
     """
-    web_user, key = _web_user(patient), patient.config.key_dir / "upload_private"
+    web_user, key = _web_user(installation), installation.config.key_dir / "upload_private"
     if web_user is None or not key.is_file():
         return
     if all(_has(path, web_user, rights) for path, rights in ((key.parent, stat.S_IXUSR), (key, stat.S_IRUSR))):
-        yield ok("upload key", f"{web_user.pw_name} may sign with {patient.shown(key)}")
+        yield ok("upload key", f"{web_user.pw_name} may sign with {installation.shown(key)}")
     else:
-        group = group_of(patient.path / "config.xml")
+        group = group_of(installation.path / "config.xml")
         yield failed(
             "upload key",
-            f"the web server ({web_user.pw_name}) may not read {patient.shown(key)}: the scheduler says \"can't read "
-            'key"; a late subtask gets no second host, or one whose upload is refused ("missing signature")',
+            f"the web server ({web_user.pw_name}) may not read {installation.shown(key)}: the scheduler says \"can't "
+            'read key"; a late subtask gets no second host, or one whose upload is refused ("missing signature")',
             f"chgrp {group} {key.parent} {key}; chmod g+x {key.parent}; chmod 640 {key}",
         )
 
 
-def stop_files(patient: Patient) -> Iterator[Finding]:
+def stop_files(installation: Installation) -> Iterator[Finding]:
     """The files by which bin/stop keeps daemons and scheduler from running; bin/start removes them."""
     for name, meaning in (("stop_daemons", "daemons end as soon as they start"), ("stop_sched", "clients get no work")):
-        if (patient.path / name).exists():
+        if (installation.path / name).exists():
             yield failed("stop files", f"{name} is there: {meaning}", "bin/start")
             return
     yield ok("stop files", "none")
 
 
-def _web_user(patient: Patient) -> pwd.struct_passwd | None:
-    given = patient.config.settings.get(_GIVEN_BY_CONFIG)
+def _web_user(installation: Installation) -> pwd.struct_passwd | None:
+    given = installation.config.settings.get(_GIVEN_BY_CONFIG)
     for name in (given,) if given else _WEB_USERS:
         try:
             return pwd.getpwnam(name)
@@ -125,11 +131,11 @@ def _web_user(patient: Patient) -> pwd.struct_passwd | None:
     return None
 
 
-def _can_be_emptied(patient: Patient, folder: Path) -> bool:
+def _can_be_emptied(installation: Installation, folder: Path) -> bool:
     """Whether the project's user may delete what others create there: a new folder inherits a set-group-ID
     folder's group.
     """
-    status, uid = folder.stat(), (patient.path / "config.xml").stat().st_uid
+    status, uid = folder.stat(), (installation.path / "config.xml").stat().st_uid
     if uid == 0 or not status.st_mode & stat.S_ISGID:
         return True
     try:
@@ -139,8 +145,8 @@ def _can_be_emptied(patient: Patient, folder: Path) -> bool:
     return status.st_gid in os.getgrouplist(owner.pw_name, owner.pw_gid)
 
 
-def _membership(patient: Patient, folder: Path, web_user: pwd.struct_passwd) -> str:
-    group = group_of(patient.path / "config.xml")
+def _membership(installation: Installation, folder: Path, web_user: pwd.struct_passwd) -> str:
+    group = group_of(installation.path / "config.xml")
     return (
         f"usermod -a -G {group} {web_user.pw_name}; chgrp -R {group} {folder}; chmod 2770 {folder}; "
         "then restart the web server"

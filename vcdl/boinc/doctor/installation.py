@@ -1,110 +1,31 @@
-"""Checks of the files that install wrote, and of what it relies on."""
+"""The subject of the doctor's checks."""
 
-import os
-import re
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from vcdl.boinc.doctor.finding import Finding, failed, ok
-from vcdl.boinc.doctor.patient import Patient
-from vcdl.boinc.grid.environment import PYTHON_VARIABLE
-from vcdl.boinc.grid.weights_key import WeightsKey
-from vcdl.boinc.project import files
-from vcdl.boinc.project.edited_files import EDITED, Fragment
-from vcdl.boinc.project.record import Record
-from vcdl.boinc.project.xml_document import XmlDocument
-from vcdl.errors import GridError
-from vcdl.files.shipped import shipped
-
-_CERTIFICATES = ("dont_generate_upload_certificates", "ignore_upload_certificates")
-_BREAK_AFTER_RESULT = re.compile(rb"<result>[ \t]*\r?\n")
+from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.project.server_config import ServerConfig
 
 
-def installed_files(patient: Patient) -> Iterator[Finding]:
-    """The installed files, unchanged since install."""
-    record = Record.of(patient.path)
-    if not record.installed or PYTHON_VARIABLE not in patient.environment:
-        yield failed(
-            "installed files", "VCDL is not installed in this project, or not to the end", patient.install_command
-        )
-        return
-    missing = [name for name in EDITED if not _holds(patient.path / name, Fragment.shipped(name, record.threads))]
-    for launcher in files.launchers():
-        path = patient.project.bin / launcher.name
-        if files.read(path) != launcher.read_bytes() or not os.access(path, os.X_OK):
-            missing.append(f"bin/{launcher.name}")
-    if not (key := WeightsKey.file(patient.path)).is_file():
-        missing.append(patient.shown(key))  # without it clients begin with the weights their workunit was made from
-    if missing:
-        yield failed(
-            "installed files",
-            f"not as install left them: {', '.join(missing)}",
-            f"{patient.install_command} --dry-run, and then without --dry-run",
-        )
-    else:
-        yield ok("installed files", f"{', '.join(EDITED)} and bin/vcdl_* are in order")
+@dataclass(frozen=True)
+class Installation:
+    """A BOINC project, as its config.xml describes it."""
 
+    project: BoincProject
+    config: ServerConfig
+    database: BoincDatabase
+    environment: dict[str, str]
+    """The variables of vcdl/environment."""
 
-def upload_certificates(patient: Patient) -> Iterator[Finding]:
-    """Upload certificates, without which anybody may upload anything in the place of almost any file."""
-    off = [name for name in _CERTIFICATES if patient.config.settings.get(name, "0") not in ("0", "")]
-    missing = [name for name in ("upload_private", "upload_public") if not (patient.config.key_dir / name).is_file()]
-    if off:
-        yield failed(
-            "upload certificates",
-            f"{' and '.join(off)} in config.xml: anybody may upload anything",
-            patient.install_command,
-        )
-    elif missing:
-        yield failed(
-            "upload certificates",
-            f"{' and '.join(missing)} missing in {patient.shown(patient.config.key_dir)}",
-            "restore the keys from the backup; tasks that are out were signed with them",
-        )
-    else:
-        yield ok("upload certificates", "made and required")
+    @property
+    def path(self) -> Path:
+        return self.project.path
 
+    @property
+    def install_command(self) -> str:
+        return f"vcdl project install --project-dir {self.path}"
 
-def templates(patient: Patient) -> Iterator[Finding]:
-    """The templates, which BOINC reads by line: without a line break after <result> none of their tasks is ever
-    sent.
-    """
-    paths = [*sorted(shipped("templates").glob("*.xml")), *sorted(patient.project.templates.glob("vcdl_*.xml"))]
-    wrong = {path.name: reason for path in paths if (reason := _wrong(path))}
-    named = patient.database.execute("SELECT DISTINCT result_template_file FROM workunit WHERE assimilate_state <> 2")
-    lost = [str(name) for (name,) in named if name and not (patient.path / str(name)).is_file()]
-    wrong |= {Path(name).name: "missing, and open workunits name it: the transitioner ends at once" for name in lost}
-    if wrong:
-        yield failed(
-            "templates",
-            "; ".join(f"{name}: {reason}" for name, reason in wrong.items()),
-            "restore templates/ from the backup; else remove it there: the work generator writes it again; if it is "
-            "VCDL's own, install VCDL again",
-        )
-    elif not patient.project.templates.is_dir() or not os.access(patient.project.templates, os.W_OK):
-        yield failed(
-            "templates",
-            "templates/ is missing or not writable",
-            f"mkdir -p {patient.project.templates}; chmod u+rwx it",
-        )
-    else:
-        yield ok("templates", f"{len(paths)} in order")
-
-
-def _holds(path: Path, fragment: Fragment) -> bool:
-    now = files.read(path)
-    return now is not None and fragment.added_to(path, now) == now
-
-
-def _wrong(path: Path) -> str:
-    content = files.read(path) or b""
-    try:
-        document = XmlDocument(path, content)
-    except GridError:
-        return "not well-formed"
-    if document.root.find("result") is not None and not _BREAK_AFTER_RESULT.search(content):
-        return "no line break after <result>"
-    return ""
-
-
-CHECKS = (installed_files, upload_certificates, templates)
+    def shown(self, path: Path) -> str:
+        """A path relative to the project's folder, if it lies below."""
+        return str(path.relative_to(self.path)) if path.is_relative_to(self.path) else str(path)

@@ -7,18 +7,18 @@ import socket
 from collections.abc import Iterator
 
 from vcdl.boinc.doctor.finding import Finding, failed, ok, warning
-from vcdl.boinc.doctor.patient import Patient
+from vcdl.boinc.doctor.installation import Installation
 
 _GIB = 1 << 30
 _LITTLE_BYTES = 5 * _GIB
 _TOO_LITTLE_BYTES = _GIB
 
 
-def user(patient: Patient) -> Iterator[Finding]:
+def user(installation: Installation) -> Iterator[Finding]:
     """The user: BOINC's programs and ours must run as the same one, or they cannot read each other's files."""
     me = os.geteuid()
-    owner = (patient.path / "config.xml").stat().st_uid
-    wanted = patient.config.settings.get("project_user_name", "")
+    owner = (installation.path / "config.xml").stat().st_uid
+    wanted = installation.config.settings.get("project_user_name", "")
     if me != owner:
         yield failed(
             "user",
@@ -35,9 +35,9 @@ def user(patient: Patient) -> Iterator[Finding]:
         yield ok("user", _name(me))
 
 
-def host_name(patient: Patient) -> Iterator[Finding]:
+def host_name(installation: Installation) -> Iterator[Finding]:
     """The host name: bin/start starts no daemon, almost silently, unless <host> is this machine's short name."""
-    here, configured = socket.gethostname().split(".")[0], patient.project.host
+    here, configured = socket.gethostname().split(".")[0], installation.project.host
     if configured == here:
         yield ok("host name", here)
     else:
@@ -49,15 +49,20 @@ def host_name(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def disk_space(patient: Patient) -> Iterator[Finding]:
+def disk_space(installation: Installation) -> Iterator[Finding]:
     """Free space on the disks: a full disk stops everything at once."""
     seen = set()
-    for folder in (patient.project.download_dir, patient.project.upload_dir, patient.path, patient.project.log_dir):
+    for folder in (
+        installation.project.download_dir,
+        installation.project.upload_dir,
+        installation.path,
+        installation.project.log_dir,
+    ):
         if not folder.is_dir() or (device := folder.stat().st_dev) in seen:
             continue
         seen.add(device)
         free = shutil.disk_usage(folder).free
-        what = f"{free / _GIB:.1f} GiB free for {patient.shown(folder)}"
+        what = f"{free / _GIB:.1f} GiB free for {installation.shown(folder)}"
         if free < _TOO_LITTLE_BYTES:
             yield failed("disk space", what, "free some space: old jobs in vcdl/runs, logs in log_*/")
         elif free < _LITTLE_BYTES:

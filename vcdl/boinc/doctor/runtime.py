@@ -4,27 +4,27 @@ import subprocess
 from collections.abc import Iterator
 
 from vcdl.boinc.doctor.finding import Finding, failed, ok, warning
-from vcdl.boinc.doctor.patient import Patient
+from vcdl.boinc.doctor.installation import Installation
 from vcdl.boinc.grid.environment import PYTHON_VARIABLE
 from vcdl.errors import StoreError
 from vcdl.stores.exposure import exposures
-from vcdl.stores.open import see_that_it_serves
+from vcdl.stores.open import check_usable
 from vcdl.stores.settings import URL_VARIABLE, StoreSettings
 
 _IMPORTS = "import MySQLdb, keras, vcdl.boinc.daemons; print(keras.__version__)"
 _IMPORT_S = 120
 
 
-def python(patient: Patient) -> Iterator[Finding]:
+def python(installation: Installation) -> Iterator[Finding]:
     """The daemons' Python, which needs Keras (for the evaluator) and VCDL itself."""
-    program = patient.environment.get(PYTHON_VARIABLE, "")
-    cure = f"install VCDL there (docs/operator.md), or {patient.install_command} --python OTHER"
+    program = installation.environment.get(PYTHON_VARIABLE, "")
+    cure = f"install VCDL there (docs/operator.md), or {installation.install_command} --python OTHER"
     if not program:
-        yield failed("python", f"vcdl/environment names no {PYTHON_VARIABLE}", patient.install_command)
+        yield failed("python", f"vcdl/environment names no {PYTHON_VARIABLE}", installation.install_command)
         return
     try:
         done = subprocess.run(
-            [program, "-c", _IMPORTS], cwd=patient.path, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            [program, "-c", _IMPORTS], cwd=installation.path, stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=_IMPORT_S, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -38,19 +38,19 @@ def python(patient: Patient) -> Iterator[Finding]:
         yield ok("python", f"{program}, with Keras {done.stdout.strip().splitlines()[-1]}")
 
 
-def weight_store(patient: Patient) -> Iterator[Finding]:
+def weight_store(installation: Installation) -> Iterator[Finding]:
     """Redis or MariaDB, if install was given one."""
-    url = patient.environment.get(URL_VARIABLE, "")
+    url = installation.environment.get(URL_VARIABLE, "")
     if not url:
         yield ok("weight store", "none given: each job keeps its weights in its own folder")
         return
     try:
-        settings = StoreSettings.parse(url, environment=patient.environment)
+        settings = StoreSettings.parse(url, environment=installation.environment)
         for exposure in exposures(settings):
             yield warning("weight store", exposure.what, exposure.cure)
-        see_that_it_serves(settings)
+        check_usable(settings)
     except StoreError as error:
-        yield failed("weight store", f"{error}", f"start it, or {patient.install_command} --redis URL")
+        yield failed("weight store", f"{error}", f"start it, or {installation.install_command} --redis URL")
         return
     yield ok("weight store", f"{settings} keeps weights")
 

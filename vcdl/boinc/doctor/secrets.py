@@ -4,7 +4,7 @@ import stat
 from collections.abc import Iterator
 
 from vcdl.boinc.doctor.finding import Finding, failed, ok, warning
-from vcdl.boinc.doctor.patient import Patient
+from vcdl.boinc.doctor.installation import Installation
 from vcdl.boinc.grid.environment import environment_file
 from vcdl.boinc.grid.weights_key import WeightsKey
 
@@ -13,29 +13,29 @@ _PROGRAMS = "whoever has it can run any program on volunteers' computers"
 _DATABASE = "whoever has it can change every row, credit too"
 
 
-def secret_files(patient: Patient) -> Iterator[Finding]:
+def secret_files(installation: Installation) -> Iterator[Finding]:
     """The files with passwords and private keys, which not every user of this machine may read.
 
     BOINC makes them by the umask; its group, with the web server in it, must read some of them.
     """
-    files = {patient.path / "config.xml": f"the database's password is in it, and {_DATABASE}"}
-    files[patient.config.key_dir / "upload_private"] = _UPLOADS
-    files[environment_file(patient.path)] = "it may hold the password of the weight store"
-    files[WeightsKey.file(patient.path)] = "whoever has it can give clients other weights to start from"
+    files = {installation.path / "config.xml": f"the database's password is in it, and {_DATABASE}"}
+    files[installation.config.key_dir / "upload_private"] = _UPLOADS
+    files[environment_file(installation.path)] = "it may hold the password of the weight store"
+    files[WeightsKey.file(installation.path)] = "whoever has it can give clients other weights to start from"
     is_well = True
-    key = patient.config.key_dir / "code_sign_private"
+    key = installation.config.key_dir / "code_sign_private"
     if key.is_file() and key.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
         is_well = False
         who = "every user" if key.stat().st_mode & stat.S_IROTH else "the group, and so the web server,"
         yield failed(
-            "secret files", f"{who} of this machine may read {patient.shown(key)}: {_PROGRAMS}", f"chmod 600 {key}"
+            "secret files", f"{who} of this machine may read {installation.shown(key)}: {_PROGRAMS}", f"chmod 600 {key}"
         )
     for path, meaning in files.items():
         if path.is_file() and path.stat().st_mode & stat.S_IROTH:
             is_well = False
             yield warning(
                 "secret files",
-                f"every user of this machine may read {patient.shown(path)}: {meaning}",
+                f"every user of this machine may read {installation.shown(path)}: {meaning}",
                 f"chmod o-rwx {path}",
             )
     if is_well:

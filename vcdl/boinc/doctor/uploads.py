@@ -13,7 +13,7 @@ from pathlib import Path
 from vcdl.boinc.doctor.asking import Answer, NoAnswer, ask
 from vcdl.boinc.doctor.finding import Finding, failed, ok
 from vcdl.boinc.doctor.folders import group_of, user_of
-from vcdl.boinc.doctor.patient import Patient
+from vcdl.boinc.doctor.installation import Installation
 from vcdl.boinc.doctor.web import cure_of, is_program, no_program
 from vcdl.boinc.grid.boinc_key import BoincKey
 from vcdl.boinc.grid.workunit_rows import IN_PROGRESS, UNSENT
@@ -26,13 +26,13 @@ DOCTORS_UPLOAD = "vcdl_doctor_"
 _SURELY_OVER_S = 60.0
 
 
-def upload_handler(patient: Patient) -> Iterator[Finding]:
+def upload_handler(installation: Installation) -> Iterator[Finding]:
     """The upload handler, which must answer; it refuses the request, so nothing is left behind."""
-    url = patient.config.upload_url
+    url = installation.config.upload_url
     try:
         answer = ask(url, b"<data_server_request>\n</data_server_request>\n")
     except NoAnswer as reason:
-        yield failed("upload handler", f"{url}: {reason}", cure_of(patient, reason))
+        yield failed("upload handler", f"{url}: {reason}", cure_of(installation, reason))
         return
     if "<data_server_reply>" in answer.body and not is_program(answer):
         yield ok("upload handler", url)
@@ -45,10 +45,10 @@ def upload_handler(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def upload_folders(patient: Patient) -> Iterator[Finding]:
+def upload_folders(installation: Installation) -> Iterator[Finding]:
     """The folders in upload/ that are there: the web server must be able to write in each, file_deleter to delete."""
-    top = patient.project.upload_dir
-    patient.project.check_uploads()
+    top = installation.project.upload_dir
+    installation.project.check_uploads()
     folders = [path for path in top.iterdir() if path.is_dir()] if top.is_dir() else []
     closed = [folder for folder in folders if not os.access(folder, os.R_OK | os.W_OK | os.X_OK)]
     if closed:
@@ -57,7 +57,7 @@ def upload_folders(patient: Patient) -> Iterator[Finding]:
             f"{len(closed)} of {len(folders)} folders in upload/, such as {closed[0].name}/ of "
             f"{user_of(closed[0])} and the group {group_of(closed[0])}, are closed to this user: "
             "file_deleter frees nothing there",
-            _cure(patient),
+            _cure(installation),
         )
     elif lost := _closed_to_the_web_server(folders):
         yield failed(
@@ -78,13 +78,13 @@ def _closed_to_the_web_server(folders: Sequence[Path]) -> Sequence[Path]:
     return [it for it in folders if found[it].st_uid == os.geteuid() and not found[it].st_mode & stat.S_IWGRP]
 
 
-def certificates(patient: Patient) -> Iterator[Finding]:
+def certificates(installation: Installation) -> Iterator[Finding]:
     """The certificates of the tasks that are out, or wait to be sent: the upload handler knows one key only."""
-    key = BoincKey.read(patient.project.upload_public)
-    app = rows.app_row(patient.database)
+    key = BoincKey.read(installation.project.upload_public)
+    app = rows.app_row(installation.database)
     if key is None or app is None:
         return  # upload certificates, or app, says it
-    found = patient.database.execute(
+    found = installation.database.execute(
         "SELECT xml_doc_in FROM result WHERE appid = %s AND server_state IN %s", app.id, (UNSENT, IN_PROGRESS)
     )
     lost = sum(not key.certified(description) for (description,) in found)
@@ -92,7 +92,7 @@ def certificates(patient: Patient) -> Iterator[Finding]:
         yield failed(
             "certificates",
             f"{lost} of {len(found)} tasks that are out, or wait to be sent, were signed with another key than "
-            f"{patient.shown(patient.project.upload_public)}: the upload handler refuses what they bring",
+            f"{installation.shown(installation.project.upload_public)}: the upload handler refuses what they bring",
             "put the earlier keys/upload_private and upload_public back. If they are lost: bin/stop; bin/start (the "
             "transitioner signs with the key that it began with), then `vcdl stop JOB` and `vcdl resume JOB` for each "
             "open job, whose tasks are made anew",
@@ -101,25 +101,25 @@ def certificates(patient: Patient) -> Iterator[Finding]:
         yield ok("certificates", f"those of {len(found)} tasks are of this project's key")
 
 
-def upload(patient: Patient) -> Iterator[Finding]:
+def upload(installation: Installation) -> Iterator[Finding]:
     """A small file, uploaded as a client does and deleted as file_deleter does."""
-    key = patient.config.key_dir / "upload_private"
+    key = installation.config.key_dir / "upload_private"
     if not os.access(key, os.R_OK):
         yield failed(
-            "upload", f"{patient.shown(key)} cannot be read: no upload can be tried", "restore it from a backup"
+            "upload", f"{installation.shown(key)} cannot be read: no upload can be tried", "restore it from a backup"
         )
         return
     name = f"{DOCTORS_UPLOAD}{os.getpid()}"
-    path = patient.project.upload_path(name)
+    path = installation.project.upload_path(name)
     is_new = not path.parent.exists()
     try:
-        answer = ask(patient.config.upload_url, _request(patient, name, key))
+        answer = ask(installation.config.upload_url, _request(installation, name, key))
     except NoAnswer:
         return  # upload handler says it
     if is_program(answer):
         return
     if not path.is_file():
-        yield failed("upload", f"an upload with a certificate is refused: {_said(answer)}", _refusal_cure(patient))
+        yield failed("upload", f"an upload with a certificate is refused: {_said(answer)}", _refusal_cure(installation))
         return
     owner, group = user_of(path.parent), group_of(path.parent)
     try:
@@ -127,16 +127,18 @@ def upload(patient: Patient) -> Iterator[Finding]:
     except OSError as error:
         yield failed(
             "upload",
-            f"{patient.shown(path)} was uploaded, and this user cannot delete it ({error.strerror}): the folder that "
-            f"the web server made is {owner}'s, of the group {group}, so file_deleter frees nothing",
-            _cure(patient),
+            f"{installation.shown(path)} was uploaded, and this user cannot delete it ({error.strerror}): the folder "
+            f"that the web server made is {owner}'s, of the group {group}, so file_deleter frees nothing",
+            _cure(installation),
         )
         return
     if is_new:
         with suppress(OSError):  # another upload came into it
             path.parent.rmdir()
-    _sweep(patient.project.upload_dir)
-    yield ok("upload", f"a file came in as {owner}'s and could be deleted by {user_of(patient.path / 'config.xml')}")
+    _sweep(installation.project.upload_dir)
+    yield ok(
+        "upload", f"a file came in as {owner}'s and could be deleted by {user_of(installation.path / 'config.xml')}"
+    )
 
 
 def _sweep(top: Path) -> None:
@@ -147,12 +149,12 @@ def _sweep(top: Path) -> None:
                 rest.unlink()
 
 
-def _request(patient: Patient, name: str, key: Path) -> bytes:
+def _request(installation: Installation, name: str, key: Path) -> bytes:
     certificate = f"<name>{name}</name><max_nbytes>{len(_CONTENT)}</max_nbytes>"
     with tempfile.TemporaryDirectory(prefix="vcdl-doctor-") as folder:
         file = Path(folder) / "certificate"
         file.write_text(certificate)
-        signature = run_tool(patient.path, "sign_executable", str(file), str(key))
+        signature = run_tool(installation.path, "sign_executable", str(file), str(key))
     return (
         "<data_server_request>\n<file_upload>\n<file_info>\n"
         f"<name>{name}</name>\n<max_nbytes>{len(_CONTENT)}</max_nbytes>\n"
@@ -165,15 +167,15 @@ def _said(answer: Answer) -> str:
     return answer.body.partition("<message>")[2].partition("</message>")[0].strip() or repr(answer.body[:80])
 
 
-def _refusal_cure(patient: Patient) -> str:
+def _refusal_cure(installation: Installation) -> str:
     return (
         "see log_*/file_upload_handler.log; `invalid signature`: upload_private and upload_public are not a pair; "
-        f"`can't open`: {_cure(patient)}"
+        f"`can't open`: {_cure(installation)}"
     )
 
 
-def _cure(patient: Patient) -> str:
-    group, top = group_of(patient.path / "config.xml"), patient.project.upload_dir
+def _cure(installation: Installation) -> str:
+    group, top = group_of(installation.path / "config.xml"), installation.project.upload_dir
     return (
         f"as root: usermod -a -G {group} WEB_SERVER_USER; chgrp -R {group} {top}; "
         f"find {top} -type d -exec chmod 2770 {{}} +; then restart the web server"

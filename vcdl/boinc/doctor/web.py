@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vcdl.boinc.doctor.asking import Answer, NoAnswer, ask
 from vcdl.boinc.doctor.finding import Finding, Level, failed, ok, warning
-from vcdl.boinc.doctor.patient import Patient
+from vcdl.boinc.doctor.installation import Installation
 from vcdl.boinc.project import files
 from vcdl.boinc.project.server_config import scheduler_in
 
@@ -21,18 +21,19 @@ _NOT_IN_GROUP = (
 )
 
 
-def master_page(patient: Patient) -> Iterator[Finding]:
+def master_page(installation: Installation) -> Iterator[Finding]:
     """The page at the project's URL, in which a client that attaches looks for the scheduler's address."""
-    url, check = patient.config.master_url, "master page"
-    answer = yield from _page(patient, check, url)
+    url, check = installation.config.master_url, "master page"
+    answer = yield from _page(installation, check, url)
     if answer is None:
         return
-    if (found := scheduler_in(answer.body)) and found == patient.config.scheduler_url:
+    if (found := scheduler_in(answer.body)) and found == installation.config.scheduler_url:
         yield ok(check, url)
     elif found:
         yield failed(
             check,
-            f"{url} names the scheduler {found}, and html/user/schedulers.txt {patient.config.scheduler_url or 'none'}",
+            f"{url} names the scheduler {found}, and html/user/schedulers.txt "
+            f"{installation.config.scheduler_url or 'none'}",
             "let <master_url> in config.xml and the Alias of the web server lead to this project's html/user",
         )
     else:
@@ -44,12 +45,12 @@ def master_page(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def _page(patient: Patient, check: str, url: str) -> Generator[Finding, None, Answer | None]:
+def _page(installation: Installation, check: str, url: str) -> Generator[Finding, None, Answer | None]:
     """The page, and what is wrong with how it comes; None: nothing more can be said of it."""
     try:
         answer = ask(url)
     except NoAnswer as reason:
-        yield failed(check, f"{url}: {reason}; no client can attach", cure_of(patient, reason))
+        yield failed(check, f"{url}: {reason}; no client can attach", cure_of(installation, reason))
         return None
     finding = _of_php(check, url, answer)
     if finding is None:
@@ -58,23 +59,25 @@ def _page(patient: Patient, check: str, url: str) -> Generator[Finding, None, An
     return None if finding.level is Level.FAILED else answer
 
 
-def attach_page(patient: Patient) -> Iterator[Finding]:
+def attach_page(installation: Installation) -> Iterator[Finding]:
     """get_project_config.php, the first page that a volunteer's BOINC Manager asks for."""
-    url, check = f"{patient.config.master_url.rstrip('/')}/get_project_config.php", "attach page"
-    answer = yield from _page(patient, check, url)
+    url, check = f"{installation.config.master_url.rstrip('/')}/get_project_config.php", "attach page"
+    answer = yield from _page(installation, check, url)
     if answer is None:
         return
     if "<project_config>" not in answer.body or "<name>" not in answer.body:
         yield failed(check, f"{url} answers {_begin(answer)}", "see the web server's error log, and database above")
     elif "<web_stopped>1<" in answer.body:
-        yield failed(check, "the project's pages are stopped: no client can attach", f"rm {patient.path / 'stop_web'}")
+        yield failed(
+            check, "the project's pages are stopped: no client can attach", f"rm {installation.path / 'stop_web'}"
+        )
     else:
         yield ok(check, url)
 
 
-def scheduler(patient: Patient) -> Iterator[Finding]:
+def scheduler(installation: Installation) -> Iterator[Finding]:
     """The scheduler, which must answer in XML; an empty request leaves nothing behind in the database."""
-    url = patient.config.scheduler_url
+    url = installation.config.scheduler_url
     if not url:
         yield failed(
             "scheduler",
@@ -85,7 +88,7 @@ def scheduler(patient: Patient) -> Iterator[Finding]:
     try:
         answer = ask(url, b"<scheduler_request>\n</scheduler_request>\n")
     except NoAnswer as reason:
-        yield failed("scheduler", f"{url}: {reason}", cure_of(patient, reason))
+        yield failed("scheduler", f"{url}: {reason}", cure_of(installation, reason))
         return
     if "<scheduler_reply>" not in answer.body or is_program(answer):
         yield failed("scheduler", f"{url} answers {_begin(answer)}", no_program(answer, "cgi-bin/cgi"))
@@ -101,20 +104,20 @@ def scheduler(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def downloads(patient: Patient) -> Iterator[Finding]:
+def downloads(installation: Installation) -> Iterator[Finding]:
     """The client's launcher, and a file of a job if there is any, downloaded as a client does."""
-    project = patient.project
+    project = installation.project
     launcher = next((path for path in sorted(project.download_dir.glob("vcdl_client_*")) if path.suffix == ""), None)
     if launcher is None:
-        yield failed("downloads", "download/ has no client files", patient.install_command)
+        yield failed("downloads", "download/ has no client files", installation.install_command)
         return
     shard = next(project.download_dir.glob("*/vcdl_*.npz"), None)
     for path in (launcher, shard) if shard else (launcher,):
-        url = f"{patient.config.download_url.rstrip('/')}/{path.relative_to(project.download_dir)}"
+        url = f"{installation.config.download_url.rstrip('/')}/{path.relative_to(project.download_dir)}"
         try:
             yield _same(url, ask(url), path)
         except NoAnswer as reason:
-            yield failed("downloads", f"{url}: {reason}", cure_of(patient, reason))
+            yield failed("downloads", f"{url}: {reason}", cure_of(installation, reason))
 
 
 def _same(url: str, answer: Answer, path: Path) -> Finding:
@@ -126,15 +129,16 @@ def _same(url: str, answer: Answer, path: Path) -> Finding:
     )
 
 
-def cure_of(patient: Patient, reason: NoAnswer) -> str:
+def cure_of(installation: Installation, reason: NoAnswer) -> str:
     """What to do about a status of HTTP, or about no answer at all."""
-    configuration = f"{patient.path.name}.httpd.conf"
+    configuration = f"{installation.path.name}.httpd.conf"
     match reason.status:
         case 0:
             return "start the web server; see whether it listens there, and whether a firewall keeps clients out"
         case 404:
             return (
-                f"cp {patient.path / configuration} /etc/apache2/sites-enabled/ and a2enmod cgi, restart the web server"
+                f"cp {installation.path / configuration} /etc/apache2/sites-enabled/ and a2enmod cgi, "
+                "restart the web server"
             )
         case 403:
             return (

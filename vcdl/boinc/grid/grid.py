@@ -114,8 +114,8 @@ class BoincGrid(Grid):
         self._lean_since_s = min(self._lean_since_s, now_s)
         return open_wanted(job, jobs, whole, others_pass=now_s - self._lean_since_s > _PASSED_S)
 
-    def hurry(self, *, is_dry: bool) -> None:
-        self._copies.look(is_dry=is_dry)
+    def replicate_late(self, *, queue_empty: bool) -> None:
+        self._copies.look(queue_empty=queue_empty)
 
     @property
     def offers_newest(self) -> bool:
@@ -183,9 +183,9 @@ class BoincGrid(Grid):
     @property
     def _deadline_s(self) -> float:
         """The deadline of new workunits: it follows the turnarounds of this job, within its bounds."""
-        settings, patience = self._settings, self._copies.patience
+        settings, lateness = self._settings, self._copies.lateness
         least_s = min(settings.shortest_deadline_s, settings.deadline_s)
-        return settings.deadline_s if patience is None else patience.deadline_s(least_s, settings.deadline_s)
+        return settings.deadline_s if lateness is None else lateness.deadline_s(least_s, settings.deadline_s)
 
     def _with_newest(self, item: Staged) -> Staged:
         """The workunit as clients get it: told where the newest weights are, unless two hosts are compared in it."""

@@ -19,7 +19,7 @@ from statistics import mean
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.host_care import BANNED
 from vcdl.boinc.grid.workunit_rows import COULDNT_SEND, IN_PROGRESS, INIT, INVALID, OVER, SUCCESS, UNSENT, of_job
-from vcdl.loop.patience import Out, Patience, faster_hosts
+from vcdl.loop.lateness import Lateness, Out, faster_hosts
 
 _EVERY_S = 5.0
 """Seconds between two looks: a scheduler's request takes as long to come."""
@@ -87,25 +87,25 @@ class SecondCopies:
         self._database = database
         self._job = job
         self._looked_s = -math.inf
-        self.patience: Patience | None = None
+        self.lateness: Lateness | None = None
         """The turnarounds that are usual in this job, once they are known."""
 
-    def look(self, *, is_dry: bool, now_s: float | None = None) -> None:
-        """Ask further hosts for what is late, and give up what nobody may have; `is_dry`: nothing else waits."""
+    def look(self, *, queue_empty: bool, now_s: float | None = None) -> None:
+        """Ask further hosts for what is late, and give up what nobody may have; `queue_empty`: nothing else waits."""
         if time.monotonic() < self._looked_s + _EVERY_S:
             return
         self._looked_s = time.monotonic()
         now = int(time.time() if now_s is None else now_s)
         turnarounds = self._turnarounds()
-        self.patience = Patience.of([took_s for _, took_s in turnarounds])
+        self.lateness = Lateness.of([took_s for _, took_s in turnarounds])
         self._withdraw()
         workunits = self._open()
         if not workunits:
             return
         hosts = self._hosts(turnarounds, now)
         self._give_up(workunits, hosts, now)
-        if self.patience is not None:
-            self._ask(workunits, hosts, self.patience, now, is_dry=is_dry)
+        if self.lateness is not None:
+            self._ask(workunits, hosts, self.lateness, now, queue_empty=queue_empty)
 
     def clear(self) -> None:
         """Ask nobody any more, as the job has ended or pauses."""
@@ -156,7 +156,7 @@ class SecondCopies:
     # -- changing
 
     def _ask(
-        self, workunits: Sequence[_Workunit], hosts: _Hosts, patience: Patience, now: int, *, is_dry: bool
+        self, workunits: Sequence[_Workunit], hosts: _Hosts, lateness: Lateness, now: int, *, queue_empty: bool
     ) -> None:
         asked = self._asked()
         waiting = {one.name: one for one in workunits if one.waits_for_hosts and one.id not in asked}
@@ -169,7 +169,7 @@ class SecondCopies:
             )
             for name, one in waiting.items()
         ]
-        for late in patience.late(out, is_dry=is_dry):
+        for late in lateness.late(out, queue_empty=queue_empty):
             chosen = faster_hosts(late, usual_s)
             if chosen:
                 self._assign(waiting[late.workunit], list(map(int, chosen)), now)

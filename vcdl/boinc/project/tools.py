@@ -5,7 +5,7 @@ from pathlib import Path
 
 from vcdl.errors import GridError
 
-_PATIENCE_S = 120
+_TIMEOUT_S = 120
 _UMASK = 0o022
 """The web server reads what they make, such as the copies of an app version's files in download/."""
 
@@ -19,7 +19,7 @@ def run_tool(project: Path, program: str, *arguments: str) -> str:
     try:
         done = subprocess.run(
             command, cwd=project, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, errors="replace", timeout=_PATIENCE_S, check=False, umask=_UMASK,
+            text=True, errors="replace", timeout=_TIMEOUT_S, check=False, umask=_UMASK,
         )  # fmt: skip
     except FileNotFoundError as error:
         raise GridError(
@@ -29,7 +29,7 @@ def run_tool(project: Path, program: str, *arguments: str) -> str:
     except OSError as error:
         raise GridError(f"bin/{program} cannot be run: {error.strerror}; run this as the project's user") from error
     except subprocess.TimeoutExpired:
-        raise GridError(f"bin/{program} did not end within {_PATIENCE_S} s: run it by hand in {project}") from None
+        raise GridError(f"bin/{program} did not end within {_TIMEOUT_S} s: run it by hand in {project}") from None
     if done.returncode != 0:
         raise GridError(
             f"bin/{program} failed ({done.returncode}): {last_words(done.stdout)}; run it by hand in {project}"

@@ -25,10 +25,10 @@ from vcdl.fleet.provider import (
     BakedImage,
     LaunchResult,
     Leftover,
-    Look,
     Provider,
     ProviderProblem,
     SweepPace,
+    TagScan,
     asked,
     baking_name,
     image_name,
@@ -116,7 +116,7 @@ class AwsProvider(Provider):
     def terminate(self, ids: Sequence[str]) -> None:
         self._each(ids, lambda place, here: place.terminate(here))
 
-    def look(self, every_fleet: bool = False) -> Look:
+    def look(self, every_fleet: bool = False) -> TagScan:
         name = self.settings.name
         ours = filter_by("tag-key", FLEET_TAG) if every_fleet else fleet_filter(name, baking_name(name))
         away: list[str] = []
@@ -127,7 +127,7 @@ class AwsProvider(Provider):
             away.append(f"the account's other regions are unknown: {error}")
         answers, refusals = self._ask(places, lambda place: find_leftovers(place.region, ours, every_fleet))
         away += [str(refused) for refused in refusals.values()]
-        return Look(tuple(it for found in answers.values() for it in found), tuple(away))
+        return TagScan(tuple(it for found in answers.values() for it in found), tuple(away))
 
     def remove(self, leftovers: Sequence[Leftover]) -> frozenset[Leftover]:
         others = self.__dict__.get("_others", ())  # if they could be asked

@@ -15,9 +15,9 @@ from vcdl.fleet.provider import (
     BakedImage,
     LaunchResult,
     Leftover,
-    Look,
     Provider,
     SweepPace,
+    TagScan,
     asked,
     baking_name,
     image_name,
@@ -84,7 +84,7 @@ class GcpProvider(Provider):
         """Delete machines with their disks. A refusal does not stop the others; the first one is raised at the end."""
         raise_first(asked(ids, self._delete)[1])
 
-    def look(self, every_fleet: bool = False) -> Look:
+    def look(self, every_fleet: bool = False) -> TagScan:
         baking = f'labels.{FLEET_TAG} = "{baking_name(self.settings.name)}"'
         ours = f"labels.{FLEET_TAG}:*" if every_fleet else f"({self._ours}) OR ({baking})"
         if self._inserts:  # before the machines: those of one that has ended can then be seen
@@ -92,7 +92,7 @@ class GcpProvider(Provider):
         machines, away = self._connection.listed_by_zone("instances", ours)
         disks, _ = self._connection.listed_by_zone("disks", ours)
         images = self._find_images(ours) if every_fleet else ()
-        return Look(
+        return TagScan(
             (
                 *(Leftover("instance", machine.name, zone) for zone, machine in machines),
                 *(Leftover("disk", disk.name, zone) for zone, disk in disks if not disk.users),

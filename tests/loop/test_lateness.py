@@ -2,9 +2,9 @@ import math
 
 import pytest
 
-from vcdl.loop.patience import Out, Patience, faster_hosts
+from vcdl.loop.lateness import Lateness, Out, faster_hosts
 
-USUAL = Patience(tail_s=40.0, median_s=25.0)
+USUAL = Lateness(tail_s=40.0, median_s=25.0)
 
 
 def out(name: str, age_s: float, *hosts: str) -> Out:
@@ -12,27 +12,29 @@ def out(name: str, age_s: float, *hosts: str) -> Out:
 
 
 def test_nothing_is_late_before_enough_is_known() -> None:
-    assert Patience.of([20.0] * 7) is None
-    assert Patience.of([20.0] * 8) == Patience(20.0, 20.0)
+    assert Lateness.of([20.0] * 7) is None
+    assert Lateness.of([20.0] * 8) == Lateness(20.0, 20.0)
 
 
 def test_the_tail_is_the_95th_percentile_and_one_odd_result_in_twenty_is_no_measure() -> None:
-    assert Patience.of([*map(float, range(1, 20)), 3600.0]) == Patience(19.0, 10.5)
+    assert Lateness.of([*map(float, range(1, 20)), 3600.0]) == Lateness(19.0, 10.5)
 
 
-@pytest.mark.parametrize(("is_dry", "names"), [(False, ["b"]), (True, ["b", "c", "a"])])
-def test_what_is_out_longest_is_late_first_and_sooner_when_nothing_else_waits(is_dry: bool, names: list[str]) -> None:
+@pytest.mark.parametrize(("queue_empty", "names"), [(False, ["b"]), (True, ["b", "c", "a"])])
+def test_what_is_out_longest_is_late_first_and_sooner_when_nothing_else_waits(
+    queue_empty: bool, names: list[str]
+) -> None:
     some = [out("a", 38.0), out("b", 90.0), out("c", 59.0), out("d", 20.0)]
-    assert [one.workunit for one in USUAL.late(some, is_dry=is_dry)] == names
+    assert [one.workunit for one in USUAL.late(some, queue_empty=queue_empty)] == names
 
 
 def test_a_stall_of_all_hosts_does_not_double_the_work() -> None:
     stalled = [out(f"w{number:02}", 1000.0) for number in range(40)]
-    assert len(USUAL.late(stalled, is_dry=False)) == 4
+    assert len(USUAL.late(stalled, queue_empty=False)) == 4
 
 
 def test_quick_subtasks_are_not_late_while_a_server_and_a_client_talk() -> None:
-    assert Patience(1.0, 0.5).late([out("a", 19.0)], is_dry=True) == []
+    assert Lateness(1.0, 0.5).late([out("a", 19.0)], queue_empty=True) == []
 
 
 def test_a_deadline_follows_within_the_bounds() -> None:

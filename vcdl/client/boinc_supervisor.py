@@ -1,4 +1,4 @@
-"""The host of a training under a BOINC client: a task's side of the BOINC runtime protocol.
+"""The supervisor of a training under a BOINC client: a task's side of the BOINC runtime protocol.
 
 A separate thread talks to the BOINC client from before Keras is unpacked and imported until the task is done. The
 client's requests reach the training between two batches; only an urgent one ends the process from the thread itself.
@@ -18,9 +18,9 @@ from types import FrameType
 from typing import Any, NoReturn, Self
 
 from vcdl.client.channels import Channel, Channels
-from vcdl.client.host import Request
 from vcdl.client.init_data import InitData
 from vcdl.client.slot import EXIT_ABORTED, finish_now_wanted
+from vcdl.client.supervisor import Request
 from vcdl.client.time_share import TimeShare
 
 _TICK_S = 0.1
@@ -38,7 +38,7 @@ _NETWORK_SUSPENDED = re.compile(r"<network_suspended(/>|>\s*1)")
 _log = logging.getLogger(__name__)
 
 
-class BoincHost:
+class BoincSupervisor:
     """The BOINC client that started this process."""
 
     def __init__(self, channels: Channels, init: InitData, slot: Path) -> None:

@@ -1,28 +1,26 @@
-"""The interface between a training and its host (a terminal, the local grid, BOINC); nothing else of the host
-reaches it.
-"""
+"""The interface between a training and its supervisor: a terminal, the local grid, or BOINC."""
 
 from enum import Enum
 from typing import Protocol
 
 
 class Request(Enum):
-    """The host's wish for the workunit that is being trained."""
+    """The supervisor's wish for the workunit that is being trained."""
 
     GO = "go"
     PAUSE = "pause"
-    """Wait, without using the processor, until the host wishes otherwise."""
+    """Wait, without using the processor, until the supervisor wishes otherwise."""
     QUIT = "quit"
     """Leave a checkpoint and stop; the workunit is resumed later, maybe by another process."""
     FINISH = "finish"
     """Stop and upload the weights trained so far, with the fraction of the workunit that they cover."""
 
 
-class Host(Protocol):
+class Supervisor(Protocol):
     """Three quick calls, all made by the thread that trains."""
 
     def request(self) -> Request:
-        """The host's current wish; asked before each batch, and ten times a second while paused."""
+        """The supervisor's current wish; asked before each batch, and ten times a second while paused."""
         ...
 
     def progress(self, fraction: float, samples: int) -> None:

@@ -1,7 +1,7 @@
 """The kind of a run: who drives its loop, and what follows from that for a person.
 
-One entry of `HOSTS` is all that the rest of the code knows of a kind of run. Its name is written into the run's folder
-before anything else, so the folder shows its kind whenever the process that makes it is killed.
+One entry of `RUN_KINDS` is all that the rest of the code knows of a kind of run. Its name is written into the run's
+folder before anything else, so the folder shows its kind whenever the process that makes it is killed.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # help must not import what reads job files
 
 
 @dataclass(frozen=True)
-class Host:
+class RunKind:
     """One kind of run."""
 
     name: str
@@ -40,14 +40,14 @@ class Host:
         return self.resume_hint.format(folder=folder)
 
 
-LOCAL = Host(
+LOCAL = RunKind(
     "local",
     driver="vcdl.local.run:run_locally",
     resume_hint="`vcdl resume {folder}` goes on",
     trust="own",
     command="run",
 )
-BOINC = Host(
+BOINC = RunKind(
     "boinc",
     driver=None,
     resume_hint="`vcdl resume {folder}` goes on",
@@ -60,7 +60,7 @@ BOINC = Host(
         "`vcdl_assimilator` further entries in the project's config.xml (docs/operator.md), then bin/stop and bin/start"
     ),
 )
-SIMULATED = Host(
+SIMULATED = RunKind(
     "simulated",
     driver=None,
     resume_hint="`vcdl simulate` with the same settings starts it again",
@@ -73,5 +73,5 @@ SIMULATED = Host(
     ),
 )
 
-HOSTS = {host.name: host for host in (LOCAL, BOINC, SIMULATED)}
+RUN_KINDS = {kind.name: kind for kind in (LOCAL, BOINC, SIMULATED)}
 """Every kind of run, by the name in its folder."""

@@ -34,7 +34,7 @@ class Out:
 
 
 @dataclass(frozen=True)
-class Patience:
+class Lateness:
     """The seconds from sending to coming that are usual in a job, and what follows from them."""
 
     tail_s: float
@@ -42,26 +42,26 @@ class Patience:
     median_s: float
 
     @classmethod
-    def of(cls, turnarounds_s: Sequence[float]) -> "Patience | None":
-        """The patience by the job's last turnarounds; None while too few are known."""
+    def of(cls, turnarounds_s: Sequence[float]) -> "Lateness | None":
+        """The usual seconds by the job's last turnarounds; None while too few are known."""
         if len(turnarounds_s) < _NEEDED:
             return None
         in_order = sorted(turnarounds_s)
         return cls(in_order[math.ceil(_TAIL * len(in_order)) - 1], median(in_order))
 
-    def late_after_s(self, *, is_dry: bool) -> float:
-        """Seconds after which a second host is asked; `is_dry`: there is nothing else to train."""
-        return max(_LEAST_S, _LATE * (self.median_s if is_dry else self.tail_s))
+    def late_after_s(self, *, queue_empty: bool) -> float:
+        """Seconds after which a second host is asked; `queue_empty`: there is nothing else to train."""
+        return max(_LEAST_S, _LATE * (self.median_s if queue_empty else self.tail_s))
 
     def deadline_s(self, least_s: float, most_s: float) -> float:
         """The deadline of new subtasks, within a job's bounds."""
         return min(most_s, max(least_s, _DEADLINE * self.tail_s))
 
-    def late(self, out: Collection[Out], *, is_dry: bool) -> list[Out]:
+    def late(self, out: Collection[Out], *, queue_empty: bool) -> list[Out]:
         """The subtasks that a second host should train, the oldest first."""
-        after_s = self.late_after_s(is_dry=is_dry)
+        after_s = self.late_after_s(queue_empty=queue_empty)
         late = sorted((one for one in out if one.age_s > after_s), key=lambda one: (-one.age_s, one.workunit))
-        return late if is_dry else late[: math.ceil(_SHARE * len(out))]
+        return late if queue_empty else late[: math.ceil(_SHARE * len(out))]
 
 
 def faster_hosts(one: Out, usual_s: Mapping[str, float | None]) -> list[str]:

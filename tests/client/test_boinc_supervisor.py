@@ -1,4 +1,4 @@
-"""The host of a training under BOINC, spoken to over real shared memory; and the small files through which a
+"""The supervisor of a training under BOINC, spoken to over real shared memory; and the small files through which a
 task ends.
 """
 
@@ -15,17 +15,17 @@ import pytest
 
 from tests.client.boinc_side import CHANNEL_BYTES, CONTROL, STATUS, ClientSide, wait_for
 from tests.leftovers import leave_half
-from vcdl.client import boinc_host
-from vcdl.client.boinc_host import BoincHost
+from vcdl.client import boinc_supervisor
+from vcdl.client.boinc_supervisor import BoincSupervisor
 from vcdl.client.channels import Channel, Channels
-from vcdl.client.host import Request
 from vcdl.client.init_data import InitData
 from vcdl.client.memory import available_memory_bytes
 from vcdl.client.processors import device_environment
 from vcdl.client.resources import Shortage, check_memory, shortage_of
 from vcdl.client.slot import SlotError, clear_endings, locked_slot, tell_finished, tell_postponed
 from vcdl.client.soft_links import deliver_output, resolve_stubs
-from vcdl.client.wrapper_host import WrapperHost
+from vcdl.client.supervisor import Request
+from vcdl.client.wrapper_supervisor import WrapperSupervisor
 from vcdl.errors import DISK_FULL, WorkunitError
 
 
@@ -44,16 +44,16 @@ def init(tmp_path: Path) -> InitData:
 
 
 @pytest.fixture
-def host(client: ClientSide, init: InitData, tmp_path: Path) -> Iterator[BoincHost]:
-    with training(BoincHost(Channels(tmp_path), init, tmp_path)) as host:
-        yield host
+def supervisor(client: ClientSide, init: InitData, tmp_path: Path) -> Iterator[BoincSupervisor]:
+    with training(BoincSupervisor(Channels(tmp_path), init, tmp_path)) as supervisor:
+        yield supervisor
 
 
-def training(host: BoincHost) -> BoincHost:
-    """A host whose training has asked for the second time: it has trained a batch, and will ask again."""
+def training(supervisor: BoincSupervisor) -> BoincSupervisor:
+    """A supervisor whose training has asked for the second time: it has trained a batch, and will ask again."""
     for _ in range(2):
-        host.request()
-    return host
+        supervisor.request()
+    return supervisor
 
 
 def test_a_message_is_taken_once_and_the_next_one_waits_until_then(client: ClientSide, tmp_path: Path) -> None:
@@ -87,21 +87,21 @@ def test_shared_memory_that_is_missing_or_too_small_is_one_line(tmp_path: Path, 
         Channels(tmp_path)
 
 
-def test_a_suspended_training_pauses_and_goes_on_when_resumed(client: ClientSide, host: BoincHost) -> None:
-    assert host.request() is Request.GO
+def test_a_suspended_training_pauses_and_goes_on_when_resumed(client: ClientSide, supervisor: BoincSupervisor) -> None:
+    assert supervisor.request() is Request.GO
     client.say("<suspend/>")
-    assert host.request() is Request.PAUSE
+    assert supervisor.request() is Request.PAUSE
     client.say("<resume/>")
-    assert host.request() is Request.GO
+    assert supervisor.request() is Request.GO
 
 
 def test_a_throttled_training_waits_without_a_pause_and_so_without_a_checkpoint(
-    client: ClientSide, host: BoincHost
+    client: ClientSide, supervisor: BoincSupervisor
 ) -> None:
     client.say("<suspend/>")
     begun_s = time.monotonic()
     resume_after(client, 0.5)
-    assert host.request() is Request.GO
+    assert supervisor.request() is Request.GO
     assert time.monotonic() - begun_s > 0.4
 
 
@@ -110,19 +110,23 @@ def resume_after(client: ClientSide, delay_s: float) -> None:
 
 
 @pytest.mark.parametrize("before", [[], ["<suspend/>"]])
-def test_a_quit_reaches_the_training_suspended_or_not(client: ClientSide, host: BoincHost, before: list[str]) -> None:
+def test_a_quit_reaches_the_training_suspended_or_not(
+    client: ClientSide, supervisor: BoincSupervisor, before: list[str]
+) -> None:
     for message in [*before, "<quit/>"]:
         client.say(message)
-    wait_for(lambda: host.request() is Request.QUIT)
+    wait_for(lambda: supervisor.request() is Request.QUIT)
     client.say("<suspend/>")
-    assert host.request() is Request.QUIT
+    assert supervisor.request() is Request.QUIT
 
 
-def test_the_client_hears_progress_and_processor_time_over_all_processes(client: ClientSide, host: BoincHost) -> None:
+def test_the_client_hears_progress_and_processor_time_over_all_processes(
+    client: ClientSide, supervisor: BoincSupervisor
+) -> None:
     wait_for(lambda: bool(client.told))
     assert client.told[-1]["current_cpu_time"] > 1000
     assert client.told[-1]["checkpoint_cpu_time"] == 1000
-    host.checkpoint_made()
+    supervisor.checkpoint_made()
     wait_for(lambda: client.told[-1]["checkpoint_cpu_time"] > 1000)
     assert client.told[-1]["checkpoint_cpu_time"] <= client.told[-1]["current_cpu_time"]
 
@@ -130,13 +134,13 @@ def test_the_client_hears_progress_and_processor_time_over_all_processes(client:
 def test_nothing_is_said_of_progress_before_the_batches_tell_how_long_the_rest_will_take(
     client: ClientSide, init: InitData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(boinc_host, "_STATUS_EVERY_S", 0.1)
-    with BoincHost(Channels(tmp_path), init, tmp_path) as host:
-        training(host)
-        host.progress(0.01, 10)
+    monkeypatch.setattr(boinc_supervisor, "_STATUS_EVERY_S", 0.1)
+    with BoincSupervisor(Channels(tmp_path), init, tmp_path) as supervisor:
+        training(supervisor)
+        supervisor.progress(0.01, 10)
         wait_for(lambda: len(client.told) > 2)
         assert not any("fraction_done" in status for status in client.told)
-        host.progress(0.5, 100)
+        supervisor.progress(0.5, 100)
         wait_for(lambda: "fraction_done" in client.told[-1])
     assert 0 < client.told[-1]["fraction_done"] < 1
 
@@ -159,7 +163,7 @@ def test_a_start_is_suspended_wherever_it_is(client: ClientSide, init: InitData,
         finally:
             over.set()
 
-    with BoincHost(Channels(tmp_path), init, tmp_path):
+    with BoincSupervisor(Channels(tmp_path), init, tmp_path):
         client_side = threading.Thread(target=suspend_and_resume)
         client_side.start()
         while not over.is_set():
@@ -168,15 +172,15 @@ def test_a_start_is_suspended_wherever_it_is(client: ClientSide, init: InitData,
     assert stood_still.is_set()
 
 
-def test_a_checkpoint_made_while_suspended_is_announced_too(client: ClientSide, host: BoincHost) -> None:
+def test_a_checkpoint_made_while_suspended_is_announced_too(client: ClientSide, supervisor: BoincSupervisor) -> None:
     client.say("<suspend/>")
-    host.checkpoint_made()
+    supervisor.checkpoint_made()
     wait_for(lambda: bool(client.told) and client.told[-1]["checkpoint_cpu_time"] > 1000)
 
 
-def test_a_training_that_is_done_says_so_last(client: ClientSide, host: BoincHost) -> None:
-    host.progress(0.9, 1)
-    host.tell_done()
+def test_a_training_that_is_done_says_so_last(client: ClientSide, supervisor: BoincSupervisor) -> None:
+    supervisor.progress(0.9, 1)
+    supervisor.tell_done()
     client.close()
     assert client.told[-1]["fraction_done"] == 1.0
 
@@ -184,9 +188,9 @@ def test_a_training_that_is_done_says_so_last(client: ClientSide, host: BoincHos
 def test_a_client_that_does_not_listen_does_not_keep_a_task_from_ending(tmp_path: Path, init: InitData) -> None:
     side = ClientSide(tmp_path)
     side.close()
-    with training(BoincHost(Channels(tmp_path), init, tmp_path)) as host:
+    with training(BoincSupervisor(Channels(tmp_path), init, tmp_path)) as supervisor:
         begun_s = time.monotonic()
-        host.tell_done()
+        supervisor.tell_done()
         assert time.monotonic() - begun_s < 4
 
 
@@ -194,37 +198,37 @@ def test_the_training_quits_when_the_clients_process_is_gone(
     client: ClientSide, init: InitData, tmp_path: Path
 ) -> None:
     parent = subprocess.Popen(["sleep", "60"])
-    with training(BoincHost(Channels(tmp_path), replace(init, client_pid=parent.pid), tmp_path)) as host:
+    with training(BoincSupervisor(Channels(tmp_path), replace(init, client_pid=parent.pid), tmp_path)) as supervisor:
         time.sleep(1.5)
-        assert host.request() is Request.GO
+        assert supervisor.request() is Request.GO
         parent.kill()
         parent.wait()
-        wait_for(lambda: host.request() is Request.QUIT)
+        wait_for(lambda: supervisor.request() is Request.QUIT)
 
 
-@pytest.mark.parametrize(("known_pid", "patience"), [(False, "_SILENCE_S"), (True, "_SILENCE_WITH_PID_S")])
+@pytest.mark.parametrize(("known_pid", "silence"), [(False, "_SILENCE_S"), (True, "_SILENCE_WITH_PID_S")])
 def test_the_training_quits_when_there_are_no_heartbeats(
-    client: ClientSide, init: InitData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known_pid: bool, patience: str
+    client: ClientSide, init: InitData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known_pid: bool, silence: str
 ) -> None:
-    monkeypatch.setattr(boinc_host, patience, 2.0)
+    monkeypatch.setattr(boinc_supervisor, silence, 2.0)
     told = init if known_pid else replace(init, client_pid=0)
-    with training(BoincHost(Channels(tmp_path), told, tmp_path)) as host:
+    with training(BoincSupervisor(Channels(tmp_path), told, tmp_path)) as supervisor:
         client.say("<suspend/>")
         time.sleep(3)
-        assert host.request() is Request.PAUSE, "heartbeats go on while a task is suspended"
+        assert supervisor.request() is Request.PAUSE, "heartbeats go on while a task is suspended"
         client.beats = False
-        wait_for(lambda: host.request() is Request.QUIT)
+        wait_for(lambda: supervisor.request() is Request.QUIT)
 
 
 HANGS = """
 import time
 from pathlib import Path
-from vcdl.client import boinc_host
+from vcdl.client import boinc_supervisor
 from vcdl.client.channels import Channels
 from vcdl.client.init_data import InitData
-boinc_host._END_WITHIN_S = 1.0
-with boinc_host.BoincHost(Channels(Path()), InitData(Path()), Path()) as host:
-    host.request()
+boinc_supervisor._END_WITHIN_S = 1.0
+with boinc_supervisor.BoincSupervisor(Channels(Path()), InitData(Path()), Path()) as supervisor:
+    supervisor.request()
     time.sleep(600)
 """
 
@@ -239,23 +243,23 @@ def test_a_training_that_hangs_ends_before_the_client_kills_it(client: ClientSid
 
 @pytest.mark.parametrize("where", ["slot", "project"])
 def test_a_file_in_the_slot_or_the_projects_folder_asks_to_finish_now(
-    host: BoincHost, init: InitData, tmp_path: Path, where: str
+    supervisor: BoincSupervisor, init: InitData, tmp_path: Path, where: str
 ) -> None:
-    assert host.request() is Request.GO
+    assert supervisor.request() is Request.GO
     ((tmp_path if where == "slot" else init.project) / "vcdl_finish_now").touch()
-    wait_for(lambda: host.request() is Request.FINISH)
+    wait_for(lambda: supervisor.request() is Request.FINISH)
 
 
 def test_under_the_wrapper_files_and_a_signal_are_all_there_is(tmp_path: Path, init: InitData) -> None:
-    host = WrapperHost(tmp_path, init)
-    assert host.request() is Request.GO
-    host.progress(0.0, 0)
-    host.progress(1.0, 10)
+    supervisor = WrapperSupervisor(tmp_path, init)
+    assert supervisor.request() is Request.GO
+    supervisor.progress(0.0, 0)
+    supervisor.progress(1.0, 10)
     assert (tmp_path / "fraction_done.txt").read_text() == "1.000000\n"
     (tmp_path / "vcdl_finish_now").touch()
-    wait_for(lambda: host.request() is Request.FINISH)
-    host.quit()
-    assert host.request() is Request.QUIT
+    wait_for(lambda: supervisor.request() is Request.FINISH)
+    supervisor.quit()
+    assert supervisor.request() is Request.QUIT
 
 
 def test_endings_are_files_as_boinc_reads_them(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The host of a training under BOINC's wrapper (Windows), which suspends the task, counts its time and
+"""The supervisor of a training under BOINC's wrapper (Windows), which suspends the task, counts its time and
 reports.
 
 The wrapper reads fraction_done.txt, and takes a new time stamp of checkpoint.npz for a checkpoint. It ends a
@@ -11,9 +11,9 @@ import os
 import time
 from pathlib import Path
 
-from vcdl.client.host import Request
 from vcdl.client.init_data import InitData
 from vcdl.client.slot import finish_now_wanted
+from vcdl.client.supervisor import Request
 from vcdl.client.time_share import TimeShare
 
 FRACTION_FILE = "fraction_done.txt"
@@ -21,7 +21,7 @@ FRACTION_FILE = "fraction_done.txt"
 _LOOK_EVERY_S = 1.0
 
 
-class WrapperHost:
+class WrapperSupervisor:
     """BOINC's wrapper, the parent of this process."""
 
     def __init__(self, slot: Path, init: InitData) -> None:
