@@ -23,7 +23,7 @@ quick: $(VENV)/installed-dev check
 test: $(VENV)/installed-dev check
 	$(BIN)/python -m pytest -m "not (soak or nightly)" $(SPREAD)
 
-# Written by hand; docs/api/ is read by another parser, and docs/experiments/ is written by `vcdl experiment`.
+# Written by hand; docs/api/ is read by another parser, and docs/experiments/ is written by `python -m benchmarks.experiments`.
 MARKDOWN = *.md docs/*.md docs/decisions/*.md docs/measured/*.md
 
 check: $(VENV)/installed-dev

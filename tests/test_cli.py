@@ -177,7 +177,7 @@ def test_a_reader_that_has_enough_ends_the_command_quietly() -> None:
 def test_what_native_libraries_print_stays_off_the_screen_and_our_errors_do_not(tmp_path: Path) -> None:
     program = (
         "import os, sys\nfrom vcdl import cli\n"
-        "cli.exit_code_of = lambda _: (os.write(2, b'native'), print('ours', file=sys.stderr))[1] or 0\n"
+        "cli.exit_code_of = lambda *_: (os.write(2, b'native'), print('ours', file=sys.stderr))[1] or 0\n"
         "cli.main([])"
     )
     quiet = {key: value for key, value in os.environ.items() if key != "TF_CPP_MIN_LOG_LEVEL"}

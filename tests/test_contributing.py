@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.experiments import NAMES as EXPERIMENTS
 from tests.places import ROOT
 from vcdl.cli import COMMANDS
 from vcdl.codecs.choose import _CODECS
 from vcdl.data.load import NAMED
-from vcdl.experiments import NAMES as EXPERIMENTS
 from vcdl.job.update import RULES
 from vcdl.loop.grid import Grid
 from vcdl.run.kind import RUN_KINDS, RunKind
@@ -34,7 +34,7 @@ WITHIN: dict[str, tuple[str, ...]] = {
     "codec": ("vcdl/codecs/",),
     "store": ("vcdl/stores/",),
     "command": ("vcdl/commands/",),
-    "experiment": ("vcdl/experiments/",),
+    "experiment": ("benchmarks/experiments/",),
 }
 """Where parts of a kind may use each other."""
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.experiments.__main__ import Wanted
 from vcdl.cli import exit_code_of
 from vcdl.commands.bug_report import write_bug_report
-from vcdl.commands.experiment import Wanted
 from vcdl.errors import ExitCode, JobError
 from vcdl.job import load_job
 from vcdl.passwords import without_passwords

@@ -19,7 +19,7 @@ from vcdl.wire.weights import Vector, read_weights, write_weights
 from vcdl.wire.workunit import UpdateHeader
 
 SHARDS = 12
-NORMALISED = "vcdl.experiments.problem_models:normalised_cnn"
+NORMALISED = "benchmarks.experiments.problem_models:normalised_cnn"
 """A model with batch normalisation."""
 
 

@@ -19,7 +19,7 @@ from vcdl.passwords import without_passwords
 
 COMMANDS = (
     *("new", "run", "check", "describe", "status", "jobs", "hosts", "watch", "stop", "resume", "set", "clone"),
-    *("export", "plot", "compare", "submit", "project", "client", "simulate", "experiment", "replay", "assimilator"),
+    *("export", "plot", "compare", "submit", "project", "client", "simulate", "replay", "assimilator"),
     "fleet",
 )
 """The commands in the order of a first use; each is a module of vcdl.commands with a `command`."""
@@ -52,13 +52,13 @@ def vcdl() -> None:
     """Train one Keras model on many machines that nobody can rely on."""
 
 
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
+def main(arguments: Sequence[str] | None = None, command: click.Command = vcdl) -> NoReturn:
     """Run a command and leave the process with its exit code."""
     _mute_native_libraries()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # an unknown character must not end a run
-    sys.exit(exit_code_of(sys.argv[1:] if arguments is None else arguments))
+    sys.exit(exit_code_of(sys.argv[1:] if arguments is None else arguments, command))
 
 
 def _mute_native_libraries() -> None:
@@ -79,11 +79,11 @@ def _mute_native_libraries() -> None:
     os.close(nowhere)
 
 
-def exit_code_of(arguments: Sequence[str]) -> ExitCode | int:
+def exit_code_of(arguments: Sequence[str], command: click.Command = vcdl) -> ExitCode | int:
     """Run a command; the one place where exceptions become a line on stderr and an exit code."""
     try:
-        with vcdl.make_context("vcdl", list(arguments)) as context:
-            result = vcdl.invoke(context)
+        with command.make_context("vcdl", list(arguments)) as context:
+            result = command.invoke(context)
         sys.stdout.flush()
     except click.exceptions.Exit as end:  # --help and --version
         return end.exit_code

@@ -23,10 +23,12 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
 
 
-def vcdl(*arguments: object, cwd: Path | None = None, timeout_s: float = 280) -> subprocess.CompletedProcess[str]:
+def vcdl(
+    *arguments: object, cwd: Path | None = None, timeout_s: float = 280, module: str = "vcdl"
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "vcdl", *map(str, arguments)],
+        [sys.executable, "-m", module, *map(str, arguments)],
         capture_output=True,
         text=True,
         cwd=cwd,
@@ -35,10 +37,10 @@ def vcdl(*arguments: object, cwd: Path | None = None, timeout_s: float = 280) ->
     )
 
 
-def vcdl_in_background(*arguments: object) -> "subprocess.Popen[str]":
+def vcdl_in_background(*arguments: object, module: str = "vcdl") -> "subprocess.Popen[str]":
     """Start a command."""
     return subprocess.Popen(
-        [sys.executable, "-m", "vcdl", *map(str, arguments)],
+        [sys.executable, "-m", module, *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.experiments.attack_table import Points, rows_of
+from benchmarks.experiments.experiment import Variant
+from benchmarks.experiments.hostile import EXPERIMENT
+from benchmarks.experiments.hostile_results import tables
+from benchmarks.experiments.measured import RunFigures, Uploads
+from benchmarks.experiments.planned_run import PlannedRun
 from tests.places import EXAMPLES
-from vcdl.experiments.attack_table import Points, rows_of
-from vcdl.experiments.experiment import Variant
-from vcdl.experiments.hostile import EXPERIMENT
-from vcdl.experiments.hostile_results import tables
-from vcdl.experiments.measured import RunFigures, Uploads
-from vcdl.experiments.planned_run import PlannedRun
 from vcdl.job import load_job
 from vcdl.run.folder import RunFolder
 from vcdl.simulate.client_fleet import ClientFleet

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.experiments.comparison import compare
+from benchmarks.experiments.measured import Point, RunFigures
+from benchmarks.experiments.planned_run import PlannedRun
+from benchmarks.experiments.written import table
 from tests.places import EXAMPLES
-from vcdl.experiments.comparison import compare
-from vcdl.experiments.measured import Point, RunFigures
-from vcdl.experiments.planned_run import PlannedRun
-from vcdl.experiments.written import table
 from vcdl.job import load_job
 from vcdl.run.folder import RunFolder
 from vcdl.simulate.client_fleet import ClientFleet

@@ -7,12 +7,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
-import vcdl.experiments
+import benchmarks.experiments
+from benchmarks.experiments import NAMES, experiment
+from benchmarks.experiments.__main__ import command
+from benchmarks.experiments.planned_run import planned_runs
 from tests.places import EXAMPLES
-from vcdl.commands.experiment import command
 from vcdl.errors import JobError
-from vcdl.experiments import NAMES, experiment
-from vcdl.experiments.planned_run import planned_runs
 from vcdl.simulate.client_fleet import Attack, load_clients
 
 ONE_ATTACK = ("honest, default", "replay, 1 of 10, 6x, default")
@@ -48,7 +48,7 @@ def test_the_control_is_one_of_the_variants(name: str) -> None:
 
 
 def test_the_list_has_every_experiment_there_is() -> None:
-    folder = Path(vcdl.experiments.__file__).parent
+    folder = Path(benchmarks.experiments.__file__).parent
     found = {path.stem for path in folder.glob("*.py") if "EXPERIMENT = " in path.read_text(encoding="utf-8")}
     assert {name.replace("-", "_") for name in NAMES} == found
 

@@ -4,10 +4,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.experiments.measured import Uploads, measured
+from benchmarks.experiments.planned_run import PlannedRun
 from tests.places import EXAMPLES
 from tests.recorded_run import applied, workunit
-from vcdl.experiments.measured import Uploads, measured
-from vcdl.experiments.planned_run import PlannedRun
 from vcdl.job import load_job
 from vcdl.journal.events import UpdateRefused, WorkunitCreated
 from vcdl.journal.journal import Journal

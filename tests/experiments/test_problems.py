@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.experiments import problem_models
+from benchmarks.experiments.problem_data import FORMULAS, arrays
+from benchmarks.experiments.problems import PROBLEMS, Problem
 from vcdl.data.npz_file import load
-from vcdl.experiments import problem_models
-from vcdl.experiments.problem_data import FORMULAS, arrays
-from vcdl.experiments.problems import PROBLEMS, Problem
 from vcdl.job import load_job
 
 

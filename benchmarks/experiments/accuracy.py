@@ -1,7 +1,7 @@
 """Accuracy of serial training, and the time to reach it."""
 
-from vcdl.experiments.experiment import Experiment, Variant
-from vcdl.experiments.settings import BEST_SERIAL, BEST_SERIAL_LONG, DECAY, DEFAULT, PAPER, TEN_SLOTS
+from benchmarks.experiments.experiment import Experiment, Variant
+from benchmarks.experiments.settings import BEST_SERIAL, BEST_SERIAL_LONG, DECAY, DEFAULT, PAPER, TEN_SLOTS
 
 EXPERIMENT = Experiment(
     title="Accuracy: ten slots against the best serial training",

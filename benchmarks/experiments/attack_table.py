@@ -5,8 +5,8 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from vcdl.experiments.experiment import Attacked, Variant
-from vcdl.experiments.measured import RunFigures, Uploads
+from benchmarks.experiments.experiment import Attacked, Variant
+from benchmarks.experiments.measured import RunFigures, Uploads
 from vcdl.simulate.targets import Targets
 
 _Value = Callable[[RunFigures], float | None]

@@ -5,9 +5,9 @@ The table by default has the rows that tell most; `--only` reaches every attack 
 
 from itertools import product
 
-from vcdl.experiments.experiment import Attacked, Experiment
-from vcdl.experiments.problems import PROBLEMS, Problem
-from vcdl.experiments.settings import TEN_SLOTS
+from benchmarks.experiments.experiment import Attacked, Experiment
+from benchmarks.experiments.problems import PROBLEMS, Problem
+from benchmarks.experiments.settings import TEN_SLOTS
 
 HONEST = "honest"
 ATTACKS = {

@@ -1,7 +1,7 @@
 """Lost subtasks and slow clients."""
 
-from vcdl.experiments.experiment import Experiment, Variant
-from vcdl.experiments.settings import BEST, TEN_SLOTS
+from benchmarks.experiments.experiment import Experiment, Variant
+from benchmarks.experiments.settings import BEST, TEN_SLOTS
 
 EXPERIMENT = Experiment(
     title="Losses: 30 % of the subtasks lost, clients differing 4 × in speed",

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from benchmarks.experiments.problems import Problem
 from vcdl.errors import JobError
-from vcdl.experiments.problems import Problem
 
 
 @dataclass(frozen=True)

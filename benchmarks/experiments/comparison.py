@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vcdl.experiments.measured import RunFigures
+from benchmarks.experiments.measured import RunFigures
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Codecs: encodings of weights on the way, by bytes and accuracy."""
 
-from vcdl.experiments.experiment import Experiment, Variant
-from vcdl.experiments.settings import BEST, ONLY_WEIGHTS, TEN_SLOTS
+from benchmarks.experiments.experiment import Experiment, Variant
+from benchmarks.experiments.settings import BEST, ONLY_WEIGHTS, TEN_SLOTS
 
 INT8 = "transport={down: int8, up: int8, compress: true}"
 FEW_LEVELS = "transport={down: int8, up: {name: int8, levels: 31}, compress: true}"

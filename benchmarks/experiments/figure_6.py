@@ -1,7 +1,7 @@
 """The paper's figure 6: comparison with serial training."""
 
-from vcdl.experiments.experiment import Experiment, Variant
-from vcdl.experiments.settings import DEFAULT, PAPER, PAPER_SERIAL
+from benchmarks.experiments.experiment import Experiment, Variant
+from benchmarks.experiments.settings import DEFAULT, PAPER, PAPER_SERIAL
 
 EXPERIMENT = Experiment(
     title="Figure 6: against serial training",

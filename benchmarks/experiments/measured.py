@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from vcdl.experiments.planned_run import PlannedRun
+from benchmarks.experiments.planned_run import PlannedRun
 from vcdl.journal.events import FINAL_SPLITS, HostConvicted, Recorded, UpdateApplied, UpdateRefused, VersionEvaluated
 from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal

@@ -16,9 +16,9 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import TYPE_CHECKING
 
+from benchmarks.experiments.planned_run import PlannedRun
 from vcdl.client.processors import limit_threads
 from vcdl.errors import RunFolderError, VcdlError
-from vcdl.experiments.planned_run import PlannedRun
 from vcdl.run.finding import is_finished
 from vcdl.run.folder import RunIsBusy
 from vcdl.simulate.poisoned_data import FOLDER as POISONED_DATA

@@ -1,4 +1,4 @@
-"""`vcdl experiment`: the paper's experiments and ours; runs, resumes, tabulates and plots."""
+"""`python -m benchmarks.experiments`: the paper's experiments and ours; runs, resumes, tabulates and plots."""
 
 import os
 import shlex
@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vcdl.cli import main
 from vcdl.commands._options import json_option
 from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
-    from vcdl.experiments.experiment import Experiment
-    from vcdl.experiments.measured import RunFigures
-    from vcdl.experiments.written import ResultFiles
+    from benchmarks.experiments.experiment import Experiment
+    from benchmarks.experiments.measured import RunFigures
+    from benchmarks.experiments.written import ResultFiles
 
 _EXAMPLES = """\b
 Examples:
-  vcdl experiment --list
-  vcdl experiment accuracy
-  vcdl experiment losses job.yaml --seeds 1 --epochs 2
-  vcdl experiment accuracy --docs docs/experiments
+  python -m benchmarks.experiments --list
+  python -m benchmarks.experiments accuracy
+  python -m benchmarks.experiments losses job.yaml --seeds 1 --epochs 2
+  python -m benchmarks.experiments accuracy --docs docs/experiments
 
 The command may be killed at any moment; the same command continues with the missing runs."""
 
@@ -50,7 +51,7 @@ class Wanted:
         """The command that makes the same results again, for the report; without passwords."""
         from vcdl.passwords import without_passwords
 
-        words = ["vcdl", "experiment", self.name, *([str(self.job_file)] if self.job_file else [])]
+        words = ["python", "-m", "benchmarks.experiments", self.name, *([str(self.job_file)] if self.job_file else [])]
         words += ["--seeds", ",".join(map(str, self.seeds))]
         words += ["--epochs", ",".join(map(str, self.epochs))] if self.epochs else []
         words += [word for pattern in self.only for word in ("--only", pattern)]
@@ -60,9 +61,9 @@ class Wanted:
 
 def experiment(wanted: Wanted, as_json: bool = False) -> ExitCode:
     """Make an experiment's runs and write its results. Raises VcdlError."""
+    from benchmarks.experiments import experiment as named
+    from benchmarks.experiments.written import ResultFiles
     from vcdl.errors import folder_errors
-    from vcdl.experiments import experiment as named
-    from vcdl.experiments.written import ResultFiles
     from vcdl.run.finding import shown
 
     chosen = named(wanted.name)
@@ -79,9 +80,9 @@ def experiment(wanted: Wanted, as_json: bool = False) -> ExitCode:
 
 
 def _trained(wanted: Wanted, chosen: "Experiment", files: "ResultFiles") -> list[str]:
-    from vcdl.experiments.conduct import conduct
-    from vcdl.experiments.measured import measured
-    from vcdl.experiments.planned_run import planned_runs
+    from benchmarks.experiments.conduct import conduct
+    from benchmarks.experiments.measured import measured
+    from benchmarks.experiments.planned_run import planned_runs
     from vcdl.files.shipped import shipped
 
     job_file = wanted.job_file or shipped("examples") / "fashion_mnist.yaml"
@@ -105,8 +106,8 @@ def _trained(wanted: Wanted, chosen: "Experiment", files: "ResultFiles") -> list
 def _attack_tables(
     wanted: Wanted, chosen: "Experiment", files: "ResultFiles", results: Sequence["RunFigures"]
 ) -> list[str]:
-    from vcdl.experiments.attack_table import rows_of
-    from vcdl.experiments.hostile_results import tables, write_hostile_results
+    from benchmarks.experiments.attack_table import rows_of
+    from benchmarks.experiments.hostile_results import tables, write_hostile_results
 
     rows = rows_of(results, chosen.variants)
     write_hostile_results(files, chosen, rows, results, wanted.command)
@@ -114,8 +115,8 @@ def _attack_tables(
 
 
 def _table(wanted: Wanted, chosen: "Experiment", files: "ResultFiles", results: Sequence["RunFigures"]) -> list[str]:
-    from vcdl.experiments.comparison import compare
-    from vcdl.experiments.written import table, write_results
+    from benchmarks.experiments.comparison import compare
+    from benchmarks.experiments.written import table, write_results
 
     comparison = compare(results, chosen.control, chosen.shows_bytes)
     write_results(files, chosen, comparison, results, wanted.command)
@@ -123,8 +124,8 @@ def _table(wanted: Wanted, chosen: "Experiment", files: "ResultFiles", results: 
 
 
 def _list() -> ExitCode:
-    from vcdl.experiments import NAMES
-    from vcdl.experiments import experiment as named
+    from benchmarks.experiments import NAMES
+    from benchmarks.experiments import experiment as named
 
     for name in NAMES:
         click.echo(f"{name:<14} {named(name).title}")
@@ -141,7 +142,7 @@ def _numbers(_context: click.Context, parameter: click.Parameter, text: str | No
     return numbers
 
 
-@click.command("experiment", epilog=_EXAMPLES)
+@click.command("experiments", epilog=_EXAMPLES)
 @click.argument("name", required=False)
 @click.argument("job_file", metavar="[JOB.yaml]", required=False, type=click.Path(path_type=Path))
 @click.option("--list", "lists", is_flag=True, help="Show the experiments.")
@@ -189,12 +190,12 @@ def command(
     as_json: bool,
 ) -> ExitCode:
     """Repeat one of the paper's experiments, or of ours."""
-    from vcdl.experiments import experiment as named
+    from benchmarks.experiments import experiment as named
 
     if lists:
         return _list()
     if name is None:
-        raise click.UsageError("which one? `vcdl experiment --list` shows them", context)
+        raise click.UsageError("which one? `python -m benchmarks.experiments --list` shows them", context)
     if not seeds:
         raise click.UsageError("--seeds: at least one is needed", context)
     if job_file is not None and named(name).has_own_problems:
@@ -215,3 +216,7 @@ def command(
         ),
         as_json,
     )
+
+
+if __name__ == "__main__":
+    main(command=command)

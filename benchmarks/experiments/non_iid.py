@@ -1,7 +1,7 @@
 """Shards that hold few classes each."""
 
-from vcdl.experiments.experiment import Experiment, Variant
-from vcdl.experiments.settings import BEST, BEST_SERIAL, NOISE, PAPER, ROBUST, SIGN_FLIP, TEN_SLOTS, VC_ASGD
+from benchmarks.experiments.experiment import Experiment, Variant
+from benchmarks.experiments.settings import BEST, BEST_SERIAL, NOISE, PAPER, ROBUST, SIGN_FLIP, TEN_SLOTS, VC_ASGD
 
 SKEWED = ("data.split=dirichlet", "data.concentration=0.3")
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.experiments.comparison import Comparison, Row
+from benchmarks.experiments.experiment import Experiment
+from benchmarks.experiments.measured import RunFigures
 from vcdl.errors import folder_errors
-from vcdl.experiments.comparison import Comparison, Row
-from vcdl.experiments.experiment import Experiment
-from vcdl.experiments.measured import RunFigures
 from vcdl.files.atomic import atomic_write
 from vcdl.journal.events import ACCURACY, LOSS
 from vcdl.journal.history import EpochDetail

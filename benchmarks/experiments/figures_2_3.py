@@ -1,7 +1,7 @@
 """The paper's figures 2 and 3: parameter servers P, clients C and subtasks at a time T."""
 
-from vcdl.experiments.experiment import Experiment, Variant
-from vcdl.experiments.settings import PAPER
+from benchmarks.experiments.experiment import Experiment, Variant
+from benchmarks.experiments.settings import PAPER
 
 EXPERIMENT = Experiment(
     title="Figures 2 and 3: servers, clients and subtasks at a time",

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.experiments.experiment import Experiment, Variant
 from vcdl.errors import RunFolderError
-from vcdl.experiments.experiment import Experiment, Variant
 from vcdl.job import Job, load_frozen_job, load_job
 from vcdl.report.wording import plural
 from vcdl.run.finding import is_finished

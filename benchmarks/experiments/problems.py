@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import yaml
 
+from benchmarks.experiments.problem_data import FORMULAS, arrays
 from vcdl.errors import folder_errors
-from vcdl.experiments.problem_data import FORMULAS, arrays
 from vcdl.files.atomic import atomic_write
 
 _SHARDS = 15
@@ -22,7 +22,7 @@ class Problem:
     name: str
     about: str
     model: str
-    """A function of vcdl.experiments.problem_models, or a built-in model."""
+    """A function of benchmarks.experiments.problem_models, or a built-in model."""
     normalise: str = "scale"
     concentration: float | None = None
     """The parameter of the Dirichlet distribution by which its classes are spread over the shards; None: evenly."""
@@ -52,7 +52,7 @@ class Problem:
         split = {} if self.concentration is None else {"split": "dirichlet", "concentration": self.concentration}
         return {
             "name": self.name,
-            "model": {"python": f"vcdl.experiments.problem_models:{self.model}"},
+            "model": {"python": f"benchmarks.experiments.problem_models:{self.model}"},
             "data": {**source, "shards": _SHARDS, "validation": 200, "normalise": self.normalise, **split},
             "training": {
                 "learning_rate": {"peak": self.rate, "schedule": "linear", "end_factor": 0.05},

@@ -8,11 +8,11 @@ from statistics import median
 
 import numpy as np
 
+from benchmarks.experiments.attack_table import Points, Row
+from benchmarks.experiments.experiment import Attacked, Experiment
+from benchmarks.experiments.measured import RunFigures
+from benchmarks.experiments.written import ResultFiles, write_report
 from vcdl.errors import folder_errors
-from vcdl.experiments.attack_table import Points, Row
-from vcdl.experiments.experiment import Attacked, Experiment
-from vcdl.experiments.measured import RunFigures
-from vcdl.experiments.written import ResultFiles, write_report
 from vcdl.files.atomic import atomic_write
 
 _COLUMNS = (

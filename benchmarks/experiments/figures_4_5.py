@@ -1,7 +1,7 @@
 """The paper's figures 4 and 5: the weight α of the server's parameters."""
 
-from vcdl.experiments.experiment import Experiment, Variant
-from vcdl.experiments.settings import PAPER
+from benchmarks.experiments.experiment import Experiment, Variant
+from benchmarks.experiments.settings import PAPER
 
 EXPERIMENT = Experiment(
     title="Figures 4 and 5: α",
