@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Generator, Iterator
 from itertools import groupby, islice
@@ -14,15 +15,13 @@ from tests.environment import leave_this_machine_out
 from tests.examples import use_profile
 from tests.full_disk import disk_of
 from tests.places import ROOT
-from tests.tiers import QUICK, TIERS, guard
-from tests.tiers.reach import loads_keras, tiers_of
-from tests.tiers.source import Name, Source
+from tests.tiers import IMPLIED, QUICK, TIERS, guard
 
 with contextlib.suppress(ImportError):
     # Before TensorFlow, as vcdl.stores.open.load_client_libraries does: see there.
     import MySQLdb  # noqa: F401
 
-SOURCE = Source(ROOT)
+_MODULE_OF_A_TIER = re.compile(rf"^pytestmark = .*\bpytest\.mark\.({'|'.join(TIERS)})\b", re.MULTILINE)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -37,19 +36,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out of a quick run all modules whose import loads Keras: none of their tests could be in it."""
+    """Leave out of a quick run, unread, all modules that say a tier of all their tests."""
     if config.option.markexpr != QUICK or collection_path.suffix != ".py":
         return None
-    return loads_keras(SOURCE, _module(collection_path)) or None
+    return _MODULE_OF_A_TIER.search(collection_path.read_text(encoding="utf-8")) is not None or None
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
-    """Mark each test with its tiers, before pytest selects by markers; arrange those that are left."""
+    """Mark each test with what its tiers imply, before pytest selects by markers; arrange those that are left."""
     for item in items:
-        for tier in tiers_of(SOURCE, frozenset(_starts(item))):
+        for tier in {tier for marker in _markers(item) for tier in IMPLIED.get(marker, ())}:
             item.add_marker(tier)
-        if not any(marker.name in TIERS for marker in item.iter_markers()):
+        if _markers(item).isdisjoint(TIERS):
             item.add_marker(QUICK)
     yield
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -96,23 +95,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         )
 
 
-def _starts(item: pytest.Item) -> Iterator[tuple[Name, str]]:
-    """The test's function and those of its fixtures, each with the method's name where it is in a class."""
-    symbol, _, method = item.nodeid.partition("::")[2].partition("[")[0].partition("::")
-    yield Name(_module(item.path), symbol), method
-    for definition in _fixtures(item):
-        symbol, _, method = definition.func.__qualname__.partition(".")
-        yield Name(definition.func.__module__, symbol), method
-
-
 def _fixtures(item: pytest.Item) -> Iterator[Any]:
     """Our fixtures that a test uses."""
     used: Any = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009  pytest tells it nowhere else
     return (definition for each in used for definition in each if definition.func.__module__.startswith("tests."))
-
-
-def _module(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
 @pytest.hookimpl(wrapper=True)

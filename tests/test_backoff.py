@@ -49,6 +49,7 @@ def test_who_does_not_answer_in_time_is_not_waited_for() -> None:
     ended.set()
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("begin_of_answer", [IN_HEADERS, IN_BODY])
 def test_a_byte_now_and_then_holds_nobody_who_asks_the_web(
     begin_of_answer: bytes, monkeypatch: pytest.MonkeyPatch

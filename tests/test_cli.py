@@ -21,6 +21,7 @@ DOCUMENT = (DOCS / "commands.md").read_text(encoding="utf-8")
 HEAVY = ("keras", "tensorflow", "numpy", "matplotlib", "pydantic", "yaml", "rich", "h5py")
 
 
+@pytest.mark.process
 def test_help_imports_nothing_heavy() -> None:
     """One process asks for one help after the other and looks each time at what has been imported."""
     program = (
@@ -53,6 +54,7 @@ def test_the_help_lists_every_command_whole() -> None:
         assert not line.endswith("...")
 
 
+@pytest.mark.process
 def test_the_program_itself_answers() -> None:
     done = subprocess.run([sys.executable, "-m", "vcdl", "--version"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, f"vcdl, version {__version__}\n")
@@ -168,12 +170,14 @@ def test_a_mistake_is_told_even_where_no_report_can_be_written(
     assert "no report could be written" in capsys.readouterr().err
 
 
+@pytest.mark.process
 def test_a_reader_that_has_enough_ends_the_command_quietly() -> None:
     program = f"{sys.executable} -c 'from vcdl.cli import main; main([\"--help\"])' | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.process
 def test_what_native_libraries_print_stays_off_the_screen_and_our_errors_do_not(tmp_path: Path) -> None:
     program = (
         "import os, sys\nfrom vcdl import cli\n"

@@ -3,7 +3,11 @@
 import socket
 from pathlib import Path
 
+import pytest
+
 from tests.tcp_proxy import TcpProxy
+
+pytestmark = pytest.mark.server
 
 
 def test_a_server_that_was_down_is_reached_once_it_is_up(tmp_path: Path) -> None:

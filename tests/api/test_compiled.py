@@ -11,6 +11,8 @@ from vcdl.errors import JobError
 from vcdl.job.training import TrainingSettings
 from vcdl.wire.workunit import Normalisation
 
+pytestmark = pytest.mark.keras
+
 
 def compiled(**arguments: Any) -> Any:
     import keras

@@ -9,6 +9,8 @@ import pytest
 from vcdl.api.outputs import outputs_of
 from vcdl.errors import JobError
 
+pytestmark = pytest.mark.keras
+
 KIND, SIZE = np.eye(3)[np.arange(6) % 3], np.linspace(0, 1, 6)
 
 

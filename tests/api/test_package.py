@@ -10,6 +10,7 @@ import vcdl
 HEAVY = ("keras", "tensorflow", "numpy", "matplotlib", "pydantic", "yaml", "rich", "h5py", "sklearn", "IPython")
 
 
+@pytest.mark.process
 def test_the_import_alone_loads_nothing_heavy() -> None:
     program = "import sys, vcdl; print(*sorted({name.split('.')[0] for name in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -13,6 +13,8 @@ from vcdl.errors import ExitCode, JobError, RunFolderError, VcdlError
 from vcdl.run.finding import RunState
 from vcdl.run.folder import RunLock
 
+pytestmark = pytest.mark.process
+
 TIMEOUT_S = 120.0
 
 

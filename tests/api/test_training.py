@@ -14,6 +14,8 @@ from vcdl.api import training
 from vcdl.errors import DataError, JobError, ModelError, VcdlError
 from vcdl.job import load_job
 
+pytestmark = pytest.mark.keras
+
 X = np.arange(40, dtype=np.float64).reshape(20, 2)
 Y = np.arange(20) % 2
 

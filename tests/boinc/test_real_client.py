@@ -28,6 +28,8 @@ from vcdl.files.shipped import shipped
 from vcdl.wire.weights import Layout
 from vcdl.wire.workunit import Workunit
 
+pytestmark = [pytest.mark.boinc, pytest.mark.keras]
+
 PLATFORM = "x86_64-pc-linux-gnu"
 MOST_BYTES = 1_000_000
 

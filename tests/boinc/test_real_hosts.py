@@ -24,6 +24,7 @@ KNOWN = 10
 """Applied updates after which a job knows how long its subtasks take."""
 
 pytestmark = [
+    pytest.mark.boinc,
     pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no BOINC project"),
     pytest.mark.timeout(1800),
 ]

@@ -24,6 +24,7 @@ stop: {{epochs: {epochs}}}
 """
 
 pytestmark = [
+    pytest.mark.boinc,
     pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no BOINC project"),
     pytest.mark.timeout(2400),
 ]

@@ -20,6 +20,7 @@ stop: {epochs: 200}
 """
 
 pytestmark = [
+    pytest.mark.boinc,
     pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no BOINC project"),
     pytest.mark.timeout(1800),
 ]

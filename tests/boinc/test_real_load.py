@@ -14,6 +14,7 @@ import pytest
 from tests.boinc.real_project import VARIABLE, RealProject, wait
 
 pytestmark = [
+    pytest.mark.process,
     pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no BOINC project"),
     pytest.mark.timeout(1200),
 ]

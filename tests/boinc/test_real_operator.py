@@ -25,6 +25,7 @@ _BOINCS = ("feeder", "transitioner", "file_deleter")
 _RESTARTS = 5
 
 pytestmark = [
+    pytest.mark.boinc,
     pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no BOINC project"),
     pytest.mark.timeout(1800),
 ]

@@ -26,6 +26,7 @@ boinc: {shortest_deadline_s: 3600}
 SUBTASKS = 18
 
 pytestmark = [
+    pytest.mark.boinc,
     pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no BOINC project"),
     pytest.mark.timeout(1800),
 ]

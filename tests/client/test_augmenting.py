@@ -11,6 +11,8 @@ from vcdl.client.trainer import Trainer
 from vcdl.wire.weights import Vector
 from vcdl.wire.workunit import Named, Training
 
+pytestmark = pytest.mark.keras
+
 RNG = np.random.default_rng(1)
 X, Y = RNG.random((16, 8, 8, 3), np.float32), RNG.integers(3, size=16)
 

@@ -27,6 +27,8 @@ from vcdl.client.train import train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import ExitCode
 
+pytestmark = [pytest.mark.process, pytest.mark.keras]
+
 LAUNCHER = ROOT / "wrappers" / "linux" / "vcdl_client"
 NAME = "vcdl_client_0.1.0"
 ENDLESS = 10**6

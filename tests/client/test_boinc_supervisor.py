@@ -194,6 +194,7 @@ def test_a_client_that_does_not_listen_does_not_keep_a_task_from_ending(tmp_path
         assert time.monotonic() - begun_s < 4
 
 
+@pytest.mark.process
 def test_the_training_quits_when_the_clients_process_is_gone(
     client: ClientSide, init: InitData, tmp_path: Path
 ) -> None:
@@ -233,6 +234,7 @@ with boinc_supervisor.BoincSupervisor(Channels(Path()), InitData(Path()), Path()
 """
 
 
+@pytest.mark.process
 def test_a_training_that_hangs_ends_before_the_client_kills_it(client: ClientSide, tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", HANGS], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: bool(client.told))
@@ -271,6 +273,7 @@ def test_endings_are_files_as_boinc_reads_them(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.process
 def test_a_slot_belongs_to_one_process(tmp_path: Path) -> None:
     program = (
         "import fcntl, os, sys, time\nd = os.open('boinc_lockfile', os.O_CREAT | os.O_WRONLY)\n"
@@ -328,6 +331,7 @@ def slot(tmp_path: Path) -> Path:
     return tmp_path / "slots" / "0"
 
 
+@pytest.mark.process
 def test_stubs_lead_to_the_real_files_both_ways_and_over_a_restart(slot: Path) -> None:
     project = slot.parents[1] / "projects" / "x"
     (project / "vcdl_abc.npz").write_bytes(b"a shard")

@@ -10,6 +10,8 @@ from vcdl.client.compile import compile_model, make_loss, make_metric, make_opti
 from vcdl.errors import JobError
 from vcdl.wire.workunit import Named, Training
 
+pytestmark = pytest.mark.keras
+
 
 @pytest.mark.parametrize(
     ("name", "expected"),

@@ -79,6 +79,7 @@ def test_a_project_that_cannot_be_written_only_costs_time(project: Path) -> None
     task(project, "0")
 
 
+@pytest.mark.process
 def test_keras_does_without_what_no_training_needs(tmp_path: Path) -> None:
     (tmp_path / "sklearn.py").write_text("raise SystemError('imported')")
     program = (

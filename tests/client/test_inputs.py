@@ -82,6 +82,7 @@ NAN_X = np.where(np.arange(len(X))[:, None] == 3, np.nan, X)
 NAN_Y = np.where(np.arange(len(Y)) == 3, np.inf, Y)
 
 
+@pytest.mark.keras
 @pytest.mark.parametrize(
     ("damage", "error", "words"),
     [
@@ -159,6 +160,7 @@ def test_other_numbers_are_refused_where_whole_ones_are_expected(tmp_path: Path,
         read_shard(tmp_path, Normalisation(integers=True), {"": (1,)})
 
 
+@pytest.mark.keras
 def test_frozen_weights_are_trained_beside_and_do_not_come_back(tmp_path: Path) -> None:
     folder, cache = freeze_hidden(write_workunit(tmp_path / "w")), TrainerCache()
     assert train_workunit(folder, ScriptedSupervisor(), cache) is Outcome.DONE
@@ -182,6 +184,7 @@ def of_another_size(folder: Path) -> None:
     (folder / "workunit.json").write_text(replace(WORKUNIT, frozen=frozen).to_json())
 
 
+@pytest.mark.keras
 @pytest.mark.parametrize(
     ("damage", "words"),
     [

@@ -17,6 +17,8 @@ from vcdl.client import boinc
 from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.client.wrapper_supervisor import FRACTION_FILE
 
+pytestmark = pytest.mark.process
+
 LAUNCHER = ROOT / "wrappers" / "linux" / "vcdl_client"
 EXIT_INIT_FAILURE = 206
 TELLS = "import os, sys\nprint(sys.executable, os.getpid(), sys.argv[0], *sys.argv[1:])\nsys.exit(7)\n"

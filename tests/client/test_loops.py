@@ -17,6 +17,8 @@ from vcdl.client.trainer import Trainer, TrainerCache
 from vcdl.wire.weights import Vector, read_weights
 from vcdl.wire.workunit import Named
 
+pytestmark = pytest.mark.keras
+
 SAMPLES = 44
 """Five batches and a short one."""
 GROUPS = ([0, SAMPLES], [0, 8, 16, 24, 32, 40, SAMPLES], [0, 24, SAMPLES])

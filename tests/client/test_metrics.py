@@ -8,6 +8,8 @@ from vcdl.client.compile import compile_model
 from vcdl.client.metrics import metric_names
 from vcdl.wire.workunit import Named, Training
 
+pytestmark = pytest.mark.keras
+
 
 @pytest.mark.parametrize(
     ("metrics", "names"),

@@ -18,6 +18,8 @@ from vcdl.client.model import SIZE_LIMIT_BYTES, checked_config, load_model
 from vcdl.errors import ModelError
 from vcdl.wire.weights import assign, assign_frozen, flatten, flatten_frozen
 
+pytestmark = pytest.mark.keras
+
 
 def plain() -> dict[str, Any]:
     """The configuration of a small good model, to be spoiled."""

@@ -11,6 +11,8 @@ from vcdl.errors import JobError
 from vcdl.wire.weights import Vector
 from vcdl.wire.workunit import Named, SharedOptimizerState, Training
 
+pytestmark = pytest.mark.keras
+
 OPTIMIZERS = [
     Named("adam"),
     Named("adam", {"amsgrad": True}),

@@ -22,6 +22,8 @@ from vcdl.wire.newest import Newest
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import Layout, Variable, write_weights
 
+pytestmark = pytest.mark.server
+
 LAYOUT = Layout((Variable("w", (SIZE,), 0),))
 CAME, NEWER = WORKUNIT.base_version, WORKUNIT.base_version + 8
 

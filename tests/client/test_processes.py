@@ -29,6 +29,8 @@ from vcdl.client.train import train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import ExitCode
 
+pytestmark = [pytest.mark.process, pytest.mark.keras]
+
 TIMEOUT_S = 120
 """Importing TensorFlow on a busy machine."""
 

@@ -74,6 +74,7 @@ def test_a_python_that_was_not_delivered_is_left_as_it_is(tmp_path: Path) -> Non
     assert sys.path == before
 
 
+@pytest.mark.process
 def test_tasks_that_start_together_unpack_once(delivered: Delivered) -> None:
     program = (
         "import logging, sys; from pathlib import Path; from vcdl.client.runtime import make_ready\n"
@@ -112,6 +113,7 @@ def test_without_room_the_task_waits(delivered: Delivered) -> None:
         make_ready(delivered.prefix)
 
 
+@pytest.mark.process
 def test_a_disk_that_fills_meanwhile_is_a_shortage_and_leaves_nothing(delivered: Delivered) -> None:
     """A limit on the size of files in the place of a full disk."""
     program = (
@@ -146,6 +148,7 @@ def test_runtimes_whose_archive_boinc_has_deleted_go(delivered: Delivered) -> No
     assert used.exists()
 
 
+@pytest.mark.process
 def test_a_task_that_unpacks_hears_the_client_and_shows_life(tmp_path: Path) -> None:
     delivered = Delivered(tmp_path / "project", files=10_000, size=50)
     slot = tmp_path / "slot"
@@ -172,11 +175,13 @@ def test_a_task_that_unpacks_hears_the_client_and_shows_life(tmp_path: Path) -> 
     assert not delivered.packages.exists(), "the next task unpacks them"
 
 
+@pytest.mark.process
 def test_all_that_is_imported_before_the_packages_are_there_needs_none_of_them() -> None:
     program = "import sys; sys.modules.update(numpy=None, h5py=None, keras=None); import vcdl.client.boinc"
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
 
+@pytest.mark.process
 def test_the_client_is_told_when_a_task_has_to_wait_for_room(delivered: Delivered, tmp_path: Path) -> None:
     delivered.say(packages_bytes=1 << 60)
     slot = tmp_path / "slot"

@@ -36,6 +36,8 @@ from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import Vector, read_weights, write_weights
 from vcdl.wire.workunit import Named
 
+pytestmark = [pytest.mark.process, pytest.mark.keras]
+
 BATCHES = -(-SAMPLES // BATCH_SIZE)
 """In a local epoch."""
 

@@ -13,6 +13,8 @@ import pytest
 
 from tests.places import ROOT
 
+pytestmark = pytest.mark.process
+
 LAUNCHER = ROOT / "wrappers" / "windows" / "vcdl_client.cmd"
 COMPILER = "x86_64-w64-mingw32-gcc"
 PYTHON = r"""

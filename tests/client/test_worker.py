@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.process
+
 
 def test_a_worker_that_cannot_import_keras_ends_with_an_exit_code_and_is_not_aborted(tmp_path: Path) -> None:
     (tmp_path / "keras.py").write_text("raise ImportError('a broken keras')")

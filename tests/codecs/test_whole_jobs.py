@@ -27,6 +27,8 @@ from vcdl.simulate.virtual_run import VirtualRun
 from vcdl.wire.weights import Vector, read_weights, write_weights
 from vcdl.wire.workunit import WorkunitName
 
+pytestmark = [pytest.mark.process, pytest.mark.keras]
+
 SHARDS = 5
 FLEET = ClientFleet(clients=3, slots=1, speed_ratio=4.0, subtask_s=10.0)
 PLAIN_BYTES = 4 * 2410

@@ -19,6 +19,8 @@ from vcdl.journal.journal import Journal
 from vcdl.local.server_pool import ServerPool, automatic_bounds
 from vcdl.run.folder import RunFolder
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> ServedRun:

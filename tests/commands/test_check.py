@@ -12,6 +12,8 @@ from tests.trained_run import NORMALISED
 from vcdl.commands.check import check
 from vcdl.errors import ExitCode, JobError, StoreUnavailable
 
+pytestmark = [pytest.mark.server, pytest.mark.keras]
+
 DIGITS = EXAMPLES / "digits.yaml"
 
 

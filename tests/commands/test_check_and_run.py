@@ -24,6 +24,8 @@ from vcdl.run.preparation import prepare
 from vcdl.run.run import Run
 from vcdl.wire.weights import read_weights
 
+pytestmark = pytest.mark.keras
+
 SAMPLES = 60
 LABELS = np.arange(SAMPLES) % 3
 RNG = np.random.default_rng(0)

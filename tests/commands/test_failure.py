@@ -11,6 +11,8 @@ import pytest
 from vcdl.commands.failure import describe_error
 from vcdl.errors import ExitCode
 
+pytestmark = pytest.mark.process
+
 
 def test_byte_code_that_a_full_disk_cut_short_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "large.py").write_text("".join(f"def f{number}(): return {number}\n" for number in range(200)))

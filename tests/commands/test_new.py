@@ -11,6 +11,8 @@ from vcdl.commands.new import TEMPLATES, new
 from vcdl.errors import RunFolderError, VcdlError
 from vcdl.run.checking import check_job
 
+pytestmark = [pytest.mark.process, pytest.mark.keras]
+
 NEEDS_KERAS = {"finetune"}
 """Templates whose data takes seconds to make."""
 FLOORS = {"tabular": 0.8, "images": 0.9, "text": 0.85, "finetune": 0.85}

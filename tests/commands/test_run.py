@@ -14,6 +14,8 @@ from vcdl.report.observer import RunObserver
 from vcdl.run.finding import RunState, read_report, state_of
 from vcdl.run.folder import RunFolder, RunIsBusy, RunLock
 
+pytestmark = [pytest.mark.process, pytest.mark.keras]
+
 JOB = "name: demo\nmodel: {builtin: mlp}\ndata: {dataset: digits, shards: 2}\n"
 
 

@@ -39,6 +39,7 @@ def runner(folder: RunFolder, kind: str) -> "subprocess.Popen[str]":
     return process
 
 
+@pytest.mark.process
 def test_a_run_that_goes_on_is_stopped(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     process = runner(folder, "listening")
     assert stop(folder.path) is ExitCode.OK
@@ -52,6 +53,7 @@ def test_no_client_keeps_files_of_a_run_on_this_machine(folder: RunFolder) -> No
         stop(folder.path, forget=True)
 
 
+@pytest.mark.process
 def test_a_run_that_does_not_listen_is_named_after_the_timeout(folder: RunFolder) -> None:
     process = runner(folder, "deaf")
     try:

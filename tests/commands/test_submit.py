@@ -16,6 +16,8 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
 from vcdl.stores.settings import URL_VARIABLE
 
+pytestmark = [pytest.mark.boinc, pytest.mark.keras]
+
 JOB = "name: tiny\nmodel: {builtin: {name: mlp, units: [4]}}\ndata: {dataset: digits, shards: 2}\n"
 
 

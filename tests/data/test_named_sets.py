@@ -15,6 +15,8 @@ from vcdl.data import cifar10, facts_of, fashion_mnist, load_dataset
 from vcdl.errors import DataError
 from vcdl.job.data import DataSettings
 
+pytestmark = [pytest.mark.process, pytest.mark.keras]
+
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 needs_fashion_mnist = pytest.mark.skipif(not DEBIAN.exists(), reason="dataset-fashion-mnist is not installed")
 

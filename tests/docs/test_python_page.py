@@ -19,6 +19,7 @@ def test_they_are_python() -> None:
     compile(PROGRAM, "docs/python.md", "exec")
 
 
+@pytest.mark.process
 @pytest.mark.nightly
 def test_they_do_what_the_page_says(tmp_path: Path) -> None:
     (job,) = [block for block in BLOCKS if block.title == "job.yaml"]

@@ -12,6 +12,8 @@ import pytest
 
 from tests.places import DOCS, ROOT
 
+pytestmark = pytest.mark.process
+
 FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
 """Elements of which a browser fetches the named file, with the attribute."""
 NOT_FETCHED = {"canonical", "prev", "next", "edit"}

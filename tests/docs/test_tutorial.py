@@ -20,6 +20,8 @@ from tests.docs.markdown import Block, blocks
 from tests.end_to_end.vcdl_process import TIMEOUT_S, applied, environment
 from tests.places import DOCS
 
+pytestmark = pytest.mark.process
+
 PAGE = DOCS / "tutorial.md"
 EPOCHS = 20
 """Long enough for the kills to strike a run that goes on: 240 subtasks."""

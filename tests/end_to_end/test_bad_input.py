@@ -15,7 +15,7 @@ import pytest
 from tests.end_to_end.vcdl_process import environment, vcdl
 from vcdl.cli import exit_code_of
 
-pytestmark = pytest.mark.process  # the commands' modules are found by their names
+pytestmark = [pytest.mark.process, pytest.mark.keras]
 
 GOOD = "name: bad\nmodel: {builtin: mlp}\ndata: {dataset: digits, shards: 2}\n"
 

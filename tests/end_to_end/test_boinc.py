@@ -16,6 +16,8 @@ from tests.end_to_end.boinc_grid import DAEMONS, TIMEOUT_S, Grid, a_grid, wait
 from vcdl.journal.events import UpdateApplied
 from vcdl.run.finding import events_of, read_report
 
+pytestmark = pytest.mark.boinc
+
 JOB = """
 name: digits
 model: {builtin: {name: mlp, units: [32]}}

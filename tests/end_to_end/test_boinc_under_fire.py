@@ -22,6 +22,8 @@ from tests.end_to_end.boinc_grid import DAEMONS, Grid, a_grid, wait
 from tests.end_to_end.vcdl_process import applied, vcdl
 from vcdl.wire.workunit import WorkunitName
 
+pytestmark = pytest.mark.boinc
+
 SOAK_S = float(os.environ.get("SOAK_S", "900"))
 SEED = int(os.environ.get("SOAK_SEED", "1"))
 SHARDS = 4

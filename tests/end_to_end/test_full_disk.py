@@ -27,6 +27,8 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
 from vcdl.simulate.replay import replay
 
+pytestmark = [pytest.mark.server, pytest.mark.keras]
+
 EPOCHS, SHARDS = 8, 8
 TWO_SERVERS = "file with two servers"
 OPTIONS = [

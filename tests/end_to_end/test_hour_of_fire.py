@@ -45,6 +45,8 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
 from vcdl.wire.workunit import WorkunitName
 
+pytestmark = pytest.mark.server
+
 SOAK_S = float(os.environ.get("SOAK_S", "900"))
 """Seconds of disturbances for each store: with those of the BOINC loop they make an hour."""
 SEED = int(os.environ.get("SOAK_SEED", "1"))

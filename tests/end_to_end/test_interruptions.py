@@ -23,6 +23,8 @@ from tests.leftovers import leave_half
 from tests.places import EXAMPLES
 from vcdl.files.atomic import is_leftover
 
+pytestmark = pytest.mark.process
+
 EPOCHS, SHARDS = 40, 8
 LONG = ["--set", f"stop.epochs={EPOCHS}", "--set", "stop.target_accuracy=null", "--set", f"data.shards={SHARDS}"]
 """Some three hundred subtasks, at most forty a second: time enough to interrupt them."""

@@ -16,6 +16,8 @@ from tests.end_to_end.vcdl_process import (
 )
 from tests.places import EXAMPLES
 
+pytestmark = pytest.mark.process
+
 EPOCHS, SHARDS = 3, 4
 
 PLAIN_KERAS = """

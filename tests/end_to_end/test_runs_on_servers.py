@@ -23,6 +23,8 @@ from tests.store_servers import start_mariadb, start_redis
 from tests.stores.conftest import redis_client, sql
 from tests.tcp_proxy import TcpProxy
 
+pytestmark = pytest.mark.server
+
 EPOCHS, SHARDS = 20, 8
 OPTIONS = ["--set", f"stop.epochs={EPOCHS}", "--set", "stop.target_accuracy=null", "--set", f"data.shards={SHARDS}"]
 ONE_WORKER = ["--set", "grid.workers=1"]

@@ -20,6 +20,8 @@ from vcdl.loop.recovery import restore_store
 from vcdl.stores.change import FOLD_BLOCK
 from vcdl.wire.weights import Vector
 
+pytestmark = pytest.mark.server
+
 WEIGHTS = 50_000
 SERVERS = 4
 MARK = 25

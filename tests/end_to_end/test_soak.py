@@ -21,6 +21,8 @@ from tests.end_to_end.vcdl_process import (
 )
 from tests.places import EXAMPLES
 
+pytestmark = pytest.mark.process
+
 EPOCHS, SHARDS = 8, 50
 KILL_EVERY_S = 10.0
 ALLOWED_LOSS = 0.005

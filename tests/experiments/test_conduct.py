@@ -11,6 +11,8 @@ import pytest
 from tests.end_to_end.vcdl_process import vcdl, vcdl_in_background, wait_until
 from tests.places import EXAMPLES
 
+pytestmark = pytest.mark.process
+
 MODULE = "benchmarks.experiments"
 SETTINGS = ("figure-6", EXAMPLES / "digits.yaml", "--seeds", "1", "--epochs", "1", "--processes", "1")
 VARIANTS = ("serial", "the paper's, P5C5T2", "ours, P5C5T2")

@@ -129,6 +129,8 @@ def test_without_a_pattern_only_the_rows_that_tell_most_are_made() -> None:
     assert len(experiment("losses").only([]).variants) == len(experiment("losses").variants)
 
 
+@pytest.mark.process
+@pytest.mark.keras
 def test_an_experiment_with_problems_of_its_own_refuses_a_job_file() -> None:
     result = CliRunner().invoke(command, ["hostile", "job.yaml"])
     assert result.exit_code == click.UsageError.exit_code

@@ -75,6 +75,7 @@ def test_a_write_that_fails_leaves_the_file_as_it_was_and_raises_what_happened(
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("durable", [False, True])
 def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path, durable: bool) -> None:
     with disk_of(1 << 20, tmp_path / "disk") as disk:
@@ -123,6 +124,7 @@ def test_a_temporary_name_tells_the_name_of_the_file(name: str) -> None:
     assert final_name(f"{name}-") == f"{name}-", "any other name is its own"
 
 
+@pytest.mark.process
 def test_the_files_of_processes_that_ended_are_swept_and_no_others(tmp_path: Path) -> None:
     whole, below = tmp_path / "params_v000003.h5", tmp_path / "slots" / "job_e0" / "checkpoint.npz"
     below.parent.mkdir(parents=True)
@@ -140,6 +142,7 @@ def test_the_files_of_processes_that_ended_are_swept_and_no_others(tmp_path: Pat
     sweep(tmp_path / "none")
 
 
+@pytest.mark.process
 def test_kill_9_while_files_are_written_leaves_whole_files_and_what_can_be_swept(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("a.json", "b.h5", "noending")]
     for _ in range(12):
@@ -172,6 +175,7 @@ def stop_in_the_middle_of_a_file(writer: subprocess.Popen[bytes], folder: Path) 
         time.sleep(0.001)
 
 
+@pytest.mark.process
 def test_processes_that_write_the_same_file_leave_the_whole_of_one(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     writers = [subprocess.Popen([sys.executable, "-c", WRITE_FOR_EVER, str(path)]) for _ in range(2)]

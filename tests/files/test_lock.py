@@ -16,6 +16,8 @@ import pytest
 from tests.full_disk import disk_of, fill
 from vcdl.files.lock import FileLock, holder_of, locked
 
+pytestmark = pytest.mark.process
+
 HOLD = """
 import sys, time
 from pathlib import Path

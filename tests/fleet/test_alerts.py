@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.fleet.fake_fleet import POOLS, FakeFleet
 from tests.fleet.fleet_files import settings_of
 from vcdl.errors import FleetUnavailable
@@ -15,6 +17,8 @@ from vcdl.fleet.provider import LaunchResult
 from vcdl.fleet.reconciler import Actions, Observation
 from vcdl.fleet.run import ControlLoop, up
 from vcdl.fleet.state import FleetGoal, FleetState
+
+pytestmark = pytest.mark.process
 
 
 def fleet_that_writes(folder: Path, *overrides: str) -> tuple[FakeFleet, Path]:

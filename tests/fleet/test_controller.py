@@ -17,6 +17,8 @@ from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.run import drained, reach_target, scaled, up
 from vcdl.fleet.state import FleetGoal
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> FakeFleet:

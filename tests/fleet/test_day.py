@@ -26,6 +26,8 @@ from vcdl.fleet.ledger import Ledger
 from vcdl.fleet.provider import Provider, SweepPace
 from vcdl.fleet.settings import FleetSettings
 
+pytestmark = pytest.mark.server
+
 AWS = """\
 name: day
 cloud: aws

@@ -20,6 +20,8 @@ from vcdl.cli import exit_code_of
 from vcdl.errors import ExitCode
 from vcdl.fleet.provider import SweepPace
 
+pytestmark = pytest.mark.server
+
 _TIMEOUT_S = 120.0
 
 

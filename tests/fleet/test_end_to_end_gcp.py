@@ -14,6 +14,8 @@ from vcdl.cli import exit_code_of
 from vcdl.errors import ExitCode
 from vcdl.fleet.gcp.connection import ENDPOINT_VARIABLE
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture
 def gce(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGce]:

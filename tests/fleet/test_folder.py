@@ -106,6 +106,7 @@ with folder.running(), folder.one_pass():
 """
 
 
+@pytest.mark.process
 def test_a_pass_and_a_loop_exclude_others_until_their_process_is_killed(
     folder: FleetFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,7 @@ def test_a_machine_is_matched_by_its_name_with_or_without_a_domain() -> None:
     }
 
 
+@pytest.mark.boinc
 def test_the_hosts_of_a_project_are_named_as_its_journals_name_them(world: World) -> None:
     connection = world.standin.connect()
     insert(connection, "host", id=7, domain_name="i-0a1b.ec2.internal")

@@ -315,6 +315,7 @@ def test_a_second_writer_repeats_nothing_of_the_first(tmp_path: Path) -> None:
     assert sorted(kinds) == ["launched", "launched", "priced", "seen", "seen", "seen"]
 
 
+@pytest.mark.process
 def test_killed_writers_lose_nothing_that_they_reported_as_written(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     reported: list[int] = []

@@ -8,6 +8,8 @@ from tests.fleet.project_page import STRONG, WEAK, project_page
 from vcdl.errors import FleetError
 from vcdl.fleet.project import weak_key
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture
 def url() -> Iterator[str]:

@@ -88,6 +88,7 @@ def open_job(world: World, name: str = "mnist") -> None:
     folder.prepared_file.write_text("{}")
 
 
+@pytest.mark.boinc
 def test_the_queue_of_a_project_counts_the_open_jobs(world: World) -> None:
     open_job(world)
     names = world.submitted(4)
@@ -99,6 +100,7 @@ def test_the_queue_of_a_project_counts_the_open_jobs(world: World) -> None:
     assert queue_of.queue().task_s is not None
 
 
+@pytest.mark.boinc
 def test_a_job_that_is_paused_or_finished_is_not_open(world: World) -> None:
     open_job(world)
     open_job(world, "second")

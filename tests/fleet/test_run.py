@@ -11,6 +11,8 @@ from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.run import LONGEST_WAIT_S, ControlLoop, drained, up
 from vcdl.fleet.state import FleetGoal
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> FakeFleet:

@@ -17,6 +17,8 @@ from vcdl.fleet.ledger import Ledger
 from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.run import up
 
+pytestmark = pytest.mark.process
+
 HOUR_S = 3600
 DRAIN_S = 900.0
 IDLE_S = 1800.0

@@ -780,6 +780,7 @@ def test_the_paper_s_experiment_has_the_paper_s_settings() -> None:
     assert (job.pacing.kind, job.validate_.every) == ("epoch", "update")
 
 
+@pytest.mark.process
 def test_reading_a_job_needs_no_heavy_import() -> None:
     code = "import sys, vcdl.job; print([m for m in ('numpy', 'keras', 'tensorflow') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

@@ -72,6 +72,7 @@ def test_a_name_that_says_nothing_needs_a_mode() -> None:
     assert direction("accuracy_error") is None, "it says both"
 
 
+@pytest.mark.keras
 def test_every_metric_of_keras_says_by_its_name_which_way_is_better_and_as_keras_does() -> None:
     import keras
 

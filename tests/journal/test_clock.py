@@ -46,6 +46,7 @@ def appended(path: Path) -> list[float]:
     return times
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("seconds", [HOUR_S, -HOUR_S])
 def test_processes_that_begin_before_and_after_a_jump_write_the_same_time(
     tmp_path: Path, jump: Jump, seconds: float

@@ -137,6 +137,7 @@ def test_it_is_all_there_when_the_file_is_opened_again(tmp_path: Path) -> None:
     assert [row.event for row in Journal.at(tmp_path / "journal.db").read()] == [StopDecided("epochs", 7)]
 
 
+@pytest.mark.process
 def test_processes_that_append_at_once_lose_nothing_and_a_follower_misses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     journal = Journal.at(path)
@@ -161,6 +162,7 @@ def test_processes_that_append_at_once_lose_nothing_and_a_follower_misses_nothin
     assert len(set(everything)) == len(everything)
 
 
+@pytest.mark.process
 def test_kill_9_leaves_whole_transactions_and_all_that_were_reported(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     for who in range(3):
@@ -175,6 +177,7 @@ def test_kill_9_leaves_whole_transactions_and_all_that_were_reported(tmp_path: P
         assert len(mine) >= 2 * reported
 
 
+@pytest.mark.process
 def test_on_a_full_disk_the_journal_says_what_to_do_keeps_what_was_there_and_goes_on_when_there_is_room(
     tmp_path: Path,
 ) -> None:
@@ -194,6 +197,7 @@ def append_all(journal: Journal, events: Iterable[Event]) -> None:
         journal.append(event)
 
 
+@pytest.mark.process
 def test_on_a_small_disk_that_is_really_full_it_is_the_same(small_disk: Path) -> None:
     journal = Journal.at(small_disk / "journal.db")
     journal.append(RunPaused("first"))

@@ -56,6 +56,7 @@ def test_the_journal_of_a_prepared_run_is_not_made_a_second_time(tmp_path: Path,
     assert path.exists() is is_there
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("is_open", [False, True])
 @pytest.mark.parametrize("was_killed", [False, True])
 def test_a_journal_is_read_where_nothing_can_be_written(tmp_path: Path, is_open: bool, was_killed: bool) -> None:

@@ -24,12 +24,14 @@ def child(then: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
+@pytest.mark.process
 def test_a_child_ends_when_its_standard_input_closes() -> None:
     process = child("time.sleep(600)")
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
 
 
+@pytest.mark.process
 def test_a_child_that_ends_by_itself_has_its_own_exit_code_and_says_no_more_than_its_error() -> None:
     with child("raise SystemExit('it went wrong')") as process:
         assert process.wait(timeout=60) == 1
@@ -73,6 +75,7 @@ def test_the_most_memory_of_a_process_is_known_while_it_runs() -> None:
     assert peak_bytes_of(2**22 + 1) is None
 
 
+@pytest.mark.process
 def test_a_child_that_dies_again_and_again_is_started_less_often_and_anew_after_a_sign_of_work(tmp_path: Path) -> None:
     """No module has this name: it ends with status 1 as soon as it is started."""
     process = ChildProcess("vcdl.local.no_such_module", RunFolder(tmp_path))
@@ -104,6 +107,7 @@ def test_a_child_that_dies_again_and_again_is_started_less_often_and_anew_after_
     process.close()
 
 
+@pytest.mark.process
 def test_a_process_that_may_open_no_more_files_says_which_limit_to_raise(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = os.open(tmp_path, os.O_RDONLY)

@@ -21,6 +21,8 @@ from vcdl.loop.grid import GaveUp, Outcome, Staged, Uploaded
 from vcdl.run.folder import RunFolder
 from vcdl.wire.workunit import INPUT_FILES, Named, Training, Workunit
 
+pytestmark = pytest.mark.process
+
 STAND_IN = """
 import json, os, sys, time
 from pathlib import Path

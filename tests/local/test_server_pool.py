@@ -14,6 +14,8 @@ from vcdl.errors import GridError
 from vcdl.journal.journal import Journal
 from vcdl.local.server_pool import ServerPool
 
+pytestmark = pytest.mark.process
+
 WEIGHTS = 200_000
 UPLOADS = 300
 

@@ -14,6 +14,8 @@ import pytest
 
 from vcdl.files.lock import holder_of
 
+pytestmark = pytest.mark.process
+
 PARENT = """
 import os, sys, threading
 from pathlib import Path

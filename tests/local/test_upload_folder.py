@@ -86,6 +86,7 @@ def test_a_server_takes_a_few_at_a_time_and_leaves_the_rest_to_others(folder: Ru
     assert len(names(second)) == 4
 
 
+@pytest.mark.process
 def test_the_uploads_of_a_killed_server_are_taken_by_another(folder: RunFolder) -> None:
     bring(folder, w(1))
     other = subprocess.Popen(

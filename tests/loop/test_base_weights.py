@@ -26,6 +26,8 @@ from vcdl.run.snapshots import Snapshots
 from vcdl.wire.weights import Vector, write_weights
 from vcdl.wire.workunit import PLAIN, WorkunitName
 
+pytestmark = pytest.mark.server
+
 WEIGHTS = 1000
 PLAIN_TRANSPORT: object = {}
 SHARDS = 6

@@ -13,6 +13,8 @@ from vcdl.journal import clock
 from vcdl.journal.events import FilesChecked
 from vcdl.loop.checked_files import check_files
 
+pytestmark = pytest.mark.server
+
 WEIGHTS = 1000
 
 

@@ -9,6 +9,8 @@ from vcdl.journal.events import FINAL_SPLITS, VALIDATION, EvaluationWanted, Vers
 from vcdl.journal.journal import Journal
 from vcdl.loop.evaluator import Evaluator
 
+pytestmark = pytest.mark.keras
+
 
 def test_every_metric_of_the_job_is_measured_on_every_split_and_accuracy_besides(tmp_path: Path) -> None:
     run = TrainedRun.new(tmp_path / "run", "own", metrics=("sparse_top_k_categorical_accuracy", "perplexity")).run

@@ -22,6 +22,8 @@ from vcdl.loop.parameter_server import ParameterServer
 from vcdl.loop.recovery import restore_store
 from vcdl.run.restore_lock import RestoreLock
 
+pytestmark = pytest.mark.server
+
 WEIGHTS = 300
 MOST_SERVERS = 4
 

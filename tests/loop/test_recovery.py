@@ -23,6 +23,8 @@ from vcdl.loop.recovery import drop_weights
 from vcdl.run.restore_lock import RestoreLock
 from vcdl.wire.weights import read_weights
 
+pytestmark = pytest.mark.server
+
 WEIGHTS = 1000
 
 

@@ -19,6 +19,8 @@ from vcdl.run.preparation import prepare
 from vcdl.wire.normalise import normalise
 from vcdl.wire.weights import Vector, read_weights
 
+pytestmark = pytest.mark.keras
+
 
 def test_it_follows_the_rate_of_a_workunit_that_is_made_now(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")

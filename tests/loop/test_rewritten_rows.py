@@ -17,6 +17,8 @@ from vcdl.journal.lineage import Lineage
 from vcdl.loop.recovery import restore_store
 from vcdl.loop.rewritten_rows import rewrite_rows
 
+pytestmark = pytest.mark.server
+
 WEIGHTS = 300
 
 

@@ -27,6 +27,8 @@ from vcdl.loop.retraining import Retraining
 from vcdl.loop.staging import staged
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
+pytestmark = pytest.mark.keras
+
 TRAINERS = TrainerCache()
 
 

@@ -8,6 +8,8 @@ import pytest
 from vcdl.models.batch_statistics import BatchStatistics
 from vcdl.models.resnet_v2 import resnet_v2
 
+pytestmark = pytest.mark.keras
+
 
 def nested_model() -> Any:
     """Batch normalisation in a wrapper, in a nested model and twice in a row, with a frozen one and dropout."""

@@ -12,6 +12,8 @@ from vcdl.job.model import ModelSettings
 from vcdl.models import build_model_json, initial_weights
 from vcdl.wire.workunit import Named
 
+pytestmark = pytest.mark.keras
+
 
 def builtin(name: str, **arguments: object) -> ModelSettings:
     return ModelSettings(builtin=Named(name, arguments))

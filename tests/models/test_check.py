@@ -12,6 +12,8 @@ from vcdl.errors import JobError, ModelError, VcdlError
 from vcdl.models import check_model
 from vcdl.wire.workunit import Named, Training
 
+pytestmark = pytest.mark.keras
+
 CLASSES = np.arange(10, dtype=np.int32)
 BINARY = np.array([0, 1, 1], np.int32)
 NUMBERS = np.linspace(0, 1, 10, dtype=np.float32)

@@ -13,6 +13,8 @@ from vcdl.errors import JobError
 from vcdl.job import load_job
 from vcdl.models import Fitted, fitted
 
+pytestmark = pytest.mark.keras
+
 SAMPLES = 40
 
 

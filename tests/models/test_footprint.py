@@ -5,6 +5,8 @@ import pytest
 
 from vcdl.models.footprint import footprint_of
 
+pytestmark = pytest.mark.keras
+
 
 def test_a_dense_layer_costs_a_multiplication_and_an_addition_for_each_weight_three_times() -> None:
     model = keras.Sequential([keras.Input((20,)), keras.layers.Dense(7)])

@@ -15,6 +15,8 @@ from vcdl.job.model import ModelSettings
 from vcdl.models import build_model
 from vcdl.wire.workunit import Named
 
+pytestmark = pytest.mark.keras
+
 MLP = Named("mlp", {"units": [6], "dropout": 0.0})
 
 

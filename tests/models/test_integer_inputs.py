@@ -12,6 +12,8 @@ from keras import layers
 from vcdl.errors import DataError
 from vcdl.models.integer_inputs import IntegerInput, integer_inputs
 
+pytestmark = pytest.mark.keras
+
 
 def plain() -> Any:
     return keras.Sequential([keras.Input((6,)), layers.Embedding(10, 3), layers.Flatten(), layers.Dense(2)])

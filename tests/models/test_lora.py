@@ -15,6 +15,8 @@ from vcdl.models import BuiltModel, build_model
 from vcdl.models.lora import has_lora, merged
 from vcdl.wire.weights import assign, assign_frozen
 
+pytestmark = pytest.mark.keras
+
 TOKENS = np.random.default_rng(1).integers(50, size=(5, 8))
 
 

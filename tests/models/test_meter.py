@@ -10,6 +10,8 @@ from vcdl.models.meter import KerasMeter, meter_of
 from vcdl.wire.inputs import as_keras_takes, packed
 from vcdl.wire.weights import assign, flatten
 
+pytestmark = pytest.mark.keras
+
 COUNT = 150
 BATCH_SIZE = 64
 

@@ -13,6 +13,8 @@ from vcdl.errors import DataError
 from vcdl.job import load_job
 from vcdl.models.model_classes import with_model_classes
 
+pytestmark = pytest.mark.keras
+
 
 def loaded(folder: Path, y: np.ndarray, *overrides: str) -> Dataset:
     """Data of a model that ends in five outputs."""

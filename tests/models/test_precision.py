@@ -4,6 +4,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import pytest
 from keras import layers
 
 from vcdl.client.model import load_model
@@ -11,6 +12,8 @@ from vcdl.client.trainer import Trainer
 from vcdl.job.model import ModelSettings
 from vcdl.models import BuiltModel, build_model
 from vcdl.wire.workunit import Named, Training
+
+pytestmark = pytest.mark.keras
 
 TRAINING = Training(Named("adam"), 0.01, 8, 1, Named("sparse_categorical_crossentropy"))
 

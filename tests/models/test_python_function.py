@@ -3,7 +3,11 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 from vcdl.models.python_function import call_builder
+
+pytestmark = pytest.mark.keras
 
 MODEL = """
 import keras

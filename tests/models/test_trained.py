@@ -12,6 +12,8 @@ from vcdl.errors import ModelError
 from vcdl.job.model import ModelSettings
 from vcdl.models import BuiltModel, build_model
 
+pytestmark = pytest.mark.keras
+
 
 def built(folder: Path, *train: str) -> BuiltModel:
     """A model with another one in it, built from its JSON with what the patterns name."""

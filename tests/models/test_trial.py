@@ -11,6 +11,8 @@ from vcdl.job.training import TrainingSettings
 from vcdl.models.trial import try_steps
 from vcdl.wire.workunit import Normalisation
 
+pytestmark = pytest.mark.keras
+
 CLASSES = layers.Dense(2, activation="softmax")
 
 

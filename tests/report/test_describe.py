@@ -17,6 +17,8 @@ from vcdl.report.describe import describe_job
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import write_weights
 
+pytestmark = pytest.mark.keras
+
 
 def job(**sections: Any) -> Job:
     defaults: dict[str, Any] = {

@@ -51,6 +51,7 @@ def test_it_begins_as_tensorboard_wants_it_and_points_have_the_journals_times(tm
     assert [point.wall_time for point in points] == sorted(point.wall_time for point in points)
 
 
+@pytest.mark.process
 def test_tensorboards_own_reader_accepts_the_checksums(tmp_path: Path) -> None:
     path = write_event_file(tmp_path, Report.of(WHOLE_RUN), WHOLE_RUN)
     # Without TensorFlow, by the stand-in that tensorboard brings along; a process of its own, as that choice is
@@ -80,6 +81,7 @@ def test_a_file_in_the_folders_place_is_an_error_that_names_it(tmp_path: Path) -
         write_event_file(tmp_path / "tensorboard", Report.of(WHOLE_RUN), WHOLE_RUN)
 
 
+@pytest.mark.process
 def test_tensorflow_is_not_imported(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from vcdl.report.measures import Report\n"

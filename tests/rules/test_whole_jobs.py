@@ -23,6 +23,8 @@ from vcdl.simulate.virtual_run import VirtualRun
 from vcdl.wire.weights import read_weights
 from vcdl.wire.workunit import WorkunitName
 
+pytestmark = pytest.mark.keras
+
 SHARDS = 6
 FLEET = ClientFleet(clients=3, slots=1, speed_ratio=4.0, subtask_s=10.0)
 

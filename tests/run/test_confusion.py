@@ -11,6 +11,8 @@ from vcdl.journal.journal import Journal
 from vcdl.loop.evaluator import Evaluator
 from vcdl.run.confusion import leave_confusion_matrix
 
+pytestmark = pytest.mark.keras
+
 
 def test_it_counts_every_test_sample_and_agrees_with_the_evaluator(tmp_path: Path) -> None:
     run = TrainedRun.new(tmp_path / "run", "own").run

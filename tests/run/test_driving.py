@@ -22,6 +22,7 @@ def driven(monkeypatch: pytest.MonkeyPatch) -> list[RunFolder]:
     return runs
 
 
+@pytest.mark.keras
 def test_a_run_that_never_ended_is_driven_on_without_its_figures(
     tmp_path: Path, driven: list[RunFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -36,6 +37,7 @@ def test_a_run_that_never_ended_is_driven_on_without_its_figures(
     assert driven == [folder]
 
 
+@pytest.mark.keras
 def test_a_run_that_has_ended_lacks_its_results_at_most(
     tmp_path: Path, driven: list[RunFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:

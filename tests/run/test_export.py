@@ -26,6 +26,8 @@ from vcdl.wire.normalise import normalise
 from vcdl.wire.weights import Vector, write_weights
 from vcdl.wire.workunit import Named
 
+pytestmark = [pytest.mark.process, pytest.mark.keras]
+
 DATA = load_dataset(DEMO.data, DEMO.seed)
 
 

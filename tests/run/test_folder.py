@@ -99,6 +99,7 @@ def test_a_folder_without_a_run_is_refused(folder: RunFolder) -> None:
     assert RunFolder.existing(folder.path) == folder
 
 
+@pytest.mark.process
 def test_a_second_process_is_kept_out_and_told_which_one_is_in(folder: RunFolder) -> None:
     process = holder(folder)
     try:
@@ -113,6 +114,7 @@ def test_a_second_process_is_kept_out_and_told_which_one_is_in(folder: RunFolder
         process.communicate()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_however_the_process_dies_the_folder_is_free_at_once(folder: RunFolder, number: signal.Signals) -> None:
     process = holder(folder)
@@ -123,6 +125,7 @@ def test_however_the_process_dies_the_folder_is_free_at_once(folder: RunFolder, 
         pass
 
 
+@pytest.mark.process
 def test_children_that_outlive_the_process_do_not_hold_the_folder(folder: RunFolder) -> None:
     process = holder(folder, "with a child")
     try:
@@ -148,6 +151,7 @@ def test_the_process_of_a_crashed_run_is_not_taken_for_that_of_a_later_one(folde
         assert folder.running_pid == os.getpid()
 
 
+@pytest.mark.process
 def test_asking_who_runs_the_folder_never_keeps_a_run_out(folder: RunFolder) -> None:
     asker = subprocess.Popen(
         [

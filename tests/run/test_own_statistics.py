@@ -21,6 +21,8 @@ from vcdl.run.run import Run
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import Layout, Vector, flatten, read_weights, write_weights
 
+pytestmark = pytest.mark.keras
+
 HONEST, HOSTILE = 1, 2
 """Versions with the same trained weights."""
 

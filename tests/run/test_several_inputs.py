@@ -14,6 +14,8 @@ from vcdl.run.export import export_model
 from vcdl.wire.inputs import as_keras_takes
 from vcdl.wire.weights import assign
 
+pytestmark = pytest.mark.keras
+
 WORDS = RNG.integers(0, 9, (N, 4))
 TABLE = RNG.normal(size=(N, 3)).astype(np.float32) * [1, 100, 0.01]
 LABELS = ((WORDS == 3).any(axis=1) | (TABLE[:, 0] > 0)).astype(np.int32)

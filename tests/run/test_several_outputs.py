@@ -15,6 +15,8 @@ from vcdl.run.export import classes_file, export_model
 from vcdl.wire.inputs import as_keras_takes
 from vcdl.wire.weights import assign
 
+pytestmark = pytest.mark.keras
+
 KIND = np.array(["low", "high", "mid"])[np.arange(N) % 3]
 SIZE = TABLE[:, 0] * 3
 FLAGS = (TABLE[:, 1:3] > 0).astype(np.int32)

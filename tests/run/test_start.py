@@ -20,6 +20,8 @@ from vcdl.run.start import start_of
 from vcdl.wire.params import ParamsHeader, write_params
 from vcdl.wire.weights import flatten, read_weights
 
+pytestmark = pytest.mark.keras
+
 MLP = {"builtin": {"name": "mlp", "units": [12]}}
 
 

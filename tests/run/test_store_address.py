@@ -21,6 +21,8 @@ from vcdl.run.prepared import Prepared
 from vcdl.run.run import Run
 from vcdl.stores.settings import PASSWORD_VARIABLE, URL_VARIABLE, StoreSettings
 
+pytestmark = [pytest.mark.process, pytest.mark.keras]
+
 
 @pytest.fixture(autouse=True)
 def no_store_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

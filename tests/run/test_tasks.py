@@ -23,6 +23,8 @@ from vcdl.run.preparation import prepare
 from vcdl.run.run import Run
 from vcdl.wire.weights import Vector, assign, read_weights
 
+pytestmark = pytest.mark.keras
+
 N, STEPS, PAD = 40, 5, -100
 RNG = np.random.default_rng(0)
 TABLE = RNG.normal(size=(N, 4)).astype(np.float32)

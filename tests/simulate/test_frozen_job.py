@@ -20,6 +20,8 @@ from vcdl.simulate.shard_trainer import ShardTrainers
 from vcdl.simulate.virtual_run import VirtualRun
 from vcdl.wire.weights import flatten
 
+pytestmark = pytest.mark.keras
+
 CLIENTS, SHARDS = 2, 6
 HIDDEN = 64 * 400 + 400
 HEAD = 400 * 10 + 10

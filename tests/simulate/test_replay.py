@@ -26,6 +26,8 @@ from vcdl.simulate.shard_trainer import ShardTrainers
 from vcdl.simulate.simulation import simulate
 from vcdl.wire.weights import flatten, read_weights
 
+pytestmark = [pytest.mark.process, pytest.mark.keras]
+
 DIGITS = EXAMPLES / "digits.yaml"
 TRAINERS = ShardTrainers()
 EPOCHS, SHARDS = 3, 4

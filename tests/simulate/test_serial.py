@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.client.workunit_folder import WORKUNIT, write_workunit
 from vcdl.client.batches import Batches
@@ -20,6 +21,8 @@ from vcdl.simulate.serial import OneTrainer, serial_job
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import Vector, read_weights, write_weights
 from vcdl.wire.workunit import Named, Workunit
+
+pytestmark = pytest.mark.keras
 
 RATES = (0.01, 0.003, 0.02)
 """A schedule, one rate a subtask."""

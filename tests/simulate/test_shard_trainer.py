@@ -13,6 +13,8 @@ from vcdl.simulate.shard_trainer import ShardTrainers
 from vcdl.wire.weights import read_weights
 from vcdl.wire.workunit import Named, UpdateHeader, Workunit
 
+pytestmark = pytest.mark.keras
+
 
 class Quiet:
     def request(self) -> Request:

@@ -19,6 +19,8 @@ from vcdl.report.measures import Report
 from vcdl.run.finding import events_of, read_report
 from vcdl.run.folder import RunFolder
 
+pytestmark = pytest.mark.process
+
 JOB = """
 name: tiny
 model: {builtin: {name: mlp, units: [16]}}

@@ -16,6 +16,8 @@ from vcdl.run.kind import SIMULATED
 from vcdl.simulate.client_fleet import ClientFleet, save_clients
 from vcdl.simulate.simulation import simulate
 
+pytestmark = [pytest.mark.process, pytest.mark.keras]
+
 JOB = Job.model_validate({"name": "tiny", "model": {"builtin": "mlp"}, "data": {"dataset": "digits", "shards": 2}})
 
 

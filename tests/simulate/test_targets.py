@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from vcdl.job import Job
 from vcdl.report.observer import RunObserver
 from vcdl.run.folder import RunFolder
@@ -30,6 +32,8 @@ def targets(folder: RunFolder, attack: Attack) -> Targets:
     return found
 
 
+@pytest.mark.process
+@pytest.mark.keras
 def test_each_attack_reaches_its_own_target_and_no_other(tmp_path: Path) -> None:
     honest = targets(RunFolder(tmp_path / "honest"), "none")
     assert honest.recall > 0.7

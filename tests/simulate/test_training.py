@@ -10,6 +10,8 @@ from vcdl.run.folder import RunFolder
 from vcdl.simulate.training import PooledTraining
 from vcdl.wire.workunit import Named, Training, Workunit
 
+pytestmark = pytest.mark.process
+
 STAND_IN = """
 import json, os, sys
 from pathlib import Path

@@ -1,8 +1,12 @@
 """The benchmark of the stores, with a model so small that only its parts are tested and no speed."""
 
+import pytest
+
 from benchmarks.bench_store import bench_store, lines_of
 from benchmarks.private_servers import MARIADB_PROGRAM, REDIS_PROGRAM
 from tests.store_servers import needs
+
+pytestmark = pytest.mark.server
 
 
 def test_every_store_is_measured_beside_the_naive_loops_and_every_promise_is_judged() -> None:

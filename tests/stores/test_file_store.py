@@ -114,6 +114,7 @@ def killed_after(folder: Path, seconds: float) -> list[int]:
     return reported
 
 
+@pytest.mark.process
 def test_kill_9_in_the_middle_of_transactions_leaves_whole_versions(tmp_path: Path) -> None:
     new_store(tmp_path / "store").close()
     dice = random.Random(1)
@@ -170,6 +171,7 @@ def test_a_half_written_slot_is_never_read(tmp_path: Path) -> None:
     assert again.read()[1].tobytes() == replayed(4, 4).tobytes()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("left", ["weights.bin", "commits.log"])
 def test_a_store_whose_making_was_killed_is_made_again(tmp_path: Path, left: str) -> None:
     new_store(tmp_path / "whole", 4)
@@ -205,6 +207,7 @@ def test_both_slots_are_allocated_as_a_whole_so_that_updates_need_no_more_room(t
     assert (tmp_path / "weights.bin").stat().st_blocks * 512 >= 2 * 4 * SIZE
 
 
+@pytest.mark.process
 def test_no_room_for_a_new_store_is_said_and_nothing_that_looks_like_one_is_left(tmp_path: Path) -> None:
     def work() -> str:
         with files_limited_to(100_000):
@@ -218,6 +221,7 @@ def test_no_room_for_a_new_store_is_said_and_nothing_that_looks_like_one_is_left
     assert new_store(tmp_path).version() == 0, "and it works when there is room"
 
 
+@pytest.mark.process
 def test_no_room_for_a_commit_leaves_the_old_version_and_the_next_try_works(tmp_path: Path) -> None:
     store = new_store(tmp_path, 4)
     version = 100  # the log is longer than the slots, which the limit must leave alone
@@ -246,6 +250,7 @@ def test_no_room_for_a_commit_leaves_the_old_version_and_the_next_try_works(tmp_
     assert FileStore(tmp_path, 4).read()[1].tobytes() == replayed(version + 1, 4).tobytes()
 
 
+@pytest.mark.process
 def test_a_real_disk_fills_up_and_is_freed_again(small_disk: Path) -> None:
     store = new_store(small_disk / "store", 100)
     (small_disk / "other").write_bytes(b"x" * 230_000)
@@ -261,6 +266,7 @@ def test_a_real_disk_fills_up_and_is_freed_again(small_disk: Path) -> None:
     assert reopened.read()[1].tobytes() == replayed(version + 1, 100).tobytes()
 
 
+@pytest.mark.process
 def test_a_real_full_disk_takes_no_new_store(small_disk: Path) -> None:
     with pytest.raises(StoreUnavailable, match=r"cannot create .*No space left on device"):
         new_store(small_disk / "store", 100_000)
@@ -290,6 +296,7 @@ def without_rights(folder: Path, work: Callable[[], object]) -> str:
     return in_a_child(powerless)
 
 
+@pytest.mark.process
 def test_a_folder_that_may_not_be_written_is_said(public_folder: Path) -> None:
     folder = public_folder / "store"
     new_store(folder, 4)

@@ -14,6 +14,8 @@ from tests.stores.conftest import Service, _service, retried
 from vcdl.errors import StoreUnavailable
 from vcdl.stores import WeightStore
 
+pytestmark = pytest.mark.server
+
 _FOLDS = 3000
 _SIZE = 100_000
 

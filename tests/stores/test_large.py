@@ -19,6 +19,8 @@ from vcdl.loop.parameter_server import ParameterServer
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
 
+pytestmark = pytest.mark.process
+
 T = TypeVar("T")
 
 

@@ -22,6 +22,8 @@ from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.stores import WeightStore
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture
 def server(server_folder: Path) -> Iterator[PrivateServer]:

@@ -16,6 +16,8 @@ from vcdl.errors import StoreError, StoreUnavailable
 from vcdl.stores.open import check_usable
 from vcdl.stores.settings import StoreSettings
 
+pytestmark = pytest.mark.server
+
 
 def tried(url: str) -> None:
     check_usable(StoreSettings.parse(url))

@@ -4,8 +4,11 @@ import tempfile
 from pathlib import Path
 
 import MySQLdb
+import pytest
 
 from tests.store_servers import start_mariadb
+
+pytestmark = pytest.mark.server
 
 
 def test_a_mariadb_that_starts_leaves_the_temporary_tables_of_another_alone(server_folder: Path) -> None:

@@ -20,6 +20,8 @@ from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.stores import WeightStore
 from vcdl.stores.base import Expected
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture
 def server(server_folder: Path) -> Iterator[PrivateServer]:

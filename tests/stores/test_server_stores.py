@@ -16,6 +16,8 @@ from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.stores.base import Conflict
 from vcdl.wire.weights import Vector
 
+pytestmark = pytest.mark.server
+
 OwnService = tuple[Service, PrivateServer]
 
 

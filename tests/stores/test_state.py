@@ -160,6 +160,7 @@ def test_more_than_a_block_comes_to_the_same_as_all_at_once(open_store: OpenStor
     assert store.read_whole()[1].tobytes() == whole_after(CLIPPED, 4, size).tobytes()
 
 
+@pytest.mark.server
 def test_a_server_that_forgot_is_given_both_back(service: Service, job: str) -> None:
     store = service.open(job, state=FEDBUFF.state)
     store.create(weights(0))

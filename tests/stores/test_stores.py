@@ -225,6 +225,7 @@ def _read_many(open_store: OpenStore, begin: Any, results: Any) -> None:
     results.put(seen)
 
 
+@pytest.mark.process
 def test_two_processes_that_fold_at_once_lose_nothing_and_count_nothing_twice(
     store: WeightStore, open_store: OpenStore
 ) -> None:
@@ -244,6 +245,7 @@ def test_two_processes_that_fold_at_once_lose_nothing_and_count_nothing_twice(
     check(store, 100, replayed(*order))
 
 
+@pytest.mark.process
 def test_a_reader_never_sees_half_an_update(open_store: OpenStore) -> None:
     store = open_store()
     store.create(np.zeros(SIZE, np.float32))

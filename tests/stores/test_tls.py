@@ -12,6 +12,8 @@ from tests.store_folds import fold, weights
 from tests.store_servers import needs, open_mysql, open_redis, start_mariadb, start_redis
 from vcdl.errors import StoreError, StoreUnavailable
 
+pytestmark = pytest.mark.server
+
 
 @dataclass(frozen=True)
 class Certificates:

@@ -125,6 +125,7 @@ def test_a_server_waits_for_a_reader(folder: Path, threads: ThreadPoolExecutor) 
     assert has(folder, 0, 1)
 
 
+@pytest.mark.process
 def test_servers_that_are_killed_leave_whole_versions(folder: Path) -> None:
     """Each folds numbers of its own until it is killed; the order is what the store says."""
 

@@ -5,10 +5,13 @@ TIERS = {
     "process": "starts a process",
     "server": "starts a Redis or a MariaDB, or opens a server's socket",
     "boinc": "needs BOINC's real client, or the stand-in of its server",
-    "soak": "long runs under fire (make soak); set by hand",
-    "nightly": "proves again what a cheaper test proves (make nightly); set by hand",
+    "soak": "long runs under fire (make soak)",
+    "nightly": "proves again what a cheaper test proves (make nightly)",
 }
-"""Each is a marker. The first four are set by tests/conftest.py, from what a test can reach."""
+"""Each is a marker, set by hand for a module (`pytestmark = …`) or a test; the guard fails a test that lacks one."""
+
+IMPLIED = {"server": ("process",), "boinc": ("process", "server")}
+"""What a tier's tests may do besides."""
 
 QUICK = "quick"
 """The marker of the tests that are in no tier: make quick."""

@@ -12,6 +12,8 @@ from vcdl.wire.frozen import read_frozen, write_frozen
 from vcdl.wire.weights import Layout, assign, assign_frozen, flatten, flatten_frozen
 from vcdl.wire.workunit import Frozen
 
+pytestmark = pytest.mark.keras
+
 VECTOR = np.arange(7, dtype=np.float32)
 
 

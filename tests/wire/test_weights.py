@@ -166,6 +166,7 @@ def test_of_a_file_that_is_too_large_only_the_begin_is_looked_at(tmp_path: Path)
             read(tmp_path / "params.h5", 3)
 
 
+@pytest.mark.keras
 def test_the_layout_names_every_variable_in_the_order_of_the_vector(model: Any) -> None:
     layout = Layout.of(model)
     shapes = [variable.shape for variable in layout.variables]
@@ -184,6 +185,7 @@ def test_two_models_share_a_fingerprint_only_when_paths_and_shapes_agree() -> No
     assert Layout(()).size == 0
 
 
+@pytest.mark.keras
 def test_a_model_gets_back_what_was_taken_from_it(model: Any) -> None:
     vector = np.arange(35, dtype=np.float32)
     assign(model, vector)
@@ -194,6 +196,7 @@ def test_a_model_gets_back_what_was_taken_from_it(model: Any) -> None:
     assert np.array_equal(out, vector)
 
 
+@pytest.mark.keras
 def test_a_vector_of_another_model_is_refused(model: Any) -> None:
     with pytest.raises(WeightsFileError, match="34 weights for a model of 35"):
         assign(model, np.zeros(34, np.float32))

@@ -25,6 +25,8 @@ from vcdl.boinc.grid.environment import environment_file
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.errors import GridError
 
+pytestmark = pytest.mark.server
+
 IN_PERSON = 64
 CONFIG = """<boinc><config>
 <master_url>http://127.0.0.1/test/</master_url><db_name>test</db_name><host>{host}</host>

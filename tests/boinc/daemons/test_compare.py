@@ -26,6 +26,8 @@ from vcdl.run.run import Run
 from vcdl.wire.weights import Vector, read_weights
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
+pytestmark = [pytest.mark.boinc, pytest.mark.keras]
+
 ALL = "trust: {kind: strangers, verify: 0, redundancy: 1.0}\n"
 
 

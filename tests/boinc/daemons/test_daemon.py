@@ -101,6 +101,7 @@ def test_it_ends_after_the_round_in_which_it_is_told_to(kind: type[Counting], ro
     assert (work.rounds, work.closed, code) == (rounds, True, ExitCode.OK)
 
 
+@pytest.mark.process
 def test_a_signal_ends_it_at_once_whatever_it_does(folder: Path) -> None:
     """bin/stop does not wait, and the next bin/start passes over a daemon whose lock is still held."""
     program = (

@@ -36,6 +36,8 @@ from vcdl.run.finding import events_of
 from vcdl.run.prepared import Prepared
 from vcdl.stores.settings import URL_VARIABLE
 
+pytestmark = [pytest.mark.boinc, pytest.mark.keras]
+
 ROUNDS = 40
 
 

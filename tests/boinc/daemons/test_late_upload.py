@@ -13,6 +13,8 @@ from vcdl.journal.events import ResultRefused, UpdateApplied, UpdateSuperseded
 from vcdl.run.finding import events_of
 from vcdl.wire.workunit import WorkunitName
 
+pytestmark = [pytest.mark.boinc, pytest.mark.keras]
+
 __all__ = ["pair"]
 
 

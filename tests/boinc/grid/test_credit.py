@@ -23,6 +23,7 @@ def test_the_model_s_arithmetic_counts_while_little_is_measured_and_at_least() -
     assert operations_of_sample(1e9, [Training("host-1", 4.0, 100)] * 3, SPEEDS) == 1e9
 
 
+@pytest.mark.boinc
 def test_a_new_workunit_has_its_credit_which_follows_what_its_shard_costs(world: World) -> None:
     names = [world.staged(1, shard).workunit.name for shard in (0, 1)]
     world.grid().submit([world.staged(1, shard) for shard in (0, 1)])
@@ -34,6 +35,7 @@ def test_a_new_workunit_has_its_credit_which_follows_what_its_shard_costs(world:
     )
 
 
+@pytest.mark.boinc
 def test_the_credit_of_a_workunit_that_has_its_upload_stays(world: World) -> None:
     (name,) = world.created()
     world.report(name)

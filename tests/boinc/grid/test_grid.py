@@ -15,6 +15,8 @@ from vcdl.errors import ExitCode, GridError, GridUnavailable
 from vcdl.loop.grid import GaveUp
 from vcdl.wire.workunit import INPUT_FILES
 
+pytestmark = pytest.mark.boinc
+
 
 def inputs_of(world: World, name: str) -> list[str]:
     """Physical names, in the order of INPUT_FILES."""

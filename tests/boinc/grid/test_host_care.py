@@ -154,6 +154,7 @@ def pass_time(world: World, seconds: int) -> None:
     write_rests(world.project, replace(kept, of=earlier))
 
 
+@pytest.mark.boinc
 def test_a_host_that_fails_rests_then_has_one_task_and_the_others_work(
     hosts: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -181,6 +182,7 @@ def test_a_host_that_fails_rests_then_has_one_task_and_the_others_work(
     assert quota(hosts, 1) == (1, 0), "its task was good: it has work again"
 
 
+@pytest.mark.boinc
 def test_what_the_server_or_a_person_took_back_is_no_failure(hosts: World) -> None:
     rows = hosts.rows("SELECT id FROM result WHERE outcome = %s", int(Outcome.CLIENT_ERROR))
     for row, status in zip(rows, (200, 202, 203), strict=True):
@@ -188,6 +190,7 @@ def test_what_the_server_or_a_person_took_back_is_no_failure(hosts: World) -> No
     assert rests_of(hosts) == {}
 
 
+@pytest.mark.boinc
 def test_a_host_whose_clock_is_ahead_rests_as_it_gives_up_whatever_it_gets(hosts: World) -> None:
     for row in hosts.rows("SELECT id FROM result WHERE outcome = %s", int(Outcome.CLIENT_ERROR)):
         hosts.update("result", row["id"], exit_status=200, report_deadline=int(time.time()) + 600)
@@ -196,12 +199,14 @@ def test_a_host_whose_clock_is_ahead_rests_as_it_gives_up_whatever_it_gets(hosts
     )
 
 
+@pytest.mark.boinc
 def test_cancelled_workunits_say_nothing_of_their_hosts(hosts: World) -> None:
     for row in hosts.rows("SELECT id FROM workunit"):
         hosts.update("workunit", row["id"], error_mask=16)
     assert rests_of(hosts) == {}
 
 
+@pytest.mark.boinc
 def test_a_host_rests_in_an_app_version_that_it_never_had_and_after_its_job_was_stopped(hosts: World) -> None:
     HostCare(hosts.project, hosts.database).look()
     clear_job(hosts.project, hosts.database, "mnist", forget_on_clients=False)  # as `vcdl stop`
@@ -227,6 +232,7 @@ def refused_without_a_file(world: World, host: int, first: int, count: int = 2) 
         world.update("result", row["id"], validate_state=2)
 
 
+@pytest.mark.boinc
 def test_what_no_other_host_can_contradict_was_lost_by_the_server(world: World) -> None:
     refused_without_a_file(world, host=1, first=1)
     assert rests_of(world) == {}
@@ -235,6 +241,7 @@ def test_what_no_other_host_can_contradict_was_lost_by_the_server(world: World) 
     assert "2 without a file where others' came through" in rests_of(world)[1].why
 
 
+@pytest.mark.boinc
 def test_uploads_of_tasks_that_another_key_signed_are_the_server_s_loss(world: World) -> None:
     refused_without_a_file(world, host=1, first=1)
     (name,) = world.created_at(9)
@@ -243,6 +250,7 @@ def test_uploads_of_tasks_that_another_key_signed_are_the_server_s_loss(world: W
     assert rests_of(world) == {}
 
 
+@pytest.mark.boinc
 def test_a_result_that_differs_from_another_host_s_is_no_success_yet(hosts: World) -> None:
     hosts.report("mnist_e0001_s000_a0_v000000")
     row = hosts.result_of("mnist_e0001_s000_a0_v000000")
@@ -250,6 +258,7 @@ def test_a_result_that_differs_from_another_host_s_is_no_success_yet(hosts: Worl
     assert set(rests_of(hosts)) == {1}
 
 
+@pytest.mark.boinc
 def test_a_success_ends_it(hosts: World) -> None:
     hosts.report("mnist_e0001_s000_a0_v000000")
     row = hosts.result_of("mnist_e0001_s000_a0_v000000")
@@ -258,6 +267,7 @@ def test_a_success_ends_it(hosts: World) -> None:
     assert rests_of(hosts) == {}
 
 
+@pytest.mark.boinc
 def test_a_banned_host_is_marked_for_boinc_s_scheduler(hosts: World) -> None:
     ban(hosts.database, [2])
     states = "SELECT max_results_day FROM host ORDER BY id"

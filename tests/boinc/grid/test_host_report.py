@@ -12,6 +12,8 @@ from vcdl.commands.hosts import hosts
 from vcdl.job import save_job
 from vcdl.run.kind import BOINC
 
+pytestmark = pytest.mark.boinc
+
 
 def test_boinc_s_tables_tell_of_a_host_what_the_journal_cannot(world: World) -> None:
     for name in world.created(3):

@@ -15,6 +15,8 @@ from vcdl.errors import GridError
 from vcdl.wire.newest import read_signed
 from vcdl.wire.workunit import Workunit
 
+pytestmark = pytest.mark.boinc
+
 
 @pytest.fixture
 def grid(world: World) -> BoincGrid:

@@ -45,6 +45,7 @@ def test_a_template_without_a_number_is_a_bug() -> None:
         for_two("<workunit></workunit>")
 
 
+@pytest.mark.boinc
 def test_boinc_s_rows_say_which_workunits_need_two_results(world: World) -> None:
     grid = world.grid(redundancy=0.5)
     items = [world.staged(epoch=epoch) for epoch in range(1, 13)]
@@ -60,6 +61,7 @@ def test_boinc_s_rows_say_which_workunits_need_two_results(world: World) -> None
     assert numbers == {1, 2}
 
 
+@pytest.mark.boinc
 def test_the_template_is_there_only_where_it_is_used_and_goes_with_the_last_job(world: World) -> None:
     world.grid().submit([world.staged()])
     template = world.project.templates / TEMPLATE_FOR_TWO

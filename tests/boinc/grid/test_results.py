@@ -18,6 +18,8 @@ from vcdl.errors import GridError, GridUnavailable, RunFolderError
 from vcdl.loop.grid import GaveUp, Uploaded
 from vcdl.run.folder import RunFolder
 
+pytestmark = pytest.mark.boinc
+
 SPAWN = multiprocessing.get_context("spawn")
 
 

@@ -7,6 +7,8 @@ from tests.boinc.standin.states import Outcome, Server
 from vcdl.boinc.grid.host_care import BANNED
 from vcdl.boinc.grid.second_copies import SecondCopies
 
+pytestmark = pytest.mark.boinc
+
 QUICK, GONE, SLOW = 1, 2, 3
 
 

@@ -12,6 +12,8 @@ from vcdl.boinc.grid.download_folder import Content, DownloadFolder
 from vcdl.boinc.grid.manifest import Manifest, Manifests
 from vcdl.errors import GridError
 
+pytestmark = pytest.mark.boinc
+
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:

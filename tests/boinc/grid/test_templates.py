@@ -62,6 +62,7 @@ def test_one_result_is_enough_and_boinc_tries_again_by_itself() -> None:
     assert 1 < numbers["max_error_results"] <= numbers["max_total_results"]
 
 
+@pytest.mark.boinc
 def test_the_result_template_of_a_job_limits_its_uploads(world: World) -> None:
     (name,) = world.submitted()
     row = world.row(name)
@@ -73,6 +74,7 @@ def test_the_result_template_of_a_job_limits_its_uploads(world: World) -> None:
     assert "<report_immediately/>" in text
 
 
+@pytest.mark.boinc
 def test_its_name_fits_into_boincs_column_whatever_the_job_is_called(world: World) -> None:
     job = "j" * 63
     world.grid(job).submit([world.staged(job=job)])

@@ -18,6 +18,8 @@ from vcdl.boinc.project.client_build import build_client, client_modules
 from vcdl.commands.client import command
 from vcdl.errors import ExitCode, RunFolderError
 
+pytestmark = pytest.mark.process
+
 _MODULES = """
     vcdl vcdl.backoff vcdl.codecs vcdl.codecs.base vcdl.codecs.bfloat16 vcdl.codecs.choose vcdl.codecs.encoded_file
     vcdl.codecs.encoding vcdl.codecs.float16 vcdl.codecs.float32 vcdl.codecs.int8 vcdl.codecs.logarithmic

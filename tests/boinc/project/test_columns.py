@@ -6,9 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 
+import pytest
+
 from tests.boinc.standin.schema import TABLES
 from tests.places import ROOT
 from vcdl.boinc.doctor.database import COLUMNS
+
+pytestmark = pytest.mark.boinc
 
 VCDL = ROOT / "vcdl"
 KNOWN = {table.name: {"id", *" ".join(table.columns.values()).split()} for table in TABLES}

@@ -11,6 +11,8 @@ from vcdl.cli import exit_code_of
 from vcdl.errors import ExitCode
 from vcdl.files.shipped import shipped
 
+pytestmark = pytest.mark.boinc
+
 
 def run(*arguments: str, project: Path) -> ExitCode | int:
     return exit_code_of(["project", arguments[0], "--project-dir", str(project), *arguments[1:]])

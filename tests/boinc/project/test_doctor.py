@@ -44,6 +44,8 @@ from vcdl.cli import exit_code_of
 from vcdl.errors import ExitCode, GridError
 from vcdl.files.shipped import shipped
 
+pytestmark = pytest.mark.boinc
+
 _IPC_CREAT, _IPC_RMID = 0o1000, 0
 _ANSWERS: tuple[tuple[str | NoAnswer, Callable[[Installation], Iterator[Finding]], str, str], ...] = (
     (NoAnswer("HTTP 500 Internal Server Error", 500), web.attach_page, "no client can attach", "usermod -a -G"),

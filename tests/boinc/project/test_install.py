@@ -23,6 +23,8 @@ from vcdl.boinc.project.uninstall import plan_removal
 from vcdl.errors import GridError
 from vcdl.files.shipped import shipped
 
+pytestmark = pytest.mark.boinc
+
 WISHES = Wishes(Path(sys.executable))
 WRITES = 24
 """Number of files in a first install."""

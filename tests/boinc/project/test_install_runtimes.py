@@ -15,6 +15,8 @@ from vcdl.boinc.runtime.archive import Manifest, RuntimeFile, pack
 from vcdl.boinc.runtime.platforms import platform_named
 from vcdl.errors import GridError
 
+pytestmark = pytest.mark.boinc
+
 LINUX, WINDOWS = "x86_64-pc-linux-gnu", "windows_x86_64"
 
 

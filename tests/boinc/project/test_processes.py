@@ -15,6 +15,8 @@ from vcdl.errors import ExitCode
 from vcdl.run.folder import RunLock
 from vcdl.run.kind import BOINC
 
+pytestmark = pytest.mark.boinc
+
 
 def test_a_job_whose_project_lacks_a_daemon_or_the_database_waits(
     made: MadeProject, capsys: pytest.CaptureFixture[str]

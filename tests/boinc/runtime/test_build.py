@@ -18,6 +18,8 @@ from vcdl.boinc.runtime.platforms import LINUX, platform_named
 from vcdl.client.runtime import PACKAGES
 from vcdl.errors import GridError
 
+pytestmark = pytest.mark.process
+
 UNCHECKED_HASH = b"\x01\x00\x00\x00"
 
 

@@ -32,6 +32,7 @@ def block(kind: str) -> str:
     return found[1]
 
 
+@pytest.mark.server
 def test_the_fleet_file_of_the_documentation_has_pools(cloud: MotoCloud, tmp_path: Path) -> None:
     settings = load_fleet_settings(fleet_file(tmp_path, block("yaml")))
     assert {pool.region for pool in AwsProvider(settings, cloud.session).pools()} == {"us-east-1", "us-west-2"}

@@ -14,6 +14,8 @@ from vcdl.fleet.machine import setup_hash
 from vcdl.fleet.provider import BakedImage, baking_name
 from vcdl.fleet.settings import FleetSettings
 
+pytestmark = pytest.mark.server
+
 Providers = Callable[..., AwsProvider]
 PLACES = "places=[{region: us-east-1}, {region: us-west-2}]"
 

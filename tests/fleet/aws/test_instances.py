@@ -15,6 +15,8 @@ from tests.fleet.aws.stubbed import provider_on
 from vcdl.fleet.aws.provider import AwsProvider
 from vcdl.fleet.instance import Ending, Instance, InstanceState
 
+pytestmark = pytest.mark.server
+
 Providers = Callable[..., AwsProvider]
 NOBODY = "i-0123456789abcdef0"
 

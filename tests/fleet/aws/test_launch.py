@@ -17,6 +17,8 @@ from vcdl.fleet.instance import InstanceState, Pool
 from vcdl.fleet.provider import LaunchResult
 from vcdl.fleet.refusal import ProblemKind
 
+pytestmark = pytest.mark.server
+
 USER_DATA = "#cloud-config\nhostname: trainer\n"
 Providers = Callable[..., AwsProvider]
 

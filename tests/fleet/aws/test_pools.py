@@ -9,6 +9,8 @@ from vcdl.errors import FleetError
 from vcdl.fleet.aws.catalogue import UBUNTU
 from vcdl.fleet.aws.provider import AwsProvider
 
+pytestmark = pytest.mark.server
+
 Providers = Callable[..., AwsProvider]
 
 

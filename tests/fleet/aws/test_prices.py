@@ -124,6 +124,7 @@ def test_a_missing_right_is_reported_with_its_call(aws: Stubbed) -> None:
         aws.prices.quotes([T3], "eu-west-1")
 
 
+@pytest.mark.server
 def test_motos_prices_are_implausible_and_refused(cloud: MotoCloud, tmp_path: Path, aws: Stubbed) -> None:
     """The whole way from moto's spot market and a stubbed list; no table is written."""
     aws.listed("t3.2xlarge", product("0.3648"))

@@ -255,6 +255,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
+@pytest.mark.server
 def test_throttled_and_faulty_calls_are_repeated(credentials: pytest.MonkeyPatch) -> None:
     with an_ec2_that_refuses([(503, "RequestLimitExceeded"), (500, "InternalError")]) as (address, answered):
         credentials.setenv("AWS_ENDPOINT_URL", address)
@@ -262,6 +263,7 @@ def test_throttled_and_faulty_calls_are_repeated(credentials: pytest.MonkeyPatch
     assert answered == ["RequestLimitExceeded", "InternalError", "", ""], "regions, and then instances"
 
 
+@pytest.mark.server
 def test_a_forbidden_call_is_not_repeated(credentials: pytest.MonkeyPatch) -> None:
     with an_ec2_that_refuses([(403, "UnauthorizedOperation")]) as (address, answered):
         credentials.setenv("AWS_ENDPOINT_URL", address)
@@ -270,6 +272,7 @@ def test_a_forbidden_call_is_not_repeated(credentials: pytest.MonkeyPatch) -> No
     assert answered == ["UnauthorizedOperation"]
 
 
+@pytest.mark.server
 def test_an_address_without_a_server_is_unavailable(credentials: pytest.MonkeyPatch) -> None:
     with an_ec2_that_refuses([]) as (address, _):
         pass

@@ -5,11 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 import boto3
+import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from tests.fleet.aws.moto_cloud import MotoCloud, few_regions
 from vcdl.fleet.aws.provider import AwsProvider
 from vcdl.fleet.provider import SweepPace
+
+pytestmark = pytest.mark.server
 
 Providers = Callable[..., AwsProvider]
 

@@ -16,6 +16,7 @@ from vcdl.fleet.settings import load_fleet_settings
 DOCUMENT = (DOCS / "fleet-gcp.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.server
 def test_the_fleet_file_of_the_documentation_has_pools(gce: FakeGce, tmp_path: Path) -> None:
     found = re.search(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL)
     assert found is not None

@@ -11,6 +11,8 @@ from vcdl.fleet.gcp.launch import metadata_items
 from vcdl.fleet.gcp.provider import GcpProvider
 from vcdl.fleet.instance import Ending, InstanceState
 
+pytestmark = pytest.mark.server
+
 
 def test_machines_on_all_pages_and_in_all_regions_are_found(open_fleet: OpenFleet) -> None:
     launch(open_fleet("capacity.max=200", "places=[{region: europe-west4}]"), units=160)

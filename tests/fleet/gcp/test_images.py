@@ -10,6 +10,8 @@ from vcdl.fleet.bake import UBUNTU, Bake, baking_settings, remove_image
 from vcdl.fleet.gcp.provider import GcpProvider
 from vcdl.fleet.machine import setup_hash
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture
 def bake(gce: FakeGce, clock: Clock, open_fleet: OpenFleet) -> Bake:

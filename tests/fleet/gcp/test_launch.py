@@ -17,6 +17,8 @@ from vcdl.fleet.instance import InstanceState, Pool
 from vcdl.fleet.provider import LaunchResult
 from vcdl.fleet.refusal import ProblemKind
 
+pytestmark = pytest.mark.server
+
 GPU_IMAGE = "image=projects/mine/global/images/gpu"
 TOKEN = "6f1c7a52-93b1-4a57-9d0e-2b8a8f5f0c11"
 

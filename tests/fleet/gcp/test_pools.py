@@ -8,6 +8,8 @@ from vcdl.errors import FleetError, FleetUnavailable
 from vcdl.fleet.gcp.provider import GcpProvider
 from vcdl.fleet.instance import InstanceType, Pool
 
+pytestmark = pytest.mark.server
+
 GPUS = ("capacity.unit=gpu", "image=projects/mine/global/images/gpu")
 
 

@@ -19,6 +19,8 @@ from vcdl.fleet.gcp.prices import GcpPrices
 from vcdl.fleet.instance import InstanceType
 from vcdl.fleet.prices import PriceTable, Quote, refresh_prices
 
+pytestmark = pytest.mark.server
+
 N2 = InstanceType("n2-standard-8", 8, 32.0)
 T4 = InstanceType("n1-standard-8+nvidia-tesla-t4", 8, 30.0, 1)
 L4 = InstanceType("g2-standard-8", 8, 32.0, 1)

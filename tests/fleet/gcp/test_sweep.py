@@ -1,10 +1,14 @@
 """After a sweep nothing of a fleet on Compute Engine is left."""
 
+import pytest
+
 from tests.fleet.gcp.conftest import OpenFleet
 from tests.fleet.gcp.fake_gce import FakeGce
 from tests.fleet.gcp.test_launch import TOKEN, launch
 from vcdl.fleet.gcp.provider import GcpProvider
 from vcdl.fleet.provider import SweepPace
+
+pytestmark = pytest.mark.server
 
 OURS = {"vcdl-fleet": "night_1"}
 

@@ -11,6 +11,8 @@ import pytest
 from tests.fleet.machine.machine import AGENT, Machine, VirtualMachine
 from tests.fleet.machine.metadata import AwsMetadata, GcpMetadata, served
 
+pytestmark = pytest.mark.server
+
 NOWHERE = "http://127.0.0.1:9/"
 
 

@@ -32,6 +32,8 @@ from vcdl.boinc.project.app_version import ClientFiles
 from vcdl.fleet.machine.vcdl_agent.watches import Gcp
 from vcdl.wire.workunit import Workunit
 
+pytestmark = [pytest.mark.boinc, pytest.mark.keras]
+
 ENDLESS = replace(with_training(local_epochs=50_000), job="mnist", epoch=2, base_version=1)
 WAITING = replace(ENDLESS, shard=16)
 

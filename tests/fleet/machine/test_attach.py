@@ -21,6 +21,7 @@ URL = "https://boinc.example.org/mine/"
 KEY = "12_abcdef"
 
 
+@pytest.mark.boinc
 def test_the_shell_form_attaches_a_real_client_whose_key_is_in_a_file(tmp_path: Path) -> None:
     with start_mariadb(tmp_path) as mariadb, ExitStack() as stack:
         project = StandinProject.make(tmp_path / "project", Database.of(mariadb))

@@ -62,6 +62,7 @@ def options(text: str, name: str) -> dict[str, str | None]:
     return {element.tag: element.text for element in root.iter() if len(element) == 0}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("settings", [fleet, on_gcp], ids=["aws", "gcp"])
 def test_cloud_init_finds_no_fault_with_it(settings: Any, tmp_path: Path) -> None:
     needs("cloud-init")
@@ -72,6 +73,7 @@ def test_cloud_init_finds_no_fault_with_it(settings: Any, tmp_path: Path) -> Non
     assert "Valid" in done.stdout
 
 
+@pytest.mark.process
 def test_cloud_init_unpacks_what_aws_gets(tmp_path: Path) -> None:
     needs("cloud-init")
     text = user_data(fleet(tmp_path), KEY)
@@ -85,6 +87,7 @@ def test_cloud_init_unpacks_what_aws_gets(tmp_path: Path) -> None:
     assert done.stdout.decode() == text
 
 
+@pytest.mark.server
 def test_cloud_init_reads_what_the_metadata_of_gcp_hold(tmp_path: Path) -> None:
     """Read by cloud-init's own code."""
     needs("cloud-init")
@@ -181,6 +184,7 @@ def test_the_programs_arrive_unchanged(tmp_path: Path) -> None:
         assert files[f"/etc/systemd/system/{name}"][1] == (MACHINE / name).read_text()
 
 
+@pytest.mark.process
 def test_the_agent_is_complete_and_starts_as_its_unit_says(tmp_path: Path) -> None:
     files = written(user_data(fleet(tmp_path), KEY))
     unit = ConfigParser(interpolation=None)
@@ -262,6 +266,7 @@ def test_a_machine_ends_itself_however_far_its_boot_came(bakes: str, life_s: int
     assert f"--on-active={life_s}" in ends
 
 
+@pytest.mark.process
 def test_systemd_finds_no_fault_with_the_units(tmp_path: Path) -> None:
     needs("systemd-analyze")
     for path, (_, content) in written(user_data(fleet(tmp_path), KEY)).items():

@@ -13,6 +13,8 @@ import pytest
 from tests.fleet.machine.machine import AGENT, MachineFolder
 from tests.fleet.machine.metadata import AwsMetadata, GcpMetadata, served
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture(params=[AwsMetadata, GcpMetadata], ids=["aws", "gcp"])
 def metadata(request: pytest.FixtureRequest) -> Iterator[AwsMetadata | GcpMetadata]:

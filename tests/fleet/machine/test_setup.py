@@ -21,6 +21,8 @@ from tests.run_folders import readable_files_with
 from tests.store_servers import needs, start_mariadb
 from vcdl.fleet.machine import user_data
 
+pytestmark = pytest.mark.boinc
+
 SETUP = ROOT / "vcdl" / "fleet" / "machine" / "setup.sh"
 LOGGED = '#!/bin/sh\necho "$(basename "$0") $*" >>"{log}"\n'
 
