@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from vcdl.journal.events import UpdateApplied
-from vcdl.run.finding import journal_of, read_report
 from vcdl.run.folder import RunFolder
+from vcdl.run.reading import journal_of, read_report
 
 _LINE = re.compile(
     r"^(\d\d-\w{3}-\d{4} \d\d:\d\d:\d\d) \[[^]]*\] (Starting task|Computation for task) (\S+?)_\d+( finished)?$"

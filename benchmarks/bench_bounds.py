@@ -35,7 +35,7 @@ from vcdl.rules.forecast import Forecast
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
 from vcdl.run.run import Run
-from vcdl.run.store_address import asked_settings, store_address
+from vcdl.run.store_claim import asked_settings, store_address
 from vcdl.stores import FileStore, Fold
 from vcdl.wire.weights import Layout, Variable, write_weights
 from vcdl.wire.workunit import Normalisation, UpdateHeader, Workunit

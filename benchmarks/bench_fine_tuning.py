@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vcdl.journal.events import UpdateApplied
-from vcdl.run.finding import events_of
 from vcdl.run.folder import RunFolder
+from vcdl.run.reading import events_of
 
 _HERE = Path(__file__).parent
 _FEATURES, _LATENT, _HIDDEN, _ADAPTER = 784, 16, 4096, 48

@@ -18,7 +18,7 @@ from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
 from vcdl.run.run import Run
-from vcdl.run.store_address import asked_settings, store_address
+from vcdl.run.store_claim import asked_settings, store_address
 from vcdl.stores import WeightStore
 from vcdl.wire.weights import Layout, Variable, Vector, read_weights, write_weights
 from vcdl.wire.workunit import Normalisation, UpdateHeader, Workunit

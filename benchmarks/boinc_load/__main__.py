@@ -21,8 +21,8 @@ from benchmarks.boinc_load.load_result import Load, lines_of
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.commands.submit import submit
 from vcdl.errors import ExitCode
-from vcdl.run.finding import read_report
 from vcdl.run.folder import RunFolder
+from vcdl.run.reading import read_report
 
 _INPUTS, _CLASSES = 64, 10
 _BYTES_PER_UNIT = 8 * (_INPUTS + 1 + _CLASSES)

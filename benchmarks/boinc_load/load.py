@@ -21,8 +21,8 @@ from vcdl.boinc.project.server_config import ServerConfig
 from vcdl.errors import GridError
 from vcdl.journal.events import ResultRefused, UpdateApplied, UpdateRefused, UpdateSuperseded, WorkunitFailed
 from vcdl.journal.journal import Journal
-from vcdl.run.finding import events_of
 from vcdl.run.folder import RunFolder
+from vcdl.run.reading import events_of
 from vcdl.run.run import Run
 
 _DRAIN_S = 180.0

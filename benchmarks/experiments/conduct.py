@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from benchmarks.experiments.planned_run import PlannedRun
 from vcdl.client.processors import limit_threads
 from vcdl.errors import RunFolderError, VcdlError
-from vcdl.run.finding import is_finished
 from vcdl.run.folder import RunIsBusy
+from vcdl.run.reading import is_finished
 from vcdl.simulate.poisoned_data import FOLDER as POISONED_DATA
 
 if TYPE_CHECKING:

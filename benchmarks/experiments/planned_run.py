@@ -9,9 +9,9 @@ from benchmarks.experiments.experiment import Experiment, Variant
 from vcdl.errors import RunFolderError
 from vcdl.job import Job, load_frozen_job, load_job
 from vcdl.report.wording import plural
-from vcdl.run.finding import is_finished
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import without_password
+from vcdl.run.reading import is_finished
 from vcdl.simulate.client_fleet import CLIENTS_FILE, ClientFleet, load_clients
 from vcdl.simulate.simulation import as_simulated
 

@@ -21,9 +21,9 @@ from vcdl.fleet.ledger import Ledger
 from vcdl.fleet.ledger_rows import EndedRow, LaunchedRow, LedgerRow, PricedRow, SeenRow, encode
 from vcdl.fleet.state import FleetGoal, FleetState
 from vcdl.models.footprint import Footprint
-from vcdl.run.claim import claimed_key
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
+from vcdl.run.store_claim import claimed_key
 from vcdl.stores.commit_log import CommitLog
 from vcdl.stores.redis import _decode, _head_of
 from vcdl.wire.weights import Layout, Variable

@@ -11,9 +11,9 @@ from tests.run_folders import make_run
 from vcdl.errors import RunFolderError, VcdlError
 from vcdl.journal.events import RunFinished, RunPaused, StopDecided, WorkunitFailed
 from vcdl.journal.journal import Journal
-from vcdl.run.finding import RunState
 from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.kind import BOINC, SIMULATED
+from vcdl.run.reading import RunState
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from vcdl.api.handle import Run
 from vcdl.api.order import Order
 from vcdl.api.process import RunProcess
 from vcdl.errors import ExitCode, JobError, RunFolderError, VcdlError
-from vcdl.run.finding import RunState
 from vcdl.run.folder import RunLock
+from vcdl.run.reading import RunState
 
 pytestmark = pytest.mark.process
 

@@ -9,7 +9,7 @@ import pytest
 from tests.boinc.real_project import TIMEOUT_S, VARIABLE, RealProject
 from vcdl.boinc.grid.workunit_rows import IN_PROGRESS
 from vcdl.journal.events import UpdateApplied
-from vcdl.run.finding import events_of, read_report
+from vcdl.run.reading import events_of, read_report
 
 JOB = """
 name: hosts

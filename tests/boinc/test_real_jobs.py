@@ -10,8 +10,8 @@ import pytest
 
 from tests.boinc.real_project import TIMEOUT_S, VARIABLE, RealProject, wait
 from vcdl.journal.events import SettingsChanged, UpdateApplied
-from vcdl.run.finding import events_of, read_report
 from vcdl.run.folder import RunFolder
+from vcdl.run.reading import events_of, read_report
 from vcdl.wire.workunit import WorkunitName
 
 JOB = """

@@ -9,7 +9,7 @@ import pytest
 
 from tests.boinc.real_project import TIMEOUT_S, VARIABLE, RealProject
 from tests.places import ROOT
-from vcdl.run.finding import read_report
+from vcdl.run.reading import read_report
 
 JOB = """
 name: renewed

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.boinc.real_project import TIMEOUT_S, VARIABLE, RealProject, wait
-from vcdl.run.finding import read_report
+from vcdl.run.reading import read_report
 
 JOB = """
 name: first-day

@@ -13,7 +13,7 @@ import pytest
 
 from tests.boinc.real_project import TIMEOUT_S, VARIABLE, RealProject, wait
 from vcdl.journal.events import UpdateApplied
-from vcdl.run.finding import events_of, read_report
+from vcdl.run.reading import events_of, read_report
 from vcdl.wire.workunit import WorkunitName
 
 JOB = """

@@ -13,8 +13,8 @@ from tests.boinc.real_project import TIMEOUT_S, VARIABLE, RealProject, wait
 from vcdl.boinc.grid.host_care import read_rests
 from vcdl.boinc.grid.workunit_rows import IN_PROGRESS, VALIDATE_ERROR
 from vcdl.journal.events import ResultRefused
-from vcdl.run.finding import events_of, read_report
 from vcdl.run.folder import RunFolder
+from vcdl.run.reading import events_of, read_report
 
 JOB = """
 name: trouble

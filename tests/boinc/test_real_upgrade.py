@@ -12,7 +12,7 @@ from tests.boinc.boinc_client import BoincClient
 from tests.boinc.real_project import TIMEOUT_S, VARIABLE, RealProject
 from tests.places import ROOT
 from vcdl.journal.events import UpdateApplied
-from vcdl.run.finding import events_of, read_report
+from vcdl.run.reading import events_of, read_report
 
 JOB = """
 name: upgrade

@@ -18,9 +18,9 @@ from vcdl.local.run import run_locally
 from vcdl.models import initial_weights
 from vcdl.report.observer import RunObserver
 from vcdl.rules.base import Update
-from vcdl.run.finding import events_of, read_report
 from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.prepared import Prepared
+from vcdl.run.reading import events_of, read_report
 from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.here import TrainingHere
 from vcdl.simulate.virtual_run import VirtualRun

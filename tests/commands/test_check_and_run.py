@@ -15,8 +15,8 @@ from vcdl.client.trainer import Trainer
 from vcdl.errors import VcdlError
 from vcdl.job import load_job
 from vcdl.report.observer import RunObserver
-from vcdl.run.beginning import discarded_if_refused
 from vcdl.run.checking import check_job
+from vcdl.run.driver import discarded_if_refused
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import freeze
 from vcdl.run.kind import LOCAL

@@ -11,8 +11,8 @@ from vcdl.commands.resume import resume
 from vcdl.commands.run import run
 from vcdl.errors import ExitCode, JobError, RunFolderError
 from vcdl.report.observer import RunObserver
-from vcdl.run.finding import RunState, read_report, state_of
 from vcdl.run.folder import RunFolder, RunIsBusy, RunLock
+from vcdl.run.reading import RunState, read_report, state_of
 
 pytestmark = [pytest.mark.process, pytest.mark.keras]
 

@@ -13,7 +13,7 @@ from vcdl.errors import ExitCode
 from vcdl.journal.events import RolledBack
 from vcdl.report.measures import Report
 from vcdl.report.summary import summary_of
-from vcdl.run.changing import change
+from vcdl.run.control import change
 from vcdl.run.folder import RunLock
 from vcdl.run.kind import BOINC
 

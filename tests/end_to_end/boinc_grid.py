@@ -14,8 +14,8 @@ from benchmarks.private_servers import PrivateServer
 from tests.boinc.standin import Database, StandinProject
 from tests.store_servers import start_mariadb, start_redis
 from vcdl.report.measures import Report
-from vcdl.run.finding import read_report
 from vcdl.run.folder import RunFolder
+from vcdl.run.reading import read_report
 
 DAEMONS = ("vcdl_work_generator", "vcdl_assimilator", "vcdl_evaluator")
 TIMEOUT_S = 200.0

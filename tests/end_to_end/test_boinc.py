@@ -14,7 +14,7 @@ from tests.boinc.boinc_client import BoincClient
 from tests.boinc.standin import StandinServer
 from tests.end_to_end.boinc_grid import DAEMONS, TIMEOUT_S, Grid, a_grid, wait
 from vcdl.journal.events import UpdateApplied
-from vcdl.run.finding import events_of, read_report
+from vcdl.run.reading import events_of, read_report
 
 pytestmark = pytest.mark.boinc
 

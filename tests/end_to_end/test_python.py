@@ -10,8 +10,8 @@ import pytest
 import vcdl
 from tests.end_to_end.vcdl_process import applied, environment, kill, summary, wait_until
 from vcdl.errors import DataError
-from vcdl.run.finding import RunState, read_report, state_of
 from vcdl.run.folder import RunFolder
+from vcdl.run.reading import RunState, read_report, state_of
 
 SAMPLES, EPOCHS, SHARDS = 400, 3, 4
 pytestmark = [pytest.mark.process, pytest.mark.keras]

@@ -11,7 +11,7 @@ import pytest
 from vcdl.files.atomic import atomic_write
 from vcdl.local.upload_folder import UploadFolder, quarantine_orphans
 from vcdl.run.folder import RunFolder
-from vcdl.run.kept_uploads import conclude_upload, discard_kept_uploads, keep_upload
+from vcdl.run.kept_weights import conclude_upload, discard_kept_uploads, keep_upload
 
 CLAIM_AND_WAIT = """
 import sys

@@ -22,7 +22,7 @@ from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.loop import Loop
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.rules.base import Update
-from vcdl.run.snapshots import Snapshots
+from vcdl.run.kept_weights import Snapshots
 from vcdl.wire.weights import Vector, write_weights
 from vcdl.wire.workunit import PLAIN, WorkunitName
 

@@ -20,7 +20,7 @@ from vcdl.journal.events import EpochClosed
 from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.loop.recovery import restore_store
-from vcdl.run.restore_lock import RestoreLock
+from vcdl.run.folder import RestoreLock
 
 pytestmark = pytest.mark.server
 

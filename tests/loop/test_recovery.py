@@ -20,7 +20,7 @@ from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.grid import Outcome, Results
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.loop.recovery import drop_weights
-from vcdl.run.restore_lock import RestoreLock
+from vcdl.run.folder import RestoreLock
 from vcdl.wire.weights import read_weights
 
 pytestmark = pytest.mark.server

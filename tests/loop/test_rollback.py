@@ -40,7 +40,7 @@ from vcdl.rules.downpour import Downpour
 from vcdl.rules.fedasync import Constant
 from vcdl.rules.fedbuff import FedBuff
 from vcdl.rules.vc_asgd import VcAsgd
-from vcdl.run.restore_lock import RestoreLock
+from vcdl.run.folder import RestoreLock
 from vcdl.wire.weights import Vector
 from vcdl.wire.workunit import WorkunitName
 

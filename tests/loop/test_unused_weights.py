@@ -7,7 +7,7 @@ import pytest
 from tests.job_events import applied, cancelled, created, w
 from tests.server import Disk, Server
 from vcdl.loop.plan import Plan
-from vcdl.run.snapshots import Snapshots
+from vcdl.run.kept_weights import Snapshots
 
 OPEN = 320
 PLAN = Plan(

@@ -16,11 +16,11 @@ from vcdl.files.atomic import is_leftover
 from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.run import clone
-from vcdl.run.claim import Claim, claimed_key
 from vcdl.run.clone import clone_run
 from vcdl.run.finding import chosen_run
 from vcdl.run.folder import RunFolder, RunIsBusy, RunLock
 from vcdl.run.run import Run
+from vcdl.run.store_claim import Claim, claimed_key
 from vcdl.wire.weights import Vector
 
 SIZE = 100

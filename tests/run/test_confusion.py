@@ -9,7 +9,7 @@ from tests.trained_run import TrainedRun
 from vcdl.journal.events import EvaluationWanted, VersionEvaluated
 from vcdl.journal.journal import Journal
 from vcdl.loop.evaluator import Evaluator
-from vcdl.run.confusion import leave_confusion_matrix
+from vcdl.run.results import leave_confusion_matrix
 
 pytestmark = pytest.mark.keras
 

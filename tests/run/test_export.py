@@ -17,11 +17,10 @@ from vcdl.commands.resume import resume
 from vcdl.data import load_dataset
 from vcdl.errors import ExitCode, RunFolderError
 from vcdl.report.observer import RunObserver
-from vcdl.run.export import export_model
 from vcdl.run.folder import RunFolder
 from vcdl.run.preparation import prepare
 from vcdl.run.prepared import Prepared
-from vcdl.run.results import leave_results
+from vcdl.run.results import export_model, leave_results
 from vcdl.wire.normalise import normalise
 from vcdl.wire.weights import Vector, write_weights
 from vcdl.wire.workunit import Named

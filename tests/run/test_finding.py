@@ -11,8 +11,9 @@ from tests.run_folders import make_run
 from vcdl.errors import JournalError, RunFolderError
 from vcdl.journal.journal import Journal
 from vcdl.report.measures import Report
-from vcdl.run.finding import RunState, chosen_run, holds_anything, new_run, read_report, shown, state_of
+from vcdl.run.finding import chosen_run, holds_anything, new_run, shown
 from vcdl.run.folder import RunLock
+from vcdl.run.reading import RunState, read_report, state_of
 
 
 @pytest.fixture(autouse=True)

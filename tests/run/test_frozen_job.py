@@ -13,7 +13,7 @@ from vcdl.job import Job, load_frozen_job, save_job
 from vcdl.job.schema import StoreSection
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import freeze, open_frozen, read_frozen
-from vcdl.run.store_address import asked_settings
+from vcdl.run.store_claim import asked_settings
 from vcdl.stores.settings import PASSWORD_VARIABLE, URL_VARIABLE
 
 PASSWORD = "hunter2"

@@ -13,10 +13,9 @@ from vcdl.job.trust import TrustSettings
 from vcdl.journal.events import EvaluationWanted
 from vcdl.journal.journal import Journal
 from vcdl.loop.evaluator import Evaluator
-from vcdl.run.confusion import leave_confusion_matrix
-from vcdl.run.export import export_model, trained_model
 from vcdl.run.folder import RunFolder
-from vcdl.run.own_statistics import leave_samples
+from vcdl.run.own_training import leave_samples
+from vcdl.run.results import export_model, leave_confusion_matrix, trained_model
 from vcdl.run.run import Run
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import Layout, Vector, flatten, read_weights, write_weights

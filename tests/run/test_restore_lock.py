@@ -4,8 +4,7 @@ import threading
 import time
 from pathlib import Path
 
-from vcdl.run.folder import RunFolder
-from vcdl.run.restore_lock import RestoreLock
+from vcdl.run.folder import RestoreLock, RunFolder
 
 _BLOCKED_S = 0.3
 

@@ -12,11 +12,10 @@ from vcdl.job import Job, save_job
 from vcdl.models import fitted
 from vcdl.models.lora import has_lora
 from vcdl.report.observer import RunObserver
-from vcdl.run.export import export_model
 from vcdl.run.folder import RunFolder
-from vcdl.run.preparation import prepare
+from vcdl.run.preparation import prepare, start_of
+from vcdl.run.results import export_model
 from vcdl.run.run import Run
-from vcdl.run.start import start_of
 from vcdl.wire.params import ParamsHeader, write_params
 from vcdl.wire.weights import flatten, read_weights
 

@@ -16,9 +16,9 @@ from vcdl.job import load_frozen_job, load_job
 from vcdl.journal.events import UpdateApplied
 from vcdl.report.observer import RunObserver
 from vcdl.report.summary import summary_of
-from vcdl.run.finding import events_of, read_report
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
+from vcdl.run.reading import events_of, read_report
 from vcdl.run.run import Run
 from vcdl.simulate.client_fleet import load_clients
 from vcdl.simulate.replay import Replayed, replay

@@ -16,8 +16,8 @@ from tests.end_to_end.vcdl_process import (
 )
 from vcdl.journal.events import Event, UpdateApplied, VersionEvaluated
 from vcdl.report.measures import Report
-from vcdl.run.finding import events_of, read_report
 from vcdl.run.folder import RunFolder
+from vcdl.run.reading import events_of, read_report
 
 pytestmark = pytest.mark.process
 

@@ -15,8 +15,8 @@ from vcdl.job.stop import StopSettings
 from vcdl.journal.events import Event, UpdateApplied, WorkunitSent
 from vcdl.journal.journal import Journal
 from vcdl.report.observer import RunObserver
-from vcdl.run.finding import RunState, events_of, read_report, state_of
 from vcdl.run.folder import RunFolder
+from vcdl.run.reading import RunState, events_of, read_report, state_of
 from vcdl.simulate.client_fleet import ClientFleet, Hostile
 from vcdl.simulate.simulation import TIMES_FILE, simulate_times
 from vcdl.simulate.times_report import Spread, TimesReport

@@ -115,7 +115,7 @@ def _public_kind(error: Exception) -> str:
 
 def _run(order: Order, observer: RunObserver) -> bool:
     from vcdl.job import load_job
-    from vcdl.local.beginning import begun
+    from vcdl.run.driver import begun
     from vcdl.run.finding import folder_for
 
     job = load_job(Path(order.job_file), order.settings)
@@ -136,7 +136,7 @@ def _resume(order: Order, observer: RunObserver) -> bool:
 
 def _driven(folder: Any, job: Any, observer: RunObserver) -> bool:
     from vcdl.local.run import spares_for
-    from vcdl.run.driving import drive, given_up, note_pause, results_of
+    from vcdl.run.driver import drive, given_up, note_pause, results_of
 
     report = results_of(folder)
     if report is None:
@@ -158,7 +158,7 @@ def _driven(folder: Any, job: Any, observer: RunObserver) -> bool:
 
 def _simulate(order: Order, observer: RunObserver) -> bool:
     from vcdl.job import load_job
-    from vcdl.run.driving import given_up
+    from vcdl.run.driver import given_up
     from vcdl.run.folder import RunFolder
     from vcdl.simulate.client_fleet import load_clients
     from vcdl.simulate.simulation import simulate

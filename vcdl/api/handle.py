@@ -21,10 +21,10 @@ from vcdl.journal.events import Event
 from vcdl.report.outcome import outcome_lines
 from vcdl.report.progress import RunGoal
 from vcdl.report.summary import summary_of
-from vcdl.run.finding import RunState, journal_of, read_report, resume_hint, shown, state_of
+from vcdl.run.control import TIMEOUT_S, pause, release
+from vcdl.run.finding import resume_hint, shown
 from vcdl.run.folder import RunFolder
-from vcdl.run.following import Following
-from vcdl.run.pausing import TIMEOUT_S, pause, release
+from vcdl.run.reading import RunFollower, RunState, journal_of, read_report, state_of
 
 _LOOK_EVERY_S = 0.2
 _GO_ON = frozenset({RunState.RUNNING, RunState.WAITING})
@@ -154,7 +154,7 @@ class Run:
         """
         import keras
 
-        from vcdl.run.export import export_model
+        from vcdl.run.results import export_model
 
         if self._folder.keras_file.is_file() and self.status is RunState.FINISHED:
             return keras.models.load_model(self._folder.keras_file)
@@ -173,7 +173,7 @@ class Run:
 
     def _follow(self, deadline_s: float | None, shows: bool) -> Any:
         with shown_run(self._folder, RunGoal.of(self._job), shows=shows) as observer:
-            following = Following(self._folder, observer)
+            following = RunFollower(self._folder, observer)
             while True:
                 is_over = self._is_over
                 following.look()
@@ -202,7 +202,7 @@ class Run:
             raise self._process.failure
         report = read_report(self._folder)
         if report.is_given_up and not self._folder.running_pid:
-            from vcdl.run.driving import given_up
+            from vcdl.run.driver import given_up
 
             raise given_up(self._folder, self._job, report)
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vcdl.journal.events import VALIDATION, EpochClosed, UpdateApplied, VersionEvaluated
-from vcdl.run.finding import journal_of
 from vcdl.run.folder import RunFolder
+from vcdl.run.reading import journal_of
 from vcdl.wire.workunit import WorkunitName
 
 

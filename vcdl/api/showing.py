@@ -7,8 +7,8 @@ from vcdl.report.display import PlainLines, display
 from vcdl.report.notebook import is_notebook, notebook_display
 from vcdl.report.observer import RunObserver
 from vcdl.report.progress import RunGoal
-from vcdl.run.finding import clock_of
 from vcdl.run.folder import RunFolder
+from vcdl.run.reading import clock_of
 
 
 def shown_run(folder: RunFolder, goal: RunGoal, *, shows: bool) -> AbstractContextManager[RunObserver]:

@@ -42,9 +42,9 @@ def compare(paths: Sequence[Path], as_csv: bool = False, as_json: bool = False) 
 
 def _compared(folder: "RunFolder", name: str) -> "ComparedRun":
     from vcdl.report.side_by_side import ComparedRun
-    from vcdl.run.changing import changes_of
-    from vcdl.run.finding import read_report, state_of
+    from vcdl.run.control import changes_of
     from vcdl.run.frozen_job import read_frozen
+    from vcdl.run.reading import read_report, state_of
 
     job, report = read_frozen(folder), read_report(folder)
     return ComparedRun(

@@ -22,7 +22,7 @@ def describe_job(job_file: Path, overrides: Sequence[str] = (), as_json: bool = 
     """Print a job's model, shards and files. Raises JobError, DataError, ModelError."""
     from vcdl.job import load_job
     from vcdl.report.describe import describe_job as description_of
-    from vcdl.run.start import start_of
+    from vcdl.run.preparation import start_of
 
     job = load_job(job_file, overrides)
     description = description_of(job, start_of(job))

@@ -20,8 +20,8 @@ set, say images of 0 to 255. keras.models.load_model needs nothing of vcdl."""
 def export(path: Path, output: Path, best: bool = False) -> ExitCode:
     """Write the newest weights, or those of the best epoch's end, as a Keras model. Raises VcdlError."""
     from vcdl.report.wording import plural
-    from vcdl.run.export import export_model
     from vcdl.run.finding import shown
+    from vcdl.run.results import export_model
 
     folder = RunFolder.existing(path)
     if not folder.prepared_file.is_file():
@@ -32,7 +32,7 @@ def export(path: Path, output: Path, best: bool = False) -> ExitCode:
 
 
 def _best_version(folder: RunFolder) -> int:
-    from vcdl.run.finding import read_report
+    from vcdl.run.reading import read_report
 
     report = read_report(folder)
     epoch = report.best_epoch

@@ -79,8 +79,8 @@ def cost_command(
     from vcdl.fleet.ledger import Ledger
     from vcdl.fleet.project import ProjectDatabase, instances_of_hosts
     from vcdl.journal.journal import Journal
-    from vcdl.run.finding import read_report
     from vcdl.run.folder import RunFolder
+    from vcdl.run.reading import read_report
 
     fleet = opened(file, overrides)
     try:

@@ -31,8 +31,9 @@ def hosts(path: Path | None = None, as_json: bool = False) -> ExitCode:
     """Print the hosts of a run, the most doubtful ones first. Raises RunFolderError, JobError, JournalError."""
     from vcdl.report.summary import as_json as json_text
     from vcdl.report.wording import duration
-    from vcdl.run.finding import chosen_run, clock_of, read_hosts, shown
+    from vcdl.run.finding import chosen_run, shown
     from vcdl.run.frozen_job import read_frozen
+    from vcdl.run.reading import clock_of, read_hosts
 
     folder = chosen_run(path)
     job, history = read_frozen(folder), read_hosts(folder)

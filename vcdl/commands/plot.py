@@ -24,8 +24,9 @@ lowest to the highest of them, and pauses of a run are cut out of its time."""
 def plot(paths: Sequence[Path], output: Path | None = None, title: str | None = None) -> ExitCode:
     """Draw the curves of runs, finished or not, into one picture. Raises RunFolderError, JournalError."""
     from vcdl.report.plot import Curve, plot_curves
-    from vcdl.run.finding import distinct_names, read_report, shown
+    from vcdl.run.finding import distinct_names, shown
     from vcdl.run.frozen_job import read_frozen
+    from vcdl.run.reading import read_report
 
     folders = [RunFolder.existing(path) for path in paths]
     curves = [

@@ -31,7 +31,7 @@ def resume(path: Path | None = None, as_json: bool = False, overrides: Sequence[
 
     one_thread()
     from vcdl.commands.run_to_end import run_to_end
-    from vcdl.run.changing import change
+    from vcdl.run.control import change
     from vcdl.run.finding import chosen_run
     from vcdl.run.folder import RunLock
     from vcdl.run.frozen_job import read_frozen
@@ -51,8 +51,8 @@ def resume(path: Path | None = None, as_json: bool = False, overrides: Sequence[
 
 def _release(folder: "RunFolder") -> ExitCode:
     """Let the daemons of a BOINC project continue a job."""
+    from vcdl.run.control import release
     from vcdl.run.finding import shown
-    from vcdl.run.pausing import release
 
     if release(folder):
         click.echo(

@@ -28,7 +28,7 @@ def run(job_file: Path, out: Path | None = None, overrides: Sequence[str] = (), 
     one_thread()
     from vcdl.commands.run_to_end import run_to_end
     from vcdl.job import load_job
-    from vcdl.local.beginning import begun
+    from vcdl.run.driver import begun
     from vcdl.run.finding import folder_for
 
     job = load_job(job_file, overrides)

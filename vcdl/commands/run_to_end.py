@@ -15,9 +15,10 @@ from vcdl.report.outcome import outcome_lines
 from vcdl.report.progress import RunGoal
 from vcdl.report.summary import as_json as json_text
 from vcdl.report.summary import summary_of
-from vcdl.run.driving import drive, given_up, note_pause, results_of
-from vcdl.run.finding import clock_of, shown
+from vcdl.run.driver import drive, given_up, note_pause, results_of
+from vcdl.run.finding import shown
 from vcdl.run.folder import RunFolder
+from vcdl.run.reading import clock_of
 
 if TYPE_CHECKING:
     from vcdl.job import Job

@@ -16,7 +16,7 @@ Examples:
 
 def set_(path: Path, settings: Sequence[str]) -> ExitCode:
     """Change settings of an open job. Raises JobError, RunFolderError, JournalError."""
-    from vcdl.run.changing import change
+    from vcdl.run.control import change
     from vcdl.run.finding import chosen_run, shown
 
     folder = chosen_run(path)

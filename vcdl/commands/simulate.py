@@ -66,7 +66,7 @@ def simulate(
     from vcdl.report.progress import RunGoal
     from vcdl.report.summary import as_json as json_text
     from vcdl.report.summary import summary_of
-    from vcdl.run.driving import given_up
+    from vcdl.run.driver import given_up
     from vcdl.run.finding import shown
     from vcdl.run.folder import RunFolder
     from vcdl.simulate.simulation import default_folder

@@ -27,9 +27,10 @@ def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
     from vcdl.report.progress import RunGoal, seconds_left
     from vcdl.report.summary import as_json as json_text
     from vcdl.report.summary import summary_of
-    from vcdl.run.changing import changes_of
-    from vcdl.run.finding import RunState, chosen_run, clock_of, read_report, resume_hint, shown, state_of
+    from vcdl.run.control import changes_of
+    from vcdl.run.finding import chosen_run, resume_hint, shown
     from vcdl.run.frozen_job import read_frozen
+    from vcdl.run.reading import RunState, clock_of, read_report, state_of
 
     folder = chosen_run(path)
     goal = RunGoal.of(read_frozen(folder))

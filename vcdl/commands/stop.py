@@ -7,8 +7,8 @@ import click
 
 from vcdl.commands._options import in_project, project_option
 from vcdl.errors import ExitCode, RunFolderError
+from vcdl.run.control import TIMEOUT_S, pause
 from vcdl.run.finding import resume_hint
-from vcdl.run.pausing import TIMEOUT_S, pause
 
 if TYPE_CHECKING:
     from vcdl.run.folder import RunFolder
@@ -27,7 +27,8 @@ def stop(path: Path | None = None, timeout_s: float = TIMEOUT_S, forget: bool = 
 
     Raises GridError, and RunFolderError when the process has not gone in time.
     """
-    from vcdl.run.finding import chosen_run, is_finished, shown
+    from vcdl.run.finding import chosen_run, shown
+    from vcdl.run.reading import is_finished
 
     folder = chosen_run(path)
     if forget and folder.kind.has_daemons and is_finished(folder):

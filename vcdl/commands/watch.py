@@ -24,17 +24,17 @@ def watch(path: Path | None = None) -> ExitCode:
     from vcdl.report.display import display
     from vcdl.report.observer import RunObserver
     from vcdl.report.progress import RunGoal
-    from vcdl.run.finding import RunState, chosen_run, clock_of, is_finished, shown, state_of
-    from vcdl.run.following import Following
+    from vcdl.run.finding import chosen_run, shown
     from vcdl.run.frozen_job import read_frozen
+    from vcdl.run.reading import RunFollower, RunState, clock_of, is_finished, state_of
 
     folder = chosen_run(path)
     job = read_frozen(folder)
-    following = Following(folder, RunObserver())
+    following = RunFollower(folder, RunObserver())
     try:
         with display(RunGoal.of(job), sys.stdout, clock_of(folder)) as observer:
             observer.phase(f"{job.name} in {shown(folder.path)}")
-            following = Following(folder, observer)
+            following = RunFollower(folder, observer)
             while True:
                 was_finished = is_finished(folder)
                 following.look()

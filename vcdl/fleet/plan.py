@@ -12,8 +12,8 @@ from vcdl.fleet.instance import InstanceType, Pool
 from vcdl.fleet.prices import PriceRow, PriceTable
 from vcdl.fleet.settings import FleetSettings
 from vcdl.journal.events import UpdateApplied
-from vcdl.run.finding import events_of
 from vcdl.run.folder import RunFolder
+from vcdl.run.reading import events_of
 
 PER_SUBTASKS = 10_000
 

@@ -148,7 +148,7 @@ def instances_of_hosts(hosts: Iterable[tuple[str, str]], instances: Iterable[str
 def _remaining(folder: "RunFolder") -> int:
     """Subtasks of a job that are still to be assimilated; 0 while it is paused, and once its end is decided."""
     from vcdl.job import load_frozen_job
-    from vcdl.run.finding import read_report
+    from vcdl.run.reading import read_report
 
     report = read_report(folder)
     if report.stop is not None or folder.stop_request.exists():

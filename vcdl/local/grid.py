@@ -25,7 +25,7 @@ from vcdl.local.worker_process import WorkerProcess
 from vcdl.loop.grid import GaveUp, Grid, Outcome, Results, Staged, Uploaded
 from vcdl.report.observer import RunningTask
 from vcdl.run.folder import RunFolder
-from vcdl.run.kept_uploads import conclude_upload
+from vcdl.run.kept_weights import conclude_upload
 from vcdl.wire.workunit import OUTPUT_FILE
 
 _START_ATTEMPTS = 10

@@ -13,7 +13,7 @@ from vcdl.errors import WorkunitError
 from vcdl.files.lock import FileLock
 from vcdl.loop.grid import Results, Uploaded
 from vcdl.run.folder import RunFolder
-from vcdl.run.kept_uploads import conclude_upload
+from vcdl.run.kept_weights import conclude_upload
 from vcdl.wire.workunit import WorkunitName
 
 _CLAIMED_AT_ONCE = 8

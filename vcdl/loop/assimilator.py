@@ -28,10 +28,9 @@ from vcdl.loop.grid import GaveUp, Results, Uploaded
 from vcdl.loop.host_trust import HostTrust
 from vcdl.loop.reference_file import ReferenceFile
 from vcdl.loop.streamed_upload import BufferPool, StreamedUpload, UploadFacts
-from vcdl.run.kept_uploads import keep_upload
-from vcdl.run.restore_lock import RestoreLock
+from vcdl.run.folder import RestoreLock
+from vcdl.run.kept_weights import Snapshots, keep_upload
 from vcdl.run.run import Run
-from vcdl.run.snapshots import Snapshots
 from vcdl.stores import Applied, Change, Fold, Unfit, WeightStore
 from vcdl.stores.change import RefusedChange
 from vcdl.wire.workunit import UpdateHeader, WorkunitName

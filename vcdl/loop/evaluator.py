@@ -19,7 +19,7 @@ from vcdl.loop.verification import Verification
 from vcdl.models.measuring import BATCH_SIZE, as_compared, measuring
 from vcdl.models.meter import meter_of
 from vcdl.run.folder import RunFolder
-from vcdl.run.own_statistics import OwnStatistics
+from vcdl.run.own_training import OwnStatistics
 from vcdl.run.run import Run
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import Vector, read_weights

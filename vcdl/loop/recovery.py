@@ -14,10 +14,9 @@ from vcdl.journal.events import StopDecided, StopReason, StoreRestored, UpdateAp
 from vcdl.journal.journal import Journal
 from vcdl.journal.lineage import Lineage
 from vcdl.loop.streamed_upload import StreamedUpload, UploadFacts
-from vcdl.run.folder import RunFolder
-from vcdl.run.restore_lock import RestoreLock
+from vcdl.run.folder import RestoreLock, RunFolder
+from vcdl.run.kept_weights import Snapshots
 from vcdl.run.run import Run
-from vcdl.run.snapshots import Snapshots
 from vcdl.stores import Applied, WeightStore
 from vcdl.stores.change import InMemory, fold_changes
 from vcdl.wire.weights import Vector, read_weights

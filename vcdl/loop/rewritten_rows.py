@@ -7,7 +7,7 @@ between, they would count twice.
 
 from vcdl.journal.events import RowsRewritten, UpdateApplied, WorkunitCreated
 from vcdl.journal.journal import Journal
-from vcdl.run.restore_lock import RestoreLock
+from vcdl.run.folder import RestoreLock
 from vcdl.run.run import Run, expected_of
 from vcdl.stores import Applied, WeightStore
 from vcdl.wire.workunit import WorkunitName

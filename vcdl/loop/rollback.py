@@ -16,8 +16,8 @@ from vcdl.journal.lineage import Lineage
 from vcdl.loop.collapse import Collapse
 from vcdl.loop.coordinator import TakeBack
 from vcdl.loop.recovery import fold_again, make_newest, whole_of
+from vcdl.run.kept_weights import Snapshots
 from vcdl.run.run import Run
-from vcdl.run.snapshots import Snapshots
 
 
 def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collapse) -> RolledBack:

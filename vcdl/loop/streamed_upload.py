@@ -20,7 +20,7 @@
       ▼                                                       again without it; journal: update_refused
     Transaction.commit                stores/                 vector, version and record become visible together
       ▼
-    Assimilator                       run/kept_uploads.py, journal/journal.py: update_applied, Results.done
+    Assimilator                       run/kept_weights.py, journal/journal.py: update_applied, Results.done
 
 So an upload crosses memory once and is never held as a whole; nor is its base. The bytes that are measured are
 the very bytes that are folded in: nobody can change the file in between. Whether it may count is known at its

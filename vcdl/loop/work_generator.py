@@ -44,11 +44,9 @@ from vcdl.loop.grid import Grid
 from vcdl.loop.recovery import restore_store
 from vcdl.loop.rollback import roll_back, take_back
 from vcdl.loop.staging import staged
-from vcdl.run.folder import RunFolder
-from vcdl.run.kept_uploads import discard_kept_uploads
-from vcdl.run.restore_lock import RestoreLock
+from vcdl.run.folder import RestoreLock, RunFolder
+from vcdl.run.kept_weights import Snapshots, discard_kept_uploads
 from vcdl.run.run import Run
-from vcdl.run.snapshots import Snapshots
 from vcdl.wire.workunit import WorkunitName
 
 _SWEPT_FOR_AN_EVENT = 16

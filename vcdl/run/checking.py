@@ -15,7 +15,7 @@ from vcdl.passwords import split_password
 from vcdl.report.wording import plural
 from vcdl.run.folder import RunFolder
 from vcdl.run.kind import RUN_KINDS, RunKind
-from vcdl.run.store_address import asked_settings
+from vcdl.run.store_claim import asked_settings
 from vcdl.stores.exposure import exposures
 from vcdl.stores.open import check_usable
 from vcdl.stores.settings import PASSWORD_VARIABLE
@@ -69,7 +69,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     from vcdl.models import fitted
     from vcdl.models.model_classes import with_model_classes
     from vcdl.models.trial import try_steps
-    from vcdl.run.start import start_of
+    from vcdl.run.preparation import start_of
     from vcdl.wire.normalise import normalise
 
     dataset = with_model_classes(job, partial(load_dataset, seed=job.seed))

@@ -10,12 +10,10 @@ from pathlib import Path
 
 from vcdl.errors import RunFolderError, StoreError, folder_errors
 from vcdl.files.atomic import final_name, is_leftover, temporary_name
-from vcdl.run.claim import Claim, new_key
 from vcdl.run.finding import holds_anything
-from vcdl.run.folder import RunFolder, RunLock
-from vcdl.run.restore_lock import RestoreLock
+from vcdl.run.folder import RestoreLock, RunFolder, RunLock
 from vcdl.run.run import Run
-from vcdl.run.store_address import OWN_FOLDER
+from vcdl.run.store_claim import OWN_FOLDER, Claim, new_key
 
 _NOT_COPIED = ("run.lock", "stop.request", "store_claim.json", "journal.db", "journal.db-wal", "journal.db-shm")
 _LOCKS = ("restore.lock", "restore.gate")

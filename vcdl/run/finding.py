@@ -1,23 +1,12 @@
-"""Runs on disk: finding them, and reading them without disturbing the process that runs them."""
+"""Runs on disk: finding them, and naming them as a person does."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import TypeVar
 
 from vcdl.errors import RunFolderError
 from vcdl.files.atomic import final_name
-from vcdl.journal.clock import SteadyClock
-from vcdl.journal.events import Event
-from vcdl.journal.hosts import HostHistory
-from vcdl.journal.journal import Clock, Journal
-from vcdl.journal.kept_state import kept_history, kept_hosts
-from vcdl.journal.place import gone
-from vcdl.report.measures import Report
 from vcdl.run.folder import RunFolder
-
-E = TypeVar("E", bound=Event)
+from vcdl.run.reading import is_finished
 
 RUNS = Path("runs")
 """The folder of runs unless --out says otherwise."""
@@ -27,38 +16,6 @@ SUBMITTED = Path("vcdl/runs")
 """The folder of jobs within a BOINC project."""
 _NOTHING_RUN = f"there is no run below {RUNS}/ here: give the run's folder, or begin one with `vcdl run`"
 _NOTHING_SUBMITTED = "there is no job below {}: `vcdl submit` begins one"
-
-
-class RunState(StrEnum):
-    """The state of a run, as `vcdl status` shows it."""
-
-    RUNNING = "running"
-    PAUSED = "paused"
-    """Stopped cleanly; `vcdl resume` goes on."""
-    WAITING = "waiting"
-    """Its daemons do not run, or cannot continue this job; they do once the cause is mended."""
-    KILLED = "killed"
-    """Its process ended without a word; `vcdl resume` goes on from the last applied update."""
-    FINISHED = "finished"
-    """Its results are there."""
-    FAILED = "failed"
-    """Its results are there, but it ended because a shard kept failing; `vcdl resume` tries again."""
-
-
-def state_of(folder: RunFolder, report: Report) -> RunState:
-    """Raises RunFolderError when the folder cannot be looked into."""
-    if folder.running_pid is not None:
-        return RunState.RUNNING
-    if is_finished(folder):
-        return RunState.FAILED if report.is_given_up else RunState.FINISHED
-    if report.paused or folder.stop_request.exists():
-        return RunState.PAUSED
-    return RunState.WAITING if folder.kind.has_daemons else RunState.KILLED
-
-
-def is_finished(folder: RunFolder) -> bool:
-    """Whether the run has ended and left its results: summary.json is written last."""
-    return folder.summary_file.is_file()
 
 
 def chosen_run(path: Path | None, project_dir: Path | None = None, *, running_first: bool = True) -> RunFolder:
@@ -136,44 +93,6 @@ def holds_anything(path: Path) -> bool:
     if not path.is_dir():
         return path.exists()
     return any(final_name(entry.name) not in ("run.lock", "host", "given") for entry in path.iterdir())
-
-
-def read_report(folder: RunFolder) -> Report:
-    """The figures of a run, running or not; its journal stays as it is. Raises JournalError."""
-    with journal_of(folder) as journal:
-        return Report() if journal is None else Report(kept_history(journal).read())
-
-
-def read_hosts(folder: RunFolder) -> HostHistory:
-    """The hosts of a run, running or not; its journal stays as it is. Raises JournalError."""
-    with journal_of(folder) as journal:
-        return HostHistory() if journal is None else kept_hosts(journal).read()
-
-
-def clock_of(folder: RunFolder) -> Clock:
-    """The clock by which a run's events are timed. Raises JournalError."""
-    with journal_of(folder) as journal:
-        return SteadyClock().now_s if journal is None else journal.clock
-
-
-@contextmanager
-def journal_of(folder: RunFolder) -> Iterator[Journal | None]:
-    """The journal of a run, to be read; None while the run is prepared. Raises JournalError when it is gone."""
-    if not folder.journal_file.is_file():
-        if folder.prepared_file.exists():
-            raise gone(folder.journal_file)
-        yield None
-        return
-    with closing(Journal.read_only(folder.journal_file)) as journal:
-        yield journal
-
-
-def events_of(folder: RunFolder, *kinds: type[E]) -> Iterator[E]:
-    """The events of some kinds in a run's journal, one after the other. Raises JournalError."""
-    with journal_of(folder) as journal:
-        for recorded in () if journal is None else journal.stream(kinds=kinds):
-            if isinstance(recorded.event, kinds):
-                yield recorded.event
 
 
 def shown(path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""The folder of a run: where everything lies, and the lock that keeps a second process out.
+"""The folder of a run: where everything lies, and the locks of its processes.
 
 job.yaml        the resolved job, frozen when the run began
 store_password  the password of the store that job.yaml names; only the owner may read it
@@ -22,7 +22,8 @@ summary.json  model.keras  curves.png  confusion_matrix.csv  confusion_matrix.pn
                 what a run leaves behind
 """
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +32,7 @@ from typing import Self
 
 from vcdl.errors import RunFolderError, folder_errors, unreadable
 from vcdl.files.atomic import atomic_write
-from vcdl.files.lock import FileLock, holder_of
+from vcdl.files.lock import FileLock, holder_of, locked
 from vcdl.run.kind import LOCAL, RUN_KINDS, RunKind
 from vcdl.wire.workunit import FROZEN_FILE
 
@@ -69,7 +70,7 @@ class RunFolder:
 
     @property
     def store_claim_file(self) -> Path:
-        """The claim on weights that lie elsewhere (vcdl.run.claim); exists only with such a store."""
+        """The claim on weights that lie elsewhere (vcdl.run.store_claim); exists only with such a store."""
         return self.path / "store_claim.json"
 
     @property
@@ -143,7 +144,7 @@ class RunFolder:
 
     @property
     def statistics_file(self) -> Path:
-        """The samples of vcdl.run.own_statistics; exists only where the server computes statistics itself."""
+        """The samples of vcdl.run.own_training; exists only where the server computes statistics itself."""
         return self.path / "data" / "statistics.npz"
 
     @property
@@ -302,3 +303,39 @@ class RunLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._held.close()
+
+
+@dataclass(frozen=True)
+class RestoreLock:
+    """The lock that keeps folds and restores apart: no server restores weights between a fold and its journal row.
+
+    Without it, a slow server could write the row of a fold that its store forgot and another server restored the
+    weights without: the row would name a version that does not contain the update. The kernel releases the lock when
+    its holder dies, however it dies.
+    """
+
+    folder: RunFolder
+
+    @contextmanager
+    def folding(self, *, shared: bool) -> Iterator[None]:
+        """Hold the lock from before a fold until its rows and uploads are kept. Raises RunFolderError.
+
+        `shared`: any number of servers may at a time. Otherwise the journal has every earlier fold of a living server
+        when the lock is got, so that it tells what the store must have.
+        """
+        with self._held(shared=shared):
+            yield
+
+    @contextmanager
+    def restoring(self) -> Iterator[None]:
+        """Hold the lock alone: every fold is in the journal, or was never reported. Raises RunFolderError."""
+        with self._held(shared=False):
+            yield
+
+    @contextmanager
+    def _held(self, *, shared: bool) -> Iterator[None]:
+        with ExitStack() as held:
+            # Who restores keeps the gate until it has the lock: servers that fold in turns would never leave it free.
+            with folder_errors(self.folder.path), locked(self.folder.path / "restore.gate", shared=shared):
+                held.enter_context(locked(self.folder.path / "restore.lock", shared=shared))
+            yield

@@ -7,9 +7,9 @@ from vcdl.job import Job
 from vcdl.report.measures import Report
 from vcdl.report.progress import RunGoal, epoch_at_work, measured_words, seconds_left
 from vcdl.report.wording import duration
-from vcdl.run.finding import RunState, clock_of, read_hosts, read_report, state_of
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
+from vcdl.run.reading import RunState, clock_of, read_hosts, read_report, state_of
 
 _OPEN = (RunState.RUNNING, RunState.WAITING)
 

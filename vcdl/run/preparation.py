@@ -1,13 +1,13 @@
-"""Preparation makes what a job needs before its first subtask: shards, held-out data, the model, version 0 of
-its weights.
+"""Preparation makes what a job needs before its first subtask: shards, held-out data, the model, version 0.
 
 `prepared.json` is written last: a run that was killed before it is prepared again, and finds the shards it had made.
 """
 
 import secrets
 from functools import partial
+from typing import Any
 
-from vcdl.errors import folder_error
+from vcdl.errors import RunFolderError, folder_error
 from vcdl.job import Job
 from vcdl.journal.journal import Journal
 from vcdl.models.footprint import footprint_of
@@ -15,8 +15,10 @@ from vcdl.report.observer import RunObserver
 from vcdl.run.finding import shown
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
+from vcdl.run.reading import is_finished, read_report
+from vcdl.run.results import newest_version, trained_model
 from vcdl.run.run import Run
-from vcdl.run.store_address import asked_settings, store_address
+from vcdl.run.store_claim import asked_settings, store_address
 from vcdl.stores.open import check_usable, load_client_libraries
 from vcdl.stores.settings import Service
 
@@ -34,9 +36,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     from vcdl.data import ensure_shards, load_dataset, read_samples, write_split
     from vcdl.models import fitted
     from vcdl.models.model_classes import with_model_classes
-    from vcdl.run.own_statistics import leave_samples
-    from vcdl.run.own_step import own_step
-    from vcdl.run.start import start_of
+    from vcdl.run.own_training import leave_samples, own_step
     from vcdl.wire.frozen import write_frozen
 
     check_usable(asked_settings(job, folder))
@@ -96,3 +96,19 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     except OSError as error:
         raise folder_error(folder.path, error) from error
     return run
+
+
+def start_of(job: Job) -> Any:
+    """The Keras model of the finished run that a job names, with its last weights; None: the job names none.
+
+    Raises RunFolderError, ModelError, WeightsFileError, FileUnavailable.
+    """
+    if job.model.from_run is None:
+        return None
+    run = Run.open(RunFolder.existing(job.model.from_run))
+    if not is_finished(run.folder):
+        raise RunFolderError(
+            f"model > from: {run.folder.path} is not finished: wait for it, or continue with `vcdl resume`"
+        )
+    stop = read_report(run.folder).stop
+    return trained_model(run, newest_version(run.folder) if stop is None else stop.version)

@@ -40,9 +40,9 @@ class Prepared:
     """
     footprint: Footprint
     own_step: tuple[float, ...]
-    """Lengths of the server's own first step (vcdl.run.own_step), for bounds; empty where clients are trusted."""
+    """Lengths of the server's own first step (vcdl.run.own_training), for bounds; empty where clients are trusted."""
     store: str
-    """The address of that store, without a login (`vcdl.run.store_address`)."""
+    """The address of that store, without a login (`vcdl.run.store_claim`)."""
     classes: tuple[str, ...] = ()
     """Names of the classes by number of the model's output; empty where they have none."""
     classes_by_output: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Prepared:
     frozen: Frozen | None = None
     """The file of the weights that no training changes; None: there are none."""
     statistics_samples: int = 0
-    """Samples from which the server computes the statistics of batch normalisation itself (vcdl.run.own_statistics);
+    """Samples from which the server computes the statistics of batch normalisation itself (vcdl.run.own_training);
     0: they are averages of the clients'.
     """
 

@@ -1,20 +1,32 @@
-"""The results of a run that has ended: the model, the curve, the confusion matrix, TensorBoard's file and, last of all,
-summary.json.
+"""The results of a run that has ended: the model, the curve, the confusion matrix, TensorBoard's file, summary.json.
+
+Clients train on normalised samples. The exported model normalises by itself, in a Rescaling layer in front, so it takes
+samples as they are in the user's data set.
 """
 
+import json
+from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+from vcdl.errors import RunFolderError, folder_errors
+from vcdl.files.atomic import atomic_write
 from vcdl.journal.events import UpdateApplied, VersionEvaluated
 from vcdl.journal.journal import Journal
+from vcdl.models.measuring import BATCH_SIZE, outputs_of
+from vcdl.report.confusion_matrix import MOST_CLASSES, MOST_DRAWN, ConfusionMatrix
 from vcdl.report.measures import Report
 from vcdl.report.observer import RunObserver, ShieldedObserver
 from vcdl.report.plot import Curve, plot_curves
 from vcdl.report.summary import summary_of, write_summary
 from vcdl.report.tensorboard import write_event_file
-from vcdl.run.confusion import leave_confusion_matrix
-from vcdl.run.export import export_model
-from vcdl.run.finding import read_report
 from vcdl.run.folder import RunFolder
+from vcdl.run.reading import read_report
+from vcdl.run.run import Run
+from vcdl.wire.task import HAS_CLASSES
+from vcdl.wire.workunit import Normalisation, Training
 
 
 def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
@@ -33,3 +45,136 @@ def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
         write_event_file(folder.tensorboard, report, journal.stream(kinds=(UpdateApplied, VersionEvaluated)))
     write_summary(folder.summary_file, summary_of(job, report))
     return report
+
+
+def leave_confusion_matrix(folder: RunFolder, version: int) -> None:
+    """Write confusion_matrix.csv, and the picture, unless there are too many classes; nothing for other tasks.
+
+    Raises VcdlError.
+    """
+    from vcdl.client.compile import make_loss
+    from vcdl.data.npz_file import read_split
+    from vcdl.wire.normalise import normalise
+
+    run = Run.open(folder)
+    if run.job.data.task not in HAS_CLASSES:
+        return
+    split = "test" if run.prepared.has_test else "validation"
+    x, y = read_split(folder.test_file if run.prepared.has_test else folder.validation_file)
+    model = trained_model(run, version)
+    if model.outputs[0].shape[-1] > MOST_CLASSES:
+        return
+    is_logit = make_loss(run.training.loss).get_config().get("from_logits")
+    labels = (y[begin : begin + BATCH_SIZE] for begin in range(0, len(y), BATCH_SIZE))
+    batches = zip(labels, outputs_of(model, normalise(x, run.prepared.normalisation)), strict=True)
+    matrix = ConfusionMatrix.of(batches, run.prepared.classes, threshold=0.0 if is_logit else 0.5)
+    matrix.write(folder.confusion_file)
+    if len(matrix.names) <= MOST_DRAWN:
+        matrix.draw(folder.confusion_picture, f"{run.name}, {split}")
+
+
+def export_model(folder: RunFolder, output: Path, version: int | None) -> int:
+    """Write `output` (its name ends in .keras) whole or not at all: compiled, with the weights of a version,
+    which it returns.
+
+    `version` must still have its snapshot; None: the newest that has one, at the end of a job its last. Raises
+    RunFolderError, ModelError, WeightsFileError.
+    """
+    from vcdl.client.compile import compile_model
+    from vcdl.models.lora import merged
+
+    run = Run.open(folder)
+    version = newest_version(folder) if version is None else version
+    model = _normalising(merged(trained_model(run, version)), run.prepared.normalisation, run.name)
+    compile_model(model, _for_keras(run.training))
+    model.optimizer.build(model.trainable_variables)  # or Keras warns, on loading, that it has no variables
+    with folder_errors(output.parent), atomic_write(output) as temporary:
+        model.save(temporary)
+    _write_classes(run.prepared.classes or dict(run.prepared.classes_by_output), classes_file(output))
+    return version
+
+
+def _for_keras(training: Training) -> Training:
+    """The settings with the metrics that plain Keras has."""
+    from vcdl.client.metrics import known_to_keras
+
+    outputs = tuple(replace(output, metrics=known_to_keras(output.metrics)) for output in training.outputs)
+    return replace(training, metrics=known_to_keras(training.metrics), outputs=outputs)
+
+
+def trained_model(run: Run, version: int) -> Any:
+    """A run's own Keras model, which takes normalised samples, with the weights of a version as they are evaluated.
+
+    Raises RunFolderError, ModelError, WeightsFileError, FileUnavailable.
+    """
+    from vcdl.run.own_training import set_own_statistics
+    from vcdl.wire.weights import assign
+
+    model = run.load_model()
+    assign(model, _weights(run.folder, version, run.layout.size)[: run.layout.model.size])
+    set_own_statistics(run, model)
+    return model
+
+
+def classes_file(model: Path) -> Path:
+    """The side file of an exported model with the names of its outputs: `model.classes.json` of `model.keras`."""
+    return model.with_suffix(".classes.json")
+
+
+def _write_classes(names: tuple[str, ...] | Mapping[str, tuple[str, ...]], path: Path) -> None:
+    """Write the names of the classes, of several outputs by the output's name; without any, remove those of an earlier
+    model. Raises RunFolderError.
+    """
+    with folder_errors(path.parent):
+        if not names:
+            path.unlink(missing_ok=True)
+            return
+        with atomic_write(path) as temporary:
+            temporary.write_text(json.dumps({"classes": names}, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+def newest_version(folder: RunFolder) -> int:
+    """The newest version with a snapshot: snapshots outlive the store, which may be a server that is gone."""
+    versions = folder.snapshot_versions()
+    if not versions:
+        raise RunFolderError(f"{folder.snapshots} holds no weights: they were deleted, and there is nothing to export")
+    return versions[-1]
+
+
+def _weights(folder: RunFolder, version: int, size: int) -> Any:
+    from vcdl.wire.weights import read_weights
+
+    snapshot = folder.snapshot(version)
+    if not snapshot.is_file():
+        raise RunFolderError(
+            f"version {version} of the weights is no longer kept in {folder.snapshots}: export another"
+        )
+    return read_weights(snapshot, size)[0]
+
+
+def _normalising(model: Any, normalisation: Normalisation, name: str) -> Any:
+    """The model behind a Rescaling layer for each input; as it is when there is nothing to rescale."""
+    import keras
+
+    by_name = dict(normalisation.inputs) or {model.inputs[0].name: normalisation}
+    if not any(map(_rescales, by_name.values())):
+        return model
+    several = len(model.inputs) > 1
+    inputs, rescaled = [], []
+    for tensor in model.inputs:
+        own = by_name[tensor.name]
+        inputs.append(keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=tensor.name if several else "samples"))
+        rescale = keras.layers.Rescaling(_number_or_list(own.scale), _number_or_list(own.offset))
+        rescaled.append(rescale(inputs[-1]) if _rescales(own) else inputs[-1])
+    ends = model(rescaled if several else rescaled[0])
+    if isinstance(ends, list):  # under their own names, by which losses and labels go
+        ends = [keras.layers.Identity(name=of)(end) for of, end in zip(model.output_names, ends, strict=True)]
+    return keras.Model(inputs if several else inputs[0], ends, name=name)
+
+
+def _rescales(normalisation: Normalisation) -> bool:
+    return not normalisation.integers and normalisation != Normalisation()
+
+
+def _number_or_list(numbers: tuple[float, ...]) -> float | list[float]:
+    return numbers[0] if len(numbers) == 1 else list(numbers)

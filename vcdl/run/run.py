@@ -16,15 +16,12 @@ from vcdl.journal.journal import Journal
 from vcdl.rules.base import Rule
 from vcdl.rules.bounds import Bounds
 from vcdl.rules.state import RuleState
-from vcdl.run.claim import claimed_key
-from vcdl.run.downloads import Downloads
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import open_frozen
+from vcdl.run.kept_weights import Downloads, Published, Snapshots
 from vcdl.run.kind import RunKind
 from vcdl.run.prepared import Prepared
-from vcdl.run.published import Published
-from vcdl.run.snapshots import Snapshots
-from vcdl.run.store_address import OWN_FOLDER, asked_settings, held_to
+from vcdl.run.store_claim import OWN_FOLDER, asked_settings, claimed_key, held_to
 from vcdl.stores import Boundary, WeightStore
 from vcdl.stores.base import Expected
 from vcdl.stores.open import load_client_libraries, open_store

@@ -14,7 +14,7 @@ from vcdl.errors import VcdlError, folder_error
 from vcdl.loop.grid import GaveUp, Outcome, Staged, Uploaded
 from vcdl.loop.retraining import Slice, lay_out
 from vcdl.run.folder import RunFolder
-from vcdl.run.kept_uploads import conclude_upload
+from vcdl.run.kept_weights import conclude_upload
 from vcdl.wire.workunit import OUTPUT_FILE
 
 

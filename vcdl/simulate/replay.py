@@ -18,7 +18,7 @@ from vcdl.journal.monitor import Monitor
 from vcdl.loop.evaluator import Evaluator
 from vcdl.loop.recovery import fold_again
 from vcdl.report.measures import Report
-from vcdl.run.finding import is_finished
+from vcdl.run.reading import is_finished
 from vcdl.run.run import Run
 from vcdl.wire.weights import Vector, read_weights
 

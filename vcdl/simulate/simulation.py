@@ -14,11 +14,12 @@ from vcdl.journal.journal import Journal
 from vcdl.report.measures import Report
 from vcdl.report.observer import RunObserver
 from vcdl.report.summary import as_json, summary_of, write_summary
-from vcdl.run.beginning import discarded_if_refused
-from vcdl.run.finding import RUNS, holds_anything, is_finished, read_report
+from vcdl.run.driver import discarded_if_refused
+from vcdl.run.finding import RUNS, holds_anything
 from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.frozen_job import freeze
 from vcdl.run.kind import SIMULATED
+from vcdl.run.reading import is_finished, read_report
 from vcdl.run.results import leave_results
 from vcdl.simulate.client_fleet import ClientFleet, save_clients
 from vcdl.simulate.here import TrainingHere

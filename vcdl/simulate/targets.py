@@ -11,9 +11,9 @@ from vcdl.data.dataset import Array
 from vcdl.data.npz_file import read_split
 from vcdl.errors import folder_errors, unreadable
 from vcdl.files.atomic import atomic_write
-from vcdl.run.export import trained_model
-from vcdl.run.finding import read_report
 from vcdl.run.folder import RunFolder
+from vcdl.run.reading import read_report
+from vcdl.run.results import trained_model
 from vcdl.run.run import Run
 from vcdl.simulate.poisoned_data import BACKDOOR_CLASS, highest_of, target_of, with_pattern
 from vcdl.wire.normalise import normalise

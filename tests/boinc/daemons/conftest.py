@@ -15,8 +15,8 @@ from tests.store_servers import start_mariadb
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.commands.submit import submit
 from vcdl.report.measures import Report
-from vcdl.run.finding import read_report
 from vcdl.run.folder import RunFolder
+from vcdl.run.reading import read_report
 
 JOB = """
 name: tiny

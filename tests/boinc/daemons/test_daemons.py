@@ -32,8 +32,8 @@ from vcdl.commands.submit import submit
 from vcdl.errors import FileUnavailable, GridError, GridUnavailable, JournalUnavailable
 from vcdl.journal.events import Event, ResultRefused, RunStarted, StopDecided, UpdateApplied, WorkunitFailed
 from vcdl.journal.journal import Journal
-from vcdl.run.finding import events_of
 from vcdl.run.prepared import Prepared
+from vcdl.run.reading import events_of
 from vcdl.stores.settings import URL_VARIABLE
 
 pytestmark = [pytest.mark.boinc, pytest.mark.keras]

@@ -10,7 +10,7 @@ from vcdl.boinc.daemons.opened_runs import OpenedRuns
 from vcdl.boinc.daemons.script import ACCEPTED, REFUSED
 from vcdl.boinc.daemons.validate import validate
 from vcdl.journal.events import ResultRefused, UpdateApplied, UpdateSuperseded
-from vcdl.run.finding import events_of
+from vcdl.run.reading import events_of
 from vcdl.wire.workunit import WorkunitName
 
 pytestmark = [pytest.mark.boinc, pytest.mark.keras]

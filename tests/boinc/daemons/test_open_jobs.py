@@ -8,7 +8,7 @@ from tests.run_folders import make_run
 from vcdl.boinc.daemons.open_jobs import OpenJobs
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.journal.events import Recorded, RunStarted
-from vcdl.run.changing import change
+from vcdl.run.control import change
 from vcdl.run.folder import RunFolder
 from vcdl.run.kind import BOINC
 

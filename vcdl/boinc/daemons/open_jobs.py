@@ -11,8 +11,8 @@ from vcdl.backoff import Attempts
 from vcdl.boinc.grid.project_folder import BoincProject, not_readable
 from vcdl.client.resources import is_out_of_memory
 from vcdl.errors import GridUnavailable, Unavailable, VcdlError
-from vcdl.run.finding import is_finished
 from vcdl.run.folder import RunFolder
+from vcdl.run.reading import is_finished
 
 _AFTER_A_BUG_S = 30.0
 """Until a part that failed in a way nobody expected is put together again."""

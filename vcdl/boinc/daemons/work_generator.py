@@ -45,8 +45,8 @@ from vcdl.loop.loop import Loop
 from vcdl.loop.plan import Plan, Publishing
 from vcdl.report.observer import RunObserver
 from vcdl.report.progress import mended_words, rolled_back_words
-from vcdl.run.finding import is_finished, read_hosts
 from vcdl.run.folder import RunFolder, RunLock
+from vcdl.run.reading import is_finished, read_hosts
 from vcdl.run.run import Run
 
 _IDLE_S = 1.0

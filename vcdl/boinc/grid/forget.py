@@ -7,8 +7,8 @@ from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.download_folder import Content
 from vcdl.boinc.grid.manifest import Manifest, Manifests
 from vcdl.boinc.grid.project_folder import BoincProject
-from vcdl.run.finding import is_finished
 from vcdl.run.folder import RunFolder
+from vcdl.run.reading import is_finished
 from vcdl.wire.workunit import WorkunitName
 
 

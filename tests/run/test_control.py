@@ -9,10 +9,10 @@ from vcdl.commands.set import set_
 from vcdl.errors import ExitCode, JobError, RunFolderError
 from vcdl.job import load_frozen_job, save_job
 from vcdl.journal.events import Recorded, RunStarted, SettingsChanged
-from vcdl.run.changing import BOINC_KEYS, LOCAL_KEYS, change, changes_of
-from vcdl.run.finding import events_of
+from vcdl.run.control import BOINC_KEYS, LOCAL_KEYS, change, changes_of
 from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.kind import BOINC
+from vcdl.run.reading import events_of
 
 EVENTS = [Recorded(1, 1.0, RunStarted(resumed=False))]
 

@@ -8,17 +8,17 @@ from tests.recorded_run import WHOLE_RUN
 from tests.run_folders import DEMO, make_run
 from vcdl.report.measures import Report
 from vcdl.report.observer import RunObserver
-from vcdl.run import driving
-from vcdl.run.finding import read_report
+from vcdl.run import driver
 from vcdl.run.folder import RunFolder
 from vcdl.run.kind import SIMULATED
+from vcdl.run.reading import read_report
 
 
 @pytest.fixture
 def driven(monkeypatch: pytest.MonkeyPatch) -> list[RunFolder]:
     """The runs whose drivers were called; each is interrupted at once."""
     runs: list[RunFolder] = []
-    monkeypatch.setattr(driving, "_driver", lambda folder: lambda *_: runs.append(folder))
+    monkeypatch.setattr(driver, "_driver", lambda folder: lambda *_: runs.append(folder))
     return runs
 
 
@@ -31,9 +31,9 @@ def test_a_run_that_never_ended_is_driven_on_without_its_figures(
     def never(_: RunFolder) -> Report:
         raise AssertionError("all of the journal is read")
 
-    monkeypatch.setattr(driving, "read_report", never)
-    assert driving.results_of(folder) is None
-    assert driving.drive(folder, DEMO, RunObserver()) is None
+    monkeypatch.setattr(driver, "read_report", never)
+    assert driver.results_of(folder) is None
+    assert driver.drive(folder, DEMO, RunObserver()) is None
     assert driven == [folder]
 
 
@@ -43,14 +43,14 @@ def test_a_run_that_has_ended_lacks_its_results_at_most(
 ) -> None:
     folder = make_run(tmp_path, WHOLE_RUN, finished=False)
     left = Report()
-    monkeypatch.setattr(driving, "leave_results", lambda *_: left)
-    assert driving.results_of(folder) is None
-    assert driving.drive(folder, DEMO, RunObserver()) is left
+    monkeypatch.setattr(driver, "leave_results", lambda *_: left)
+    assert driver.results_of(folder) is None
+    assert driver.drive(folder, DEMO, RunObserver()) is left
     assert driven == []
 
 
 def test_a_finished_run_has_results(tmp_path: Path) -> None:
-    results = driving.results_of(make_run(tmp_path))
+    results = driver.results_of(make_run(tmp_path))
     assert results is not None
     assert results.finished
 
@@ -58,15 +58,15 @@ def test_a_finished_run_has_results(tmp_path: Path) -> None:
 def test_a_job_that_strangers_could_not_train_says_whom_to_look_at(tmp_path: Path) -> None:
     folder = make_run(tmp_path, WHOLE_RUN)
     strangers = DEMO.model_copy(update={"trust": DEMO.trust.model_copy(update={"kind": "strangers"})})
-    said = str(driving.given_up(folder, strangers, read_report(folder)))
+    said = str(driver.given_up(folder, strangers, read_report(folder)))
     assert said.startswith("every host that tried a shard failed at it")
     assert "see which and at what by `vcdl hosts`, mend the cause, and" in said
-    own = str(driving.given_up(folder, DEMO, read_report(folder)))
+    own = str(driver.given_up(folder, DEMO, read_report(folder)))
     assert "tried 5 times in vain" in own
     assert "`vcdl resume --set" in own
 
 
 def test_a_simulation_that_was_given_up_is_not_to_be_resumed(tmp_path: Path) -> None:
     folder = make_run(tmp_path, WHOLE_RUN, host=SIMULATED)
-    said = str(driving.given_up(folder, DEMO, read_report(folder)))
+    said = str(driver.given_up(folder, DEMO, read_report(folder)))
     assert said.endswith("mend the cause, and `vcdl simulate` with the same settings starts it again")

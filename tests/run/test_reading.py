@@ -7,7 +7,7 @@ from vcdl.journal.events import WorkunitCreated, WorkunitSent
 from vcdl.journal.journal import Journal
 from vcdl.report.observer import RunningTask, RunObserver
 from vcdl.run.folder import RunFolder
-from vcdl.run.following import Following
+from vcdl.run.reading import RunFollower
 
 
 class Tasks(RunObserver):
@@ -25,7 +25,7 @@ def test_what_clients_work_on_is_told_from_the_journal(tmp_path: Path) -> None:
     journal.append(*(WorkunitCreated(name) for name in names))
     journal.append(WorkunitSent(names[0], "host-1", 0))
     tasks = Tasks()
-    following = Following(folder, tasks)
+    following = RunFollower(folder, tasks)
     following.look()
     following.tell_tasks()
     assert tasks.told == ([(names[0], "a client")], 2), "sent before anybody looked"

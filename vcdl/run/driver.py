@@ -1,8 +1,12 @@
-"""The course of a run that this process drives, from its present state to its results, whoever looks on."""
+"""The course of a run that this process drives, from its beginning to its results, whoever looks on.
+
+Nothing is left of a run that is refused before its first subtask.
+"""
 
 import pkgutil
-from collections.abc import Callable
-from contextlib import suppress
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from vcdl.errors import JournalUnavailable, RunFolderError, VcdlError
 from vcdl.job import Job
@@ -12,8 +16,10 @@ from vcdl.report.measures import Report
 from vcdl.report.observer import RunObserver
 from vcdl.report.progress import setback_words
 from vcdl.report.wording import printable
-from vcdl.run.finding import is_finished, journal_of, read_report, resume_hint
-from vcdl.run.folder import RunFolder
+from vcdl.run.finding import resume_hint, unfinished
+from vcdl.run.folder import RunFolder, RunLock
+from vcdl.run.frozen_job import freeze
+from vcdl.run.reading import is_finished, journal_of, read_report
 from vcdl.run.results import leave_results
 
 
@@ -83,3 +89,43 @@ def _driver(folder: RunFolder) -> Callable[[RunFolder, RunObserver], StopReason 
         raise RunFolderError(f"{folder.path} cannot be run here: {resume_hint(folder)}")
     driver: Callable[[RunFolder, RunObserver], StopReason | None] = pkgutil.resolve_name(folder.kind.driver)
     return driver
+
+
+@contextmanager
+def discarded_if_refused(folder: RunFolder, *, is_new: bool) -> Iterator[None]:
+    """Remove the files of a run when the block raises a VcdlError or an OSError before the run is prepared.
+
+    `is_new`: the folder itself was made for it, and goes, too. The caller holds the folder's RunLock.
+    """
+    try:
+        yield
+    except (VcdlError, OSError):
+        if not folder.prepared_file.exists():
+            _discard(folder, is_new)
+        raise
+
+
+def _discard(folder: RunFolder, is_new: bool) -> None:
+    if is_new:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        return
+    for entry in folder.path.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+
+
+@contextmanager
+def begun(folder: RunFolder, job: Job) -> Iterator[Job]:
+    """A new run in a folder, locked, with the job as the run follows it; nothing is left of one that the block
+    refuses before its first subtask. Raises RunFolderError, JobError.
+    """
+    is_new = not folder.path.exists()
+    folder.make()
+    with RunLock(folder):
+        if folder.job_file.exists():  # another process has begun a run here meanwhile
+            raise unfinished(folder.path)
+        with discarded_if_refused(folder, is_new=is_new):
+            folder.create()
+            yield freeze(job.trusting(folder.kind.trust), folder)

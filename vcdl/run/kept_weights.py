@@ -1,0 +1,176 @@
+"""Weights that a run keeps on disk: snapshots by version, the files that clients download, and applied uploads.
+
+Snapshots have the format that clients download, and are kept while something refers to them. A store that may lose its
+memory is restored from them, and from the uploads applied since. For such a store the rule's state beside W is kept as
+well, in a file of its own, `state_v….h5`, which clients do not download.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcdl.codecs.choose import down_encoding
+from vcdl.errors import folder_errors
+from vcdl.files.atomic import atomic_write
+from vcdl.journal.events import WeightsPublished
+from vcdl.journal.journal import Journal
+from vcdl.run.folder import RunFolder
+from vcdl.stores import WeightStore
+from vcdl.wire.params import ParamsHeader, write_params
+from vcdl.wire.weights import Layout, Vector, read_weights
+from vcdl.wire.workunit import PLAIN, Transport
+
+_NAME = re.compile(r"(?:params|state)_v(\d{6,})\.h5")
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    """The snapshots of one job."""
+
+    folder: RunFolder
+    store: WeightStore
+    job: str
+    layout: str
+    """Fingerprint of the model's layout."""
+
+    def keep(self, version: int, vector: Vector, *, durable: bool = False) -> None:
+        """Write a version, of shape (n,); `durable` waits until the disk has it. Raises RunFolderError."""
+        self._write(self.folder.snapshot(version), version, vector, durable=durable)
+
+    def has(self, version: int) -> bool:
+        """Whether a version is kept."""
+        return self.folder.snapshot(version).exists()
+
+    def keep_newest(self, *, durable: bool = False) -> int:
+        """Keep the newest version and return it; a store can be restored from a `durable` one.
+
+        Raises RunFolderError, StoreError.
+        """
+        if durable and self.store.state and self.folder.kept_uploads.is_dir():
+            return self._keep_whole()
+        version = self.store.version()
+        if durable or not self.has(version):
+            version, vector = self.store.read()
+            self.keep(version, vector, durable=durable)
+        return version
+
+    def _keep_whole(self) -> int:
+        version, whole = self.store.read_whole()
+        self.keep_whole(version, whole)
+        return version
+
+    def keep_whole(self, version: int, whole: Vector) -> None:
+        """Write a version that a store can be restored from, given the store's whole vector. Raises RunFolderError."""
+        # The state first: killed in between, the version has no weights on disk, or some that nothing is
+        # restored from without it.
+        state = self.store.state
+        if state:
+            self._write(self.folder.state_snapshot(version), version, state.beside(whole), durable=True)
+        self.keep(version, state.weights(whole), durable=True)
+
+    def ensure(self, version: int) -> None:
+        """Write the missing snapshot of the newest version: its server died between commit and snapshot.
+
+        Only the newest can be missing: every fold keeps its predecessor first. Raises RunFolderError, StoreError.
+        """
+        if not self.has(version):
+            self.keep(version, self.store.read()[1])
+
+    def _write(self, path: Path, version: int, vector: Vector, *, durable: bool) -> None:
+        header = ParamsHeader(self.job, version, self.layout)
+        with folder_errors(self.folder.snapshots):
+            write_params(path, vector, header, durable=durable)
+
+    def discard_all_but(self, versions: Collection[int]) -> None:
+        """Remove the snapshots that nothing refers to."""
+        for name in os.listdir(self.folder.snapshots):
+            match = _NAME.fullmatch(name)
+            if match is not None and int(match[1]) not in versions:
+                (self.folder.snapshots / name).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Downloads:
+    """The downloads of one run. A killed process leaves at most one file too many, which goes with its version."""
+
+    folder: RunFolder
+    layout: Layout
+    transport: Transport = PLAIN
+
+    def path(self, version: int) -> Path:
+        """The file of a version that has a snapshot, the same whenever it is made.
+
+        Raises RunFolderError, WeightsFileError.
+        """
+        encoding = down_encoding(self.transport, self.layout)
+        snapshot, encoded = self.folder.snapshot(version), self.folder.download(version)
+        if encoding.is_plain:
+            return snapshot
+        if not encoded.exists():
+            vector, header = read_weights(snapshot, self.layout.size)
+            with folder_errors(encoded.parent):
+                encoded.parent.mkdir(exist_ok=True)
+                encoding.write(encoded, vector, header)
+        return encoded
+
+    def discard_all_but(self, versions: Collection[int]) -> None:
+        """Remove the files that no open workunit needs."""
+        for path in self.folder.downloads.glob("params_v*.h5"):
+            if int(path.stem.removeprefix("params_v")) not in versions:
+                path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Published:
+    """The published versions of one run."""
+
+    journal: Journal
+    folder: RunFolder
+    must_be_kept: bool = True
+
+    def __contains__(self, version: object) -> bool:
+        """Whether an upload that started from a version can be taken. Raises JournalError."""
+        if not isinstance(version, int) or (self.must_be_kept and not self.folder.snapshot(version).exists()):
+            return False
+        return self.journal.find(WeightsPublished.key_of(version)) is not None
+
+
+def conclude_upload(folder: RunFolder, workunit: str, version: int | None) -> None:
+    """Remove an upload; it is kept under the version it made when the run keeps uploads. Raises RunFolderError."""
+    upload = folder.uploads / f"{workunit}.h5"
+    if version is not None and upload.exists():
+        keep_upload(folder, upload, workunit, version)
+    upload.unlink(missing_ok=True)
+
+
+def keep_upload(folder: RunFolder, upload: Path, workunit: str, version: int, *, replace: bool = False) -> None:
+    """Keep an upload for a store that may lose its memory; nothing in a run that keeps none.
+
+    `replace`: it was folded in just now. Then a file of its name is of a fold that the store and the journal have
+    forgotten. Raises RunFolderError.
+    """
+    kept = folder.kept_upload(version, workunit)
+    if not folder.kept_uploads.is_dir():
+        return
+    with folder_errors(kept.parent):
+        if kept.exists():
+            if not replace or kept.samefile(upload):
+                return
+            kept.unlink()
+        try:
+            os.link(upload, kept)
+            return
+        except OSError:  # of another user, or on another disk
+            pass
+        with atomic_write(kept) as target:
+            shutil.copyfile(upload, target)
+
+
+def discard_kept_uploads(folder: RunFolder, up_to_version: int) -> None:
+    """Remove the kept uploads that a snapshot of `up_to_version` on the disk has in it."""
+    for path, version in folder.versions_of_kept_uploads():
+        if version <= up_to_version:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,128 @@
+"""The state and the figures of a run on disk, read without disturbing the process that runs it."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from enum import StrEnum
+from typing import TypeVar
+
+from vcdl.journal.clock import SteadyClock
+from vcdl.journal.events import Event, WorkunitSent
+from vcdl.journal.hosts import HostHistory
+from vcdl.journal.journal import Clock, Journal
+from vcdl.journal.kept_state import kept_history, kept_hosts
+from vcdl.journal.packing import copy_of
+from vcdl.journal.place import gone
+from vcdl.report.measures import Report
+from vcdl.report.observer import RunningTask, RunObserver
+from vcdl.run.folder import RunFolder
+
+E = TypeVar("E", bound=Event)
+
+
+class RunState(StrEnum):
+    """The state of a run, as `vcdl status` shows it."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    """Stopped cleanly; `vcdl resume` goes on."""
+    WAITING = "waiting"
+    """Its daemons do not run, or cannot continue this job; they do once the cause is mended."""
+    KILLED = "killed"
+    """Its process ended without a word; `vcdl resume` goes on from the last applied update."""
+    FINISHED = "finished"
+    """Its results are there."""
+    FAILED = "failed"
+    """Its results are there, but it ended because a shard kept failing; `vcdl resume` tries again."""
+
+
+def state_of(folder: RunFolder, report: Report) -> RunState:
+    """Raises RunFolderError when the folder cannot be looked into."""
+    if folder.running_pid is not None:
+        return RunState.RUNNING
+    if is_finished(folder):
+        return RunState.FAILED if report.is_given_up else RunState.FINISHED
+    if report.paused or folder.stop_request.exists():
+        return RunState.PAUSED
+    return RunState.WAITING if folder.kind.has_daemons else RunState.KILLED
+
+
+def is_finished(folder: RunFolder) -> bool:
+    """Whether the run has ended and left its results: summary.json is written last."""
+    return folder.summary_file.is_file()
+
+
+def read_report(folder: RunFolder) -> Report:
+    """The figures of a run, running or not; its journal stays as it is. Raises JournalError."""
+    with journal_of(folder) as journal:
+        return Report() if journal is None else Report(kept_history(journal).read())
+
+
+def read_hosts(folder: RunFolder) -> HostHistory:
+    """The hosts of a run, running or not; its journal stays as it is. Raises JournalError."""
+    with journal_of(folder) as journal:
+        return HostHistory() if journal is None else kept_hosts(journal).read()
+
+
+def clock_of(folder: RunFolder) -> Clock:
+    """The clock by which a run's events are timed. Raises JournalError."""
+    with journal_of(folder) as journal:
+        return SteadyClock().now_s if journal is None else journal.clock
+
+
+@contextmanager
+def journal_of(folder: RunFolder) -> Iterator[Journal | None]:
+    """The journal of a run, to be read; None while the run is prepared. Raises JournalError when it is gone."""
+    if not folder.journal_file.is_file():
+        if folder.prepared_file.exists():
+            raise gone(folder.journal_file)
+        yield None
+        return
+    with closing(Journal.read_only(folder.journal_file)) as journal:
+        yield journal
+
+
+def events_of(folder: RunFolder, *kinds: type[E]) -> Iterator[E]:
+    """The events of some kinds in a run's journal, one after the other. Raises JournalError."""
+    with journal_of(folder) as journal:
+        for recorded in () if journal is None else journal.stream(kinds=kinds):
+            if isinstance(recorded.event, kinds):
+                yield recorded.event
+
+
+class RunFollower:
+    """Hands an observer what is new in a run's journal, at each look."""
+
+    def __init__(self, folder: RunFolder, observer: RunObserver) -> None:
+        self._folder = folder
+        self._observer = observer
+        self._last_id = 0
+        self._hosts: dict[str, str] = {}
+        self.report = Report()
+        """The figures of the run, up to the last look."""
+
+    def look(self) -> None:
+        """Read what is new. Raises JournalError."""
+        with journal_of(self._folder) as journal:
+            if journal is not None and not self._last_id:
+                kept = kept_history(journal)
+                self.report, self._last_id = Report(kept.read()), kept.last_id
+                self._observer.begins(copy_of(self.report.history))
+            new = [] if journal is None else journal.read(self._last_id)
+        for recorded in new:
+            self.report.follow(recorded)
+            self._last_id = recorded.id
+        for recorded in new:
+            if isinstance(recorded.event, WorkunitSent):
+                self._hosts[recorded.event.workunit] = recorded.event.host
+        self._observer.events(new)
+
+    def tell_tasks(self) -> None:
+        """Tell the observer what clients work on, as far as the journal knows: how far each is only the grid does."""
+        history, now_s = self.report.history, time.monotonic()
+        self._hosts = {workunit: host for workunit, host in self._hosts.items() if workunit in history.at_work}
+        running = [
+            RunningTask(workunit, self._hosts.get(workunit, "a client"), 0.0, now_s)
+            for workunit in sorted(history.at_work)
+        ]
+        self._observer.tasks(running, len(history.open) - len(running))
