@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.trickle import IN_BODY, IN_HEADERS, Trickle
-from vcdl.backoff import Attempts, Backoff, retry, within
+from vcdl.backoff import Attempts, Backoff, retry, wait_until, within
 from vcdl.boinc.doctor import asking
 from vcdl.errors import FleetError, FleetUnavailable, RunFolderFull, StoreError, StoreUnavailable, Unavailable
 from vcdl.fleet import project
@@ -148,3 +148,12 @@ def test_a_loop_that_sees_an_error_itself_may_say_how_long_to_wait() -> None:
     clock.now_s += 1
     assert attempts.is_due
     assert attempts.failed(Unavailable("away")) == "away; trying again in 2 s", "the backoff is as it was"
+
+
+def test_what_is_waited_for_is_asked_until_it_is_true_or_the_time_is_over() -> None:
+    answers = iter([0, 0, 7])
+    assert wait_until(lambda: next(answers), every_s=0.001) == 7
+    assert wait_until(list, timeout_s=0.01, every_s=60.0) == []
+    asked: list[int] = []
+    assert not wait_until(lambda: asked.append(1), timeout_s=0.0)
+    assert asked == [1], "once, however short the time"

@@ -10,6 +10,8 @@ docs/python.md explains it. Nothing heavy is imported before it is used.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from vcdl.version import __version__
+
 if TYPE_CHECKING:
     from vcdl import errors
     from vcdl.api.handle import Run
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 
     open = Run.open
 
-__version__ = "0.1.0"
 __all__ = ["History", "Job", "Run", "__version__", "errors", "events", "open", "train"]
 
 _PLACES = {

@@ -1,4 +1,4 @@
-"""Waiting for a store, a database, a disk or a cloud: longer each time, and short again after an answer."""
+"""Waiting: for a condition, at an even pace; for a store, a database, a disk or a cloud, longer each time."""
 
 import math
 import threading
@@ -11,6 +11,17 @@ from typing import TypeVar
 from vcdl.errors import Unavailable
 
 Result = TypeVar("Result")
+
+POLL_S = 0.1
+"""Between two looks at what another process or thread does, where nothing else sets the pace."""
+
+
+def wait_until(condition: Callable[[], Result], timeout_s: float = math.inf, every_s: float = POLL_S) -> Result:
+    """Ask at an even pace until the answer is true, or the time is over; returns the last answer."""
+    give_up_s = time.monotonic() + timeout_s
+    while not (answer := condition()) and (left_s := give_up_s - time.monotonic()) > 0:
+        time.sleep(min(every_s, left_s))
+    return answer
 
 
 @dataclass

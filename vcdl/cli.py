@@ -13,9 +13,9 @@ from typing import NoReturn
 
 import click
 
-from vcdl import __version__
 from vcdl.errors import ExitCode
 from vcdl.passwords import without_passwords
+from vcdl.version import __version__
 
 COMMANDS = (
     *("new", "run", "check", "describe", "status", "jobs", "hosts", "watch", "stop", "resume", "set", "clone"),

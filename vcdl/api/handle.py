@@ -4,6 +4,7 @@ All that is told of the run is read in its folder, so a run of another process, 
 project are looked at in the same way.
 """
 
+import math
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from vcdl.api.history import History
 from vcdl.api.order import Order
 from vcdl.api.process import RunProcess
 from vcdl.api.showing import shown_run
+from vcdl.backoff import wait_until
 from vcdl.errors import RunFolderError
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal.events import Event
@@ -109,9 +111,8 @@ class Run:
 
         Ctrl-C pauses the run of this program. Raises the error by which the run ended, TimeoutError.
         """
-        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         try:
-            report = self._follow(deadline_s, show)
+            report = self._follow(math.inf if timeout_s is None else timeout_s, show)
         except KeyboardInterrupt:
             self._pause_process()
             if show:
@@ -171,20 +172,21 @@ class Run:
     def _is_over(self) -> bool:
         return self.status not in _GO_ON
 
-    def _follow(self, deadline_s: float | None, shows: bool) -> Any:
+    def _follow(self, timeout_s: float, shows: bool) -> Any:
         with shown_run(self._folder, RunGoal.of(self._job), shows=shows) as observer:
-            following = RunFollower(self._folder, observer)
-            while True:
+            follower = RunFollower(self._folder, observer)
+
+            def looked_to_the_end() -> bool:
                 is_over = self._is_over
-                following.look()
-                if is_over:
-                    return following.report
-                if deadline_s is not None and time.monotonic() > deadline_s:
-                    raise TimeoutError(f"{shown(self.folder)} still runs; it goes on while this program does")
-                if self._process is not None:
+                follower.look()
+                if not is_over and self._process is not None:
                     observer.waiting_for(self._process.waiting_for)
                     observer.tasks(self._process.running, self._process.waiting)
-                time.sleep(_LOOK_EVERY_S)
+                return is_over
+
+            if not wait_until(looked_to_the_end, timeout_s, every_s=_LOOK_EVERY_S):
+                raise TimeoutError(f"{shown(self.folder)} still runs; it goes on while this program does")
+            return follower.report
 
     def _pause_process(self) -> None:
         """Pause the run of this program; another Ctrl-C ends its process at once."""

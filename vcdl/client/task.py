@@ -6,7 +6,6 @@ import os
 import platform
 from pathlib import Path
 
-from vcdl import __version__
 from vcdl.client.boinc_supervisor import BoincSupervisor
 from vcdl.client.compiled import CompiledPrograms
 from vcdl.client.init_data import InitData
@@ -19,6 +18,7 @@ from vcdl.client.train import CHECKPOINT_EVERY_S, Outcome, train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.client.unneeded import hide_unneeded
 from vcdl.client.wrapper_supervisor import WrapperSupervisor
+from vcdl.version import __version__
 
 _log = logging.getLogger(__name__)
 

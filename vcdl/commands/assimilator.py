@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vcdl.backoff import POLL_S
 from vcdl.errors import ExitCode, RunFolderError
 
 if TYPE_CHECKING:
     from vcdl.job import Job
     from vcdl.run.folder import RunFolder
 
-_LOOK_S = 0.1
 
 _EXAMPLES = """\b
 Examples:
@@ -50,7 +50,7 @@ def assimilator(path: Path | None, least: int, most: int, stop: threading.Event)
     journal = Journal.existing(folder.journal_file)
     history, running = kept_history(journal), 0
     try:
-        while not stop.wait(_LOOK_S):
+        while not stop.wait(POLL_S):
             new = list(history.catch_up())
             if history.state.stop is not None:
                 click.echo("the job has ended")
@@ -88,7 +88,7 @@ def _is_prepared(folder: "RunFolder", stop: threading.Event) -> bool:
         click.echo(f"{shown(folder.path)} is not prepared yet; its servers start when it is")
     while not folder.prepared_file.exists():
         RunFolder.existing(folder.path)
-        if stop.wait(_LOOK_S):
+        if stop.wait(POLL_S):
             return False
     return True
 

@@ -1,15 +1,18 @@
 """`vcdl watch`: the live display of a run in another process."""
 
 import sys
-import time
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from vcdl.commands._options import in_project, project_option
 from vcdl.errors import ExitCode
 
-_POLL_S = 0.5
+if TYPE_CHECKING:
+    from vcdl.run.folder import RunFolder
+    from vcdl.run.reading import RunFollower
 
 _EXAMPLES = """\b
 Examples:
@@ -21,32 +24,37 @@ Ctrl-C ends the display, not the run."""
 
 def watch(path: Path | None = None) -> ExitCode:
     """Show a run until it has ended or is paused. Raises RunFolderError, JobError, JournalError."""
+    from vcdl.backoff import wait_until
     from vcdl.report.display import display
     from vcdl.report.observer import RunObserver
     from vcdl.report.progress import RunGoal
     from vcdl.run.finding import chosen_run, shown
     from vcdl.run.frozen_job import read_frozen
-    from vcdl.run.reading import RunFollower, RunState, clock_of, is_finished, state_of
+    from vcdl.run.reading import RunFollower, clock_of, state_of
 
     folder = chosen_run(path)
     job = read_frozen(folder)
-    following = RunFollower(folder, RunObserver())
+    follower = RunFollower(folder, RunObserver())
     try:
         with display(RunGoal.of(job), sys.stdout, clock_of(folder)) as observer:
             observer.phase(f"{job.name} in {shown(folder.path)}")
-            following = RunFollower(folder, observer)
-            while True:
-                was_finished = is_finished(folder)
-                following.look()
-                following.tell_tasks()
-                if was_finished or state_of(folder, following.report) in (RunState.PAUSED, RunState.KILLED):
-                    break
-                time.sleep(_POLL_S)
+            follower = RunFollower(folder, observer)
+            wait_until(partial(_look, folder, follower), every_s=0.5)
     except KeyboardInterrupt:
         pass
-    state = state_of(folder, following.report)
+    state = state_of(folder, follower.report)
     click.echo(f"{job.name}: {state}; `vcdl status {shown(folder.path)}` shows all figures")
     return ExitCode.OK
+
+
+def _look(folder: "RunFolder", follower: "RunFollower") -> bool:
+    """Show what is new; returns whether nothing more will come: it is finished, paused or killed."""
+    from vcdl.run.reading import RunState, is_finished, state_of
+
+    was_finished = is_finished(folder)
+    follower.look()
+    follower.tell_tasks()
+    return was_finished or state_of(folder, follower.report) in (RunState.PAUSED, RunState.KILLED)
 
 
 @click.command("watch", epilog=_EXAMPLES)

@@ -246,7 +246,9 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     What the file leaves open follows the data's size (vcdl.job.small_data). Raises JobError with all that is wrong, one
     problem a line.
     """
-    return suited(load_section(Job, JOB, path, overrides, path.parent))
+    job = load_section(Job, JOB, path, overrides, path.parent)
+    data, training = suited(job.data, job.training)
+    return job.model_copy(update={"data": data, "training": training})
 
 
 def load_frozen_job(path: Path, overrides: Sequence[str] = ()) -> Job:

@@ -5,11 +5,8 @@ three samples. The number is read from the header of the user's file; one that c
 and whoever loads it says what is wrong.
 """
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from vcdl.job.data import DataSettings
-    from vcdl.job.schema import Job
+from vcdl.job.data import DataSettings
+from vcdl.job.training import TrainingSettings
 
 _SHARD_SAMPLES = 64
 """Samples that a shard should have: four batches of the usual size."""
@@ -18,18 +15,17 @@ _STEPS = 4
 """Batches that a shard should have."""
 
 
-def suited(job: "Job") -> "Job":
-    """The job with the number of shards and the batch size that suit its file, unless it sets them itself."""
-    samples = _training_samples(job.data)
+def suited(data: DataSettings, training: TrainingSettings) -> tuple[DataSettings, TrainingSettings]:
+    """Both with the number of shards and the batch size that suit the data's file, unless they are set."""
+    samples = _training_samples(data)
     if samples is None:
-        return job
-    data, training = job.data, job.training
+        return data, training
     if "shards" not in data.model_fields_set:
         shards = min(data.shards, max(_FEWEST_SHARDS, samples // _SHARD_SAMPLES), max(1, samples // 2))
         data = data.model_copy(update={"shards": shards})
     if "batch_size" not in training.model_fields_set:
         training = training.model_copy(update={"batch_size": _batch_size(samples // data.shards, training.batch_size)})
-    return job.model_copy(update={"data": data, "training": training})
+    return data, training
 
 
 def _batch_size(shard_samples: int, usual: int) -> int:
@@ -40,7 +36,7 @@ def _batch_size(shard_samples: int, usual: int) -> int:
     return size
 
 
-def _training_samples(data: "DataSettings") -> int | None:
+def _training_samples(data: DataSettings) -> int | None:
     """Samples that are left to train on; None: a published set, or a file that cannot be read."""
     if data.npz is None:
         return None

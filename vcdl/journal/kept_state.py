@@ -12,7 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Generic, Protocol, Self, TypeVar
 
-import vcdl
 from vcdl.errors import JournalError
 from vcdl.journal.events import Recorded
 from vcdl.journal.history import JobHistory
@@ -20,8 +19,9 @@ from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.packing import pack, unpack
 from vcdl.journal.reader_state import keep_beside, kept_beside
+from vcdl.version import __version__
 
-_PACKAGE = Path(vcdl.__file__).parent
+_PACKAGE = Path(__file__).parents[1]
 _FOLDING = ("journal", "wire/workunit.py")
 """The code that a state of this package follows from."""
 _EVENTS = 10_000
@@ -134,7 +134,7 @@ def _wait(text: str) -> int:
 @cache
 def _fingerprint(code: tuple[str, ...]) -> str:
     """What changes with each change of the code: then a state that it folded before means nothing."""
-    digest = hashlib.sha256(vcdl.__version__.encode())
+    digest = hashlib.sha256(__version__.encode())
     for name in code:
         path = _PACKAGE / name
         for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:

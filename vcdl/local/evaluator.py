@@ -10,13 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from vcdl.backoff import retry
+from vcdl.backoff import POLL_S, retry
 from vcdl.local.child import end_with_parent, log_lines, run_child
 from vcdl.loop.evaluator import Evaluator
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
-
-_POLL_S = 0.1
 
 
 def _evaluate(folder: RunFolder, log: Callable[[str], None]) -> None:
@@ -25,7 +23,7 @@ def _evaluate(folder: RunFolder, log: Callable[[str], None]) -> None:
     evaluator = retry(partial(Evaluator, run, journal), log)
     while True:
         if not retry(evaluator.run_once, log):
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
 
 
 def main(path: str) -> int:

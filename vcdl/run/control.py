@@ -4,11 +4,11 @@ The run's job.yaml is what its processes follow: the daemons of a BOINC project 
 round, a local run when it is resumed. The journal keeps what was changed and when.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
+from vcdl.backoff import wait_until
 from vcdl.errors import JobError, RunFolderError, folder_errors
 from vcdl.job import Job, load_frozen_job, save_job
 from vcdl.journal.events import RunReopened, SettingsChanged
@@ -19,7 +19,6 @@ from vcdl.run.reading import events_of, is_finished, read_report
 
 TIMEOUT_S = 60.0
 """Seconds to wait: checkpoints take a few; Keras at a run's start and a final evaluation take longest."""
-_POLL_S = 0.1
 
 
 def pause(folder: RunFolder, timeout_s: float = TIMEOUT_S) -> bool:
@@ -34,14 +33,11 @@ def pause(folder: RunFolder, timeout_s: float = TIMEOUT_S) -> bool:
         return False
     with folder_errors(folder.path):
         folder.stop_request.touch()
-    deadline_s = time.monotonic() + timeout_s
-    while folder.running_pid == pid:
-        if time.monotonic() > deadline_s:
-            raise RunFolderError(
-                f"process {pid} still runs {shown(folder.path)} after {timeout_s:g} s; it has been asked to stop: "
-                f"wait longer with --timeout, or end it with `kill {pid}`"
-            )
-        time.sleep(_POLL_S)
+    if not wait_until(lambda: folder.running_pid != pid, timeout_s):
+        raise RunFolderError(
+            f"process {pid} still runs {shown(folder.path)} after {timeout_s:g} s; it has been asked to stop: "
+            f"wait longer with --timeout, or end it with `kill {pid}`"
+        )
     folder.stop_request.unlink(missing_ok=True)
     return True
 
@@ -66,15 +62,12 @@ def _take_back(folder: RunFolder, timeout_s: float) -> bool:
         return False
     with folder_errors(folder.path):
         folder.stop_request.touch()
-    deadline_s = time.monotonic() + timeout_s
-    while not read_report(folder).paused:
-        if time.monotonic() > deadline_s:
-            raise RunFolderError(
-                f"{shown(folder.path)} is asked to stop, but the project's work generator has not done it after "
-                f"{timeout_s:g} s: it will when it runs (bin/start starts it) and can continue the job: "
-                "see log_HOST/vcdl_work_generator.log"
-            )
-        time.sleep(_POLL_S)
+    if not wait_until(lambda: read_report(folder).paused, timeout_s):
+        raise RunFolderError(
+            f"{shown(folder.path)} is asked to stop, but the project's work generator has not done it after "
+            f"{timeout_s:g} s: it will when it runs (bin/start starts it) and can continue the job: "
+            "see log_HOST/vcdl_work_generator.log"
+        )
     return True
 
 

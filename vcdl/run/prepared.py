@@ -11,11 +11,11 @@ from typing import Any, Self
 
 from pydantic import TypeAdapter, ValidationError
 
-from vcdl import __version__
 from vcdl.errors import RunFolderError, unreadable
 from vcdl.files.atomic import atomic_write
 from vcdl.models.footprint import Footprint
 from vcdl.run.folder import RunFolder
+from vcdl.version import __version__
 from vcdl.wire.weights import Layout
 from vcdl.wire.workunit import Frozen, Normalisation
 

@@ -14,11 +14,12 @@ them. What says which weights these are, and what is in them, is one key: it can
 """
 
 import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
+from vcdl.backoff import wait_until
 from vcdl.errors import StoreError, StoreUnavailable
 from vcdl.rules.state import STATELESS, RuleState
 from vcdl.stores.base import Applied, Conflict
@@ -41,7 +42,6 @@ _ANSWER_S = 20.0
 ends after one such wait: a BOINC server waits only 50 s for its rows (docs/decisions/009)."""
 _UNCOMMITTED_S = 3600
 """The life of chunks that no script has made permanent; longer than any write takes."""
-_POLL_S = 0.002
 _SCANNED = 10_000
 """Fields of the head that Redis looks at in a call."""
 
@@ -178,14 +178,12 @@ class RedisStore(ServerStore):
 
     def _take_turn(self) -> Head | None:
         keys, arguments = [self._key("turn"), self._key("head")], [self._name, int(self._turn_s * 1000), *_HEAD]
-        give_up = time.monotonic() + 2 * self._turn_s
         with self._translated():
-            while time.monotonic() < give_up:
-                values: list[bytes | None] | None = self._take_turn_script(keys=keys, args=arguments)
-                if values is not None:
-                    self._has_turn = True
-                    return _head_of(values)
-                time.sleep(_POLL_S)
+            ask = partial(self._take_turn_script, keys=keys, args=arguments)
+            values: list[bytes | None] | None = wait_until(ask, 2 * self._turn_s, every_s=0.002)
+            if values is not None:
+                self._has_turn = True
+                return _head_of(values)
         return self._head()  # others are always first: the script decides
 
     def _load(self, head: Head, out: Vector) -> None:

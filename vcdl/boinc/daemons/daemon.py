@@ -14,18 +14,15 @@ import argparse
 import logging
 import signal
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from vcdl.backoff import Attempts
+from vcdl.backoff import Attempts, wait_until
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.errors import ExitCode, VcdlError
 
 _LEVELS = {1: logging.ERROR, 2: logging.INFO, 3: logging.DEBUG, 4: logging.DEBUG}
-_LOOK_S = 1.0
-"""How late stop_daemons is seen."""
 
 
 class Rounds(Protocol):
@@ -94,10 +91,7 @@ def _round(rounds: Rounds, attempts: Attempts, idle_s: float, log: logging.Logge
 
 
 def _wait(project: BoincProject, idle_s: float) -> None:
-    left_s = idle_s
-    while left_s > 0 and not project.stop_daemons.exists():
-        time.sleep(min(left_s, _LOOK_S))
-        left_s -= _LOOK_S
+    wait_until(project.stop_daemons.exists, idle_s, every_s=1.0)
 
 
 def _open_log(name: str, level: int) -> logging.Logger:

@@ -6,14 +6,13 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import vcdl
 from vcdl.client.newest import KEY_FILE
 from vcdl.errors import folder_errors
 from vcdl.files.atomic import atomic_write
 
 ENTRY = "vcdl.client.boinc"
 _KEY = f"vcdl/client/{KEY_FILE}"
-_ROOT = Path(vcdl.__file__).parent.parent
+_ROOT = Path(__file__).parents[3]
 _MAIN = f"from {ENTRY} import run\n\nrun()\n"
 _SHEBANG = b"#!/usr/bin/env python3\n"
 _TIME = (1980, 1, 1, 0, 0, 0)

@@ -1,9 +1,9 @@
 """The running daemons of a project, by the pid files that bin/start writes."""
 
 import socket
-import time
 from pathlib import Path
 
+from vcdl.backoff import wait_until
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.project import files
@@ -71,12 +71,12 @@ def wait_for_our_daemons(project: BoincProject) -> list[str]:
     bin/stop returns before the daemons have ended.
     """
     daemons = [daemon for daemon in ServerConfig.at(project.path).daemons if daemon.name.startswith(_OURS)]
-    give_up = time.monotonic() + _ENDING_S
-    while running := [daemon.name for daemon in daemons if is_running(project, daemon)]:
-        if not project.stop_daemons.exists() or time.monotonic() > give_up:
-            return running
-        time.sleep(0.2)
-    return []
+
+    def running() -> list[str]:
+        return [daemon.name for daemon in daemons if is_running(project, daemon)]
+
+    wait_until(lambda: not running() or not project.stop_daemons.exists(), _ENDING_S)
+    return running()
 
 
 def tell_feeder(project: BoincProject) -> None:
