@@ -3,6 +3,7 @@
 import ast
 import pkgutil
 import re
+from collections.abc import Iterable
 
 import pytest
 
@@ -44,6 +45,34 @@ def test_every_import_goes_down_the_column() -> None:
         if folder != imported and not {folder, imported} & ABOVE_ALL and FLOOR[imported] >= FLOOR[folder]
     ]
     assert up == []
+
+
+def doubled(places: Iterable[tuple[object, str]]) -> dict[object, list[str]]:
+    """The keys that stand at several places."""
+    found: dict[object, list[str]] = {}
+    for key, place in places:
+        found.setdefault(key, []).append(place)
+    return {key: where for key, where in found.items() if len(where) > 1}
+
+
+def test_a_layer_has_no_two_files_of_one_name() -> None:
+    """Clouds are the exception: the same parts behind one interface, which have the same names."""
+    files = [path.relative_to(ROOT / "vcdl") for path in sorted((ROOT / "vcdl").rglob("*.py"))]
+    clouds = {path.parent for path in files if path.name == "provider.py" and len(path.parts) > 2}
+    own = [path for path in files if path.stem not in ABOVE_ALL and path.parent not in clouds]
+    assert doubled(((path.parts[0], path.name), str(path)) for path in own) == {}
+    assert len(clouds) == 2
+
+
+def test_a_public_class_has_its_name_alone() -> None:
+    classes = [
+        (node.name, str(file.relative_to(ROOT)))
+        for file in sorted((ROOT / "vcdl").rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    assert len(classes) > 300
+    assert doubled(classes) == {}
 
 
 def test_few_modules_lie_loose() -> None:

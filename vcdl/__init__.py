@@ -14,9 +14,9 @@ from vcdl.version import __version__
 
 if TYPE_CHECKING:
     from vcdl import errors
-    from vcdl.api.handle import Run
+    from vcdl.api.handle import RunHandle as Run
     from vcdl.api.history import History
-    from vcdl.api.job import Job
+    from vcdl.api.job import JobFile as Job
     from vcdl.api.training import train
     from vcdl.journal import events
 
@@ -26,11 +26,11 @@ __all__ = ["History", "Job", "Run", "__version__", "errors", "events", "open", "
 
 _PLACES = {
     "History": "vcdl.api.history:History",
-    "Job": "vcdl.api.job:Job",
-    "Run": "vcdl.api.handle:Run",
+    "Job": "vcdl.api.job:JobFile",
+    "Run": "vcdl.api.handle:RunHandle",
     "errors": "vcdl.errors",
     "events": "vcdl.journal.events",
-    "open": "vcdl.api.handle:Run.open",
+    "open": "vcdl.api.handle:RunHandle.open",
     "train": "vcdl.api.training:train",
 }
 """The place of each name, which is imported when it is asked for."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from fuzz.mutations import as_json, mutated, mutated_json
 from fuzz.target import Target, hold
 from vcdl.boinc.grid.weights_key import WeightsKey
-from vcdl.boinc.runtime.archive import PYTHON, Manifest, RuntimeFile
+from vcdl.boinc.runtime.archive import PYTHON, ArchiveManifest, RuntimeFile
 from vcdl.client.runtime import MANIFEST, PACKAGES
 from vcdl.errors import GridError, WorkunitError
 from vcdl.wire.newest import Newest, read_signed
@@ -55,7 +55,7 @@ class Runtimes(Target):
     words = (b"NaN", b"null", b"-1", b"[" * 3000, b"9" * 5000, b"\xff")
 
     def seeds(self) -> Sequence[bytes]:
-        manifest = Manifest(
+        manifest = ArchiveManifest(
             platform="linux-x86_64",
             backend="jax",
             gpu=False,
@@ -82,7 +82,7 @@ class Runtimes(Target):
         path.write_bytes(data)
         runtime = RuntimeFile.at(path)
         hold(runtime.manifest.unpacked_bytes >= 0, "a size below zero")
-        hold(Manifest.from_json(runtime.manifest.to_json()) == runtime.manifest, "it is read as another one")
+        hold(ArchiveManifest.from_json(runtime.manifest.to_json()) == runtime.manifest, "it is read as another one")
         hold(runtime.name.startswith("vcdl_runtime_"), "a name of another kind")
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vcdl import errors
-from vcdl.api.order import Order
+from vcdl.api.order import ChildOrder
 from vcdl.commands.failure import describe_error
 from vcdl.errors import ExitCode
 from vcdl.journal.events import Recorded
@@ -36,7 +36,7 @@ def main() -> int:
     os.dup2(2, 1)  # what libraries print is no message
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     one_thread()
-    order = Order.of_line(sys.stdin.buffer.readline())
+    order = ChildOrder.of_line(sys.stdin.buffer.readline())
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has it ignored
     try:
         is_over = _DEEDS[order.deed](order, _Relay(parent))
@@ -113,7 +113,7 @@ def _public_kind(error: Exception) -> str:
     return next((kind.__name__ for kind in type(error).__mro__ if getattr(errors, kind.__name__, None) is kind), "")
 
 
-def _run(order: Order, observer: RunObserver) -> bool:
+def _run(order: ChildOrder, observer: RunObserver) -> bool:
     from vcdl.job import load_job
     from vcdl.run.driver import begun
     from vcdl.run.finding import folder_for
@@ -124,7 +124,7 @@ def _run(order: Order, observer: RunObserver) -> bool:
         return _driven(folder, frozen, observer)
 
 
-def _resume(order: Order, observer: RunObserver) -> bool:
+def _resume(order: ChildOrder, observer: RunObserver) -> bool:
     from vcdl.run.folder import RunFolder, RunLock
     from vcdl.run.frozen_job import read_frozen
 
@@ -156,7 +156,7 @@ def _driven(folder: Any, job: Any, observer: RunObserver) -> bool:
     return True
 
 
-def _simulate(order: Order, observer: RunObserver) -> bool:
+def _simulate(order: ChildOrder, observer: RunObserver) -> bool:
     from vcdl.job import load_job
     from vcdl.run.driver import given_up
     from vcdl.run.folder import RunFolder

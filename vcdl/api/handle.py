@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from vcdl.api.history import History
-from vcdl.api.order import Order
+from vcdl.api.order import ChildOrder
 from vcdl.api.process import RunProcess
 from vcdl.api.showing import shown_run
 from vcdl.backoff import wait_until
@@ -32,7 +32,7 @@ _LOOK_EVERY_S = 0.2
 _GO_ON = frozenset({RunState.RUNNING, RunState.WAITING})
 
 
-class Run:
+class RunHandle:
     """A run: of `vcdl.train`, of `Job.run`, or an existing one of `vcdl.open`."""
 
     def __init__(self, folder: RunFolder, process: RunProcess | None = None) -> None:
@@ -45,7 +45,7 @@ class Run:
         return cls(RunFolder.existing(Path(folder)))
 
     @classmethod
-    def begin(cls, order: Order, *, shows: bool) -> Self:
+    def begin(cls, order: ChildOrder, *, shows: bool) -> Self:
         """Start a process for a run, and wait until its job is accepted and prepared. Raises VcdlError."""
         process = RunProcess(order)
         try:
@@ -145,7 +145,7 @@ class Run:
         elif self._folder.kind.driver is None:
             raise RunFolderError(f"{shown(self.folder)} cannot be resumed: {resume_hint(self._folder)}")
         elif self._process is None or not self._process.is_alive:
-            self._process = Run.begin(Order("resume", str(self.folder)), shows=show)._process
+            self._process = RunHandle.begin(ChildOrder("resume", str(self.folder)), shows=show)._process
         return self
 
     def model(self) -> Any:

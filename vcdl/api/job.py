@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from vcdl.api.handle import Run
-from vcdl.api.order import Order
+from vcdl.api.handle import RunHandle
+from vcdl.api.order import ChildOrder
 from vcdl.api.settings import as_overrides
-from vcdl.job import Job as JobSettings
-from vcdl.job import load_job
+from vcdl.job import Job, load_job
 from vcdl.run.finding import folder_for
 from vcdl.run.folder import RunFolder
 
@@ -15,13 +14,13 @@ if TYPE_CHECKING:
     from vcdl.run.checking import Checked
 
 
-class Job:
+class JobFile:
     """A job file with some of its keys replaced. It is read again when it is run."""
 
     def __init__(self, file: Path, overrides: tuple[str, ...] = ()) -> None:
         self._file = file
         self._overrides = overrides
-        self.settings: JobSettings = load_job(file, overrides)
+        self.settings: Job = load_job(file, overrides)
         """The job with every default filled in."""
 
     @classmethod
@@ -49,13 +48,13 @@ class Job:
 
         return check_job(self._file, self._overrides)
 
-    def run(self, out: str | Path | None = None, *, show: bool = True) -> Run:
+    def run(self, out: str | Path | None = None, *, show: bool = True) -> RunHandle:
         """Begin to train on this machine, in a process of its own; `Run.wait` waits for the end.
 
         `out`: the run's folder; None: runs/NAME. Raises VcdlError when the job is refused, and leaves nothing then.
         """
         folder = folder_for(self.name, None if out is None else Path(out))
-        return Run.begin(self._order("run", folder), shows=show)
+        return RunHandle.begin(self._order("run", folder), shows=show)
 
     def simulate(
         self,
@@ -66,7 +65,7 @@ class Job:
         out: str | Path | None = None,
         show: bool = True,
         **settings: Any,
-    ) -> Run:
+    ) -> RunHandle:
         """Begin to train on simulated clients in virtual time, as `vcdl simulate` does.
 
         `settings`: keys of a clients file, such as `slots=2` and `lost=0.3`. `out`: the run's folder; None:
@@ -81,7 +80,7 @@ class Job:
         kind = "serial" if serial else "simulated"
         folder = default_folder(f"{self.name}-{kind}") if out is None else RunFolder(Path(out).resolve())
         order = self._order("simulate", folder, clients_file=str(file or ""), client_settings=given, serial=serial)
-        return Run.begin(order, shows=show)
+        return RunHandle.begin(order, shows=show)
 
-    def _order(self, deed: Any, folder: RunFolder, **more: Any) -> Order:
-        return Order(deed, str(folder.path), str(self._file.resolve()), self._overrides, **more)
+    def _order(self, deed: Any, folder: RunFolder, **more: Any) -> ChildOrder:
+        return ChildOrder(deed, str(folder.path), str(self._file.resolve()), self._overrides, **more)

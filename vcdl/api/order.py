@@ -8,7 +8,7 @@ Deed = Literal["run", "resume", "simulate"]
 
 
 @dataclass(frozen=True)
-class Order:
+class ChildOrder:
     """Plain values, as they travel over the child's standard input."""
 
     deed: Deed

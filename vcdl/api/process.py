@@ -12,7 +12,7 @@ import threading
 from typing import Any
 
 from vcdl import errors
-from vcdl.api.order import Order
+from vcdl.api.order import ChildOrder
 from vcdl.errors import ExitCode, GridError, VcdlError, start_cure
 from vcdl.report.observer import RunningTask
 
@@ -24,7 +24,7 @@ _SHOWN_BYTES = 2000
 class RunProcess:
     """Carries out an order in a process of its own, in which nothing of this program can disturb the run."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: ChildOrder) -> None:
         """Raises GridError when no process can be started."""
         self._order = order
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the process

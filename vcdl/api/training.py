@@ -22,13 +22,13 @@ from vcdl.api.given import (
     write_arrays,
     write_model,
 )
-from vcdl.api.handle import Run
-from vcdl.api.job import Job
+from vcdl.api.handle import RunHandle
+from vcdl.api.job import JobFile
 from vcdl.api.outputs import outputs_of
 from vcdl.api.settings import plain
 from vcdl.api.task import as_classes, refuse_one_hot, task_of
 from vcdl.errors import DataError, JobError, folder_errors
-from vcdl.job import Job as JobSettings
+from vcdl.job import Job
 from vcdl.run.finding import folder_for
 from vcdl.run.folder import RunFolder
 from vcdl.yaml_schema.reading import YamlDumper, nearest
@@ -76,7 +76,7 @@ def train(
     simulate: Mapping[str, Any] | bool | None = None,
     show: bool = True,
     **sections: Any,
-) -> Run:
+) -> RunHandle:
     """Begin to train a Keras model on arrays, in shards, in a process of its own; `Run.wait` waits for the end.
 
     A compiled model brings its optimizer, learning rate, loss and metrics; samples are used as they are
@@ -104,7 +104,7 @@ def train(
     }
     values = _values(model, arrays, arguments, sections)
     values = {"name": name or _name_of(model, out), **({} if seed is None else {"seed": seed}), **values}
-    section_of(JobSettings, values, "vcdl.train")
+    section_of(Job, values, "vcdl.train")
     return _begin(model, arrays, values, out, _clients(simulate), show)
 
 
@@ -120,7 +120,7 @@ def _clients(simulate: Any) -> Mapping[str, Any] | None:
 def _refuse_unknown(argument: str) -> None:
     if argument in _OF_FIT:
         raise JobError(f"vcdl.train has no {argument}: {_OF_FIT[argument]}")
-    known = {field.alias or key for key, field in JobSettings.model_fields.items()} - {"name", "seed", "model"}
+    known = {field.alias or key for key, field in Job.model_fields.items()} - {"name", "seed", "model"}
     if argument not in known:
         arguments = set(inspect.signature(train).parameters) - {"model", "sections"}
         raise JobError(f"vcdl.train: {argument} is no section of a job file; {nearest(argument, known | arguments)}")
@@ -193,12 +193,12 @@ def _begin(
     out: str | Path | None,
     simulate: Mapping[str, Any] | None,
     show: bool,
-) -> Run:
+) -> RunHandle:
     folder = folder_for(values["name"], None if out is None else Path(out))
     is_new = not folder.path.exists()
     try:
         _write_given(folder, model, arrays, values)
-        job = Job.load(folder.given / JOB_FILE)
+        job = JobFile.load(folder.given / JOB_FILE)
         if simulate is None:
             return job.run(folder.path, show=show)
         return job.simulate(**simulate, out=folder.path, show=show)

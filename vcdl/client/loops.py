@@ -19,14 +19,14 @@ Data = tuple[Array, ...]
 _Batch = tuple[Array | dict[str, Array], ...]
 
 
-class Loop(Protocol):
+class TrainLoop(Protocol):
     """Trains a compiled model."""
 
     def steps(self, data: Data, order: Order, batch_size: int) -> list[float]:
         """Train samples in this order, batch after batch; returns each batch's mean loss before its step."""
 
 
-def loop_of(model: Any) -> Loop:
+def loop_of(model: Any) -> TrainLoop:
     """The fastest loop for a compiled model on this process' backend."""
     import keras
 

@@ -125,12 +125,12 @@ def runtime_command(
     same bytes. Nothing of the packages is run, so the archive of any system can be made on this one.
     """
     from vcdl.boinc.runtime.archive import RuntimeFile
-    from vcdl.boinc.runtime.build import Order, build_runtime
+    from vcdl.boinc.runtime.build import BuildOrder, build_runtime
     from vcdl.boinc.runtime.platforms import platform_named
     from vcdl.report.wording import size
 
     platform = platform_named(platform_name)
-    order = Order(platform, backend, gpu, python_archive, wheels, level=level)
+    order = BuildOrder(platform, backend, gpu, python_archive, wheels, level=level)
     name = f"vcdl_runtime_{platform.name}_{backend}{'_gpu' if gpu else ''}.tar"
     for said in build_runtime(order, (output or Path(name)).absolute()):
         if isinstance(said, RuntimeFile):

@@ -124,7 +124,7 @@ class Downloads:
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedWeights:
     """The published versions of one run."""
 
     journal: Journal

@@ -18,7 +18,7 @@ from vcdl.rules.bounds import Bounds
 from vcdl.rules.state import RuleState
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import open_frozen
-from vcdl.run.kept_weights import Downloads, Published, Snapshots
+from vcdl.run.kept_weights import Downloads, PublishedWeights, Snapshots
 from vcdl.run.kind import RunKind
 from vcdl.run.prepared import Prepared
 from vcdl.run.store_claim import OWN_FOLDER, asked_settings, claimed_key, held_to
@@ -159,7 +159,9 @@ class Run:
             local_epochs=self.job.training.local_epochs,
             initial_norm=self.prepared.initial_norm,
             transport=self.transport,
-            published=frozenset() if journal is None else Published(journal, self.folder, must_be_kept=not is_over),
+            published=frozenset()
+            if journal is None
+            else PublishedWeights(journal, self.folder, must_be_kept=not is_over),
         )
 
     def boundary(self, snapshots: Snapshots) -> Boundary | None:

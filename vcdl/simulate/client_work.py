@@ -13,7 +13,7 @@ from vcdl.loop.grid import Outcome, Staged, Uploaded
 from vcdl.simulate.client_fleet import ClientFleet, Hostile
 from vcdl.simulate.hostile import HostileClients
 from vcdl.simulate.poisoned_data import PoisonedData
-from vcdl.simulate.training import Training
+from vcdl.simulate.training import SubtaskTraining
 from vcdl.wire.weights import Vector
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
@@ -51,7 +51,7 @@ class TrainedWork:
     def __init__(
         self,
         fleet: ClientFleet,
-        training: Training,
+        training: SubtaskTraining,
         encodings: tuple[Encoding, Encoding],
         poisoned_data: PoisonedData,
         subtasks: int,

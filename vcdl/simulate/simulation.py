@@ -27,7 +27,7 @@ from vcdl.simulate.serial import OneTrainer, serial_job
 from vcdl.simulate.targets import leave_targets
 from vcdl.simulate.times_only import TimesRun
 from vcdl.simulate.times_report import TimesReport
-from vcdl.simulate.training import PooledTraining, Training
+from vcdl.simulate.training import PooledTraining, SubtaskTraining
 from vcdl.simulate.virtual_run import VirtualRun
 
 _KEPT = frozenset({"data", "given", "host", "run.lock"})
@@ -125,7 +125,7 @@ def _make_room(folder: RunFolder) -> None:
                 entry.unlink()
 
 
-def _training(folder: RunFolder, job: Job, serial: bool, trainers: TrainerCache | None) -> Training:
+def _training(folder: RunFolder, job: Job, serial: bool, trainers: TrainerCache | None) -> SubtaskTraining:
     if serial:
         return TrainingHere(folder, OneTrainer())
     return PooledTraining(folder, _workers(job)) if trainers is None else TrainingHere(folder, trainers)

@@ -23,7 +23,7 @@ each time.
 _WAIT_S = 1.0
 
 
-class Training(Protocol):
+class SubtaskTraining(Protocol):
     """Trains subtasks for real. A subtask that was begun must be waited for, or cancelled."""
 
     def start(self) -> None:

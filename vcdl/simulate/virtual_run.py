@@ -37,7 +37,7 @@ from vcdl.simulate.client_work import TrainedWork
 from vcdl.simulate.poisoned_data import FOLDER as POISONED_DATA
 from vcdl.simulate.poisoned_data import PoisonedData
 from vcdl.simulate.shard_trainer import ShardTrainers
-from vcdl.simulate.training import Training
+from vcdl.simulate.training import SubtaskTraining
 from vcdl.simulate.virtual_grid import VirtualGrid
 from vcdl.simulate.virtual_time import VirtualTime
 
@@ -95,7 +95,7 @@ class InstantEvaluator(Evaluator):
 class VirtualRun:
     """Runs the job of a new folder; the caller holds the folder's RunLock."""
 
-    def __init__(self, folder: RunFolder, fleet: ClientFleet, training: Training, observer: RunObserver) -> None:
+    def __init__(self, folder: RunFolder, fleet: ClientFleet, training: SubtaskTraining, observer: RunObserver) -> None:
         self._folder = folder
         self._fleet = fleet
         self._training = training

@@ -15,7 +15,7 @@ from tests.boinc.daemons.conftest import JOB, TRUST, Server
 from tests.boinc.standin import transition
 from tests.boinc.standin.schema import change
 from tests.leftovers import leave_half
-from vcdl.boinc.daemons.assimilator import Assimilator
+from vcdl.boinc.daemons.assimilator import AssimilatorDaemon
 from vcdl.boinc.daemons.evaluator import Evaluations
 from vcdl.boinc.daemons.opened_runs import OpenedRuns
 from vcdl.boinc.daemons.script import ACCEPTED, REFUSED
@@ -24,7 +24,7 @@ from vcdl.boinc.daemons.work_generator import WorkGenerators
 from vcdl.boinc.grid.manifest import Manifests
 from vcdl.boinc.grid.results import UPLOAD_FAILED, output_file
 from vcdl.boinc.grid.workunit_rows import CANCELLED, INIT, READY
-from vcdl.boinc.runtime.archive import Manifest, pack
+from vcdl.boinc.runtime.archive import ArchiveManifest, pack
 from vcdl.boinc.runtime.published import kept_folder
 from vcdl.checks import UploadCheck
 from vcdl.commands.resume import resume
@@ -45,7 +45,7 @@ def go_on(server: Server, until: Callable[[], bool], evaluates: bool = False) ->
     """Rounds of generator, client, assimilator and, because it is slow to load, perhaps the evaluator."""
     with (
         closing(WorkGenerators(server.project)) as generators,
-        closing(Assimilator(server.project)) as assimilator,
+        closing(AssimilatorDaemon(server.project)) as assimilator,
         closing(Evaluations(server.project)) as evaluations,
     ):
         for _ in range(ROUNDS):
@@ -71,7 +71,10 @@ def test_a_submitted_job_is_trained_to_its_end_and_leaves_results_and_an_empty_d
     assert subtasks == sorted({*subtasks})
     assert len([s for s in subtasks if "_e0001_" in s]) == 3
     assert server.folder.keras_file.is_file()
-    with closing(Assimilator(server.project)) as assimilator, closing(WorkGenerators(server.project)) as generators:
+    with (
+        closing(AssimilatorDaemon(server.project)) as assimilator,
+        closing(WorkGenerators(server.project)) as generators,
+    ):
         generators.run_once()
         assimilator.run_once()  # what was cancelled at the end belongs to no open job: concluded, so that its files go
         server.client.run_once()
@@ -101,7 +104,7 @@ def test_a_host_without_room_for_the_runtime_gets_no_task(server: Server, tmp_pa
     """BOINC's scheduler sends none to a host whose free disk is below the workunit's bound."""
     path = kept_folder(server.project.path) / "linux-x86_64.tar"
     path.parent.mkdir(parents=True)
-    manifest = Manifest("linux-x86_64", "jax", False, "3.12", {}, "packages", (), "", 3 * 10**9, 4 * 10**9)
+    manifest = ArchiveManifest("linux-x86_64", "jax", False, "3.12", {}, "packages", (), "", 3 * 10**9, 4 * 10**9)
     (tmp_path / "packages").mkdir()
     pack(manifest, tmp_path / "packages", tmp_path, path, level=0)
     with closing(WorkGenerators(server.project)) as generators:
@@ -166,7 +169,10 @@ def test_what_a_finished_job_left_in_the_project_is_cleared_away(server: Server)
 
 def test_nothing_is_sent_while_a_job_is_stopped(server: Server) -> None:
     left = leave_half(server.folder.snapshot(7))
-    with closing(WorkGenerators(server.project)) as generators, closing(Assimilator(server.project)) as assimilator:
+    with (
+        closing(WorkGenerators(server.project)) as generators,
+        closing(AssimilatorDaemon(server.project)) as assimilator,
+    ):
         generators.run_once()
         assert not left.exists(), "the leftovers of killed processes are swept when the job is taken up"
         server.folder.stop_request.touch()
@@ -207,7 +213,7 @@ def test_an_assimilator_that_is_started_again_logs_nothing_old(
     caplog.set_level(logging.DEBUG, "vcdl.loop.assimilator")
     trained_once(server)
     for expected in (True, False):
-        with closing(Assimilator(server.project)) as assimilator:
+        with closing(AssimilatorDaemon(server.project)) as assimilator:
             for _ in range(ROUNDS):
                 assimilator.run_once()
                 if len(applied(server)) >= 3:
@@ -239,7 +245,7 @@ def test_what_became_ready_before_the_one_that_failed_is_not_set_aside_in_its_pl
 
     monkeypatch.setattr(UploadCheck, "_check_header", fails_for_one)
     set_older(INIT)
-    with closing(Assimilator(server.project)) as assimilator:
+    with closing(AssimilatorDaemon(server.project)) as assimilator:
         for _ in range(2):
             assimilator.run_once()
     failures = [r.event for r in Journal.at(server.folder.journal_file).read() if isinstance(r.event, WorkunitFailed)]
@@ -253,12 +259,12 @@ def test_a_full_disk_sets_nothing_aside(server: Server, monkeypatch: pytest.Monk
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with closing(Assimilator(server.project)) as assimilator:
+    with closing(AssimilatorDaemon(server.project)) as assimilator:
         with monkeypatch.context() as patch:
             patch.setattr("vcdl.boinc.grid.results.BoincResults.done", full)
             assimilator.run_once()
         assert server.report.totals.failed == 0
-    with closing(Assimilator(server.project)) as assimilator:
+    with closing(AssimilatorDaemon(server.project)) as assimilator:
         assimilator.run_once()
     assert len(applied(server)) >= 3
 
@@ -293,13 +299,13 @@ def test_a_machine_that_is_out_of_memory_sets_nothing_aside(server: Server, monk
     def fails(*_: object) -> None:
         raise errors.pop(0)
 
-    with closing(Assimilator(server.project)) as assimilator:
+    with closing(AssimilatorDaemon(server.project)) as assimilator:
         with monkeypatch.context() as patch:
             patch.setattr(UploadCheck, "_check_header", fails)
             assimilator.run_once()
         assert errors == []
         assert server.report.totals.failed == 0
-    with closing(Assimilator(server.project)) as assimilator:
+    with closing(AssimilatorDaemon(server.project)) as assimilator:
         assimilator.run_once()
     assert len(applied(server)) >= 3
 
@@ -308,7 +314,7 @@ def test_an_assimilator_killed_after_the_fold_and_before_the_commit_counts_nothi
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained_once(server)
-    with monkeypatch.context() as patch, closing(Assimilator(server.project)) as dying:
+    with monkeypatch.context() as patch, closing(AssimilatorDaemon(server.project)) as dying:
 
         def cut(*_: object) -> None:
             raise GridUnavailable("cut here")
@@ -329,7 +335,10 @@ def states(server: Server) -> list[int]:
 def test_while_the_jobs_cannot_be_seen_no_result_is_taken_for_a_stray(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with closing(WorkGenerators(server.project)) as generators, closing(Assimilator(server.project)) as assimilator:
+    with (
+        closing(WorkGenerators(server.project)) as generators,
+        closing(AssimilatorDaemon(server.project)) as assimilator,
+    ):
         generators.run_once()
         server.client.run_once()
         before = states(server)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.boinc.standin.schema import TABLES
 from tests.places import ROOT
-from vcdl.boinc.doctor.database import COLUMNS
+from vcdl.boinc.doctor.mysql import COLUMNS
 
 pytestmark = pytest.mark.boinc
 

@@ -23,11 +23,11 @@ from vcdl.boinc.daemons.checker import Checkers
 from vcdl.boinc.doctor import (
     app,
     daemons,
-    database,
     examine,
     folders,
     installed_files,
     machine,
+    mysql,
     runtime,
     secrets,
     uploads,
@@ -208,24 +208,24 @@ def test_a_template_that_was_lost_and_is_named_by_open_workunits_is_seen(made: M
 
 
 def test_a_database_in_order_is_reported_so(made: MadeProject) -> None:
-    assert is_well(made, database.database)
-    assert is_well(made, database.columns)
-    assert is_well(made, database.clock)
+    assert is_well(made, mysql.database)
+    assert is_well(made, mysql.columns)
+    assert is_well(made, mysql.clock)
 
 
 def test_an_old_database_is_seen(made: MadeProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(database._OLDEST, "MariaDB", (99, 0))
-    assert "SKIP LOCKED" in failure(made, database.database).what
+    monkeypatch.setitem(mysql._OLDEST, "MariaDB", (99, 0))
+    assert "SKIP LOCKED" in failure(made, mysql.database).what
     made.database.execute("ALTER TABLE msg_to_host RENAME COLUMN handled TO treated")
     try:
-        assert failure(made, database.columns).what == "missing: msg_to_host.handled"
+        assert failure(made, mysql.columns).what == "missing: msg_to_host.handled"
     finally:
         made.database.execute("ALTER TABLE msg_to_host RENAME COLUMN treated TO handled")
 
 
 def test_a_clock_that_is_wrong_is_seen(made: MadeProject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: 1e9)
-    assert "NTP" in failure(made, database.clock).cure
+    assert "NTP" in failure(made, mysql.clock).cure
 
 
 def test_a_database_that_does_not_answer_is_one_failure(made: MadeProject) -> None:

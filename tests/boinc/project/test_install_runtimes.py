@@ -11,7 +11,7 @@ from tests.boinc.standin.schema import insert
 from vcdl.boinc.project.jobs_page import JobsPage
 from vcdl.boinc.project.pages import JOBS_FILE
 from vcdl.boinc.project.uninstall import plan_removal
-from vcdl.boinc.runtime.archive import Manifest, RuntimeFile, pack
+from vcdl.boinc.runtime.archive import ArchiveManifest, RuntimeFile, pack
 from vcdl.boinc.runtime.platforms import platform_named
 from vcdl.errors import GridError
 
@@ -30,7 +30,7 @@ def make_runtime(tmp_path: Path) -> Callable[..., RuntimeFile]:
         packages.mkdir(parents=True)
         (packages / "keras.py").write_text("x = 1\n")
         (scratch / "in" / "python").write_text(python)
-        manifest = Manifest(
+        manifest = ArchiveManifest(
             platform, "jax", gpu, "3.12", {"keras": "1.0"}, "packages", (), glibc="", python_bytes=1, packages_bytes=1
         )
         pack(manifest, scratch / "in", scratch, scratch / "runtime.tar", level=0)

@@ -12,7 +12,7 @@ import pytest
 from tests.boinc.runtime.fake_parts import MINOR, MODULES, make_python, make_wheels, make_windows_python
 from tests.full_disk import files_limited_to
 from vcdl.boinc.runtime.archive import PYTHON, RuntimeFile
-from vcdl.boinc.runtime.build import Order, build_runtime
+from vcdl.boinc.runtime.build import BuildOrder, build_runtime
 from vcdl.boinc.runtime.byte_code import compile_ahead
 from vcdl.boinc.runtime.platforms import LINUX, platform_named
 from vcdl.client.runtime import PACKAGES
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.process
 UNCHECKED_HASH = b"\x01\x00\x00\x00"
 
 
-def build(order: Order, output: Path) -> RuntimeFile:
+def build(order: BuildOrder, output: Path) -> RuntimeFile:
     *_, made = build_runtime(order, output)
     assert isinstance(made, RuntimeFile)
     return made
@@ -48,7 +48,7 @@ def _files(tar: tarfile.TarFile) -> Iterator[tuple[str, bytes]]:
 
 
 def test_two_builds_have_the_same_bytes_and_hold_what_a_client_needs(lock: Path, tmp_path: Path) -> None:
-    order = Order(LINUX, "jax", python_archive=make_python(tmp_path / "python.tar.gz"), lock=lock)
+    order = BuildOrder(LINUX, "jax", python_archive=make_python(tmp_path / "python.tar.gz"), lock=lock)
     first, second = (build(order, tmp_path / f"{number}.tar") for number in (1, 2))
     assert first.sha256 == second.sha256
     packages = contents(first.path, PACKAGES)
@@ -77,7 +77,7 @@ def test_byte_code_that_a_full_disk_cut_short_is_refused(tmp_path: Path) -> None
 
 def test_a_wheel_with_another_hash_is_refused(lock: Path, tmp_path: Path) -> None:
     lock.write_text(lock.read_text().replace("--hash=sha256:", "--hash=sha256:00")[:-2])
-    order = Order(LINUX, "jax", python_archive=make_python(tmp_path / "python.tar.gz"), lock=lock)
+    order = BuildOrder(LINUX, "jax", python_archive=make_python(tmp_path / "python.tar.gz"), lock=lock)
     with pytest.raises(GridError, match=r"pip could not fetch the wheels for linux-x86_64"):
         build(order, tmp_path / "x.tar")
     assert not (tmp_path / "x.tar").exists()
@@ -88,17 +88,17 @@ def test_for_windows_there_are_no_links_and_no_long_paths(
 ) -> None:
     windows = platform_named("windows-x86_64")
     python = make_windows_python(tmp_path / "python.tar.gz")
-    made = build(Order(windows, "jax", python_archive=python, lock=lock), tmp_path / "good.tar")
+    made = build(BuildOrder(windows, "jax", python_archive=python, lock=lock), tmp_path / "good.tar")
     assert made.manifest.folder == "Lib/site-packages"
     assert {"python.exe", "Lib/os.py"} <= contents(made.path, PYTHON).keys()
     linked = make_windows_python(tmp_path / "linked.tar.gz", {"python/Lib/x.py": "os.py"})
     with pytest.raises(GridError, match=r"Lib/x\.py: a symbolic link"):
-        build(Order(windows, "jax", python_archive=linked, lock=lock), tmp_path / "x.tar")
+        build(BuildOrder(windows, "jax", python_archive=linked, lock=lock), tmp_path / "x.tar")
     long = {**MODULES, "jax": {f"jax/{'deep/' * 40}x.py": ""}}
     long_lock = make_wheels(tmp_path / "long", long)
     monkeypatch.setenv("PIP_FIND_LINKS", str(long_lock.parent))
     with pytest.raises(GridError, match="longer than 200 characters"):
-        build(Order(windows, "jax", python_archive=python, lock=long_lock), tmp_path / "x.tar")
+        build(BuildOrder(windows, "jax", python_archive=python, lock=long_lock), tmp_path / "x.tar")
 
 
 def test_an_import_that_leads_nowhere_is_found_without_importing(
@@ -107,7 +107,7 @@ def test_an_import_that_leads_nowhere_is_found_without_importing(
     lacking = {**MODULES, "jax": {"jax/__init__.py": "from jax import core\n", "jax/core.py": "import jaxlib\n"}}
     other = make_wheels(tmp_path / "lacking", lacking)
     monkeypatch.setenv("PIP_FIND_LINKS", str(other.parent))
-    order = Order(LINUX, "jax", python_archive=make_python(tmp_path / "python.tar.gz"), lock=other)
+    order = BuildOrder(LINUX, "jax", python_archive=make_python(tmp_path / "python.tar.gz"), lock=other)
     with pytest.raises(GridError, match=r"jaxlib is imported by jax\.core, and missing"):
         build(order, tmp_path / "x.tar")
 
@@ -120,7 +120,7 @@ def test_a_module_may_make_modules_as_six_does(tmp_path: Path, lock: Path, monke
     }
     other = make_wheels(tmp_path / "six", {**MODULES, "jax": made})
     monkeypatch.setenv("PIP_FIND_LINKS", str(other.parent))
-    order = Order(LINUX, "jax", python_archive=make_python(tmp_path / "python.tar.gz"), lock=other)
+    order = BuildOrder(LINUX, "jax", python_archive=make_python(tmp_path / "python.tar.gz"), lock=other)
     with pytest.raises(GridError) as refused:
         build(order, tmp_path / "x.tar")
     assert str(refused.value) == "this runtime would not work: jax.core.gone is imported by jax, and missing"
@@ -130,11 +130,13 @@ def test_a_module_may_make_modules_as_six_does(tmp_path: Path, lock: Path, monke
 def test_a_python_that_leads_out_of_its_folder_is_refused(lock: Path, tmp_path: Path, target: str) -> None:
     python = make_python(tmp_path / "python.tar.gz", links={"python/bin/x": target})
     with pytest.raises(GridError, match="leads out of it"):
-        build(Order(LINUX, "jax", python_archive=python, lock=lock), tmp_path / "x.tar")
+        build(BuildOrder(LINUX, "jax", python_archive=python, lock=lock), tmp_path / "x.tar")
 
 
 def test_a_python_of_another_system_is_refused(lock: Path, tmp_path: Path) -> None:
-    order = Order(platform_named("windows-x86_64"), "jax", python_archive=make_python(tmp_path / "p.tar.gz"), lock=lock)
+    order = BuildOrder(
+        platform_named("windows-x86_64"), "jax", python_archive=make_python(tmp_path / "p.tar.gz"), lock=lock
+    )
     with pytest.raises(GridError, match=r"no python\.exe: it is no Python for windows-x86_64"):
         build(order, tmp_path / "x.tar")
 

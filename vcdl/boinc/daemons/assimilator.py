@@ -119,7 +119,7 @@ class Assimilation:
                 pass
 
 
-class Assimilator:
+class AssimilatorDaemon:
     """Goes round the open jobs."""
 
     def __init__(self, project: BoincProject) -> None:
@@ -156,7 +156,7 @@ class Assimilator:
 
 def main() -> ExitCode:
     """Assimilate until told to end."""
-    return run_daemon("vcdl_assimilator", __doc__.partition("\n")[0], Assimilator, _IDLE_S)
+    return run_daemon("vcdl_assimilator", __doc__.partition("\n")[0], AssimilatorDaemon, _IDLE_S)
 
 
 if __name__ == "__main__":

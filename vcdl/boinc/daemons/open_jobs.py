@@ -19,7 +19,7 @@ _AFTER_A_BUG_S = 30.0
 _log = logging.getLogger("vcdl.jobs")
 
 
-class Part(Protocol):
+class JobService(Protocol):
     """A daemon's work for one job."""
 
     def run_once(self) -> bool:
@@ -42,7 +42,7 @@ def open_runs(project: BoincProject) -> list[RunFolder]:
 
 @dataclass
 class _Job:
-    part: Part | None = None
+    part: JobService | None = None
     attempts: Attempts = field(default_factory=Attempts)
     stamp: tuple[int, int] | None = None
     """The state of the job's file when the part was put together."""
@@ -63,7 +63,7 @@ class OpenJobs:
     def __init__(
         self,
         project: BoincProject,
-        put_together: Callable[[RunFolder], Part],
+        put_together: Callable[[RunFolder], JobService],
         runs: Callable[[BoincProject], list[RunFolder]] = open_runs,
     ) -> None:
         """`runs`: the folders to serve, those of the open jobs or others."""

@@ -14,7 +14,7 @@ from dataclasses import replace
 from vcdl.boinc.daemons.daemon import run_daemon
 from vcdl.boinc.daemons.open_jobs import OpenJobs, open_runs
 from vcdl.boinc.grid.create_work import WorkSettings
-from vcdl.boinc.grid.credit import MEASURED, Credit, Training
+from vcdl.boinc.grid.credit import MEASURED, Credit, HostTraining
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.grid import BoincGrid, clear_job
 from vcdl.boinc.grid.host_care import HostCare
@@ -143,11 +143,11 @@ class Generation:
             self._grid.clear(forget_on_clients=False)
             self._is_cleared = True
 
-    def _trainings(self) -> list[Training]:
+    def _trainings(self) -> list[HostTraining]:
         """The last trainings that were applied and whose time was believed."""
         events = [row.event for row in self._loop.journal.newest(UpdateApplied.kind, MEASURED)]
         return [
-            Training(event.host, event.train_s, event.samples)
+            HostTraining(event.host, event.train_s, event.samples)
             for event in events
             if isinstance(event, UpdateApplied) and event.train_s is not None
         ]

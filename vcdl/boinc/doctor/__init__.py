@@ -8,7 +8,7 @@ CHECKS.
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from vcdl.boinc.doctor import app, daemons, database, folders, installed_files, machine, runtime, secrets, uploads, web
+from vcdl.boinc.doctor import app, daemons, folders, installed_files, machine, mysql, runtime, secrets, uploads, web
 from vcdl.boinc.doctor.finding import Finding, failed, warning
 from vcdl.boinc.doctor.installation import Installation
 from vcdl.boinc.grid.database import BoincDatabase
@@ -24,7 +24,7 @@ _GROUPS: tuple[tuple[Check, ...], ...] = (
     folders.CHECKS,
     installed_files.CHECKS,
     secrets.CHECKS,
-    database.CHECKS,
+    mysql.CHECKS,
     app.CHECKS,
     runtime.CHECKS,
     daemons.CHECKS,
@@ -34,8 +34,8 @@ _GROUPS: tuple[tuple[Check, ...], ...] = (
 
 
 _NEED_DATABASE: tuple[Check, ...] = (
-    database.columns,
-    database.clock,
+    mysql.columns,
+    mysql.clock,
     app.app,
     app.app_version,
     installed_files.templates,
@@ -62,7 +62,7 @@ def examine(project_dir: Path) -> Iterator[Finding]:
                 yield from check(installation)
             except VcdlError as error:
                 yield failed(_name(check), f"{error}", "what the message says")
-                unreachable |= check is database.database
+                unreachable |= check is mysql.database
     finally:
         installation.database.close()
 

@@ -10,7 +10,7 @@ from vcdl.boinc.doctor.finding import Finding, failed, ok, warning
 from vcdl.boinc.doctor.installation import Installation
 from vcdl.boinc.grid.project_folder import APP
 from vcdl.boinc.project import files, rows
-from vcdl.boinc.project.app_version import Published
+from vcdl.boinc.project.app_version import PublishedVersion
 from vcdl.boinc.project.tools import run_tool
 from vcdl.errors import GridError
 
@@ -58,7 +58,7 @@ def app_version(installation: Installation) -> Iterator[Finding]:
             yield ok("app version", f"{version.label}, its files are unchanged and signed")
 
 
-def _files(version: Published) -> list[_File]:
+def _files(version: PublishedVersion) -> list[_File]:
     try:
         root = ElementTree.fromstring(f"<versions>{version.xml}</versions>")  # a fragment with several roots
         return [

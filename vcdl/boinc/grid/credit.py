@@ -28,7 +28,7 @@ _DRIFT = 0.02
 
 
 @dataclass(frozen=True)
-class Training:
+class HostTraining:
     """A training as its host tells of it."""
 
     host: str
@@ -36,7 +36,7 @@ class Training:
     samples: int
 
 
-def operations_of_sample(arithmetic: float, trainings: Iterable[Training], speeds: Mapping[str, float]) -> float:
+def operations_of_sample(arithmetic: float, trainings: Iterable[HostTraining], speeds: Mapping[str, float]) -> float:
     """The cost of training on one sample, in floating-point operations.
 
     `arithmetic`: those of the model's layers. `speeds`: operations a second by BOINC's benchmark, of each host. A slow
@@ -65,7 +65,7 @@ class Credit:
         """The credit of a sample."""
         self._due_s = 0.0
 
-    def follow(self, trainings: Callable[[], Sequence[Training]]) -> None:
+    def follow(self, trainings: Callable[[], Sequence[HostTraining]]) -> None:
         """Follow the last trainings, and give the open workunits their credit, each some seconds."""
         if time.monotonic() < self._due_s:
             return

@@ -154,7 +154,7 @@ def _version_xml(names: Sequence[tuple[str, str]]) -> str:
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedVersion:
     """A row of app_version."""
 
     id: int
@@ -187,7 +187,9 @@ class Published:
         return f"{self.number / 100:.2f} {self.platform}{f' ({self.plan_class})' if self.plan_class else ''}"
 
 
-def number_for(apps: Path, client: ClientFiles, published: Sequence[Published], key: BoincKey | None = None) -> int:
+def number_for(
+    apps: Path, client: ClientFiles, published: Sequence[PublishedVersion], key: BoincKey | None = None
+) -> int:
     """The version number of these client files: their existing one, or the next.
 
     `key`: today's; a version that another one signed is no good any more. Its files keep their names: a client that has

@@ -14,7 +14,7 @@ from vcdl.boinc.project import files, rows
 from vcdl.boinc.project.app_version import (
     ClientFiles,
     Content,
-    Published,
+    PublishedVersion,
     Variant,
     number_for,
     others_unpublished,
@@ -87,8 +87,8 @@ class InstallPlan:
     """App versions that are not in the database, by folder."""
     not_kept: tuple[Path, ...]
     """Runtimes that are not published any more."""
-    to_deprecate: tuple[Published, ...]
-    to_offer: tuple[Published, ...]
+    to_deprecate: tuple[PublishedVersion, ...]
+    to_offer: tuple[PublishedVersion, ...]
     """Published, but deprecated versions."""
 
     @property

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import APP
-from vcdl.boinc.project.app_version import Published
+from vcdl.boinc.project.app_version import PublishedVersion
 
 APP_SETTINGS = {"deprecated": 0, "locality_scheduling": 0, "fraction_done_exact": 1}
 """Required columns of the app's row.
@@ -38,7 +38,7 @@ def set_app(database: BoincDatabase, app: AppRow) -> None:
     database.execute(f"UPDATE app SET {columns} WHERE id = %s", *APP_SETTINGS.values(), app.id)
 
 
-def published_versions(database: BoincDatabase, app: AppRow) -> list[Published]:
+def published_versions(database: BoincDatabase, app: AppRow) -> list[PublishedVersion]:
     """Every version of our app. Raises GridError."""
     rows = database.execute(
         "SELECT v.id, v.version_num, p.name, v.plan_class, v.deprecated, v.xml_doc "
@@ -46,7 +46,7 @@ def published_versions(database: BoincDatabase, app: AppRow) -> list[Published]:
         app.id,
     )
     return [
-        Published(
+        PublishedVersion(
             id=int(number),
             number=int(version),
             platform=str(platform),
@@ -58,7 +58,7 @@ def published_versions(database: BoincDatabase, app: AppRow) -> list[Published]:
     ]
 
 
-def set_deprecated(database: BoincDatabase, version: Published, deprecated: bool) -> None:
+def set_deprecated(database: BoincDatabase, version: PublishedVersion, deprecated: bool) -> None:
     """Stop or resume offering a version to clients. Raises GridError."""
     database.execute("UPDATE app_version SET deprecated = %s WHERE id = %s", int(deprecated), version.id)
 

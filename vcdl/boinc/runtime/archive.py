@@ -34,7 +34,7 @@ _BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
-class Manifest:
+class ArchiveManifest:
     """What a runtime is."""
 
     platform: str
@@ -57,7 +57,7 @@ class Manifest:
         return json.dumps(asdict(self), indent=2, sort_keys=True).encode() + b"\n"
 
     @staticmethod
-    def from_json(content: bytes) -> "Manifest":
+    def from_json(content: bytes) -> "ArchiveManifest":
         """Read it. Raises ValueError."""
         try:
             manifest = _reader().validate_json(content, strict=True)
@@ -68,7 +68,7 @@ class Manifest:
         return manifest
 
     @classmethod
-    def of(cls, path: Path) -> "Manifest":
+    def of(cls, path: Path) -> "ArchiveManifest":
         """The manifest in an archive. Raises GridError."""
         try:
             with tarfile.open(path, "r:") as tar:
@@ -88,8 +88,8 @@ class Manifest:
 
 
 @cache
-def _reader() -> TypeAdapter[Manifest]:
-    return TypeAdapter(Manifest)
+def _reader() -> TypeAdapter[ArchiveManifest]:
+    return TypeAdapter(ArchiveManifest)
 
 
 @dataclass(frozen=True)
@@ -97,14 +97,14 @@ class RuntimeFile:
     """A runtime's archive, as `vcdl client runtime` wrote it."""
 
     path: Path
-    manifest: Manifest
+    manifest: ArchiveManifest
     sha256: str
     size: int
 
     @classmethod
     def at(cls, path: Path) -> Self:
         """Read its manifest and take its digest. Raises GridError."""
-        manifest = Manifest.of(path)
+        manifest = ArchiveManifest.of(path)
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         return cls(path, manifest, digest, path.stat().st_size)
@@ -129,7 +129,7 @@ def size_below(folder: Path) -> int:
     return sum(-(-path.lstat().st_size // 4096) * 4096 for path in files_below(folder))
 
 
-def pack(manifest: Manifest, folder: Path, scratch: Path, target: Path, level: int) -> None:
+def pack(manifest: ArchiveManifest, folder: Path, scratch: Path, target: Path, level: int) -> None:
     """Write the archive of an unpacked runtime; `level`: xz's, 0 to 9."""
     packages = folder / manifest.folder
     python = scratch / PYTHON

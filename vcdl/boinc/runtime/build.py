@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcdl.boinc.runtime import archive, byte_code, content, interpreter, pruning, wheels
-from vcdl.boinc.runtime.archive import Manifest, RuntimeFile
+from vcdl.boinc.runtime.archive import ArchiveManifest, RuntimeFile
 from vcdl.boinc.runtime.lock import Pinned, lock_of, pinned
 from vcdl.boinc.runtime.platforms import Platform
 from vcdl.client.runtime import MANIFEST
@@ -17,7 +17,7 @@ _SHOWN_FAULTS = 8
 
 
 @dataclass(frozen=True)
-class Order:
+class BuildOrder:
     """The runtime to make."""
 
     platform: Platform
@@ -33,7 +33,7 @@ class Order:
     """Level of xz."""
 
 
-def build_runtime(order: Order, output: Path) -> Iterator[str | RuntimeFile]:
+def build_runtime(order: BuildOrder, output: Path) -> Iterator[str | RuntimeFile]:
     """Make the archive; yields a line for each step, and the file at the end. Raises VcdlError."""
     if order.gpu and order.platform.markers["sys_platform"] != "linux":
         raise GridError(f"there are no CUDA wheels for {order.platform.name}: --gpu is for Linux")
@@ -43,14 +43,14 @@ def build_runtime(order: Order, output: Path) -> Iterator[str | RuntimeFile]:
         folder.mkdir()
         yield from _fill(order, folder, scratch)
         with folder_errors(output.parent), atomic_write(output) as temporary:
-            manifest = Manifest.from_json((folder / MANIFEST).read_bytes())
+            manifest = ArchiveManifest.from_json((folder / MANIFEST).read_bytes())
             (folder / MANIFEST).unlink()
             archive.pack(manifest, folder, scratch, temporary, order.level)
             temporary.chmod(0o644)
     yield RuntimeFile.at(output)
 
 
-def _fill(order: Order, folder: Path, scratch: Path) -> Iterator[str]:
+def _fill(order: BuildOrder, folder: Path, scratch: Path) -> Iterator[str]:
     platform = order.platform
     if order.python_archive is None:
         minor = interpreter.copy_running(platform, folder)
@@ -75,11 +75,11 @@ def _fill(order: Order, folder: Path, scratch: Path) -> Iterator[str]:
     (folder / MANIFEST).write_bytes(_manifest(order, folder, minor, packages).to_json())
 
 
-def _manifest(order: Order, folder: Path, minor: str, packages: Sequence[Pinned]) -> Manifest:
+def _manifest(order: BuildOrder, folder: Path, minor: str, packages: Sequence[Pinned]) -> ArchiveManifest:
     target = folder / order.platform.packages(minor)
     total = archive.size_below(folder)
     packages_bytes = archive.size_below(target)
-    return Manifest(
+    return ArchiveManifest(
         platform=order.platform.name,
         backend=order.backend,
         gpu=order.gpu,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcdl.boinc.runtime.archive import Manifest, RuntimeFile
+from vcdl.boinc.runtime.archive import ArchiveManifest, RuntimeFile
 
 _WRAPPER = "wrapper.exe"
 _SUFFIX = ".tar"
@@ -58,7 +58,7 @@ def sizes(project: Path) -> list[Size]:
     """The sizes of the kept runtimes. Raises GridError."""
     found = []
     for path in _kept(project):
-        manifest, size_bytes = Manifest.of(path), path.stat().st_size
+        manifest, size_bytes = ArchiveManifest.of(path), path.stat().st_size
         system = f"{manifest.platform}{', with a GPU' if manifest.gpu else ''}"
         found.append(Size(system, size_bytes, size_bytes + manifest.unpacked_bytes))
     return found

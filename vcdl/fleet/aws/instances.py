@@ -30,7 +30,7 @@ _MOMENT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 """The time in a `StateTransitionReason` such as `User initiated (2026-11-21 11:33:16 GMT)`."""
 
 
-class Place:
+class AwsPlace:
     """A region as the fleet uses it.
 
     Finds instances by tag, and those seen live also by id: AWS removes a terminated one's tags before itself.

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from vcdl.errors import FleetError
-from vcdl.fleet.aws.instances import Place
+from vcdl.fleet.aws.instances import AwsPlace
 from vcdl.fleet.aws.launch import RegionalLaunch
 from vcdl.fleet.aws.leftovers import find_leftovers, remove
 from vcdl.fleet.aws.region import (
@@ -50,7 +50,7 @@ class AwsProvider(Provider):
         self._configured = self._places(settings.regions)
         self._used = list(self._configured)
         """The regions with instances, or that may have some."""
-        self._unanswered: Sequence[Place] | None = None
+        self._unanswered: Sequence[AwsPlace] | None = None
         """Other regions that have not yet answered; None: none was asked."""
 
     @property
@@ -120,7 +120,7 @@ class AwsProvider(Provider):
         name = self.settings.name
         ours = filter_by("tag-key", FLEET_TAG) if every_fleet else fleet_filter(name, baking_name(name))
         away: list[str] = []
-        places: list[Place] = list(self._configured)
+        places: list[AwsPlace] = list(self._configured)
         try:
             places += self._others
         except FleetError as error:
@@ -157,7 +157,7 @@ class AwsProvider(Provider):
         tags = tag_specifications(self.settings, ("image", "snapshot"), {SETUP_TAG: setup})
         return {"Name": image_name(self.settings.name, setup), "Description": base, "TagSpecifications": tags}
 
-    def _images_in(self, place: Place) -> list[BakedImage]:
+    def _images_in(self, place: AwsPlace) -> list[BakedImage]:
         """AMIs of this account with the fleet's tag."""
         ours, found = [fleet_filter(self.settings.name)], []
         for item in place.region.all_of("describe_images", "Images", Owners=["self"], Filters=ours):
@@ -177,7 +177,7 @@ class AwsProvider(Provider):
         return found
 
     @cached_property
-    def _others(self) -> tuple[Place, ...]:
+    def _others(self) -> tuple[AwsPlace, ...]:
         """The account's other enabled regions. Raises FleetError for a region of the file that is not enabled."""
         answers, refusals = self._ask(self._configured, lambda place: place.region.call("describe_regions")["Regions"])
         if not answers:
@@ -191,21 +191,21 @@ class AwsProvider(Provider):
             )
         return self._places(sorted(names - ours))
 
-    def _places(self, names: Iterable[str]) -> tuple[Place, ...]:
-        return tuple(Place(AwsRegion(self._session, name), self.settings) for name in names)
+    def _places(self, names: Iterable[str]) -> tuple[AwsPlace, ...]:
+        return tuple(AwsPlace(AwsRegion(self._session, name), self.settings) for name in names)
 
-    def _place(self, name: str) -> Place:
+    def _place(self, name: str) -> AwsPlace:
         return next(place for place in self._configured if place.region.name == name)
 
     def _ask(
-        self, places: Sequence[Place], question: Callable[[Place], Answer]
-    ) -> tuple[dict[Place, Answer], dict[Place, CloudRefusal]]:
+        self, places: Sequence[AwsPlace], question: Callable[[AwsPlace], Answer]
+    ) -> tuple[dict[AwsPlace, Answer], dict[AwsPlace, CloudRefusal]]:
         """As `asked`. A region outside the file that an organisation has closed is in neither: nothing was launched."""
         answers, refusals = asked(places, question)
         closed = (ProblemKind.NOT_AUTHORISED,)
         return answers, {p: it for p, it in refusals.items() if it.kind not in closed or p in self._used}
 
-    def _each(self, ids: Sequence[str], act: Callable[[Place, list[str]], None]) -> None:
+    def _each(self, ids: Sequence[str], act: Callable[[AwsPlace, list[str]], None]) -> None:
         """Act on ids in their places, which an id does not tell; then raise the first refusal.
 
         An instance that is not found by tag is gone or another's.
