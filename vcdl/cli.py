@@ -18,8 +18,8 @@ from vcdl.passwords import without_passwords
 from vcdl.version import __version__
 
 COMMANDS = (
-    *("new", "run", "check", "describe", "status", "jobs", "hosts", "watch", "stop", "resume", "set", "clone"),
-    *("export", "plot", "compare", "submit", "project", "client", "simulate", "replay", "assimilator"),
+    *("new", "run", "check", "describe", "status", "profile", "jobs", "hosts", "watch", "stop", "resume", "set"),
+    *("clone", "export", "plot", "compare", "submit", "project", "client", "simulate", "replay", "assimilator"),
     "fleet",
 )
 """The commands in the order of a first use; each is a module of vcdl.commands with a `command`."""

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from vcdl.checks.claims import ClaimCheck, believed_train_s
+from vcdl.checks.claims import ClaimCheck, believed_times_s, believed_train_s
 
 
 @pytest.mark.parametrize("claimed", [0.0, 2.3, -5.0, 1000.0])
@@ -79,3 +79,31 @@ def test_a_host_may_be_ten_times_slower_or_faster_than_it_was_and_not_a_thousand
 
 def test_what_nobody_can_compare_is_believed() -> None:
     assert believed_train_s(1e6, None, None) == 1e6
+
+
+@pytest.mark.parametrize(
+    ("times_s", "train_s", "age_s"),
+    [
+        ({"start": 4.0, "first": 1.0}, 3.0, 7.0),  # the first batch is a part of the training
+        ({"start": 4.0}, 3.0, 6.0),  # clocks differ
+        ({"host": 1e6}, 3.0, None),
+    ],
+)
+def test_stages_that_are_possible_are_believed(times_s: dict[str, float], train_s: float, age_s: float | None) -> None:
+    assert believed_times_s(times_s, train_s, age_s) == times_s
+
+
+@pytest.mark.parametrize(
+    ("times_s", "train_s", "age_s"),
+    [
+        ({"start": 40.0}, 3.0, 10.0),
+        ({"start": -1.0}, 3.0, 10.0),
+        ({"first": 9.0}, 3.0, 10.0),
+        ({"host": 1e300, "start": 1e300}, 3.0, None),
+        ({"start": 1.0}, None, 10.0),
+    ],
+)
+def test_all_stages_are_left_out_when_they_are_not(
+    times_s: dict[str, float], train_s: float | None, age_s: float | None
+) -> None:
+    assert believed_times_s(times_s, train_s, age_s) == {}

@@ -1,6 +1,7 @@
 """What crosses a process: encoded, decoded strictly, and named."""
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -207,3 +208,16 @@ def test_a_header_is_decoded_or_refused_and_nothing_else(key: str, value: Any) -
 def test_any_json_is_decoded_or_refused_and_nothing_else(value: Any) -> None:
     with pytest.raises(WorkunitError):
         Workunit.from_json(json.dumps(value))
+
+
+def test_a_header_tells_the_seconds_of_its_stages() -> None:
+    told = replace(HEADER, times_s={"start": 3.25, "first": 0.5})
+    assert UpdateHeader.from_json(told.to_json()) == told
+    older = {key: value for key, value in json.loads(HEADER.to_json()).items() if key != "times_s"}
+    assert UpdateHeader.from_json(json.dumps(older)) == HEADER
+
+
+@pytest.mark.parametrize("times_s", [{"lunch": 1.0}, {"start": "long"}, {"start": True}, {"start": math.inf}, [1.0], 3])
+def test_a_header_with_other_stages_is_refused(times_s: object) -> None:
+    with pytest.raises(WorkunitError, match="times_s"):
+        UpdateHeader.from_json(json.dumps({**json.loads(HEADER.to_json()), "times_s": times_s}))

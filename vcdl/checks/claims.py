@@ -6,7 +6,7 @@ slow machine or one with data of its own is no liar. What no clock and no data e
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -65,3 +65,16 @@ def believed_train_s(claimed_s: float, age_s: float | None, usual_s: float | Non
     if usual_s is not None and not usual_s / _PACE_FACTOR <= claimed_s <= usual_s * _PACE_FACTOR:
         return None
     return claimed_s
+
+
+def believed_times_s(claimed_s: Mapping[str, float], train_s: float | None, age_s: float | None) -> dict[str, float]:
+    """The times of a subtask's stages, if they are possible; else nothing.
+
+    `train_s`: the training time that is believed. `age_s`: seconds since the workunit was created; None: unknown.
+    """
+    if train_s is None or any(seconds < 0 for seconds in claimed_s.values()):
+        return {}
+    whole_s = train_s + sum(claimed_s.values()) - claimed_s.get("first", 0.0)
+    is_possible = claimed_s.get("first", 0.0) <= _DRIFT * train_s + _SLACK_S
+    is_possible = is_possible and whole_s <= (LONGEST_S if age_s is None else _DRIFT * age_s + _SLACK_S)
+    return dict(claimed_s) if is_possible else {}

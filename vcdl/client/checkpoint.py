@@ -11,7 +11,7 @@ import json
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,7 +22,7 @@ from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.client.trainer import TrainerState
 from vcdl.files.atomic import atomic_write, sweep
 from vcdl.wire.npz_form import opened_npz
-from vcdl.wire.workunit import Workunit
+from vcdl.wire.workunit import STAGES, Workunit
 
 _FORMAT = 1
 _HEADER_LIMIT_BYTES = 10_000
@@ -39,6 +39,8 @@ class Position:
     """Sum of the losses of the newest local epoch's samples."""
     train_s: float = 0.0
     """Seconds of training, over all restarts, without pauses."""
+    times_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of the other stages (vcdl.wire.workunit.STAGES), likewise; in a checkpoint only."""
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> Self:
@@ -48,7 +50,8 @@ class Position:
             0 <= samples < 2**63 and math.isfinite(loss_sum) and 0 <= train_s < math.inf
         ):
             raise ValueError("its position does not exist")
-        return cls(samples, loss_sum, train_s)
+        times_s = {stage: float(raw.get("times_s", {}).get(stage, 0.0)) for stage in STAGES}
+        return cls(samples, loss_sum, train_s, {stage: it for stage, it in times_s.items() if 0 < it < math.inf})
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ def process_age() -> str:
     """Seconds since the process was started, and processor time of it and its children, in words."""
     times = os.times()
     used_s = time.process_time() + times.children_user + times.children_system
-    return f"{_age_s():.2f} s ({used_s:.2f} s of processor time)"
+    return f"{age_s():.2f} s ({used_s:.2f} s of processor time)"
 
 
-def _age_s() -> float:
-    """With the launcher's part, where the system tells (Linux): it becomes this process."""
+def age_s() -> float:
+    """Seconds since this process was started; where the system tells (Linux), with its launcher's part."""
     try:
         started_ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         up_s = float(Path("/proc/uptime").read_text().split()[0])

@@ -4,6 +4,7 @@ import logging
 import math
 import os
 import platform
+import time
 from pathlib import Path
 
 from vcdl.client.boinc_supervisor import BoincSupervisor
@@ -11,14 +12,17 @@ from vcdl.client.compiled import CompiledPrograms
 from vcdl.client.init_data import InitData
 from vcdl.client.memory import available_memory_bytes
 from vcdl.client.newest import NewestWeights
+from vcdl.client.process_age import age_s
 from vcdl.client.processors import device_environment, limit_threads, tell_unless_used
 from vcdl.client.resources import check_memory
+from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.client.soft_links import deliver_output, resolve_stubs
 from vcdl.client.train import CHECKPOINT_EVERY_S, Outcome, train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.client.unneeded import hide_unneeded
 from vcdl.client.wrapper_supervisor import WrapperSupervisor
 from vcdl.version import __version__
+from vcdl.wire.workunit import DESCRIPTION_FILE
 
 _log = logging.getLogger(__name__)
 
@@ -46,12 +50,23 @@ def train_task(
     newest = (
         NewestWeights.of_app_version(supervisor.may_use_network) if isinstance(supervisor, BoincSupervisor) else None
     )
-    outcome = train_workunit(slot, supervisor, TrainerCache(), period_s, newest)
+    outcome = train_workunit(slot, supervisor, TrainerCache(), period_s, newest, before_s=_before_s(slot))
     if outcome is not Outcome.DONE:
         return False
     deliver_output(slot, init.project)
     compiled.hand_over()
     return True
+
+
+def _before_s(slot: Path) -> dict[str, float]:
+    """Seconds that the task waited for its process, since its files came or since its checkpoint, and of the start."""
+    import keras  # noqa: F401  the start of a process ends with it
+
+    started_s = age_s()
+    checkpoint = slot / CHECKPOINT_FILE
+    stage, since = ("paused", checkpoint) if checkpoint.exists() else ("host", slot / DESCRIPTION_FILE)
+    waited_s = time.time() - since.stat().st_mtime - started_s
+    return {"start": started_s, stage: max(0.0, waited_s)}
 
 
 def _write_only_within(slot: Path) -> None:

@@ -3,6 +3,7 @@
 import logging
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
 from functools import partial
@@ -15,6 +16,7 @@ from vcdl.client.checkpoint import Checkpoint, Position, remove_checkpoint
 from vcdl.client.inputs import Shard, read_model_json, read_shard, read_workunit
 from vcdl.client.newest import NewestWeights, begin
 from vcdl.client.process_age import process_age
+from vcdl.client.stage_clock import TRAIN, StageClock
 from vcdl.client.supervisor import Request, Supervisor
 from vcdl.client.trainer import Trainer, TrainerCache
 from vcdl.codecs.choose import up_encoding
@@ -51,17 +53,20 @@ def train_workunit(
     checkpoint_every_s: float = CHECKPOINT_EVERY_S,
     newest: NewestWeights | None = None,
     samples: int | None = None,
+    before_s: Mapping[str, float] | None = None,
 ) -> Outcome:
     """Train the workunit in `folder`, from its checkpoint if there is one; `newest`: it may start from newer weights.
-    `samples`: no more than so many; None: all of them.
+    `samples`: no more than so many; None: all of them. `before_s`: the stages of its process before this call.
 
     Raises WorkunitError, WeightsFileError, ModelError or JobError for inputs that cannot be trained,
     FileUnavailable for those that this machine cannot read, DivergedError, and OSError when update.h5 cannot be
     written.
     """
+    clock = StageClock(before_s)
     workunit = read_workunit(folder)
     read = partial(read_frozen, folder / FROZEN_FILE, workunit.frozen)
     trainer = trainers.get(read_model_json(folder), workunit.training, workunit.frozen, read)
+    clock.lap("build")
     up = up_encoding(workunit.transport, trainer.layout)
     if not _is_done(folder, workunit, up):
         start = begin(folder, workunit, trainer.layout, newest)
@@ -76,6 +81,7 @@ def train_workunit(
             shard=shard,
             checkpoint_every_s=checkpoint_every_s,
             samples=samples,
+            clock=clock,
         )
         subtask.begin(start.weights)
         subtask.resume()
@@ -114,6 +120,7 @@ class _Subtask:
         shard: Shard,
         checkpoint_every_s: float,
         samples: int | None,
+        clock: StageClock,
     ) -> None:
         """`base_version`: the version that the training really starts from."""
         training = workunit.training
@@ -128,6 +135,7 @@ class _Subtask:
         self._batches = Batches(workunit.seed, len(shard), training.batch_size, training.local_epochs)
         self._until = self._batches.total if samples is None else min(samples, self._batches.total)
         self._checkpoint_every_s = checkpoint_every_s
+        self._clock = clock
         self._position = Position()
         self._has_begun = False
         """Whether this process has trained a batch."""
@@ -149,29 +157,37 @@ class _Subtask:
             return
         self._trainer.restore(checkpoint.state)
         self._position = self._saved = checkpoint.position
+        for stage, seconds in checkpoint.position.times_s.items():
+            self._clock.add(stage, seconds)
         self._supervisor.progress(self._fraction, self._position.samples)
 
     def train(self) -> Outcome:
         """Train to the end, or until the supervisor wishes otherwise; the position tells how far it came."""
         show, save = _Every(_PROGRESS_EVERY_S), _Every(self._checkpoint_every_s)
+        self._clock.lap("prepare")
         while self._position.samples < self._until:
             request = self._supervisor.request()
             if request is Request.PAUSE:
                 self._save()  # a paused machine may be switched off next
                 request = self._wait()
+            self._clock.lap("paused")
             if request is Request.QUIT:
                 self._save()
                 return Outcome.QUIT
             if request is Request.FINISH and self._position.samples:  # an empty upload is useless
                 break
+            trained_s, compiles = self._position.train_s, not self._trainer.has_trained
             self._step()
             if not self._has_begun:
                 self._has_begun = True
+                if compiles:
+                    self._clock.add("first", self._position.train_s - trained_s)
                 _log.info("first batch trained after %s", process_age())
             if show.is_due():
                 self._supervisor.progress(self._fraction, self._position.samples)
             if save.is_due():
                 self._save()
+            self._clock.lap(TRAIN)
         return Outcome.DONE
 
     def write_update(self, up: Encoding, base: Vector) -> None:
@@ -181,6 +197,7 @@ class _Subtask:
         if not np.isfinite(weights).all():
             raise _diverged("some weights are", self._position.samples)
         position = self._position
+        self._clock.lap("write")
         header = UpdateHeader(
             job=self._workunit.job,
             workunit=self._workunit.name,
@@ -192,6 +209,7 @@ class _Subtask:
             loss=position.loss_sum / self._batches.samples_of_epoch(position.samples),
             codec=up.label,
             backend=self._trainer.backend,
+            times_s=self._clock.times_s,
         )
         up.write_upload(self._folder / OUTPUT_FILE, weights, base, header.to_json())
 
@@ -217,11 +235,15 @@ class _Subtask:
         """Make a checkpoint, unless nothing was trained since the last one."""
         if self._position in (self._saved, Position()):
             return
+        self._clock.lap(TRAIN)
+        position = replace(self._position, times_s=self._clock.times_s)
         try:
-            Checkpoint(self._position, self._trainer.state()).write(self._folder, self._begun)
+            Checkpoint(position, self._trainer.state()).write(self._folder, self._begun)
         except OSError as error:
             _log.warning("no checkpoint could be written (%s): a kill would lose what was trained", error)
             return
+        finally:
+            self._clock.lap("checkpoint")
         self._saved = self._position
         self._supervisor.checkpoint_made()
 

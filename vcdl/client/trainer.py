@@ -109,6 +109,11 @@ class Trainer:
         _assign(self._seeds, [np.array([draw, 0]) for draw in draws])
 
     @property
+    def has_trained(self) -> bool:
+        """Whether it has trained a batch; the first one takes longer, as the model is compiled."""
+        return self._batch_s < math.inf
+
+    @property
     def at_once(self) -> int:
         """Batches that `steps` should get at once, by what the last call took; the first call should get one."""
         return max(1, int(self.longest_call_s / self._batch_s))

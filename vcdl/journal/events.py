@@ -202,6 +202,12 @@ class UpdateApplied(Event):
     checksum: str = ""
     """The sum of the client's weights (vcdl.wire.checksum), if its upload is kept; "": unknown, as in a
     row that was made from the store's record."""
+    times_s: dict[str, float] = field(default_factory=dict, hash=False)
+    """Seconds of its stages as the client tells (vcdl.wire.workunit.STAGES); empty: not told, or not possible."""
+    waited_s: float | None = None
+    """Seconds from its coming to a server's turn: for validation, for a server, for those folded with it."""
+    fold_s: float | None = None
+    """Seconds that its server worked on it, of several uploads an equal part each; None: not known."""
 
     @property
     def key(self) -> str:
@@ -501,6 +507,8 @@ def decode(kind: str, fields: dict[str, Any]) -> Event:
     try:
         if kind == VersionEvaluated.kind:
             fields = _with_metrics(fields)
+        elif kind == UpdateApplied.kind:
+            _check_numbers(kind, fields.get("times_s"))
         form = (kind, *fields, *map(type, fields.values()))
         if form not in _FORMS:
             _FORMS[form] = _whole_numbers(kind, fields)
@@ -533,11 +541,15 @@ def _with_metrics(fields: dict[str, Any]) -> dict[str, Any]:
         accuracy = fields[ACCURACY]
         fields = {name: value for name, value in fields.items() if name != ACCURACY}
         fields["metrics"] = {} if accuracy is None else {ACCURACY: accuracy}
-    metrics = fields.get("metrics", {})
-    for name, value in metrics.items() if isinstance(metrics, dict) else ():
-        if type(value) not in _OF_JSON[float]:
-            raise _damaged(VersionEvaluated.kind, name, value)
+    _check_numbers(VersionEvaluated.kind, fields.get("metrics"))
     return fields
+
+
+def _check_numbers(kind: str, values: object) -> None:
+    """Raises JournalError for an object that holds something else than numbers."""
+    for name, value in values.items() if isinstance(values, dict) else ():
+        if type(value) not in _OF_JSON[float]:
+            raise _damaged(kind, name, value)
 
 
 def _damaged(kind: str, name: str, value: object) -> JournalError:

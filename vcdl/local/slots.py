@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,7 +51,7 @@ class SlotFolders:
         size_bytes = update.stat().st_size
         self.folder.uploads.mkdir(exist_ok=True)  # as that of the slots
         update.replace(upload)
-        return Uploaded(workunit, upload, size_bytes, worker)
+        return Uploaded(workunit, upload, size_bytes, worker, time.time())
 
     def remove(self, workunit: str) -> None:
         shutil.rmtree(self.path(workunit), ignore_errors=True)

@@ -36,7 +36,8 @@ class UploadFolder(Results):
             if not _is_upload(path):
                 _quarantine(self._folder, path)
             elif path.stem in self._claimed or self._lock(path):
-                claimed.append(Uploaded(path.stem, path, path.stat().st_size))
+                found = path.stat()  # its inode changed last when it was moved here
+                claimed.append(Uploaded(path.stem, path, found.st_size, received_s=found.st_ctime))
         return claimed
 
     def done(self, workunit: str, version: int | None = None) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from vcdl.checks import Refused
-from vcdl.checks.claims import LOSSES_KEPT, ClaimCheck, believed_train_s
+from vcdl.checks.claims import LOSSES_KEPT, ClaimCheck, believed_times_s, believed_train_s
 from vcdl.checks.refusal import OF_CONTENT
 from vcdl.journal.events import (
     Event,
@@ -57,12 +57,26 @@ class _Waiting:
     """The loss of the header, likewise."""
     unfit: Refused | None
     """Why it must not count, unless it does already."""
+    times_s: dict[str, float]
+    """The times of the header's stages, likewise."""
     rate: float = 1.0
     """The learning rate of its workunit, as a factor of the job's peak; 1 where nothing depends on it."""
+    fold_s: float = 0.0
+    """Seconds that this server worked on it."""
+    ended_s: float = 0.0
+    """The time at which that ended."""
     is_doubted: bool = False
     """Whether it was found strange, and counts for little instead of being refused again."""
     streamed: StreamedUpload | None = field(default=None, repr=False)
     """The reader of its last fold; None: the store had the subtask already."""
+
+    @property
+    def waited_s(self) -> float | None:
+        """Seconds from its coming until it was folded in, without the server's work on it; None: not known."""
+        came_s = self.uploaded.received_s
+        if came_s is None or self.streamed is None:
+            return None
+        return round(max(0.0, self.ended_s - came_s - self.fold_s), 6)
 
 
 class Assimilator:
@@ -107,16 +121,15 @@ class Assimilator:
             return None
         named, hosts = self._hosts.named(upload), self._hosts
         created = self._journal.find(WorkunitCreated.key_of(upload.workunit))
+        age_s = None if created is None else self._journal.now_s() - created.time_s
+        train_s = believed_train_s(header.train_s, age_s, hosts.usual_train_s(named.host, header.samples))
         return _Waiting(
             uploaded=named,
             name=replace(WorkunitName.parse(upload.workunit), base_version=header.base_version),
             header=header,
             trust=hosts.trust(named.host),
-            train_s=believed_train_s(
-                header.train_s,
-                None if created is None else self._journal.now_s() - created.time_s,
-                hosts.usual_train_s(named.host, header.samples),
-            ),
+            train_s=train_s,
+            times_s=believed_times_s(header.times_s, train_s, age_s),
             loss=self._claims.loss(header.loss),
             unfit=hosts.refused(named.host),
             rate=self._rate(created),
@@ -158,11 +171,14 @@ class Assimilator:
 
     def _fold_some(self, batch: list[_Waiting]) -> Collection[str]:
         """Fold a batch up to a boundary, or find out which of it are refused; returns what came to an end."""
+        begun_s = self._journal.now_s()
         try:
             records = self._store.fold([self._as_fold(item) for item in batch], self._boundary)
         except Unfit as unfit:
             return self._refuse_or_doubt(batch, unfit.refused)
+        took_s = (ended_s := self._journal.now_s()) - begun_s
         for item, record in zip(batch, records, strict=False):
+            item.fold_s, item.ended_s = took_s / len(records), ended_s
             if item.streamed is not None and record.workunit == item.uploaded.workunit and record.trust == 1.0:
                 self.check.accept(item.streamed.norm)
                 self._claims.accept(item.header.loss)
@@ -274,4 +290,7 @@ def _applied(item: _Waiting, record: Applied) -> UpdateApplied:
         cosine=None if item.streamed is None else item.streamed.cosine,
         reference_cosine=None if item.streamed is None else item.streamed.reference_cosine,
         checksum="" if item.streamed is None else item.streamed.checksum,
+        times_s=item.times_s,
+        waited_s=item.waited_s,
+        fold_s=None if item.streamed is None else round(item.fold_s, 6),
     )

@@ -5,7 +5,7 @@ Delivery is at least once: this process or the next one hands a result out again
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from vcdl.journal.events import WorkunitSent
@@ -44,6 +44,8 @@ class Uploaded:
     size_bytes: int
     host: str = ""
     """The host that brought it; empty: the grid does not know, and the journal's last `workunit_sent` tells."""
+    received_s: float | None = field(default=None, compare=False)
+    """Time at which the server had it, by the clock of a grid in virtual time, else Unix time; None: not known."""
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ class TrainedWork:
 
 
 def _with_train_s(train_s: float, header: str) -> str:
-    return replace(UpdateHeader.from_json(header), train_s=train_s).to_json()
+    return replace(UpdateHeader.from_json(header), train_s=train_s, times_s={}).to_json()
 
 
 def _with_samples(samples: int, header: str) -> str:

@@ -238,13 +238,17 @@ class VirtualGrid(Grid, Results):
         begin_s = max(self._time.now_s(), heapq.heappop(self._servers_free_s))
         self.times.waits_s.append(begin_s - self._time.now_s())
         heapq.heappush(self._servers_free_s, begin_s + self._fleet.update_s)
-        self._time.at(begin_s + self._fleet.update_s, partial(self._is_served, workunit, client, host, planned))
+        came_s = self._time.now_s()
+        served = partial(self._is_served, workunit, client, host, planned, came_s)
+        self._time.at(begin_s + self._fleet.update_s, served)
 
-    def _is_served(self, workunit: str, client: int, host: str, planned: SubtaskOutcome) -> None:
+    def _is_served(self, workunit: str, client: int, host: str, planned: SubtaskOutcome, came_s: float) -> None:
         staged = self._known.get(workunit)
         if staged is None or workunit in self._outcomes:
             return
         took_s = self._time.now_s() - self._out[workunit].pop(client, self._time.now_s())
         self._turnarounds.append((host, took_s))
         outcome = self._work.upload(staged, client, planned.train_s)
-        self._outcomes[workunit] = replace(outcome, host=host) if isinstance(outcome, Uploaded) else outcome
+        if isinstance(outcome, Uploaded):
+            outcome = replace(outcome, host=host, received_s=came_s)
+        self._outcomes[workunit] = outcome

@@ -26,6 +26,11 @@ FROZEN_FILE = "frozen.h5"
 """Logical name of one more input, where the job's model has weights that no training changes."""
 OUTPUT_FILE = "update.h5"
 
+STAGES = ("host", "start", "build", "prepare", "first", "paused", "checkpoint", "write")
+"""Stages of a subtask that only its client can time (vcdl.profile): files there → process start → Keras imported →
+model built → inputs read → first batch, where it compiles; suspended or throttled; checkpoints; weights fetched from
+the device.
+"""
 _DEEPEST = 20
 """Levels of lists and objects in the arguments of a part: more than Keras has."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -204,6 +209,8 @@ class UpdateHeader:
     """The label of the vcdl.codecs.Encoding of its weights."""
     backend: str = "unknown"
     """Keras' backend, which draws random numbers; clients before November 2026 do not tell."""
+    times_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of each of STAGES, over all restarts; a stage of none is left out. `first` is a part of `train_s`."""
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
@@ -211,7 +218,8 @@ class UpdateHeader:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Decode an update's header. Raises WorkunitError."""
-        raw = _object(text, "update header", {"format", *cls.__dataclass_fields__}, {"backend": cls.backend})
+        may_lack = {"backend": cls.backend, "times_s": {}}
+        raw = _object(text, "update header", {"format", *cls.__dataclass_fields__}, may_lack)
         return cls(
             job=_text(raw, "job"),
             workunit=_text(raw, "workunit"),
@@ -223,6 +231,7 @@ class UpdateHeader:
             loss=_number(raw, "loss"),
             codec=_text(raw, "codec"),
             backend=_text(raw, "backend"),
+            times_s=_times(raw, "times_s"),
         )
 
 
@@ -358,6 +367,12 @@ def _finite(value: Any, key: str) -> float:
     except OverflowError:  # a whole number of hundreds of digits
         pass
     raise WorkunitError(f"{key}: expected a finite number, got {str(value)[:100]!r}")
+
+
+def _times(raw: dict[str, Any], key: str) -> Mapping[str, float]:
+    if not isinstance(raw[key], dict) or not set(raw[key]) <= set(STAGES):
+        raise WorkunitError(f"{key}: expected seconds of {', '.join(STAGES)}, got {str(raw[key])[:100]!r}")
+    return {stage: _finite(value, key) for stage, value in raw[key].items()}
 
 
 def _numbers(raw: dict[str, Any], key: str) -> tuple[float, ...]:

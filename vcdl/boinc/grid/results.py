@@ -131,10 +131,10 @@ class BoincResults(Results):
     def _outcome(self, number: int, name: str, error_mask: int, canonical: int) -> Outcome:
         if error_mask:
             return self._gave_up(number, name, error_mask)
-        rows = self._database.execute("SELECT xml_doc_in, hostid FROM result WHERE id = %s", canonical)
+        rows = self._database.execute("SELECT xml_doc_in, hostid, received_time FROM result WHERE id = %s", canonical)
         if not rows:
             return GaveUp(name, "its result is not in the database")
-        description, host = rows[0]
+        description, host, received_s = rows[0]
         try:
             path = self._project.upload_path(output_file(description))
             found = path.lstat()
@@ -147,7 +147,7 @@ class BoincResults(Results):
             raise not_readable(path, error) from error
         if not stat.S_ISREG(found.st_mode):
             return GaveUp(name, f"its upload cannot be used: {path.name} is no file")
-        return Uploaded(name, path, found.st_size, host_name(host))
+        return Uploaded(name, path, found.st_size, host_name(host), float(received_s))
 
     def _gave_up(self, number: int, name: str, error_mask: int) -> GaveUp:
         reason = next((words for bit, words in _ERRORS if error_mask & bit), f"error mask {error_mask}")

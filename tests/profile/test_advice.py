@@ -1,0 +1,49 @@
+"""The sentence names what takes most, and the change that the model computes."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.recorded_run import applied, recorded, workunit
+from vcdl.journal.events import Event, RunStarted, WorkunitCreated, WorkunitSent
+from vcdl.profile.advice import JobSettings, advise
+from vcdl.profile.stages import RunProfile
+
+SHARDS = 32
+
+
+def run_of(times_s: dict[str, float], train_s: float, fold_s: float = 0.1, every_s: float = 8.0) -> RunProfile:
+    """Two hosts that train one subtask after the other, 8 s each, with these stages."""
+    events: list[tuple[float, Event]] = [(0, RunStarted(resumed=False))]
+    for number in range(2 * SHARDS):
+        name, host = workunit(1, number), f"host-{number % 2}"
+        at_s = (number // 2) * every_s
+        told = replace(applied(name, version=number + 1), host=host, times_s=times_s, train_s=train_s, fold_s=fold_s)
+        events += [(at_s, WorkunitCreated(name)), (at_s, WorkunitSent(name, host, 10)), (at_s + 8.0, told)]
+    return RunProfile.of(recorded(sorted(events, key=lambda one: one[0])))
+
+
+def words(profile: RunProfile, **settings: int) -> str:
+    advice = advise(profile, JobSettings(**{"shards": SHARDS, **settings}))
+    assert advice is not None
+    return advice.words()
+
+
+def test_a_long_start_asks_for_fewer_shards() -> None:
+    said = words(run_of({"start": 4.0, "first": 1.0}, train_s=3.0))
+    assert said.startswith("start-up is 63% of a subtask's")
+    # 0.9 s of 8 s is on the way, 2 s are training: with a sixteenth of the shards 32 s of 37.9 s.
+    assert "`data > shards: " in said
+    assert float(said.split("would train ")[1].split(" ×")[0]) == pytest.approx(3.4, abs=0.4)
+
+
+def test_training_needs_more_hosts() -> None:
+    assert "only more or faster hosts" in words(run_of({}, train_s=7.8))
+
+
+def test_nothing_is_said_before_the_first_upload() -> None:
+    assert advise(RunProfile(), JobSettings(SHARDS)) is None
+
+
+def test_a_full_server_asks_for_another() -> None:
+    assert "`grid > servers: 2` would train 1.7 ×" in words(run_of({}, train_s=0.1, fold_s=7.9, every_s=16.0))

@@ -1,0 +1,37 @@
+"""The seconds that a subtask spends in each stage on its client: a stage ends where the next one begins."""
+
+import time
+from collections.abc import Callable, Mapping
+
+from vcdl.wire.workunit import STAGES
+
+TRAIN = "train"
+"""The stage that an update's header tells as `train_s`."""
+
+
+class StageClock:
+    """Gives all time since it was made to a stage, so that nothing is counted twice or left out."""
+
+    def __init__(
+        self, before_s: Mapping[str, float] | None = None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        """`before_s`: the stages of this process before now."""
+        self._clock = clock
+        self._since_s = clock()
+        self._times_s = dict(before_s or {})
+
+    def lap(self, stage: str) -> None:
+        """Give the time since the last call to a stage."""
+        now_s = self._clock()
+        self.add(stage, now_s - self._since_s)
+        self._since_s = now_s
+
+    def add(self, stage: str, seconds: float) -> None:
+        """Give more time to a stage: a part of another one, or of an earlier process."""
+        self._times_s[stage] = self._times_s.get(stage, 0.0) + seconds
+
+    @property
+    def times_s(self) -> dict[str, float]:
+        """Seconds by stage, in whole milliseconds, without those that took none."""
+        rounded = {stage: round(self._times_s.get(stage, 0.0), 3) for stage in STAGES}
+        return {stage: seconds for stage, seconds in rounded.items() if seconds > 0.0}

@@ -1,0 +1,1 @@
+"""What a job will take and cost: a model of time and money, as functions of numbers."""

@@ -1,0 +1,124 @@
+"""One sentence: where the time of a run goes, and which change of its job would bring most, by the planner's model."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from vcdl.planner.throughput import HostType, Servers, Subtask, throughput
+from vcdl.profile.measured_hosts import mean_subtask, measured_servers, measured_types
+from vcdl.profile.stages import AWAY, FOLD, RunProfile
+from vcdl.report.wording import duration
+
+_WORTH = 1.1
+"""The least gain that is worth a change."""
+_OVERHEAD = 0.1
+"""Share of a subtask's time on its host that is good enough for what is not training."""
+_BUSY = 0.8
+"""Share of its time from which on a server holds its hosts up."""
+_GROUPS = {
+    "start-up": ("host", "start", "build", "prepare", "first"),
+    "training": ("train",),
+    "suspension": ("paused",),
+    "checkpoints and output": ("checkpoint", "write"),
+    "the way to the hosts and back": (AWAY,),
+}
+"""What a person calls the stages in which a host is not free for another subtask."""
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """The keys of a job that advice may change."""
+
+    shards: int
+    servers: int = 1
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a job, and what the model says that it brings."""
+
+    key: str
+    value: str
+    gain: float
+    """Samples an hour with it, in those without."""
+
+    def words(self) -> str:
+        return f"`{self.key}: {self.value}` would train {self.gain:.1f} × as much an hour"
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Where the time goes, and the change that brings most; None: nothing that this job could change brings much."""
+
+    group: str
+    share: float
+    """The group's share of a subtask's cycle on its host, idle time included."""
+    cycle_s: float
+    """Mean seconds from a host's beginning with a subtask to its next one."""
+    change: Change | None
+
+    def words(self) -> str:
+        """The sentence."""
+        where = f"{self.group} is {self.share:.0%} of a subtask's {_seconds(self.cycle_s)} on its host"
+        if self.change is not None:
+            return f"{where}: {self.change.words()}."
+        if self.group == "training":
+            return f"{where}: nothing holds the job up, and only more or faster hosts would make it faster."
+        return f"{where}, and no key of the job would change that by a tenth or more."
+
+
+def advise(profile: RunProfile, settings: JobSettings) -> Advice | None:
+    """The advice for a run; None while nothing was folded in."""
+    sums = profile.total()
+    if not sums.subtasks or not profile.hosts:
+        return None
+    idle_s = profile.idle_s / sums.subtasks
+    shares = {name: sums.mean_s(*stages) for name, stages in _GROUPS.items()}
+    is_server = _server_busy(profile, settings) > _BUSY
+    shares["waiting for the server" if is_server else "idleness"] = idle_s
+    cycle_s = sum(shares.values())
+    group = max(shares, key=lambda name: shares[name])
+    changes = _changes(
+        measured_types(profile), measured_servers(profile, settings.servers), mean_subtask(sums), settings
+    )
+    best = max(changes, key=lambda change: change.gain, default=None)
+    is_worth = best is not None and best.gain >= _WORTH
+    return Advice(group, shares[group] / cycle_s if cycle_s else 0.0, cycle_s, best if is_worth else None)
+
+
+def _server_busy(profile: RunProfile, settings: JobSettings) -> float:
+    """The share of their time in which the servers fold."""
+    wall_s = profile.history.wall_s * settings.servers
+    return profile.total().seconds.get(FOLD, 0.0) / wall_s if wall_s > 0 else 0.0
+
+
+def _changes(hosts: Sequence[HostType], servers: Servers, subtask: Subtask, settings: JobSettings) -> Iterator[Change]:
+    """Changes that the model knows, each by itself."""
+    now = throughput(hosts, servers, subtask)
+    if now.samples_per_s <= 0:
+        return
+
+    def gain(**changed: object) -> float:
+        parts = {"hosts": hosts, "servers": servers, "subtask": subtask, **changed}
+        return throughput(**parts).samples_per_s / now.samples_per_s  # type: ignore[arg-type]
+
+    shards = _fewer_shards(hosts, subtask, settings.shards)
+    if shards < settings.shards:
+        larger = replace(subtask, samples=subtask.samples * settings.shards / shards)
+        yield Change("data > shards", str(shards), gain(subtask=larger))
+    if now.limit == "servers":
+        more = settings.servers + 1
+        yield Change("grid > servers", str(more), gain(servers=replace(servers, count=more)))
+
+
+def _fewer_shards(hosts: Sequence[HostType], subtask: Subtask, shards: int) -> int:
+    """Shards of such a size that little of a subtask's time is not training, but enough that each slot has one."""
+    needed = [(host.fixed_s + host.away_s) * (1 / _OVERHEAD - 1) / host.sample_s for host in hosts if host.sample_s > 0]
+    if max(needed, default=0.0) <= 0:
+        return shards
+    slots = math.ceil(sum(host.count * host.at_once for host in hosts))
+    return min(shards, max(slots, round(shards * subtask.samples / max(needed)), 1))
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 10 else duration(seconds)

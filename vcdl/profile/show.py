@@ -1,0 +1,141 @@
+"""A run's profile as a table, as a picture, and as JSON."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vcdl.errors import folder_errors
+from vcdl.files.atomic import atomic_write
+from vcdl.profile.advice import Advice
+from vcdl.profile.measured_hosts import HostClass, host_classes
+from vcdl.profile.stages import MEANINGS, STAGES, RunProfile, StageSums
+from vcdl.report.wording import duration, plural, printable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_LEAST = 0.005
+"""The least share that has a line of its own."""
+_COLUMNS = 6
+"""Most columns beside all hosts; further ones are left to --json."""
+_INCHES = (8.0, 5.4)
+_DOTS_PER_INCH = 150
+
+
+def profile_lines(profile: RunProfile, advice: Advice | None) -> list[str]:
+    """The sentence, then the table by stage: for all, and by class of hosts or epoch where there are several."""
+    whole, classes = profile.total(), host_classes(profile)
+    lines = [advice.words(), ""] if advice is not None else []
+    columns = [("all", whole)]
+    if len(classes) > 1:
+        columns += [(_named(one), profile.total(one.hosts)) for one in classes[:_COLUMNS]]
+    epochs = profile.epochs
+    if len(epochs) > 1:
+        columns += [(f"epoch {epoch}", profile.total(epoch=epoch)) for epoch in _ends(epochs)]
+    lines += _table(columns)
+    lines.append("")
+    lines += _beside(profile, whole)
+    return lines
+
+
+def profile_json(profile: RunProfile, advice: Advice | None) -> dict[str, Any]:
+    """The figures, for programs."""
+    classes = {_named(one): _figures(profile.total(one.hosts)) for one in host_classes(profile)}
+    return {
+        "advice": None if advice is None else advice.words(),
+        "change": None if advice is None or advice.change is None else vars(advice.change),
+        "wall_s": round(profile.history.wall_s, 3),
+        "idle_s": round(profile.idle_s, 3),
+        "all": _figures(profile.total()),
+        "host_classes": classes,
+        "epochs": {str(epoch): _figures(profile.total(epoch=epoch)) for epoch in profile.epochs},
+        "wasted": {name: {"subtasks": n, "seconds": round(s, 3)} for name, (n, s) in sorted(profile.wasted.items())},
+    }
+
+
+def draw_profile(profile: RunProfile, output: Path, title: str) -> None:
+    """Draw the stages of a mean subtask, stacked, by epoch and by class of hosts. Raises RunFolderError."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=_INCHES, layout="constrained")
+    FigureCanvasAgg(figure)
+    classes = host_classes(profile)
+    above, below = figure.subplots(2, 1)
+    _draw(above, [(str(epoch), profile.total(epoch=epoch)) for epoch in profile.epochs])
+    above.set_xlabel("epoch")
+    above.set_title(title)
+    _draw(below, [(_named(one), profile.total(one.hosts)) for one in classes])
+    handles, labels = above.get_legend_handles_labels()
+    figure.legend(handles[::-1], labels[::-1], loc="outside right upper", fontsize="small")
+    with folder_errors(output.parent), atomic_write(output) as temporary:
+        figure.savefig(temporary, dpi=_DOTS_PER_INCH)
+
+
+def _draw(axes: "Axes", columns: Sequence[tuple[str, StageSums]]) -> None:
+    from matplotlib import colormaps
+
+    colours = colormaps["tab20"].colors  # type: ignore[attr-defined]
+    places = range(len(columns))
+    bottom = [0.0] * len(columns)
+    for stage, colour in zip(STAGES, colours, strict=False):
+        heights = [sums.mean_s(stage) for _, sums in columns]
+        axes.bar(places, heights, bottom=bottom, color=colour, label=stage)
+        bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
+    axes.set_ylabel("seconds of a subtask")
+    step = max(1, len(columns) // 12)
+    axes.set_xticks(places[::step], [name for name, _ in columns][::step])
+
+
+def _table(columns: Sequence[tuple[str, StageSums]]) -> list[str]:
+    whole = columns[0][1]
+    turnaround_s = whole.mean_s()
+    rows = [["stage", *(name for name, _ in columns), ""]]
+    for stage in STAGES:
+        if whole.mean_s(stage) >= _LEAST * turnaround_s:
+            rows.append([stage, *(_cell(sums, stage) for _, sums in columns), MEANINGS[stage]])
+    rows.append(["together", *(f"{sums.mean_s():.2f} s" for _, sums in columns), "from its creation to its fold"])
+    rows.append(["subtasks", *(str(sums.subtasks) for _, sums in columns), ""])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    last = len(widths) - 1
+    return [
+        "  ".join(
+            cell.ljust(width) if place in (0, last) else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _cell(sums: StageSums, stage: str) -> str:
+    turnaround_s = sums.mean_s()
+    return f"{sums.mean_s(stage):.2f} s {sums.mean_s(stage) / turnaround_s:4.0%}" if turnaround_s > 0 else "–"
+
+
+def _beside(profile: RunProfile, whole: StageSums) -> list[str]:
+    """Time that is no stage of a subtask which counted."""
+    lines = []
+    active_s = sum(host.active_s for host in profile.hosts.values())
+    if active_s > 0:
+        lines.append(f"{'idle':<10} {profile.idle_s / active_s:.0%} of the hosts' time: nothing to do")
+    for reason, (count, seconds) in sorted(profile.wasted.items()):
+        lines.append(f"{'wasted':<10} {plural(count, 'subtask')} {reason}, {duration(seconds)} of hosts' time")
+    if whole.told < whole.subtasks:
+        untold = whole.subtasks - whole.told
+        lines.append(f"{'not told':<10} {plural(untold, 'subtask')}: clients of an older version, or not believed")
+    return lines
+
+
+def _figures(sums: StageSums) -> dict[str, Any]:
+    stages = {stage: round(sums.mean_s(stage), 4) for stage in STAGES}
+    return {"subtasks": sums.subtasks, "turnaround_s": round(sums.mean_s(), 4), "stages_s": stages}
+
+
+def _named(one: HostClass) -> str:
+    names = printable(one.hosts[0]) if len(one.hosts) == 1 else plural(len(one.hosts), "host")
+    return f"{names}, {one.name}"
+
+
+def _ends(epochs: Sequence[int]) -> list[int]:
+    """The first and the last epoch."""
+    return sorted({epochs[0], epochs[-1]})

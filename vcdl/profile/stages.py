@@ -1,0 +1,275 @@
+"""The stages of subtasks, folded from a run's journal; those of a subtask add up to the time from its creation until it
+was folded in.
+
+A client's stages are its own claims, which no more than its own subtask's time is given to. What lies between sending
+and receiving and is none of them was on the way: download, writing, upload, report.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from vcdl.journal.events import (
+    Event,
+    Recorded,
+    ResultRefused,
+    UpdateApplied,
+    UpdateRefused,
+    UpdateSuperseded,
+    WorkunitCancelled,
+    WorkunitCreated,
+    WorkunitFailed,
+    WorkunitSent,
+)
+from vcdl.journal.history import JobHistory
+from vcdl.wire.workunit import STAGES as CLIENT_STAGES
+from vcdl.wire.workunit import WorkunitName
+
+QUEUE, AWAY, TRAIN, SERVER, FOLD = "queue", "away", "train", "server", "fold"
+STAGES = (
+    QUEUE,
+    AWAY,
+    "host",
+    "start",
+    "build",
+    "prepare",
+    "first",
+    TRAIN,
+    "paused",
+    "checkpoint",
+    "write",
+    SERVER,
+    FOLD,
+)
+MEANINGS: Mapping[str, str] = {
+    QUEUE: "made, and waiting to be sent",
+    AWAY: "on the way: download, writing, upload, report",
+    "host": "on the host, waiting for its process",
+    "start": "the process starts and imports Keras",
+    "build": "the model is built, in a process that has none",
+    "prepare": "data and weights are read",
+    "first": "the first batch, where the model is compiled",
+    TRAIN: "the other batches",
+    "paused": "suspended or throttled",
+    "checkpoint": "checkpoints",
+    "write": "weights come from the device",
+    SERVER: "waiting for validation and a parameter server",
+    FOLD: "checked and folded in",
+}
+OF_HOST = ("start", "build", "prepare", "first", TRAIN, "paused", "checkpoint", "write")
+"""The stages in which a subtask occupies its host."""
+_NOTICED_S = 2.0
+"""Seconds that the server may have noticed a sending late."""
+LOST, REFUSED, SUPERSEDED, CANCELLED = "lost", "refused", "superseded", "cancelled"
+
+
+@dataclass
+class StageSums:
+    """Sums over subtasks that were folded in."""
+
+    subtasks: int = 0
+    samples: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    told: int = 0
+    """Those whose client told its stages, and was believed."""
+    compiled: int = 0
+    """Those that were the first of their process."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Seconds by stage."""
+    squares: float = 0.0
+    """Sum of the squares of their turnarounds, for the spread."""
+
+    def add(self, other: "StageSums") -> None:
+        """Take in the sums over other subtasks."""
+        self.subtasks += other.subtasks
+        self.samples += other.samples
+        self.bytes_up += other.bytes_up
+        self.bytes_down += other.bytes_down
+        self.told += other.told
+        self.compiled += other.compiled
+        for stage, seconds in other.seconds.items():
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+        self.squares += other.squares
+
+    def mean_s(self, *stages: str) -> float:
+        """Mean seconds of a subtask in some stages; without any, in all of them."""
+        return sum(self.seconds.get(stage, 0.0) for stage in stages or STAGES) / max(1, self.subtasks)
+
+
+@dataclass
+class HostUse:
+    """How a host's time was used."""
+
+    out: dict[str, float] = field(default_factory=dict)
+    """Workunit that it has → active seconds at which it got it."""
+    most_out: int = 0
+    """Most workunits that it ever had at once."""
+    busy_s: float = 0.0
+    """Seconds in which it had any, up to the last time that it had none."""
+    first_s: float | None = None
+    """Active seconds at which it got its first one."""
+    last_s: float = 0.0
+    """Active seconds of its last event."""
+    _since_s: float = 0.0
+    """Active seconds since which it has had some, while it has."""
+
+    def takes(self, workunit: str, now_s: float) -> None:
+        """It got a workunit."""
+        if not self.out:
+            self._since_s = now_s
+        self.first_s = now_s if self.first_s is None else self.first_s
+        self.out[workunit] = now_s
+        self.most_out = max(self.most_out, len(self.out))
+        self.last_s = now_s
+
+    def ends(self, workunit: str, now_s: float) -> None:
+        """It no longer has a workunit; nothing when it had not."""
+        if self.out.pop(workunit, None) is None:
+            return
+        self.last_s = now_s
+        if not self.out:
+            self.busy_s += now_s - self._since_s
+
+    @property
+    def active_s(self) -> float:
+        """Seconds between its first and its last event."""
+        return 0.0 if self.first_s is None else self.last_s - self.first_s
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds of them in which it had nothing to do."""
+        busy_s = self.busy_s + (self.last_s - self._since_s if self.out else 0.0)
+        return max(0.0, self.active_s - busy_s)
+
+
+@dataclass
+class RunProfile:
+    """The stages of a run's subtasks; `follow` each event in the order of the journal, then read."""
+
+    sums: dict[tuple[str, int], StageSums] = field(default_factory=dict)
+    """Host and epoch → sums."""
+    hosts: dict[str, HostUse] = field(default_factory=dict)
+    wasted: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """Reason → number of subtasks, and the seconds that a host had them."""
+    history: JobHistory = field(default_factory=JobHistory)
+    _created: dict[str, float] = field(default_factory=dict)
+    """Open workunit → active seconds at its creation."""
+    _sent: dict[str, dict[str, tuple[float, int]]] = field(default_factory=dict)
+    """Open workunit → host → active seconds at which it got it, and the bytes that it had to fetch."""
+
+    @classmethod
+    def of(cls, events: Iterable[Recorded]) -> Self:
+        """The profile that a journal tells."""
+        profile = cls()
+        for recorded in events:
+            profile.follow(recorded)
+        return profile
+
+    def follow(self, recorded: Recorded) -> None:
+        """Take in the journal's next event."""
+        self.history.follow(recorded)
+        now_s = self.history.wall_s  # active time: the pauses of the run are no stage
+        match event := recorded.event:
+            case WorkunitCreated():
+                self._created[event.workunit] = now_s
+            case WorkunitSent():
+                self._sent.setdefault(event.workunit, {})[event.host] = now_s, event.bytes_down
+                self.hosts.setdefault(event.host, HostUse()).takes(event.workunit, now_s)
+            case UpdateApplied():
+                self._apply(event, now_s)
+            case UpdateRefused() | ResultRefused():
+                self._waste(REFUSED, event, event.host, now_s)
+            case UpdateSuperseded():
+                self._waste(SUPERSEDED, event, event.host, now_s)
+            case WorkunitFailed():
+                self._waste(LOST, event, "", now_s)
+            case WorkunitCancelled():
+                self._waste(CANCELLED, event, "", now_s)
+            case _:
+                pass
+
+    def total(self, hosts: Iterable[str] | None = None, epoch: int | None = None) -> StageSums:
+        """The sums over some hosts and an epoch; None: all."""
+        chosen, wanted = StageSums(), None if hosts is None else set(hosts)
+        for (host, of_epoch), sums in self.sums.items():
+            if (wanted is None or host in wanted) and epoch in (None, of_epoch):
+                chosen.add(sums)
+        return chosen
+
+    @property
+    def epochs(self) -> list[int]:
+        """The epochs of which something was folded in."""
+        return sorted({epoch for _, epoch in self.sums})
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds in which hosts had nothing to do, over all hosts."""
+        return sum(host.idle_s for host in self.hosts.values())
+
+    def _apply(self, event: UpdateApplied, now_s: float) -> None:
+        created_s = self._created.pop(event.workunit, None)
+        sendings = self._sent.pop(event.workunit, {})
+        host = event.host or next(reversed(sendings), "")
+        for other in sendings:
+            self.hosts[other].ends(event.workunit, now_s)
+        if created_s is None:
+            return
+        sent_s, bytes_down = sendings.get(host, (created_s, 0))
+        sums = self.sums.setdefault((host, WorkunitName.parse(event.workunit).epoch), StageSums())
+        stages = stages_of(event, now_s - created_s, now_s - sent_s)
+        sums.add(
+            StageSums(
+                subtasks=1,
+                samples=event.samples,
+                bytes_up=event.bytes_up,
+                bytes_down=bytes_down,
+                told=bool(event.times_s),
+                compiled="first" in event.times_s,
+                seconds=stages,
+                squares=(now_s - created_s) ** 2,
+            )
+        )
+
+    def _waste(self, reason: str, event: Event, host: str, now_s: float) -> None:
+        workunit: str = event.workunit  # type: ignore[attr-defined]
+        sendings = self._sent.get(workunit, {})
+        hosts = [host] if host else list(sendings)
+        for one in hosts:
+            sent_s, _ = sendings.pop(one, (now_s, 0))
+            count, seconds = self.wasted.get(reason, (0, 0.0))
+            self.wasted[reason] = count + 1, seconds + now_s - sent_s
+            if one in self.hosts:
+                self.hosts[one].ends(workunit, now_s)
+        if not isinstance(event, ResultRefused):  # after which its workunit is given to another host
+            self._created.pop(workunit, None)
+            self._sent.pop(workunit, None)
+
+
+def stages_of(event: UpdateApplied, turnaround_s: float, with_host_s: float) -> dict[str, float]:
+    """Seconds by stage of an update that was folded in so long after its workunit was created, and sent to its host;
+    they add up to `turnaround_s`.
+
+    A clock that was set, or a sending that was noticed late, cannot make a stage negative: what is measured closer to
+    the end of the chain counts first.
+    """
+    left_s = max(0.0, turnaround_s)
+    stages: dict[str, float] = {}
+
+    def take(stage: str, seconds: float) -> None:
+        nonlocal left_s
+        stages[stage] = min(left_s, max(0.0, seconds))
+        left_s -= stages[stage]
+
+    take(FOLD, event.fold_s or 0.0)
+    take(SERVER, event.waited_s or 0.0)
+    with_host_s -= stages[FOLD] + stages[SERVER]
+    told = {**dict.fromkeys(CLIENT_STAGES, 0.0), **event.times_s}
+    told[TRAIN] = max(0.0, (event.train_s or 0.0) - told["first"])
+    claimed_s = sum(told.values())
+    scale = min(1.0, (with_host_s + _NOTICED_S) / claimed_s) if claimed_s > 0 else 0.0
+    for stage, seconds in told.items():
+        take(stage, seconds * scale)
+    take(AWAY, with_host_s - sum(stages[stage] for stage in told))
+    stages[QUEUE] = left_s
+    return stages
