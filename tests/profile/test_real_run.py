@@ -14,6 +14,8 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.reading import events_of, journal_of
 from vcdl.wire.workunit import STAGES
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
