@@ -93,7 +93,7 @@ def test_a_workunit_is_open_until_it_comes_to_an_end(end: Event) -> None:
     assert (history.at_work, dict(history.bases)) == ({w(1, 0)}, {0: 1})
     for _ in range(2):  # another word of it changes nothing
         history.follow(Recorded(3, 0.0, end))
-        assert (history.open, history.creations, history.at_work, dict(history.bases)) == ({}, {}, set(), {})
+        assert (history.open, history.rates, history.at_work, dict(history.bases)) == ({}, {}, set(), {})
 
 
 def test_an_update_ends_every_attempt_at_its_subtask_and_no_other() -> None:
@@ -110,11 +110,16 @@ def test_a_client_that_begins_with_a_workunit_that_is_over_is_not_at_work() -> N
 
 def test_the_context_of_a_creation_is_that_of_its_moment() -> None:
     first, second = created(1, 0), created(1, 1)
-    history = history_of(first, WorkunitSent(first.workunit, "host", 5), second, failed(1, 0), created(1, 0, 1))
-    assert history.creations == {
-        second.workunit: CreationContext(active_clients=1, open=1, made=1),
-        w(1, 0, 1): CreationContext(active_clients=0, open=1, made=2),
-    }
+    begun = (first, WorkunitSent(first.workunit, "host", 5), second)
+    assert history_of(*begun).creation_context() == CreationContext(active_clients=1, open=3, made=2)
+    again = history_of(*begun, failed(1, 0), created(1, 0, 1))
+    assert again.creation_context(4) == CreationContext(active_clients=0, open=6, made=2)
+
+
+def test_an_open_workunit_has_the_rate_that_it_was_created_with() -> None:
+    first, second = replace(created(1, 0), rate=0.5), replace(created(1, 1), rate=2.0)
+    assert history_of(first, second).rates == {first.workunit: 0.5, second.workunit: 2.0}
+    assert history_of(first, second, failed(1, 0)).rates == {second.workunit: 2.0}
 
 
 def test_all_of_a_closed_epoch_is_applied() -> None:

@@ -131,6 +131,22 @@ def test_what_was_announced_and_not_handed_over_is_handed_over_by_the_next_serve
     again.close()
 
 
+def test_what_is_handed_over_again_has_the_rate_that_the_journal_tells(tmp_path: Path) -> None:
+    server = Server(Disk.new(tmp_path, replace(PLAN, epochs=1, rate=LrSchedule("linear", end_factor=0.1))))
+    server.grid.wanted = 3
+    server.generator.run_once(0.0)
+    before = dict(server.grid.submitted)
+    server.disk.grid.forget()
+    again = Server(replace(server.disk, plan=PLAN))  # which would give all of them another rate
+    again.start()
+    again.generator.run_once(0.0)
+    assert again.grid.submitted == before
+    assert {event.workunit: event.rate for event in events(again) if isinstance(event, WorkunitCreated)} == {
+        name: pytest.approx(staged.workunit.training.learning_rate / 0.1) for name, staged in before.items()
+    }
+    again.close()
+
+
 def test_a_retry_starts_from_the_newest_weights_in_the_rolling_schedule_and_from_the_same_in_the_other(
     tmp_path: Path,
 ) -> None:

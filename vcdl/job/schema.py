@@ -191,10 +191,10 @@ class Job(Section):
         """The measure by which the job is judged."""
         return self.stop.judged_by(self.data, self.training)
 
-    def training_on(self, normalisation: Normalisation) -> Training:
-        """The settings of its training as clients get them, with the learning rate at its peak."""
+    def training_on(self, normalisation: Normalisation, rate: float = 1.0) -> Training:
+        """The settings of a training as clients get them, with `rate` times the job's peak learning rate."""
         outputs = tuple(output.to_wire() for output in self.data.outputs or ())
-        return replace(self.training.to_wire(normalisation), outputs=outputs)
+        return replace(self.training.to_wire(normalisation, rate), outputs=outputs)
 
     @property
     def keeps_uploads(self) -> bool:

@@ -143,11 +143,11 @@ class TrainingSettings(Section):
         steps_an_epoch = batches // self.batches_a_step
         return LrScaling(rate.scale_with_clients, rate.short_job_boost, epochs * steps_an_epoch)
 
-    def to_wire(self, normalisation: Normalisation) -> Training:
-        """The settings as clients get them, with the learning rate at its peak."""
+    def to_wire(self, normalisation: Normalisation, rate: float = 1.0) -> Training:
+        """The settings as clients get them, with `rate` times the peak learning rate."""
         return Training(
             optimizer=self.optimizer,
-            learning_rate=self.peak_rate,
+            learning_rate=self.peak_rate * rate,
             batch_size=self.batch_size,
             local_epochs=self.local_epochs,
             loss=self.loss,

@@ -59,13 +59,13 @@ class Timed(Generic[E]):
 
 @dataclass(frozen=True)
 class CreationContext:
-    """The state of the job when a workunit was created; its learning rate follows from it."""
+    """The state of the job when a workunit is created; its learning rate follows from it."""
 
     active_clients: int
     open: int
     """Open workunits, with all that were created together."""
     made: int
-    """Subtasks for which a workunit had been created, each counted once."""
+    """Subtasks for which a workunit was created, each counted once."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ class JobHistory:
     """Subtasks for which a workunit was created, each counted once."""
     open: dict[str, WorkunitName] = field(default_factory=dict)
     """Workunits that were created and have not come to an end."""
-    creations: dict[str, CreationContext] = field(default_factory=dict)
-    """The context of each open workunit."""
+    rates: dict[str, float] = field(default_factory=dict)
+    """The learning rate of each open workunit, as a factor of the job's peak."""
     at_work: set[str] = field(default_factory=set)
     """Open workunits that a client has begun."""
     last_sent_s: float = 0.0
@@ -282,7 +282,7 @@ class JobHistory:
 
     def _create(self, event: WorkunitCreated) -> None:
         name = WorkunitName.parse(event.workunit)
-        self.creations[event.workunit] = CreationContext(len(self.at_work), event.open, self.made)
+        self.rates[event.workunit] = event.rate
         self.open[event.workunit] = name
         self.bases[name.base_version] = self.bases.get(name.base_version, 0) + 1
         self._open_attempts.setdefault((name.epoch, name.shard), []).append(event.workunit)
@@ -293,7 +293,7 @@ class JobHistory:
         name = self.open.pop(workunit, None)
         if name is None:
             return
-        del self.creations[workunit]
+        del self.rates[workunit]
         self.at_work.discard(workunit)
         self.bases[name.base_version] -= 1
         if not self.bases[name.base_version]:

@@ -57,7 +57,7 @@ class ReferenceUpdate:
         part = job.training.lr_schedule.at(min(version, job.subtasks - 1), job.subtasks)
         part *= self._scaling.at(context.active_clients, context.open)
         batch_size = self._training.batch_size
-        trainer.begin(vector, job.seed, part * self._training.learning_rate, steps_of(len(x), batch_size))
+        trainer.begin(vector, job.seed, part * job.training.peak_rate, steps_of(len(x), batch_size))
         trainer.steps(x, y, np.arange(len(x)), batch_size, weights)
         header = ParamsHeader(job.name, version, trainer.layout.fingerprint)
         with folder_errors(self._folder.path):

@@ -1,7 +1,5 @@
 """A subtask's workunit and its files: the same numbers always give the same ones."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from vcdl.loop.grid import Staged
@@ -14,7 +12,7 @@ def staged(run: Run, name: WorkunitName, rate: float) -> Staged:
 
     Raises RunFolderError and WeightsFileError for the weights that it starts from.
     """
-    folder, training = run.folder, run.training
+    folder = run.folder
     seed = int(np.random.default_rng([run.job.seed, name.epoch, name.shard, name.attempt]).integers(2**31))
     workunit = Workunit(
         job=run.name,
@@ -23,7 +21,7 @@ def staged(run: Run, name: WorkunitName, rate: float) -> Staged:
         attempt=name.attempt,
         base_version=name.base_version,
         seed=seed,
-        training=replace(training, learning_rate=training.learning_rate * rate),
+        training=run.training_at(rate),
         transport=run.transport,
         frozen=run.prepared.frozen,
     )

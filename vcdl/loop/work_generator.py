@@ -203,11 +203,9 @@ class WorkGenerator:
         """Hand over the open workunits that the grid does not know: their announcer was killed, or could not
         continue.
         """
-        contexts, rate = self._coordinator.history.creations, self._coordinator.rate
+        rates = self._coordinator.history.rates
         missing = {workunit: n for workunit, n in self._coordinator.open.items() if not self._grid.has(workunit)}
-        self._grid.submit(
-            [staged(self._run, name, rate(name.epoch, name.shard, contexts[wu])) for wu, name in missing.items()]
-        )
+        self._grid.submit([staged(self._run, name, rates[workunit]) for workunit, name in missing.items()])
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         self._create([action for action in actions if isinstance(action, Create)])

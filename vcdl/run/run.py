@@ -108,8 +108,12 @@ class Run:
 
     @property
     def training(self) -> Training:
-        """The training settings that clients get; the learning rate at its peak."""
-        return self.job.training_on(self.prepared.normalisation)
+        """The settings of a training at the job's peak rate."""
+        return self.training_at(1.0)
+
+    def training_at(self, rate: float) -> Training:
+        """The settings of a subtask's training, with `rate` times the job's peak learning rate."""
+        return self.job.training_on(self.prepared.normalisation, rate)
 
     @property
     def shard_files(self) -> tuple[Path, ...]:

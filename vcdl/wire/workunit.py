@@ -77,6 +77,7 @@ class Training:
 
     optimizer: Named
     learning_rate: float
+    """The rate of this training itself: what the job's schedule and scaling make of its peak is in it."""
     batch_size: int
     local_epochs: int
     loss: Named
