@@ -75,8 +75,7 @@ $(VENV)/installed-dev: requirements-dev.lock pyproject.toml
 LOCK = $(BIN)/uv pip compile --quiet --upgrade pyproject.toml --universal --no-emit-index-url --no-annotate --no-header \
 	--generate-hashes --extra cpu
 
-lock:
-	$(BIN)/python -m pip install --quiet uv
+lock: $(VENV)/installed-dev
 	$(LOCK) --extra server --extra fleet --extra gcp --extra dev --extra docs -o requirements-dev.lock
 	$(LOCK) --constraint requirements-dev.lock -o requirements.lock
 	for backend in jax jax-gpu tensorflow tensorflow-gpu; do $(BIN)/uv pip compile --quiet --upgrade --universal \

@@ -38,6 +38,7 @@ def rest_of(layout: Layout) -> Vector:
     return mask
 
 
+@pytest.mark.slow
 def test_the_same_bits_are_the_same_work(tmp_path: Path, layout: Layout) -> None:
     base, step = changes(layout.size, 1), changes(layout.size, 2)
     assert apart(tmp_path, layout, base, base + step, base + step) == Disagreement(0, 0)
@@ -63,6 +64,7 @@ def test_rounding_ends_at_the_tolerance(tmp_path: Path, layout: Layout, share: f
     assert found.is_rounding == (share < TOLERANCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", [lambda s: -s, lambda s: 10 * s, lambda s: 0 * s, lambda s: 9 + 0 * s])
 def test_no_attack_passes_for_rounding(tmp_path: Path, layout: Layout, attack: "np.ufunc") -> None:
     base, step, rest = changes(layout.size, 1), changes(layout.size, 2), rest_of(layout)

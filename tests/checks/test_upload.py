@@ -413,6 +413,7 @@ def test_flipped_bytes_are_refused_unless_they_change_nothing_but_a_weight(good:
         assert refusal(flipped) == Refusal.UNREADABLE
 
 
+@pytest.mark.slow
 def test_every_single_byte_before_the_weights_is_checked(good: Path) -> None:
     whole = good.read_bytes()
     other = good.with_name("other.h5")

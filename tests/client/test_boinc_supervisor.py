@@ -87,6 +87,7 @@ def test_shared_memory_that_is_missing_or_too_small_is_one_line(tmp_path: Path, 
         Channels(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_suspended_training_pauses_and_goes_on_when_resumed(client: ClientSide, supervisor: BoincSupervisor) -> None:
     assert supervisor.request() is Request.GO
     client.say("<suspend/>")
@@ -207,6 +208,7 @@ def test_the_training_quits_when_the_clients_process_is_gone(
         wait_for(lambda: supervisor.request() is Request.QUIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("known_pid", "silence"), [(False, "_SILENCE_S"), (True, "_SILENCE_WITH_PID_S")])
 def test_the_training_quits_when_there_are_no_heartbeats(
     client: ClientSide, init: InitData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known_pid: bool, silence: str

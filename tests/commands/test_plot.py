@@ -11,6 +11,8 @@ from tests.run_folders import make_run
 from vcdl.commands.plot import command, plot
 from vcdl.errors import RunFolderError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -21,6 +21,7 @@ PART = {"hostile": ["^digits|(honest|statistics).*off", "honest|[23] of 10, (1|1
 TRAINED = [name for name in NAMES if experiment(name).variants]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "job"),
     [(name, job) for name in TRAINED for job in ("digits", "fashion_mnist") if job == "digits" or name != "hostile"],
@@ -33,6 +34,7 @@ def test_every_variant_s_settings_are_ones_that_job_and_fleet_take(name: str, jo
     assert {run.job.stop.target_accuracy for run in runs} == {None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINED)
 def test_every_run_has_a_folder_of_its_own_and_differs_from_the_others(name: str, tmp_path: Path) -> None:
     runs = planned_runs(experiment(name).only(PART.get(name, [])), EXAMPLES / "digits.yaml", tmp_path, (1, 2))

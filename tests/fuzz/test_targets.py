@@ -79,6 +79,7 @@ class _Endless(_Planted):
             pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "place"),
     [

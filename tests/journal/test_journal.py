@@ -82,6 +82,7 @@ def test_its_end_is_known_without_reading_it(tmp_path: Path) -> None:
     assert journal.last_id() == journal.read()[-1].id
 
 
+@pytest.mark.slow
 def test_a_long_journal_streams_in_pages_and_tells_the_same(tmp_path: Path) -> None:
     journal = Journal.at(tmp_path / "journal.db")
     assert list(journal.stream()) == []

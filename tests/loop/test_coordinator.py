@@ -723,6 +723,7 @@ def test_following_any_prefix_of_a_journal_gives_the_state_that_was_then(plan: P
         assert state(again) == expected, "nor does asking at all"
 
 
+@pytest.mark.slow
 @examples(10)
 @given(PLANS, st.integers(0, 2**32))
 def test_a_job_taken_up_from_any_prefix_comes_to_its_end(plan: Plan, seed: int) -> None:

@@ -131,6 +131,7 @@ def test_a_job_that_collapsed_ends_with_good_weights(tmp_path: Path, rolling: bo
     check(disk)
 
 
+@pytest.mark.slow
 @CASES
 def test_a_job_whose_server_is_killed_around_its_rollback_goes_on(tmp_path: Path, rolling: bool, rule: Rule) -> None:
     undisturbed = Server(new_disk(tmp_path / "undisturbed", rolling, rule))

@@ -302,6 +302,7 @@ def test_a_job_comes_to_its_end(tmp_path: Path, rolling: bool, validate_every: i
         check_finished(disk)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rolling", [True, False])
 def test_a_job_killed_between_any_two_steps_of_its_server_goes_on(tmp_path: Path, rolling: bool) -> None:
     plan = replace(PLAN, rolling=rolling)
@@ -337,6 +338,7 @@ TRANSPORTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", TRANSPORTS, ids=lambda transport: f"{transport.down.name}-{transport.up.name}")
 def test_a_job_with_a_codec_that_is_killed_makes_the_same_weights_and_leaves_no_download(
     tmp_path: Path, transport: Transport

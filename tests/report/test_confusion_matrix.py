@@ -53,6 +53,7 @@ def test_the_file_has_the_names_and_is_read_by_any_program(tmp_path: Path) -> No
     assert [[int(count) for count in row[1:]] for row in rows] == COUNTS
 
 
+@pytest.mark.slow
 def test_the_picture_is_darkest_where_all_of_a_class_is_whatever_its_name(tmp_path: Path) -> None:
     ConfusionMatrix.of([(Y, OUTPUTS)], ("a $", "名前", "x" * 300)).draw(tmp_path / "matrix.png", "demo, test")
     pixels = matplotlib.image.imread(tmp_path / "matrix.png")

@@ -14,6 +14,8 @@ from vcdl.journal.history import EpochDetail
 from vcdl.report.measures import Report
 from vcdl.report.plot import Curve, figure_of, plot_curves
 
+pytestmark = pytest.mark.slow
+
 RISING = tuple(EpochDetail(e, 1 - 1 / e, 0.9 - 1 / e, 1.05 - 1 / e, wall_s=60.0 * e) for e in range(1, 21))
 FALLING = tuple(EpochDetail(e, 1 / e, 0.9 / e, 1.1 / e, wall_s=90.0 * e) for e in range(1, 21))
 

@@ -60,6 +60,7 @@ def test_every_subtask_counts_once_whatever_is_lost(tmp_path: Path, kind: str) -
     assert report.slots.begun >= report.updates + report.slots.lost - LOSSY.clients * LOSSY.slots
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["rolling", "epoch"])
 def test_second_copies_take_the_wait_for_lost_subtasks_away(tmp_path: Path, kind: str) -> None:
     silent = LOSSY.model_copy(update={"loss_report_s": None})

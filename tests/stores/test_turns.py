@@ -238,6 +238,7 @@ class Model:
         return Applied(subtask(number), workunit(number, self.attempts[number]), version, version - 1, 0.1)
 
 
+@pytest.mark.slow
 @given(steps=STEPS)
 @examples(40)
 def test_any_interleaving_of_four_servers_is_a_replay_of_what_was_committed(steps: list[Step]) -> None:

@@ -89,12 +89,6 @@ def attach_command(url: str, key_file: str, form: "AttachForm", gpu: bool) -> Ex
     help="A relocatable Python: an install_only_stripped.tar.gz of python-build-standalone.  [default: this one]",
 )
 @click.option(
-    "--wheels",
-    metavar="DIR",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Keep the fetched wheels here, for the next time.",
-)
-@click.option(
     "--compression",
     "level",
     type=click.IntRange(0, 9),
@@ -115,7 +109,6 @@ def runtime_command(
     backend: str,
     gpu: bool,
     python_archive: Path | None,
-    wheels: Path | None,
     level: int,
     output: Path | None,
 ) -> ExitCode:
@@ -130,7 +123,7 @@ def runtime_command(
     from vcdl.report.wording import size
 
     platform = platform_named(platform_name)
-    order = BuildOrder(platform, backend, gpu, python_archive, wheels, level=level)
+    order = BuildOrder(platform, backend, gpu, python_archive, level=level)
     name = f"vcdl_runtime_{platform.name}_{backend}{'_gpu' if gpu else ''}.tar"
     for said in build_runtime(order, (output or Path(name)).absolute()):
         if isinstance(said, RuntimeFile):

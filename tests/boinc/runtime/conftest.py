@@ -9,8 +9,8 @@ from tests.boinc.runtime.fake_parts import make_wheels
 
 @pytest.fixture
 def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The lock of the small packages, which pip finds."""
+    """The lock of the small packages, which uv finds."""
     path = make_wheels(tmp_path / "index")
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(path.parent))
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    monkeypatch.setenv("UV_FIND_LINKS", str(path.parent))
     return path

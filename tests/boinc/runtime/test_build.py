@@ -14,6 +14,7 @@ from tests.full_disk import files_limited_to
 from vcdl.boinc.runtime.archive import PYTHON, RuntimeFile
 from vcdl.boinc.runtime.build import BuildOrder, build_runtime
 from vcdl.boinc.runtime.byte_code import compile_ahead
+from vcdl.boinc.runtime.packages import lock_of
 from vcdl.boinc.runtime.platforms import LINUX, platform_named
 from vcdl.client.runtime import PACKAGES
 from vcdl.errors import GridError
@@ -78,7 +79,7 @@ def test_byte_code_that_a_full_disk_cut_short_is_refused(tmp_path: Path) -> None
 def test_a_wheel_with_another_hash_is_refused(lock: Path, tmp_path: Path) -> None:
     lock.write_text(lock.read_text().replace("--hash=sha256:", "--hash=sha256:00")[:-2])
     order = BuildOrder(LINUX, "jax", python_archive=make_python(tmp_path / "python.tar.gz"), lock=lock)
-    with pytest.raises(GridError, match=r"pip could not fetch the wheels for linux-x86_64"):
+    with pytest.raises(GridError, match=r"uv could not install the packages for linux-x86_64: .*[Hh]ash"):
         build(order, tmp_path / "x.tar")
     assert not (tmp_path / "x.tar").exists()
 
@@ -96,34 +97,26 @@ def test_for_windows_there_are_no_links_and_no_long_paths(
         build(BuildOrder(windows, "jax", python_archive=linked, lock=lock), tmp_path / "x.tar")
     long = {**MODULES, "jax": {f"jax/{'deep/' * 40}x.py": ""}}
     long_lock = make_wheels(tmp_path / "long", long)
-    monkeypatch.setenv("PIP_FIND_LINKS", str(long_lock.parent))
+    monkeypatch.setenv("UV_FIND_LINKS", str(long_lock.parent))
     with pytest.raises(GridError, match="longer than 200 characters"):
         build(BuildOrder(windows, "jax", python_archive=python, lock=long_lock), tmp_path / "x.tar")
 
 
-def test_an_import_that_leads_nowhere_is_found_without_importing(
+def test_a_runtime_that_does_not_start_is_refused_with_python_s_words(
     tmp_path: Path, lock: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lacking = {**MODULES, "jax": {"jax/__init__.py": "from jax import core\n", "jax/core.py": "import jaxlib\n"}}
+    lacking = {**MODULES, "jax": {"jax/__init__.py": "from jax import core\n", "jax/core.py": "import not_there\n"}}
     other = make_wheels(tmp_path / "lacking", lacking)
-    monkeypatch.setenv("PIP_FIND_LINKS", str(other.parent))
+    monkeypatch.setenv("UV_FIND_LINKS", str(other.parent))
     order = BuildOrder(LINUX, "jax", python_archive=make_python(tmp_path / "python.tar.gz"), lock=other)
-    with pytest.raises(GridError, match=r"jaxlib is imported by jax\.core, and missing"):
+    with pytest.raises(GridError, match="would not work: ModuleNotFoundError: No module named 'not_there'"):
         build(order, tmp_path / "x.tar")
 
 
-def test_a_module_may_make_modules_as_six_does(tmp_path: Path, lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = {
-        "jax/__init__.py": "import one.moves.urllib\nimport jax.core.gone\n",
-        "jax/core/__init__.py": "",
-        "one.py": "",
-    }
-    other = make_wheels(tmp_path / "six", {**MODULES, "jax": made})
-    monkeypatch.setenv("PIP_FIND_LINKS", str(other.parent))
-    order = BuildOrder(LINUX, "jax", python_archive=make_python(tmp_path / "python.tar.gz"), lock=other)
-    with pytest.raises(GridError) as refused:
-        build(order, tmp_path / "x.tar")
-    assert str(refused.value) == "this runtime would not work: jax.core.gone is imported by jax, and missing"
+@pytest.mark.parametrize("backend", ["jax", "tensorflow"])
+def test_cuda_comes_with_the_locks_for_gpus_only(backend: str) -> None:
+    assert "\nnvidia-" in lock_of(backend, gpu=True).read_text()
+    assert "\nnvidia-" not in lock_of(backend, gpu=False).read_text()
 
 
 @pytest.mark.parametrize("target", ["../../../etc/passwd", "/etc/passwd"])

@@ -62,6 +62,7 @@ def calls() -> Iterator[str]:
         yield from (f"{service}:{names[word]}" for word in words & names.keys())
 
 
+@pytest.mark.slow
 def test_the_policy_allows_each_call_that_is_made_and_no_other() -> None:
     allowed = {action for statement in statements() for action in actions(statement)}
     assert allowed == {*calls(), *ASKED_BY_AWS_ITSELF}

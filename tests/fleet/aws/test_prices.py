@@ -17,6 +17,8 @@ from vcdl.fleet.aws.prices import AwsPrices
 from vcdl.fleet.instance import InstanceType
 from vcdl.fleet.prices import PriceTable, Quote, refresh_prices
 
+pytestmark = pytest.mark.slow
+
 T3 = InstanceType("t3.2xlarge", 8, 32.0)
 C6 = InstanceType("c6i.2xlarge", 8, 16.0)
 

@@ -193,6 +193,7 @@ def test_other_calls_raise_our_errors_with_aws_words_the_region_and_what_to_do(
     assert len(message) < 700
 
 
+@pytest.mark.slow
 def test_without_credentials_the_error_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)

@@ -27,6 +27,7 @@ def test_without_the_library_the_error_says_how_to_install_it(monkeypatch: pytes
         Connection("vcdl-test")
 
 
+@pytest.mark.slow
 def test_without_credentials_the_error_says_where_they_come_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

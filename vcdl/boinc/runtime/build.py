@@ -1,13 +1,12 @@
 """Make the runtime of one platform: Python, packages, without what no client imports, compiled, checked, packed."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcdl.boinc.runtime import archive, byte_code, content, interpreter, pruning, wheels
+from vcdl.boinc.runtime import archive, byte_code, content, interpreter, packages, pruning
 from vcdl.boinc.runtime.archive import ArchiveManifest, RuntimeFile
-from vcdl.boinc.runtime.lock import Pinned, lock_of, pinned
 from vcdl.boinc.runtime.platforms import Platform
 from vcdl.client.runtime import MANIFEST
 from vcdl.errors import GridError, folder_errors
@@ -25,8 +24,6 @@ class BuildOrder:
     gpu: bool = False
     python_archive: Path | None = None
     """None: the running Python."""
-    wheels: Path | None = None
-    """Where wheels are fetched to, and kept; None: a folder that goes."""
     lock: Path | None = None
     """None: the one that comes with VCDL."""
     level: int = 6
@@ -58,24 +55,22 @@ def _fill(order: BuildOrder, folder: Path, scratch: Path) -> Iterator[str]:
         minor = interpreter.unpack_python(order.python_archive, platform, folder)
     pruning.prune_python(folder, platform, minor)
     yield f"Python {minor} of {order.python_archive or 'this machine'}"
-    packages = pinned(order.lock or lock_of(order.backend, order.gpu), platform, minor)
     target = folder / platform.packages(minor)
     target.mkdir()
-    for wheel in wheels.download(platform, minor, packages, order.wheels or scratch / "wheels"):
-        wheels.unpack(wheel, target)
-        if order.wheels is None:
-            wheel.unlink()
-    yield f"{len(packages)} packages, hashes checked"
+    lock = order.lock or packages.lock_of(order.backend, order.gpu)
+    versions = packages.install(lock, platform, minor, target)
+    yield f"{len(versions)} packages, hashes checked"
     pruning.prune_packages(target)
     if found := content.faults(folder, platform, minor, order.backend):
         more = f" and {len(found) - _SHOWN_FAULTS} more" if len(found) > _SHOWN_FAULTS else ""
         raise GridError(f"this runtime would not work: {'; '.join(found[:_SHOWN_FAULTS])}{more}")
     byte_code.compile_ahead(folder, folder / platform.program, platform, minor)
-    yield "imports, links and paths checked; byte-code made"
-    (folder / MANIFEST).write_bytes(_manifest(order, folder, minor, packages).to_json())
+    started = "started once" if interpreter.runs_here(platform) else "not started, as it is for another system"
+    yield f"links and paths checked, {started}; byte-code made"
+    (folder / MANIFEST).write_bytes(_manifest(order, folder, minor, versions).to_json())
 
 
-def _manifest(order: BuildOrder, folder: Path, minor: str, packages: Sequence[Pinned]) -> ArchiveManifest:
+def _manifest(order: BuildOrder, folder: Path, minor: str, versions: dict[str, str]) -> ArchiveManifest:
     target = folder / order.platform.packages(minor)
     total = archive.size_below(folder)
     packages_bytes = archive.size_below(target)
@@ -84,7 +79,7 @@ def _manifest(order: BuildOrder, folder: Path, minor: str, packages: Sequence[Pi
         backend=order.backend,
         gpu=order.gpu,
         python=minor,
-        packages={package.name: package.version for package in packages},
+        packages=versions,
         folder=order.platform.packages(minor).as_posix(),
         processor_needs=order.platform.processor_needs,
         glibc=content.glibc_of(folder) if order.platform.markers["sys_platform"] == "linux" else "",

@@ -1,17 +1,19 @@
-"""What a runtime for a system that is not this one can be checked for: imports, names, links, libraries."""
+"""What a runtime is checked for before it is packed: links and paths, and on its own platform a start."""
 
-import ast
+import os
 import re
-import sys
+import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from vcdl.boinc.runtime.interpreter import runs_here
 from vcdl.boinc.runtime.platforms import Platform
 
 _LONGEST_PATH = 200
 """Windows allows 260, of which BOINC's data folder and the project's name take some."""
 _GLIBC = re.compile(rb"GLIBC_2\.(\d+)")
-_ROOTS = ("numpy", "h5py", "keras", "ssl", "sqlite3", "lzma", "zipimport", "ctypes", "multiprocessing")
+_IMPORTED = ("numpy", "h5py", "keras", "ssl", "sqlite3", "lzma", "zipimport", "ctypes", "multiprocessing")
 _LIBRARY_NAMES = ("*.so", "*.so.*", "*.pyd", "*.dll", "*.dylib", "python3.*")
 
 
@@ -33,9 +35,23 @@ def faults(folder: Path, platform: Platform, minor: str, backend: str) -> list[s
         for path in sorted(folder.rglob("*"))
         if (why := _fault_of(path, folder, platform))
     ]
-    imports = Imports(folder, platform, minor)
-    found += [f"{module} is imported by {by}, and missing" for module, by in imports.missing((*_ROOTS, backend))]
-    return found
+    return found or _faults_of_a_start(folder, platform, minor, backend)
+
+
+def _faults_of_a_start(folder: Path, platform: Platform, minor: str, backend: str) -> list[str]:
+    """Python's last words where it cannot import what a client needs; a platform that is not here is not tried."""
+    if not runs_here(platform):
+        return []
+    imports = f"import sys; sys.path.append({str(folder / platform.packages(minor))!r}); import {', '.join(_IMPORTED)}"
+    with tempfile.TemporaryDirectory(prefix="vcdl-") as home:
+        done = subprocess.run(
+            [str(folder / platform.program), "-S", "-c", f"{imports}, {backend}"],
+            env={"PATH": os.defpath, "HOME": home, "KERAS_BACKEND": backend, "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    return [] if done.returncode == 0 else [(done.stderr.strip().splitlines() or ["its Python does not start"])[-1]]
 
 
 def _fault_of(path: Path, folder: Path, platform: Platform) -> str:
@@ -47,86 +63,3 @@ def _fault_of(path: Path, folder: Path, platform: Platform) -> str:
     if len(path.relative_to(folder).as_posix()) > _LONGEST_PATH:
         return f"longer than {_LONGEST_PATH} characters"
     return ""
-
-
-class Imports:
-    """Follows the imports that happen when modules are loaded, without loading them."""
-
-    def __init__(self, folder: Path, platform: Platform, minor: str) -> None:
-        library = folder / platform.library(minor)
-        self._places = (folder / platform.packages(minor), library, library / "lib-dynload", folder / "DLLs")
-
-    def missing(self, roots: tuple[str, ...]) -> list[tuple[str, str]]:
-        """Modules that are not there, each with one that imports it; the roots and all that they load are followed."""
-        found: set[tuple[str, str]] = set()
-        seen: set[str] = set()
-        waiting = [(name, "the client") for name in roots]
-        while waiting:
-            name, by = waiting.pop()
-            if name in seen:
-                continue
-            seen.add(name)
-            path = self._find(name)
-            if path is None:
-                if not self._is_standard(name) and not self._is_inside_module(name):
-                    found.add((name, by))
-            elif path.suffix == ".py":
-                waiting.extend((each, name) for each in self._imported(name, path))
-        return sorted(found)
-
-    @staticmethod
-    def _is_standard(name: str) -> bool:
-        """A part of the standard library: some modules are there for one system only."""
-        return name.partition(".")[0] in sys.stdlib_module_names
-
-    def _is_inside_module(self, name: str) -> bool:
-        """A compiled module may hold modules, and so may one that is no package: `six.moves` of six.py."""
-        parents = [self._find(parent) for parent in _with_parents(name)]
-        return any(path is not None and path.is_file() and path.name != "__init__.py" for path in parents)
-
-    def _find(self, name: str) -> Path | None:
-        for place in self._places:
-            path = place.joinpath(*name.split("."))
-            for candidate in (path / "__init__.py", path.with_name(f"{path.name}.py")):
-                if candidate.is_file():
-                    return candidate
-            if path.parent.is_dir():
-                for pattern in (f"{path.name}.*so", f"{path.name}.*pyd", f"{path.name}/"):
-                    if found := next(path.parent.glob(pattern), None):
-                        return found
-        return None
-
-    def _imported(self, module: str, path: Path) -> Iterator[str]:
-        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-        for node in _at_load(ast.parse(path.read_bytes())):
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    yield from _with_parents(alias.name)
-            elif isinstance(node, ast.ImportFrom):
-                base = _absolute(package, node.level, node.module)
-                yield from _with_parents(base)
-                for alias in node.names:
-                    if self._find(f"{base}.{alias.name}") is not None:
-                        yield f"{base}.{alias.name}"
-
-
-def _absolute(package: str, level: int, name: str | None) -> str:
-    if level == 0:
-        return name or ""
-    parts = package.split(".")
-    base = parts[: len(parts) - level + 1]
-    return ".".join([*base, *([name] if name else [])])
-
-
-def _with_parents(name: str) -> Iterator[str]:
-    parts = name.split(".")
-    for count in range(1, len(parts) + 1):
-        yield ".".join(parts[:count])
-
-
-def _at_load(tree: ast.AST) -> Iterator[ast.AST]:
-    """The statements that certainly run when a module is loaded: not those in functions, `try` or `if`."""
-    for node in ast.iter_child_nodes(tree):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Try | ast.If):
-            yield node
-            yield from _at_load(node)

@@ -1,14 +1,9 @@
 """The platforms of volunteers' machines: their names for BOINC and for wheels, and the places of files in a runtime."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from vcdl.errors import GridError
-
-_GLIBC_MINOR = 28
-"""Wheels for glibc 2.28 or older: Debian 10, RHEL 8, Ubuntu 20.04 and later."""
-_MACOS_MAJOR = 12
 
 
 @dataclass(frozen=True)
@@ -20,12 +15,17 @@ class Platform:
     """Its name in BOINC's table of platforms."""
     markers: dict[str, str] = field(hash=False)
     """Its environment markers (PEP 508) without Python's version."""
-    wheel_tags: tuple[str, ...]
-    """Tags of the wheels that it takes, best first."""
+    wheels: str
+    """Its wheels, by uv's name. On Linux for glibc 2.28 or older: Debian 10, RHEL 8, Ubuntu 20.04 and later."""
     program: PurePosixPath
     """The Python in an unpacked runtime."""
     processor_needs: tuple[str, ...] = ()
     """Features of the processor without which the backends' wheels do not run."""
+
+    @property
+    def wheel_variables(self) -> dict[str, str]:
+        """Variables for uv: the oldest macOS."""
+        return {"MACOSX_DEPLOYMENT_TARGET": "12.0"} if self.markers["sys_platform"] == "darwin" else {}
 
     @property
     def is_windows(self) -> bool:
@@ -40,18 +40,6 @@ class Platform:
         return self.library(minor) / "site-packages"
 
 
-def _linux(machine: str) -> tuple[str, ...]:
-    return tuple(_linux_tags(machine))
-
-
-def _linux_tags(machine: str) -> Iterator[str]:
-    legacy = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
-    for minor in range(_GLIBC_MINOR, 4, -1):
-        yield f"manylinux_2_{minor}_{machine}"
-        if minor in legacy:
-            yield f"{legacy[minor]}_{machine}"
-
-
 def _markers(sys_platform: str, machine: str, system: str, os_name: str) -> dict[str, str]:
     return {"sys_platform": sys_platform, "platform_machine": machine, "platform_system": system, "os_name": os_name}
 
@@ -61,7 +49,7 @@ PLATFORMS = (
         "linux-x86_64",
         "x86_64-pc-linux-gnu",
         _markers("linux", "x86_64", "Linux", "posix"),
-        _linux("x86_64"),
+        "x86_64-manylinux_2_28",
         PurePosixPath("bin/python3"),
         ("avx",),
     ),
@@ -69,14 +57,14 @@ PLATFORMS = (
         "linux-aarch64",
         "aarch64-unknown-linux-gnu",
         _markers("linux", "aarch64", "Linux", "posix"),
-        _linux("aarch64"),
+        "aarch64-manylinux_2_28",
         PurePosixPath("bin/python3"),
     ),
     Platform(
         "windows-x86_64",
         "windows_x86_64",
         _markers("win32", "AMD64", "Windows", "nt"),
-        ("win_amd64",),
+        "x86_64-pc-windows-msvc",
         PurePosixPath("python.exe"),
         ("avx",),
     ),
@@ -84,7 +72,7 @@ PLATFORMS = (
         "macos-arm64",
         "arm64-apple-darwin",
         _markers("darwin", "arm64", "Darwin", "posix"),
-        (f"macosx_{_MACOS_MAJOR}_0_arm64",),
+        "aarch64-apple-darwin",
         PurePosixPath("bin/python3"),
     ),
 )

@@ -1,0 +1,49 @@
+"""The packages of a runtime: what a lock names, installed by uv for the runtime's platform; nothing of them is run."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from vcdl.boinc.runtime.platforms import Platform
+from vcdl.errors import GridError
+from vcdl.files.shipped import shipped
+
+_NOT_ON_CLIENTS = (
+    # They come with TensorFlow for the display of training (tensorboard), for its build (libclang), or for programs
+    # that install packages. A client shows, builds and installs nothing.
+    *("libclang", "markdown", "markupsafe", "pillow", "setuptools", "tensorboard", "tensorboard-data-server"),
+    *("werkzeug", "wheel"),
+)
+
+
+def lock_of(backend: str, gpu: bool) -> Path:
+    """The lock of a backend's runtime, for every platform and Python at once: `make lock` writes it."""
+    return shipped("wrappers") / "runtime" / f"{backend}{'-gpu' if gpu else ''}.lock"
+
+
+def install(lock: Path, platform: Platform, minor: str, folder: Path) -> dict[str, str]:
+    """Put the packages of a lock into a folder, hashes checked, and return their versions by name. Raises GridError."""
+    if importlib.util.find_spec("uv") is None:
+        raise GridError("uv fetches the packages of a runtime, and is not installed: pip install 'vcdl[runtime]'")
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as excludes:
+        excludes.write("\n".join(_NOT_ON_CLIENTS))
+        excludes.flush()
+        command = [
+            sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-config", "--no-deps", "--require-hashes",
+            "--only-binary=:all:", "--link-mode=copy", f"--python={sys.executable}", f"--python-version={minor}",
+            f"--python-platform={platform.wheels}", f"--excludes={excludes.name}", f"--target={folder}",
+            f"--requirements={lock}",
+        ]  # fmt: skip
+        environment = {**os.environ, **platform.wheel_variables}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        said = " ".join(done.stderr.split())[-600:]
+        raise GridError(f"uv could not install the packages for {platform.name}: {said}")
+    shutil.rmtree(folder / "bin", ignore_errors=True)  # programs
+    (folder / ".lock").unlink(missing_ok=True)
+    found = (path.stem.split("-") for path in folder.glob("*.dist-info"))
+    return {name.replace("_", "-").lower(): version for name, version in sorted(found)}
