@@ -1,6 +1,7 @@
 """`vcdl hosts` for people and for programs."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,12 @@ from click.testing import CliRunner
 
 from tests.job_events import applied, refused, w
 from tests.run_folders import DEMO, make_run
+from vcdl.boinc.grid.host_report import HostFacts
+from vcdl.boinc.grid.rest import Rest
 from vcdl.commands.hosts import ban, command, hosts
 from vcdl.errors import ExitCode, GridError
 from vcdl.job import save_job
-from vcdl.journal.events import Event, Recorded, UpdateApplied, UploadVerified, WorkunitSent
+from vcdl.journal.events import Event, HostConvicted, Recorded, UpdateApplied, UploadVerified, WorkunitSent
 
 EVENTS: list[Event] = [
     WorkunitSent(w(1, 0), "host-1", 10),
@@ -76,6 +79,21 @@ def test_programs_get_all_that_is_known(run: Path, capsys: pytest.CaptureFixture
         "rests_s": None,
         "rests_for": None,
     }
+
+
+def test_a_convicted_host_that_rests_is_shown_as_convicted(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rest = Rest(time.time() + 86400, "in quarantine of the job demo", is_quarantine=True)
+    facts = HostFacts(0, 0, 0, 0, 0.0, 0.0, banned=False, rest=rest)
+    monkeypatch.setattr("vcdl.commands.hosts._facts", lambda _: {"host-1": facts})
+    hosts(run, as_json=True)
+    assert json.loads(capsys.readouterr().out)[1]["state"] == "resting"
+    rows = [*RECORDED, Recorded(len(RECORDED), 9.0, HostConvicted("host-1", w(1, 0), (1,)))]
+    make_run(run.parent / "later", rows, finished=False)
+    save_job(DEMO.trusting("strangers"), run.parent / "later" / "job.yaml")
+    hosts(run.parent / "later", as_json=True)
+    assert {row["host"]: row["state"] for row in json.loads(capsys.readouterr().out)}["host-1"] == "convicted"
 
 
 def test_ones_own_hosts_are_not_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -144,7 +144,7 @@ def _state(
     if facts and facts.banned:
         return "banned"
     state = history.state(record.name).value if is_for_strangers else None
-    if facts is None or facts.rest is None or state == "quarantined":
+    if facts is None or facts.rest is None or state in ("quarantined", "convicted"):
         return state
     return "resting" if facts.rest.is_on(time.time()) else "on trial"
 

@@ -386,6 +386,11 @@ def test_a_master_page_without_a_scheduler_is_seen(made: MadeProject) -> None:
     assert "clients cannot attach" in failure(made, web.scheduler).what
 
 
+def test_an_address_that_clients_call_invalid_is_seen(made: MadeProject) -> None:
+    made.edit("config.xml", "<master_url>http://127.0.0.1", "<master_url>http://server")
+    assert "Invalid URL" in failure(made, web.master_page).what
+
+
 def test_what_is_wrong_with_an_answer_is_told(made: MadeProject, monkeypatch: pytest.MonkeyPatch) -> None:
     said: str | NoAnswer = ""
 
@@ -438,6 +443,7 @@ def test_tasks_that_another_upload_key_signed_are_seen(made: MadeProject) -> Non
 
 
 def test_an_upload_folder_that_is_another_one_is_seen(made: MadeProject) -> None:
+    assert is_well(made, uploads.upload_folders), "nothing is installed"
     made.install()
     assert is_well(made, uploads.upload_folders)
     made.project.upload_mark.unlink()

@@ -48,7 +48,8 @@ def upload_handler(installation: Installation) -> Iterator[Finding]:
 def upload_folders(installation: Installation) -> Iterator[Finding]:
     """The folders in upload/ that are there: the web server must be able to write in each, file_deleter to delete."""
     top = installation.project.upload_dir
-    installation.project.check_uploads()
+    if installation.environment:  # before install there is no mark
+        installation.project.check_uploads()
     folders = [path for path in top.iterdir() if path.is_dir()] if top.is_dir() else []
     closed = [folder for folder in folders if not os.access(folder, os.R_OK | os.W_OK | os.X_OK)]
     if closed:

@@ -24,6 +24,13 @@ _NOT_IN_GROUP = (
 def master_page(installation: Installation) -> Iterator[Finding]:
     """The page at the project's URL, in which a client that attaches looks for the scheduler's address."""
     url, check = installation.config.master_url, "master page"
+    if "." not in url.partition("://")[2]:
+        yield failed(
+            check,
+            f"{url} has no dot: BOINC's clients say \"Invalid URL\" and do not attach",
+            "make the project anew with --url_base and a full name, or an IP address",
+        )
+        return
     answer = yield from _page(installation, check, url)
     if answer is None:
         return
