@@ -27,7 +27,7 @@ def master_page(installation: Installation) -> Iterator[Finding]:
     if "." not in url.partition("://")[2]:
         yield failed(
             check,
-            f"{url} has no dot: BOINC's clients say \"Invalid URL\" and do not attach",
+            f'{url} has no dot: BOINC\'s clients say "Invalid URL" and do not attach',
             "make the project anew with --url_base and a full name, or an IP address",
         )
         return
