@@ -13,12 +13,12 @@ import pytest
 
 from tests.boinc.boinc_client import BoincClient
 from tests.boinc.hostile_client import STRIKE, hostile_python
-from tests.boinc.real_project import PATIENCE_S, VARIABLE, RealProject
+from tests.boinc.real_project import TIMEOUT_S, VARIABLE, RealProject
 from vcdl.boinc.grid.host_care import read_rests
 from vcdl.boinc.grid.results import host_name
 from vcdl.journal.events import HostConvicted, ResultRefused, UploadVerified
-from vcdl.run.finding import events_of, read_report
 from vcdl.run.folder import RunFolder
+from vcdl.run.reading import events_of, read_report
 
 JOB = """
 name: hostile
@@ -31,6 +31,7 @@ stop: {epochs: 200}
 _SENT = "SELECT COUNT(*) FROM result WHERE hostid = %s"
 
 pytestmark = [
+    pytest.mark.boinc,
     pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no BOINC project"),
     pytest.mark.timeout(1800),
 ]
@@ -51,12 +52,12 @@ class Attacked:
         return read_report(self.run).totals.applied
 
     def wait_until(self, condition: Callable[[], object], what: str) -> None:
-        self.honest.wait_until(condition, what, patience_s=2 * PATIENCE_S, asking=True)
+        self.honest.wait_until(condition, what, timeout_s=2 * TIMEOUT_S, asking=True)
 
     def is_out(self) -> None:
         """It rests by the work generator's word and gets nothing, the others train on, and none of them rests."""
         self.wait_until(lambda: self.liar_id in read_rests(self.real.project).of, "it rests")
-        self.liar.wait_until(lambda: not self.liar.tasks(), "it has given its tasks back", patience_s=PATIENCE_S)
+        self.liar.wait_until(lambda: not self.liar.tasks(), "it has given its tasks back", timeout_s=TIMEOUT_S)
         before, sent = self.applied, self.real.rows(_SENT, self.liar_id)
         asked = self.liar.log.count("Sending scheduler request")
         self.liar.update()
@@ -74,7 +75,7 @@ def attacked(real: RealProject, folder: Path, attack: str) -> Iterator[Attacked]
     python = str(hostile_python(folder / "hostile", attack))
     known = {int(str(row[0])) for row in real.rows("SELECT id FROM host")}
     with real.client(folder / "liar", cpus=1, VCDL_PYTHON=python) as liar:
-        liar.wait_until(lambda: liar.tasks(), "the liar has work", patience_s=PATIENCE_S, asking=True)
+        liar.wait_until(lambda: liar.tasks(), "the liar has work", timeout_s=TIMEOUT_S, asking=True)
         (liar_id,) = {int(str(row[0])) for row in real.rows("SELECT id FROM host")} - known
         with real.client(folder / "one", cpus=1) as honest, real.client(folder / "two", cpus=1):
             yield Attacked(real, run, honest, liar, liar_id)

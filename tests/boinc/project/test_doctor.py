@@ -51,6 +51,7 @@ _ANSWERS: tuple[tuple[str | NoAnswer, Callable[[Installation], Iterator[Finding]
     (NoAnswer("HTTP 500 Internal Server Error", 500), web.attach_page, "no client can attach", "usermod -a -G"),
     (NoAnswer("HTTP 404 Not Found", 404), web.master_page, "no client can attach", "sites-enabled"),
     (NoAnswer("HTTP 403 Forbidden", 403), web.master_page, "no client can attach", "chmod a+r"),
+    (NoAnswer("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed certificate"), web.scheduler, "self-signed", "certbot"),
     ("<html></html>", web.master_page, "names no scheduler", "sample_index.php"),
     ("<?php echo 1;", web.master_page, "not run by PHP", "libapache2-mod-php"),
     ("<project_config><name>x</name><web_stopped>1</web_stopped>", web.attach_page, "are stopped", "rm "),

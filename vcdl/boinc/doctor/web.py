@@ -140,6 +140,11 @@ def cure_of(installation: Installation, reason: NoAnswer) -> str:
     """What to do about a status of HTTP, or about no answer at all."""
     configuration = f"{installation.path.name}.httpd.conf"
     match reason.status:
+        case 0 if "certificate" in f"{reason}".lower():
+            return (
+                "get a certificate that clients trust, for the name in <master_url> (certbot --apache); one of your own "
+                "each client needs as ca-bundle.crt in its data folder, and in SSL_CERT_FILE"
+            )
         case 0:
             return "start the web server; see whether it listens there, and whether a firewall keeps clients out"
         case 404:
