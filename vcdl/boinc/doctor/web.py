@@ -142,8 +142,8 @@ def cure_of(installation: Installation, reason: NoAnswer) -> str:
     match reason.status:
         case 0 if "certificate" in f"{reason}".lower():
             return (
-                "get a certificate that clients trust, for the name in <master_url> (certbot --apache); one of your own "
-                "each client needs as ca-bundle.crt in its data folder, and in SSL_CERT_FILE"
+                "get a certificate that clients trust, for the name in <master_url> (certbot --apache); one of your "
+                "own must be ca-bundle.crt in each client's data folder, and in SSL_CERT_FILE"
             )
         case 0:
             return "start the web server; see whether it listens there, and whether a firewall keeps clients out"
