@@ -150,7 +150,7 @@ def _state(
 
 
 def _lines(rows: list[dict[str, Any]]) -> list[str]:
-    from vcdl.report.wording import duration, printable
+    from vcdl.report.wording import aligned, duration, printable
 
     def shown(value: Any, form: str = "") -> str:
         return "–" if value is None else duration(value) if form == "s" else format(value, form)
@@ -170,14 +170,7 @@ def _lines(rows: list[dict[str, Any]]) -> list[str]:
                 shown(row["weight"], ".2f"), shown(state),
             )
         )  # fmt: skip
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if place in (0, len(widths) - 1) else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        ).rstrip()
-        for cells in table
-    ]
+    lines = aligned(table)
     for row in rows:
         if row["refusals"]:
             counts = ", ".join(f"{count} {name}" for name, count in row["refusals"].items())

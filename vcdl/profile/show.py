@@ -9,7 +9,7 @@ from vcdl.files.atomic import atomic_write
 from vcdl.profile.advice import Advice
 from vcdl.profile.measured_hosts import HostClass, host_classes
 from vcdl.profile.stages import MEANINGS, STAGES, RunProfile, StageSums
-from vcdl.report.wording import duration, plural, printable
+from vcdl.report.wording import aligned, duration, plural, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -96,15 +96,7 @@ def _table(columns: Sequence[tuple[str, StageSums]]) -> list[str]:
             rows.append([stage, *(_cell(sums, stage) for _, sums in columns), MEANINGS[stage]])
     rows.append(["together", *(f"{sums.mean_s():.2f} s" for _, sums in columns), "from its creation to its fold"])
     rows.append(["subtasks", *(str(sums.subtasks) for _, sums in columns), ""])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    last = len(widths) - 1
-    return [
-        "  ".join(
-            cell.ljust(width) if place in (0, last) else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    return aligned(rows)
 
 
 def _cell(sums: StageSums, stage: str) -> str:

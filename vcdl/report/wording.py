@@ -1,4 +1,6 @@
-"""Numbers and foreign text in the form that users read."""
+"""Numbers, tables and foreign text in the form that users read."""
+
+from collections.abc import Collection, Sequence
 
 
 def duration(seconds: float) -> str:
@@ -35,3 +37,16 @@ def printable(text: str) -> str:
 def plural(count: int, word: str) -> str:
     """`1 epoch`, `2 epochs`."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:
+    """Rows of equal length as a table: the last column and those in `left` begin together, the others end together."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    left = {*left, len(widths) - 1}
+    return [
+        "  ".join(
+            cell.ljust(width) if place in left else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

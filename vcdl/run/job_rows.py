@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from vcdl.job import Job
 from vcdl.report.measures import Report
 from vcdl.report.progress import RunGoal, epoch_at_work, measured_words, seconds_left
-from vcdl.report.wording import duration
+from vcdl.report.wording import aligned, duration
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
 from vcdl.run.reading import RunState, clock_of, read_hosts, read_report, state_of
@@ -82,17 +82,14 @@ def part_of(row: JobRow, rows: Sequence[JobRow]) -> float | None:
 
 def lines_of(rows: Sequence[JobRow]) -> list[str]:
     """The table, with its head."""
-    width = max(len("job"), *(len(row.job) for row in rows))
-    lines = [f"{'job':<{width}}  state     epoch    measure             share       hosts  time left"]
+    table = [("job", "state", "epoch", "measure", "share", "hosts", "time left")]
     for row in rows:
         part, left_s = part_of(row, rows), row.seconds_left
         share = "–" if row.share is None else f"{row.share}" if part is None else f"{row.share} ({part:.0%})"
-        lines.append(
-            f"{row.job:<{width}}  {row.state.value:<8}  {f'{row.epoch}/{row.epochs}':<7}  "
-            f"{f'{row.monitor} {row.value}':<18}  {share:<10}  {row.hosts:>5}  "
-            f"{'–' if left_s is None else f'about {duration(left_s)}'}"
-        )
-    return lines
+        time_left = "–" if left_s is None else f"about {duration(left_s)}"
+        measure, epoch = f"{row.monitor} {row.value}", f"{row.epoch}/{row.epochs}"
+        table.append((row.job, row.state.value, epoch, measure, share, str(row.hosts), time_left))
+    return aligned(table, left=range(5))
 
 
 def _trained(job: Job) -> str:
