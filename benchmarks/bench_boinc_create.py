@@ -57,7 +57,7 @@ def main() -> None:
             for what, call in (
                 ("submit", lambda: grid.submit(staged)),
                 ("submit again", lambda: grid.submit(staged)),
-                ("open wanted", grid.open_wanted),
+                ("refresh", grid.refresh),
                 ("sent", grid.sent),
             ):
                 begin_s = time.perf_counter()

@@ -106,7 +106,7 @@ class Controller:
 
     def observe(self) -> Observation:
         """The fleet now; changes nothing."""
-        return self._observe(self._folder.read())
+        return self._observe(*self._find(self._folder.read()))
 
     def record(self) -> None:
         """Record in the ledger which instances are live and which have ended."""
@@ -116,7 +116,7 @@ class Controller:
 
     def preview(self, change: Callable[[FleetState], FleetState]) -> Pass:
         """The pass that would follow a change of the state; changes nothing."""
-        observed = self._observe(change(self._folder.read()))
+        observed = self._observe(*self._find(change(self._folder.read())))
         return Pass(observed, self._decide(observed))
 
     def change(self, change: Callable[[FleetState], FleetState]) -> None:
@@ -128,7 +128,9 @@ class Controller:
         """Make one pass. Whatever it raises, the next pass starts from what it finds then."""
         with self._folder.one_pass():
             self._money.refresh(self._provider.pools)
-            observed = self._observe(self._folder.read(), records=True)
+            found, state = self._find(self._folder.read())
+            self._money.ledger.record_found(found, self.now_s())  # before the cost is looked at
+            observed = self._observe(found, state)
             actions, now_s = self._decide(observed), observed.now_s
             recent = tuple(it for it in observed.state.recent_launches if it.instance.id not in actions.terminate)
             state = replace(observed.state, last_pass_s=now_s, recent_launches=recent)
@@ -216,21 +218,18 @@ class Controller:
         instances = (*(one.at(now_s) for one in found), *(one for one in assumed if one.id not in shown))
         return instances, replace(state, away_since_s=away_since_s)
 
-    def _observe(self, state: FleetState, records: bool = False) -> Observation:
-        """`records`: in the ledger, before the cost is looked at."""
-        found, state = self._find(state)
+    def _observe(self, found: Sequence[Instance], state: FleetState) -> Observation:
+        """The fleet of these instances, and the state that follows for it; writes nothing."""
         now_s, sizes = self.now_s(), self._settings.capacity
-        if records:
-            self._money.ledger.record_found(found, now_s)
         shown = {instance.id for instance in found}
         hidden = [it for it in state.recent_launches if it.instance.id not in shown]
         recent = tuple(it for it in hidden if now_s - it.noted_s < self._provider.shows_within_s)
         instances = (*found, *(replace(it.instance, is_assumed=True) for it in recent))
         spent_usd, usd_per_h = self._money.spent_usd(now_s), self._money.usd_per_h(instances)
-        warnings: list[str] = []
-        if state.goal is not FleetGoal.DOWN and self._money.paid_for_s(spent_usd, instances) <= 0:
+        is_spent = state.goal is not FleetGoal.DOWN and self._money.paid_for_s(spent_usd, instances) <= 0
+        warnings = [self._money.spent_words(spent_usd, instances)] if is_spent else []
+        if is_spent:
             state = replace(state, goal=FleetGoal.DRAINED, budget_spent=True)
-            warnings.append(self._money.spent_words(spent_usd, instances))
         wanted, queue_warnings = self._wanted(state, now_s)
         prices = {i: self._money.price(i.pool) for i in instances if i.is_live}
         warnings += self._money.unpriced_words(i.pool for i, price in prices.items() if price is None)

@@ -94,9 +94,13 @@ class Grid(ABC):
     def cancel(self, workunits: Collection[str]) -> None:
         """Withdraw workunits whose results are no longer wanted; a result may still come."""
 
+    def refresh(self) -> None:
+        """Look anew at what clients ask for, and do what has become due meanwhile. Raises GridError."""
+        return
+
     @abstractmethod
     def open_wanted(self) -> int:
-        """The number of workunits to keep unsent or running, so that no client waits."""
+        """The number of workunits to keep unsent or running, so that no client waits; it changes nothing."""
 
     def replicate_late(self, *, queue_empty: bool) -> None:
         """Have subtasks that are out for too long trained by further clients.

@@ -135,9 +135,11 @@ class WorkGenerator:
             self._mend_snapshots()
             self._hand_over()
         self._is_handed_over = False  # until this step has come to its end
+        self._grid.refresh()
         while actions := self._coordinator.actions(now_s, wanted := self._grid.open_wanted()):
             self._carry_out(actions)
             self._follow_new()
+            self._grid.refresh()
         if self._coordinator.stopped is None:
             self._grid.replicate_late(queue_empty=len(self._coordinator.open) < wanted)
         self._is_handed_over = True

@@ -9,6 +9,7 @@ from tests.boinc.grid.world import World
 from tests.leftovers import leave_half
 from vcdl.boinc.grid.client_rows import ClientRows
 from vcdl.boinc.grid.forget import forget_finished, kept_on_clients
+from vcdl.boinc.grid.grid import BoincGrid
 from vcdl.boinc.grid.results import output_file
 from vcdl.commands.stop import stop
 from vcdl.errors import ExitCode, GridError, GridUnavailable
@@ -16,6 +17,11 @@ from vcdl.loop.grid import GaveUp
 from vcdl.wire.workunit import INPUT_FILES
 
 pytestmark = pytest.mark.boinc
+
+
+def wanted(grid: BoincGrid) -> int:
+    grid.refresh()
+    return grid.open_wanted()
 
 
 def inputs_of(world: World, name: str) -> list[str]:
@@ -115,7 +121,7 @@ def test_without_the_program_or_its_templates_the_user_is_told(world: World) -> 
 def test_without_the_app_the_user_is_told_to_install_it(world: World) -> None:
     world.update("app", world.app_id, name="other")
     with pytest.raises(GridError, match="vcdl project install"):
-        world.grid().open_wanted()
+        world.grid().refresh()
 
 
 # -- what clients began with
@@ -197,47 +203,47 @@ def test_weights_are_downloaded_again_when_no_task_needed_them_any_more(world: W
 
 
 def test_before_any_client_came_there_is_work_for_a_first_few(world: World) -> None:
-    assert world.grid().open_wanted() == 12
+    assert wanted(world.grid()) == 12
 
 
 def test_what_runs_is_wanted_beside_what_lies_ready(world: World) -> None:
     names = world.submitted(6)
     for name in names[:4]:
         world.send(name)
-    assert world.grid().open_wanted() == 4 + 6  # four may end at any moment: two are too few
+    assert wanted(world.grid()) == 4 + 6  # four may end at any moment: two are too few
     world.grid().submit([world.staged(epoch) for epoch in range(7, 11)])
-    assert world.grid().open_wanted() == 4 + 4  # also before BOINC has made their results
+    assert wanted(world.grid()) == 4 + 4  # also before BOINC has made their results
 
 
 def test_a_job_may_say_itself_how_much_lies_ready(world: World) -> None:
     for name in world.submitted(6)[:4]:
         world.send(name)
-    assert world.grid(ahead=0).open_wanted() == 4
-    assert world.grid(ahead=20).open_wanted() == 4 + 20
+    assert wanted(world.grid(ahead=0)) == 4
+    assert wanted(world.grid(ahead=20)) == 4 + 20
 
 
 def test_one_that_failed_and_waits_for_the_next_client_lies_ready(world: World) -> None:
     names = world.submitted(5)
     world.fail(names[0])
-    assert world.grid().open_wanted() == 12  # none runs
+    assert wanted(world.grid()) == 12  # none runs
     world.send(names[0], host=2)
-    assert world.grid().open_wanted() == 1 + 2
+    assert wanted(world.grid()) == 1 + 2
 
 
 def test_results_that_wait_to_be_assimilated_are_open(world: World) -> None:
     names = world.submitted(8)
     for name in names[:2]:
         world.report(name)
-    assert world.grid().open_wanted() == 2 + 12  # none runs
+    assert wanted(world.grid()) == 2 + 12  # none runs
 
 
 def test_jobs_with_work_share_the_clients(world: World) -> None:
     world.grid("a", share=3).submit([world.staged(job="a")])
-    assert world.grid("b", share=1).open_wanted() == 3
+    assert wanted(world.grid("b", share=1)) == 3
     world.grid("b", share=1).submit([world.staged(job="b")])
-    assert world.grid("a", share=3).open_wanted() == 9
+    assert wanted(world.grid("a", share=3)) == 9
     world.grid("a", share=3).clear(forget_on_clients=False)
-    assert world.grid("b", share=1).open_wanted() == 12
+    assert wanted(world.grid("b", share=1)) == 12
 
 
 def test_a_new_job_is_sent_before_what_the_others_have_waiting_until_its_part_runs(world: World) -> None:
@@ -247,7 +253,7 @@ def test_a_new_job_is_sent_before_what_the_others_have_waiting_until_its_part_ru
     world.transition()
     for item in old[:4]:
         world.send(item.workunit.name)
-    assert b.open_wanted() >= 5
+    assert wanted(b) >= 5
     new = [world.staged(epoch, job="b") for epoch in range(1, 6)]
     b.submit(new)
     world.transition()
@@ -259,9 +265,9 @@ def test_a_new_job_is_sent_before_what_the_others_have_waiting_until_its_part_ru
 def test_the_others_know_a_share_that_was_changed(world: World) -> None:
     world.grid("a").submit([world.staged(job="a")])
     world.grid("b").submit([world.staged(job="b")])
-    before = world.grid("b").open_wanted()
-    world.grid("a", share=9).open_wanted()
-    assert world.grid("b").open_wanted() < before
+    before = wanted(world.grid("b"))
+    world.grid("a", share=9).refresh()
+    assert wanted(world.grid("b")) < before
 
 
 # -- cancelling
@@ -314,10 +320,10 @@ def test_an_upload_that_could_not_be_looked_at_is_checked_again_within_minutes(w
     world.update("result", world.result_of(name)["id"], server_state=5, outcome=1)
     row, later = world.row(name)["id"], int(time.time()) + 6 * 3600  # as BOINC's validator leaves it
     world.update("workunit", row, need_validate=0, transition_time=later)
-    world.grid().open_wanted()
+    world.grid().refresh()
     assert world.row(name)["transition_time"] == later, "it was looked at just now"
     world.update("workunit", row, mod_time=datetime.now() - timedelta(minutes=2))
-    world.grid().open_wanted()
+    world.grid().refresh()
     assert world.row(name)["transition_time"] <= time.time()
 
 
@@ -326,7 +332,7 @@ def test_a_cancellation_that_the_transitioner_overlooked_is_looked_at_again(worl
     (name,) = world.submitted()
     world.grid().cancel([name])
     world.update("workunit", world.row(name)["id"], transition_time=2**31 - 1)  # it was working on it at that moment
-    world.grid(ahead=ahead).open_wanted()
+    world.grid(ahead=ahead).refresh()
     world.transition()
     assert world.row(name)["assimilate_state"] == 1
 
@@ -461,7 +467,7 @@ def test_calls_say_that_the_database_is_away_and_go_on_when_it_is_back(world: Wo
     grid.submit([world.staged()])
     mariadb.kill()
     try:
-        for call in (grid.sent, grid.open_wanted, lambda: grid.submit([world.staged(2)])):
+        for call in (grid.sent, grid.refresh, lambda: grid.submit([world.staged(2)])):
             with pytest.raises(GridUnavailable, match="is the server running"):
                 call()
     finally:

@@ -61,8 +61,10 @@ class BoincGrid(Grid):
         self._has: set[tuple[int, str]] = set()
         """Hosts with sticky files that they are known to have."""
         self._is_share_told = False
+        self._wanted = 0
+        """Workunits to keep open, by the last look."""
         self._behind = 0
-        """Workunits that the job must have running before others, by the last look."""
+        """Workunits that the job must have running before others, by the last look; those created since are not."""
         self._lean_since_s = math.inf
         """Start of a shortage of unsent work over all jobs, on the monotonic clock."""
 
@@ -91,16 +93,23 @@ class BoincGrid(Grid):
     def cancel(self, workunits: Collection[str]) -> None:
         self._rows.cancel(workunits, self._has_arrived)
 
-    def open_wanted(self) -> int:
-        job, mine = self._settings.job, JobStock(self._settings.share, self._rows.stock())
+    def refresh(self) -> None:
         self._rows.hurry_cancelled()
         self._rows.hurry_unchecked()
         if not self._is_share_told:
             self._staging.tell_share()
             self._is_share_told = True
+        self._look_at_supply()
+
+    def open_wanted(self) -> int:
+        return self._wanted
+
+    def _look_at_supply(self) -> None:
+        job, mine = self._settings.job, JobStock(self._settings.share, self._rows.stock())
         ahead = self._settings.queue_ahead
         if ahead is not None:
-            return open_wanted(job, {job: mine}, Marks(ahead, ahead))
+            self._wanted = open_wanted(job, {job: mine}, Marks(ahead, ahead))
+            return
         others = {
             other: JobStock(manifest.share, WorkunitRows(self._database, other).stock())
             for other, manifest in self._staging.other_jobs().items()
@@ -112,7 +121,7 @@ class BoincGrid(Grid):
             self._lean_since_s = math.inf
         now_s = time.monotonic()
         self._lean_since_s = min(self._lean_since_s, now_s)
-        return open_wanted(job, jobs, whole, others_pass=now_s - self._lean_since_s > _PASSED_S)
+        self._wanted = open_wanted(job, jobs, whole, others_pass=now_s - self._lean_since_s > _PASSED_S)
 
     def replicate_late(self, *, queue_empty: bool) -> None:
         self._copies.look(queue_empty=queue_empty)
