@@ -10,9 +10,23 @@ import pytest
 from tests.places import DOCS, ROOT
 from vcdl.run.kind import RUN_KINDS
 
-COLUMN = re.search(r"```column\n(.*?)```", (DOCS / "architecture.md").read_text(encoding="utf-8"), re.DOTALL)
-ROWS = [re.split(r"\s{2,}", line)[0].split() for line in (COLUMN[1] if COLUMN else "").splitlines()]
-FLOOR = {name: floor for floor, names in enumerate(reversed(ROWS)) for name in names}
+
+def rows_of(column: str) -> list[list[str]]:
+    return [re.split(r"\s{2,}", line)[0].split() for line in column.splitlines()]
+
+
+def floors(rows: list[list[str]]) -> dict[str, int]:
+    return {name: floor for floor, names in enumerate(reversed(rows)) for name in names}
+
+
+PICTURE = {
+    folder.strip() or "vcdl": column
+    for folder, column in re.findall(
+        r"```column( \w+)?\n(.*?)```", (DOCS / "architecture.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+}
+ROWS = rows_of(PICTURE["vcdl"])
+FLOOR = floors(ROWS)
 ABOVE_ALL = {"__init__", "__main__"}
 LOOSE_AT_MOST = 6
 
@@ -44,6 +58,22 @@ def test_every_import_goes_down_the_column() -> None:
         for file, folder, imported in sorted(imports())
         if folder != imported and not {folder, imported} & ABOVE_ALL and FLOOR[imported] >= FLOOR[folder]
     ]
+    assert up == []
+
+
+@pytest.mark.parametrize("top", sorted(PICTURE.keys() - {"vcdl"}))
+def test_the_floors_of_a_large_folder_hold_too(top: str) -> None:
+    folder, floor = ROOT / "vcdl" / top, floors(rows_of(PICTURE[top]))
+    parts = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    assert sorted(floor) == sorted(parts - ABOVE_ALL)
+    up = []
+    for file in sorted(folder.rglob("*.py")):
+        own = file.relative_to(folder).with_suffix("").parts[0]
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(f"vcdl.{top}."):
+                imported = node.module.split(".")[2]
+                if own not in ABOVE_ALL and imported != own and floor[imported] >= floor[own]:
+                    up.append(f"{file.relative_to(folder)} imports {imported}")
     assert up == []
 
 

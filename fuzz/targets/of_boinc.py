@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fuzz.target import Target, hold
-from vcdl.boinc.daemons.script import workunit_and_result
 from vcdl.boinc.grid.environment import environment_file, read_environment
 from vcdl.boinc.grid.project_folder import BoincProject
-from vcdl.boinc.grid.results import output_file
+from vcdl.boinc.grid.results import output_file, workunit_and_result
 from vcdl.client.init_data import INIT_DATA_FILE, InitData
 from vcdl.client.slot import SlotError
 from vcdl.errors import GridError, WorkunitError

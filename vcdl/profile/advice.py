@@ -34,7 +34,7 @@ class JobSettings:
 
 
 @dataclass(frozen=True)
-class Change:
+class SettingChange:
     """A change of a job, and what the model says that it brings."""
 
     key: str
@@ -55,7 +55,7 @@ class Advice:
     """The group's share of a subtask's cycle on its host, idle time included."""
     cycle_s: float
     """Mean seconds from a host's beginning with a subtask to its next one."""
-    change: Change | None
+    change: SettingChange | None
 
     def words(self) -> str:
         """The sentence."""
@@ -92,7 +92,7 @@ def _server_busy(profile: RunProfile, settings: JobSettings) -> float:
     return profile.total().seconds.get(FOLD, 0.0) / wall_s if wall_s > 0 else 0.0
 
 
-def _changes(hosts: Sequence[HostType], servers: Servers, subtask: Subtask, settings: JobSettings) -> Iterator[Change]:
+def _changes(hosts: Sequence[HostType], servers: Servers, subtask: Subtask, settings: JobSettings) -> Iterator[SettingChange]:
     """Changes that the model knows, each by itself."""
     now = throughput(hosts, servers, subtask)
     if now.samples_per_s <= 0:
@@ -105,10 +105,10 @@ def _changes(hosts: Sequence[HostType], servers: Servers, subtask: Subtask, sett
     shards = _fewer_shards(hosts, subtask, settings.shards)
     if shards < settings.shards:
         larger = replace(subtask, samples=subtask.samples * settings.shards / shards)
-        yield Change("data > shards", str(shards), gain(subtask=larger))
+        yield SettingChange("data > shards", str(shards), gain(subtask=larger))
     if now.limit == "servers":
         more = settings.servers + 1
-        yield Change("grid > servers", str(more), gain(servers=replace(servers, count=more)))
+        yield SettingChange("grid > servers", str(more), gain(servers=replace(servers, count=more)))
 
 
 def _fewer_shards(hosts: Sequence[HostType], subtask: Subtask, shards: int) -> int:

@@ -17,7 +17,7 @@ from types import ModuleType
 import pytest
 
 from tests.places import ROOT
-from vcdl.boinc.daemons.checker import Checkers, connect, socket_address, socket_path
+from vcdl.boinc.daemons.checker import Checkers, connect, socket_address
 from vcdl.boinc.daemons.checking_process import judged, serve
 from vcdl.boinc.daemons.opened_runs import OpenedRuns
 from vcdl.boinc.daemons.script import ACCEPTED, LATER, REFUSED, Verdict
@@ -189,9 +189,9 @@ def test_a_bug_or_trouble_of_this_machine_refuses_nobody(project: BoincProject) 
 
 
 def test_the_daemon_keeps_its_processes_running_and_leaves_nothing(project: BoincProject) -> None:
-    socket_path(project).touch()  # of a daemon that was killed
+    project.checker_socket.touch()  # of a daemon that was killed
     with closing(Checkers(project)) as checkers:
-        assert socket_path(project).stat().st_mode & 0o077 == 0
+        assert project.checker_socket.stat().st_mode & 0o077 == 0
         checkers.run_once()
         first, second = checkers.processes  # two of the three validators of ours are enabled
         first.kill()
@@ -203,7 +203,7 @@ def test_the_daemon_keeps_its_processes_running_and_leaves_nothing(project: Boin
             time.sleep(0.05)
         assert answers(project)
     assert second.poll() == 0
-    assert not socket_path(project).exists()
+    assert not project.checker_socket.exists()
 
 
 def answers(project: BoincProject) -> bool:

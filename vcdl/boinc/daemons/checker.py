@@ -17,7 +17,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from vcdl.backoff import Attempts, Backoff
 from vcdl.boinc.daemons.daemon import run_daemon
@@ -34,17 +33,13 @@ _SCRIPT = "vcdl_validate"
 _log = logging.getLogger("vcdl.checker")
 
 
-def socket_path(project: BoincProject) -> Path:
-    return project.path / "vcdl" / "checker.sock"
-
-
 @contextmanager
 def socket_address(project: BoincProject) -> Iterator[str]:
     """An address of the socket within the 108 bytes that one may have, however long the project's path is.
 
     Raises OSError when there is no such folder.
     """
-    path = socket_path(project)
+    path = project.checker_socket
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"
@@ -70,7 +65,7 @@ class Checkers:
     def __init__(self, project: BoincProject) -> None:
         """Raises GridError when there can be no socket."""
         self._project = project
-        self._path = socket_path(project)
+        self._path = project.checker_socket
         self._listener = self._listen()
         self._identity = os.stat(self._path).st_ino
         self._wanted = _validators(project)

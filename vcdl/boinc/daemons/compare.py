@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vcdl.boinc.daemons.opened_runs import OpenedRuns
-from vcdl.boinc.daemons.script import ACCEPTED, Verdict, refused, result_name, run_script, workunit_and_result
+from vcdl.boinc.daemons.script import ACCEPTED, Verdict, refused, run_script
 from vcdl.boinc.grid.redundancy import is_made_twice
-from vcdl.boinc.grid.results import host_of
+from vcdl.boinc.grid.results import host_of, result_name, workunit_and_result
 from vcdl.checks import Refused
 from vcdl.checks.agreement import TOLERANCE, disagreement
 from vcdl.errors import WorkunitError

@@ -7,9 +7,8 @@ again about the first one when the other has come.
 from contextlib import closing
 from pathlib import Path
 
-from vcdl.boinc.daemons.script import result_name
 from vcdl.boinc.grid.database import BoincDatabase
-from vcdl.boinc.grid.results import host_name
+from vcdl.boinc.grid.results import host_name, result_name
 from vcdl.journal.events import UpdateApplied, UpdateSuperseded
 from vcdl.run.run import Run
 from vcdl.wire.workunit import WorkunitName

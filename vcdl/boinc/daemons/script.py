@@ -9,7 +9,6 @@ tries.
 """
 
 import argparse
-import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -26,13 +25,6 @@ ACCEPTED, REFUSED, LATER = 0, 10, 3
 _TRIES = 5
 _BETWEEN_TRIES_S = 2.0
 
-_UPLOAD = re.compile(
-    r"(?P<workunit>.+_v[0-9]{6,18})_(?P<result>[0-9]{1,18}|[0-9]+_(?P<sent>[0-9]{1,18})_[0-9]+)_r[0-9]+_[0-9]+"
-)
-"""BOINC's name of an output file: the result's, a random number, the file's number. A result is named by its workunit
-and its number there; one that the scheduler made for an assigned host by process, time and number.
-"""
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -46,17 +38,6 @@ class Verdict:
 
 def refused(why: str) -> Verdict:
     return Verdict(REFUSED, why)
-
-
-def workunit_and_result(file: Path) -> tuple[str, int]:
-    """The workunit that an output file is for, and the number of its result; the whole name and 0 for another file."""
-    match = _UPLOAD.fullmatch(file.name)
-    return (match["workunit"], int(match["sent"] or match["result"])) if match else (file.name, 0)
-
-
-def result_name(file: Path) -> str:
-    """The name of the result that an output file is for."""
-    return file.name.rpartition("_r")[0]
 
 
 def run_script(

@@ -18,16 +18,8 @@ from pathlib import Path
 
 from vcdl.boinc.daemons.late_upload import is_applied, record_superseded
 from vcdl.boinc.daemons.opened_runs import OpenedRuns
-from vcdl.boinc.daemons.script import (
-    ACCEPTED,
-    REFUSED,
-    Verdict,
-    refused,
-    result_name,
-    run_script,
-    workunit_and_result,
-)
-from vcdl.boinc.grid.results import host_name, host_of, mark_lost
+from vcdl.boinc.daemons.script import ACCEPTED, REFUSED, Verdict, refused, run_script
+from vcdl.boinc.grid.results import host_name, host_of, mark_lost, result_name, workunit_and_result
 from vcdl.checks import Refused
 from vcdl.checks.refusal import Refusal
 from vcdl.errors import GridError, WorkunitError

@@ -18,11 +18,10 @@ from vcdl.boinc.doctor.web import cure_of, is_program, no_program
 from vcdl.boinc.grid.boinc_key import BoincKey
 from vcdl.boinc.grid.workunit_rows import IN_PROGRESS, UNSENT
 from vcdl.boinc.project import rows
+from vcdl.boinc.project.files import DOCTORS_UPLOAD
 from vcdl.boinc.project.tools import run_tool
 
 _CONTENT = b"doctor\n"
-DOCTORS_UPLOAD = "vcdl_doctor_"
-"""The begin of its name."""
 _SURELY_OVER_S = 60.0
 
 

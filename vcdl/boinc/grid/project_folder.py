@@ -144,6 +144,11 @@ class BoincProject:
         """The address from which clients download a physical file."""
         return f"{self.download_url.rstrip('/')}/{self.download_path(name).relative_to(self.download_dir)}"
 
+    @property
+    def checker_socket(self) -> Path:
+        """The socket of the resident checker (vcdl.boinc.daemons.checker)."""
+        return self.path / "vcdl" / "checker.sock"
+
     def upload_path(self, name: str) -> Path:
         """Path of a physical file from the upload handler. Raises GridError when the name leads elsewhere."""
         return self._fanned_out(self.upload_dir, name)

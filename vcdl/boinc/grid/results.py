@@ -4,6 +4,7 @@ A server claims workunits by locking their rows for a turn, which is one transac
 the database rolls back and frees its rows at once. Other servers skip locked rows, and never wait for them.
 """
 
+import re
 import shutil
 import stat
 import time
@@ -45,6 +46,23 @@ _OUTCOMES = {
     7: "the client left the project",
 }
 """result.outcome"""
+_UPLOAD = re.compile(
+    r"(?P<workunit>.+_v[0-9]{6,18})_(?P<result>[0-9]{1,18}|[0-9]+_(?P<sent>[0-9]{1,18})_[0-9]+)_r[0-9]+_[0-9]+"
+)
+"""BOINC's name of an output file: the result's, a random number, the file's number. A result is named by its workunit
+and its number there; one that the scheduler made for an assigned host by process, time and number.
+"""
+
+
+def workunit_and_result(file: Path) -> tuple[str, int]:
+    """The workunit that an output file is for, and the number of its result; the whole name and 0 for another file."""
+    match = _UPLOAD.fullmatch(file.name)
+    return (match["workunit"], int(match["sent"] or match["result"])) if match else (file.name, 0)
+
+
+def result_name(file: Path) -> str:
+    """The name of the result that an output file is for."""
+    return file.name.rpartition("_r")[0]
 
 
 class BoincResults(Results):

@@ -13,9 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcdl.boinc.daemons.checker import socket_path
-from vcdl.boinc.daemons.script import workunit_and_result
-from vcdl.boinc.doctor.uploads import DOCTORS_UPLOAD
 from vcdl.boinc.grid.client_rows import ClientRows
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.forget import kept_on_clients
@@ -23,10 +20,12 @@ from vcdl.boinc.grid.grid import clear_job
 from vcdl.boinc.grid.host_care import read_rests, rests_file
 from vcdl.boinc.grid.manifest import Manifests
 from vcdl.boinc.grid.project_folder import APP, BoincProject
+from vcdl.boinc.grid.results import workunit_and_result
 from vcdl.boinc.grid.weights_key import WeightsKey
 from vcdl.boinc.project import files, rows
 from vcdl.boinc.project.app_version import our_version_folders, published_names
 from vcdl.boinc.project.edited_files import EDITED
+from vcdl.boinc.project.files import DOCTORS_UPLOAD
 from vcdl.boinc.project.pages import pages_to_remove, untitled
 from vcdl.boinc.project.processes import tell_feeder, wait_for_our_daemons
 from vcdl.boinc.project.record import Record
@@ -224,7 +223,7 @@ def _our_files(project: BoincProject, *, delete_runs: bool, delete_rows: bool) -
     yield project.upload_mark
     yield from sorted(project.templates.glob("vcdl_out_*.xml"))
     yield project.manifests
-    yield socket_path(project)  # of a checker that was killed
+    yield project.checker_socket  # of a checker that was killed
     yield project.path / "vcdl" / "environment"
     yield WeightsKey.file(project.path)
     yield kept_folder(project.path)
