@@ -92,7 +92,9 @@ def _server_busy(profile: RunProfile, settings: JobSettings) -> float:
     return profile.total().seconds.get(FOLD, 0.0) / wall_s if wall_s > 0 else 0.0
 
 
-def _changes(hosts: Sequence[HostType], servers: Servers, subtask: Subtask, settings: JobSettings) -> Iterator[SettingChange]:
+def _changes(
+    hosts: Sequence[HostType], servers: Servers, subtask: Subtask, settings: JobSettings
+) -> Iterator[SettingChange]:
     """Changes that the model knows, each by itself."""
     now = throughput(hosts, servers, subtask)
     if now.samples_per_s <= 0:
