@@ -5,10 +5,10 @@ between any two actions.
 """
 
 import random
-from dataclasses import replace
 from typing import Any, Self
 
 from hypothesis import strategies as st
+from msgspec import structs
 
 from tests.job_events import applied, cancelled, created, evaluated, failed, refused, w, wanted
 from vcdl.job.schema import EVERY_EPOCH
@@ -218,7 +218,7 @@ class DisturbedJob:
             self.tell(cancelled(*at), UpdateSuperseded(w(*at), 5))
         else:
             update = applied(self.version + 1, *at)
-            self.tell(replace(update, base_version=base, staleness=update.version - 1 - base))
+            self.tell(structs.replace(update, base_version=base, staleness=update.version - 1 - base))
 
     @property
     def lost(self) -> list[str]:

@@ -28,8 +28,6 @@ from vcdl.journal.events import (
     WorkunitCreated,
     WorkunitFailed,
     WorkunitSent,
-    decode,
-    encode,
 )
 from vcdl.journal.history import JobHistory
 from vcdl.journal.hosts import HostHistory
@@ -37,6 +35,7 @@ from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import kept_history, kept_hosts
 from vcdl.journal.lineage import Lineage
 from vcdl.journal.packing import copy_of
+from vcdl.journal.rows import decode, encode
 from vcdl.report.measures import Report
 
 
@@ -76,7 +75,7 @@ class Journals(Target):
     words = (*tuple(f'"{event.kind}"'.encode() for event in _EVENTS), b"1e400", b"NaN", b"-1", b"null", b"[[[[")
 
     def seeds(self) -> Sequence[bytes]:
-        rows = [[1000.0 + place, event.kind, None, json.dumps(encode(event))] for place, event in enumerate(_EVENTS)]
+        rows = [[1000.0 + place, event.kind, None, encode(event)] for place, event in enumerate(_EVENTS)]
         return [json.dumps(rows).encode(), json.dumps(rows[:9]).encode()]
 
     def mutate(self, dice: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
@@ -151,7 +150,7 @@ class JournalFiles(Target):
 def follow(events: Sequence[Recorded]) -> None:
     """Everything that is computed from a journal."""
     for recorded in events:
-        hold(decode(recorded.event.kind, json.loads(json.dumps(encode(recorded.event)))) is not None, "no event")
+        hold(decode(recorded.event.kind, encode(recorded.event)) is not None, "no event")
     history, report = JobHistory.of(events), Report.of(events)
     HostHistory.of(events)
     lineage = Lineage.of(recorded.event for recorded in events)

@@ -3,11 +3,11 @@
 import csv
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec import structs
 
 from tests.recorded_run import FIRST_SESSION, WHOLE_RUN, recorded
 from tests.run_folders import DEMO, make_run
@@ -24,8 +24,8 @@ def better() -> list[Recorded]:
     for row in WHOLE_RUN:
         event = row.event
         if isinstance(event, VersionEvaluated):
-            event = replace(event, loss=event.loss / 3, metrics={**event.metrics, "auc": 0.9})
-        events.append(replace(row, event=event))
+            event = structs.replace(event, loss=event.loss / 3, metrics={**event.metrics, "auc": 0.9})
+        events.append(structs.replace(row, event=event))
     return events
 
 

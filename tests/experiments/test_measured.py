@@ -4,6 +4,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 from benchmarks.experiments.measured import Uploads, measured
 from benchmarks.experiments.planned_run import PlannedRun
 from tests.places import EXAMPLES
@@ -21,8 +23,8 @@ def test_uploads_are_counted_by_whether_their_client_is_hostile(tmp_path: Path) 
     journal = Journal.at(tmp_path / "journal.db")
     journal.append(
         *(WorkunitCreated(name) for name in (first, second, third, again)),
-        replace(applied(first, 1), host="client-00"),
-        replace(applied(second, 2), host="client-02"),
+        structs.replace(applied(first, 1), host="client-00"),
+        structs.replace(applied(second, 2), host="client-02"),
         UpdateRefused(third, "norm_too_large", "", 10, host="client-02"),
         UpdateRefused(again, "norm_too_large", "", 10, host="client-01"),
     )
@@ -51,7 +53,7 @@ def test_a_client_is_found_when_any_of_its_names_is_out_of_the_job(tmp_path: Pat
     journal.append(*(WorkunitCreated(name) for name in names))
     for number, name in enumerate(names[:20]):
         host = f"client-{number % 4 + 1:02d}"
-        journal.append(replace(applied(name, number + 1), host=host))
+        journal.append(structs.replace(applied(name, number + 1), host=host))
     for number, name in enumerate(names[20:]):
         host = f"client-00-{number // 10}"
         journal.append(UpdateRefused(name, "not_finite", "", 10, host=host))

@@ -1,10 +1,10 @@
 """The expected cost of a fleet."""
 
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from tests.fleet.example_prices import PRICES
 from tests.fleet.fake_cloud import FakeCloud
@@ -121,6 +121,6 @@ def test_the_time_of_a_subtask_is_the_mean_of_a_runs_completely_trained_ones(tmp
         measured_subtask_s(folder)
     for shard, (train_s, fraction) in enumerate([(10.0, 1.0), (20.0, 1.0), (5.0, 0.4), (None, 1.0)]):
         update = applied(workunit(1, shard), version=shard + 1)
-        journal.append(replace(update, train_s=train_s, fraction=fraction))
+        journal.append(structs.replace(update, train_s=train_s, fraction=fraction))
     journal.close()
     assert measured_subtask_s(folder) == 15.0

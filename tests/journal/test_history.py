@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from tests.disturbed_job import PLANS, DisturbedJob
 from tests.examples import examples
@@ -186,14 +186,16 @@ def test_the_best_epoch_is_the_first_of_equals() -> None:
 def regression(losses: Sequence[float]) -> JobHistory:
     events: list[Event] = []
     for epoch, loss in enumerate(losses, start=1):
-        events += [*an_epoch(epoch)[:-1], replace(evaluated(epoch, epoch), loss=loss, metrics={})]
+        events += [*an_epoch(epoch)[:-1], structs.replace(evaluated(epoch, epoch), loss=loss, metrics={})]
     return history_of(*events)
 
 
 def test_an_epoch_has_the_mean_of_every_measure_and_of_the_clients_losses_by_their_samples() -> None:
-    first, second = (replace(applied(version, 1, version - 1), loss=loss) for version, loss in ((1, 2.0), (2, None)))
-    third = replace(applied(3, 1, 2), loss=0.5, samples=30)
-    measured = [replace(evaluated(version, 1), loss=loss, metrics={"auc": auc})
+    first, second = (
+        structs.replace(applied(version, 1, version - 1), loss=loss) for version, loss in ((1, 2.0), (2, None))
+    )
+    third = structs.replace(applied(3, 1, 2), loss=0.5, samples=30)
+    measured = [structs.replace(evaluated(version, 1), loss=loss, metrics={"auc": auc})
                 for version, loss, auc in ((2, 0.5, 0.75), (3, 0.25, 1.0))]  # fmt: skip
     history = history_of(first, second, third, EpochClosed(1, 3), wanted(2, 1), wanted(3, 1), *measured)
     (detail,) = history.epochs
@@ -204,7 +206,7 @@ def test_an_epoch_has_the_mean_of_every_measure_and_of_the_clients_losses_by_the
 
 def test_the_session_names_the_monitor_and_the_first_evaluation_where_it_does_not() -> None:
     named = [RunStarted(False, "auc", "max"), *an_epoch(1)[:-1]]
-    history = history_of(*named, replace(evaluated(1, 1, 0.5), metrics={"accuracy": 0.5, "auc": 0.75}))
+    history = history_of(*named, structs.replace(evaluated(1, 1, 0.5), metrics={"accuracy": 0.5, "auc": 0.75}))
     assert history.monitor == Monitor("auc", "max")
     assert bands(history) == [(1, 0.75, 0.75, 0.75)]
     history.follow(Recorded(100, 0.0, RunStarted(True, "loss", "min")))

@@ -1,10 +1,10 @@
 """What a journal's events add up to for each host."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import count
 
 import pytest
+from msgspec import structs
 
 from tests.job_events import applied, failed, refused, w
 from vcdl.journal.events import (
@@ -12,7 +12,6 @@ from vcdl.journal.events import (
     Recorded,
     ResultRefused,
     RunStarted,
-    UpdateApplied,
     UpdateSuperseded,
     UploadVerified,
     WorkunitSent,
@@ -43,14 +42,14 @@ class Fleet:
             self.follow(WorkunitSent(w(1, shard), host, 10))
             weights.append(self.history.weight(host))
             if self.history.is_out(host):
-                self.follow(replace(refused(1, shard), refusal="host_quarantined"))
+                self.follow(structs.replace(refused(1, shard), refusal="host_quarantined"))
             else:
-                self.follow(replace(applied(self.history.updates + 1, 1, shard), trust=weights[-1]))
+                self.follow(structs.replace(applied(self.history.updates + 1, 1, shard), trust=weights[-1]))
         return weights
 
     def refuse(self, host: str, refusal: str) -> None:
         shard = next(self._shards)
-        self.follow(WorkunitSent(w(7, shard), host, 10), replace(refused(7, shard), refusal=refusal))
+        self.follow(WorkunitSent(w(7, shard), host, 10), structs.replace(refused(7, shard), refusal=refusal))
 
     def work(self, rounds: int, *others: str) -> None:
         """Every honest host, and others."""
@@ -81,7 +80,7 @@ def test_what_becomes_of_a_workunit_counts_for_the_host_that_had_it(fleet: Fleet
 def test_an_upload_counts_for_the_host_that_the_grid_names_not_for_the_last_one_that_was_sent_it(fleet: Fleet) -> None:
     fleet.follow(WorkunitSent(w(), "a", 10), WorkunitSent(w(), "b", 10))
     fleet.follow(ResultRefused(w(), 0, "not_finite", "NaN", 10, host="b"))
-    fleet.follow(UpdateApplied(**{**vars(applied(1)), "host": "a"}))
+    fleet.follow(structs.replace(applied(1), host="a"))
     assert fleet.history.hosts["a"].applied == 1
     assert fleet.history.hosts["a"].turnaround_s == 3.0
     assert fleet.history.hosts["b"].refused == {"not_finite": 1}
@@ -272,7 +271,9 @@ def test_the_training_time_of_a_known_host_follows_from_its_last_ones() -> None:
     history = HostHistory()
     for shard in range(20):
         train_s = [100.0, 200.0, None, 50.0][shard % 4]
-        history.follow(Recorded(0, float(shard), replace(applied(shard + 1, 1, shard), host="a", train_s=train_s)))
+        history.follow(
+            Recorded(0, float(shard), structs.replace(applied(shard + 1, 1, shard), host="a", train_s=train_s))
+        )
         usual_s = history.usual_train_s("a", 20)
         assert (usual_s is None) == (shard < 4)
         assert usual_s is None or 100 < usual_s < 400
@@ -282,7 +283,7 @@ def test_the_training_time_of_a_known_host_follows_from_its_last_ones() -> None:
 def test_a_host_that_claims_no_time_at_all_is_compared_with_nothing() -> None:
     history = HostHistory()
     for shard in range(10):
-        history.follow(Recorded(0, 1.0, replace(applied(shard + 1, 1, shard), host="a", train_s=0.0)))
+        history.follow(Recorded(0, 1.0, structs.replace(applied(shard + 1, 1, shard), host="a", train_s=0.0)))
     assert history.usual_train_s("a", 20) is None
 
 
@@ -290,5 +291,5 @@ def test_a_host_that_claims_no_time_at_all_is_compared_with_nothing() -> None:
 def test_a_training_time_that_is_none_says_nothing_of_a_hosts_pace(train_s: float) -> None:
     """Such a time stands in a damaged journal only."""
     fleet = Fleet()
-    fleet.follow(WorkunitSent(w(1, 0), "a", 10), replace(applied(1, 1, 0), train_s=train_s, host="a"))
+    fleet.follow(WorkunitSent(w(1, 0), "a", 10), structs.replace(applied(1, 1, 0), train_s=train_s, host="a"))
     assert fleet.history.hosts["a"].pace is None

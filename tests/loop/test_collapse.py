@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from tests.job_events import evaluated
 from vcdl.journal.events import EpochClosed, RolledBack, VersionEvaluated
@@ -97,7 +97,9 @@ def measured_by(monitor: Monitor, values: Iterable[float]) -> CollapseWatch:
     """A watch of a job with this monitor, whose accuracy is always the same."""
     watch = CollapseWatch(SHARDS, monitor)
     for version, value in enumerate(values, start=1):
-        watch.follow(replace(evaluated(version, 1, 0.5), loss=value, metrics={"accuracy": 0.5, monitor.name: value}))
+        watch.follow(
+            structs.replace(evaluated(version, 1, 0.5), loss=value, metrics={"accuracy": 0.5, monitor.name: value})
+        )
     return watch
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from tests.disturbed_job import PLANS, DisturbedJob, state
 from tests.examples import examples
@@ -381,7 +382,7 @@ def test_a_job_is_judged_by_its_monitor(
         assert isinstance(measured, VersionEvaluated)
         metrics = {**measured.metrics, monitor.name: value}
         loss = metrics.pop("loss", 0.4)
-        events += [*begun, replace(measured, loss=loss, metrics=metrics)]
+        events += [*begun, structs.replace(measured, loss=loss, metrics=metrics)]
     expected = [Create(len(values) + 1, 0, 0, None)] if reason is None else [Stop(reason)]
     assert actions(plan, events) == expected
 
@@ -465,7 +466,7 @@ def test_a_reopened_job_gives_its_subtasks_as_many_tries_again() -> None:
 def test_a_refusal_for_the_hosts_quarantine_is_no_try_of_the_subtask() -> None:
     events: list[Event] = [created(1, 0)]
     for attempt in range(9):
-        events.append(replace(refused(1, 0, attempt), refusal="host_quarantined"))
+        events.append(structs.replace(refused(1, 0, attempt), refusal="host_quarantined"))
         assert actions(ROLLING, events) == [Create(1, 0, attempt + 1, None)]
         events.append(created(1, 0, attempt + 1))
 
@@ -632,7 +633,7 @@ def test_the_learning_rate_grows_with_the_workunits_that_are_open() -> None:
     ]
     made = [action for action in coordinator.actions(0.0, 2) if isinstance(action, Create)]
     making = coordinator.history.creation_context(len(made))
-    workunits = [replace(created(action.epoch, action.shard, 0, 0), open=making.open) for action in made]
+    workunits = [structs.replace(created(action.epoch, action.shard, 0, 0), open=making.open) for action in made]
     for number, event in enumerate(workunits, start=1):
         coordinator.follow(Recorded(number, 0.0, event))
     assert coordinator.rate(1, 0, coordinator.history.creation_context()) == 3.0

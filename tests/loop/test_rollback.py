@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from tests.job_events import applied
 from tests.memory_grid import Killed
@@ -306,7 +307,8 @@ def test_servers_that_fold_meanwhile_go_on_with_the_new_version_and_lose_nothing
 def updates_of(*hosts: str) -> list[UpdateApplied]:
     """Versions 1, 2 …, one upload of each host, all started from version 0."""
     return [
-        replace(applied(version, 1, version), host=host, base_version=0) for version, host in enumerate(hosts, start=1)
+        structs.replace(applied(version, 1, version), host=host, base_version=0)
+        for version, host in enumerate(hosts, start=1)
     ]
 
 
@@ -323,5 +325,5 @@ def test_what_is_not_believed_and_what_started_from_it_is_dropped() -> None:
     updates = updates_of("a", "b", "c", "d", "e")
     assert dropped(updates, dict.fromkeys("abde", 9)) == [3]
     assert dropped(updates, {**dict.fromkeys("abce", 9), "d": 3}) == [4], "later than the one that was trained again"
-    updates[4] = replace(updates[4], base_version=3)
+    updates[4] = structs.replace(updates[4], base_version=3)
     assert dropped(updates, dict.fromkeys("abde", 9)) == [3, 5]

@@ -18,6 +18,7 @@ from vcdl.fleet.ledger import Ledger
 from vcdl.fleet.ledger_rows import PricedRow
 from vcdl.journal.events import (
     EpochClosed,
+    Event,
     Recorded,
     ResultRefused,
     UpdateApplied,
@@ -35,7 +36,7 @@ Journals = Sequence[Sequence[Recorded]]
 _CENT = Decimal("0.01")
 PARTS = ("training", "boot", "idle", "refused", "lost", "unknown")
 """`unknown`: instances whose BOINC host is unknown. `lost`: subtasks that failed, came too late or were preempted."""
-_ENDS = {
+_ENDS: dict[type[Event], str] = {
     UpdateApplied: "training",
     UpdateRefused: "refused",
     ResultRefused: "refused",
@@ -43,7 +44,7 @@ _ENDS = {
     WorkunitFailed: "lost",
     WorkunitCancelled: "lost",
 }
-SPENDING_EVENTS = (*_ENDS, WorkunitSent, EpochClosed)
+SPENDING_EVENTS: tuple[type[Event], ...] = (*_ENDS, WorkunitSent, EpochClosed)
 
 
 @dataclass(frozen=True)

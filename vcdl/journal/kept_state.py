@@ -12,7 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Generic, Protocol, Self, TypeVar
 
-from vcdl.errors import JournalError
 from vcdl.journal.events import Recorded
 from vcdl.journal.history import JobHistory
 from vcdl.journal.hosts import HostHistory
@@ -61,13 +60,13 @@ class KeptState(Generic[F]):
         kept = [self._journal.kept_state(self._name, self._form)]
         if not self._journal.may_write:
             kept.append(kept_beside(self._journal, self._name, self._form))
-        for last_id, text in sorted((one for one in kept if one is not None), reverse=True):
+        for last_id, packed in sorted((one for one in kept if one is not None), reverse=True):
             try:
-                self.state = unpack(type(self.state), text)
-            except (ValueError, TypeError, LookupError, AttributeError, RecursionError, JournalError):
+                self.state = unpack(type(self.state), packed)
+            except ValueError:
                 continue  # damaged: the events say it again
             self.last_id = self._kept_id = last_id
-            self._wait = _wait(text)
+            self._wait = _wait(packed)
             break
         return self
 
@@ -100,13 +99,13 @@ class KeptState(Generic[F]):
         wait = 1 if at_once else self._wait
         if self.last_id < self._kept_id + wait:
             return False
-        text = pack(self.state)
+        packed = pack(self.state)
         if self._journal.may_write:
-            self._journal.keep_state(self._name, self._form, self.last_id, text)
+            self._journal.keep_state(self._name, self._form, self.last_id, packed)
         else:
-            keep_beside(self._journal, self._name, self._form, self.last_id, text)
+            keep_beside(self._journal, self._name, self._form, self.last_id, packed)
         self._kept_id = self.last_id
-        self._wait = _wait(text)
+        self._wait = _wait(packed)
         return True
 
 
@@ -127,8 +126,8 @@ def keep_history(journal: Journal, history: JobHistory, last_id: int) -> None:
     kept.keep(at_once=True)
 
 
-def _wait(text: str) -> int:
-    return max(_EVENTS, len(text) // _BYTES_OF_AN_EVENT)
+def _wait(packed: bytes) -> int:
+    return max(_EVENTS, len(packed) // _BYTES_OF_AN_EVENT)
 
 
 @cache

@@ -5,7 +5,6 @@ place, and with no other: not with an older copy that was put back, nor with wha
 """
 
 import json
-import zlib
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,30 +12,30 @@ from vcdl.files.atomic import atomic_write
 from vcdl.journal.journal import Journal
 
 
-def keep_beside(journal: Journal, name: str, form: str, last_id: int, state: str) -> None:
+def keep_beside(journal: Journal, name: str, form: str, last_id: int, state: bytes) -> None:
     """Keep a state for the next reader; nothing where this process may not write, or the disk is full.
 
     Raises JournalError.
     """
     head = json.dumps({"form": form, "last_id": last_id, "last_event": journal.digest(last_id)})
     with suppress(OSError), atomic_write(_file(journal, name)) as temporary:
-        temporary.write_bytes(head.encode() + b"\n" + zlib.compress(state.encode(), 1))
+        temporary.write_bytes(head.encode() + b"\n" + state)
 
 
-def kept_beside(journal: Journal, name: str, form: str) -> tuple[int, str] | None:
+def kept_beside(journal: Journal, name: str, form: str) -> tuple[int, bytes] | None:
     """The state of this name and form that a reader has kept, after the id of its last event; None: there is none, or
     it is damaged, or of another journal than this one.
 
     Raises JournalError.
     """
     try:
-        line, _, compressed = _file(journal, name).read_bytes().partition(b"\n")
+        line, _, state = _file(journal, name).read_bytes().partition(b"\n")
         head = json.loads(line)
         last_id = head["last_id"]
         if type(last_id) is not int or head["form"] != form or head["last_event"] != journal.digest(last_id):
             return None
-        return last_id, zlib.decompress(compressed).decode()
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, zlib.error):
+        return last_id, state
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 

@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from msgspec import structs
+
 from vcdl.checks import Refused
 from vcdl.checks.claims import LOSSES_KEPT, ClaimCheck, believed_times_s, believed_train_s
 from vcdl.checks.refusal import OF_CONTENT
@@ -267,7 +269,7 @@ def _events(item: _Waiting, record: Applied) -> Iterable[Event]:
     # Another attempt was first. Should its server have died before its row was written, this is as near as
     # anybody comes to it; a row that is there stays as it is.
     base_version = record.version - 1 - record.staleness
-    yield replace(applied, workunit=record.workunit, base_version=base_version, host="")
+    yield structs.replace(applied, workunit=record.workunit, base_version=base_version, host="")
     yield UpdateSuperseded(item.uploaded.workunit, item.uploaded.size_bytes, item.uploaded.host)
 
 

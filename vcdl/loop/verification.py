@@ -18,6 +18,8 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec import structs
+
 from vcdl.checks import Refused
 from vcdl.checks.agreement import TOLERANCE, disagreement
 from vcdl.checks.draw import rank
@@ -104,7 +106,7 @@ class Verification:
         match event := recorded.event:
             case UpdateApplied():
                 if host := event.host or self._hosts.sender(event.workunit):
-                    self._waiting[event.workunit] = replace(event, host=host)
+                    self._waiting[event.workunit] = structs.replace(event, host=host)
                     if len(self._waiting) > _BACKLOG:
                         del self._waiting[next(iter(self._waiting))]
             case UploadVerified():

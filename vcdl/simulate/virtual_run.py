@@ -7,7 +7,8 @@ The journal's times are seconds since the run's begin. Evaluating takes no virtu
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+
+from msgspec import structs
 
 from vcdl.codecs.choose import down_encoding, up_encoding
 from vcdl.errors import GridError
@@ -67,7 +68,7 @@ class InstantEvaluator(Evaluator):
         if not self._verified:
             takes_s = self._subtask_s / _CORES
             self._verified = [
-                replace(event, train_s=takes_s) if isinstance(event, UploadVerified) else event
+                structs.replace(event, train_s=takes_s) if isinstance(event, UploadVerified) else event
                 for event in verification.next_events()
             ]
             self._verified_s = now_s + takes_s * any(isinstance(event, UploadVerified) for event in self._verified)
@@ -89,7 +90,7 @@ class InstantEvaluator(Evaluator):
         return self.run_once()
 
     def _evaluate(self, wanted: EvaluationWanted) -> VersionEvaluated:
-        return replace(super()._evaluate(wanted), evaluation_s=0.0)
+        return structs.replace(super()._evaluate(wanted), evaluation_s=0.0)
 
 
 class VirtualRun:

@@ -3,13 +3,14 @@
 from contextlib import closing
 
 import pytest
+from msgspec import structs
 
 from tests.boinc.daemons.test_compare import ALL, Pair, pair, step_of
 from tests.job_events import applied
 from vcdl.boinc.daemons.opened_runs import OpenedRuns
 from vcdl.boinc.daemons.script import ACCEPTED, REFUSED
 from vcdl.boinc.daemons.validate import validate
-from vcdl.journal.events import ResultRefused, UpdateApplied, UpdateSuperseded
+from vcdl.journal.events import ResultRefused, UpdateSuperseded
 from vcdl.run.reading import events_of
 from vcdl.wire.workunit import WorkunitName
 
@@ -28,7 +29,7 @@ def apply_first(pair: Pair) -> None:
     name = WorkunitName.parse(pair.workunit)
     event = applied(1, name.epoch, name.shard)
     with closing(pair.run.journal()) as journal:
-        journal.append(UpdateApplied(**{**vars(event), "workunit": pair.workunit}))
+        journal.append(structs.replace(event, workunit=pair.workunit))
     connection = pair.server.standin.connect()
     connection.cursor().execute(
         "UPDATE workunit w JOIN result r ON r.workunitid = w.id SET w.canonical_resultid = r.id WHERE r.name = %s",

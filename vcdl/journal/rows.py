@@ -1,0 +1,66 @@
+"""The fields of an event as the text of its row in the journal, and back."""
+
+import json
+
+import msgspec
+
+from vcdl.errors import JournalError
+from vcdl.journal.events import ACCURACY, KINDS, Event, VersionEvaluated
+
+_DECODERS = {kind: msgspec.json.Decoder(event) for kind, event in KINDS.items()}
+
+
+def encode(event: Event) -> str:
+    """The event's fields, as JSON."""
+    return json.dumps(msgspec.structs.asdict(event))
+
+
+def decode(kind: str, fields: str) -> Event:
+    """The event of a kind, from its fields.
+
+    Raises ValueError for a text that is no JSON; JournalError when this version of vcdl does not know the kind or a
+    field, or when a value is of another type.
+    """
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        raise _unknown(kind, "its kind")
+    try:
+        return decoder.decode(fields)
+    except msgspec.DecodeError:
+        return _decode_as_json(kind, fields)
+
+
+def _decode_as_json(kind: str, fields: str) -> Event:
+    """The event of a text that msgspec refuses: damage, an older form, or what Python's JSON has beyond others': NaN
+    and infinities.
+    """
+    raw, event = json.loads(fields), KINDS[kind]
+    if not isinstance(raw, dict):
+        raise _damaged(kind, "they are no object")
+    if event is VersionEvaluated and ACCURACY in raw:  # older journals hold it in place of metrics
+        accuracy = raw.pop(ACCURACY)
+        raw["metrics"] = {} if accuracy is None else {ACCURACY: accuracy}
+    names = {field.name: field.required for field in msgspec.structs.fields(event)}
+    for name in raw:
+        if name not in names:
+            raise _unknown(kind, f"its field {name[:60]!r}")
+    for name, required in names.items():
+        if required and name not in raw:
+            raise _unknown(kind, f"it lacks {name!r}")
+    try:
+        return msgspec.convert(raw, event)
+    except (msgspec.ValidationError, UnicodeError) as error:
+        raise _damaged(kind, error) from error
+
+
+def _unknown(kind: str, why: str) -> JournalError:
+    return JournalError(
+        f"the journal holds an event {kind[:60]!r} that this version does not know ({why}): "
+        "go on with the version of vcdl that began the run"
+    )
+
+
+def _damaged(kind: str, why: object) -> JournalError:
+    return JournalError(
+        f"the journal is damaged: the fields of an event {kind!r}: {str(why)[:200]}; put a copy of it back"
+    )
