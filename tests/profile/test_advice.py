@@ -1,8 +1,7 @@
 """The sentence names what takes most, and the change that the model computes."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec import structs
 
 from tests.recorded_run import applied, recorded, workunit
 from vcdl.journal.events import Event, RunStarted, WorkunitCreated, WorkunitSent
@@ -18,7 +17,9 @@ def run_of(times_s: dict[str, float], train_s: float, fold_s: float = 0.1, every
     for number in range(2 * SHARDS):
         name, host = workunit(1, number), f"host-{number % 2}"
         at_s = (number // 2) * every_s
-        told = replace(applied(name, version=number + 1), host=host, times_s=times_s, train_s=train_s, fold_s=fold_s)
+        told = structs.replace(
+            applied(name, version=number + 1), host=host, times_s=times_s, train_s=train_s, fold_s=fold_s
+        )
         events += [(at_s, WorkunitCreated(name)), (at_s, WorkunitSent(name, host, 10)), (at_s + 8.0, told)]
     return RunProfile.of(recorded(sorted(events, key=lambda one: one[0])))
 

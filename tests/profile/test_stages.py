@@ -1,11 +1,11 @@
 """The stages of a subtask add up to its turnaround, whatever clocks and headers say."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from tests.recorded_run import applied, recorded, workunit
 from vcdl.journal.events import (
@@ -24,11 +24,11 @@ seconds = st.floats(0, 1e6)
 
 
 def told(workunit_name: str, host: str, **fields: Any) -> Event:
-    return replace(applied(workunit_name, version=1), host=host, **fields)
+    return structs.replace(applied(workunit_name, version=1), host=host, **fields)
 
 
 def test_each_stage_is_what_was_measured() -> None:
-    event = replace(UPDATE, train_s=5.0, times_s={"start": 3.0, "first": 1.0}, waited_s=2.0, fold_s=0.5)
+    event = structs.replace(UPDATE, train_s=5.0, times_s={"start": 3.0, "first": 1.0}, waited_s=2.0, fold_s=0.5)
     stages = stages_of(event, turnaround_s=20.0, with_host_s=16.5)
     assert {stage: one for stage, one in stages.items() if one} == {
         QUEUE: 3.5,
@@ -45,7 +45,7 @@ def test_each_stage_is_what_was_measured() -> None:
 def test_they_add_up_and_none_is_negative(
     turnaround_s: float, with_host_s: float, train_s: float, waited_s: float, fold_s: float, times_s: dict[str, float]
 ) -> None:
-    event = replace(UPDATE, train_s=train_s, times_s=times_s, waited_s=waited_s, fold_s=fold_s)
+    event = structs.replace(UPDATE, train_s=train_s, times_s=times_s, waited_s=waited_s, fold_s=fold_s)
     stages = stages_of(event, turnaround_s, min(with_host_s, turnaround_s))
     assert sum(stages.values()) == pytest.approx(turnaround_s, abs=1e-6)
     assert min(stages.values()) >= 0.0
