@@ -117,7 +117,7 @@ def test_the_context_of_a_creation_is_that_of_its_moment() -> None:
 
 
 def test_an_open_workunit_has_the_rate_that_it_was_created_with() -> None:
-    first, second = replace(created(1, 0), rate=0.5), replace(created(1, 1), rate=2.0)
+    first, second = structs.replace(created(1, 0), rate=0.5), structs.replace(created(1, 1), rate=2.0)
     assert history_of(first, second).rates == {first.workunit: 0.5, second.workunit: 2.0}
     assert history_of(first, second, failed(1, 0)).rates == {second.workunit: 2.0}
 
