@@ -197,25 +197,6 @@ def test_a_machine_without_memory_postpones_the_task(host: Host) -> None:
     assert reason.endswith("MiB of memory are free, training needs 4768371582 MiB")
 
 
-def test_a_slot_that_another_process_keeps_is_postponed(
-    host: Host, in_process: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slot = host.slot("kept")
-    (slot / "boinc_mmap_file").write_bytes(bytes(8192))
-    monkeypatch.chdir(slot)
-    monkeypatch.setattr("vcdl.client.boinc.LOCK_WAIT_S", 0.2)
-    program = (
-        "import fcntl, time\nf = open('boinc_lockfile', 'w')\n"
-        "fcntl.lockf(f, fcntl.LOCK_EX)\nprint(1, flush=True)\ntime.sleep(99)"
-    )
-    with subprocess.Popen([sys.executable, "-c", program], cwd=slot, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        other.stdout.readline()
-        assert main([]) == 0
-        other.kill()
-    assert (slot / "boinc_temporary_exit").read_text() == "600\nanother process still trains in this slot\n"
-
-
 def test_a_full_disk_postpones_the_task(host: Host, in_process: None, monkeypatch: pytest.MonkeyPatch) -> None:
     slot = host.slot("full", local_epochs=1, ncpus="2.5")
     (slot / "boinc_mmap_file").write_bytes(bytes(8192))

@@ -6,7 +6,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +13,7 @@ import pytest
 from benchmarks.private_servers import PrivateServer
 from tests.end_to_end.vcdl_process import applied
 from tests.served_run import ServedRun, noise, servers, start_server
-from tests.store_backups import Backups, MariadbBackups, RedisBackups
 from tests.store_servers import start_mariadb, start_redis
-from vcdl.loop.recovery import restore_store
 from vcdl.stores.change import FOLD_BLOCK
 from vcdl.wire.weights import Vector
 
@@ -50,15 +47,13 @@ def _under_fire(
     updates: int,
     marked: bool = False,
     size: int = WEIGHTS,
-    backups: Backups | None = None,
 ) -> tuple[int, int]:
     """Bring all updates, a few at a time, and kill servers and store (`service`) meanwhile; returns how many of each
-    were killed. With `backups` the store comes back older instead of being killed.
+    were killed.
     """
     chance = random.Random(1)
     killed_servers = killed_stores = brought = 0
     next_kill_at = 10
-    copies: list[Any] = [] if backups is None else [backups.make(run)]
     deadline_s = time.monotonic() + TIMEOUT_S
     with servers(run.folder.path, SERVERS) as running:
         while brought < updates or run.waiting():
@@ -71,13 +66,7 @@ def _under_fire(
                 brought += 1
             if brought - run.waiting() >= next_kill_at:  # by progress, so that it is as hard on a fast machine
                 next_kill_at += chance.randint(5, 25)
-                if backups is not None and chance.random() < 0.5:
-                    if chance.random() < 0.5:
-                        copies.append(backups.make(run))
-                    else:
-                        backups.put_back(run, chance.choice(copies[-3:]))
-                        killed_stores += 1
-                elif service is not None and chance.random() < 0.3:
+                if service is not None and chance.random() < 0.3:
                     service.kill()
                     time.sleep(0.3)
                     service.start()
@@ -136,18 +125,6 @@ def test_four_servers_over_a_redis_that_forgets_end_with_a_replay_of_the_journal
         _check_strong(run, updates, forgets=True)
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(900)
-def test_four_servers_over_a_mariadb_that_is_killed_end_with_a_replay_of_the_journal(
-    short_folder: Path, tmp_path: Path
-) -> None:
-    with start_mariadb(short_folder) as mariadb:
-        run = ServedRun.new(tmp_path / "run", _initial(marked=False), mariadb.url)
-        killed = _under_fire(run, mariadb, 2000)
-        print(f"2000 updates over MariaDB: {killed[0]} servers and MariaDB {killed[1]} times killed")
-        _check_strong(run, 2000)
-
-
 @pytest.mark.parametrize("updates", [200, pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
 def test_lost_updates_of_an_eventual_redis_that_forgets_are_counted(
     short_folder: Path, tmp_path: Path, updates: int
@@ -156,32 +133,6 @@ def test_lost_updates_of_an_eventual_redis_that_forgets_are_counted(
     the job's start, and then not missing any more."""
     with start_redis(short_folder) as redis:
         _check_eventual(redis, tmp_path / "run", updates)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("store", ["redis", "mariadb"])
-def test_four_servers_over_a_store_that_comes_back_older_end_with_a_replay_of_the_journal(
-    short_folder: Path, tmp_path: Path, store: str
-) -> None:
-    """The journal's rows are not always in the order of their versions, and no update is missing."""
-    starting = {"redis": start_redis, "mariadb": start_mariadb}[store]
-    with starting(short_folder) as service:
-        run = ServedRun.new(tmp_path / "run", _initial(marked=False), service.url)
-        backups = RedisBackups(service.url) if store == "redis" else MariadbBackups(service.url)
-        killed = _under_fire(run, None, 1000, backups=backups)
-        print(f"1000 updates over {store}: {killed[0]} servers killed, and an older store {killed[1]} times")
-        _close_an_epoch(run)
-        _check_strong(run, 1000, forgets=True)
-
-
-def _close_an_epoch(run: ServedRun) -> None:
-    """Look at the store as the run does at its end: the last backup may have come after the last update."""
-    journal = run.run.journal()
-    store = run.run.store(journal)
-    restore_store(run.run, store, journal)
-    store.close()
-    journal.close()
 
 
 @pytest.mark.soak

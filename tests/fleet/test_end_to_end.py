@@ -128,28 +128,6 @@ def test_down_after_up_was_killed_in_the_middle_leaves_nothing(
     assert cloud.client().describe_launch_templates()["LaunchTemplates"] == []
 
 
-def test_up_after_a_killed_up_keeps_its_instances(
-    cloud: MotoCloud, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class KilledError(BaseException):
-        pass
-
-    def die(*_: object) -> None:
-        raise KilledError
-
-    with monkeypatch.context() as patch:
-        patch.setattr("vcdl.fleet.money.Money.record_launched", die)  # the step after the launch
-        with pytest.raises(KilledError):
-            fleet("up", file)
-    before = set(live(cloud))
-    assert len(before) == 5
-    assert fleet("up", file) == ExitCode.OK
-    assert set(live(cloud)) == before
-    assert "cifar: 40 of 40 vCPUs in 5 instances" in capsys.readouterr().out
-    assert fleet("down", file, "--yes") == ExitCode.OK
-    assert live(cloud) == []
-
-
 def test_without_an_account_key_nothing_is_launched(
     cloud: MotoCloud, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

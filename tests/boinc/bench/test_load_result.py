@@ -1,8 +1,8 @@
 """The stage that a measurement names, and how it is shown."""
 
 from benchmarks.boinc_load.backlogs import Backlogs
-from benchmarks.boinc_load.load_result import LoadResult, Share, Spread, full_stage, lines_of
-from benchmarks.boinc_load.processes import BENCH, machine_busy_s
+from benchmarks.boinc_load.load_result import Share, full_stage
+from benchmarks.boinc_load.processes import BENCH
 
 SHARES = {"web server": Share(30, 0.6, 100), BENCH: Share(5, 0.1, 600)}
 
@@ -42,31 +42,3 @@ def test_growth_is_the_last_third_less_the_first() -> None:
     growing.counts["validator"] = [0, 2, 5, 9, 10, 12]
     assert growing.growth("validator") == 10
     assert Backlogs().growth("validator") == Backlogs().mean("validator") == 0
-
-
-def test_a_spread_is_of_what_was_measured() -> None:
-    assert Spread.of([]) == Spread(0, 0, 0)
-    assert Spread.of([float(second) for second in range(101)]) == Spread(50, 95, 101)
-
-
-def test_the_table_names_what_counts() -> None:
-    result = LoadResult(
-        hosts=10, duration_s=60, train_s=5, subtasks=600, subtasks_per_s=10, latency={"upload": Spread(1, 2, 3)},
-        backlog={"validator": 1.5}, shares=SHARES, machine=0.5, without_work=0.1,
-        in_vain={"No tasks": 9}, full="none", lost=1, waiting=7, doubled=2,
-        refused=3, errors=4, first_errors=("GridError: 503",), update_bytes=100_000, growth={"rows of result": 1000},
-        away=0,
-    )  # fmt: skip
-    text = "\n".join(lines_of(result))
-    for words in (
-        "10.0 subtasks/s",
-        "lost 1, still waiting 7, doubled 2, refused 3, errors 4",
-        "full: none",
-        "no work, 9 times: No tasks",
-        "GridError: 503",
-    ):
-        assert words in text
-
-
-def test_the_machine_has_worked() -> None:
-    assert machine_busy_s() > 0

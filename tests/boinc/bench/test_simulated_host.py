@@ -8,10 +8,63 @@ from typing import Any
 import pytest
 
 from benchmarks.boinc_load.driver import Driver
-from benchmarks.boinc_load.protocol import Task
+from benchmarks.boinc_load.protocol import Task, read_reply
 from benchmarks.boinc_load.simulated_host import Connections, Records, SimulatedHost, Updates
-from tests.boinc.bench.test_protocol import REPLY
+from vcdl.errors import GridError
 
+REPLY = b"""Content-type: text/xml
+
+<scheduler_reply>
+<scheduler_version>803</scheduler_version>
+<request_delay>7.000000</request_delay>
+<message priority="low">Sent one</message>
+<next_rpc_delay>30.000000</next_rpc_delay>
+<hostid>41</hostid>
+<result_ack>
+    <name>job_e0001_s000_a0_v000000_0</name>
+</result_ack>
+<result_abort>
+    <name>job_e0001_s002_a0_v000000_0</name>
+</result_abort>
+<file_info>
+    <name>params</name><url>http://x/params</url><md5_cksum>aa</md5_cksum><nbytes>5</nbytes>
+</file_info>
+<file_info>
+<sticky/>
+    <name>shard</name><url>http://x/shard</url><md5_cksum>bb</md5_cksum><nbytes>5</nbytes>
+</file_info>
+<workunit>
+    <name>job_e0001_s001_a0_v000000</name>
+<file_ref>
+    <file_name>params</file_name>
+    <open_name>params.h5</open_name>
+</file_ref>
+<file_ref>
+    <file_name>shard</file_name>
+    <open_name>shard.npz</open_name>
+</file_ref>
+</workunit>
+<file_info>
+        <name>job_e0001_s001_a0_v000000_0_r5_0</name>
+        <max_nbytes>1000</max_nbytes>
+        <url>http://x/upload</url>
+    <xml_signature>
+101b
+47e1
+.
+</xml_signature>
+</file_info>
+<result>
+    <name>job_e0001_s001_a0_v000000_0</name>
+    <wu_name>job_e0001_s001_a0_v000000</wu_name>
+    <file_ref>
+            <file_name>job_e0001_s001_a0_v000000_0_r5_0</file_name>
+            <open_name>update.h5</open_name>
+    </file_ref>
+</result>
+<rss_feeds><url>http://x/notices.php?userid=1&auth=2</url></rss_feeds>
+</scheduler_reply>
+"""
 CONTENT = b"weights"
 EMPTY = b"<scheduler_reply><next_rpc_delay>30</next_rpc_delay></scheduler_reply>"
 TOOK = b"<status>0</status>"
@@ -121,3 +174,18 @@ def test_at_the_end_hosts_bring_home_what_they_have_and_take_nothing_more(host: 
     driver.close()
     assert one.is_through
     assert "<cpu_req_instances>0<" in server.asked[-1]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"<html>503</html>",
+        b"<scheduler_reply><project_is_down/></scheduler_reply>",
+        REPLY[:-40],
+        REPLY.replace(b"<wu_name>job_e0001_s001", b"<wu_name>job_e0001_s009"),
+    ],
+)
+def test_what_is_no_reply_of_a_working_scheduler_is_an_error(content: bytes) -> None:
+    with pytest.raises(GridError):
+        read_reply(content)

@@ -124,6 +124,7 @@ def test_a_region_with_an_unreachable_zone_is_away_and_its_machines_are_not_gone
         (429, "rateLimitExceeded", FleetUnavailable),
         (403, "rateLimitExceeded", FleetUnavailable),
         (403, "forbidden", FleetNotAuthorised),
+        (401, "authError", FleetNotAuthorised),
         (400, "invalid", FleetError),
     ],
 )
@@ -137,25 +138,12 @@ def test_refusals_have_their_kinds(
     assert isinstance(caught.value, FleetUnavailable) == (error is FleetUnavailable)
 
 
-def test_expired_credentials_are_an_error(fleet: GcpProvider, gce: FakeGce) -> None:
-    gce.fail_next("list_instances", 401, "authError")
-    with pytest.raises(FleetNotAuthorised, match="check which account is used"):
-        fleet.find()
-
-
 def test_the_lease_is_in_the_machines_own_metadata(fleet: GcpProvider, gce: FakeGce) -> None:
     first, second = launch(fleet, units=16).instances
     fleet.lease([first.id], 1_000_060.5)
     assert {i.id: i.until_s for i in fleet.find()} == {first.id: 1_000_060.0, second.id: None}
     items = gce.compute.machines[first.id]["metadata"]["items"]
     assert items == [*metadata_items("#cloud-config\n"), {"key": "vcdl-until", "value": "1000060"}]
-
-
-def test_a_lease_is_renewed(fleet: GcpProvider) -> None:
-    (launched,) = launch(fleet, units=1).instances
-    fleet.lease([launched.id], 1_000_060.0)
-    fleet.lease([launched.id], 1_000_090.0)
-    assert [instance.until_s for instance in fleet.find()] == [1_000_090.0]
 
 
 def test_a_lease_in_another_form_is_over(fleet: GcpProvider, gce: FakeGce) -> None:

@@ -41,18 +41,6 @@ def test_a_disk_goes_with_its_machine(fleet: GcpProvider, gce: FakeGce) -> None:
     assert "delete_disk" not in gce.calls
 
 
-def test_stopped_machines_are_swept(fleet: GcpProvider, gce: FakeGce) -> None:
-    for instance in launch(fleet).instances:
-        gce.compute.stop(instance.id)
-    assert fleet.sweep() == ()
-    assert gce.compute.ids() == ()
-
-
-def test_a_sweep_of_nothing_does_nothing(fleet: GcpProvider, gce: FakeGce) -> None:
-    assert fleet.sweep() == ()
-    assert "delete_instance" not in gce.calls
-
-
 def test_a_sweep_continues_after_faults(fleet: GcpProvider, gce: FakeGce) -> None:
     launch(fleet)
     gce.fail_next("delete_instance", 503, "backendError", times=3)
