@@ -75,6 +75,14 @@ def test_a_block_is_cut_where_statistics_begin_and_end(
     assert [((part.start, part.stop), trained) for part, trained in layout.parts(begin, end)] == parts
 
 
+def test_second_moments_are_those_of_an_optimizer_and_no_variance_of_the_model() -> None:
+    layout = Layout((Variable("kernel", (4,), 0), Variable("norm/moving_variance", (3,), 4)))
+    moments = [("adam/kernel_momentum", (4,)), ("adam/kernel_velocity", (4,)), ("adam/bias_velocity", (2,))]
+    assert layout.with_moments(moments).second_moments == [(11, 17)], "neighbours are one part"
+    assert layout.second_moments == []
+    assert layout.with_moments(moments).statistics == [(4, 17)]
+
+
 def test_not_a_number_and_infinity_survive_the_file_since_refusing_them_is_a_check_of_its_own(tmp_path: Path) -> None:
     vector = np.array([np.nan, np.inf, -np.inf, -0.0], np.float32)
     write_weights(tmp_path / "update.h5", vector, HEADER)

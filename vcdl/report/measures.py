@@ -144,11 +144,6 @@ class Report:
         return self.final(FINAL_SPLITS[1])
 
     @property
-    def unmeasured(self) -> int:
-        """Versions that wait to be measured."""
-        return len(self.history.wanted)
-
-    @property
     def staleness_mean(self) -> float | None:
         """Versions between base and server over all updates; None before the first one."""
         return self.totals.staleness_sum / self.totals.applied if self.totals.applied else None

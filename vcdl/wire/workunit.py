@@ -135,11 +135,6 @@ class Workunit:
     """The address of the signed statement of the job's newest weights (vcdl.wire.newest); None: start from the base."""
 
     @property
-    def input_files(self) -> tuple[str, ...]:
-        """Logical names of its inputs."""
-        return INPUT_FILES if self.frozen is None else (*INPUT_FILES, FROZEN_FILE)
-
-    @property
     def name(self) -> str:
         """`<job>_e0003_s017_a0_v000142`: the name contains all numbers."""
         return f"{self.job}_{self.subtask}_a{self.attempt}_v{self.base_version:06d}"

@@ -124,7 +124,6 @@ def test_a_region_with_an_unreachable_zone_is_away_and_its_machines_are_not_gone
         (429, "rateLimitExceeded", FleetUnavailable),
         (403, "rateLimitExceeded", FleetUnavailable),
         (403, "forbidden", FleetNotAuthorised),
-        (401, "authError", FleetNotAuthorised),
         (400, "invalid", FleetError),
     ],
 )
@@ -136,6 +135,12 @@ def test_refusals_have_their_kinds(
         fleet.find()
     assert isinstance(caught.value, error)
     assert isinstance(caught.value, FleetUnavailable) == (error is FleetUnavailable)
+
+
+def test_expired_credentials_are_an_error(fleet: GcpProvider, gce: FakeGce) -> None:
+    gce.fail_next("list_instances", 401, "authError")
+    with pytest.raises(FleetNotAuthorised, match="check which account is used"):
+        fleet.find()
 
 
 def test_the_lease_is_in_the_machines_own_metadata(fleet: GcpProvider, gce: FakeGce) -> None:

@@ -216,7 +216,6 @@ def test_a_quota_is_no_shortage(fleet: GcpProvider, gce: FakeGce) -> None:
         (403, "rateLimitExceeded", ProblemKind.THROTTLED),
         (429, "", ProblemKind.THROTTLED),
         (403, "forbidden", ProblemKind.NOT_AUTHORISED),
-        (401, "authError", ProblemKind.NOT_AUTHORISED),
         (503, "backendError", ProblemKind.UNAVAILABLE),
         (500, "internalError", ProblemKind.UNAVAILABLE),
     ],
@@ -230,6 +229,12 @@ def test_refusals_have_their_kinds(
     assert {problem.pool for problem in launched.problems} == set(fleet.pools())
     assert {problem.kind for problem in launched.problems} == {kind}
     assert "the words of the cloud" in launched.problems[0].message
+
+
+def test_expired_credentials_launch_nothing(fleet: GcpProvider, gce: FakeGce) -> None:
+    gce.fail_next("bulk_insert", 401, "authError")
+    launched = launch(fleet)
+    assert (launched.instances, {problem.kind for problem in launched.problems}) == ((), {ProblemKind.NOT_AUTHORISED})
 
 
 def test_when_a_region_is_at_fault_its_other_groups_are_not_tried(open_fleet: OpenFleet, gce: FakeGce) -> None:

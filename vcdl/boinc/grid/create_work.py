@@ -56,7 +56,7 @@ class Creation:
 
     name: str
     inputs: tuple[str, ...]
-    """Physical names in the order of Workunit.input_files."""
+    """Physical names in the order of INPUT_FILES."""
     input_template: str = ""
     """Its own, instead of that of all."""
 

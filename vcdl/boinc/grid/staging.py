@@ -64,7 +64,7 @@ class Staging:
 
     def stage(self, staged: Sequence[Staged]) -> list[tuple[str, ...]]:
         """Put all inputs of the workunits in place; returns their physical names, in the order of
-        Workunit.input_files.
+        INPUT_FILES.
         """
         manifest = self._stage_shared(staged)
         inputs = []
