@@ -48,7 +48,7 @@ def within(seconds: float, ask: Callable[[], Result]) -> Result:
     """What a question to another machine brings, if it does so in this time.
 
     The timeout of a socket begins again with every byte. One who sends a byte now and then would hold the asker for
-    ever; here the question goes on in a thread, which ends with the process.
+    ever. Here the question goes on in a thread, which ends with the process.
 
     Raises TimeoutError, and what `ask` raises.
     """

@@ -8,7 +8,7 @@ distance of the two is compared with the length of the step that they both made 
 
 for all trained weights together. Each other variable (statistics of batch normalisation, moments of the optimizer) is
 compared by itself: a counter among them would hide the rest. Variables that hold a twentieth of these numbers may
-differ: where a gradient is nothing but rounding, as of a bias before batch normalisation, so is what follows from it.
+differ. Where a gradient is nothing but rounding, as of a bias before batch normalisation, so is what follows from it.
 """
 
 from collections.abc import Sequence

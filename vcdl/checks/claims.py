@@ -1,7 +1,7 @@
 """What a header claims of its training, beside what is possible.
 
 Nothing of it moves the weights; it enters means, curves and plans. So a claim that cannot be right is left out of the
-journal (None), and its upload counts all the same: a clock may be wrong, the host's as well as the server's, and a
+journal (None), and its upload counts all the same. A clock may be wrong, the host's as well as the server's, and a
 slow machine or one with data of its own is no liar. What no clock and no data explain is refused (vcdl.checks.upload).
 """
 

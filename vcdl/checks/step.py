@@ -51,9 +51,9 @@ def _no_cosines() -> deque[float]:
 class StepCheck:
     """Decides about steps; it learns from those that were accepted.
 
-    A direction speaks against a step only when both do: the others may have been led astray, and the server's own data
+    A direction speaks against a step only when both do. The others may have been led astray, and the server's own data
     say little about those of a client with classes of its own. A client that began with the newest weights can be
-    compared with the server's own step only: then the cosines of others say what is far from honest.
+    compared with the server's own step only. Then the cosines of others say what is far from honest.
     """
 
     _cosines: deque[float] = field(default_factory=_no_cosines)

@@ -3,8 +3,8 @@ load it.
 
 Left out on purpose: layers that hold code (Lambda, TFSMLayer, JaxLayer, FlaxLayer, TorchModuleWrapper) or open
 files (StringLookup, IntegerLookup, TextVectorization). Pipeline holds layers, each of which is checked as all others
-are. Of the operations those that take a function (Map, Scan, Cond, WhileLoop, VectorizedMap, JVP, …), that draw at
-random, or whose shape follows from the numbers (Nonzero, Unique), which no compiled step has.
+are. Operations are left out, too, that take a function (Map, Scan, Cond, WhileLoop, VectorizedMap, JVP, …) or draw at
+random. So are those whose shape follows from the numbers (Nonzero, Unique), which no compiled step has.
 """
 
 _LAYERS = """

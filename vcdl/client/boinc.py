@@ -3,7 +3,7 @@ expects.
 
 Without a BOINC client it trains the workunit in the current folder as `python -m vcdl.client` does. Exit codes
 are in docs/boinc-client.md. A delivered Python has no packages before its first task has unpacked them, while BOINC's
-client is heard already: what needs NumPy is imported after that.
+client is heard already. What needs NumPy is imported after that.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Programs that JAX has compiled, kept in the project's folder for the tasks to come: compiling takes longer than all
 else of a start.
 
-A task works on links in its slot, and hands over what is new when it is done: so no task ever reads half a program. A
+A task works on links in its slot, and hands over what is new when it is done. So no task ever reads half a program. A
 program goes by a hash of all that it is made from, JAX's version and the processor included.
 """
 

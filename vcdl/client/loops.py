@@ -1,6 +1,6 @@
 """Many batches in one call, without Keras' work between two of them.
 
-`train_on_batch` takes about a millisecond of Python for each batch, and on JAX it also carries the whole state from the
+`train_on_batch` takes about a millisecond of Python for each batch. On JAX it also carries the whole state from the
 model into the step and back. A loop does neither. Model, step (Keras' own `train_step`) and results are those of
 `train_on_batch`, to the last bit, however the batches of a shard are spread over calls.
 """

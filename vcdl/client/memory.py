@@ -19,7 +19,7 @@ def available_memory_bytes(root: Path = Path("/")) -> int | None:
 
 
 def _groups(root: Path) -> Iterator[Path]:
-    """The control groups of this process that may limit its memory, and those that they are in."""
+    """The control groups of this process that may limit its memory, with their parents."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:

@@ -16,7 +16,7 @@ _WORDS_FOR_IT = {
     "OSError": ("failed to map segment", "annot allocate memory"),
     "RuntimeError": (*_WORDS_OF_ALL, "can't start new thread"),
 }
-"""What libraries say that could not be loaded, and threads that could not be started: their memory is not to be had."""
+"""Error texts that mean out of memory: of libraries that were not loaded, and threads that did not start."""
 _LIMIT_CHARACTERS = 500
 
 

@@ -1,6 +1,6 @@
 """The share of a task's time that has passed: what BOINC's client extrapolates the rest from.
 
-The share that is trained is no such measure. The start of Python and Keras takes most of a short task, and after its
+The share that is trained is no such measure. The start of Python and Keras takes most of a short task. After its
 first batches the client took a task of a minute for one of ten hours, and was sent no other.
 """
 

@@ -3,7 +3,7 @@
     chunk     4 bytes, little-endian: its length, and in the highest bit whether it is deflated │ its bytes
     its bytes the codec's encoding of the trained weights │ the statistics of batch normalisation among them, as float32
 
-A chunk is inflated only up to the length that its codec may have made: no upload takes more memory or time than
+A chunk is inflated only up to the length that its codec may have made. No upload takes more memory or time than
 an honest one.
 """
 

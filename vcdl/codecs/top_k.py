@@ -1,7 +1,7 @@
 """The largest numbers of a vector, and zero for all others (sparsified updates: Aji and Heafield 2017, Stich et
 al. 2018).
 
-The rest of an update is lost: a BOINC client has no memory between subtasks in which to keep it for the next
+The rest of an update is lost. A BOINC client has no memory between subtasks in which to keep it for the next
 one (the error feedback of those papers). A chunk holds, for each kept number, the gap since the previous one
 and its float16.
 """

@@ -22,7 +22,7 @@ def atomic_write(path: Path, *, durable: bool = False, private: bool = False) ->
     """A temporary name to write to, with the suffix of `path`: the file takes the place of `path` when the
     block ends well.
 
-    `durable`: the content is on the disk before the file takes its place, so a power cut leaves the old one or
+    `durable`: the content is on the disk before the file takes its place. So a power cut leaves the old one or
     the new one, too. `private`: only the owner may read or write the file, from its first byte on, whatever the
     umask and the folder allow. Raises OSError (a full disk, a read-only folder). `path` is then as it was, and
     nothing else is left.

@@ -29,7 +29,7 @@ _LIMIT_S = 7200.0
 """For all, the copies among it; the instance ends itself after an hour."""
 _REMOVALS = 6
 _LINES = 5
-"""Those of its console that are shown of an instance that failed."""
+"""Console lines shown for a failed instance."""
 
 
 def base_of(settings: FleetSettings, images: Iterable[BakedImage]) -> str:
@@ -163,7 +163,7 @@ class Bake:
             raise FleetError(f"{before.id} ended before its set-up was done: {said}; bake again")
 
     def _launch(self) -> None:
-        """One instance of the cheapest type that is to be had."""
+        """One instance of the cheapest type that can be launched."""
         region = self.settings.regions[0]
         pools = [replace(pool, on_demand=True) for pool in self.provider.pools() if pool.region == region]
         text, why = user_data(self.settings, "", self._setup), f"no type of the fleet is offered in {region}"

@@ -32,7 +32,7 @@ from vcdl.journal.history import EpochDetail
 from vcdl.report.wording import grouped, plural
 
 Journals = Sequence[Sequence[Recorded]]
-"""Those of the runs that a fleet works for."""
+"""Journals of the runs that a fleet works for."""
 _CENT = Decimal("0.01")
 PARTS = ("training", "boot", "idle", "refused", "lost", "unknown")
 """`unknown`: instances whose BOINC host is unknown. `lost`: subtasks that failed, came too late or were preempted."""

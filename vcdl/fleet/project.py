@@ -27,8 +27,8 @@ _MAX_BYTES = 1_000_000
 def weak_key(url: str, key: str) -> str:
     """The weak key of the account, which instances get: it fetches and reports work, and can do nothing else.
 
-    Raises FleetError, which never shows the key, when the URL is no project's or the project does not know the account:
-    instances that cannot attach would cost for nothing.
+    Raises FleetError, which never shows the key, when the URL is no project's or the project does not know the account.
+    Instances that cannot attach would cost for nothing.
     """
     if "scheduler" not in _page(url):
         raise FleetError(f"what answers at {url} is no BOINC project: correct `project > url` in the fleet file")
@@ -77,7 +77,7 @@ def wanted_units(queue: Queue, capacity: CapacitySettings, now_s: float) -> int:
     """Units that the queue can use now: 0 when no job is open, else from `min` to `max`.
 
     The work generator keeps a few more workunits unsent than clients fetch. So a fleet that follows them grows from
-    pass to pass until the jobs cannot be split further, and shrinks once a job's last subtasks are sent. With a
+    pass to pass until the jobs cannot be split further. It shrinks once a job's last subtasks are sent. With a
     deadline, what finishes in time: remaining · task_s / max(time left, task_s) subtasks at once. After it,
     as it cannot be met any more, at most the target.
     """

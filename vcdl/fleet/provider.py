@@ -213,7 +213,7 @@ class Provider(ABC):
 
     @abstractmethod
     def remove(self, leftovers: Sequence[Leftover]) -> frozenset[Leftover]:
-        """Ask the cloud to remove them, without waiting; returns those that the account may not remove."""
+        """Ask the cloud to remove them, without waiting; returns what the account may not remove."""
 
     @abstractmethod
     def images(self) -> tuple[BakedImage, ...]:
@@ -239,7 +239,7 @@ class Provider(ABC):
             return TagScan(away=(str(error),))
 
     def sweep(self) -> tuple[str, ...]:
-        """Remove everything with the tag, and look until it is gone; returns a line for each thing that is still there,
+        """Remove everything with the tag, and look until it is gone. Returns a line for each thing that is still there,
         and for each place not asked.
 
         A place or a call that fails stops none of the others, and is tried again until the time is up.

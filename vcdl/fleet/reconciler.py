@@ -15,7 +15,7 @@ and never for longer than the budget pays; without passes every instance drains 
 All of this is stored in the cloud, so any reconciler can carry it on. An instance whose lease is over is no capacity.
 
 On demand: the first of `wanted` units, as the settings say. Others stand in after a time without preemptible capacity,
-which is asked for all the while; when it comes, they are the surplus that goes first.
+which is asked for all the while. When it comes, they are the surplus that goes first.
 
 Crash loop: after MOST_FAILURES instances in a row that powered themselves off without ever having worked, one instance
 at a time is launched, until one works.

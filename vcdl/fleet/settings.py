@@ -133,7 +133,7 @@ class OnDemandSettings(Section):
     """On demand stands in once no preemptible instance could be had for so long; None: never."""
 
     def units(self, wanted: int) -> int:
-        """The units on demand among those that are wanted."""
+        """The units on demand among the wanted ones."""
         return min(wanted, max(self.min, math.ceil(self.share * wanted)))
 
     @property

@@ -45,7 +45,7 @@ class LrScaling:
     arXiv 1706.02677)."""
     short_job_boost: float = 1.0
     """The rate is multiplied by LONG_STEPS / the job's sequential steps, up to this factor. Ten clients in
-    parallel bring the weights about as far as a few sequential steps, so a job of few epochs on many clients
+    parallel bring the weights about as far as a few sequential steps. So a job of few epochs on many clients
     would end too early.
     """
     steps: int = 0

@@ -1,7 +1,7 @@
 """Settings that follow the number of samples, where the job leaves them to VCDL: shards and batch size.
 
 Fifty shards and batches of 16 suit the published sets. Of 130 samples they would make subtasks of a single step on
-three samples. The number is read from the header of the user's file; one that cannot be read keeps the usual settings,
+three samples. The number is read from the header of the user's file. One that cannot be read keeps the usual settings,
 and whoever loads it says what is wrong.
 """
 

@@ -159,7 +159,7 @@ class UpdateApplied(Event, frozen=True, tag="update_applied"):
     rate: float = 1.0
     """The learning rate of its workunit, as a factor of the job's peak."""
     cosine: float | None = None
-    """Cosine of its step with what the others brought meanwhile; None where clients are trusted."""
+    """Cosine of its step with the weights' movement since its base; None where clients are trusted."""
     reference_cosine: float | None = None
     """Cosine of its step with the server's own step on held-out data, likewise."""
     checksum: str = ""
@@ -191,7 +191,7 @@ class UpdateRefused(Event, frozen=True, tag="update_refused"):
 
 
 class UpdateSuperseded(Event, frozen=True, tag="update_superseded"):
-    """An upload came too late and was dropped: another attempt at the same subtask had been applied, or the job
+    """An upload came too late and was dropped. Another attempt at the same subtask had been applied, or the job
     had gone back from the weights that it started from.
     """
 
@@ -329,7 +329,7 @@ class StopDecided(Event, frozen=True, tag="stop_decided"):
 
 
 class StoreRestored(Event, frozen=True, tag="store_restored"):
-    """The store had lost its weights, or came back older: `version` was put there, with every update up to it of which
+    """The store had lost its weights, or came back older. `version` was put there, with every update up to it of which
     there is a row, and no others.
     """
 
@@ -341,7 +341,7 @@ class StoreRestored(Event, frozen=True, tag="store_restored"):
 
 
 class RowsRewritten(Event, frozen=True, tag="rows_rewritten"):
-    """The store knew of updates that the journal had lost, as when an older copy of it was put back: so many rows of
+    """The store knew of updates that the journal had lost, as when an older copy of it was put back. So many rows of
     them follow, from the store's records. The snapshot of `version` has all of them.
     """
 

@@ -1,6 +1,6 @@
 """How far a job is, computed from its journal's events: the coordinator decides from it, and the reports show it.
 
-A `JobHistory` follows the journal event by event and holds what the events say, nothing else: no plan, no I/O and no
+A `JobHistory` follows the journal event by event and holds what the events say, nothing else. It has no plan, no I/O and no
 clock of its own. Each event takes the same time, however many workunits are open and however long the job has run. Its
 size grows with the open workunits and the epochs, not with the updates.
 
@@ -259,7 +259,7 @@ class JobHistory:
         return version
 
     def is_announced(self, version: int, split: str) -> bool:
-        """Whether an evaluation is wanted or measured; it is taken for granted of versions that lie far back."""
+        """Whether an evaluation is wanted or measured; old versions count as announced."""
         if split == VALIDATION and version <= self._forgotten:
             return True
         return (version, split) in self.wanted or (version, split) in self.measured

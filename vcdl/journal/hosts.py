@@ -1,6 +1,6 @@
 """The history of each host, computed from the journal's events: what it brought, and how far it is believed.
 
-A `HostHistory` follows the journal event by event, as a JobHistory does: no I/O and no clock of its own, and an event
+A `HostHistory` follows the journal event by event, as a JobHistory does. It has no I/O and no clock of its own, and an event
 takes the same time, however many hosts there are.
 
 A host is believed for what the server has trained again (vcdl.loop.verification). Until then it may bring little more
@@ -118,7 +118,7 @@ class HostRecord:
     vouched: int = 0
     """The version up to which its uploads are believed for that."""
     versions: deque[int] = field(default_factory=lambda: deque(maxlen=_VERSIONS_KEPT))
-    """The versions that its later uploads made, of those that counted."""
+    """The versions that its later applied uploads made."""
     convicted: str = ""
     """The workunit whose upload is not what its training gives; empty: there is none."""
     strikes: float = 0.0
@@ -158,7 +158,7 @@ class HostHistory:
     verified: int = 0
     """Uploads that were trained again."""
     verified_drawn: int = 0
-    """Those of them that nothing had asked for."""
+    """Uploads among them that were drawn, and not suspected."""
     verified_s: float = 0.0
     """Seconds that the server trained for it."""
     disputed: dict[str, str] = field(default_factory=dict)
@@ -277,7 +277,7 @@ class HostHistory:
 
     @property
     def to_convict(self) -> list[HostConvicted]:
-        """The hosts that have lied. The server may be wrong about a job that it cannot train as clients do: so nobody
+        """The hosts that have lied. The server may be wrong about a job that it cannot train as clients do. So nobody
         is convicted before it agreed with one of them.
         """
         if not any(record.verified for record in self.hosts.values()):

@@ -1,6 +1,6 @@
 """States that are folded from a journal, kept beside its events, so that nobody reads a long journal from its begin.
 
-A kept state is a shortcut and never a source: it is used when the code that folded it, its settings and the last event
+A kept state is a shortcut and never a source. It is used when the code that folded it, its settings and the last event
 in it are those of today, and folded again from the first event otherwise. It lies in the journal's own file, so a copy
 or a backup of the one is a copy or a backup of the other. What those keep who may only read lies beside it
 (vcdl.journal.reader_state).

@@ -1,7 +1,8 @@
 """States that readers of a journal have folded, in files beside it: who may only read it cannot keep them in it.
 
 A file names the last event in its state by a hash. So it is used with the journal that has this very event at this very
-place, and with no other: not with an older copy that was put back, nor with what was appended to that one since.
+place, and with no other.
+It is not used with an older copy that was put back, nor with what was appended to that one since.
 """
 
 import json

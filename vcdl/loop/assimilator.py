@@ -1,7 +1,7 @@
 """The assimilator checks every upload that has come and folds it into the shared weights at once.
 
 A result walks grid → check → store → journal → done. A server that is killed between two of these leaves the result
-to be claimed again. The store then knows that it has the subtask, whatever the checks would say now, and the missing
+to be claimed again. The store then knows that it has the subtask, whatever the checks would say now. The missing
 journal row is written from the store's record.
 """
 

@@ -1,7 +1,7 @@
 """Whether a job has collapsed: for an epoch of updates its measures were far below the level it had. Pure; it follows
 the journal.
 
-One bad measure says little: a client whose shard has one class pulls honest weights down by a third, and the next ones
+One bad measure says little. A client whose shard has one class pulls honest weights down by a third, and the next ones
 pull them up again. So a first bad measure asks for further ones, and only the median over a stretch of updates tells.
 """
 
@@ -77,7 +77,7 @@ class CollapseWatch:
     collapse: Collapse | None = None
     """The collapse to go back from; None: there is none, or rolling back has not helped."""
     _measures: list[_Measure] = field(default_factory=list)
-    """Those of the last stretch, or the last few before."""
+    """The measures of the last stretch, or the last few before."""
     _levels: list[_Level] = field(default_factory=list)
     """Each higher than the one before."""
     _swing: float = 0.0
@@ -193,7 +193,7 @@ class CollapseWatch:
         return value if self.monitor is None or self.monitor.mode == MAX else -value
 
     def _good_end(self) -> int:
-        """The last end of an epoch that was not half way down already; the one before it where going back to it has
+        """The last end of an epoch that was not half way down already. The one before it where going back to it has
         not made good weights, or twice not lasting ones.
         """
         least = self._levels[-1].score - self._fall / 2

@@ -59,7 +59,7 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class EvaluateNewest:
-    """Keep a snapshot of the newest version, to be measured besides those that the job's schedule names."""
+    """Keep a snapshot of the newest version, to be measured besides the versions of the job's schedule."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ class Coordinator:
         """The factor of the peak learning rate for a workunit.
 
         It depends on the subtask's place in the order of creation, and on how many clients were at work and workunits
-        open when this one was created. A subtask that is tried again has the place of the newest subtask: a step as
+        open when this one was created. A subtask that is tried again has the place of the newest subtask. A step as
         long as it was once due would undo what has been learned since.
         """
         plan = self._plan

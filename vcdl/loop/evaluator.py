@@ -64,7 +64,7 @@ class Evaluator:
         return samples._replace(y=as_compared(samples.y, self._model))
 
     def run_once(self) -> int:
-        """Evaluate what is wanted now, or train an upload again for a while when nothing is; returns how many versions
+        """Evaluate what is wanted now, or train an upload again for a while when nothing is. Returns how many versions
         were evaluated, or whether there is more to train or to tell.
         """
         self._follow()

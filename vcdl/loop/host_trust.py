@@ -46,7 +46,7 @@ class HostTrust:
 
     def may_be_doubted(self, host: str, attempt: int) -> bool:
         """Whether an upload that looks strange counts for little instead of being refused: of a host that has proved
-        itself, as it will be trained again; the third attempt of one with a history, as a shard on which all honest
+        itself, as it will be trained again. The third attempt of one with a history, as a shard on which all honest
         steps look strange must come to an end, too.
         """
         hosts = self.hosts.state

@@ -65,7 +65,7 @@ class Lateness:
 
 
 def faster_hosts(one: Out, usual_s: Mapping[str, float | None]) -> list[str]:
-    """The hosts that would usually be through with a subtask by now; where none is known, those that are new.
+    """The hosts that would usually be through with a subtask by now; where none is known, new hosts.
 
     `usual_s`: the hosts at work, each with its usual turnaround; None: not known.
     """

@@ -143,7 +143,7 @@ class Loop:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether the loop has followed all of the journal: until something is added, a step has nothing to do but
+        """Whether the loop has followed all of the journal. Until something is added, a step has nothing to do but
         what the grid and the clock bring. Raises JournalError.
         """
         return self.generator.last_id == self.journal.last_id()

@@ -1,9 +1,9 @@
 """The end of a store's weights: put back when its server has lost them, and dropped when the job is over.
 
 Put back are a snapshot, with what the rule keeps beside the weights, and the later updates, folded in again in
-their order. What each update was is in the journal, and its upload is kept until an epoch's snapshot covers it,
+their order. What each update was is in the journal. Its upload is kept until an epoch's snapshot covers it,
 with the weights that its client started from where the rule needs them. So nothing that was assimilated is
-lost, and the weights are the same to the last bit; what an eventual store had overwritten since the snapshot is
+lost, and the weights are the same to the last bit. What an eventual store had overwritten since the snapshot is
 in them again. They are put there in one step: nobody ever folds into weights that are half restored.
 """
 
@@ -103,7 +103,7 @@ def _made_again(run: Run, lineage: Lineage, *, overwrites: bool) -> tuple[int, V
 def _bases(folder: RunFolder, lineage: Lineage, *, overwrites: bool) -> list[int]:
     """The snapshots from which the journal leads on, the best first.
 
-    Exact are those of whose updates all have a row, and of whose later ones the uploads are kept. The others are a last
+    Exact are versions whose updates all have a row, and whose later uploads are kept. The others are a last
     resort: an update without a row will be brought again, and counts twice.
     """
     versions = [version for version in folder.snapshot_versions() if lineage.leads_on(version)]

@@ -43,7 +43,7 @@ class ReferenceFile:
         self._layout = layout
         self._whole = np.empty(0, np.float32)
         self._read: tuple[int, ...] = ()
-        """What tells the file that was read whole from a newer one."""
+        """Identity of the file that was read whole."""
 
     def open(self, opened: ExitStack) -> Reference:
         """The newest one, which stays as it is until `opened` is closed. Raises FileUnavailable."""
@@ -69,7 +69,7 @@ class ReferenceFile:
 
 
 def _identity(path: Path) -> tuple[int, ...]:
-    """What tells a file from one that took its place; () without a file."""
+    """Identity of a file, to notice its replacement; () without a file."""
     try:
         status = path.stat()
     except OSError:

@@ -21,7 +21,7 @@ class ReferenceUpdate:
     """Makes the reference updates of one run.
 
     It trains as a client does: the same optimizer, batch size and learning rate, on as many samples as a shard has. A
-    few plain gradient steps would not do: late in training, and with a client's high learning rate, they have hardly
+    few plain gradient steps would not do. Late in training, and with a client's high learning rate, they have hardly
     anything in common with what honest clients learn.
     """
 

@@ -1,6 +1,6 @@
 """A job goes back to a good version: decided under the restore lock, written down, then done by recovery.
 
-The event comes first. From then on a store behind its version is one that has to be restored, for every server: so a
+The event comes first. From then on a store behind its version is one that has to be restored, for every server. So a
 process that is killed anywhere in between leaves nothing that another one would not finish, and nothing is done twice.
 """
 
@@ -59,8 +59,8 @@ def take_back(run: Run, snapshots: Snapshots, journal: Journal, action: TakeBack
 
 
 def without_trust(updates: Sequence[UpdateApplied], hosts: HostHistory) -> Sequence[UpdateApplied]:
-    """Those of the updates since a good version, in order, that are dropped: what their hosts brought on their word
-    alone, and what started from a version with one of these in it. Where that is none or nearly all, all of them.
+    """The dropped updates since a good version, in order: what their hosts brought on their word alone,
+    and what started from a version with one of these in it. Where that is none or nearly all, all of them.
     """
     bad = {update.version for update in updates if not hosts.is_vouched(update.host, update.version)}
     first = min(bad, default=0)

@@ -18,7 +18,7 @@ def compute_with(model: Any, policy: str) -> None:
 
 
 def _last_layers(model: Any) -> set[int]:
-    """The layers that a model ends in, with all that is in them; of an operation those that it takes."""
+    """The layers that a model ends in, with all that is in them; of an operation its inputs."""
     import keras
 
     last: set[int] = set()

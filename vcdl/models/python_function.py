@@ -78,7 +78,7 @@ def _is_users(filename: str) -> bool:
 def _importable(module_name: str, folder: Path | None) -> Iterator[None]:
     """Put `folder` first on the module path, as for `python FILE` in it.
 
-    Its modules are imported anew and forgotten afterwards: one program may build jobs of several folders, each with a
+    Its modules are imported anew and forgotten afterwards. One program may build jobs of several folders, each with a
     model.py, and the file may be edited meanwhile.
     """
     if folder is None:

@@ -99,7 +99,7 @@ class Rule(Protocol):
         """Apply an update to `server`, in place; returns the client's weight in the result.
 
         `server` is W, shape (n,). With k vectors in the rule's state it has the shape (1 + k, n), and W is the first
-        row. W may be any part of the model's weights, with the same part of the client's and of the base: each weight
+        row. W may be any part of the model's weights, with the same part of the client's and of the base. Each weight
         changes by its own values alone.
         """
         ...

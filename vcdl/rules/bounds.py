@@ -87,10 +87,10 @@ class Bounds:
     """Shortens the step of each variable to `clip` times its usual length, `C' = B + κ·(C − B)`.
 
     Variances and second moments, which are never negative, are measured and limited number by number, relative to what
-    they are: training divides by their roots, so that the small ones matter most.
+    they are. Training divides by their roots, so that the small ones matter most.
 
     The usual length is the median of the last 50 uploads'. A trained variable's length is divided by the rate of its
-    workunit first, because late in a job honest steps are short, and a long one would undo what was learned. The
+    workunit first. Late in a job honest steps are short, and a long one would undo what was learned. The
     table of lengths lies behind W in the store (vcdl.rules.state): a row an update, the whole step in its first
     column, then a column a variable.
     """
@@ -196,8 +196,7 @@ class Bounds:
     def shortened(
         self, table: Vector, number: int, row: Vector, floors: Floors | None = None, *, is_measure: bool = True
     ) -> Shortened:
-        """Compare the row of update `number` with the table, and enter it there, in place; in place of one that is no
-        measure for others, what is usual.
+        """Compare the row of update `number` with the table, and enter it there, in place. A row that is no measure for others gets what is usual.
 
         `floors`: those of its measuring, where they are known.
         """

@@ -20,7 +20,7 @@ class CentredClipping(MeasuringRule):
 
     v is the consensus of earlier updates; no single update can move it by more than ρ/K. Published: one pass
     with constant ρ (10 and 100 with normalised momentum). Here ρ is c times the median of the last 50 lengths
-    ‖C − B − v‖, because the length of a step depends on model and learning rate. The state is two vectors: v,
+    ‖C − B − v‖. The length of a step depends on model and learning rate. The state is two vectors: v,
     and the sum that will move it. With K = 1 and no clipping it is Downpour. A partial update counts by its
     trained fraction: the rest of it counts as v.
     """

@@ -15,7 +15,7 @@ class Easgd:
     """`W ← W + r·(C − W)`, the move of the centre. In the paper's comparison r = 0.001, which is VC-ASGD with α
     = 0.999.
 
-    As in that comparison, the other half of EASGD is missing: its clients keep weights of their own, pulled to
+    As in that comparison, the other half of EASGD is missing. Its clients keep weights of their own, pulled to
     the centre, while a volunteer's subtask starts from the centre itself. A partial update counts by its
     trained fraction: r is multiplied by it.
     """

@@ -18,7 +18,7 @@ class Forecast:
         D ← β·D + (1 − β)·h·τ·Δ      β = 1 − 1/(b·(τ + 1))
         W ← W + Δ
 
-    Averaging the uploads of τ + 1 clients that start from W drags it back to their start: even in directions
+    Averaging the uploads of τ + 1 clients that start from W drags it back to their start. Even in directions
     where all agree, it moves 1/(τ + 1) of one client's way. Clients that start from U start where W will be,
     and nothing drags it back. Where they disagree, Δ has zero mean, and so has D. κ carries over the others'
     progress since B, which a late upload lacks. All numbers follow the update's own staleness. With τ = 0 the

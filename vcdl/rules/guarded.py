@@ -28,7 +28,7 @@ class Guarded(MeasuringRule):
     is `cos(u, v) ≥ ρ'/γ − ε/‖v‖²`: a bound ρ on the cosine. We compare with D, because a plain gradient says
     hardly anything about the steps of honest clients at a high learning rate.
 
-    Only two attempts at a subtask are refused: late in training honest steps differ from D as well, and a
+    Only two attempts at a subtask are refused. Late in training honest steps differ from D as well, and a
     subtask must come to an end. A hostile step that gets through is as short as honest ones.
     """
 

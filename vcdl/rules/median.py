@@ -16,7 +16,7 @@ from vcdl.wire.weights import Vector
 class Median:
     """After each K updates `W ← W + η·median(d)`, element-wise, of the K steps `d = s(τ)·(C − B)`.
 
-    It withstands hostile updates as long as they are fewer than half of K; the median of an even number is the
+    It withstands hostile updates as long as they are fewer than half of K. The median of an even number is the
     mean of the middle two. It is the trimmed mean with the most trimming, and moves less than the mean where
     steps are skewed. The state is K − 1 vectors. With K = 1 and s = 1 it is Downpour, with K = 2 FedBuff. A
     partial update counts by its trained fraction.

@@ -50,7 +50,7 @@ def clone_run(run: Run, place: Path) -> RunFolder:
 
 
 def _keep_newest(run: Run) -> None:
-    """Keep the store's newest weights as a snapshot, if they are to be had: otherwise older ones are folded up."""
+    """Keep the store's newest weights as a snapshot, if the store answers: otherwise older ones are folded up."""
     with suppress(StoreError), closing(run.store()) as store:
         run.snapshots(store).keep_newest(durable=True)
 

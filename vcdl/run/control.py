@@ -87,7 +87,7 @@ def keys_of(folder: RunFolder) -> tuple[str, ...]:
 
 
 def change(folder: RunFolder, settings: Sequence[str]) -> dict[str, tuple[Any, Any]]:
-    """Change settings, each `KEY=VALUE`; returns those that are new, with what they were and are.
+    """Change settings, each `KEY=VALUE`; returns the changed keys with old and new value.
 
     Raises JobError for a setting that cannot be changed, or not to that; RunFolderError for a run that is over, or that
     runs without daemons; JournalError.

@@ -118,7 +118,7 @@ def _discard(folder: RunFolder, is_new: bool) -> None:
 
 @contextmanager
 def begun(folder: RunFolder, job: Job) -> Iterator[Job]:
-    """A new run in a folder, locked, with the job as the run follows it; nothing is left of one that the block
+    """A new run in a folder, locked, with the job as the run follows it. Nothing is left of one that the block
     refuses before its first subtask. Raises RunFolderError, JobError.
     """
     is_new = not folder.path.exists()

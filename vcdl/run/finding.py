@@ -19,8 +19,8 @@ _NOTHING_SUBMITTED = "there is no job below {}: `vcdl submit` begins one"
 
 
 def chosen_run(path: Path | None, project_dir: Path | None = None, *, running_first: bool = True) -> RunFolder:
-    """The run in a folder, or the job of that name in a BOINC project; without one, that which changed last of those
-    that run, or of all when none does.
+    """The run in a folder, or the job of that name in a BOINC project. Without one,
+    the newest running run, else the newest.
 
     Raises RunFolderError.
     """

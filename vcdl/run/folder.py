@@ -310,7 +310,7 @@ class RestoreLock:
     """The lock that keeps folds and restores apart: no server restores weights between a fold and its journal row.
 
     Without it, a slow server could write the row of a fold that its store forgot and another server restored the
-    weights without: the row would name a version that does not contain the update. The kernel releases the lock when
+    weights without. The row would name a version that does not contain the update. The kernel releases the lock when
     its holder dies, however it dies.
     """
 

@@ -17,7 +17,7 @@ _OTHERS = 0o077
 
 
 def freeze(job: Job, folder: RunFolder) -> Job:
-    """Write the job into a run's folder, the password of its store's URL into a file of its own; returns the job
+    """Write the job into a run's folder, the password of its store's URL into a file of its own. Returns the job
     as the run follows it. Raises JobError.
     """
     job, password = without_password(job)

@@ -110,7 +110,7 @@ class OwnStatistics:
 
 
 def set_own_statistics(run: "Run", model: Any) -> None:
-    """Set the statistics of a run's model that leaves the run, or is measured outside of it; those of clients stay,
+    """Set the statistics of a run's model that leaves the run, or is measured outside of it. Those of clients stay,
     with a warning, where the samples are gone. Raises FileUnavailable.
     """
     try:

@@ -29,7 +29,7 @@ class RunState(StrEnum):
     WAITING = "waiting"
     """Its daemons do not run, or cannot continue this job; they do once the cause is mended."""
     KILLED = "killed"
-    """Its process ended without a word; `vcdl resume` goes on from the last applied update."""
+    """Its process died without recording a pause; `vcdl resume` goes on from the last applied update."""
     FINISHED = "finished"
     """Its results are there."""
     FAILED = "failed"

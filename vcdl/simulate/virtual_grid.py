@@ -25,7 +25,7 @@ from vcdl.wire.workunit import WorkunitName
 
 LOSSES = 3
 """Losses after which the grid gives a workunit up, as on a BOINC server (`max_error_results` of templates/vcdl_in.xml
-and one): until then it is handed to the next client, from the same weights.
+and one). Until then it is handed to the next client, from the same weights.
 """
 _REST_SUBTASKS = 10
 """A host's first rest, in subtasks; each further one is twice as long."""
@@ -155,7 +155,7 @@ class VirtualGrid(Grid, Results):
             self._time.at(until_s, self._hand_out)
 
     def _next_idle(self) -> int | None:
-        """The client of the slot that has waited longest, of those that may work; it is taken."""
+        """The client of the slot that has waited longest and may work; the slot is taken."""
         client = next(filter(self._may_work, self._idle), None)
         if client is not None:
             self._idle.remove(client)

@@ -49,7 +49,7 @@ _CORES = 2
 class InstantEvaluator(Evaluator):
     """An evaluator that takes no virtual time: it works in the run's own process, while the clock stands.
 
-    Only what it trains again takes its time, one after the other, and half as long as on a client of usual speed: the
+    Only what it trains again takes its time, one after the other, and half as long as on a client of usual speed. The
     server has two cores.
     """
 

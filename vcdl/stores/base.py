@@ -130,8 +130,7 @@ class WeightStore(ABC):
     overwrites: bool = False
     """Whether an update may be overwritten by a server that had read before it: eventual stores only."""
     expected: Callable[[], Expected] = staticmethod(_nothing)
-    """What the store must have. Asked before each look at it: a store without it raises StoreLost for whoever reads,
-    and before anything is folded in."""
+    """What the store must have; asked before each look at it. Reading or folding raises StoreLost if it is missing."""
 
     @abstractmethod
     def create(self, vector: Vector) -> None:

@@ -1,6 +1,6 @@
 """Uploads folded into a store's vector, block by block and in place.
 
-A block is read once, every waiting upload is folded into it in order while it is in the processor's cache, and it is
+A block is read once, every waiting upload is folded into it in order while it is in the processor's cache. Then it is
 written once.
 """
 

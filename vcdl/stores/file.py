@@ -5,7 +5,7 @@
                   the first line is version 0; `restored: true` in one whose records replace all older ones
     lock          an exclusive lock (flock) that every transaction and every reader holds
 
-A transaction reads the newest slot, writes the other one, then appends one line, and that line is the commit: killed
+A transaction reads the newest slot, writes the other one, then appends one line, and that line is the commit. Killed
 before it, the old version stands. Servers take turns: the kernel releases the lock when its holder ends, however it
 ends. A slot that was damaged since its commit is found by whoever reads it, and nothing is made from it.
 """

@@ -281,7 +281,7 @@ class MysqlStore(ServerStore):
 
 
 class _NoTable(StoreLost):
-    """The database lacks a table of VCDL: nothing was ever stored in it, or a dump is being loaded, which drops each
+    """The database lacks a table of VCDL. Nothing was ever stored in it, or a dump is being loaded, which drops each
     table before it fills it.
     """
 

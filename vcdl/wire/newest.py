@@ -1,6 +1,6 @@
 """The signed statement of a job's newest weights, which a client takes instead of those it was sent with.
 
-A server publishes it beside the weights; whoever changes one bit of either, on the way or on a mirror, makes the
+A server publishes it beside the weights. Whoever changes one bit of either, on the way or on a mirror, makes the
 client keep what it was sent. The client imports this file: standard library only.
 
 The signature is RSA with PKCS #1 v1.5 and SHA-256, which a volunteer's Python verifies without any package. The

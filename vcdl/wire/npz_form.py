@@ -1,7 +1,7 @@
 """`.npz` files, read strictly: plain arrays in a zip, as numpy.savez and savez_compressed write them.
 
 A file may be a user's, damaged, or made to harm. So an array's header is compared with the length of its member, and
-that with the size of the file, before memory is taken for it; nothing is unpickled. NumPy only: the client has it.
+that with the size of the file, before memory is taken for it. Nothing is unpickled. NumPy only: the client has it.
 """
 
 import errno

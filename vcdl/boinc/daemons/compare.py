@@ -5,7 +5,7 @@
     exit 3    they could not be looked at, after some tries
 
 `trust > redundancy` in a job file is the share of workunits that two hosts train. Two results of the same host say
-nothing about each other, and a partial one nothing about a whole one: they are not the same work.
+nothing about each other, and a partial one nothing about a whole one. They are not the same work.
 """
 
 import sys

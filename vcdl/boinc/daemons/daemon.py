@@ -5,8 +5,8 @@
     --project-dir DIR       default: the parent of the current folder, as bin/start runs daemons in bin/
 
 The log goes to stderr, which bin/start leads to log_HOST/NAME.log. SIGHUP (bin/stop), SIGTERM and Ctrl-C end a
-daemon at once, as a kill does, which loses nothing at any moment; the file stop_daemons ends it after the running
-round. bin/stop does not wait, and a bin/start that finds the old one's lock leaves the daemon down: a handler would
+daemon at once, as a kill does, which loses nothing at any moment. The file stop_daemons ends it after the running
+round. bin/stop does not wait, and a bin/start that finds the old one's lock leaves the daemon down. A handler would
 have to wait for whatever Keras, or an import, is doing.
 """
 

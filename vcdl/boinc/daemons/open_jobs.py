@@ -1,4 +1,4 @@
-"""The open jobs of a project, each with a part of its own that a daemon works with: one job's trouble holds up
+"""The open jobs of a project, each with a part of its own that a daemon works with. One job's trouble holds up
 none of the others.
 """
 
@@ -49,7 +49,7 @@ class _Job:
 
 
 def _stamp(folder: RunFolder) -> tuple[int, int] | None:
-    """The state of a job's file; None when it cannot be looked at, which its part says when it opens it."""
+    """The state of a job's file; None if unreadable; opening the job reports why."""
     try:
         found = folder.job_file.stat()
     except OSError:

@@ -4,7 +4,7 @@ Their launchers ask the resident checker first (vcdl.boinc.daemons.checker), and
 does not answer.
 
 To BOINC everything but 0 and 3 is a refusal, a Python that cannot start (1) as well. So the launchers turn all but 0
-and 10 into 3, upon which BOINC asks again; that may spend one of the few results that a workunit may have, hence the
+and 10 into 3, upon which BOINC asks again. That may spend one of the few results that a workunit may have, hence the
 tries.
 """
 

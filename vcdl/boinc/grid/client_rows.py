@@ -56,7 +56,7 @@ class ClientRows:
     def had(self, sending: Sending, name: str, *, is_sticky: bool) -> bool:
         """Whether the host already had a file, from an earlier result, when this one was sent.
 
-        A sticky file stays unless the host was asked to delete it since; any other stays while a task needs it, so
+        A sticky file stays unless the host was asked to delete it since. Any other stays while a task needs it, so
         that the host's newest results tell.
         """
         results = "result" if is_sticky else f"(SELECT * FROM result WHERE hostid = %s ORDER BY id DESC LIMIT {_HELD})"

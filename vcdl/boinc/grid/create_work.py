@@ -120,7 +120,7 @@ def priority_of_new_work(database: BoincDatabase, now_s: float | None = None) ->
     """BOINC's priority for new workunits, moved just enough that no older one is overtaken for ever. Raises GridError.
 
     It is below all unsent ones of our app while one of them has waited for long, else it returns towards 0. The
-    scheduler searches the feeder's table from its begin, and sends the first among equals; a free place there is filled
+    scheduler searches the feeder's table from its begin, and sends the first among equals. A free place there is filled
     with new work at once. So a result far back is passed over as long as work is created (on a real server for ten
     minutes, with two clients' worth of work), and its epoch waits for it. A higher priority always wins. Near 0, the
     priority of other apps, neither we nor they starve.

@@ -56,7 +56,7 @@ class Credit:
     """Sets the credit of one job's workunits; all calls may raise GridUnavailable or GridError."""
 
     def __init__(self, database: BoincDatabase, job: str, arithmetic: float, samples: Sequence[int]) -> None:
-        """`arithmetic`: operations of a sample. `samples`: those that a subtask of each shard trains."""
+        """`arithmetic`: operations of a sample. `samples`: of a subtask, by shard."""
         self._database = database
         self._job = job
         self._samples = samples

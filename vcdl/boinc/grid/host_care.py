@@ -2,12 +2,12 @@
 
 BOINC takes one task off a host's quota for each failure, and doubles the quota with each success. Of 2000 tasks a day,
 nobody notices the former; and it counts an upload that the check refuses as a success. So a host that rests has a quota
-of 1, and has used that and all that it may become: with each task that a host reports, BOINC doubles the quota before
+of 1, and has used that and all that it may become. With each task that a host reports, BOINC doubles the quota before
 anybody has looked at the upload, and sends the next ones in the same answer. After its rest it gets one task; when that
 succeeds, the host has used nothing, and BOINC itself doubles the quota with each success.
 
 The quotas are rows of a host with an app version. So a host that rests has a row for each version that is offered, one
-that it never had as well, and who rests is kept in PROJECT/vcdl/hosts.json.
+that it never had as well. Who rests is kept in PROJECT/vcdl/hosts.json.
 """
 
 import logging
@@ -168,7 +168,7 @@ def _reader() -> TypeAdapter[Rests]:
 def ended_tasks(
     project: BoincProject, database: BoincDatabase, resting: Collection[int] = ()
 ) -> Mapping[int, list[Ended]]:
-    """The last tasks of the hosts of which some failed, of those that rest, and of all hosts around the minutes in
+    """The last tasks of hosts with failures, of resting hosts, and of all hosts around the minutes in
     which transfers failed. Raises GridError.
 
     Tasks of cancelled workunits say nothing: their uploads may have been deleted before they were looked at.

@@ -65,7 +65,7 @@ def _reader() -> TypeAdapter[Manifest]:
 
 @dataclass(frozen=True)
 class _Stamp:
-    """What tells a written file from those before: each is written under another name, and then renamed."""
+    """Identity of a written file, to notice its replacement: each is written under another name, and then renamed."""
 
     inode: int
     modified_ns: int

@@ -72,7 +72,7 @@ def rest_after(ended: Iterable[Ended]) -> Rest | None:
 
 
 def of_hosts(ended: Mapping[int, Sequence[Ended]]) -> dict[int, list[Ended]]:
-    """The ended tasks without those that the server lost: a lost one counts only where, in the same minute, more other
+    """The ended tasks without those that the server lost. A lost one counts only where, in the same minute, more other
     hosts brought theirs than lost one too. Where nobody else was there, nobody can tell.
     """
     lost = {host: [one.time_s for one in tasks if one.end is End.LOST] for host, tasks in ended.items()}
@@ -128,7 +128,7 @@ class Rests:
         return replace(self, of={**resting, **condemned})
 
     def _quarantines(self, quarantined: Mapping[int, str], now_s: float) -> dict[int, Rest]:
-        """The hosts that a job has in quarantine: they rest until a day after it last said so, and whatever they bring
+        """The hosts that a job has in quarantine. They rest until a day after it last said so, and whatever they bring
         until then changes nothing.
         """
         until_s = now_s + LONGEST_REST_S

@@ -1,6 +1,6 @@
 """Subtasks of one job that are out for too long, and those that nobody may train any more, in BOINC's tables.
 
-A late subtask gets a second host by BOINC's own means: its workunit wants one result more (`target_nresults`), and an
+A late subtask gets a second host by BOINC's own means. Its workunit wants one result more (`target_nresults`), and an
 assignment names the hosts that may have it. The scheduler makes the result when one of them next asks for work. The
 first host keeps its task and its deadline. The first upload becomes canonical, the other one earns the same credit.
 

@@ -112,7 +112,7 @@ class Staging:
         """Remove everything of this job that no other open job uses.
 
         The result template stays until VCDL is taken out. BOINC's validator may write over the cancellation of a
-        workunit that it holds in memory; the transitioner then makes another result, and ends for good when its
+        workunit that it holds in memory. The transitioner then makes another result, and ends for good when its
         template is gone.
         """
         with self._manifests.locked():

@@ -77,7 +77,7 @@ class JobStock:
 def open_wanted(job: str, jobs: Mapping[str, JobStock], whole: Marks, others_pass: bool = False) -> int:
     """The number of workunits of `job` that should be open: the running ones, and some unsent.
 
-    Jobs share the clients: each gets its part of the running workunits and of both marks, and
+    Jobs share the clients. Each gets its part of the running workunits and of both marks, and
     creates work when it has fewer open than its part up to the low mark. A job that has more creates some only
     when `others_pass`: nobody created any for a while, and less than half of the low mark is unsent. Clients
     must not leave empty-handed because another job has nothing to give.

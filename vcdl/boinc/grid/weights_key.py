@@ -1,6 +1,6 @@
 """The key with which a project signs the statements of its jobs' newest weights (vcdl.wire.newest).
 
-It is one of its own: the work generator signs with it, so it lies on the server, while BOINC's key for code should lie
+It is one of its own. The work generator signs with it, so it lies on the server, while BOINC's key for code should lie
 elsewhere. Who steals it can give clients other weights, which are data, and no code.
 """
 

@@ -122,7 +122,7 @@ class WorkunitRows:
             self._database.execute("UPDATE workunit SET transition_time = %s WHERE id IN %s", int(time.time()), some)
 
     def hurry_unchecked(self) -> None:
-        """Have uploads checked again that could not be looked at, as a disk or the database was away: BOINC's validator
+        """Have uploads checked again that could not be looked at, as a disk or the database was away. BOINC's validator
         returns to them after six hours.
         """
         match, arguments = of_job(self._job)
@@ -147,7 +147,7 @@ class WorkunitRows:
         """Cancel results first: after the workunit, its results could be sent in between.
 
         A workunit whose result waits for the validator, or was uploaded and is still to be reported, is left to them,
-        without a second try: BOINC deletes the uploads of a cancelled one, and a host that has done its work would earn
+        without a second try. BOINC deletes the uploads of a cancelled one, and a host that has done its work would earn
         nothing.
         """
         if not ids:

@@ -66,7 +66,7 @@ def troubles(project_dir: Path) -> list[str]:
 
 
 def wait_for_our_daemons(project: BoincProject) -> list[str]:
-    """Our running daemons, after a short wait for those that bin/stop has told to end. Raises GridError.
+    """Our running daemons, after a short wait for daemons that bin/stop has told to end. Raises GridError.
 
     bin/stop returns before the daemons have ended.
     """

@@ -3,7 +3,7 @@ them since.
 
 config.xml comes first, so that bin/start --cron starts nothing of ours any more, and the record last: an
 interrupted uninstall can be repeated. The jobs' folders with the trained models stay, unless they are to be
-deleted, too. Once a host has had a task of ours, the app's rows stay in the database, deprecated: the credit
+deleted, too. Once a host has had a task of ours, the app's rows stay in the database, deprecated. The credit
 and the statistics of volunteers refer to them.
 """
 

@@ -40,7 +40,7 @@ class AwsPlace:
         self.region = region
         self.catalogue = Catalogue(region, settings)
         self.live: frozenset[str] = frozenset()
-        """The ids of those that the last answer, or a launch since then, showed live here."""
+        """The ids of instances that the last answer, or a launch since then, showed live here."""
         self._fleet = settings.name
         self._ended_s: dict[str, float | None] = {}
 

@@ -21,7 +21,7 @@ class _Kind(NamedTuple):
     remove: str
     takes_list: bool = False
     states: tuple[Mapping[str, Any], ...] = ()
-    """A filter for those that count."""
+    """A filter for leftovers that count."""
 
 
 _OPEN = filter_by("state", "open", "active")
@@ -58,7 +58,7 @@ def find_leftovers(region: AwsRegion, fleet: Mapping[str, Any], with_images: boo
 
 
 def remove(region: AwsRegion, leftovers: Iterable[Leftover]) -> frozenset[Leftover]:
-    """Ask AWS to remove a region's leftovers; returns those that the account may not remove."""
+    """Ask AWS to remove a region's leftovers; returns what the account may not remove."""
     denied: list[Leftover] = []
     for kind in _KINDS:
         ours = {one.id: one for one in leftovers if one.noun == kind.noun}

@@ -1,11 +1,11 @@
 """The cloud-init file that an instance gets at its first boot, the same for both clouds.
 
 It contains the agent, the set-up script, their settings, and the project's account key, which a BOINC client needs.
-Root on the instance, and everyone who can read its user data, can read the key: use the weak one, which only fetches
+Root on the instance, and everyone who can read its user data, can read the key. Use the weak one, which only fetches
 and reports work.
 
-The programs are in it as readable text. AWS takes 16 KB, so it is sent compressed as a whole, which cloud-init unpacks;
-files that are compressed one by one and in base64 would be twice as large.
+The programs are in it as readable text. AWS takes 16 KB, so it is sent compressed as a whole, which cloud-init unpacks.
+Files that are compressed one by one and in base64 would be twice as large.
 """
 
 import gzip
