@@ -1,8 +1,8 @@
 """How far a job is, computed from its journal's events: the coordinator decides from it, and the reports show it.
 
-A `JobHistory` follows the journal event by event and holds what the events say, nothing else. It has no plan, no I/O and no
-clock of its own. Each event takes the same time, however many workunits are open and however long the job has run. Its
-size grows with the open workunits and the epochs, not with the updates.
+A `JobHistory` follows the journal event by event and holds what the events say, nothing else. It has no plan, no I/O
+and no clock of its own. Each event takes the same time, however many workunits are open and however long the job has
+run. Its size grows with the open workunits and the epochs, not with the updates.
 
 Active time is the time that the job was being run, over all its sessions; the pauses between them are cut out.
 """

@@ -1,7 +1,7 @@
 """The history of each host, computed from the journal's events: what it brought, and how far it is believed.
 
-A `HostHistory` follows the journal event by event, as a JobHistory does. It has no I/O and no clock of its own, and an event
-takes the same time, however many hosts there are.
+A `HostHistory` follows the journal event by event, as a JobHistory does. It has no I/O and no clock of its own, and an
+event takes the same time, however many hosts there are.
 
 A host is believed for what the server has trained again (vcdl.loop.verification). Until then it may bring little more
 than others do, however fast it is, and those that come later have one share together. After it, what it brings on its

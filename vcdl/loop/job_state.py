@@ -85,7 +85,7 @@ class Tries:
     ) -> None:
         """An open attempt at a subtask that is not applied has failed, or was taken back.
 
-        `failed`: who failed at it, None if nobody did; `counts`: what its failure counts as a try; `are_all`: whether
+        `failed`: who failed at it, None if nobody did. `counts`: what its failure counts as a try. `are_all`: whether
         there are no other hosts than these.
         """
         subtask = name.epoch, name.shard

@@ -196,7 +196,8 @@ class Bounds:
     def shortened(
         self, table: Vector, number: int, row: Vector, floors: Floors | None = None, *, is_measure: bool = True
     ) -> Shortened:
-        """Compare the row of update `number` with the table, and enter it there, in place. A row that is no measure for others gets what is usual.
+        """Compare the row of update `number` with the table, and enter it there, in place. A row that is no measure for
+        others gets what is usual.
 
         `floors`: those of its measuring, where they are known.
         """

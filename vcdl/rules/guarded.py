@@ -22,7 +22,7 @@ class Guarded(MeasuringRule):
     """The rule gets `C' = B + κ·(C − B)` for C, with `κ = min(1, c·l / ‖C − B‖)` and l the median of the last
     50 lengths ‖C − B‖.
 
-    An upload with `cos(C − B, D) < ρ` is refused; D is the reference update: the step that a client would make
+    An upload with `cos(C − B, D) < ρ` is refused. D is the reference update: the step that a client would make
     on validation data from a recent W. Zeno++ accepts an update u when `γ⟨v, u⟩ − ρ'·‖u‖² ≥ −γ·ε`, where v is a
     gradient on validation data made every k updates, and u is scaled to the length of v. Divided by γ‖v‖², that
     is `cos(u, v) ≥ ρ'/γ − ε/‖v‖²`: a bound ρ on the cosine. We compare with D, because a plain gradient says

@@ -1,6 +1,4 @@
-"""The job file of a run: the job as it was when the run began, which others may read, and the store's password,
-which only the owner of the run may.
-"""
+"""The job file of a run, which others may read, and the store's password, which only its owner may."""
 
 import contextlib
 from pathlib import Path

@@ -61,7 +61,7 @@ _PREFERENCES = {
 def user_data(settings: FleetSettings, account_key: str, bakes: str = "") -> str:
     """The cloud-init file of a fleet's instances, the same for the same arguments. It contains the key: never log it.
 
-    `bakes`: the hash of the set-up, for a machine that is to become an image: it gets no account, its set-up ends with
+    `bakes`: the hash of the set-up, for a machine that is to become an image. It gets no account, its set-up ends with
     "ready as an image HASH" on the console, no agent runs, and it powers itself off once its life is over. Raises
     FleetError when it is larger, compressed, than AWS allows.
     """
