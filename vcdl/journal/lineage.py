@@ -27,7 +27,8 @@ class Lineage:
     """Every update that was ever applied."""
     rollbacks: list[RolledBack] = field(default_factory=list)
     bases: dict[int, int] = field(default_factory=lambda: {0: 0})
-    """The versions that others can be made from, each with the number of its updates that are missing in it. Their snapshot has an update exactly when the journal had a row of it. (A server may have been killed between the two.)
+    """The versions that others can be made from, each with the number of its updates that are missing in it. Their
+    snapshot has an update exactly when the journal had a row of it. (A server may have been killed between the two.)
     """
     _complete: set[int] = field(default_factory=lambda: {0})
     """Versions of whose updates all have a row."""

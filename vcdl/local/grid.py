@@ -1,7 +1,7 @@
 """The embedded local grid: worker processes on this machine, a slot folder for each subtask that is out.
 
-The grid's memory lies in two folders, so that a killed run can be resumed. They are `slots/<workunit>/` with the logical files
-and the client's checkpoint, and `uploads/<workunit>.h5`, which stays until the result is in the store.
+The grid's memory lies in two folders, so that a killed run can be resumed. They are `slots/<workunit>/` with the
+logical files and the client's checkpoint, and `uploads/<workunit>.h5`, which stays until the result is in the store.
 
 On a full disk no subtask fails: it waits until there is room for an update again.
 """

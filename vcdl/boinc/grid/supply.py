@@ -78,8 +78,9 @@ def open_wanted(job: str, jobs: Mapping[str, JobStock], whole: Marks, others_pas
     """The number of workunits of `job` that should be open: the running ones, and some unsent.
 
     Jobs share the clients. Each gets its part of the running workunits and of both marks, and
-    creates work when it has fewer open than its part up to the low mark. A job that has more creates some only when `others_pass`. Nobody created any for a while, and less than half of the low mark is unsent. Clients
-    must not leave empty-handed because another job has nothing to give.
+    creates work when it has fewer open than its part up to the low mark. A job that has more creates some only when
+    `others_pass`. Nobody created any for a while, and less than half of the low mark is unsent. Clients must not leave
+    empty-handed because another job has nothing to give.
     """
     mine, running = jobs[job], sum(other.stock.running for other in jobs.values())
     part = mine.share / sum(other.share for other in jobs.values())
