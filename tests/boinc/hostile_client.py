@@ -50,8 +50,8 @@ def main() -> None:
 def _ruined(train: Callable[..., Any], done: Path, *, only_first: bool) -> Callable[..., Any]:
     """Train a workunit, and write random bytes over the upload."""
 
-    def trained(slot: Path, *arguments: Any) -> Any:
-        outcome = train(slot, *arguments)
+    def trained(slot: Path, *arguments: Any, **named: Any) -> Any:
+        outcome = train(slot, *arguments, **named)
         if not (only_first and done.exists()):
             (slot / "update.h5").write_bytes(os.urandom(_GARBAGE_BYTES))
             done.touch()
