@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,8 @@ def test_attached_clients_take_a_new_signing_key_and_lose_no_task(real: RealProj
     with real.client(tmp_path / "client") as client:
         client.wait_until(lambda: read_report(run).totals.applied >= 4, "updates are applied", timeout_s=TIMEOUT_S)
         script = "set -e\n" + commands.replace("~/projects/mine", str(real.path))
-        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # of `vcdl`
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env={**os.environ, "PATH": path})
         assert done.returncode == 0, done.stdout + done.stderr
         before = read_report(run).totals.applied
         client.wait_until(
