@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.boinc.boinc_client import BoincClient
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
@@ -24,6 +26,11 @@ from vcdl.boinc.project.server_config import ServerConfig
 from vcdl.run.folder import RunFolder
 
 VARIABLE = "VCDL_BOINC_PROJECT_DIR"
+ON_A_PROJECT = (
+    pytest.mark.boinc,
+    pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no BOINC project"),
+)
+"""The markers of the tests that need it."""
 TIMEOUT_S = 400.0
 _EMAIL, _PASSWORD = "vcdl-test@example.org", "only for tests"
 _TABLES = ("app", "app_version", "workunit", "result", "host_app_version", "msg_to_host")

@@ -3,7 +3,6 @@ rests, and who lied is out.
 """
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import pytest
 
 from tests.boinc.boinc_client import BoincClient
 from tests.boinc.hostile_client import STRIKE, hostile_python
-from tests.boinc.real_project import TIMEOUT_S, VARIABLE, RealProject
+from tests.boinc.real_project import ON_A_PROJECT, TIMEOUT_S, RealProject
 from vcdl.boinc.grid.host_care import read_rests
 from vcdl.boinc.grid.results import host_name
 from vcdl.journal.events import HostConvicted, ResultRefused, UploadVerified
@@ -30,11 +29,7 @@ stop: {epochs: 200}
 """
 _SENT = "SELECT COUNT(*) FROM result WHERE hostid = %s"
 
-pytestmark = [
-    pytest.mark.boinc,
-    pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no BOINC project"),
-    pytest.mark.timeout(1800),
-]
+pytestmark = [*ON_A_PROJECT, pytest.mark.timeout(1800)]
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,11 @@
 """Hosts of a real BOINC server (see test_real_server.py): one that leaves, one that is banned, and what they earn."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
-from tests.boinc.real_project import TIMEOUT_S, VARIABLE, RealProject
+from tests.boinc.real_project import ON_A_PROJECT, TIMEOUT_S, RealProject
 from vcdl.boinc.grid.workunit_rows import IN_PROGRESS
 from vcdl.journal.events import UpdateApplied
 from vcdl.run.reading import events_of, read_report
@@ -23,11 +22,7 @@ boinc: {shortest_deadline_s: 3600}
 KNOWN = 10
 """Applied updates after which a job knows how long its subtasks take."""
 
-pytestmark = [
-    pytest.mark.boinc,
-    pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no BOINC project"),
-    pytest.mark.timeout(1800),
-]
+pytestmark = [*ON_A_PROJECT, pytest.mark.timeout(1800)]
 
 
 def test_another_host_trains_what_one_that_left_had_and_a_banned_one_gets_nothing(

@@ -3,12 +3,11 @@ of the jobs. It needs the project of tests/boinc/real_project.py, and is skipped
 """
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
-from tests.boinc.real_project import TIMEOUT_S, VARIABLE, RealProject, wait
+from tests.boinc.real_project import ON_A_PROJECT, TIMEOUT_S, RealProject, wait
 from vcdl.journal.events import SettingsChanged, UpdateApplied
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import events_of, read_report
@@ -23,11 +22,7 @@ validate: {{every: epoch}}
 stop: {{epochs: {epochs}}}
 """
 
-pytestmark = [
-    pytest.mark.boinc,
-    pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no BOINC project"),
-    pytest.mark.timeout(2400),
-]
+pytestmark = [*ON_A_PROJECT, pytest.mark.timeout(2400)]
 
 
 def submitted(real: RealProject, folder: Path, name: str, epochs: int, *more: str) -> RunFolder:

@@ -1,6 +1,5 @@
 """The renewal of the code signing key on a real BOINC server (see test_real_server.py), as docs/operator.md has it."""
 
-import os
 import re
 import subprocess
 import sys
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.boinc.real_project import TIMEOUT_S, VARIABLE, RealProject
+from tests.boinc.real_project import ON_A_PROJECT, TIMEOUT_S, RealProject
 from tests.places import ROOT
 from vcdl.run.reading import read_report
 
@@ -20,11 +19,7 @@ training: {learning_rate: 0.01}
 stop: {epochs: 200}
 """
 
-pytestmark = [
-    pytest.mark.boinc,
-    pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no BOINC project"),
-    pytest.mark.timeout(1800),
-]
+pytestmark = [*ON_A_PROJECT, pytest.mark.timeout(1800)]
 
 
 def test_attached_clients_take_a_new_signing_key_and_lose_no_task(real: RealProject, tmp_path: Path) -> None:

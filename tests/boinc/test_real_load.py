@@ -5,19 +5,14 @@ checker, and each subtask is applied once. Skipped without PROJECT_DIR.
 """
 
 import json
-import os
 import subprocess
 import sys
 
 import pytest
 
-from tests.boinc.real_project import VARIABLE, RealProject, wait
+from tests.boinc.real_project import ON_A_PROJECT, RealProject, wait
 
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no BOINC project"),
-    pytest.mark.timeout(1200),
-]
+pytestmark = [*ON_A_PROJECT, pytest.mark.timeout(1200)]
 
 
 def test_simulated_hosts_lose_and_double_nothing(real: RealProject) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.boinc.real_project import TIMEOUT_S, VARIABLE, RealProject, wait
+from tests.boinc.real_project import ON_A_PROJECT, TIMEOUT_S, RealProject, wait
 from vcdl.run.reading import read_report
 
 JOB = """
@@ -24,11 +24,7 @@ stop: {epochs: 50}
 _BOINCS = ("feeder", "transitioner", "file_deleter")
 _RESTARTS = 5
 
-pytestmark = [
-    pytest.mark.boinc,
-    pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no BOINC project"),
-    pytest.mark.timeout(1800),
-]
+pytestmark = [*ON_A_PROJECT, pytest.mark.timeout(1800)]
 
 
 def test_doctor_uploads_and_deletes_and_the_next_start_after_a_stop_brings_all_daemons_back(real: RealProject) -> None:

@@ -6,12 +6,11 @@ submission without a second download of the shards, uninstall. Skipped without P
 run everywhere (tests/end_to_end/test_boinc.py).
 """
 
-import os
 from pathlib import Path
 
 import pytest
 
-from tests.boinc.real_project import TIMEOUT_S, VARIABLE, RealProject, wait
+from tests.boinc.real_project import ON_A_PROJECT, TIMEOUT_S, RealProject, wait
 from vcdl.journal.events import UpdateApplied
 from vcdl.run.reading import events_of, read_report
 from vcdl.wire.workunit import WorkunitName
@@ -25,11 +24,7 @@ validate: {every: epoch}
 stop: {epochs: 2}
 """
 
-pytestmark = [
-    pytest.mark.boinc,
-    pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no BOINC project"),
-    pytest.mark.timeout(1200),
-]
+pytestmark = [*ON_A_PROJECT, pytest.mark.timeout(1200)]
 
 
 def test_a_real_project_trains_a_job_from_install_to_uninstall(real: RealProject, tmp_path: Path) -> None:

@@ -3,13 +3,12 @@ outlast a stop and another app version.
 """
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.boinc.real_project import TIMEOUT_S, VARIABLE, RealProject, wait
+from tests.boinc.real_project import ON_A_PROJECT, TIMEOUT_S, RealProject, wait
 from vcdl.boinc.grid.host_care import read_rests
 from vcdl.boinc.grid.workunit_rows import IN_PROGRESS, VALIDATE_ERROR
 from vcdl.journal.events import ResultRefused
@@ -25,11 +24,7 @@ validate: {every: epoch}
 stop: {epochs: 200}
 """
 
-pytestmark = [
-    pytest.mark.boinc,
-    pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no BOINC project"),
-    pytest.mark.timeout(1800),
-]
+pytestmark = [*ON_A_PROJECT, pytest.mark.timeout(1800)]
 
 
 def submitted(real: RealProject, folder: Path) -> RunFolder:

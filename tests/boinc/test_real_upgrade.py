@@ -1,6 +1,5 @@
 """A new client in the middle of a job on a real BOINC server (see test_real_server.py)."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.boinc.boinc_client import BoincClient
-from tests.boinc.real_project import TIMEOUT_S, VARIABLE, RealProject
+from tests.boinc.real_project import ON_A_PROJECT, TIMEOUT_S, RealProject
 from tests.places import ROOT
 from vcdl.journal.events import UpdateApplied
 from vcdl.run.reading import events_of, read_report
@@ -25,11 +24,7 @@ boinc: {shortest_deadline_s: 3600}
 """
 SUBTASKS = 18
 
-pytestmark = [
-    pytest.mark.boinc,
-    pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no BOINC project"),
-    pytest.mark.timeout(1800),
-]
+pytestmark = [*ON_A_PROJECT, pytest.mark.timeout(1800)]
 
 
 def test_hosts_move_to_a_new_client_in_the_middle_of_a_job_without_losing_a_task(

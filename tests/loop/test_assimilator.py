@@ -10,6 +10,7 @@ import pytest
 
 from tests.examples import some
 from tests.memory_grid import Fuse, Killed
+from tests.plans import a_plan
 from tests.server import RULE, SIZE, Disk, Server
 from vcdl.checks import Refusal
 from vcdl.errors import FileUnavailable
@@ -23,25 +24,12 @@ from vcdl.journal.events import (
     WorkunitCreated,
     WorkunitFailed,
 )
-from vcdl.loop.plan import Plan
 from vcdl.rules.base import Rule
 from vcdl.rules.downpour import Downpour
 from vcdl.wire.weights import read_weights
 from vcdl.wire.workunit import subtask_name
 
-PLAN = Plan(
-    job="j",
-    seed=1,
-    shards=12,
-    rolling=True,
-    validate_every=3,
-    has_test=False,
-    epochs=1,
-    target_accuracy=None,
-    wall_time_s=None,
-    patience_epochs=None,
-    tries=3,
-)
+PLAN = a_plan(shards=12, validate_every=3)
 
 
 def w(shard: int, attempt: int = 0, base: int = 0) -> str:

@@ -2,8 +2,6 @@
 updates are folded again.
 """
 
-import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +11,6 @@ import pytest
 from tests.memory_grid import MemoryGrid, received
 from tests.rules.updates import replayed
 from tests.served_run import ServedRun, noise
-from tests.store_servers import start_redis
 from tests.stores.conftest import redis_client
 from vcdl.codecs.choose import down_encoding, up_encoding
 from vcdl.errors import StoreError
@@ -46,12 +43,6 @@ RULES = [
     {"rule": "fedbuff", "buffer": 4, "guard": {"clip": 0.9}},
     {"rule": "vc_asgd", "alpha": 0.5, "guard": {"clip": 0.9, "min_cosine": -1}},
 ]
-
-
-@pytest.fixture(scope="module")
-def redis_url() -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="vcdl-") as folder, start_redis(Path(folder)) as redis:
-        yield redis.url
 
 
 class Life:

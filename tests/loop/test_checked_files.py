@@ -1,14 +1,11 @@
 """Files of weights after a reboot: which are checked, and what becomes of damaged ones."""
 
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.loop.test_recovery import served, zeroed
 from tests.served_run import ServedRun, noise
-from tests.store_servers import start_redis
 from vcdl.journal import clock
 from vcdl.journal.events import FilesChecked
 from vcdl.loop.checked_files import check_files
@@ -16,12 +13,6 @@ from vcdl.loop.checked_files import check_files
 pytestmark = pytest.mark.server
 
 WEIGHTS = 1000
-
-
-@pytest.fixture(scope="module")
-def redis_url() -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="vcdl-") as folder, start_redis(Path(folder)) as redis:
-        yield redis.url
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from msgspec import structs
 from tests.disturbed_job import PLANS, DisturbedJob, state
 from tests.examples import examples
 from tests.job_events import an_epoch, applied, cancelled, created, evaluated, failed, refused, w, wanted
+from tests.plans import a_plan
 from tests.recorded_run import numbered
 from vcdl.job.lr_schedule import LONG_STEPS, STEADY, LrScaling, LrSchedule
 from vcdl.job.schema import EVERY_EPOCH
@@ -55,19 +56,7 @@ from vcdl.loop.plan import Plan, Publishing, is_validated
 from vcdl.report.measures import Report
 from vcdl.wire.workunit import WorkunitName
 
-ROLLING = Plan(
-    job="j",
-    seed=1,
-    shards=1,
-    rolling=True,
-    validate_every=EVERY_EPOCH,
-    has_test=True,
-    epochs=3,
-    target_accuracy=None,
-    wall_time_s=None,
-    patience_epochs=None,
-    tries=3,
-)
+ROLLING = a_plan(shards=1, validate_every=EVERY_EPOCH, has_test=True, epochs=3)
 EPOCH = replace(ROLLING, rolling=False)
 TWO = replace(ROLLING, shards=2)
 

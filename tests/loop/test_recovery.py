@@ -1,9 +1,8 @@
 """The end of a store's weights: put back when the server has lost them, dropped when the job is over."""
 
 import sqlite3
-import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.served_run import ServedRun, noise
-from tests.store_servers import start_redis
 from tests.stores.conftest import redis_client
 from vcdl.errors import StoreError, StoreLost
 from vcdl.journal.events import EpochClosed, StopDecided, StopReason, StoreRestored
@@ -26,12 +24,6 @@ from vcdl.wire.weights import read_weights
 pytestmark = pytest.mark.server
 
 WEIGHTS = 1000
-
-
-@pytest.fixture(scope="module")
-def redis_url() -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="vcdl-") as folder, start_redis(Path(folder)) as redis:
-        yield redis.url
 
 
 @pytest.fixture

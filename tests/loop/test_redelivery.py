@@ -9,24 +9,12 @@ import numpy as np
 import pytest
 
 from tests.memory_grid import Killed
+from tests.plans import a_plan
 from tests.server import SIZE, Disk, Server
 from vcdl.journal.events import Event, UpdateApplied, UpdateSuperseded
-from vcdl.loop.plan import Plan
 from vcdl.wire.workunit import subtask_name
 
-PLAN = Plan(
-    job="j",
-    seed=1,
-    shards=12,
-    rolling=True,
-    validate_every=0,
-    has_test=False,
-    epochs=1,
-    target_accuracy=None,
-    wall_time_s=None,
-    patience_epochs=None,
-    tries=3,
-)
+PLAN = a_plan(shards=12)
 LONG = np.full(SIZE, 30.0, np.float32)
 """Accepted beside others that are as long, refused when it is measured by weights of ones."""
 

@@ -1,9 +1,8 @@
 """A job that has collapsed goes back to its last good version, also when its server is killed in the middle of it."""
 
 import random
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +13,10 @@ from msgspec import structs
 
 from tests.job_events import applied
 from tests.memory_grid import Killed
+from tests.plans import a_plan
 from tests.served_run import ServedRun, noise, servers
 from tests.server import SIZE, Disk, Server
-from tests.store_servers import on_server, start_redis
+from tests.store_servers import on_server
 from vcdl.errors import StoreLost, Unavailable
 from vcdl.journal.events import (
     EpochClosed,
@@ -33,7 +33,6 @@ from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.collapse import Collapse
 from vcdl.loop.coordinator import TakeBack
 from vcdl.loop.parameter_server import ParameterServer
-from vcdl.loop.plan import Plan
 from vcdl.loop.recovery import fold_again
 from vcdl.loop.rollback import roll_back, take_back, without_trust
 from vcdl.rules.base import Rule
@@ -45,20 +44,7 @@ from vcdl.run.folder import RestoreLock
 from vcdl.wire.weights import Vector
 from vcdl.wire.workunit import WorkunitName
 
-PLAN = Plan(
-    job="j",
-    seed=1,
-    shards=4,
-    rolling=True,
-    validate_every=1,
-    has_test=False,
-    epochs=8,
-    target_accuracy=None,
-    wall_time_s=None,
-    patience_epochs=None,
-    tries=3,
-    rolls_back=True,
-)
+PLAN = a_plan(shards=4, validate_every=1, epochs=8, rolls_back=True)
 HONEST_EPOCHS = 2
 
 
@@ -153,12 +139,6 @@ def new_disk(path: Path, rolling: bool, rule: Rule) -> Disk:
 # -- the store, whichever it is, and the servers at it
 
 WEIGHTS = 100
-
-
-@pytest.fixture(scope="module")
-def redis_url() -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="vcdl-") as folder, start_redis(Path(folder)) as redis:
-        yield redis.url
 
 
 @pytest.fixture(params=["folder", on_server("redis")])

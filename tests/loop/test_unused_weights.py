@@ -5,24 +5,12 @@ from pathlib import Path
 import pytest
 
 from tests.job_events import applied, cancelled, created, w
+from tests.plans import a_plan
 from tests.server import Disk, Server
-from vcdl.loop.plan import Plan
 from vcdl.run.kept_weights import Snapshots
 
 OPEN = 320
-PLAN = Plan(
-    job="j",
-    seed=1,
-    shards=2 * OPEN,
-    rolling=True,
-    validate_every=0,
-    has_test=False,
-    epochs=2,
-    target_accuracy=None,
-    wall_time_s=None,
-    patience_epochs=None,
-    tries=3,
-)
+PLAN = a_plan(shards=2 * OPEN, epochs=2)
 
 
 def test_many_open_workunits_are_not_looked_through_for_each_update(

@@ -13,6 +13,7 @@ import pytest
 
 from tests.examples import some
 from tests.memory_grid import FillingDisk, Fuse, Killed
+from tests.plans import a_plan
 from tests.server import SIZE, TRAINING, Disk, Server
 from vcdl.checks import Refusal
 from vcdl.errors import RunFolderError, RunFolderFull, Unavailable
@@ -31,25 +32,12 @@ from vcdl.journal.events import (
     WorkunitSent,
 )
 from vcdl.journal.journal import Journal
-from vcdl.loop.plan import Plan
 from vcdl.rules.dc_asgd import DcAsgd
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import read_weights
 from vcdl.wire.workunit import Named, Transport, WorkunitName, subtask_name
 
-PLAN = Plan(
-    job="j",
-    seed=1,
-    shards=3,
-    rolling=True,
-    validate_every=2,
-    has_test=True,
-    epochs=2,
-    target_accuracy=None,
-    wall_time_s=None,
-    patience_epochs=None,
-    tries=3,
-)
+PLAN = a_plan(validate_every=2, has_test=True, epochs=2)
 
 
 @pytest.fixture

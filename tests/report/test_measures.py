@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from tests.plans import a_plan
 from tests.recorded_run import (
     BEGAN_S,
     FIRST_SESSION,
@@ -32,19 +33,7 @@ from vcdl.report.measures import Report
 
 
 def plan(validate_every: int) -> Plan:
-    return Plan(
-        job="demo",
-        seed=1,
-        shards=2,
-        rolling=False,
-        validate_every=validate_every,
-        has_test=True,
-        epochs=2,
-        target_accuracy=None,
-        wall_time_s=None,
-        patience_epochs=None,
-        tries=5,
-    )
+    return a_plan(job="demo", shards=2, rolling=False, validate_every=validate_every, has_test=True, epochs=2, tries=5)
 
 
 def test_an_empty_journal_is_a_run_that_has_done_nothing() -> None:

@@ -75,6 +75,8 @@ def test_the_usual_length_is_the_lower_median_of_those_that_are_known() -> None:
     assert usual_of(lengths).tolist() == [2.0, 2.0, 7.0, 0.0]
     full = np.array([[4.0, 1.0], [1.0, 1.0], [3.0, 9.0], [2.0, 8.0]], np.float32)
     assert usual_of(full).tolist() == [2.0, 1.0]
+    many = np.random.default_rng(1).permuted(np.arange(1.0, 41.0, dtype=np.float32).repeat(3).reshape(40, 3), axis=0)
+    assert usual_of(many).tolist() == [20.0] * 3
 
 
 @pytest.mark.parametrize("seed", range(2, 8))
