@@ -1,5 +1,6 @@
 """The renewal of the code signing key on a real BOINC server (see test_real_server.py), as docs/operator.md has it."""
 
+import os
 import re
 import subprocess
 import sys

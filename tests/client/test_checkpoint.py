@@ -96,6 +96,7 @@ def test_a_checkpoint_of_an_impossible_position_is_left_aside(
     assert "training starts over" in caplog.text
 
 
+@pytest.mark.slow
 def test_no_flipped_byte_goes_unnoticed_or_raises(folder: Path) -> None:
     path = folder / CHECKPOINT_FILE
     raw = path.read_bytes()

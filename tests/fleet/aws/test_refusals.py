@@ -50,7 +50,7 @@ KINDS = [
 ]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client() -> Any:
     return boto3.client("ec2", region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x")
 

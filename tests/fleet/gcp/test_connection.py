@@ -19,6 +19,8 @@ from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
 from vcdl.fleet.gcp.connection import ENDPOINT_VARIABLE, Connection
 from vcdl.fleet.gcp.provider import GcpProvider
 
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
 
 def test_without_the_library_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(google.cloud, "compute_v1", raising=False)
@@ -27,7 +29,6 @@ def test_without_the_library_the_error_says_how_to_install_it(monkeypatch: pytes
         Connection("vcdl-test")
 
 
-@pytest.mark.slow
 def test_without_credentials_the_error_says_where_they_come_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,7 +49,6 @@ def test_a_malformed_credentials_file_is_an_error(tmp_path: Path, monkeypatch: p
         GcpProvider(settings_of(tmp_path, text=GCP))
 
 
-@pytest.mark.server
 def test_an_unreachable_cloud_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setenv(ENDPOINT_VARIABLE, f"http://127.0.0.1:{taken.getsockname()[1]}")
@@ -56,7 +56,6 @@ def test_an_unreachable_cloud_is_unavailable(tmp_path: Path, monkeypatch: pytest
         GcpProvider(settings_of(tmp_path, text=GCP)).find()
 
 
-@pytest.mark.server
 def test_a_sign_in_page_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = tmp_path / "compute" / "v1" / "projects" / "vcdl-test" / "aggregated" / "instances"
     page.parent.mkdir(parents=True)
@@ -69,7 +68,6 @@ def test_a_sign_in_page_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyP
         server.shutdown()
 
 
-@pytest.mark.process
 def test_the_library_is_imported_only_for_a_provider() -> None:
     program = (
         "import sys, vcdl.fleet.gcp; print([m for m in sys.modules if m.startswith(('google', 'grpc', 'requests'))])"
@@ -78,7 +76,6 @@ def test_the_library_is_imported_only_for_a_provider() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.server
 def test_the_clock_of_the_cloud_is_in_its_answers(fleet: GcpProvider, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = time.time
     monkeypatch.setattr("vcdl.fleet.gcp.connection.time", SimpleNamespace(time=lambda: now_s() - 7200))
