@@ -8,6 +8,7 @@ import pwd
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -96,6 +97,13 @@ def test_another_user_is_seen(made: MadeProject) -> None:
 def test_a_full_disk_is_seen(made: MadeProject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_TOO_LITTLE_BYTES", 1 << 60)
     assert "free some space" in failure(made, machine.disk_space).cure
+
+
+def test_a_disk_of_the_runs_alone_is_looked_at(made: MadeProject) -> None:
+    made.project.runs_folder.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
+        made.project.runs_folder.symlink_to(elsewhere)
+        assert any("for vcdl/runs" in finding.what for finding in found(made, machine.disk_space))
 
 
 def test_folders_closed_to_the_web_server_are_seen(made: MadeProject) -> None:

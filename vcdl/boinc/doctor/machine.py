@@ -57,6 +57,7 @@ def disk_space(installation: Installation) -> Iterator[Finding]:
         installation.project.upload_dir,
         installation.path,
         installation.project.log_dir,
+        installation.project.runs_folder,
     ):
         if not folder.is_dir() or (device := folder.stat().st_dev) in seen:
             continue
