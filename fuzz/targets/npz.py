@@ -2,12 +2,12 @@
 
 import io
 import json
+import math
 import random
 import struct
 import zipfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -228,4 +228,5 @@ class Checkpoints(Target):
         position = checkpoint.position
         hold(checkpoint.state.fits(self._state), "a state that does not fit")
         hold(type(position.samples) is int and position.samples >= 0, "a position that does not exist")
-        hold(bool(np.isfinite(list(asdict(position).values())).all()), "a position that is not finite")
+        numbers = (position.loss_sum, position.train_s, *position.times_s.values())
+        hold(all(map(math.isfinite, numbers)), "a position that is not finite")

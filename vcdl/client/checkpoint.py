@@ -50,7 +50,8 @@ class Position:
             0 <= samples < 2**63 and math.isfinite(loss_sum) and 0 <= train_s < math.inf
         ):
             raise ValueError("its position does not exist")
-        times_s = {stage: float(raw.get("times_s", {}).get(stage, 0.0)) for stage in STAGES}
+        told = raw.get("times_s", {})
+        times_s = {stage: float(told[stage]) for stage in STAGES if stage in told}
         return cls(samples, loss_sum, train_s, {stage: it for stage, it in times_s.items() if 0 < it < math.inf})
 
 
