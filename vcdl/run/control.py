@@ -6,16 +6,18 @@ round, a local run when it is resumed. The journal keeps what was changed and wh
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vcdl.backoff import wait_until
 from vcdl.errors import JobError, RunFolderError, folder_errors
-from vcdl.job import Job, load_frozen_job, save_job
 from vcdl.journal.events import RunReopened, SettingsChanged
 from vcdl.journal.journal import Journal
 from vcdl.run.finding import shown
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import events_of, is_finished, read_report
+
+if TYPE_CHECKING:  # help must not import what reads job files
+    from vcdl.job import Job
 
 TIMEOUT_S = 60.0
 """Seconds to wait: checkpoints take a few; Keras at a run's start and a final evaluation take longest."""
@@ -92,6 +94,8 @@ def change(folder: RunFolder, settings: Sequence[str]) -> dict[str, tuple[Any, A
     Raises JobError for a setting that cannot be changed, or not to that; RunFolderError for a run that is over, or that
     runs without daemons; JournalError.
     """
+    from vcdl.job import load_frozen_job, save_job
+
     allowed = keys_of(folder)
     asked = list(dict.fromkeys(".".join(setting.partition("=")[0].strip().split(".")[:2]) for setting in settings))
     for key in asked:
@@ -123,7 +127,7 @@ def changes_of(folder: RunFolder) -> str:
     return " ".join(event.changes for event in events_of(folder, SettingsChanged))
 
 
-def _flat(job: Job) -> Mapping[str, Any]:
+def _flat(job: "Job") -> Mapping[str, Any]:
     """The settings by `section.key`."""
     sections = {name: values for name, values in job.resolved().items() if isinstance(values, dict)}
     return {f"{name}.{key}": value for name, values in sections.items() for key, value in values.items()}
