@@ -76,7 +76,7 @@ ONE_OF_EACH: list[tuple[Event, str | None]] = [
     (UpdateRefused(W, "not_finite", "NaN", 4096), f"refused:{W}"),
     (UpdateSuperseded(W, 4096), f"superseded:{W}"),
     (UploadVerified(W, "host-7", 150, 1.4, False, 12.5), f"verified:{W}"),
-    (HostConvicted("host-7", W, (141, 143)), "convicted:host-7"),
+    (HostConvicted("host-7", W, (141, 143), (W,)), "convicted:host-7"),
     (EvaluationWanted(150, 3, "validation"), "wanted:validation:150"),
     (evaluated(), "evaluated:validation:150"),
     (EvaluatorDied("killed by signal 9"), None),

@@ -128,14 +128,15 @@ def test_no_host_has_more_than_its_share_of_the_measures_whatever_it_may_weigh(f
 def test_hosts_that_come_later_have_one_small_part_together_until_one_was_trained_again(fleet: Fleet) -> None:
     fleet.work(2)
     brought = 0
-    for number in range(60):
+    for number in range(120):
         host = f"name{number // 3}"
         fleet.bring(HONEST[number % 8])
+        assert brought <= max(3, 1 + 0.1 * fleet.history.updates)
         fleet.follow(WorkunitSent(w(9, number), host, 10))
         if fleet.history.has_room(host):
             fleet.bring(host)
             brought += 1
-    assert brought == 10
+    assert 10 <= brought <= 16
     fleet.verify("name9")
     assert fleet.history.has_room("name9")
     assert not fleet.history.has_room("name10")
@@ -186,7 +187,8 @@ def test_of_a_convicted_host_only_what_came_after_its_last_good_upload_is_taken_
     assert fleet.history.is_vouched("sleeper", 1)
     assert not fleet.history.is_vouched("sleeper", 4)
     fleet.verify("sleeper", agrees=False)
-    assert fleet.history.to_convict[0].versions == (4, 5)
+    (convicted,) = fleet.history.to_convict
+    assert (convicted.versions, len(convicted.again)) == ((4, 5), 2)
 
 
 def test_what_is_drawn_is_told_from_what_had_to_be_trained_again(fleet: Fleet) -> None:

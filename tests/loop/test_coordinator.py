@@ -495,14 +495,59 @@ def test_a_fleet_of_fewer_hosts_than_tries_ends_a_job_that_none_of_them_can_trai
     assert of_strangers(*"abababababa", known="c") == []
 
 
-def test_what_a_convicted_host_brought_since_the_last_good_end_is_taken_back_once() -> None:
+def test_what_a_convicted_host_brought_since_the_last_good_end_but_one_is_taken_back_once() -> None:
     plan = replace(ROLLING, shards=4, is_for_strangers=True, rolls_back=True)
-    events = [*an_epoch(1, shards=4), *(created(2, shard, 0, 4) for shard in range(3))]
-    events += [applied(5, 2, 0, 4), applied(6, 2, 1, 4), HostConvicted("liar", w(2, 0, 0, 4), (2, 3, 6))]
-    assert actions(plan, events) == [TakeBack("liar", (6,), 4)]
-    event = RolledBack(7, 4, (6,), 6, 0.0, 0.0, "liar")
-    assert TakeBack("liar", (6,), 4) not in actions(plan, [*events, event])
+    events = [*an_epoch(1, shards=4), *an_epoch(2, 0.6, shards=4), *(created(3, shard, 0, 8) for shard in range(3))]
+    events += [applied(9, 3, 0, 8), applied(10, 3, 1, 8)]
+
+    def lied(*versions: int) -> HostConvicted:
+        return HostConvicted("liar", w(3, 0, 0, 8), versions)
+
+    assert actions(plan, [*events, lied(2, 3, 10)]) == [TakeBack("liar", (10,), 8)]
+    assert actions(plan, [*events, lied(2, 5, 10)]) == [TakeBack("liar", (5, 10), 4)]
+    assert not any(isinstance(action, TakeBack) for action in actions(plan, [*events, lied(2, 4)]))
+    events.append(lied(2, 5, 10))
+    event = RolledBack(11, 4, (5, 10), 10, 0.0, 0.0, "liar")
+    assert not any(isinstance(action, TakeBack) for action in actions(plan, [*events, event]))
+    assert coordinator_after(plan, [*events, event]).covered == 4, "earlier uploads are gone"
+    collapsed = RolledBack(11, 0, (), 10, 0.1, 0.6)
+    assert coordinator_after(plan, [*events, collapsed]).covered == 0, "version 4 is none of those of the job any more"
     assert not any(isinstance(action, TakeBack) for action in actions(replace(plan, rolls_back=False), events))
+
+
+def again(epoch: int, shard: int, base_version: int = 0, attempt: int = 0) -> str:
+    """A workunit for a subtask whose update was a lie."""
+    return w(epoch, shard, 10_000 + attempt, base_version)
+
+
+def test_the_subtasks_of_a_liar_are_made_again_first_whatever_came_of_their_epoch() -> None:
+    plan = replace(ROLLING, shards=4, is_for_strangers=True, tries=2)
+    lied = [w(1, 0), w(2, 0, 0, 4)]
+    events = [*an_epoch(1, shards=4), *(created(2, shard, 0, 4) for shard in range(4)), applied(5, 2, 0, 4)]
+    events.append(HostConvicted("liar", w(2, 0, 0, 4), (), tuple(lied)))
+    first, second = Create(1, 0, 10_000, None), Create(2, 0, 10_000, None)
+    assert actions(plan, events, open_wanted=5)[-2:] == [first, second]
+    events += [WorkunitCreated(again(1, 0, 5)), WorkunitCreated(again(2, 0, 5))]
+    assert actions(plan, events, open_wanted=5) == []
+    failed = WorkunitFailed(again(1, 0, 5), "lost")
+    assert actions(plan, [*events, failed], open_wanted=5) == [Create(1, 0, 10_001, None)]
+    events.append(UpdateApplied(again(1, 0, 5), 6, 5, 0, 0.1, 10, 1.0, None, None, 1, "honest"))
+    assert actions(plan, events, open_wanted=4) == []
+    coordinator = coordinator_after(plan, events)
+    assert coordinator.history.applied_by_epoch == {1: 4, 2: 1}, "each subtask counts once"
+    assert coordinator.state.tries.again == {(2, 0): 1}
+    events.append(HostConvicted("honest after all not", again(1, 0, 5), (), (again(1, 0, 5),)))
+    assert actions(plan, events, open_wanted=5) == [Create(1, 0, 20_000, None)]
+
+
+def test_a_job_does_not_end_before_the_subtasks_of_liars_are_made_again() -> None:
+    plan = replace(ROLLING, epochs=1, is_for_strangers=True, rolls_back=False)
+    events = [*an_epoch(1, shards=1), evaluated(1, 1, 0.9), HostConvicted("liar", w(1, 0), (), (w(1, 0),))]
+    assert actions(plan, events) == [Create(1, 0, 10_000, None)]
+    events.append(WorkunitCreated(again(1, 0, 1)))
+    assert actions(plan, events) == []
+    events.append(UpdateApplied(again(1, 0, 1), 2, 1, 0, 0.1, 10, 1.0, None, None, 1, "honest"))
+    assert actions(plan, events) == [Stop(StopReason.EPOCHS)]
 
 
 def test_a_reopened_job_takes_up_every_subtask_that_was_out_and_none_that_was_applied() -> None:
@@ -594,6 +639,19 @@ def test_a_subtask_that_is_made_again_gets_the_rate_of_the_one_that_was_made_las
     making = coordinator.history.creation_context()
     assert coordinator.rate(again.epoch, again.shard, making) == pytest.approx(1 - 5 / 8)
     assert coordinator.rate(later.epoch, later.shard, making) == pytest.approx(1 - 6 / 8)
+
+
+def test_the_learning_rate_goes_back_by_the_subtasks_that_are_to_be_made_again() -> None:
+    plan = replace(ROLLING, shards=4, epochs=2, rate=LrSchedule("linear"), is_for_strangers=True)
+    lied = (w(1, 0), w(1, 1))
+    events = [*an_epoch(1, shards=4), HostConvicted("liar", w(1, 0), (), lied)]
+    coordinator = coordinator_after(plan, events)
+    contexts = [coordinator.history.creation_context()]
+    coordinator.follow(Recorded(90, 0.0, WorkunitCreated(again(1, 0, 4))))
+    contexts.append(coordinator.history.creation_context())
+    assert [context.again for context in contexts] == [2, 1]
+    assert [coordinator.rate(1, 1, context) for context in contexts] == [7 / 8, 6 / 8]
+    assert coordinator.rate(2, 0, replace(contexts[0], made=0, again=9)) == 1.0, "not before the job's begin"
 
 
 def test_the_learning_rate_may_grow_with_the_clients_at_work() -> None:

@@ -151,7 +151,7 @@ def test_a_step_of_its_own_length_or_way_is_a_lie_and_its_host_is_convicted(
     assert world.convicted() == [], "nobody has shown that this server can train the job as clients do"
     world.apply(*world.honest(1, tmp_path), "honest")
     world.settle()
-    assert world.convicted() == [HostConvicted("liar", lie, (1,))]
+    assert world.convicted() == [HostConvicted("liar", lie, (1,), (lie,))]
 
 
 def test_a_liar_that_brings_most_does_not_keep_the_server_from_agreeing_with_another(

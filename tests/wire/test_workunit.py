@@ -93,8 +93,19 @@ def test_a_header_survives_its_json() -> None:
 
 def test_the_name_says_all_of_it() -> None:
     assert WORKUNIT.name == "digits_e0003_s017_a0_v000142"
-    assert WORKUNIT.subtask == "e0003_s017"
-    assert replace(WORKUNIT, attempt=4, base_version=900).subtask == WORKUNIT.subtask
+    name = WorkunitName.parse(WORKUNIT.name)
+    assert name.subtask == "e0003_s017"
+    assert replace(name, attempt=4, base_version=900).subtask == name.subtask
+
+
+def test_an_update_that_was_taken_back_is_another_subtask_from_its_next_attempt_on() -> None:
+    first = replace(WorkunitName.parse(WORKUNIT.name), attempt=7)
+    second = replace(first, attempt=first.next_turn)
+    assert (first.turn, first.attempt_in_turn, first.begins_turn) == (0, 7, False)
+    assert (second.turn, second.attempt_in_turn, second.begins_turn) == (1, 0, True)
+    assert not replace(second, attempt=second.attempt + 1).begins_turn
+    assert (second.subtask, replace(second, attempt=second.next_turn).subtask) == ("e0003_s017_t1", "e0003_s017_t2")
+    assert replace(first, attempt=0).next_turn == second.attempt, "whichever attempt brought it"
 
 
 @given(
@@ -109,7 +120,7 @@ def test_every_name_can_be_taken_apart(job: str, epoch: int, shard: int, attempt
         job=job, epoch=epoch, shard=shard, attempt=attempt, base_version=version, seed=0, training=TRAINING
     )
     assert WorkunitName.parse(workunit.name) == WorkunitName(job, epoch, shard, attempt, version)
-    assert WorkunitName.parse(workunit.name).subtask == workunit.subtask == subtask_name(epoch, shard)
+    assert WorkunitName.parse(workunit.name).subtask == subtask_name(epoch, shard)
 
 
 def test_a_job_may_be_named_like_a_workunit() -> None:

@@ -228,6 +228,8 @@ class HostConvicted(Event, frozen=True, tag="host_convicted"):
     """The upload that shows it."""
     versions: tuple[Int, ...]
     """The versions that its uploads made since the last one that was found good: they are taken back."""
+    again: tuple[str, ...] = ()
+    """The workunits of all that it brought since then: their subtasks are made again."""
 
 
 class EvaluationWanted(Event, frozen=True, tag="evaluation_wanted"):

@@ -19,6 +19,7 @@ from vcdl.journal.events import (
     EpochClosed,
     EvaluationWanted,
     Event,
+    HostConvicted,
     Recorded,
     RolledBack,
     RunFinished,
@@ -66,6 +67,8 @@ class CreationContext:
     """Open workunits, with all that were created together."""
     made: int
     """Subtasks for which a workunit was created, each counted once."""
+    again: int = 0
+    """Subtasks whose update was a lie and that had to be made again."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,8 @@ class JobHistory:
     """The newest version of the weights that an update, or a rollback, has made."""
     made: int = 0
     """Subtasks for which a workunit was created, each counted once."""
+    again: int = 0
+    """Subtasks that are to be made again, as their update was a lie, and for which that is not begun."""
     open: dict[str, WorkunitName] = field(default_factory=dict)
     """Workunits that were created and have not come to an end."""
     rates: dict[str, float] = field(default_factory=dict)
@@ -124,7 +129,7 @@ class JobHistory:
     been begun with.
     """
     applied_by_epoch: Counter[int] = field(default_factory=Counter)
-    """Updates that were applied, by the epoch of their subtask."""
+    """Subtasks of which an update was applied, by their epoch."""
     closed: dict[int, Timed[EpochClosed]] = field(default_factory=dict)
     epochs: list[EpochDetail] = field(default_factory=list)
     """Epochs that are closed and measured, in order."""
@@ -205,6 +210,8 @@ class JobHistory:
                 self.paused = event
             case RolledBack():
                 self._roll_back(event)
+            case HostConvicted():
+                self.again += len(event.again)
             case StopDecided():
                 self.stop = event
                 for workunit in list(self.open):
@@ -241,10 +248,10 @@ class JobHistory:
 
     def creation_context(self, together: int = 1) -> CreationContext:
         """The context of each of so many workunits that are created now."""
-        return CreationContext(len(self.at_work), len(self.open) + together, self.made)
+        return CreationContext(len(self.at_work), len(self.open) + together, self.made, self.again)
 
     def is_applied(self, epoch: int, shard: int) -> bool:
-        """Whether an update of this subtask is in the weights."""
+        """Whether an update of this shard in this epoch was applied."""
         return epoch in self.closed or shard in self._shards.get(epoch, ())
 
     def end_of(self, epoch: int) -> int:
@@ -287,6 +294,7 @@ class JobHistory:
         self.bases[name.base_version] = self.bases.get(name.base_version, 0) + 1
         self._open_attempts.setdefault((name.epoch, name.shard), []).append(event.workunit)
         self.made += name.attempt == 0
+        self.again -= name.begins_turn
 
     def _end(self, workunit: str) -> None:
         """A workunit is no longer open; nothing when it was not."""
@@ -312,8 +320,9 @@ class JobHistory:
     def _apply(self, event: UpdateApplied) -> None:
         name = self.open.get(event.workunit) or WorkunitName.parse(event.workunit)
         self.version = max(self.version, event.version)
-        self.applied_by_epoch[name.epoch] += 1
-        self._shards.setdefault(name.epoch, set()).add(name.shard)
+        if not name.turn:  # what is made again was counted before
+            self.applied_by_epoch[name.epoch] += 1
+            self._shards.setdefault(name.epoch, set()).add(name.shard)
         if event.loss is not None:
             told = self.train_losses.get(name.epoch, LossSum())
             self.train_losses[name.epoch] = told.plus(event.loss, event.samples)

@@ -37,8 +37,8 @@ _KNOWN_AFTER = 5
 """Applied uploads after which a host is no longer new, also where none of them was trained again."""
 _FIRST_UPDATES = 10
 """Updates of a job after which a host that gets its first workunit joins late."""
-_NEWCOMERS = 10
-"""Share of the last hundred uploads that unknown hosts which joined late may have together, in uploads."""
+_NEWCOMERS = 0.1
+"""Share of the last uploads that unknown hosts which joined late may have together."""
 _FIRST_UPLOADS, _FASTER = 3, 1.5
 """Uploads that a host may bring before one was trained again; later so many times an equal part of all."""
 _LATELY = 100
@@ -74,7 +74,8 @@ _FORGIVEN = 0.8
 """Share of its strikes that a host keeps after an upload that counts."""
 _QUARANTINE_UPDATES = 200
 """Updates of the job that the first quarantine lasts; each further one lasts twice as long as the last."""
-_VERSIONS_KEPT = 1000
+_KEPT_OF_ONE = 1000
+"""Uploads of a host on its word alone that are remembered."""
 _TAKEN_BACK = 0.5
 """The weight from which on an upload of a convicted host is taken back; others have hardly moved anything."""
 
@@ -87,6 +88,17 @@ class HostState(StrEnum):
     DOUBTFUL = "doubtful"
     QUARANTINED = "quarantined"
     CONVICTED = "convicted"
+
+
+@dataclass(frozen=True)
+class Brought:
+    """An upload that was applied."""
+
+    host: str
+    workunit: str
+    version: int
+    weight: float
+    """How far it was believed; only one that counted fully was a measure for those of others."""
 
 
 @dataclass
@@ -117,8 +129,8 @@ class HostRecord:
     """Uploads that the server has trained again and found good."""
     vouched: int = 0
     """The version up to which its uploads are believed for that."""
-    versions: deque[int] = field(default_factory=lambda: deque(maxlen=_VERSIONS_KEPT))
-    """The versions that its later applied uploads made."""
+    on_its_word: deque[Brought] = field(default_factory=lambda: deque(maxlen=_KEPT_OF_ONE))
+    """Its later uploads."""
     convicted: str = ""
     """The workunit whose upload is not what its training gives; empty: there is none."""
     strikes: float = 0.0
@@ -130,16 +142,6 @@ class HostRecord:
     def is_known(self) -> bool:
         """Whether it counts by itself, and not among the newcomers."""
         return not self.joined_late or self.verified > 0 or self.applied >= _KNOWN_AFTER
-
-
-@dataclass(frozen=True)
-class Brought:
-    """An upload that was applied."""
-
-    host: str
-    version: int
-    weight: float
-    """How far it was believed; only one that counted fully was a measure for those of others."""
 
 
 @dataclass
@@ -246,7 +248,7 @@ class HostHistory:
         if record is None or record.verified:
             return True
         if not record.is_known:
-            return len(self._of(host)) < _NEWCOMERS
+            return len(self._of(host)) < max(_FIRST_UPLOADS, _NEWCOMERS * len(self._lately))
         return record.applied < max(_FIRST_UPLOADS, 1 + _FASTER * self.updates / len(self._there | {host}))
 
     @property
@@ -276,15 +278,22 @@ class HostHistory:
         return not record.convicted and host not in self.disputed and (is_first or record.strikes >= 1)
 
     @property
+    def sleepers(self) -> int:
+        """The hosts that were convicted after an honest upload: others may have turned as well."""
+        return sum(bool(record.convicted) and record.verified > 0 for record in self.hosts.values())
+
+    @property
     def to_convict(self) -> list[HostConvicted]:
         """The hosts that have lied. The server may be wrong about a job that it cannot train as clients do. So nobody
         is convicted before it agreed with one of them.
         """
         if not any(record.verified for record in self.hosts.values()):
             return []
-        return [
-            HostConvicted(host, workunit, tuple(self.hosts[host].versions)) for host, workunit in self.disputed.items()
-        ]
+        return [self._conviction(self.hosts[host], workunit) for host, workunit in self.disputed.items()]
+
+    def _conviction(self, host: HostRecord, workunit: str) -> HostConvicted:
+        versions = tuple(one.version for one in host.on_its_word if one.weight >= _TAKEN_BACK)
+        return HostConvicted(host.name, workunit, versions, tuple(one.workunit for one in host.on_its_word))
 
     @property
     def _share(self) -> float:
@@ -340,9 +349,9 @@ class HostHistory:
         host.staleness += event.staleness
         host.heard_of_s = time_s
         host.strikes *= _FORGIVEN
-        if event.trust >= _TAKEN_BACK:
-            host.versions.append(event.version)
-        self._lately.append(Brought(name, event.version, event.trust))
+        brought = Brought(name, event.workunit, event.version, event.trust)
+        host.on_its_word.append(brought)
+        self._lately.append(brought)
         sample_s = event.train_s / event.samples if event.train_s is not None and event.samples > 0 else 0.0
         if sample_s > 0:
             pace = log(sample_s)
@@ -390,5 +399,5 @@ class HostHistory:
         host.verified += 1
         host.vouched = max(host.vouched, event.up_to)
         host.strikes = 0.0
-        while host.versions and host.versions[0] <= event.up_to:
-            host.versions.popleft()
+        while host.on_its_word and host.on_its_word[0].version <= event.up_to:
+            host.on_its_word.popleft()

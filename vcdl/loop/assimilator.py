@@ -200,7 +200,7 @@ class Assimilator:
             if why is None:
                 continue
             may_doubt = why.refusal in OF_CONTENT and not item.is_doubted
-            if may_doubt and self._hosts.may_be_doubted(item.uploaded.host, item.name.attempt):
+            if may_doubt and self._hosts.may_be_doubted(item.uploaded.host, item.name.attempt_in_turn):
                 item.is_doubted, item.trust = True, item.trust * _DOUBTED
             else:
                 self._refuse(item.uploaded, why)
@@ -223,7 +223,7 @@ class Assimilator:
             samples=header.samples,
             fraction=header.fraction,
             base_version=name.base_version,
-            attempt=name.attempt,
+            attempt=name.attempt_in_turn,
             trust=item.trust,
             is_doubted=item.is_doubted,
             rate=item.rate,

@@ -121,6 +121,11 @@ class CollapseWatch:
         return next(reversed(self._good_ends), 0)
 
     @property
+    def covered(self) -> int:
+        """The good end before that: later updates may have to be taken back, as lies are found late."""
+        return ([0, 0, *self._good_ends])[-2]
+
+    @property
     def to_keep(self) -> list[int]:
         """The good ends that the job may go back to, in order; version 0 is one."""
         return [*reversed([*islice(reversed(self._good_ends), _TRIES), 0][:_TRIES])]

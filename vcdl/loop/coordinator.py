@@ -190,8 +190,8 @@ class Coordinator:
 
     @property
     def covered(self) -> int:
-        """The version from which updates may have to be folded again: the last closed epoch's end, or its last good
-        one.
+        """The version from which updates may have to be folded again: the last closed epoch's end, or the last but one
+        of the good ones.
         """
         return self.state.covered
 
@@ -204,7 +204,7 @@ class Coordinator:
     def to_take_back(self) -> TakeBack | None:
         """The uploads of a convicted host that are to be taken back."""
         found = self.state.to_take_back
-        return None if found is None else TakeBack(*found, self.covered)
+        return None if found is None else TakeBack(*found)
 
     @property
     def versions_to_fold_again_with(self) -> set[int]:
@@ -221,11 +221,12 @@ class Coordinator:
 
         It depends on the subtask's place in the order of creation, and on how many clients were at work and workunits
         open when this one was created. A subtask that is tried again has the place of the newest subtask. A step as
-        long as it was once due would undo what has been learned since.
+        long as it was once due would undo what has been learned since. Subtasks that are to be made again, as their
+        updates were lies, are taken off: the job is so far from its end.
         """
         plan = self._plan
         place = (epoch - 1) * plan.shards + _order(plan.seed, epoch, plan.shards).places[shard]
-        place = max(place, context.made - 1)
+        place = max(0, max(place, context.made - 1) - context.again)
         factor = plan.scaling.at(context.active_clients, context.open)
         return plan.rate.at(place, plan.epochs * plan.shards) * factor
 
@@ -260,7 +261,7 @@ class Coordinator:
             for reason, target in targets.items():
                 if target is not None and history.monitor.reaches(best.mean, target):
                     return reason
-            if len(history.epochs) >= plan.epochs:
+            if len(history.epochs) >= plan.epochs and not self.state.tries.again:
                 return StopReason.EPOCHS
             if plan.patience_epochs is not None and len(history.epochs) - best.epoch >= plan.patience_epochs:
                 return StopReason.NO_IMPROVEMENT

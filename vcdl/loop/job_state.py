@@ -60,6 +60,8 @@ class Tries:
     """Subtasks that wait to be tried again, in their order, with the attempt's number."""
     failed: dict[tuple[int, int], Counter[str]] = field(default_factory=dict)
     """Subtask → its failed tries: those of each host, or of each workunit where hosts are not told apart."""
+    again: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Subtask that was applied and is made again, as its update was a lie → the turn."""
     exhausted: bool = False
     """Whether a subtask was tried in vain as often as allowed."""
 
@@ -72,8 +74,14 @@ class Tries:
 
     def applied(self, name: WorkunitName) -> None:
         """A subtask needs no more attempts."""
-        for of_subtasks in (self.last, self.waiting, self.failed):
+        for of_subtasks in (self.last, self.waiting, self.failed, self.again):
             of_subtasks.pop((name.epoch, name.shard), None)
+
+    def was_a_lie(self, name: WorkunitName) -> None:
+        """The update of a subtask is not what its training gives: it is made again, as if it had not been tried."""
+        subtask = name.epoch, name.shard
+        self.last[subtask] = name.attempt
+        self.again[subtask], self.waiting[subtask] = name.turn + 1, name.next_turn
 
     def came_to_nothing(
         self,
@@ -103,7 +111,9 @@ class Tries:
         self.exhausted = False
         self.failed.clear()
         self.waiting = {
-            subtask: attempt + 1 for subtask, attempt in sorted(self.last.items()) if not history.is_applied(*subtask)
+            subtask: attempt + 1
+            for subtask, attempt in sorted(self.last.items())
+            if subtask in self.again or not history.is_applied(*subtask)
         }
 
 
@@ -126,8 +136,8 @@ class JobState:
     convicted: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Convicted host → the versions that its uploads made and that are still to be taken back."""
     covered: int = 0
-    """The version from which updates may have to be folded again: the last closed epoch's end, or its last good
-    one.
+    """The version from which updates may have to be folded again: the last closed epoch's end, or the last but one
+    of the good ones.
     """
     rewritten: int = 0
     """The version up to which rows were written again from the store's records: no upload of these is kept, and no
@@ -157,8 +167,11 @@ class JobState:
                 self._came_to_nothing(event.workunit, self._who(event.workunit))
             case WorkunitCancelled():
                 self._came_to_nothing(event.workunit)
-            case HostConvicted() if self.plan.rolls_back:
-                self.convicted[event.host] = event.versions
+            case HostConvicted():
+                if self.plan.rolls_back:
+                    self.convicted[event.host] = event.versions
+                for workunit in event.again:
+                    self.tries.was_a_lie(WorkunitName.parse(workunit))
             case EpochClosed():
                 self._want_validation(event.version, event.epoch)
             case EvaluationWanted(version, _, split):
@@ -183,11 +196,13 @@ class JobState:
             self._cover()
 
     @property
-    def to_take_back(self) -> tuple[str, tuple[int, ...]] | None:
-        """A convicted host, and the versions that its uploads made since a version that the job can go back to."""
+    def to_take_back(self) -> tuple[str, tuple[int, ...], int] | None:
+        """A convicted host, the versions that its uploads made since a version that the job can go back to, and the
+        newest such version without them.
+        """
         for host, versions in self.convicted.items():
             if later := tuple(version for version in versions if version > self.covered):
-                return host, later
+                return host, later, max(end for end in (self.covered, *self.watch.to_keep) if end < later[0])
         return None
 
     # -- called before the history has the event
@@ -200,7 +215,7 @@ class JobState:
         if self.plan.is_for_strangers:
             self.known.add(self._who(event.workunit, event.host))
         if event.version >= self.rewritten and is_validated(self.plan.validate_every, event.version):
-            self._want_validation(event.version, name.epoch)
+            self._want_validation(event.version, 0 if name.turn else name.epoch)
 
     def _who(self, workunit: str, host: str = "") -> str:
         """The host that brought a workunit or failed at it; its own name where no host is known."""
@@ -212,8 +227,14 @@ class JobState:
 
     def _came_to_nothing(self, workunit: str, failed: str | None = None) -> None:
         name = self.history.open.get(workunit)
-        if name is not None and not self.history.is_applied(name.epoch, name.shard):
+        if name is not None and not self._is_done(name):
             self.tries.came_to_nothing(name, failed, self._counts, self._are_all, self.plan.tries)
+
+    def _is_done(self, name: WorkunitName) -> bool:
+        """Whether a subtask needs no more attempts."""
+        return self.history.is_applied(name.epoch, name.shard) and name.turn != self.tries.again.get(
+            (name.epoch, name.shard)
+        )
 
     def _are_all(self, hosts: Collection[str]) -> bool:
         """Whether no other host has a workunit or has ever brought an update."""
@@ -225,6 +246,7 @@ class JobState:
         for workunit in event.overtaken(self.history.open):
             self._came_to_nothing(workunit)
         self.convicted.pop(event.host, None)
+        self.covered = min(self.covered, event.to)
         self._want_validation(event.version, 0)
 
     def _want_validation(self, version: int, epoch: int) -> None:
@@ -236,7 +258,10 @@ class JobState:
 
     def _cover(self) -> None:
         history = self.history
-        covered = self.watch.last_good_end if self.plan.rolls_back else history.end_of(len(history.closed))
+        if self.plan.rolls_back:  # uploads up to here are gone, whatever the job goes back to
+            covered = max(self.covered, self.watch.covered)
+        else:
+            covered = history.end_of(len(history.closed))
         if covered != self.covered:
             self.covered = covered
             self.bases = {version: base for version, base in self.bases.items() if version > covered}

@@ -15,6 +15,7 @@ are gone are not trained again. Neither is one of another backend, where the mod
 import logging
 import math
 import time
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -52,6 +53,10 @@ _OTHER_RATE = 1.0001
 _EXACT = 1e-3
 """Where an upload was as near to the server's own as this, rounding drives trainings of the job nowhere."""
 _FARTHEST = 1e9
+_AFTER_A_SLEEPER = 3
+"""Uploads that are drawn besides for each host that was found to lie after it had been honest."""
+_NEWEST = 3
+"""The last uploads of a host among which one is drawn: who turns to lies has told them last."""
 _log = logging.getLogger(__name__)
 
 
@@ -171,25 +176,24 @@ class Verification:
         return None
 
     def _next(self) -> UpdateApplied | None:
-        """Drawn are, in turn, an upload of the host that brought most, and the one that agrees least with others."""
+        """Drawn is one of the host that brought most on its word alone; what agrees with others counts less for that."""
         hosts = self._hosts
-        by_host: dict[str, list[UpdateApplied]] = {}
         waiting = [one for one in self._waiting.values() if one.host not in hosts.disputed]
-        for one in waiting:
-            by_host.setdefault(one.host, []).append(one)
         if strange := [one for one in waiting if one.trust < LEAST_WEIGHT]:
             return strange[-1]
-        if urgent := [one for host, ones in by_host.items() if hosts.must_be_verified(host) for one in ones]:
-            # First one that is likely to agree, as nobody is convicted before; then those whose hosts bring most.
-            if math.isinf(hosts.closest):
-                return max(urgent, key=_agreement)
-            return min(urgent, key=lambda one: (-hosts.hosts[one.host].applied, _agreement(one)))
-        if not by_host or hosts.verified_drawn >= self._share * hosts.updates:
+        urgent = [one for one in waiting if hosts.must_be_verified(one.host)]
+        if urgent and math.isinf(hosts.closest):
+            return max(urgent, key=_agreement)  # nobody is convicted before one agrees
+        if hosts.verified_drawn < self._share * hosts.updates + _AFTER_A_SLEEPER * hosts.sleepers:
+            urgent = waiting
+        if not urgent:
             return None
-        if hosts.verified_drawn % 2:
-            return min(waiting, key=_agreement)
-        most = max(by_host.values(), key=len)
-        return max(most, key=lambda one: rank(self._run.draw_secret, "verify", one.workunit))
+        brought = defaultdict[str, float](float)
+        for one in urgent:
+            brought[one.host] += one.trust * (1.0 - _agreement(one))
+        most = max(brought, key=brought.__getitem__)
+        newest = [one for one in urgent if one.host == most][-_NEWEST:]
+        return max(newest, key=lambda one: rank(self._run.draw_secret, "verify", one.workunit))
 
     def _check_of(self, update: UpdateApplied) -> _Check:
         """Raises WeightsFileError, WorkunitError, RunFolderError, Refused."""

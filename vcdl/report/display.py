@@ -197,7 +197,7 @@ class LiveDisplay(EventLines):
     @property
     def _is_trained(self) -> bool:
         """Whether all training is done and only measurements are left."""
-        return self._report.stop is not None or self._report.totals.applied >= self._goal.subtasks
+        return self._report.stop is not None or self._report.subtasks_done >= self._goal.subtasks
 
     def render(self) -> "RenderableType":
         """The display as it is drawn now."""
@@ -220,7 +220,7 @@ class LiveDisplay(EventLines):
             (f"epoch {epoch}/{goal.epochs}", done, goal.shards, f"{done}/{goal.shards} shards"),
             (
                 "whole run",
-                report.totals.applied,
+                report.subtasks_done,
                 goal.subtasks,
                 f"{progress.left_words(goal, report, now_s)} left",
             ),

@@ -64,8 +64,13 @@ class Report:
 
     @property
     def applied_by_epoch(self) -> Mapping[int, int]:
-        """Updates that were applied, by the epoch of their subtask."""
+        """Subtasks of which an update was applied, by their epoch."""
         return self.history.applied_by_epoch
+
+    @property
+    def subtasks_done(self) -> int:
+        """Subtasks of which an update was applied; those that were made again count once."""
+        return sum(self.applied_by_epoch.values())
 
     @property
     def paused(self) -> RunPaused | None:

@@ -63,7 +63,7 @@ def seconds_left(goal: RunGoal, report: Report, now_s: float) -> float | None:
     rates = report.rates(now_s)
     if rates is None:
         return None
-    left_s = (goal.subtasks - report.totals.applied) / rates.updates_s
+    left_s = (goal.subtasks - report.subtasks_done) / rates.updates_s
     if goal.wall_time_s is not None:
         left_s = min(left_s, goal.wall_time_s - report.wall_s_at(now_s))
     return max(0.0, left_s)
@@ -226,7 +226,7 @@ def setback_words(event: WorkunitFailed | UpdateRefused | ResultRefused) -> str:
     """`shard 17 of epoch 3, attempt 1: the worker died (signal 9)`."""
     name = WorkunitName.parse(event.workunit)
     reason = event.reason if isinstance(event, WorkunitFailed) else f"upload refused, {event.refusal}: {event.detail}"
-    return f"shard {name.shard} of epoch {name.epoch}, attempt {name.attempt + 1}: {reason}"
+    return f"shard {name.shard} of epoch {name.epoch}, attempt {name.attempt_in_turn + 1}: {reason}"
 
 
 def _band(report: Report, detail: EpochDetail) -> str:

@@ -24,7 +24,7 @@ from vcdl.wire.inputs import InputShape, Outputs
 _WEIGHT_BYTES = 4
 _TRIED = 64
 """Samples that a trial of the training takes."""
-_EPOCHS_KEPT = 2
+_EPOCHS_KEPT = 3
 """Epochs whose uploads a rollback may need, while epochs end well: the one that goes on, and the one before until its
 end is measured."""
 

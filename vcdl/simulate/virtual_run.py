@@ -53,9 +53,10 @@ class InstantEvaluator(Evaluator):
     server has two cores.
     """
 
-    def __init__(self, run: Run, journal: Journal, subtask_s: float) -> None:
+    def __init__(self, run: Run, journal: Journal, subtask_s: float, time: VirtualTime) -> None:
         super().__init__(run, journal)
         self._subtask_s = subtask_s
+        self._time = time
         self._verified: list[Event] = []
         """Events that are told once the clock has come to `_verified_s`."""
         self._verified_s = 0.0
@@ -71,7 +72,10 @@ class InstantEvaluator(Evaluator):
                 structs.replace(event, train_s=takes_s) if isinstance(event, UploadVerified) else event
                 for event in verification.next_events()
             ]
-            self._verified_s = now_s + takes_s * any(isinstance(event, UploadVerified) for event in self._verified)
+            self._verified_s = now_s
+            if any(isinstance(event, UploadVerified) for event in self._verified):
+                self._verified_s += takes_s
+                self._time.at(self._verified_s, lambda: None)  # somebody looks then
         if now_s < self._verified_s:
             return 0
         known, self._verified = self._verified, []
@@ -116,7 +120,7 @@ class VirtualRun:
             loop = Loop.of(run, grid, grid, plan=plan, observer=self._observer, clock=self._time.now_s)
             closing.callback(loop.close)
             closing.callback(loop.abandon_weights)
-            evaluator = InstantEvaluator(run, loop.journal, self._fleet.subtask_s)
+            evaluator = InstantEvaluator(run, loop.journal, self._fleet.subtask_s, self._time)
             loop.take_up()
             self._observer.phase("starting the workers")
             limit_s = plan.wall_time_s or math.inf

@@ -34,6 +34,8 @@ the device.
 _DEEPEST = 20
 """Levels of lists and objects in the arguments of a part: more than Keras has."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_TURN = 10_000
+"""More attempts than a subtask ever has; those of the next turn are numbered from here."""
 _NAME = re.compile(r"([a-z0-9][a-z0-9_-]*)_e([0-9]{4,18})_s([0-9]{3,18})_a([0-9]{1,18})_v([0-9]{6,18})")
 
 
@@ -137,12 +139,7 @@ class Workunit:
     @property
     def name(self) -> str:
         """`<job>_e0003_s017_a0_v000142`: the name contains all numbers."""
-        return f"{self.job}_{self.subtask}_a{self.attempt}_v{self.base_version:06d}"
-
-    @property
-    def subtask(self) -> str:
-        """`e0003_s017`: the unit that is applied exactly once, whichever attempt brings it."""
-        return subtask_name(self.epoch, self.shard)
+        return f"{self.job}_{subtask_name(self.epoch, self.shard)}_a{self.attempt}_v{self.base_version:06d}"
 
     def to_json(self) -> str:
         return self._json
@@ -231,9 +228,9 @@ class UpdateHeader:
         )
 
 
-def subtask_name(epoch: int, shard: int) -> str:
-    """The name of the unit that is applied exactly once: a shard in an epoch."""
-    return f"e{epoch:04d}_s{shard:03d}"
+def subtask_name(epoch: int, shard: int, turn: int = 0) -> str:
+    """The name of the unit that is applied exactly once: a shard in an epoch, and once more in each turn."""
+    return f"e{epoch:04d}_s{shard:03d}" + (f"_t{turn}" if turn else "")
 
 
 @dataclass(frozen=True)
@@ -244,11 +241,33 @@ class WorkunitName:
     epoch: int
     shard: int
     attempt: int
+    """From 0; each turn begins with the next ten thousand."""
     base_version: int
 
     @property
     def subtask(self) -> str:
-        return subtask_name(self.epoch, self.shard)
+        """`e0003_s017`: the unit that is applied exactly once, whichever attempt brings it."""
+        return subtask_name(self.epoch, self.shard, self.turn)
+
+    @property
+    def turn(self) -> int:
+        """How often an update of the shard in this epoch was taken back before."""
+        return self.attempt // _TURN
+
+    @property
+    def attempt_in_turn(self) -> int:
+        """The attempt at this subtask, from 0."""
+        return self.attempt % _TURN
+
+    @property
+    def begins_turn(self) -> bool:
+        """Whether it is the first attempt since an update was taken back."""
+        return self.turn > 0 and self.attempt_in_turn == 0
+
+    @property
+    def next_turn(self) -> int:
+        """The first attempt once the update that this one brought is taken back."""
+        return (self.turn + 1) * _TURN
 
     @classmethod
     def parse(cls, name: str) -> Self:
