@@ -103,7 +103,7 @@ def test_every_subtask_trains_with_the_rate_of_its_place_in_the_job_and_its_next
     server.grid.give_up(first)
     server.run_once()
     again = server.grid.submitted[server.grid.ever_submitted[-1]].workunit
-    assert (again.subtask, again.attempt) == (WorkunitName.parse(first).subtask, 1)
+    assert (WorkunitName.parse(again.name).subtask, again.attempt) == (WorkunitName.parse(first).subtask, 1)
     assert again.training.learning_rate == [*rates.values()][-1] < rates[first]
     server.close()
 

@@ -258,10 +258,9 @@ class JobState:
 
     def _cover(self) -> None:
         history = self.history
+        covered = history.end_of(len(history.closed))
         if self.plan.rolls_back:  # uploads up to here are gone, whatever the job goes back to
             covered = max(self.covered, self.watch.covered)
-        else:
-            covered = history.end_of(len(history.closed))
         if covered != self.covered:
             self.covered = covered
             self.bases = {version: base for version, base in self.bases.items() if version > covered}

@@ -55,6 +55,8 @@ _EXACT = 1e-3
 _FARTHEST = 1e9
 _AFTER_A_SLEEPER = 3
 """Uploads that are drawn besides for each host that was found to lie after it had been honest."""
+_FIRST = 3.0
+"""Times that an upload of a host of which none agreed yet, or that was refused lately, counts among these."""
 _NEWEST = 3
 """The last uploads of a host among which one is drawn: who turns to lies has told them last."""
 _log = logging.getLogger(__name__)
@@ -176,21 +178,23 @@ class Verification:
         return None
 
     def _next(self) -> UpdateApplied | None:
-        """Drawn is one of the host that brought most on its word alone; what agrees with others counts less for that."""
+        """Drawn is an upload of the host that brought most on its word alone; what agrees with others counts less."""
         hosts = self._hosts
         waiting = [one for one in self._waiting.values() if one.host not in hosts.disputed]
         if strange := [one for one in waiting if one.trust < LEAST_WEIGHT]:
             return strange[-1]
         urgent = [one for one in waiting if hosts.must_be_verified(one.host)]
         if urgent and math.isinf(hosts.closest):
-            return max(urgent, key=_agreement)  # nobody is convicted before one agrees
+            # Nobody is convicted before one agrees; the first uploads may all be lies, and agree with each other.
+            return max(urgent, key=lambda one: one.reference_cosine or 0.0)
         if hosts.verified_drawn < self._share * hosts.updates + _AFTER_A_SLEEPER * hosts.sleepers:
             urgent = waiting
         if not urgent:
             return None
         brought = defaultdict[str, float](float)
         for one in urgent:
-            brought[one.host] += one.trust * (1.0 - _agreement(one))
+            doubts = _FIRST if hosts.must_be_verified(one.host) else 1.0
+            brought[one.host] += doubts * one.trust * (1.0 - _agreement(one))
         most = max(brought, key=brought.__getitem__)
         newest = [one for one in urgent if one.host == most][-_NEWEST:]
         return max(newest, key=lambda one: rank(self._run.draw_secret, "verify", one.workunit))
