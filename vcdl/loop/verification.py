@@ -56,7 +56,9 @@ _FARTHEST = 1e9
 _AFTER_A_SLEEPER = 3
 """Uploads that are drawn besides for each host that was found to lie after it had been honest."""
 _FIRST = 3.0
-"""Times that an upload of a host of which none agreed yet, or that was refused lately, counts among these."""
+"""Times that an upload of a host of which none agreed yet, or that was refused lately, counts among these, until one
+was found that turned to lies: then those that agreed are no safer.
+"""
 _NEWEST = 3
 """The last uploads of a host among which one is drawn: who turns to lies has told them last."""
 _log = logging.getLogger(__name__)
@@ -193,7 +195,7 @@ class Verification:
             return None
         brought = defaultdict[str, float](float)
         for one in urgent:
-            doubts = _FIRST if hosts.must_be_verified(one.host) else 1.0
+            doubts = _FIRST if hosts.must_be_verified(one.host) and not hosts.sleepers else 1.0
             brought[one.host] += doubts * one.trust * (1.0 - _agreement(one))
         most = max(brought, key=brought.__getitem__)
         newest = [one for one in urgent if one.host == most][-_NEWEST:]
