@@ -74,7 +74,7 @@ def test_the_exported_model_measures_what_the_journal_has(run: Run, evaluator: E
 
 
 def test_the_confusion_matrix_counts_what_the_journal_has(run: Run, evaluator: Evaluator) -> None:
-    leave_confusion_matrix(run.folder, HOSTILE)
+    leave_confusion_matrix(run, trained_model(run, HOSTILE))
     rows = run.folder.confusion_file.read_text(encoding="utf-8").splitlines()[1:]
     right = sum(int(row.split(",")[number + 1]) for number, row in enumerate(rows))
     assert right / len(read_split(run.folder.test_file)[0]) == pytest.approx(measured(run, evaluator, HOSTILE)[1])

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from vcdl.errors import folder_errors
+
 _TEMPORARY = re.compile(r"\.(?P<stem>.+)\.(?P<pid>\d+)\.tmp(?P<suffix>\.[^.]*)?")
 _PROCESSES = Path("/proc")
 
@@ -40,6 +42,13 @@ def atomic_write(path: Path, *, durable: bool = False, private: bool = False) ->
         with contextlib.suppress(OSError):  # it may never have been there
             temporary.unlink()
         raise
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """`atomic_write`, whose errors are those of the folder. Raises RunFolderError."""
+    with folder_errors(path.parent), atomic_write(path) as temporary:
+        yield temporary
 
 
 def temporary_name(path: Path) -> Path:

@@ -9,8 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from vcdl.errors import folder_errors
-from vcdl.files.atomic import atomic_write
+from vcdl.files.atomic import whole_file
 from vcdl.fleet.billing import HOUR_S, Charge
 from vcdl.fleet.instance import Ending
 from vcdl.fleet.instance_history import InstanceHistory
@@ -222,7 +221,7 @@ def draw_spending(measure: str, epochs: Sequence[EpochCost], output: Path) -> No
     axes.set_ylabel(f"validation {measure} (epoch's mean)")
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
-    with folder_errors(output.parent), atomic_write(output) as temporary:
+    with whole_file(output) as temporary:
         figure.savefig(temporary, dpi=150)
 
 

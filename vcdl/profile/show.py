@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vcdl.errors import folder_errors
-from vcdl.files.atomic import atomic_write
+from vcdl.files.atomic import whole_file
 from vcdl.profile.advice import Advice
 from vcdl.profile.measured_hosts import HostClass, host_classes
 from vcdl.profile.stages import MEANINGS, STAGES, RunProfile, StageSums
@@ -68,7 +67,7 @@ def draw_profile(profile: RunProfile, output: Path, title: str) -> None:
     _draw(below, [(_named(one), profile.total(one.hosts)) for one in classes])
     handles, labels = above.get_legend_handles_labels()
     figure.legend(handles[::-1], labels[::-1], loc="outside right upper", fontsize="small")
-    with folder_errors(output.parent), atomic_write(output) as temporary:
+    with whole_file(output) as temporary:
         figure.savefig(temporary, dpi=_DOTS_PER_INCH)
 
 

@@ -11,8 +11,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from vcdl.errors import folder_errors
-from vcdl.files.atomic import atomic_write
+from vcdl.files.atomic import whole_file
 from vcdl.report.wording import grouped, printable
 
 MOST_CLASSES = 1000
@@ -65,7 +64,7 @@ class ConfusionMatrix:
         rows = csv.writer(text, lineterminator="\n")
         rows.writerow(("true class", *self.names))
         rows.writerows((name, *counts) for name, counts in zip(self.names, self.counts.tolist(), strict=True))
-        with folder_errors(path.parent), atomic_write(path) as temporary:
+        with whole_file(path) as temporary:
             temporary.write_text(text.getvalue(), encoding="utf-8")
 
     def draw(self, path: Path, title: str) -> None:
@@ -93,7 +92,7 @@ class ConfusionMatrix:
             for row, column in np.argwhere(self.counts):
                 colour, count = "white" if shares[row, column] > 0.5 else "black", str(self.counts[row, column])
                 axes.text(column, row, count, ha="center", va="center", color=colour, fontsize=_FONT)
-        with folder_errors(path.parent), atomic_write(path) as temporary, warnings.catch_warnings():
+        with whole_file(path) as temporary, warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # a name with letters that the font lacks
             figure.savefig(temporary, dpi=_DOTS_PER_INCH)
 

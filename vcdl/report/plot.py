@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vcdl.errors import folder_errors
-from vcdl.files.atomic import atomic_write
+from vcdl.files.atomic import whole_file
 from vcdl.journal.events import ACCURACY, LOSS
 from vcdl.journal.history import EpochDetail
 from vcdl.report.measures import Report
@@ -54,7 +53,7 @@ def plot_curves(curves: Sequence[Curve], output: Path, title: str, measured: str
     Raises RunFolderError (a full disk, a read-only folder) and ValueError for a suffix that matplotlib does not know.
     """
     figure = figure_of(curves, title, measured)
-    with folder_errors(output.parent), atomic_write(output) as temporary:
+    with whole_file(output) as temporary:
         figure.savefig(temporary, dpi=_DOTS_PER_INCH)
 
 

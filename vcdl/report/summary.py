@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vcdl.errors import folder_errors
-from vcdl.files.atomic import atomic_write
+from vcdl.files.atomic import whole_file
 from vcdl.journal.events import ACCURACY, VersionEvaluated
 from vcdl.journal.history import EpochDetail
 from vcdl.report.measures import Report
@@ -53,7 +52,7 @@ def summary_of(job: str, report: Report) -> dict[str, Any]:
 
 def write_summary(path: Path, summary: dict[str, Any]) -> None:
     """Write the summary atomically. Raises RunFolderError."""
-    with folder_errors(path.parent), atomic_write(path) as temporary:
+    with whole_file(path) as temporary:
         temporary.write_text(as_json(summary), encoding="utf-8")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vcdl.errors import RunFolderError, folder_errors
-from vcdl.files.atomic import atomic_write
+from vcdl.files.atomic import atomic_write, whole_file
 from vcdl.journal.events import UpdateApplied, VersionEvaluated
 from vcdl.journal.journal import Journal
 from vcdl.models.measuring import BATCH_SIZE, outputs_of
@@ -37,33 +37,32 @@ def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
     """
     observer, report = ShieldedObserver(observer), read_report(folder)
     observer.phase("writing model.keras")
-    version = export_model(folder, folder.keras_file, report.stop.version if report.stop else None)
+    run = Run.open(folder)
+    model = trained_model(run, report.stop.version if report.stop else newest_version(folder))
+    _write_model(run, model, folder.keras_file)
     observer.phase("drawing curves.png")
     plot_curves([Curve.of(folder.path.name, report)], folder.plot_file, job)
-    leave_confusion_matrix(folder, version)
+    leave_confusion_matrix(run, model)
     with closing(Journal.read_only(folder.journal_file)) as journal:
         write_event_file(folder.tensorboard, report, journal.stream(kinds=(UpdateApplied, VersionEvaluated)))
     write_summary(folder.summary_file, summary_of(job, report))
     return report
 
 
-def leave_confusion_matrix(folder: RunFolder, version: int) -> None:
+def leave_confusion_matrix(run: Run, model: Any) -> None:
     """Write confusion_matrix.csv, and the picture, unless there are too many classes; nothing for other tasks.
 
-    Raises VcdlError.
+    `model`: of `trained_model`. Raises VcdlError.
     """
     from vcdl.client.compile import make_loss
     from vcdl.data.npz_file import read_split
     from vcdl.wire.normalise import normalise
 
-    run = Run.open(folder)
-    if run.job.data.task not in HAS_CLASSES:
+    if run.job.data.task not in HAS_CLASSES or model.outputs[0].shape[-1] > MOST_CLASSES:
         return
+    folder = run.folder
     split = "test" if run.prepared.has_test else "validation"
     x, y = read_split(folder.test_file if run.prepared.has_test else folder.validation_file)
-    model = trained_model(run, version)
-    if model.outputs[0].shape[-1] > MOST_CLASSES:
-        return
     is_logit = make_loss(run.training.loss).get_config().get("from_logits")
     labels = (y[begin : begin + BATCH_SIZE] for begin in range(0, len(y), BATCH_SIZE))
     batches = zip(labels, outputs_of(model, normalise(x, run.prepared.normalisation)), strict=True)
@@ -80,18 +79,22 @@ def export_model(folder: RunFolder, output: Path, version: int | None) -> int:
     `version` must still have its snapshot; None: the newest that has one, at the end of a job its last. Raises
     RunFolderError, ModelError, WeightsFileError.
     """
+    run = Run.open(folder)
+    version = newest_version(folder) if version is None else version
+    _write_model(run, trained_model(run, version), output)
+    return version
+
+
+def _write_model(run: Run, model: Any, output: Path) -> None:
     from vcdl.client.compile import compile_model
     from vcdl.models.lora import merged
 
-    run = Run.open(folder)
-    version = newest_version(folder) if version is None else version
-    model = _normalising(merged(trained_model(run, version)), run.prepared.normalisation, run.name)
+    model = _normalising(merged(model), run.prepared.normalisation, run.name)
     compile_model(model, _for_keras(run.training))
     model.optimizer.build(model.trainable_variables)  # or Keras warns, on loading, that it has no variables
-    with folder_errors(output.parent), atomic_write(output) as temporary:
+    with whole_file(output) as temporary:
         model.save(temporary)
     _write_classes(run.prepared.classes or dict(run.prepared.classes_by_output), classes_file(output))
-    return version
 
 
 def _for_keras(training: Training) -> Training:

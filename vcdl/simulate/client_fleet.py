@@ -12,8 +12,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from vcdl.errors import folder_errors
-from vcdl.files.atomic import atomic_write
+from vcdl.files.atomic import whole_file
 from vcdl.run.folder import RunFolder
 from vcdl.wire.workunit import WorkunitName
 from vcdl.yaml_schema import values as kinds
@@ -218,5 +217,5 @@ def load_clients(path: Path | None, overrides: Sequence[str] = ()) -> ClientFlee
 def save_clients(fleet: ClientFleet, folder: RunFolder) -> None:
     """Write the clients into a run's folder. Raises RunFolderError."""
     text = yaml.dump(fleet.model_dump(mode="json"), Dumper=YamlDumper, sort_keys=False)
-    with folder_errors(folder.path), atomic_write(folder.path / CLIENTS_FILE) as temporary:
+    with whole_file(folder.path / CLIENTS_FILE) as temporary:
         temporary.write_text(f"# Made by VCDL: the clients of this simulated run.\n{text}", encoding="utf-8")

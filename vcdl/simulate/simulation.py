@@ -7,8 +7,8 @@ from contextlib import closing, contextmanager
 
 from vcdl.client.processors import limit_threads
 from vcdl.client.trainer import TrainerCache
-from vcdl.errors import RunFolderError, folder_errors
-from vcdl.files.atomic import atomic_write
+from vcdl.errors import RunFolderError
+from vcdl.files.atomic import whole_file
 from vcdl.job import Job
 from vcdl.journal.journal import Journal
 from vcdl.report.measures import Report
@@ -71,7 +71,7 @@ def simulate_times(folder: RunFolder, job: Job, fleet: ClientFleet, observer: Ru
         with closing(Journal.at(folder.journal_file)) as journal:
             report = TimesRun(folder, job, fleet, journal, observer).run()
         if report is not None:
-            with folder_errors(folder.path), atomic_write(folder.path / TIMES_FILE) as temporary:
+            with whole_file(folder.path / TIMES_FILE) as temporary:
                 temporary.write_text(as_json(report.as_dict()), encoding="utf-8")
             write_summary(folder.summary_file, summary_of(job.name, read_report(folder)))
         return report

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from vcdl.data.dataset import Array
 from vcdl.data.npz_file import read_split
-from vcdl.errors import folder_errors, unreadable
-from vcdl.files.atomic import atomic_write
+from vcdl.errors import unreadable
+from vcdl.files.atomic import whole_file
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import read_report
 from vcdl.run.results import trained_model
@@ -45,7 +45,7 @@ def leave_targets(folder: RunFolder) -> None:
         recall=float(np.mean(_called(run, model, x[y == target]) == target)),
         backdoor=float(np.mean(_called(run, model, others) == BACKDOOR_CLASS)),
     )
-    with folder_errors(folder.path), atomic_write(folder.path / TARGETS_FILE) as temporary:
+    with whole_file(folder.path / TARGETS_FILE) as temporary:
         temporary.write_text(json.dumps(asdict(targets)) + "\n", encoding="utf-8")
 
 

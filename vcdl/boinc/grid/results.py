@@ -16,8 +16,8 @@ from pathlib import Path
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject, not_readable
 from vcdl.boinc.grid.workunit_rows import CANCELLED, DONE, READY, of_job
-from vcdl.errors import GridError, folder_errors
-from vcdl.files.atomic import atomic_write
+from vcdl.errors import GridError
+from vcdl.files.atomic import whole_file
 from vcdl.loop.grid import GaveUp, Outcome, Results, Uploaded
 from vcdl.run.folder import RunFolder
 from vcdl.wire.workunit import OUTPUT_FILE
@@ -238,5 +238,5 @@ def conclude_orphans(project: BoincProject, database: BoincDatabase, open_jobs: 
 
 def _keep(upload: Path, kept: Path) -> None:
     """Copy an upload: a link would change with it when a client sends it again, unchecked."""
-    with folder_errors(kept.parent), atomic_write(kept) as target:
+    with whole_file(kept) as target:
         shutil.copyfile(upload, target)

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vcdl.client.newest import KEY_FILE
-from vcdl.errors import folder_errors
-from vcdl.files.atomic import atomic_write
+from vcdl.files.atomic import whole_file
 
 ENTRY = "vcdl.client.boinc"
 _KEY = f"vcdl/client/{KEY_FILE}"
@@ -31,7 +30,7 @@ def build_client(path: Path, project_key: str = "") -> str:
     for module in client_modules():
         source = _source(module)
         sources[source.relative_to(_ROOT).as_posix()] = source.read_bytes()
-    with folder_errors(path.parent), atomic_write(path) as temporary:
+    with whole_file(path) as temporary:
         with temporary.open("wb") as file:
             file.write(_SHEBANG)
             with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:  # deflate differs between versions of zlib

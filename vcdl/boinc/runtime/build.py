@@ -9,8 +9,8 @@ from vcdl.boinc.runtime import archive, byte_code, content, interpreter, package
 from vcdl.boinc.runtime.archive import ArchiveManifest, RuntimeFile
 from vcdl.boinc.runtime.platforms import Platform
 from vcdl.client.runtime import MANIFEST
-from vcdl.errors import GridError, folder_errors
-from vcdl.files.atomic import atomic_write
+from vcdl.errors import GridError
+from vcdl.files.atomic import whole_file
 
 _SHOWN_FAULTS = 8
 
@@ -39,7 +39,7 @@ def build_runtime(order: BuildOrder, output: Path) -> Iterator[str | RuntimeFile
         folder = scratch / "runtime"
         folder.mkdir()
         yield from _fill(order, folder, scratch)
-        with folder_errors(output.parent), atomic_write(output) as temporary:
+        with whole_file(output) as temporary:
             manifest = ArchiveManifest.from_json((folder / MANIFEST).read_bytes())
             (folder / MANIFEST).unlink()
             archive.pack(manifest, folder, scratch, temporary, order.level)
