@@ -28,7 +28,7 @@ from vcdl.journal.journal import Journal
 from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.loop.reference_file import ReferenceFile
-from vcdl.loop.streamed_upload import BufferPool, StreamedUpload, UploadFacts
+from vcdl.loop.streamed_upload import BufferPool, FoldSettings, StreamedUpload, UploadFacts, UploadFiles
 from vcdl.models.footprint import Footprint
 from vcdl.rules.bounds import Bounds
 from vcdl.rules.forecast import Forecast
@@ -87,14 +87,14 @@ class Folding:
 
     def _begin(self, number: int, staleness: int) -> StreamedUpload:
         return StreamedUpload(
-            self._folder / f"{number % UPLOADS}.h5",
-            self._layout,
-            RULE,
+            UploadFiles(
+                self._folder / f"{number % UPLOADS}.h5",
+                self._folder / "base.h5",
+                self._reference if self._bounds else None,
+            ),
+            FoldSettings(self._layout, RULE, self._bounds),
             UploadFacts(1, min(staleness, 9), 1, 1.0, number - 10),
             judge=self._check,
-            bounds=self._bounds,
-            base=self._folder / "base.h5",
-            reference=self._reference if self._bounds else None,
             buffers=self._buffers,
         )
 

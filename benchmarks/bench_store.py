@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.naive_loops import ALPHA, naive_mysql, naive_redis
 from benchmarks.private_servers import private_mariadb, private_redis
 from vcdl.checks import UploadCheck
-from vcdl.loop.streamed_upload import StreamedUpload, UploadFacts
+from vcdl.loop.streamed_upload import FoldSettings, StreamedUpload, UploadFacts, UploadFiles
 from vcdl.report.wording import grouped
 from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.stores.base import Fold, WeightStore
@@ -118,9 +118,8 @@ class _Uploads:
         return Fold(subtask, subtask, 0, partial(self._begin, path))
 
     def _begin(self, path: Path, staleness: int) -> StreamedUpload:
-        return StreamedUpload(
-            path, self._layout, VcAsgd(float(ALPHA)), UploadFacts(1, staleness, 1, 1.0), judge=self._check
-        )
+        settings, facts = FoldSettings(self._layout, VcAsgd(float(ALPHA))), UploadFacts(1, staleness, 1, 1.0)
+        return StreamedUpload(UploadFiles(path), settings, facts, judge=self._check)
 
 
 def bench_store(params: int, rounds: int, say: Callable[[str], None]) -> StoreBench:

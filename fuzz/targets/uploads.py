@@ -17,7 +17,7 @@ from fuzz.target import Target, hold
 from vcdl.checks import Refused, UploadCheck
 from vcdl.checks.upload_reader import opened_upload
 from vcdl.codecs.encoding import Encoding
-from vcdl.loop.streamed_upload import StreamedUpload, UploadFacts
+from vcdl.loop.streamed_upload import FoldSettings, StreamedUpload, UploadFacts, UploadFiles
 from vcdl.rules.bounds import Bounds
 from vcdl.rules.forecast import Forecast
 from vcdl.stores.change import InMemory, fold_changes
@@ -168,16 +168,8 @@ class Uploads(Target):
         state = self._rule.state if bounds is None else bounds.state_of(self._rule)
         whole: Vector = state.begun(self._base.copy())
         facts = UploadFacts(3, 0, header.samples, header.fraction, base_version=142)
-        upload = StreamedUpload(
-            self._file,
-            LAYOUT,
-            self._rule,
-            facts,
-            judge=check_of(transport),
-            bounds=bounds,
-            base=self._base_file,
-            transport=transport,
-        )
+        files, settings = UploadFiles(self._file, self._base_file), FoldSettings(LAYOUT, self._rule, bounds, transport)
+        upload = StreamedUpload(files, settings, facts, judge=check_of(transport))
         try:
             (weight,) = fold_changes([upload], InMemory(whole, state), state)
             if upload.refused is None:

@@ -12,7 +12,7 @@ from tests.rules.updates import noise, replayed
 from vcdl.checks import Refusal, UploadCheck
 from vcdl.errors import FileUnavailable
 from vcdl.loop.reference_file import ReferenceFile
-from vcdl.loop.streamed_upload import StreamedUpload, UploadFacts
+from vcdl.loop.streamed_upload import FoldSettings, StreamedUpload, UploadFacts, UploadFiles
 from vcdl.rules.base import Update
 from vcdl.rules.centred_clipping import CentredClipping
 from vcdl.rules.fedasync import Constant
@@ -54,19 +54,10 @@ class Bench:
 
     def upload(self, staleness: int, attempt: int = 0) -> StreamedUpload:
         check = UploadCheck("j", LAYOUT, (10,), 1, SIZE**0.5)
-        facts, base = (
-            UploadFacts(epoch=1, staleness=staleness, samples=10, fraction=1.0, base_version=0, attempt=attempt),
-            self.folder / "base.h5",
-        )
-        return StreamedUpload(
-            path=self.folder / "update.h5",
-            layout=LAYOUT,
-            rule=self.rule,
-            facts=facts,
-            judge=check,
-            base=base,
-            reference=ReferenceFile(self.reference, LAYOUT),
-        )
+        facts = UploadFacts(epoch=1, staleness=staleness, samples=10, fraction=1.0, base_version=0, attempt=attempt)
+        reference = ReferenceFile(self.reference, LAYOUT)
+        files = UploadFiles(self.folder / "update.h5", self.folder / "base.h5", reference)
+        return StreamedUpload(files, FoldSettings(LAYOUT, self.rule), facts, judge=check)
 
     def replay(self, step: Vector) -> float:
         """The same in memory, all of it at once, statistics measured as well: leave them alone."""
@@ -161,8 +152,8 @@ def test_a_newer_reference_update_takes_the_place_of_the_one_that_was_read(
 def test_what_counts_already_is_folded_again_without_a_reference_update(tmp_path: Path) -> None:
     bench = Bench(tmp_path, JUDGES)
     write_weights(tmp_path / "update.h5", bench.base, "{}")
-    facts, base = UploadFacts(1, 0, 10, 1.0), tmp_path / "base.h5"
-    StreamedUpload(tmp_path / "update.h5", LAYOUT, JUDGES, facts, judge=None, base=base).close()
+    files = UploadFiles(tmp_path / "update.h5", tmp_path / "base.h5")
+    StreamedUpload(files, FoldSettings(LAYOUT, JUDGES), UploadFacts(1, 0, 10, 1.0), judge=None).close()
 
 
 @pytest.mark.parametrize("kept", [0, SIZE])
@@ -181,8 +172,8 @@ def test_a_file_that_is_changed_between_the_two_passes_is_refused_or_read_once(
 
     write_weights(tmp_path / "update.h5", bench.base, "{}")
     check = UploadCheck("j", LAYOUT, (10,), 1, SIZE**0.5)
-    facts = UploadFacts(1, 0, 10, 1.0)
-    change = Changed(tmp_path / "update.h5", LAYOUT, CLIPS, facts, judge=check, base=tmp_path / "base.h5")
+    files = UploadFiles(tmp_path / "update.h5", tmp_path / "base.h5")
+    change = Changed(files, FoldSettings(LAYOUT, CLIPS), UploadFacts(1, 0, 10, 1.0), judge=check)
     folded = Fold("s1", "w1", 0, lambda staleness: change)
     if kept:
         bench.store.fold([folded])

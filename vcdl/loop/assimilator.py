@@ -29,7 +29,7 @@ from vcdl.journal.journal import Journal
 from vcdl.loop.grid import GaveUp, Results, Uploaded
 from vcdl.loop.host_trust import HostTrust
 from vcdl.loop.reference_file import ReferenceFile
-from vcdl.loop.streamed_upload import BufferPool, StreamedUpload, UploadFacts
+from vcdl.loop.streamed_upload import BufferPool, FoldSettings, StreamedUpload, UploadFacts, UploadFiles
 from vcdl.run.folder import RestoreLock
 from vcdl.run.kept_weights import Snapshots, keep_upload
 from vcdl.run.run import Run
@@ -43,6 +43,16 @@ _FOLDED_AT_ONCE = 8
 """Uploads folded between one read and one write of the shared weights."""
 
 
+@dataclass(frozen=True)
+class _Believed:
+    """What an upload's header claims about its training, as far as that is possible."""
+
+    train_s: float | None
+    times_s: dict[str, float]
+    """By stage."""
+    loss: float | None
+
+
 @dataclass
 class _Waiting:
     """An upload with a valid header; its weights are checked while they are folded in."""
@@ -53,14 +63,9 @@ class _Waiting:
     header: UpdateHeader
     trust: float
     """How far its host is believed."""
-    train_s: float | None
-    """The training time of the header, if it is possible."""
-    loss: float | None
-    """The loss of the header, likewise."""
     unfit: Refused | None
-    """Why it must not count, unless it does already."""
-    times_s: dict[str, float]
-    """The times of the header's stages, likewise."""
+    """Why nothing of its host counts, unless it does already."""
+    believed: _Believed
     rate: float = 1.0
     """The learning rate of its workunit, as a factor of the job's peak; 1 where nothing depends on it."""
     fold_s: float = 0.0
@@ -92,7 +97,7 @@ class Assimilator:
         self._results = results
         self._boundary = run.boundary(snapshots)
         self._restore_lock = RestoreLock(run.folder)
-        self._buffers = BufferPool()
+        self._buffers, self._settings = BufferPool(), FoldSettings.of(run)
         self._reference = ReferenceFile(run.folder.reference_update_file, run.layout)
         self._hosts = HostTrust.of(run, journal)
         self._claims = ClaimCheck.of(_losses_of(journal))
@@ -116,26 +121,29 @@ class Assimilator:
         return len(outcomes)
 
     def _looked_at(self, upload: Uploaded) -> _Waiting | None:
+        """An upload with all that is known of it before its weights are read; None: its header is refused."""
         try:
             header = self.check.read_header(upload.path, upload.workunit)
         except Refused as refused:
             self._refuse(upload, refused)
             return None
-        named, hosts = self._hosts.named(upload), self._hosts
+        named = self._hosts.named(upload)
         created = self._journal.find(WorkunitCreated.key_of(upload.workunit))
-        age_s = None if created is None else self._journal.now_s() - created.time_s
-        train_s = believed_train_s(header.train_s, age_s, hosts.usual_train_s(named.host, header.samples))
         return _Waiting(
             uploaded=named,
             name=replace(WorkunitName.parse(upload.workunit), base_version=header.base_version),
             header=header,
-            trust=hosts.trust(named.host),
-            train_s=train_s,
-            times_s=believed_times_s(header.times_s, train_s, age_s),
-            loss=self._claims.loss(header.loss),
-            unfit=hosts.refused(named.host),
+            trust=self._hosts.trust(named.host),
+            unfit=self._hosts.refused(named.host),
+            believed=self._believed(header, named.host, created),
             rate=self._rate(created),
         )
+
+    def _believed(self, header: UpdateHeader, host: str, created: Recorded | None) -> _Believed:
+        age_s = None if created is None else self._journal.now_s() - created.time_s
+        train_s = believed_train_s(header.train_s, age_s, self._hosts.usual_train_s(host, header.samples))
+        times_s = believed_times_s(header.times_s, train_s, age_s)
+        return _Believed(train_s, times_s, self._claims.loss(header.loss))
 
     def _rate(self, created: Recorded | None) -> float:
         """The factor of the peak learning rate that a workunit was made with."""
@@ -230,15 +238,10 @@ class Assimilator:
         )
         folder = self._run.folder
         item.streamed = StreamedUpload(
-            item.uploaded.path,
-            self._run.layout,
-            self._run.rule,
+            UploadFiles(item.uploaded.path, folder.snapshot(name.base_version), self._reference),
+            self._settings,
             facts,
             judge=self.check,
-            bounds=self._run.bounds,
-            base=folder.snapshot(name.base_version),
-            reference=self._reference,
-            transport=self._run.transport,
             buffers=self._buffers,
             sums=folder.kept_uploads.is_dir(),
         )
@@ -283,8 +286,8 @@ def _applied(item: _Waiting, record: Applied) -> UpdateApplied:
         weight=record.weight,
         samples=header.samples,
         fraction=header.fraction,
-        train_s=item.train_s,
-        loss=item.loss,
+        train_s=item.believed.train_s,
+        loss=item.believed.loss,
         bytes_up=item.uploaded.size_bytes,
         host=item.uploaded.host,
         trust=record.trust,
@@ -292,7 +295,7 @@ def _applied(item: _Waiting, record: Applied) -> UpdateApplied:
         cosine=None if item.streamed is None else item.streamed.cosine,
         reference_cosine=None if item.streamed is None else item.streamed.reference_cosine,
         checksum="" if item.streamed is None else item.streamed.checksum,
-        times_s=item.times_s,
+        times_s=item.believed.times_s,
         waited_s=item.waited_s,
         fold_s=None if item.streamed is None else round(item.fold_s, 6),
     )

@@ -13,7 +13,7 @@ from vcdl.errors import StoreError, StoreLost, WeightsFileError, folder_errors
 from vcdl.journal.events import StopDecided, StopReason, StoreRestored, UpdateApplied
 from vcdl.journal.journal import Journal
 from vcdl.journal.lineage import Lineage
-from vcdl.loop.streamed_upload import StreamedUpload, UploadFacts
+from vcdl.loop.streamed_upload import FoldSettings, StreamedUpload, UploadFacts, UploadFiles
 from vcdl.run.folder import RestoreLock, RunFolder
 from vcdl.run.kept_weights import Snapshots
 from vcdl.run.run import Run
@@ -149,17 +149,8 @@ def fold_again(run: Run, update: UpdateApplied, whole: Vector) -> None:
         rate=update.rate,
     )
     path, base = folder.kept_upload(update.version, update.workunit), folder.snapshot(update.base_version)
-    streamed = StreamedUpload(
-        path,
-        run.layout,
-        run.rule,
-        facts,
-        judge=None,
-        bounds=run.bounds,
-        base=base,
-        transport=run.transport,
-        sums=bool(update.checksum),
-    )
+    files, settings = UploadFiles(path, base), FoldSettings.of(run)
+    streamed = StreamedUpload(files, settings, facts, judge=None, sums=bool(update.checksum))
     with closing(streamed) as upload:
         fold_changes([upload], InMemory(whole, run.state), run.state)
         wrong: object = upload.refused

@@ -30,7 +30,7 @@ end, and W is committed only then.
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -43,6 +43,7 @@ from vcdl.rules.base import Measured, Rule, Update
 from vcdl.rules.bounds import Bounds, Shortened
 from vcdl.rules.measuring import MeasuringRule
 from vcdl.rules.statistics import on_statistics
+from vcdl.run.run import Run
 from vcdl.stores import Change
 from vcdl.stores.change import FOLD_BLOCK
 from vcdl.wire.checksum import Checksum
@@ -107,31 +108,52 @@ class BufferPool:
         self._free += buffers[: max(0, _BUFFERS_KEPT - len(self._free))]
 
 
+@dataclass(frozen=True)
+class FoldSettings:
+    """The part of a run that is the same for all its uploads."""
+
+    layout: Layout
+    rule: Rule
+    bounds: Bounds | None = None
+    """For uploads of strangers."""
+    transport: Transport = PLAIN
+
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        return cls(run.layout, run.rule, run.bounds, run.transport)
+
+
+@dataclass(frozen=True)
+class UploadFiles:
+    """The files from which an upload is folded in."""
+
+    path: Path
+    base: Path | None = None
+    """The snapshot of the client's base version, for bounds, a rule or a codec."""
+    reference: ReferenceFile | None = None
+    """The place of the reference update."""
+
+
 class StreamedUpload(Change):
-    """Folds the upload at `path` in, by a rule."""
+    """Folds an upload in, by a rule."""
 
     def __init__(
         self,
-        path: Path,
-        layout: Layout,
-        rule: Rule,
+        files: UploadFiles,
+        settings: FoldSettings,
         facts: UploadFacts,
         *,
         judge: Judge | None,
-        bounds: Bounds | None = None,
-        base: Path | None = None,
-        reference: ReferenceFile | None = None,
-        transport: Transport = PLAIN,
         buffers: BufferPool | None = None,
         sums: bool = False,
     ) -> None:
-        """`judge`: None for an upload that counts already; `bounds`: for an upload of strangers; `base`: the snapshot
-        of the client's base version, for bounds, a rule or a codec; `reference`: where the reference update is;
-        `rooms`: those of a server that folds in many; `sums`: whether its checksum will be asked for.
+        """`judge`: None for an upload that counts already. `buffers`: of a server that folds in many. `sums`: whether
+        its checksum will be asked for.
 
         Raises FileUnavailable when the rule needs a reference update that is not there yet, or when this machine
         cannot read an existing file.
         """
+        layout, rule, bounds = settings.layout, settings.rule, settings.bounds
         self._facts = facts
         self._layout = layout
         self._rule = rule
@@ -158,21 +180,25 @@ class StreamedUpload(Change):
         self._first_pass: MeasuringPass | None = None
         self._measured: Measured | None = None
         self._shortened: Shortened | None = None
-        up = up_encoding(transport, layout)
         with ExitStack() as opened:
             opened.callback(buffers.release, self._weights, self._base)
-            if self._measures:
-                compared: Reference | None = None
-                compares = bounds is not None or (isinstance(rule, MeasuringRule) and rule.needs_reference)
-                if compares and judge is not None and reference is not None:
-                    compared = reference.open(opened)
-                self._first_pass = MeasuringPass(rule, bounds, layout, compared, reads_twice=not self._keeps)
-            try:
-                with_base = base if rule.needs_base or up.is_difference or bounds is not None else None
-                self._upload = opened.enter_context(opened_upload(path, up, with_base))
-            except Refused as refused:
-                self._unfit = refused
+            self._open(files, settings, opened)
             self._opened = opened.pop_all()
+
+    def _open(self, files: UploadFiles, settings: FoldSettings, opened: ExitStack) -> None:
+        rule, bounds = settings.rule, settings.bounds
+        up = up_encoding(settings.transport, settings.layout)
+        if self._measures:
+            compared: Reference | None = None
+            compares = bounds is not None or (isinstance(rule, MeasuringRule) and rule.needs_reference)
+            if compares and self._judge is not None and files.reference is not None:
+                compared = files.reference.open(opened)
+            self._first_pass = MeasuringPass(rule, bounds, settings.layout, compared, reads_twice=not self._keeps)
+        try:
+            with_base = files.base if rule.needs_base or up.is_difference or bounds is not None else None
+            self._upload = opened.enter_context(opened_upload(files.path, up, with_base))
+        except Refused as refused:
+            self._unfit = refused
 
     @property
     def norm(self) -> float:
