@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -107,35 +107,27 @@ def _is_done(folder: Path, workunit: Workunit, up: Encoding) -> bool:
     return described == (workunit.name, up.layout.fingerprint, up.label) and bool(np.isfinite(vector).all())
 
 
+@dataclass
 class _Subtask:
     """A workunit while it is trained."""
 
-    def __init__(
-        self,
-        folder: Path,
-        supervisor: Supervisor,
-        workunit: Workunit,
-        base_version: int,
-        trainer: Trainer,
-        shard: Shard,
-        checkpoint_every_s: float,
-        samples: int | None,
-        clock: StageClock,
-    ) -> None:
-        """`base_version`: the version that the training really starts from."""
-        training = workunit.training
-        self._begun = replace(workunit, base_version=base_version)
-        self._folder, self._supervisor, self._workunit, self._trainer, self._shard = (
-            folder,
-            supervisor,
-            workunit,
-            trainer,
-            shard,
-        )
-        self._batches = Batches(workunit.seed, len(shard), training.batch_size, training.local_epochs)
-        self._until = self._batches.total if samples is None else min(samples, self._batches.total)
-        self._checkpoint_every_s = checkpoint_every_s
-        self._clock = clock
+    folder: Path
+    supervisor: Supervisor
+    workunit: Workunit
+    base_version: int
+    """The version that the training really starts from."""
+    trainer: Trainer
+    shard: Shard
+    checkpoint_every_s: float
+    samples: int | None
+    """Train no more than so many; None: all of them."""
+    clock: StageClock
+
+    def __post_init__(self) -> None:
+        training = self.workunit.training
+        self._begun = replace(self.workunit, base_version=self.base_version)
+        self._batches = Batches(self.workunit.seed, len(self.shard), training.batch_size, training.local_epochs)
+        self._until = self._batches.total if self.samples is None else min(self.samples, self._batches.total)
         self._position = Position()
         self._has_begun = False
         """Whether this process has trained a batch."""
@@ -144,74 +136,74 @@ class _Subtask:
 
     def begin(self, base: Vector) -> None:
         """Begin with these weights, shape (n,)."""
-        workunit = self._workunit
-        self._trainer.begin(base, workunit.seed, workunit.training.learning_rate, self._batches.steps)
+        workunit = self.workunit
+        self.trainer.begin(base, workunit.seed, workunit.training.learning_rate, self._batches.steps)
 
     def resume(self) -> None:
         """Continue from the folder's checkpoint, if it has one that fits."""
-        checkpoint = Checkpoint.read(self._folder, self._begun, self._trainer.state())
+        checkpoint = Checkpoint.read(self.folder, self._begun, self.trainer.state())
         if checkpoint is None:
             return
         if not self._batches.is_boundary(checkpoint.position.samples):
             _log.warning("the checkpoint's position does not exist: training starts over")
             return
-        self._trainer.restore(checkpoint.state)
+        self.trainer.restore(checkpoint.state)
         self._position = self._saved = checkpoint.position
         for stage, seconds in checkpoint.position.times_s.items():
-            self._clock.add(stage, seconds)
-        self._supervisor.progress(self._fraction, self._position.samples)
+            self.clock.add(stage, seconds)
+        self.supervisor.progress(self._fraction, self._position.samples)
 
     def train(self) -> Outcome:
         """Train to the end, or until the supervisor wishes otherwise; the position tells how far it came."""
-        show, save = _Every(_PROGRESS_EVERY_S), _Every(self._checkpoint_every_s)
-        self._clock.lap("prepare")
+        show, save = _Every(_PROGRESS_EVERY_S), _Every(self.checkpoint_every_s)
+        self.clock.lap("prepare")
         while self._position.samples < self._until:
-            request = self._supervisor.request()
+            request = self.supervisor.request()
             if request is Request.PAUSE:
                 self._save()  # a paused machine may be switched off next
                 request = self._wait()
-            self._clock.lap("paused")
+            self.clock.lap("paused")
             if request is Request.QUIT:
                 self._save()
                 return Outcome.QUIT
             if request is Request.FINISH and self._position.samples:  # an empty upload is useless
                 break
-            trained_s, compiles = self._position.train_s, not self._trainer.has_trained
+            trained_s, compiles = self._position.train_s, not self.trainer.has_trained
             self._step()
             if not self._has_begun:
                 self._has_begun = True
                 if compiles:
-                    self._clock.add("first", self._position.train_s - trained_s)
+                    self.clock.add("first", self._position.train_s - trained_s)
                 _log.info("first batch trained after %s", process_age())
             if show.is_due():
-                self._supervisor.progress(self._fraction, self._position.samples)
+                self.supervisor.progress(self._fraction, self._position.samples)
             if save.is_due():
                 self._save()
-            self._clock.lap(TRAIN)
+            self.clock.lap(TRAIN)
         return Outcome.DONE
 
     def write_update(self, up: Encoding, base: Vector) -> None:
         """Write update.h5; `base`: the initial weights, shape (n,). Raises DivergedError and OSError."""
         _log.info("last batch trained after %s", process_age())
-        weights = self._trainer.finish()
+        weights = self.trainer.finish()
         if not np.isfinite(weights).all():
             raise _diverged("some weights are", self._position.samples)
         position = self._position
-        self._clock.lap("write")
+        self.clock.lap("write")
         header = UpdateHeader(
-            job=self._workunit.job,
-            workunit=self._workunit.name,
+            job=self.workunit.job,
+            workunit=self.workunit.name,
             base_version=self._begun.base_version,
-            layout=self._trainer.layout.fingerprint,
+            layout=self.trainer.layout.fingerprint,
             samples=position.samples,
             fraction=self._fraction,
             train_s=position.train_s,
             loss=position.loss_sum / self._batches.samples_of_epoch(position.samples),
             codec=up.label,
-            backend=self._trainer.backend,
-            times_s=self._clock.times_s,
+            backend=self.trainer.backend,
+            times_s=self.clock.times_s,
         )
-        up.write_upload(self._folder / OUTPUT_FILE, weights, base, header.to_json())
+        up.write_upload(self.folder / OUTPUT_FILE, weights, base, header.to_json())
 
     @property
     def _fraction(self) -> float:
@@ -220,9 +212,9 @@ class _Subtask:
     def _step(self) -> None:
         """Train as many batches as the trainer takes at once."""
         begun_s = time.perf_counter()
-        old, size = self._position, self._workunit.training.batch_size
-        order = self._batches.at(old.samples, self._trainer.at_once)[: self._until - old.samples]
-        losses = self._trainer.steps(self._shard.x, self._shard.y, order, size, self._shard.weights)
+        old, size = self._position, self.workunit.training.batch_size
+        order = self._batches.at(old.samples, self.trainer.at_once)[: self._until - old.samples]
+        losses = self.trainer.steps(self.shard.x, self.shard.y, order, size, self.shard.weights)
         samples, loss_sum = old.samples, 0.0 if self._batches.starts_epoch(old.samples) else old.loss_sum
         for loss in losses:
             if not math.isfinite(loss):
@@ -235,20 +227,20 @@ class _Subtask:
         """Make a checkpoint, unless nothing was trained since the last one."""
         if self._position in (self._saved, Position()):
             return
-        self._clock.lap(TRAIN)
-        position = replace(self._position, times_s=self._clock.times_s)
+        self.clock.lap(TRAIN)
+        position = replace(self._position, times_s=self.clock.times_s)
         try:
-            Checkpoint(position, self._trainer.state()).write(self._folder, self._begun)
+            Checkpoint(position, self.trainer.state()).write(self.folder, self._begun)
         except OSError as error:
             _log.warning("no checkpoint could be written (%s): a kill would lose what was trained", error)
             return
         finally:
-            self._clock.lap("checkpoint")
+            self.clock.lap("checkpoint")
         self._saved = self._position
-        self._supervisor.checkpoint_made()
+        self.supervisor.checkpoint_made()
 
     def _wait(self) -> Request:
-        while (request := self._supervisor.request()) is Request.PAUSE:
+        while (request := self.supervisor.request()) is Request.PAUSE:
             time.sleep(_PAUSE_POLL_S)
         return request
 

@@ -44,8 +44,7 @@ from vcdl.wire.workunit import WorkunitName
 E = TypeVar("E", bound=Event)
 
 _REMEMBERED = 1000
-"""Versions before the last measured end of an epoch whose measures are kept: servers may write their rows out of order.
-"""
+"""Versions before the last measured end of an epoch whose measures are kept: rows may come out of order."""
 
 
 @dataclass(frozen=True)
@@ -125,9 +124,7 @@ class JobHistory:
     bases: dict[int, int] = field(default_factory=dict)
     """Version → how many open workunits start from it."""
     published: dict[int, float] = field(default_factory=dict)
-    """Version → Unix time at which it was offered to clients: the newest, and those that an open workunit may have
-    been begun with.
-    """
+    """Version → Unix time at which it was offered to clients: the newest, and what open workunits may begin with."""
     applied_by_epoch: Counter[int] = field(default_factory=Counter)
     """Subtasks of which an update was applied, by their epoch."""
     closed: dict[int, Timed[EpochClosed]] = field(default_factory=dict)
@@ -255,9 +252,7 @@ class JobHistory:
         return epoch in self.closed or shard in self._shards.get(epoch, ())
 
     def end_of(self, epoch: int) -> int:
-        """The version at the end of a closed epoch, or the one that a rollback put in its place; 0, the job's first
-        one, for none.
-        """
+        """The version at the end of a closed epoch, or the one that a rollback put in its place; without any, 0."""
         closed = self.closed.get(epoch)
         version = closed.event.version if closed is not None else 0
         for rolled in self.rollbacks:

@@ -5,8 +5,9 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from tests.boinc.grid.world import World
+from vcdl.boinc.grid.create_work import INPUT_TEMPLATE
 from vcdl.boinc.grid.redundancy import for_two, is_made_twice
-from vcdl.boinc.grid.staging import INPUT_TEMPLATE, TEMPLATE_FOR_TWO
+from vcdl.boinc.grid.staging import TEMPLATE_FOR_TWO
 from vcdl.files.shipped import shipped
 
 NAMES = [f"mnist_e{epoch:04d}_s{shard:03d}_a0_v000000" for epoch in range(40) for shard in range(100)]

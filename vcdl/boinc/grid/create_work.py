@@ -5,11 +5,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from vcdl.boinc.grid.credit import CREDIT_PER_OPERATION
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import APP, BoincProject
 from vcdl.boinc.grid.workunit_rows import UNSENT
 from vcdl.errors import GridError, GridUnavailable
 
+INPUT_TEMPLATE = "vcdl_in.xml"
+"""The input template of most workunits, in templates/."""
 _TIMEOUT_S = 300.0
 _LONG_S = 30
 """Seconds after which an unsent result counts as passed over."""
@@ -64,11 +67,9 @@ class Creation:
 def create_work(
     project: BoincProject,
     settings: WorkSettings,
-    input_template: str,
     result_template: str,
     priority: int,
     deadline_s: float,
-    credit: float,
     creations: Sequence[Creation],
 ) -> str:
     """Run create_work once for all; returns its output. Raises GridError when it cannot be run, GridUnavailable
@@ -79,11 +80,11 @@ def create_work(
     """
     command = [
         str(project.bin / "create_work"), "--appname", APP,
-        "--wu_template", f"templates/{input_template}", "--result_template", f"templates/{result_template}",
+        "--wu_template", f"templates/{INPUT_TEMPLATE}", "--result_template", f"templates/{result_template}",
         "--rsc_fpops_est", f"{settings.flops:.0f}", "--rsc_fpops_bound", f"{settings.flops * _FLOPS_BOUND:.0f}",
         "--rsc_memory_bound", f"{settings.memory_bytes:.0f}", "--rsc_disk_bound", f"{settings.disk_bytes:.0f}",
         "--delay_bound", f"{deadline_s:.0f}", "--priority", str(priority),
-        "--credit", f"{credit:.9f}", "--stdin",
+        "--credit", f"{settings.flops * CREDIT_PER_OPERATION:.9f}", "--stdin",
     ]  # fmt: skip
     lines = "".join(map(_line, creations))
     try:

@@ -11,8 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from vcdl.boinc.grid.client_rows import ClientRows, Sending
-from vcdl.boinc.grid.create_work import Creation, WorkSettings, create_work, priority_above_all, priority_of_new_work
-from vcdl.boinc.grid.credit import CREDIT_PER_OPERATION
+from vcdl.boinc.grid.create_work import (
+    INPUT_TEMPLATE,
+    Creation,
+    WorkSettings,
+    create_work,
+    priority_above_all,
+    priority_of_new_work,
+)
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.forget import files_on_hosts
 from vcdl.boinc.grid.manifest import Manifest
@@ -21,7 +27,7 @@ from vcdl.boinc.grid.publication import Publication
 from vcdl.boinc.grid.redundancy import is_made_twice
 from vcdl.boinc.grid.results import host_name, output_file
 from vcdl.boinc.grid.second_copies import SecondCopies
-from vcdl.boinc.grid.staging import INPUT_TEMPLATE, Staging, input_template
+from vcdl.boinc.grid.staging import Staging, input_template
 from vcdl.boinc.grid.supply import JobStock, Marks, marks, missing_running, missing_to_half, open_wanted
 from vcdl.boinc.grid.workunit_rows import WorkunitRows
 from vcdl.errors import GridError
@@ -172,11 +178,9 @@ class BoincGrid(Grid):
             said = create_work(
                 project=self._project,
                 settings=self._settings,
-                input_template=INPUT_TEMPLATE,
                 result_template=self._staging.result_template,
                 priority=priority,
                 deadline_s=self._deadline_s,
-                credit=self._settings.flops * CREDIT_PER_OPERATION,
                 creations=missing,
             )
             existing = self._rows.existing([creation.name for creation in missing])

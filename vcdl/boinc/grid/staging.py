@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vcdl.boinc.grid.create_work import WorkSettings
+from vcdl.boinc.grid.create_work import INPUT_TEMPLATE, WorkSettings
 from vcdl.boinc.grid.download_folder import Content, DownloadFolder, writing
 from vcdl.boinc.grid.frozen_input import with_frozen
 from vcdl.boinc.grid.manifest import Manifest, Manifests
@@ -19,7 +19,6 @@ from vcdl.files.shipped import shipped
 from vcdl.loop.grid import Staged
 from vcdl.wire.workunit import WorkunitName
 
-INPUT_TEMPLATE = "vcdl_in.xml"
 TEMPLATE_FOR_TWO = "vcdl_in_two.xml"
 _WITH_FROZEN = {INPUT_TEMPLATE: "vcdl_in_frozen.xml", TEMPLATE_FOR_TWO: "vcdl_in_frozen_two.xml"}
 """The templates of jobs with frozen weights, by those of other jobs."""
