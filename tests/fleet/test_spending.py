@@ -9,7 +9,7 @@ from vcdl.fleet.cost import EpochCost, cost_of, draw_spending, epoch_costs, part
 from vcdl.fleet.instance import Ending
 from vcdl.fleet.ledger import Ledger
 from vcdl.journal.events import EpochClosed, Recorded, UpdateRefused
-from vcdl.journal.history import EpochDetail
+from vcdl.journal.monitor import EpochDetail
 
 __all__ = ["ledger"]
 HOSTS = {"host-0": "i-0"}

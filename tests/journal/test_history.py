@@ -29,8 +29,8 @@ from vcdl.journal.events import (
     VersionEvaluated,
     WorkunitSent,
 )
-from vcdl.journal.history import CreationContext, EpochDetail, JobHistory
-from vcdl.journal.monitor import Monitor
+from vcdl.journal.history import CreationContext, JobHistory
+from vcdl.journal.monitor import EpochDetail, Monitor
 from vcdl.loop.plan import Plan, is_validated
 from vcdl.report.measures import Report
 from vcdl.wire.workunit import WorkunitName

@@ -25,8 +25,7 @@ from vcdl.journal.events import (
     StopDecided,
     VersionEvaluated,
 )
-from vcdl.journal.history import EpochDetail
-from vcdl.journal.monitor import Monitor
+from vcdl.journal.monitor import EpochDetail, Monitor
 from vcdl.loop.coordinator import Coordinator
 from vcdl.loop.plan import Plan
 from vcdl.report.measures import Report

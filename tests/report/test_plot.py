@@ -10,7 +10,7 @@ import pytest
 
 from tests.recorded_run import WHOLE_RUN
 from vcdl.errors import RunFolderError
-from vcdl.journal.history import EpochDetail
+from vcdl.journal.monitor import EpochDetail
 from vcdl.report.measures import Report
 from vcdl.report.plot import Curve, figure_of, plot_curves
 

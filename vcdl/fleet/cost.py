@@ -27,7 +27,7 @@ from vcdl.journal.events import (
     WorkunitFailed,
     WorkunitSent,
 )
-from vcdl.journal.history import EpochDetail
+from vcdl.journal.monitor import EpochDetail
 from vcdl.report.wording import grouped, plural
 
 Journals = Sequence[Sequence[Recorded]]

@@ -37,7 +37,7 @@ from vcdl.journal.events import (
     WorkunitFailed,
     WorkunitSent,
 )
-from vcdl.journal.monitor import Monitor
+from vcdl.journal.monitor import EpochDetail, Monitor
 from vcdl.journal.totals import Totals
 from vcdl.wire.workunit import WorkunitName
 
@@ -68,22 +68,6 @@ class CreationContext:
     """Subtasks for which a workunit was created, each counted once."""
     again: int = 0
     """Subtasks whose update was a lie and that had to be made again."""
-
-
-@dataclass(frozen=True)
-class EpochDetail:
-    """An epoch over the evaluations of the versions its updates made; mean, min and max are those of the monitor."""
-
-    epoch: int
-    mean: float
-    min: float
-    max: float
-    wall_s: float
-    """Active time at which the epoch was closed."""
-    measures: dict[str, float] = field(default_factory=dict, hash=False)
-    """The mean of the loss and of every metric by its name."""
-    train_loss: float | None = None
-    """The clients' mean loss over the samples that they trained; None: none of them tells one."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """The history of each host, computed from the journal's events: what it brought, and how far it is believed.
 
-A `HostHistory` follows the journal event by event, as a JobHistory does. It has no I/O and no clock of its own, and an
-event takes the same time, however many hosts there are.
+A `HostHistory` follows the journal event by event, as a JobHistory does, and each takes the same time.
 
 A host is believed for what the server has trained again (vcdl.loop.verification). Until then it may bring little more
 than others do, however fast it is, and those that come later have one share together. After it, what it brings on its
@@ -231,9 +230,7 @@ class HostHistory:
         return record is not None and (bool(record.convicted) or self.updates < record.quarantined_until)
 
     def weight(self, host: str) -> float:
-        """How far an upload of this host counts, from 0 to 1. What counts fully is also a measure for the uploads of
-        others, and no host has more than its share of these.
-        """
+        """How far an upload of this host counts, from 0 to 1. What counts fully is also a measure for others."""
         if self.is_out(host):
             return 0.0
         of_it, share = self._of(host), self._share
@@ -284,9 +281,7 @@ class HostHistory:
 
     @property
     def to_convict(self) -> list[HostConvicted]:
-        """The hosts that have lied. The server may be wrong about a job that it cannot train as clients do. So nobody
-        is convicted before it agreed with one of them.
-        """
+        """The hosts that have lied. Nobody is convicted before the server agreed with a host: it may be wrong itself."""
         if not any(record.verified for record in self.hosts.values()):
             return []
         return [self._conviction(self.hosts[host], workunit) for host, workunit in self.disputed.items()]

@@ -1,7 +1,10 @@
-"""The one measure by which a job is judged: best epoch, target, patience and collapse all ask it."""
+"""The one measure by which a job is judged, and an epoch as it measures it.
+
+Best epoch, target, patience and collapse all ask it.
+"""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from vcdl.journal.events import ACCURACY, LOSS, RunStarted, VersionEvaluated
@@ -44,3 +47,19 @@ class Monitor:
     def reaches(self, value: float, target: float) -> bool:
         """Whether a value is as good as a target."""
         return self.score(value) >= self.score(target)
+
+
+@dataclass(frozen=True)
+class EpochDetail:
+    """An epoch over the evaluations of the versions its updates made; mean, min and max are those of the monitor."""
+
+    epoch: int
+    mean: float
+    min: float
+    max: float
+    wall_s: float
+    """Active time at which the epoch was closed."""
+    measures: dict[str, float] = field(default_factory=dict, hash=False)
+    """The mean of the loss and of every metric by its name."""
+    train_loss: float | None = None
+    """The clients' mean loss over the samples that they trained; None: none of them tells one."""

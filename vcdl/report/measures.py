@@ -19,8 +19,8 @@ from vcdl.journal.events import (
     StopReason,
     VersionEvaluated,
 )
-from vcdl.journal.history import EpochDetail, JobHistory, Timed
-from vcdl.journal.monitor import Monitor
+from vcdl.journal.history import JobHistory, Timed
+from vcdl.journal.monitor import EpochDetail, Monitor
 from vcdl.journal.totals import Totals
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcdl.files.atomic import whole_file
 from vcdl.journal.events import ACCURACY, LOSS
-from vcdl.journal.history import EpochDetail
+from vcdl.journal.monitor import EpochDetail
 from vcdl.report.measures import Report
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from vcdl.journal.events import (
     VersionEvaluated,
     WorkunitFailed,
 )
-from vcdl.journal.history import EpochDetail
-from vcdl.journal.monitor import MIN, Monitor
+from vcdl.journal.monitor import MIN, EpochDetail, Monitor
 from vcdl.report.measures import Report
 from vcdl.report.wording import duration, grouped, plural, printable
 from vcdl.wire.workunit import WorkunitName

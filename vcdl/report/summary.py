@@ -8,7 +8,7 @@ from typing import Any
 
 from vcdl.files.atomic import whole_file
 from vcdl.journal.events import ACCURACY, VersionEvaluated
-from vcdl.journal.history import EpochDetail
+from vcdl.journal.monitor import EpochDetail
 from vcdl.report.measures import Report
 
 
