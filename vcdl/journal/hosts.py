@@ -281,7 +281,7 @@ class HostHistory:
 
     @property
     def to_convict(self) -> list[HostConvicted]:
-        """The hosts that have lied. Nobody is convicted before the server agreed with a host: it may be wrong itself."""
+        """The hosts that lied. Nobody is convicted before the server agreed with a host: it may itself be wrong."""
         if not any(record.verified for record in self.hosts.values()):
             return []
         return [self._conviction(self.hosts[host], workunit) for host, workunit in self.disputed.items()]
