@@ -22,6 +22,9 @@ def test_machines_and_disks_without_one_are_left_over_until_they_are_swept(fleet
     assert fleet.sweep() == ()
     assert gce.compute.ids() == ()
     assert gce.compute.disks == {}
+    gce.compute.add_disk("us-central1-b", "stray", OURS)
+    assert fleet.sweep() == (), "a second one deletes what has the same name again"
+    assert gce.compute.disks == {}
 
 
 def test_another_fleet_is_left_alone(fleet: GcpProvider, open_fleet: OpenFleet, gce: FakeGce) -> None:
