@@ -118,7 +118,7 @@ class _Uploads:
         return Fold(subtask, subtask, 0, partial(self._begin, path))
 
     def _begin(self, path: Path, staleness: int) -> StreamedUpload:
-        settings, facts = FoldSettings(self._layout, VcAsgd(float(ALPHA))), UploadFacts(1, staleness, 1, 1.0)
+        settings, facts = FoldSettings(self._layout, VcAsgd(alpha=float(ALPHA))), UploadFacts(1, staleness, 1, 1.0)
         return StreamedUpload(UploadFiles(path), settings, facts, judge=self._check)
 
 

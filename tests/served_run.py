@@ -125,7 +125,7 @@ class ServedRun:
         for update in sorted(applied(self.folder.path), key=lambda update: update.version):
             client, _ = read_weights(self.folder.kept_upload(update.version, update.workunit), weights.size)
             fraction = update.fraction * update.trust
-            VcAsgd(self.alpha).apply(weights, Update(client, 1, update.staleness, update.samples, fraction))
+            VcAsgd(alpha=self.alpha).apply(weights, Update(client, 1, update.staleness, update.samples, fraction))
         return weights
 
 

@@ -29,7 +29,7 @@ from vcdl.wire.workunit import PLAIN, Named, Normalisation, Training, Transport,
 SIZE = 6
 LAYOUT = Layout((Variable("dense/kernel", (2, 3), 0),))
 TRAINING = Training(Named("sgd"), 0.1, 8, 1, Named("mean_squared_error"))
-RULE = VcAsgd(0.9)
+RULE = VcAsgd(alpha=0.9)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.stores import Change, Fold
 from vcdl.wire.weights import Vector
 
-_RULE = VcAsgd(0.9)
+_RULE = VcAsgd(alpha=0.9)
 
 
 @dataclass

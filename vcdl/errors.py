@@ -2,6 +2,7 @@
 
     VcdlError
      ├─ JobError           the job file is wrong
+     ├─ PluginError        an installed package brings a part that cannot be used
      ├─ DataError          the data set is missing or damaged, or does not fit the job
      ├─ ModelError         the model cannot be built, or does not fit the data
      ├─ RunFolderError     the run's folder is busy, missing, read-only or full
@@ -87,6 +88,12 @@ class Unavailable(VcdlError):
 
 class JobError(VcdlError):
     """The job file is wrong; the message starts with file, line and key."""
+
+    exit_code = ExitCode.BAD_JOB
+
+
+class PluginError(VcdlError):
+    """An installed package brings a part that cannot be used: a rule, a store, a data source, a grid, a cloud."""
 
     exit_code = ExitCode.BAD_JOB
 

@@ -46,11 +46,6 @@ ONLY_WEIGHTS = (
 )
 """The best settings without moments on the way."""
 
-ROBUST = (*ONLY_WEIGHTS, "update.guard={clip: 1, min_cosine: 0}")
-"""Settings against hostile clients: steps of the usual length, not away from the reference update, and an
-optimizer without moments, which nothing could check.
-"""
-
 PAPER = (
     "trust=own",
     "pacing=epoch",

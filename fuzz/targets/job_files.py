@@ -12,7 +12,6 @@ from fuzz.target import Target, hold
 from vcdl.errors import FleetError, JobError
 from vcdl.fleet.settings import load_fleet_settings
 from vcdl.job import Job, load_job, save_job
-from vcdl.job.rule import rule_of
 from vcdl.job.schema import load_frozen_job
 from vcdl.simulate.client_fleet import load_clients
 from vcdl.wire.workunit import Normalisation, Workunit
@@ -26,7 +25,7 @@ _JOBS = (
     "training: {optimizer: {name: adam, beta_1: 0.8}, learning_rate: {peak: 1e-3, warmup: 0.1}, batch_size: 8,\n"
     "  loss: mean_squared_error, local_epochs: 2}\nvalidate: {every: 5, samples: 100}\n",
     "name: b\nmodel: {builtin: {name: resnet_v2, depth: 11}}\ndata: {dataset: cifar10, shards: 50}\n"
-    "update: {rule: vc_asgd, alpha: {from: 0.5, to: 0.95}, guard: {clip: 1.5}}\n"
+    "update: {rule: vc_asgd, alpha: {from: 0.5, to: 0.95}}\n"
     "transport: {down: bfloat16, up: {name: int8, levels: 31}, compress: true}\ntrust: {kind: strangers, clip: 1.5}\n"
     "store: {url: 'redis://localhost:6379/0', consistency: eventual}\ngrid: {workers: 2, servers: 1, tries: 4}\n",
     "name: c\nmodel: {keras_json: model.json}\ndata: {dataset: digits, shards: 3}\n"
@@ -74,7 +73,7 @@ class JobFiles(Target):
     def _check(self, job: Job) -> None:
         """What a run does with a job first must not fail."""
         json.dumps(job.resolved(), allow_nan=False)
-        rule_of(job)
+        hold(job.update.state.vectors >= 0, "a state of less than nothing")
         job.trusting("own").to_yaml()
         hold(job.subtasks > 0, "a job without a subtask")
         hold(job.validate_every >= 1 or job.validate_every == 0, "an interval below one")

@@ -82,7 +82,7 @@ class Uploads(Target):
         self._trained = self._base * np.float32(1.02) + np.float32(0.001)
         self._base_file, self._file = folder / "params.h5", folder / "update.h5"
         write_weights(self._base_file, self._base, ParamsHeader("digits", 142, LAYOUT.fingerprint).to_json())
-        self._rule = Forecast(slope=0.25, compensation=0.4, memory=3.0, horizon=1.0)
+        self._rule = Forecast(staleness_damping=0.25, compensation=0.4, averaging_window=3.0, horizon=1.0)
         own = Bounds(LAYOUT, 1.5, ()).lengths_of(self._trained - self._base, self._base, 1.0)
         self._bounds = Bounds(LAYOUT, 1.5, tuple(own.tolist()))
         self._ways = [check_of(transport).up for transport in TRANSPORTS]

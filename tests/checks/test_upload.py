@@ -339,7 +339,6 @@ def test_every_refusal_has_been_seen_here() -> None:
     elsewhere = {
         Refusal.STEP_TOO_LONG,  # tests/checks/test_step.py
         Refusal.AGAINST_OTHERS,
-        Refusal.AGAINST_REFERENCE,  # tests/rules/test_guarded.py
         Refusal.QUARANTINED,  # tests/loop/test_host_trust.py
         Refusal.NO_ROOM,
         Refusal.NO_FILE,  # tests/boinc/daemons/test_daemons.py

@@ -12,7 +12,6 @@ from tests.uploads import read_upload
 from vcdl.client.trainer import TrainerCache
 from vcdl.codecs.choose import up_encoding
 from vcdl.job import Job, load_frozen_job, save_job
-from vcdl.job.rule import rule_of
 from vcdl.journal.events import StopReason, UpdateApplied
 from vcdl.local.run import run_locally
 from vcdl.models import initial_weights
@@ -113,7 +112,7 @@ def refolded(folder: RunFolder) -> Vector:
         client = read_upload(path, up, base)
         facts = (WorkunitName.parse(row.workunit).epoch, row.staleness, row.samples, row.fraction, row.version)
         weights.append(weights[-1].copy())
-        rule_of(settings).apply(weights[-1], Update(client, *facts, weights[row.base_version]))
+        settings.update.apply(weights[-1], Update(client, *facts, weights[row.base_version]))
     return weights[-1]
 
 

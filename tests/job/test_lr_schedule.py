@@ -8,16 +8,16 @@ from vcdl.rules.ramp import Ramp, Shape, between
 
 @pytest.mark.parametrize("shape", ["linear", "cosine"])
 def test_a_ramp_begins_and_ends_where_it_says(shape: Shape) -> None:
-    ramp = Ramp(0.3, 0.98, shape, 200)
-    assert (ramp.at(1), ramp.at(200)) == (0.3, 0.98)
-    values = [ramp.at(number) for number in range(1, 201)]
+    ramp = Ramp.model_validate({"from": 0.3, "to": 0.98, "schedule": shape})
+    assert (ramp.at(1, 200), ramp.at(200, 200)) == (0.3, 0.98)
+    values = [ramp.at(number, 200) for number in range(1, 201)]
     assert values == sorted(values)
-    assert ramp.at(500) == 0.98, "whatever comes later"
-    assert Ramp(0.98, 0.3, shape, 200).at(1) == 0.98
+    assert ramp.at(500, 200) == 0.98, "whatever comes later"
+    assert Ramp.model_validate({"from": 0.98, "to": 0.3, "schedule": shape}).at(1, 200) == 0.98
 
 
 def test_a_job_of_one_update_has_the_first_value() -> None:
-    assert Ramp(0.3, 0.98, "linear", 1).at(1) == 0.3
+    assert Ramp.model_validate({"from": 0.3, "to": 0.98}).at(1, 1) == 0.3
 
 
 def test_cosine_is_slow_at_both_ends() -> None:

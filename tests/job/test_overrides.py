@@ -6,7 +6,7 @@ import pytest
 
 from vcdl.errors import JobError
 from vcdl.job import load_job
-from vcdl.job.update import VcAsgdSettings
+from vcdl.rules.vc_asgd import VcAsgd
 
 JOB = "name: a\nmodel: {builtin: mlp}\ndata: {dataset: digits}\npacing: rolling\nstop: {target_accuracy: 0.9}\n"
 
@@ -30,7 +30,7 @@ def test_values_are_yaml(job_file: Path) -> None:
             "name=b",
         ],
     )
-    assert (job.stop.epochs, job.stop.target_accuracy, job.update) == (2, None, VcAsgdSettings(alpha=0.9))
+    assert (job.stop.epochs, job.stop.target_accuracy, job.update) == (2, None, VcAsgd(alpha=0.9))
     assert (job.pacing.kind, job.name) == ("epoch", "b")
     assert job.model.builtin is not None
     assert job.model.builtin.arguments["units"] == [3]

@@ -104,7 +104,7 @@ def test_a_refused_upload_is_a_row_and_leaves_the_weights_alone(server: Server) 
 @pytest.mark.parametrize("file", ["upload", "base"])
 def test_an_upload_that_this_machine_cannot_read_is_waited_for(tmp_path: Path, file: str) -> None:
     """Nobody is refused for our disk, rights or limits."""
-    server = Server(Disk.new(tmp_path, replace(PLAN, validate_every=EVERY_EPOCH), Downpour(0.5)))
+    server = Server(Disk.new(tmp_path, replace(PLAN, validate_every=EVERY_EPOCH), Downpour(server_learning_rate=0.5)))
     folder = server.disk.folder
     server.grid.bring(w(0))
     path = folder.uploads / f"{w(0)}.h5" if file == "upload" else folder.snapshot(0)
@@ -266,7 +266,7 @@ def test_a_result_that_was_folded_before_the_kill_gets_its_row_from_the_store(di
 
 def test_an_upload_whose_base_is_not_kept_any_more_is_refused_when_the_rule_needs_it(tmp_path: Path) -> None:
     """It came after its subtask was given up: another attempt is out, and begins from weights that are kept."""
-    rules: list[tuple[Rule, bool]] = [(Downpour(0.5), True), (RULE, False)]
+    rules: list[tuple[Rule, bool]] = [(Downpour(server_learning_rate=0.5), True), (RULE, False)]
     for rule, refused in rules:
         server = Server(Disk.new(tmp_path / type(rule).__name__, replace(PLAN, validate_every=EVERY_EPOCH), rule))
         server.disk.folder.snapshot(0).unlink()
@@ -283,7 +283,7 @@ def test_an_upload_whose_base_is_not_kept_any_more_is_refused_when_the_rule_need
 
 
 def test_a_rule_that_needs_the_base_is_given_the_one_that_each_client_started_from(tmp_path: Path) -> None:
-    server = Server(Disk.new(tmp_path, replace(PLAN, validate_every=1), Downpour(0.5)))
+    server = Server(Disk.new(tmp_path, replace(PLAN, validate_every=1), Downpour(server_learning_rate=0.5)))
     for shard, base in ((5, 0), (2, 0), (9, 1), (3, 0), (1, 2)):
         server.grid.bring(w(shard, base=base))
         server.assimilator.run_once()
@@ -293,7 +293,7 @@ def test_a_rule_that_needs_the_base_is_given_the_one_that_each_client_started_fr
 
 
 def test_an_upload_that_began_with_newer_weights_than_its_workunits_counts_from_those(tmp_path: Path) -> None:
-    server = Server(Disk.new(tmp_path, replace(PLAN, validate_every=1), Downpour(0.5)))
+    server = Server(Disk.new(tmp_path, replace(PLAN, validate_every=1), Downpour(server_learning_rate=0.5)))
     for shard in (5, 2):
         server.grid.bring(w(shard))
         server.assimilator.run_once()

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tests.memory_grid import MemoryGrid, received
-from tests.rules.updates import replayed
 from tests.served_run import ServedRun, noise
 from tests.stores.conftest import redis_client
 from vcdl.codecs.choose import down_encoding, up_encoding
@@ -38,10 +37,6 @@ RULES = [
     {"rule": "outer_nesterov", "buffer": 2},
     {"rule": "delayed_nesterov", "buffer": 4, "momentum_share": 0.1},
     {"rule": "trimmed_mean", "buffer": 5, "trim": 1},
-    {"rule": "median", "buffer": 4},
-    {"rule": "centred_clipping", "buffer": 3, "clip": 0.9},
-    {"rule": "fedbuff", "buffer": 4, "guard": {"clip": 0.9}},
-    {"rule": "vc_asgd", "alpha": 0.5, "guard": {"clip": 0.9, "min_cosine": -1}},
 ]
 
 
@@ -85,19 +80,17 @@ class Life:
             staleness = number - 1 - name.base_version
             base = self.made[name.base_version]
             seen = received(self.grid.ways, base, client)
-            replayed(
-                self.rule,
-                self.whole,
-                Update(
-                    weights=seen,
-                    epoch=name.epoch,
-                    staleness=staleness,
-                    samples=100,
-                    fraction=1.0,
-                    number=number,
-                    base=base,
-                ),
+            update = Update(
+                weights=seen,
+                epoch=name.epoch,
+                staleness=staleness,
+                samples=100,
+                fraction=1.0,
+                number=number,
+                base=base,
+                updates=self.job.subtasks,
             )
+            self.rule.apply(self.rule.state.rows(self.whole), update)
             self.made.append(self.rule.state.weights(self.whole).copy())
         self.loop.step()
 

@@ -35,7 +35,7 @@ def test_it_follows_the_rate_of_a_workunit_that_is_made_now(tmp_path: Path) -> N
                 "batch_size": 512,  # one step
                 "learning_rate": {"peak": 0.001, "scale_with_clients": 4, "short_job_boost": 3.0},
             },
-            "update": {"rule": "vc_asgd", "alpha": 0.5, "guard": {"clip": 1.0, "min_cosine": 0.0}},
+            "update": {"rule": "vc_asgd", "alpha": 0.5},
             "stop": {"epochs": 2},
         }
     )

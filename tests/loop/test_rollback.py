@@ -36,8 +36,8 @@ from vcdl.loop.parameter_server import ParameterServer
 from vcdl.loop.recovery import fold_again
 from vcdl.loop.rollback import roll_back, take_back, without_trust
 from vcdl.rules.base import Rule
+from vcdl.rules.damping import Constant
 from vcdl.rules.downpour import Downpour
-from vcdl.rules.fedasync import Constant
 from vcdl.rules.fedbuff import FedBuff
 from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.run.folder import RestoreLock
@@ -105,7 +105,12 @@ def check(disk: Disk) -> None:
 
 CASES = pytest.mark.parametrize(
     ("rolling", "rule"),
-    [(True, VcAsgd(0.7)), (False, VcAsgd(0.7)), (True, Downpour(0.3)), (True, FedBuff(0.9, 2, Constant()))],
+    [
+        (True, VcAsgd(alpha=0.7)),
+        (False, VcAsgd(alpha=0.7)),
+        (True, Downpour(server_learning_rate=0.3)),
+        (True, FedBuff(server_learning_rate=0.9, buffer=2, staleness=Constant())),
+    ],
     ids=["rolling", "epoch", "base", "state"],
 )
 """Both schedules, a rule that needs the client's base, and one that keeps a state."""

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from tests.rules.updates import noise
-from vcdl.rules.bounds import Bounds, Shortened
-from vcdl.rules.measuring import usual_of
+from vcdl.rules.bounds import Bounds, Shortened, usual_of
 from vcdl.rules.state import LENGTHS
 from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.wire.weights import Layout, Variable, Vector
@@ -51,7 +50,7 @@ BOUNDS = Bounds(LAYOUT, CLIP, tuple(Bounds(LAYOUT, CLIP, ()).lengths_of(honest(1
 
 def table() -> Vector:
     """The table at the job's begin."""
-    state = BOUNDS.state_of(VcAsgd(0.5))
+    state = BOUNDS.state_of(VcAsgd(alpha=0.5))
     return state.table_of(state.tail_of(state.begun(base())))
 
 
@@ -180,7 +179,7 @@ def test_what_never_moves_may_not_be_moved() -> None:
     still[BIAS] = base()[BIAS]
     row = Bounds(LAYOUT, CLIP, ()).lengths_of(still, base(), 1.0)
     strict = Bounds(LAYOUT, CLIP, tuple(row.tolist()))
-    state = strict.state_of(VcAsgd(0.5))
+    state = strict.state_of(VcAsgd(alpha=0.5))
     lengths, upload = state.table_of(state.tail_of(state.begun(base()))), honest(2)
     for number in (1, 2):
         moved = strict.shortened(lengths, number, strict.lengths_of(upload, base(), 1.0))

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from tests.rules.updates import begun, noise, steps, vector
+from vcdl.rules.damping import Constant
 from vcdl.rules.delayed_nesterov import DelayedNesterov
 from vcdl.rules.downpour import Downpour
-from vcdl.rules.fedasync import Constant
 from vcdl.rules.outer_nesterov import OuterNesterov
 
 
 def test_a_case_by_hand() -> None:
-    rule = DelayedNesterov(0.5, 0.5, 0.0, 2, Constant())
+    rule = DelayedNesterov(server_learning_rate=0.5, momentum=0.5, momentum_share=0.0, buffer=2, staleness=Constant())
     server = begun(rule, vector(1.0))
     assert steps(rule, server, vector(4.0)) == [0.25]  # η/K
     assert server.tolist() == [[2.0], [1.0], [0.0]]  # 1 + ½·4/2: the gradient part, no momentum yet
@@ -23,7 +23,7 @@ def test_a_case_by_hand() -> None:
 
 
 def test_a_share_of_the_momentum_with_each_update_by_hand() -> None:
-    rule = DelayedNesterov(1.0, 0.5, 0.25, 2, Constant())
+    rule = DelayedNesterov(server_learning_rate=1.0, momentum=0.5, momentum_share=0.25, buffer=2, staleness=Constant())
     server = begun(rule, vector(0.0))
     server[2] = 8.0
     steps(rule, server, vector(2.0))
@@ -35,7 +35,10 @@ def test_a_share_of_the_momentum_with_each_update_by_hand() -> None:
 
 def test_over_k_updates_it_comes_to_the_outer_optimizers_step() -> None:
     deltas = [noise(number, 100) for number in range(8)]
-    one, other = DelayedNesterov(0.7, 0.9, 0.0, 4, Constant()), OuterNesterov(0.7, 0.9, 4, Constant())
+    one, other = (
+        DelayedNesterov(server_learning_rate=0.7, momentum=0.9, momentum_share=0.0, buffer=4, staleness=Constant()),
+        OuterNesterov(server_learning_rate=0.7, momentum=0.9, buffer=4, staleness=Constant()),
+    )
     server, outer = begun(one, noise(9, 100)), begun(other, noise(9, 100))
     steps(one, server, *deltas)
     steps(other, outer, *deltas)
@@ -45,7 +48,12 @@ def test_over_k_updates_it_comes_to_the_outer_optimizers_step() -> None:
 @pytest.mark.parametrize("buffer", [1, 4])
 def test_without_momentum_it_is_downpour_with_its_rate_over_k(buffer: int) -> None:
     deltas = [noise(number, 1000) for number in range(6)]
-    rule, plain = DelayedNesterov(0.7, 0.0, 0.0, buffer, Constant()), noise(9, 1000)
+    rule, plain = (
+        DelayedNesterov(
+            server_learning_rate=0.7, momentum=0.0, momentum_share=0.0, buffer=buffer, staleness=Constant()
+        ),
+        noise(9, 1000),
+    )
     server = begun(rule, noise(9, 1000))
-    assert steps(rule, server, *deltas) == steps(Downpour(0.7 / buffer), plain, *deltas)
+    assert steps(rule, server, *deltas) == steps(Downpour(server_learning_rate=0.7 / buffer), plain, *deltas)
     np.testing.assert_array_equal(server[0], plain)

@@ -3,13 +3,16 @@
 import numpy as np
 
 from tests.rules.updates import begun, noise, steps, update, vector
+from vcdl.rules.damping import Constant, Polynomial
 from vcdl.rules.downpour import Downpour
-from vcdl.rules.fedasync import Constant, Polynomial
 from vcdl.rules.fedbuff import FedBuff
 
 
 def test_a_case_by_hand() -> None:
-    rule, server = FedBuff(2.0, 2, Constant()), begun(FedBuff(2.0, 2, Constant()), vector(1.0, -4.0))
+    rule, server = (
+        FedBuff(server_learning_rate=2.0, buffer=2, staleness=Constant()),
+        begun(FedBuff(server_learning_rate=2.0, buffer=2, staleness=Constant()), vector(1.0, -4.0)),
+    )
     assert steps(rule, server, vector(1.0, 2.0)) == [1.0]  # η/K
     assert server.tolist() == [[1.0, -4.0], [1.0, 2.0]], "W stands still, the sum waits"
     steps(rule, server, vector(3.0, -1.0), first=2)
@@ -17,7 +20,7 @@ def test_a_case_by_hand() -> None:
 
 
 def test_a_late_or_partial_update_counts_less() -> None:
-    rule = FedBuff(1.0, 2, Polynomial(0.5))
+    rule = FedBuff(server_learning_rate=1.0, buffer=2, staleness=Polynomial(exponent=0.5))
     server = begun(rule, vector(0.0))
     late = update(vector(1.0), vector(0.0), staleness=3, fraction=0.5, number=1)
     assert rule.apply(server, late) == 0.125  # ½·4^−½·½
@@ -25,16 +28,19 @@ def test_a_late_or_partial_update_counts_less() -> None:
 
 
 def test_with_a_buffer_of_one_it_is_downpour() -> None:
-    rule, plain = FedBuff(0.3, 1, Constant()), noise(0, 1000)
+    rule, plain = FedBuff(server_learning_rate=0.3, buffer=1, staleness=Constant()), noise(0, 1000)
     server = begun(rule, noise(0, 1000))
     for number in range(1, 4):
         brought = update(noise(number, 1000), noise(number + 10, 1000), number=number)
-        assert rule.apply(server, brought) == Downpour(0.3).apply(plain, brought)
+        assert rule.apply(server, brought) == Downpour(server_learning_rate=0.3).apply(plain, brought)
     assert server[0].tobytes() == plain.tobytes()
 
 
 def test_the_order_within_a_buffer_hardly_matters() -> None:
-    rule, deltas = FedBuff(1.0, 3, Constant()), [noise(number, 100) for number in range(3)]
+    rule, deltas = (
+        FedBuff(server_learning_rate=1.0, buffer=3, staleness=Constant()),
+        [noise(number, 100) for number in range(3)],
+    )
     one, other = begun(rule, noise(9, 100)), begun(rule, noise(9, 100))
     steps(rule, one, *deltas)
     steps(rule, other, *reversed(deltas))

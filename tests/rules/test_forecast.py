@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from tests.rules.updates import begun, noise, update, vector
-from vcdl.rules.fedasync import FedAsync, Hinge
+from vcdl.rules.damping import Hinge
+from vcdl.rules.fedasync import FedAsync
 from vcdl.rules.forecast import Forecast
 
 
 def test_a_case_by_hand() -> None:
-    rule = Forecast(slope=1 / 3, compensation=0.5, memory=1.0, horizon=2.0)
+    rule = Forecast(staleness_damping=1 / 3, compensation=0.5, averaging_window=1.0, horizon=2.0)
     server = np.array([[1.5, 4.0], [0.5, 0.0]], np.float32)  # W = (1, 4)
     assert rule.apply(server, update(vector(3.0, 2.0), vector(1.0, 2.0), staleness=3)) == 0.5  # 1 / (1 + 3/3)
     # Δ = ½·(3 + ½·0 − 1) = 1 and ½·(2 + ½·2 − 4) = −½; D ← ¾·D + ¼·2·3·Δ; W + Δ = (2, 3½)
@@ -18,7 +19,10 @@ def test_a_case_by_hand() -> None:
 
 
 def test_without_staleness_it_is_serial_training() -> None:
-    rule, server = Forecast(0.25, 0.3, 2.0, 1.0), begun(Forecast(0.25, 0.3, 2.0, 1.0), noise(0, 100))
+    rule, server = (
+        Forecast(staleness_damping=0.25, compensation=0.3, averaging_window=2.0, horizon=1.0),
+        begun(Forecast(staleness_damping=0.25, compensation=0.3, averaging_window=2.0, horizon=1.0), noise(0, 100)),
+    )
     for number in range(1, 5):
         client = noise(number, 100)
         assert rule.apply(server, update(client, server[0].copy(), number=number)) == 1.0
@@ -27,7 +31,11 @@ def test_without_staleness_it_is_serial_training() -> None:
 
 
 def test_without_horizon_and_compensation_it_is_fedasync_with_a_hinge() -> None:
-    rule, other, plain = Forecast(0.25, 0.0, 2.0, 0.0), FedAsync(1.0, Hinge(0.25, 0)), noise(0, 100)
+    rule, other, plain = (
+        Forecast(staleness_damping=0.25, compensation=0.0, averaging_window=2.0, horizon=0.0),
+        FedAsync(mixing=1.0, staleness=Hinge(slope=0.25, threshold=0)),
+        noise(0, 100),
+    )
     server = begun(rule, plain)
     for number in range(1, 5):
         brought = update(noise(number, 100), noise(number + 10, 100), staleness=number + 3, number=number)
@@ -36,7 +44,10 @@ def test_without_horizon_and_compensation_it_is_fedasync_with_a_hinge() -> None:
 
 
 def test_a_partial_update_counts_by_what_was_trained() -> None:
-    rule, server = Forecast(1.0, 0.0, 1.0, 0.0), begun(Forecast(1.0, 0.0, 1.0, 0.0), vector(0.0))
+    rule, server = (
+        Forecast(staleness_damping=1.0, compensation=0.0, averaging_window=1.0, horizon=0.0),
+        begun(Forecast(staleness_damping=1.0, compensation=0.0, averaging_window=1.0, horizon=0.0), vector(0.0)),
+    )
     assert rule.apply(server, update(vector(1.0), vector(0.0), fraction=0.5, staleness=1)) == 0.25
     assert server[0].tolist() == [0.25]
 
@@ -45,7 +56,10 @@ def test_a_partial_update_counts_by_what_was_trained() -> None:
 @pytest.mark.parametrize("contraction", [0.0, 0.5, 0.9, 0.99])
 def test_it_is_steady_and_faster_than_averaging_whatever_the_staleness(delay: int, contraction: float) -> None:
     """A client takes what is left of the way to the optimum, 0, times `contraction`; `delay` others come in between."""
-    forecast, average = Forecast(0.15, 0.4, 2.0, 1.0), Forecast(0.15, 0.0, 2.0, 0.0)
+    forecast, average = (
+        Forecast(staleness_damping=0.15, compensation=0.4, averaging_window=2.0, horizon=1.0),
+        Forecast(staleness_damping=0.15, compensation=0.0, averaging_window=2.0, horizon=0.0),
+    )
     left = {}
     for rule in (forecast, average):
         server = begun(rule, vector(1.0))

@@ -1,13 +1,13 @@
 """DiLoCo's outer optimizer."""
 
 from tests.rules.updates import begun, noise, steps, vector
-from vcdl.rules.fedasync import Constant
+from vcdl.rules.damping import Constant
 from vcdl.rules.fedbuff import FedBuff
 from vcdl.rules.outer_nesterov import OuterNesterov
 
 
 def test_a_case_by_hand() -> None:
-    rule = OuterNesterov(0.5, 0.5, 2, Constant())
+    rule = OuterNesterov(server_learning_rate=0.5, momentum=0.5, buffer=2, staleness=Constant())
     server = begun(rule, vector(1.0))
     steps(rule, server, vector(4.0), vector(8.0))
     # Δ = 6, m = 6, W = 1 + ½·(6 + ½·6); kept is η·m
@@ -21,14 +21,17 @@ def test_a_case_by_hand() -> None:
 
 def test_without_momentum_it_is_fedbuff() -> None:
     deltas = [noise(number, 1000) for number in range(6)]
-    one, other = OuterNesterov(0.7, 0.0, 3, Constant()), FedBuff(0.7, 3, Constant())
+    one, other = (
+        OuterNesterov(server_learning_rate=0.7, momentum=0.0, buffer=3, staleness=Constant()),
+        FedBuff(server_learning_rate=0.7, buffer=3, staleness=Constant()),
+    )
     server, plain = begun(one, noise(9, 1000)), begun(other, noise(9, 1000))
     assert steps(one, server, *deltas) == steps(other, plain, *deltas)
     assert server[0].tobytes() == plain[0].tobytes()
 
 
 def test_a_constant_step_counts_one_over_one_minus_beta_times_in_the_long_run() -> None:
-    rule = OuterNesterov(0.7, 0.9, 1, Constant())
+    rule = OuterNesterov(server_learning_rate=0.7, momentum=0.9, buffer=1, staleness=Constant())
     server = begun(rule, vector(0.0))
     steps(rule, server, *[vector(1.0)] * 200)
     before = float(server[0, 0])

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.rules.updates import begun, noise, steps, update, vector
-from vcdl.rules.fedasync import Constant, Polynomial
+from vcdl.rules.damping import Constant, Polynomial
 from vcdl.rules.fedbuff import FedBuff
 from vcdl.rules.trimmed_mean import TrimmedMean
 
 
 def test_a_case_by_hand() -> None:
-    rule = TrimmedMean(0.5, 4, 1, Constant())
+    rule = TrimmedMean(server_learning_rate=0.5, buffer=4, trim=1, staleness=Constant())
     server = begun(rule, vector(10.0, 0.0))
     assert steps(rule, server, vector(1.0, 8.0), vector(-90.0, 2.0), vector(3.0, 4.0)) == [0.125] * 3
     assert server[0].tolist() == [10.0, 0.0]
@@ -22,7 +22,7 @@ def test_a_case_by_hand() -> None:
 
 
 def test_a_late_or_partial_update_is_shorter() -> None:
-    rule = TrimmedMean(1.0, 2, 0, Polynomial(0.5))
+    rule = TrimmedMean(server_learning_rate=1.0, buffer=2, trim=0, staleness=Polynomial(exponent=0.5))
     server = begun(rule, vector(0.0))
     assert rule.apply(server, update(vector(8.0), vector(0.0), staleness=3, fraction=0.5)) == 0.125
     assert server.tolist() == [[0.0], [1.0]]
@@ -30,7 +30,10 @@ def test_a_late_or_partial_update_is_shorter() -> None:
 
 def test_that_trims_nothing_it_is_fedbuff() -> None:
     deltas = [noise(number, 1000) for number in range(10)]
-    one, other = TrimmedMean(0.7, 5, 0, Constant()), FedBuff(0.7, 5, Constant())
+    one, other = (
+        TrimmedMean(server_learning_rate=0.7, buffer=5, trim=0, staleness=Constant()),
+        FedBuff(server_learning_rate=0.7, buffer=5, staleness=Constant()),
+    )
     server, plain = begun(one, noise(11, 1000)), begun(other, noise(11, 1000))
     assert steps(one, server, *deltas) == steps(other, plain, *deltas)
     np.testing.assert_allclose(server[0], plain[0], atol=1e-6)
@@ -38,7 +41,7 @@ def test_that_trims_nothing_it_is_fedbuff() -> None:
 
 @pytest.mark.parametrize("hostile", [1, 2])
 def test_as_many_hostile_updates_as_it_trims_leave_it_among_the_honest(hostile: int) -> None:
-    rule = TrimmedMean(1.0, 7, 2, Constant())
+    rule = TrimmedMean(server_learning_rate=1.0, buffer=7, trim=2, staleness=Constant())
     honest = [noise(number, 500) for number in range(7 - hostile)]
     server = begun(rule, np.zeros(500, np.float32))
     steps(rule, server, *honest, *[np.full(500, 1e6, np.float32)] * hostile)
@@ -51,7 +54,7 @@ def test_as_many_hostile_updates_as_it_trims_leave_it_among_the_honest(hostile: 
 )
 def test_it_is_the_trimmed_mean(buffer: int, data: st.DataObject, numbers: list[float]) -> None:
     trim = data.draw(st.integers(0, (buffer - 1) // 2))
-    rule = TrimmedMean(1.0, buffer, trim, Constant())
+    rule = TrimmedMean(server_learning_rate=1.0, buffer=buffer, trim=trim, staleness=Constant())
     server = begun(rule, vector(0.0))
     steps(rule, server, *[vector(number) for number in numbers[:buffer]])
     kept = sorted(numbers[:buffer])[trim : buffer - trim]

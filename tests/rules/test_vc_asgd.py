@@ -1,6 +1,7 @@
 """Equation (1), by hand and to the last bit."""
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -26,14 +27,16 @@ def update(weights: Vector, epoch: int = 1, fraction: float = 1.0) -> Update:
         (0.75, 9, 1.0, 0.25, [1.75, -2.5]),  # a fixed α knows no epoch
         (0.0, 1, 1.0, 1.0, [4.0, 2.0]),  # the client's weights alone
         (0.75, 1, 0.5, 0.125, [1.375, -3.25]),  # half the subtask counts half
-        (None, 1, 1.0, 0.5, [2.5, -1.0]),  # var: α = 1/2
-        (None, 3, 1.0, 0.25, [1.75, -2.5]),  # var: α = 3/4
-        (None, 3, 0.5, 0.125, [1.375, -3.25]),
+        ("var", 1, 1.0, 0.5, [2.5, -1.0]),  # var: α = 1/2
+        ("var", 3, 1.0, 0.25, [1.75, -2.5]),  # var: α = 3/4
+        ("var", 3, 0.5, 0.125, [1.375, -3.25]),
     ],
 )
-def test_cases_by_hand(alpha: float | None, epoch: int, fraction: float, weight: float, expected: list[float]) -> None:
+def test_cases_by_hand(
+    alpha: float | Literal["var"], epoch: int, fraction: float, weight: float, expected: list[float]
+) -> None:
     server, client = vector(1.0, -4.0), vector(4.0, 2.0)
-    assert VcAsgd(alpha).apply(server, update(client, epoch, fraction)) == weight
+    assert VcAsgd(alpha=alpha).apply(server, update(client, epoch, fraction)) == weight
     assert server.tolist() == expected
     assert client.tolist() == [4.0, 2.0], "the upload is left as it is"
 
@@ -41,34 +44,35 @@ def test_cases_by_hand(alpha: float | None, epoch: int, fraction: float, weight:
 def test_equal_weights_stay_what_they_are_but_for_rounding() -> None:
     server = np.random.default_rng(2).normal(size=1000).astype(np.float32)
     before = server.copy()
-    VcAsgd(0.999).apply(server, update(before))
+    VcAsgd(alpha=0.999).apply(server, update(before))
     np.testing.assert_allclose(server, before, rtol=2e-7)
 
 
 def test_after_k_updates_the_first_weights_count_alpha_to_the_k() -> None:
     server = np.ones(1, np.float32)
     for _ in range(20):
-        VcAsgd(0.95).apply(server, update(np.zeros(1, np.float32)))
+        VcAsgd(alpha=0.95).apply(server, update(np.zeros(1, np.float32)))
     assert server[0] == pytest.approx(0.95**20, rel=1e-6)
 
 
 def test_var_gives_later_epochs_less_and_staleness_and_samples_do_not_matter() -> None:
-    var, c = VcAsgd(None), vector(0.0)
+    var, c = VcAsgd(), vector(0.0)
     assert [var.client_weight(update(c, epoch)) for epoch in (1, 2, 3, 9)] == pytest.approx([1 / 2, 1 / 3, 1 / 4, 0.1])
     one, other = np.ones(3, np.float32), np.ones(3, np.float32)
     some = update(np.zeros(3, np.float32))
-    VcAsgd(0.7).apply(one, some)
-    VcAsgd(0.7).apply(other, replace(some, staleness=99, samples=1))
+    VcAsgd(alpha=0.7).apply(one, some)
+    VcAsgd(alpha=0.7).apply(other, replace(some, staleness=99, samples=1))
     assert one.tobytes() == other.tobytes()
 
 
 def test_published_settings_keep_their_weight_exactly_enough() -> None:
     for alpha in (0.7, 0.95, 0.999):
-        assert VcAsgd(alpha).client_weight(update(vector(0.0), 5)) == pytest.approx(1 - alpha, abs=1e-15)
+        assert VcAsgd(alpha=alpha).client_weight(update(vector(0.0), 5)) == pytest.approx(1 - alpha, abs=1e-15)
 
 
 def test_a_ramp_moves_alpha_with_every_update_of_the_job() -> None:
-    rule, one = VcAsgd(Ramp(0.25, 0.75, "linear", updates=5)), update(vector(4.0, 2.0))
+    rule = VcAsgd(alpha=Ramp.model_validate({"from": 0.25, "to": 0.75}))
+    one = replace(update(vector(4.0, 2.0)), updates=5)
     weights = [rule.client_weight(replace(one, number=number)) for number in (1, 2, 3, 4, 5)]
     assert weights == [0.75, 0.625, 0.5, 0.375, 0.25]
     server = vector(1.0, -4.0)

@@ -1,11 +1,8 @@
 """Vectors and uploads for tests of rules."""
 
-from dataclasses import replace
-
 import numpy as np
 
-from vcdl.rules.base import Measured, Rule, Update
-from vcdl.rules.measuring import MeasuringRule
+from vcdl.rules.base import Rule, Update
 from vcdl.wire.weights import Vector
 
 
@@ -28,8 +25,6 @@ def steps(rule: Rule, server: Vector, *deltas: Vector, first: int = 1) -> list[f
     weights = []
     for number, delta in enumerate(deltas, start=first):
         brought = update(delta, np.zeros_like(delta), number=number)
-        if isinstance(rule, MeasuringRule):
-            brought = replace(brought, measured=Measured(1.0, 1.0))  # as long as usual
         weights.append(rule.apply(server, brought))
     return weights
 
@@ -42,15 +37,3 @@ def begun(rule: Rule, weights: Vector) -> Vector:
 def noise(seed: int, size: int) -> Vector:
     """A vector of standard normal numbers."""
     return np.random.default_rng(seed).normal(size=size).astype(np.float32)
-
-
-def replayed(rule: Rule, whole: Vector, update: Update) -> float:
-    """Fold an upload into a store's whole vector as a server does, all of it at once; returns the weight given."""
-    rows = rule.state.rows(whole)
-    if isinstance(rule, MeasuringRule):
-        step, lengths = rule.step(rows, update), rule.state.lengths_of(rule.state.tail_of(whole))
-        length = np.float32(np.linalg.norm(step.astype(np.float64)))
-        lengths[update.number % lengths.size] = length
-        known = sorted(lengths[lengths > 0])
-        update = replace(update, measured=Measured(float(length), float(known[(len(known) - 1) // 2])))
-    return rule.apply(rows, update)

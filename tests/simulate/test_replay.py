@@ -153,7 +153,7 @@ def test_the_command_leaves_a_summary_beside_the_run_and_the_same_again_replaces
 def test_a_rule_that_does_not_exist_is_said_with_those_that_do(kept: RunFolder) -> None:
     done = CliRunner().invoke(vcdl, ["replay", str(kept.path), "--rule", "nosuch"])
     assert done.exit_code == 2
-    assert "there is no rule 'nosuch'; the rules are vc_asgd, easgd," in done.output
+    assert "there is no rule 'nosuch'; the rules are dc_asgd, delayed_nesterov," in done.output
 
 
 def test_only_the_rule_can_be_set(kept: RunFolder) -> None:

@@ -13,8 +13,8 @@ from vcdl.client.trainer import Trainer
 from vcdl.job import Job
 from vcdl.job.data import DataSettings
 from vcdl.job.model import ModelSettings
-from vcdl.job.update import VcAsgdSettings
 from vcdl.loop.grid import GaveUp, Staged, Uploaded
+from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.run.folder import RunFolder
 from vcdl.simulate.here import TrainingHere
 from vcdl.simulate.serial import OneTrainer, serial_job
@@ -83,7 +83,7 @@ def test_a_subtask_that_cannot_be_trained_gives_its_reason(tmp_path: Path) -> No
 def test_a_serial_job_differs_in_rule_schedule_transport_moments_and_trust_only() -> None:
     job = Job(name="j", model=ModelSettings(builtin=Named("mlp", {"units": [4]})), data=DataSettings(dataset="digits"))
     serial = serial_job(job)
-    assert (serial.update, serial.pacing.kind) == (VcAsgdSettings(alpha=0.0), "rolling")
+    assert (serial.update, serial.pacing.kind) == (VcAsgd(alpha=0.0), "rolling")
     assert (
         serial.model_copy(
             update={key: getattr(job, key) for key in ("update", "pacing", "transport", "training", "trust")}

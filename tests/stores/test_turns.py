@@ -230,7 +230,7 @@ class Model:
         """Version 0 with all of them folded in, one at a time."""
         vector = upload(-1).copy()
         for number in self.order:
-            VcAsgd(0.9).apply(vector, Update(upload(number), 1, 0, 10, 1.0))
+            VcAsgd(alpha=0.9).apply(vector, Update(upload(number), 1, 0, 10, 1.0))
         return vector
 
     def record(self, number: int) -> Applied:

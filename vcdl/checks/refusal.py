@@ -32,8 +32,6 @@ class Refusal(StrEnum):
     """Some weights are NaN or infinite: the training diverged, or the client lies."""
     NEGATIVE_MOMENTS = "negative_moments"
     """A mean of squares in the optimizer's state is negative: no training makes one."""
-    AGAINST_REFERENCE = "against_reference"
-    """The step leads away from the server's reference update: `update > guard > min_cosine` of the job file."""
     QUARANTINED = "host_quarantined"
     """The host's uploads were refused, and none counts for a while; or one was not what its training gives."""
     NO_ROOM = "host_unknown"

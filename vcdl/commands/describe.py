@@ -59,8 +59,15 @@ def _lines(description: "Description") -> list[tuple[str, str]]:
         ),
         ("upload", f"about {size(description.upload_bytes)} by a subtask"),
         *(("", f"{file.name:<14} {size(file.size_bytes)}") for file in description.uploads),
-        *((section, in_one_line(values)) for section, values in description.settings.items()),
+        *(
+            (section, " ".join(filter(None, (in_one_line(values), _of(description.packages.get(section))))))
+            for section, values in description.settings.items()
+        ),
     ]
+
+
+def _of(package: str | None) -> str:
+    return "" if package is None else f"of {package}"
 
 
 @click.command("describe_job", epilog=_EXAMPLES)

@@ -7,12 +7,12 @@ import click
 
 from vcdl.commands._options import in_project, project_option
 from vcdl.errors import ExitCode, RunFolderError
-from vcdl.run.control import TIMEOUT_S, pause
-from vcdl.run.finding import resume_hint
 
 if TYPE_CHECKING:
     from vcdl.run.folder import RunFolder
 
+_TIMEOUT_S = 60.0
+"""Seconds to wait: that of `vcdl.run.control`, which help must not import."""
 
 _EXAMPLES = """\b
 Examples:
@@ -21,13 +21,14 @@ Examples:
   vcdl stop mnist --project-dir ~/projects/grid --forget"""
 
 
-def stop(path: Path | None = None, timeout_s: float = TIMEOUT_S, forget: bool = False) -> ExitCode:
+def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S, forget: bool = False) -> ExitCode:
     """Ask a run to pause, and wait until its process has gone; `forget`: free the clients' disks of a finished
     job.
 
     Raises GridError, and RunFolderError when the process has not gone in time.
     """
-    from vcdl.run.finding import chosen_run, shown
+    from vcdl.run.control import pause
+    from vcdl.run.finding import chosen_run, resume_hint, shown
     from vcdl.run.reading import is_finished
 
     folder = chosen_run(path)
@@ -75,7 +76,7 @@ def _forget(folder: "RunFolder") -> ExitCode:
     "timeout_s",
     metavar="SECONDS",
     type=click.FloatRange(min=0),
-    default=TIMEOUT_S,
+    default=_TIMEOUT_S,
     show_default=True,
     help="Longest wait.",
 )

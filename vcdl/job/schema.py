@@ -11,9 +11,9 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, PlainValidator, ValidationInfo, field_validator, model_validator
 
-from vcdl.errors import JobError
+from vcdl.errors import JobError, StoreError
 from vcdl.files.atomic import atomic_write
 from vcdl.job.data import DataSettings
 from vcdl.job.keras_keys import KERAS_KEYS
@@ -24,8 +24,10 @@ from vcdl.job.stop import StopSettings
 from vcdl.job.training import TrainingSettings
 from vcdl.job.transport import TransportSettings
 from vcdl.job.trust import Trust, TrustSettings
-from vcdl.job.update import UPDATE, ForecastSettings, UpdateSettings
+from vcdl.job.update import DEFAULT, RULES, UPDATE
 from vcdl.journal.monitor import Monitor
+from vcdl.rules.base import Rule
+from vcdl.stores.settings import StoreSettings
 from vcdl.wire.task import DEFAULTS
 from vcdl.wire.workunit import Normalisation, Training
 from vcdl.yaml_schema import values as kinds
@@ -80,10 +82,21 @@ class GridSettings(Section):
     """
 
 
+def _store_url(value: Any) -> str:
+    """The address of a weight store. The refusal of a wrong one does not repeat it: it may hold a password."""
+    if not isinstance(value, str):
+        raise ValueError("expected file:FOLDER, redis://…, rediss://… or mysql://…")
+    try:
+        StoreSettings.parse(value)
+    except StoreError as error:
+        raise ValueError(str(error)) from None
+    return value
+
+
 class StoreSection(Section):
     """Where the shared weights are kept; vcdl.stores.settings parses the address."""
 
-    url: Annotated[str, kinds.store_url()] | None = Field(default=None, repr=False)  # it may hold a password
+    url: Annotated[str, PlainValidator(_store_url)] | None = Field(default=None, repr=False)  # it may hold a password
     """The store's address; None: VCDL_STORE_URL, else a folder of the run."""
     consistency: Annotated[StoreConsistency, kinds.one_of(StoreConsistency)] = "strong"
 
@@ -131,7 +144,7 @@ class Job(Section):
     model: ModelSettings
     data: DataSettings
     training: TrainingSettings = Field(default=TrainingSettings(), validate_default=True)
-    update: Annotated[UpdateSettings, UPDATE, SECTION_AS_YAML] = ForecastSettings()
+    update: Annotated[Rule, UPDATE, SECTION_AS_YAML] = Field(default_factory=lambda: RULES[DEFAULT]())
     transport: TransportSettings = TransportSettings()
     trust: TrustSettings = TrustSettings()
     pacing: PacingSettings = PacingSettings()

@@ -65,7 +65,7 @@ FORM = frozenset(
     }
 )
 """Refusals that no honest training ends with: the host is out at once, for a while."""
-CONTENT = frozenset({"against_others", "against_reference", "step_too_long"})
+CONTENT = frozenset({"against_others", "step_too_long"})
 """Refusals that may be wrong once about an honest host."""
 _STRIKES = 2.0
 """Strikes at which a host is out for a while: a refusal of form, or two of content soon after each other."""

@@ -231,7 +231,7 @@ class Assimilator:
             samples=header.samples,
             fraction=header.fraction,
             base_version=name.base_version,
-            attempt=name.attempt_in_turn,
+            updates=self._run.job.subtasks,
             trust=item.trust,
             is_doubted=item.is_doubted,
             rate=item.rate,

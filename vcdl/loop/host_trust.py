@@ -8,8 +8,10 @@ from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import KeptState
 from vcdl.loop.grid import Uploaded
-from vcdl.loop.streamed_upload import REFUSED_AT_MOST
 from vcdl.run.run import Run
+
+_REFUSED_AT_MOST = 2
+"""Attempts at a subtask that are refused for what is in them."""
 
 
 @dataclass
@@ -50,7 +52,7 @@ class HostTrust:
         steps look strange must come to an end, too.
         """
         hosts = self.hosts.state
-        return hosts.is_proven(host) or (attempt >= REFUSED_AT_MOST and hosts.is_known(host))
+        return hosts.is_proven(host) or (attempt >= _REFUSED_AT_MOST and hosts.is_known(host))
 
     def usual_train_s(self, host: str, samples: int) -> float | None:
         """Seconds that so many samples used to take a host; None where nobody knows."""

@@ -145,6 +145,7 @@ def fold_again(run: Run, update: UpdateApplied, whole: Vector) -> None:
         samples=update.samples,
         fraction=update.fraction,
         base_version=update.base_version,
+        updates=run.job.subtasks,
         trust=update.trust,
         rate=update.rate,
     )

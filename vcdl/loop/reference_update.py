@@ -11,7 +11,6 @@ from vcdl.client.batches import steps_of
 from vcdl.data.samples import Samples
 from vcdl.errors import folder_errors
 from vcdl.journal.history import JobHistory
-from vcdl.rules.measuring import MeasuringRule
 from vcdl.run.run import Run
 from vcdl.wire.params import ParamsHeader, write_params
 from vcdl.wire.weights import Vector
@@ -42,8 +41,8 @@ class ReferenceUpdate:
 
     @staticmethod
     def is_asked_for(run: Run) -> bool:
-        """Whether the run's rule or bounds compare uploads with it."""
-        return run.bounds is not None or (isinstance(run.rule, MeasuringRule) and run.rule.needs_reference)
+        """Whether the run's bounds compare uploads with it."""
+        return run.bounds is not None
 
     def leave(self, version: int, vector: Vector) -> None:
         """Write the reference update of a version of the weights, of shape (n,).

@@ -12,7 +12,7 @@
       │          Encoding.opened      codecs/encoding.py      decodes codecs/encoded_file.py, or plain wire/weights.py
       ▼
     fold_changes                      stores/change.py        for each block of W, in place:
-      │  first_pass ──────────────►   MeasuringPass           loop/measuring_pass.py, where the rule must measure first
+      │  first_pass ──────────────►   MeasuringPass           loop/measuring_pass.py, of strangers
       │  apply ───────────────────►   UploadReader.read       the same stretch of the upload
       │                               NormMeter.add           checks/norm.py
       │                               Rule.apply              rules/: W changes
@@ -39,9 +39,8 @@ from vcdl.checks.upload_reader import UploadReader, opened_upload
 from vcdl.codecs.choose import up_encoding
 from vcdl.loop.measuring_pass import MeasuringPass
 from vcdl.loop.reference_file import KEPT_NUMBERS, Reference, ReferenceFile
-from vcdl.rules.base import Measured, Rule, Update
+from vcdl.rules.base import Rule, Update
 from vcdl.rules.bounds import Bounds, Shortened
-from vcdl.rules.measuring import MeasuringRule
 from vcdl.rules.statistics import on_statistics
 from vcdl.run.run import Run
 from vcdl.stores import Change
@@ -50,8 +49,6 @@ from vcdl.wire.checksum import Checksum
 from vcdl.wire.weights import Layout, Vector
 from vcdl.wire.workunit import PLAIN, Transport
 
-REFUSED_AT_MOST = 2
-"""Attempts at a subtask that a measuring rule may refuse."""
 _BUFFERS_KEPT = 16
 """An upload and its base, of each that waits."""
 
@@ -78,8 +75,8 @@ class UploadFacts:
     fraction: float
     base_version: int = 0
     """The version that the client started from."""
-    attempt: int = 0
-    """The attempt at the subtask, from 0."""
+    updates: int = 0
+    """Updates in the whole job, if nothing ends it earlier."""
     trust: float = 1.0
     """The factor on the fraction, by what is known of the host; one that counts fully is a measure for others."""
     is_doubted: bool = False
@@ -150,15 +147,14 @@ class StreamedUpload(Change):
         """`judge`: None for an upload that counts already. `buffers`: of a server that folds in many. `sums`: whether
         its checksum will be asked for.
 
-        Raises FileUnavailable when the rule needs a reference update that is not there yet, or when this machine
+        Raises FileUnavailable when the bounds need a reference update that is not there yet, or when this machine
         cannot read an existing file.
         """
         layout, rule, bounds = settings.layout, settings.rule, settings.bounds
         self._facts = facts
         self._layout = layout
         self._rule = rule
-        self._measures = isinstance(rule, MeasuringRule) or bounds is not None
-        self._keeps = self._measures and layout.size <= KEPT_NUMBERS
+        self._keeps = bounds is not None and layout.size <= KEPT_NUMBERS
         """Whether the first pass keeps what it has read for the second one."""
         width = layout.size if self._keeps else min(FOLD_BLOCK, layout.size)
         buffers = BufferPool() if buffers is None else buffers
@@ -178,7 +174,6 @@ class StreamedUpload(Change):
         """None once it cannot be read."""
         self._unfit: Refused | None = None
         self._first_pass: MeasuringPass | None = None
-        self._measured: Measured | None = None
         self._shortened: Shortened | None = None
         with ExitStack() as opened:
             opened.callback(buffers.release, self._weights, self._base)
@@ -186,16 +181,14 @@ class StreamedUpload(Change):
             self._opened = opened.pop_all()
 
     def _open(self, files: UploadFiles, settings: FoldSettings, opened: ExitStack) -> None:
-        rule, bounds = settings.rule, settings.bounds
-        up = up_encoding(settings.transport, settings.layout)
-        if self._measures:
+        bounds, up = settings.bounds, up_encoding(settings.transport, settings.layout)
+        if bounds is not None:
             compared: Reference | None = None
-            compares = bounds is not None or (isinstance(rule, MeasuringRule) and rule.needs_reference)
-            if compares and self._judge is not None and files.reference is not None:
+            if self._judge is not None and files.reference is not None:
                 compared = files.reference.open(opened)
-            self._first_pass = MeasuringPass(rule, bounds, settings.layout, compared, reads_twice=not self._keeps)
+            self._first_pass = MeasuringPass(bounds, compared, reads_twice=not self._keeps)
         try:
-            with_base = files.base if rule.needs_base or up.is_difference or bounds is not None else None
+            with_base = files.base if settings.rule.needs_base or up.is_difference or bounds is not None else None
             self._upload = opened.enter_context(opened_upload(files.path, up, with_base))
         except Refused as refused:
             self._unfit = refused
@@ -224,14 +217,6 @@ class StreamedUpload(Change):
     def needs_first_pass(self) -> bool:
         return self._first_pass is not None
 
-    @property
-    def folds_alone(self) -> bool:
-        return isinstance(self._rule, MeasuringRule)
-
-    @property
-    def measures_beside_state(self) -> bool:
-        return isinstance(self._rule, MeasuringRule)
-
     def first_pass(self, w: Vector, begin: int) -> None:
         if self._first_pass is None:
             return
@@ -246,12 +231,11 @@ class StreamedUpload(Change):
         if self._upload is None or self._first_pass is None:
             return
         facts, state = self._facts, self._state
-        self._measured = self._first_pass.measured(facts.number, state.lengths_of(tail))
         self._shortened = self._first_pass.shortened(
             facts.number, state.table_of(tail), facts.rate, is_measure=facts.trust == 1.0
         )
         if self._judge is not None:
-            self._unfit = self._strange_to_the_rule() or self._strange_among_others(self._judge)
+            self._unfit = self._strange_among_others(self._judge)
         if self._is_kept and self._unfit is None:
             self._shorten(self._weights, self._base, 0)
 
@@ -288,15 +272,6 @@ class StreamedUpload(Change):
 
     def close(self) -> None:
         self._opened.close()
-
-    def _strange_to_the_rule(self) -> Refused | None:
-        """Why the rule refuses it. The third attempt at a subtask is believed: otherwise a rule that finds all of them
-        strange would hold the job up for ever.
-        """
-        rule, measured = self._rule, self._measured
-        if not isinstance(rule, MeasuringRule) or measured is None or self._facts.attempt >= REFUSED_AT_MOST:
-            return None
-        return rule.refused(measured) if np.isfinite(measured.length) else None  # refused as such at the end
 
     def _strange_among_others(self, judge: Judge) -> Refused | None:
         """Why its step is no honest client's."""
@@ -359,6 +334,6 @@ class StreamedUpload(Change):
             samples=facts.samples,
             fraction=facts.fraction * facts.trust,
             number=facts.number,
+            updates=facts.updates,
             base=base if has_base else None,
-            measured=self._measured,
         )

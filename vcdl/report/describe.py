@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcdl.data import Facts, facts_of
 from vcdl.errors import DataError
+from vcdl.job.update import RULES
 from vcdl.wire.inputs import InputShape, Outputs
 from vcdl.wire.weights import Layout
 from vcdl.wire.workunit import FROZEN_FILE, INPUT_FILES, OUTPUT_FILE, Frozen, Normalisation, Workunit
@@ -74,6 +75,8 @@ class Description:
     """Files of one subtask."""
     settings: Mapping[str, Any]
     """The sections that change the outcome, with every default and preset filled in."""
+    packages: Mapping[str, str]
+    """The package of a part that is not ours, with its version, by the section that names it."""
 
     @property
     def download_bytes(self) -> int:
@@ -128,6 +131,7 @@ def describe_job(job: "Job", start: Any = None) -> Description:
         ),
         uploads=(FileFacts(OUTPUT_FILE, update_bytes),),
         settings={section: values for section, values in job.resolved().items() if section in _SHOWN},
+        packages={"update": package} if (package := RULES.package(job.update.rule)) else {},
     )
 
 

@@ -1,26 +1,14 @@
 """The contract of an update rule, and the update that it gets."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
-from vcdl.rules.state import RuleState
+from vcdl.rules.state import STATELESS, RuleState
 from vcdl.wire.weights import Vector
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Measures of a whole upload, known before any of it is applied, for a rule that needs them
-    (vcdl.rules.measuring).
-    """
-
-    length: float
-    """‖step‖ over the trained weights."""
-    usual: float
-    """The median of the last updates' lengths, including its own."""
-    cosine: float | None = None
-    """Cosine between the step and the reference update; None when an update that already counts is applied again."""
+from vcdl.yaml_schema.section import Section
 
 
 @dataclass(frozen=True)
@@ -40,8 +28,8 @@ class Update:
     """Number of this update in the job, counted from 1: the version that it makes."""
     base: Vector | None = None
     """B, the weights that the client started from, shape (n,); present when the rule says `needs_base`."""
-    measured: Measured | None = None
-    """Present when the rule measures, after a first pass over the upload."""
+    updates: int = 0
+    """Number of updates in the whole job, if nothing ends it earlier."""
 
     def part(self, of: slice) -> Self:
         """The same update for a part of the weights."""
@@ -70,31 +58,33 @@ class Update:
         """Whether it completes its buffer, so that the rule moves W."""
         return self.place_in(buffer) == buffer - 1
 
-    @property
-    def measures(self) -> Measured:
-        """The measures. Raises ValueError when they are missing, which is a bug in vcdl."""
-        if self.measured is None:
-            raise ValueError("the rule needs the upload's length: this is a bug in vcdl")
-        return self.measured
 
+class Rule(Section, ABC):
+    """One way to apply an update to the server's weights, and its settings: the section `update` of a job file.
 
-class Rule(Protocol):
-    """Applies one update to the server's weights.
+    A subclass names itself, `rule: Literal["median"] = "median"`, and its fields are the keys of the section, each with
+    a default. It is found by an entry point of that name (docs/plugins.md).
 
     A rule knows only the update and its own `state`, so applying an update again gives the same result. After a
     store has lost its memory, the journal and the kept uploads restore the same weights to the last bit.
     """
 
-    @property
-    def needs_base(self) -> bool:
-        """Whether an update must carry the weights that its client started from."""
-        ...
+    needs_base: ClassVar[bool] = True
+    """Whether an update must carry the weights that its client started from."""
+    averages: ClassVar[bool] = False
+    """Whether each new weight lies between the server's and the client's: such a rule serves for numbers that no
+    gradient moves as well, which others could make impossible (vcdl.rules.statistics).
+    """
+
+    rule: str = ""
+    """Its name."""
 
     @property
     def state(self) -> RuleState:
         """The rule's own numbers in the store beside W."""
-        ...
+        return STATELESS
 
+    @abstractmethod
     def apply(self, server: Vector, update: Update) -> float:
         """Apply an update to `server`, in place; returns the client's weight in the result.
 
@@ -102,7 +92,6 @@ class Rule(Protocol):
         row. W may be any part of the model's weights, with the same part of the client's and of the base. Each weight
         changes by its own values alone.
         """
-        ...
 
 
 def mix(server: Vector, client: Vector, weight: float) -> None:

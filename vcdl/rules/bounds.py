@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vcdl.rules.base import Rule
-from vcdl.rules.measuring import usual_of
 from vcdl.rules.state import LENGTHS, RuleState
 from vcdl.wire.weights import Layout, Variable, Vector
 
@@ -299,3 +298,19 @@ def _floors(run: _Run, own: Vector, begin: int) -> Floors:
         (number, begin): np.float32(_FLOOR * float(total) / (part.stop - part.start) + _TINY)
         for (number, part), total in zip(run.variables, sums, strict=True)
     }
+
+
+def usual_of(table: Vector) -> Vector:
+    """The usual length in each column of a table of lengths, shape (r, c) → (c,): the lower median of those > 0.
+
+    0 where there is none.
+    """
+    rows = table.shape[0]
+    if table.size and table.all():  # as soon as the table is full: no column has a place of its own for the middle
+        full: Vector = np.partition(table, (rows - 1) // 2, axis=0)[(rows - 1) // 2]
+        return full
+    known = np.sort(table, axis=0)
+    count = np.count_nonzero(known, axis=0)
+    middle = rows - count + np.maximum(count - 1, 0) // 2  # the zeros of an empty column are all alike
+    usual: Vector = np.take_along_axis(known, np.minimum(middle, rows - 1)[None], axis=0)[0]
+    return usual

@@ -2,18 +2,16 @@
 1609.08326.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Literal
 
 import numpy as np
 
-from vcdl.rules.base import Update
-from vcdl.rules.state import STATELESS, RuleState
+from vcdl.rules.base import Rule, Update
+from vcdl.rules.numbers import FORMER_RATE, AboveZero, NotNegative
 from vcdl.wire.weights import Vector
 
 
-@dataclass(frozen=True)
-class DcAsgd:
+class DcAsgd(Rule):
     """`W ← W − η·(g + λ·g⊙g⊙(W − B))` with the pseudo-gradient `g = B − C`; ⊙ is the element-wise product.
 
     The second term corrects g for the change of W since B: g⊙g approximates the Hessian's diagonal. With λ = 0,
@@ -25,16 +23,16 @@ class DcAsgd:
     trained fraction: η is multiplied by it.
     """
 
-    needs_base: ClassVar[bool] = True
-    state: ClassVar[RuleState] = STATELESS
+    former_keys = FORMER_RATE
 
-    rate: float
-    """η > 0."""
-    compensation: float
-    """λ ≥ 0."""
+    rule: Literal["dc_asgd"] = "dc_asgd"
+    server_learning_rate: AboveZero = 0.1
+    """η."""
+    compensation: NotNegative = 2.0
+    """λ."""
 
     def apply(self, server: Vector, update: Update) -> float:
-        weight = self.rate * update.fraction
+        weight = self.server_learning_rate * update.fraction
         gradient = update.started_from - update.weights
         correction = (server - update.started_from) * gradient * gradient * np.float32(self.compensation)
         server -= (gradient + correction) * np.float32(weight)

@@ -1,18 +1,19 @@
 """Delayed Nesterov, Liu et al. (2024), *Asynchronous Local-SGD Training for Language Modeling*, arXiv 2401.09135."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from types import MappingProxyType
+from typing import ClassVar, Literal
 
 import numpy as np
+from pydantic import ValidationInfo, field_validator
 
-from vcdl.rules.base import Update
-from vcdl.rules.fedasync import Damping
+from vcdl.rules.base import Rule, Update
+from vcdl.rules.damping import Constant, Damping
+from vcdl.rules.numbers import FORMER_RATE, AboveZero, Count, Fraction, Momentum
 from vcdl.rules.state import RuleState
 from vcdl.wire.weights import Vector
 
 
-@dataclass(frozen=True)
-class DelayedNesterov:
+class DelayedNesterov(Rule):
     """Each update moves W by its gradient part, `W ← W + η·d/K` with `d = s(τ)·(C − B)`; momentum is added at
     each K-th.
 
@@ -23,24 +24,33 @@ class DelayedNesterov:
     update. A partial update counts by its trained fraction.
     """
 
-    needs_base: ClassVar[bool] = True
+    former_keys = MappingProxyType({**FORMER_RATE, "share": "momentum_share"})
     state: ClassVar[RuleState] = RuleState(vectors=2)
 
-    rate: float
-    """η > 0."""
-    momentum: float
-    """β, in [0, 1)."""
-    share: float
-    """c, in [0, 1/K]: share of the momentum that each update applies."""
-    buffer: int
-    """K ≥ 1."""
-    damping: Damping
-    """s, the damping by staleness."""
+    rule: Literal["delayed_nesterov"] = "delayed_nesterov"
+    server_learning_rate: AboveZero = 0.7
+    """η."""
+    momentum: Momentum = 0.9
+    """β."""
+    buffer: Count = 10
+    """K."""
+    momentum_share: Fraction = 0.0
+    """c, in [0, 1/K]: the fraction of the momentum that each of the other updates applies."""
+    staleness: Damping = Constant()
+    """s."""
+
+    @field_validator("momentum_share")
+    @classmethod
+    def _is_no_more_than_all(cls, momentum_share: float, info: ValidationInfo) -> float:
+        buffer = info.data.get("buffer", 1)
+        if momentum_share * buffer > 1:
+            raise ValueError(f"expected at most 1 / buffer, {1 / buffer:.4g}, got {momentum_share:g}")
+        return momentum_share
 
     def apply(self, server: Vector, update: Update) -> float:
-        weight = self.rate * self.damping.factor(update.staleness) * update.fraction / self.buffer
+        weight = self.server_learning_rate * self.staleness.factor(update.staleness) * update.fraction / self.buffer
         ends = update.is_last_of(self.buffer)
-        share = 1.0 - self.share * self.buffer + self.share if ends else self.share
+        share = 1.0 - self.momentum_share * self.buffer + self.momentum_share if ends else self.momentum_share
         w, total, m = server
         step = update.step * np.float32(weight)
         total += step

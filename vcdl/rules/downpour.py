@@ -1,17 +1,15 @@
 """Downpour SGD, Dean et al. (2012), *Large Scale Distributed Deep Networks*."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Literal
 
 import numpy as np
 
-from vcdl.rules.base import Update
-from vcdl.rules.state import STATELESS, RuleState
+from vcdl.rules.base import Rule, Update
+from vcdl.rules.numbers import FORMER_RATE, AboveZero
 from vcdl.wire.weights import Vector
 
 
-@dataclass(frozen=True)
-class Downpour:
+class Downpour(Rule):
     """`W ← W + η·(C − B)`: add the client's step to the current W. Published: η = 1 (C − B contains the
     client's own learning rate).
 
@@ -19,13 +17,13 @@ class Downpour:
     VC-ASGD, α = 1 − η. A partial update counts by its trained fraction: η is multiplied by it.
     """
 
-    needs_base: ClassVar[bool] = True
-    state: ClassVar[RuleState] = STATELESS
+    former_keys = FORMER_RATE
 
-    rate: float
-    """η > 0."""
+    rule: Literal["downpour"] = "downpour"
+    server_learning_rate: AboveZero = 0.1
+    """η."""
 
     def apply(self, server: Vector, update: Update) -> float:
-        weight = self.rate * update.fraction
+        weight = self.server_learning_rate * update.fraction
         server += update.step * np.float32(weight)
         return weight

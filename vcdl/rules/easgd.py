@@ -2,16 +2,14 @@
 VC-ASGD paper compares it.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from vcdl.rules.base import Update, mix
-from vcdl.rules.state import STATELESS, RuleState
+from vcdl.rules.base import Rule, Update, mix
+from vcdl.rules.numbers import Part
 from vcdl.wire.weights import Vector
 
 
-@dataclass(frozen=True)
-class Easgd:
+class Easgd(Rule):
     """`W ← W + r·(C − W)`, the move of the centre. In the paper's comparison r = 0.001, which is VC-ASGD with α
     = 0.999.
 
@@ -21,10 +19,11 @@ class Easgd:
     """
 
     needs_base: ClassVar[bool] = False
-    state: ClassVar[RuleState] = STATELESS
+    averages: ClassVar[bool] = True
 
-    moving_rate: float = 0.001
-    """r, in (0, 1]."""
+    rule: Literal["easgd"] = "easgd"
+    moving_rate: Part = 0.001
+    """r."""
 
     def apply(self, server: Vector, update: Update) -> float:
         weight = self.moving_rate * update.fraction

@@ -1,36 +1,36 @@
 """FedBuff, Nguyen et al. (2021), *Federated Learning with Buffered Asynchronous Aggregation*, arXiv 2106.06639."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from vcdl.rules.base import Update
-from vcdl.rules.fedasync import Damping
+from vcdl.rules.base import Rule, Update
+from vcdl.rules.damping import Damping, Polynomial
+from vcdl.rules.numbers import FORMER_RATE, AboveZero, Count
 from vcdl.rules.state import RuleState
 from vcdl.wire.weights import Vector
 
 
-@dataclass(frozen=True)
-class FedBuff:
+class FedBuff(Rule):
     """After each K updates `W ← W + η·Σ s(τ)·(C − B)/K`; published: K = 10, s = (1 + τ)^−½.
 
     In between W stands still, and the sum is the one vector of state. With K = 1 and s = 1 it is Downpour. A
     partial update counts by its trained fraction: its C − B is multiplied by it.
     """
 
-    needs_base: ClassVar[bool] = True
+    former_keys = FORMER_RATE
     state: ClassVar[RuleState] = RuleState(vectors=1)
 
-    rate: float
-    """η > 0."""
-    buffer: int
-    """K ≥ 1."""
-    damping: Damping
-    """s, the damping by staleness."""
+    rule: Literal["fedbuff"] = "fedbuff"
+    server_learning_rate: AboveZero = 1.0
+    """η."""
+    buffer: Count = 10
+    """K."""
+    staleness: Damping = Polynomial()
+    """s."""
 
     def apply(self, server: Vector, update: Update) -> float:
-        weight = self.rate * self.damping.factor(update.staleness) * update.fraction / self.buffer
+        weight = self.server_learning_rate * self.staleness.factor(update.staleness) * update.fraction / self.buffer
         w, total = server
         total += update.step * np.float32(weight)
         if update.is_last_of(self.buffer):

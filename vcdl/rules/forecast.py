@@ -1,17 +1,18 @@
 """Forecast averaging: clients start from where the averaged weights will be when they return (docs/decisions/014)."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from types import MappingProxyType
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from vcdl.rules.base import Update
+from vcdl.rules.base import Rule, Update
+from vcdl.rules.numbers import Fraction, NotNegative
 from vcdl.rules.state import RuleState
 from vcdl.wire.weights import Vector
+from vcdl.yaml_schema import values as kinds
 
 
-@dataclass(frozen=True)
-class Forecast:
+class Forecast(Rule):
     """The shared weights are U = W + D: the mean W, and its expected movement while a subtask is away.
 
         Δ = m·(C + κ·(W − B) − W)    m = fraction / (1 + a·τ)
@@ -30,22 +31,23 @@ class Forecast:
     the settings.
     """
 
-    needs_base: ClassVar[bool] = True
+    former_keys = MappingProxyType({"slope": "staleness_damping", "memory": "averaging_window"})
     state: ClassVar[RuleState] = RuleState(vectors=1)
 
-    slope: float
-    """a ≥ 0."""
-    compensation: float
-    """κ, in [0, 1]; above ½, a stale W oscillates ever wider."""
-    memory: float
-    """b ≥ 1: number of rounds of updates over which the movement is averaged."""
-    horizon: float
-    """h ≥ 0, in stalenesses; with 0, U is W."""
+    rule: Literal["forecast"] = "forecast"
+    staleness_damping: NotNegative = 0.15
+    """a: how much less an upload counts for each version of staleness."""
+    compensation: Fraction = 0.4
+    """κ; above ½, a stale W oscillates ever wider."""
+    averaging_window: Annotated[float, kinds.at_least(1)] = 2.0
+    """b: number of rounds of updates over which the movement is averaged."""
+    horizon: NotNegative = 1.0
+    """h, in stalenesses; with 0, U is W."""
 
     def apply(self, server: Vector, update: Update) -> float:
         staleness = max(0, update.staleness)
-        weight = update.fraction / (1.0 + self.slope * staleness)
-        part = 1.0 / (self.memory * (staleness + 1.0))
+        weight = update.fraction / (1.0 + self.staleness_damping * staleness)
+        part = 1.0 / (self.averaging_window * (staleness + 1.0))
         mixing, kappa = np.float32(weight), np.float32(self.compensation)
         keep, gain = np.float32(1.0 - part), np.float32(part * self.horizon * staleness)
         u, d = server

@@ -2,19 +2,18 @@
 Language Models*, arXiv 2311.08105.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from vcdl.rules.base import Update
-from vcdl.rules.fedasync import Damping
+from vcdl.rules.base import Rule, Update
+from vcdl.rules.damping import Constant, Damping
+from vcdl.rules.numbers import FORMER_RATE, AboveZero, Count, Momentum
 from vcdl.rules.state import RuleState
 from vcdl.wire.weights import Vector
 
 
-@dataclass(frozen=True)
-class OuterNesterov:
+class OuterNesterov(Rule):
     """After each K updates, with their mean `Δ = Σ s(τ)·(C − B)/K`: `m ← β·m + Δ`, `W ← W + η·(Δ + β·m)`.
 
     Published: η = 0.7, β = 0.9; all K clients start from one W and take 500 steps each, and s = 1. In the long
@@ -23,20 +22,21 @@ class OuterNesterov:
     by its trained fraction.
     """
 
-    needs_base: ClassVar[bool] = True
+    former_keys = FORMER_RATE
     state: ClassVar[RuleState] = RuleState(vectors=2)
 
-    rate: float
-    """η > 0."""
-    momentum: float
-    """β, in [0, 1)."""
-    buffer: int
-    """K ≥ 1."""
-    damping: Damping
-    """s, the damping by staleness."""
+    rule: Literal["outer_nesterov"] = "outer_nesterov"
+    server_learning_rate: AboveZero = 0.7
+    """η."""
+    momentum: Momentum = 0.9
+    """β."""
+    buffer: Count = 10
+    """K."""
+    staleness: Damping = Constant()
+    """s."""
 
     def apply(self, server: Vector, update: Update) -> float:
-        weight = self.rate * self.damping.factor(update.staleness) * update.fraction / self.buffer
+        weight = self.server_learning_rate * self.staleness.factor(update.staleness) * update.fraction / self.buffer
         beta = np.float32(self.momentum)
         w, total, m = server
         total += update.step * np.float32(weight)

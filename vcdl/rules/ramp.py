@@ -1,8 +1,13 @@
 """A number that changes over the updates of a job. Pure arithmetic."""
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from vcdl.rules.numbers import Fraction
+from vcdl.yaml_schema import values as kinds
+from vcdl.yaml_schema.section import Section
 
 Shape = Literal["linear", "cosine"]
 
@@ -15,19 +20,14 @@ def between(first: float, last: float, share: float, shape: Shape) -> float:
     return (1.0 - way) * first + way * last
 
 
-@dataclass(frozen=True)
-class Ramp:
-    """A number that changes a little with every update of a job."""
+class Ramp(Section):
+    """`{from: …, to: …}`: a number in [0, 1] that moves with every update of the job."""
 
-    first: float
-    """Value at the job's first update."""
-    last: float
-    """Value at its last update."""
-    shape: Shape
-    updates: int
-    """Updates in the whole job."""
+    from_: Fraction = Field(alias="from")
+    to: Fraction
+    schedule: Annotated[Shape, kinds.one_of(Shape)] = "linear"
 
-    def at(self, number: int) -> float:
-        """Value at update `number`, counted from 1."""
-        share = (number - 1) / max(1, self.updates - 1)
-        return between(self.first, self.last, min(1.0, max(0.0, share)), self.shape)
+    def at(self, number: int, updates: int) -> float:
+        """Value at update `number`, counted from 1, of a job of so many."""
+        share = (number - 1) / max(1, updates - 1)
+        return between(self.from_, self.to, min(1.0, max(0.0, share)), self.schedule)

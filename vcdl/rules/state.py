@@ -1,6 +1,6 @@
 """A rule's own numbers beside the shared weights W, and their places in a store's vector.
 
-    W │ vector 1 │ … │ vector k │ lengths │ table    n · (1 + k) + s + 50 · c float32
+    W │ vector 1 │ … │ vector k │ table    n · (1 + k) + 50 · c float32
 
 Behind W all is zero when a job begins, but for some rows of the table. A store keeps them as one vector, so that W and
 the state change in one transaction or not at all.
@@ -24,8 +24,6 @@ class RuleState:
 
     vectors: int = 0
     """k, the number of vectors of shape (n,)."""
-    lengths: int = 0
-    """s: lengths of the last s updates, each at its number modulo s; 0 where there is none yet."""
     first_row: tuple[float, ...] = ()
     """The row of c lengths that the table begins with, for bounds (vcdl.rules.bounds); empty: there is no table."""
 
@@ -35,8 +33,8 @@ class RuleState:
 
     @property
     def tail(self) -> int:
-        """Numbers of the lengths and the table."""
-        return self.lengths + LENGTHS * len(self.first_row)
+        """Numbers of the table."""
+        return LENGTHS * len(self.first_row)
 
     def begun(self, weights: Vector) -> Vector:
         """The store's initial vector for a job, from W of shape (n,)."""
@@ -64,16 +62,12 @@ class RuleState:
         return whole[: whole.size - self.tail].reshape(1 + self.vectors, -1)
 
     def tail_of(self, whole: Vector) -> Vector:
-        """The lengths and the table in a store's vector: a view."""
+        """The table in a store's vector: a view."""
         return whole[whole.size - self.tail :]
-
-    def lengths_of(self, tail: Vector) -> Vector:
-        """The lengths in a tail: a view of shape (s,)."""
-        return tail[: self.lengths]
 
     def table_of(self, tail: Vector) -> Vector:
         """The table in a tail: a view of shape (50, c), where update i has row i modulo 50."""
-        return tail[self.lengths :].reshape(LENGTHS, -1) if self.first_row else np.zeros((0, 0), np.float32)
+        return tail.reshape(LENGTHS, -1) if self.first_row else np.zeros((0, 0), np.float32)
 
     def __bool__(self) -> bool:
         return self != STATELESS

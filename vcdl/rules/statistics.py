@@ -5,15 +5,10 @@ They are averaged, whatever the rule does with the weights: a rule that goes bey
 make a variance negative.
 """
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass
 
 from vcdl.rules.base import Rule, Update, mix
-from vcdl.rules.easgd import Easgd
-from vcdl.rules.fedasync import FedAsync
-from vcdl.rules.guarded import Guarded
 from vcdl.rules.state import RuleState
-from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.wire.weights import Vector
 
 _SLOPE = 0.25
@@ -25,8 +20,6 @@ class StatisticsMean:
     is away.
     """
 
-    needs_base: ClassVar[bool] = False
-
     state: RuleState
     """The state of the rule for the weights; its vectors have places for statistics, which stay as they are."""
 
@@ -36,10 +29,6 @@ class StatisticsMean:
         return weight
 
 
-def on_statistics(rule: Rule) -> Rule:
+def on_statistics(rule: Rule) -> Rule | StatisticsMean:
     """The rule for statistics beside a rule for weights: the same one, if it always moves W to between W and C."""
-    if isinstance(rule, Guarded):
-        return replace(rule, rule=on_statistics(rule.rule))
-    if isinstance(rule, VcAsgd | Easgd | FedAsync):
-        return rule
-    return StatisticsMean(rule.state)
+    return rule if rule.averages else StatisticsMean(rule.state)

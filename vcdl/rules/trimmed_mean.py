@@ -2,19 +2,20 @@
 over a buffer.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field, ValidationInfo, field_validator
 
-from vcdl.rules.base import Update
-from vcdl.rules.fedasync import Damping
+from vcdl.rules.base import Rule, Update
+from vcdl.rules.damping import Constant, Damping
+from vcdl.rules.numbers import FORMER_RATE, AboveZero, Count
 from vcdl.rules.state import RuleState
 from vcdl.wire.weights import Vector
+from vcdl.yaml_schema import values as kinds
 
 
-@dataclass(frozen=True)
-class TrimmedMean:
+class TrimmedMean(Rule):
     """After each K updates `W ← W + η·mean(d)`: element-wise without the b largest and b smallest of the K
     steps `d = s(τ)·(C − B)`.
 
@@ -24,23 +25,32 @@ class TrimmedMean:
     its step is multiplied by it, as by s(τ).
     """
 
-    needs_base: ClassVar[bool] = True
+    former_keys = FORMER_RATE
 
-    rate: float
-    """η > 0."""
-    buffer: int
-    """K ≥ 1."""
-    trim: int
-    """b, with 2b < K."""
-    damping: Damping
-    """s, the damping by staleness."""
+    rule: Literal["trimmed_mean"] = "trimmed_mean"
+    server_learning_rate: AboveZero = 1.0
+    """η."""
+    buffer: Count = 10
+    """K."""
+    trim: Annotated[int, kinds.whole(0)] = Field(default=2, validate_default=True)
+    """b, the updates left out at each end; 2b < K."""
+    staleness: Damping = Constant()
+    """s."""
+
+    @field_validator("trim")
+    @classmethod
+    def _leaves_some(cls, trim: int, info: ValidationInfo) -> int:
+        buffer = info.data.get("buffer", 2 * trim + 1)
+        if 2 * trim >= buffer:
+            raise ValueError(f"expected less than half of the buffer of {buffer}, got {trim}")
+        return trim
 
     @property
     def state(self) -> RuleState:
         return RuleState(vectors=self.buffer - 1)
 
     def apply(self, server: Vector, update: Update) -> float:
-        weight = self.rate * self.damping.factor(update.staleness) * update.fraction / self.buffer
+        weight = self.server_learning_rate * self.staleness.factor(update.staleness) * update.fraction / self.buffer
         w, *waiting = np.atleast_2d(server)  # without vectors in the state, W comes flat and not as a row
         step = update.step * np.float32(weight)
         if not update.is_last_of(self.buffer):

@@ -2,17 +2,18 @@
 Paradigm*.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
-from vcdl.rules.base import Update, mix
+from vcdl.rules.base import Rule, Update, mix
 from vcdl.rules.ramp import Ramp
-from vcdl.rules.state import STATELESS, RuleState
 from vcdl.wire.weights import Vector
+from vcdl.yaml_schema import values as kinds
+from vcdl.yaml_schema.section import SECTION_AS_YAML, plain_or_section
+
+_ALPHA = kinds.fraction("var", zero=True, one=False, also="{from: …, to: …}")
 
 
-@dataclass(frozen=True)
-class VcAsgd:
+class VcAsgd(Rule):
     """`W ← α·W + (1 − α)·C`; published: α = 0.7, 0.95, 0.999, or `var`, α_e = e / (e + 1) in epoch e.
 
     Ours is an α that changes with every update, from bold at the job's begin to careful at its end. A partial
@@ -20,17 +21,21 @@ class VcAsgd:
     """
 
     needs_base: ClassVar[bool] = False
-    state: ClassVar[RuleState] = STATELESS
+    averages: ClassVar[bool] = True
 
-    alpha: float | Ramp | None
-    """α in [0, 1]; None stands for `var`."""
+    rule: Literal["vc_asgd"] = "vc_asgd"
+    alpha: Annotated[float | Literal["var"] | Ramp, plain_or_section(_ALPHA, Ramp), SECTION_AS_YAML] = "var"
+    """α, the weight of the server's own weights; `var` is e/(e+1) in epoch e."""
 
     def client_weight(self, update: Update) -> float:
         """(1 − α) · fraction."""
-        if self.alpha is None:
-            alpha = update.epoch / (update.epoch + 1)
-        else:
-            alpha = self.alpha.at(update.number) if isinstance(self.alpha, Ramp) else self.alpha
+        match self.alpha:
+            case "var":
+                alpha = update.epoch / (update.epoch + 1)
+            case Ramp() as ramp:
+                alpha = ramp.at(update.number, update.updates)
+            case number:
+                alpha = number
         return (1.0 - alpha) * update.fraction
 
     def apply(self, server: Vector, update: Update) -> float:

@@ -9,7 +9,6 @@ from typing import Any, Self
 from vcdl.checks import UploadCheck
 from vcdl.errors import RunFolderError, WeightsFileError
 from vcdl.job import Job
-from vcdl.job.rule import rule_of
 from vcdl.job.schema import EVERY_EPOCH
 from vcdl.journal.events import RolledBack
 from vcdl.journal.journal import Journal
@@ -55,10 +54,10 @@ class Run:
         """The kind of the run. Raises RunFolderError."""
         return self.folder.kind
 
-    @cached_property
+    @property
     def rule(self) -> Rule:
         """The rule by which an upload counts."""
-        return rule_of(self.job)
+        return self.job.update
 
     @cached_property
     def bounds(self) -> Bounds | None:

@@ -9,7 +9,7 @@ from vcdl.job import Job
 from vcdl.job.schema import PacingSettings
 from vcdl.job.transport import TransportSettings
 from vcdl.job.trust import TrustSettings
-from vcdl.job.update import VcAsgdSettings
+from vcdl.job.update import RULES
 from vcdl.simulate.shard_trainer import ShardTrainer
 from vcdl.wire.weights import Vector
 from vcdl.wire.workunit import Training
@@ -19,7 +19,7 @@ def serial_job(job: Job) -> Job:
     """The job as serial training: an upload replaces the shared weights, and the next subtask starts from them."""
     settings = {
         "training": job.training.model_copy(update={"share_optimizer_state": "none"}),  # they never leave the client
-        "update": VcAsgdSettings(alpha=0.0),
+        "update": RULES["vc_asgd"].model_validate({"alpha": 0.0}),
         "pacing": PacingSettings(kind="rolling"),
         "transport": TransportSettings(),
         "trust": TrustSettings(kind="own"),

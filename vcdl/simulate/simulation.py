@@ -3,14 +3,13 @@
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 from vcdl.client.processors import limit_threads
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import RunFolderError
 from vcdl.files.atomic import whole_file
 from vcdl.job import Job
-from vcdl.journal.journal import Journal
 from vcdl.report.measures import Report
 from vcdl.report.observer import RunObserver
 from vcdl.report.summary import as_json, summary_of, write_summary
@@ -25,10 +24,10 @@ from vcdl.simulate.client_fleet import ClientFleet, save_clients
 from vcdl.simulate.here import TrainingHere
 from vcdl.simulate.serial import OneTrainer, serial_job
 from vcdl.simulate.targets import leave_targets
-from vcdl.simulate.times_only import TimesRun
 from vcdl.simulate.times_report import TimesReport
 from vcdl.simulate.training import PooledTraining, SubtaskTraining
 from vcdl.simulate.virtual_run import VirtualRun
+from vcdl.simulate.weightless import run_times
 
 _KEPT = frozenset({"data", "given", "host", "run.lock"})
 """Entries that stay when a run starts again: the data would be cut in the same way, and the lock is ours."""
@@ -67,9 +66,7 @@ def simulate(
 def simulate_times(folder: RunFolder, job: Job, fleet: ClientFleet, observer: RunObserver) -> TimesReport | None:
     """Run a job's subtasks on simulated clients without training any; None: it was asked to stop. Raises VcdlError."""
     with _begun(folder, fleet):
-        job = freeze(job.trusting(SIMULATED.trust), folder)
-        with closing(Journal.at(folder.journal_file)) as journal:
-            report = TimesRun(folder, job, fleet, journal, observer).run()
+        report = run_times(folder, freeze(job.trusting(SIMULATED.trust), folder), fleet, observer)
         if report is not None:
             with whole_file(folder.path / TIMES_FILE) as temporary:
                 temporary.write_text(as_json(report.as_dict()), encoding="utf-8")

@@ -1,11 +1,11 @@
 """What a simulation of times tells: how long a job takes, what it wastes, how stale its updates are, what it costs."""
 
 from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
-from vcdl.journal.history import JobHistory
+from vcdl.report.measures import Report
 from vcdl.report.wording import duration, grouped
 from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.slot_times import SlotTimes
@@ -36,32 +36,35 @@ class Spread:
         return {name: round(value, 3) for name, value in vars(self).items()}
 
 
-def _numbers() -> "array[int]":
-    return array("q")
-
-
-@dataclass
+@dataclass(frozen=True)
 class TimesReport:
     """The outcome of a simulation of times."""
 
-    staleness: "array[int]" = field(default_factory=_numbers)
+    fleet: ClientFleet
+    slots: SlotTimes
+    staleness: "array[int]"
     """The staleness of each update."""
-    stop_reason: str = ""
-    epochs: int = 0
-    wall_s: float = 0.0
+    stop_reason: str
+    epochs: int
+    wall_s: float
     """Virtual time."""
-    updates: int = 0
-    failed: int = 0
+    updates: int
+    failed: int
     """Workunits that were given up, and made again."""
-    slots: SlotTimes = field(default_factory=SlotTimes)
-    fleet: ClientFleet = field(default_factory=ClientFleet)
 
-    def complete(self, fleet: ClientFleet, history: JobHistory, slots: SlotTimes) -> None:
-        """Take in what is known at the job's end."""
-        self.fleet, self.slots = fleet, slots
-        self.stop_reason = history.stop.reason if history.stop is not None else ""
-        self.epochs, self.wall_s = len(history.epochs), history.wall_s
-        self.updates, self.failed = history.totals.applied, history.totals.failed
+    @classmethod
+    def of(cls, fleet: ClientFleet, report: Report, slots: SlotTimes, staleness: Iterable[int]) -> Self:
+        """The figures of a job that has ended."""
+        return cls(
+            fleet=fleet,
+            slots=slots,
+            staleness=array("q", staleness),
+            stop_reason=report.stop.reason if report.stop is not None else "",
+            epochs=len(report.epochs),
+            wall_s=report.wall_s,
+            updates=report.totals.applied,
+            failed=report.totals.failed,
+        )
 
     @property
     def is_given_up(self) -> bool:

@@ -112,7 +112,8 @@ class VirtualGrid(Grid, Results):
         """The open workunits (including lost ones that the server has not heard of), and one for each free slot whose
         host does not rest.
         """
-        return len(self._known) - len(self._waiting) + sum(map(self._may_work, self._idle)) + self._queue_ahead
+        free = sum(map(self._may_work, self._idle)) if self._rests_until_s else len(self._idle)
+        return len(self._known) - len(self._waiting) + free + self._queue_ahead
 
     def replicate_late(self, *, queue_empty: bool) -> None:
         lateness = Lateness.of([took_s for _, took_s in self._turnarounds]) if self._fleet.second_copies else None

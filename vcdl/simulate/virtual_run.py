@@ -5,14 +5,16 @@ The journal's times are seconds since the run's begin. Evaluating takes no virtu
 """
 
 import math
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Protocol
 
 from msgspec import structs
 
 from vcdl.codecs.choose import down_encoding, up_encoding
 from vcdl.errors import GridError
-from vcdl.job import load_frozen_job
+from vcdl.job import Job, load_frozen_job
 from vcdl.journal.events import (
     FINAL_SPLITS,
     EpochClosed,
@@ -97,6 +99,14 @@ class InstantEvaluator(Evaluator):
         return structs.replace(super()._evaluate(wanted), evaluation_s=0.0)
 
 
+class Measures(Protocol):
+    """What answers the loop's wishes for evaluations, while the clock stands."""
+
+    def measure(self, new: Sequence[Recorded]) -> int:
+        """Evaluate what is wanted now; returns how many versions were."""
+        ...
+
+
 class VirtualRun:
     """Runs the job of a new folder; the caller holds the folder's RunLock."""
 
@@ -112,38 +122,57 @@ class VirtualRun:
 
         Raises a VcdlError when the run cannot continue.
         """
-        with ExitStack() as closing:
-            closing.callback(self._training.close)
+        with closing(self._training):
             self._training.start()  # the workers import Keras while the data is cut
             run = prepare(self._folder, load_frozen_job(self._folder.job_file), self._observer)
-            grid, plan = self._grid(run), Plan.of(run)
-            loop = Loop.of(run, grid, grid, plan=plan, observer=self._observer, clock=self._time.now_s)
-            closing.callback(loop.close)
-            closing.callback(loop.abandon_weights)
-            evaluator = InstantEvaluator(run, loop.journal, self._fleet.subtask_s, self._time)
-            loop.take_up()
+            encodings = down_encoding(run.transport, run.layout), up_encoding(run.transport, run.layout)
+            data = PoisonedData(run.folder.path / POISONED_DATA, run.shard_files)
+            work = TrainedWork(self._fleet, self._training, encodings, data, run.job.subtasks)
+            grid = VirtualGrid(self._fleet, self._time, work, queue_ahead(run.job))
+            evaluating = partial(InstantEvaluator, run, subtask_s=self._fleet.subtask_s, time=self._time)
             self._observer.phase("starting the workers")
-            limit_s = plan.wall_time_s or math.inf
+            return drive(run, grid, self._time, evaluating, self._observer, self._training.look)
+
+
+def queue_ahead(job: Job) -> int:
+    """Subtasks kept ready beyond those in training."""
+    ahead = job.pacing.queue_ahead
+    return 0 if ahead == "auto" else ahead
+
+
+def drive(
+    run: Run,
+    grid: VirtualGrid,
+    time: VirtualTime,
+    evaluating: Callable[[Journal], Measures],
+    observer: RunObserver,
+    look: Callable[[], None] = lambda: None,
+) -> StopReason | None:
+    """Drive the loop of a run to its job's end; None: `vcdl stop` has asked to stop.
+
+    `evaluating`: makes what evaluates. `look`: called after each step. Raises a VcdlError when the run cannot continue.
+    """
+    plan = Plan.of(run)
+    limit_s = plan.wall_time_s or math.inf
+    with closing(Loop.of(run, grid, grid, plan=plan, observer=observer, clock=time.now_s)) as loop:
+        try:
+            evaluator = evaluating(loop.journal)
+            loop.take_up()
             while True:
-                self._act(loop, evaluator, grid)
-                if loop.ended is not None or self._folder.stop_request.exists():
+                _act(loop, evaluator, grid, look)
+                if loop.ended is not None or run.folder.stop_request.exists():
                     return loop.ended
-                if not self._time.advance(limit_s):
+                if not time.advance(limit_s):
                     raise GridError("no client has anything to do and the job is not finished: this is a bug in vcdl")
+        finally:
+            loop.abandon_weights()
 
-    def _grid(self, run: Run) -> VirtualGrid:
-        ahead = run.job.pacing.queue_ahead
-        encodings = down_encoding(run.transport, run.layout), up_encoding(run.transport, run.layout)
-        data = PoisonedData(run.folder.path / POISONED_DATA, run.shard_files)
-        subtasks = run.job.stop.epochs * run.job.data.shards
-        work = TrainedWork(self._fleet, self._training, encodings, data, subtasks)
-        return VirtualGrid(self._fleet, self._time, work, 0 if ahead == "auto" else ahead)
 
-    def _act(self, loop: Loop, evaluator: InstantEvaluator, grid: VirtualGrid) -> None:
-        """Do all that is to be done at this moment, while the clock stands."""
-        while True:
-            new = loop.step()
-            grid.care(recorded.event for recorded in new)
-            self._training.look()  # the workers go on while this process measures
-            if not evaluator.measure(new) and (not new or loop.is_up_to_date):
-                return
+def _act(loop: Loop, evaluator: Measures, grid: VirtualGrid, look: Callable[[], None]) -> None:
+    """Do all that is to be done at this moment, while the clock stands."""
+    while True:
+        new = loop.step()
+        grid.care(recorded.event for recorded in new)
+        look()  # the workers go on while this process measures
+        if not evaluator.measure(new) and (not new or loop.is_up_to_date):
+            return

@@ -246,7 +246,7 @@ def _fold(
             version += 1
             fresh.append(_Fresh(change, Applied(fold.subtask, fold.workunit, version, staleness, 0.0, fold.trust)))
             known[fold.subtask] = fresh[-1].record
-            if change.folds_alone or (boundary is not None and version % boundary.every == 0):
+            if boundary is not None and version % boundary.every == 0:
                 break
         if fresh:
             known |= {record.subtask: record for record in _apply(transaction.working, fresh, state)}

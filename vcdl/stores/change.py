@@ -26,19 +26,9 @@ class Change(ABC):
         """Whether all of the upload must be measured before any of it is folded in."""
         return False
 
-    @property
-    def measures_beside_state(self) -> bool:
-        """Whether the first pass needs the vectors beside W as well."""
-        return False
-
     def first_pass(self, w: Vector, begin: int) -> None:
         """Measure the upload beside a block of W, which stays as it is. Blocks come in order."""
         return
-
-    @property
-    def folds_alone(self) -> bool:
-        """Whether its first pass reads W, so that no other change may be under way."""
-        return False
 
     def first_pass_done(self, tail: Vector) -> None:
         """After the first pass: write the upload's lengths into the store's `tail` (vcdl.rules.state)."""
@@ -134,9 +124,8 @@ def fold_changes(changes: Sequence[Change], vector: WorkingVector, state: RuleSt
     """
     weights = [0.0] * len(changes)
     measured = [change for change in changes if change.needs_first_pass]
-    looked_at = vector.block if any(change.measures_beside_state for change in measured) else vector.weights
     for begin, end in _blocks(vector, state) if measured else ():
-        block = looked_at(begin, end)
+        block = vector.weights(begin, end)
         for change in measured:
             change.first_pass(block, begin)
     for change in measured:

@@ -3,12 +3,14 @@ sections.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar, get_args
+from typing import Any, ClassVar, NoReturn, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, ValidationError
 
+from vcdl.errors import PluginError
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.file_kind import FileKind
 from vcdl.yaml_schema.reading import (
@@ -91,28 +93,43 @@ def read_section(kind: type[_Kind], raw: Any) -> _Kind:
         raise ProblemsError(_problems_of(error, kind)) from None
 
 
-def one_of_sections(key: str, known: Mapping[str, type[Section]], default: str | None = None) -> PlainValidator:
-    """A section whose `key` names its kind, or the name alone; a section without the key is of the `default` kind."""
+def one_of_sections(
+    key: str, known: Mapping[str, type[Section]], default: str | None = None, cure: str = ""
+) -> PlainValidator:
+    """A section whose `key` names its kind, or the name alone; a section without the key is of the `default` kind.
+
+    `known`: a look-up may raise PluginError. `cure`: what else to do about an unknown name.
+    """
 
     def check(raw: Any) -> Section:
-        if isinstance(raw, Section) and type(raw) in known.values():
+        if isinstance(raw, Section):
             return raw
         fields = {key: raw} if isinstance(raw, str) else raw
         if not isinstance(fields, Mapping):
             raise ValueError(f"expected keys indented below it, got {show(raw)}")
         name = fields.get(key, default)
         if not isinstance(name, str) or name not in known:
-            refusal = kinds.expected_one_of(tuple(known), name)
-            raise ProblemsError([Problem(() if isinstance(raw, str) else (key,), str(refusal))])
+            refused(raw, f"{kinds.expected_one_of(tuple(known), name)}{f'; {cure}' if cure else ''}")
+        try:
+            kind = known[name]
+        except PluginError as error:
+            refused(raw, str(error))
         if key not in fields:
             _refuse_keys_of_others(name, fields)
-        return read_section(known[name], fields)
+        return read_section(kind, fields)
+
+    def refused(raw: Any, why: str) -> NoReturn:
+        raise ProblemsError([Problem(() if isinstance(raw, str) else (key,), why)])
 
     def _refuse_keys_of_others(meant: str, fields: Mapping[str, Any]) -> None:
         problems: list[Problem] = []
+        usable: dict[str, type[Section]] = {}
+        for name in known:
+            with suppress(PluginError):
+                usable[name] = known[name]
         for field in fields.keys() - known[meant].model_fields.keys() - known[meant].former_keys.keys():
-            owners = [name for name, kind in known.items() if field in kind.model_fields]
-            former = next((kind for kind in known.values() if field in kind.former_keys), None)
+            owners = [name for name, kind in usable.items() if field in kind.model_fields]
+            former = next((kind for kind in usable.values() if field in kind.former_keys), None)
             if owners:
                 need = f"add {key}: {' or '.join(owners)}"
                 problems.append(Problem((field,), f"is not a key of {meant}, which is meant without `{key}`; {need}"))

@@ -12,7 +12,6 @@ from typing import Any, get_args
 
 from pydantic import PlainSerializer, PlainValidator, ValidationInfo
 
-from vcdl.errors import StoreError
 from vcdl.passwords import without_passwords
 from vcdl.wire.workunit import Named
 from vcdl.yaml_schema.reading import Problem, ProblemsError, nearest, show
@@ -120,23 +119,6 @@ def text(pattern: str, what: str) -> PlainValidator:
     def check(value: Any) -> str:
         if not isinstance(value, str) or not compiled.fullmatch(value):
             raise expected(what, value)
-        return value
-
-    return PlainValidator(check)
-
-
-def store_url() -> PlainValidator:
-    """The address of a weight store. The refusal of a wrong one does not repeat it: it may hold a password."""
-
-    def check(value: Any) -> str:
-        from vcdl.stores.settings import StoreSettings
-
-        if not isinstance(value, str):
-            raise ValueError("expected file:FOLDER, redis://…, rediss://… or mysql://…")
-        try:
-            StoreSettings.parse(value)
-        except StoreError as error:
-            raise ValueError(str(error)) from None
         return value
 
     return PlainValidator(check)

@@ -1,0 +1,3 @@
+"""pytest explains the assertions of the contracts."""
+
+pytest_plugins = ["vcdl.testing"]

@@ -1,0 +1,1 @@
+"""Parts of a VCDL that is somebody else's."""

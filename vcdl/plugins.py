@@ -1,0 +1,114 @@
+"""Parts that are found by their entry points: ours, and those of other packages.
+
+    [project.entry-points."vcdl.rules"]
+    median = "my_package.median:Median"
+
+Names come from the metadata of installed packages: nothing is imported before a part is used. Whatever runs on
+volunteers is no part of this: codecs, clients and the checks of both (docs/plugins.md).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from typing import Generic, TypeVar
+
+from vcdl.errors import PluginError, one_line
+
+_OURS = "vcdl"
+T = TypeVar("T")
+
+
+def _anything(_name: str, _found: object) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class Parts(Mapping[str, T], Generic[T]):
+    """The parts of one kind by name, ours first; a part is imported when it is looked up.
+
+    A look-up raises KeyError for an unknown name, and PluginError for a part that cannot be had: it fails to import,
+    two packages bring it, or one of ours has its name.
+    """
+
+    kind: str
+    """What one of them is called, such as `rule`."""
+    wrong: Callable[[str, object], str | None] = _anything
+    """Names the fault of what a package calls such a part; None: there is none."""
+
+    @property
+    def group(self) -> str:
+        """The group of entry points, such as `vcdl.rules`."""
+        return f"vcdl.{self.kind}s"
+
+    @cached_property
+    def _points(self) -> Mapping[str, list[EntryPoint]]:
+        found: dict[str, list[EntryPoint]] = {}
+        for point in sorted(entry_points(group=self.group), key=lambda point: not _is_ours(point)):
+            found.setdefault(point.name, []).append(point)
+        if not any(_is_ours(points[0]) for points in found.values()):
+            raise PluginError(
+                f"the {self.kind}s of vcdl are not found: its package is older than its code, or not installed; "
+                "install it again (`pip install --editable .` in a checkout)"
+            )
+        return found
+
+    @cached_property
+    def _loaded(self) -> dict[str, T]:
+        return {}
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._loaded:
+            self._loaded[name] = self._load(name)
+        return self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._points
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._points)
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    def package(self, name: str) -> str | None:
+        """The package that brings a part, with its version; None for one of ours."""
+        point = self._points[name][0]
+        return None if _is_ours(point) else _package(point)
+
+    @property
+    def how_to_add(self) -> str:
+        """What to do about a name that nobody knows."""
+        return f"a {self.kind} of another package: `pip install` that package beside vcdl"
+
+    def _load(self, name: str) -> T:
+        points = self._points[name]
+        if len(points) > 1:
+            raise PluginError(_taken(self.kind, name, points))
+        (point,) = points
+        try:
+            found: T = point.load()
+        except Exception as error:  # whatever another's module does when it is imported
+            raise PluginError(
+                f"the {self.kind} {name} of {_package(point)} cannot be imported ({type(error).__name__}: "
+                f"{one_line(error)}): mend or uninstall that package"
+            ) from error
+        if (wrong := self.wrong(name, found)) is not None:
+            raise PluginError(f"the {self.kind} {name} of {_package(point)}, {point.value}, {wrong}")
+        return found
+
+
+def _is_ours(point: EntryPoint) -> bool:
+    return point.dist is not None and point.dist.name == _OURS
+
+
+def _package(point: EntryPoint) -> str:
+    return "an unknown package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+
+
+def _taken(kind: str, name: str, points: list[EntryPoint]) -> str:
+    first, *others = points
+    packages = " and ".join(_package(point) for point in others)
+    if _is_ours(first):
+        return f"{packages} has a {kind} {name}, which is the name of one of ours: uninstall it, or have it renamed"
+    return f"{_package(first)} and {packages} both have a {kind} {name}: uninstall all but one"

@@ -1,0 +1,18 @@
+"""Kinds of numbers that several rules have as settings, each checked strictly when a job file is read."""
+
+from types import MappingProxyType
+from typing import Annotated
+
+from vcdl.yaml_schema import values as kinds
+
+AboveZero = Annotated[float, kinds.above_zero()]
+NotNegative = Annotated[float, kinds.at_least(0)]
+Part = Annotated[float, kinds.fraction(zero=False, one=True)]
+"""In (0, 1]."""
+Fraction = Annotated[float, kinds.fraction(zero=True, one=True)]
+"""In [0, 1]."""
+Momentum = Annotated[float, kinds.fraction(zero=True, one=False)]
+"""In [0, 1)."""
+Count = Annotated[int, kinds.whole(1)]
+FORMER_RATE = MappingProxyType({"rate": "server_learning_rate"})
+"""The former key of a server's learning rate."""

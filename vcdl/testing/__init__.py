@@ -1,0 +1,5 @@
+"""The contracts of parts as tests, for packages that add some; a pytest plugin: `pytest_plugins = ["vcdl.testing"]`.
+
+A package subclasses a contract in its own tests, with its own part (docs/plugins.md). pytest explains the assertions of
+what is registered as a plugin.
+"""
