@@ -5,7 +5,7 @@
 
 import secrets
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vcdl.errors import RunFolderError, folder_error
 from vcdl.job import Job
@@ -22,6 +22,9 @@ from vcdl.run.store_claim import asked_settings, store_address
 from vcdl.stores.open import check_usable, load_client_libraries
 from vcdl.stores.settings import Service
 
+if TYPE_CHECKING:
+    from vcdl.data import Dataset, ShardFile
+
 
 def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     """Make everything a job needs before its first subtask, unless it is there.
@@ -33,7 +36,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     load_client_libraries()
     from vcdl.checks import trained_norm
     from vcdl.client.trainer import Trainer
-    from vcdl.data import ensure_shards, load_dataset, read_samples, write_split
+    from vcdl.data import load_dataset, read_samples
     from vcdl.models import fitted
     from vcdl.models.model_classes import with_model_classes
     from vcdl.run.own_training import leave_samples, own_step
@@ -51,11 +54,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     vector = trainer.with_moments(model.weights)
     observer.phase(f"cutting {len(dataset.x_train)} samples into {job.data.shards} shards")
     try:
-        shards = ensure_shards(folder.shards, dataset, job.data, job.seed)
-        once = dataset.predicts_itself
-        write_split(folder.validation_file, dataset.x_val, None if once else dataset.y_val, dataset.weights_val)
-        if dataset.x_test is not None:
-            write_split(folder.test_file, dataset.x_test, None if once else dataset.y_test)
+        shards = _cut(folder, job, dataset)
         statistics_samples = leave_samples(folder, job, layout, dataset.x_train)
         folder.model_file.write_text(model.json)
         frozen = write_frozen(folder.frozen_file, model.frozen) if model.frozen.size else None
@@ -96,6 +95,18 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     except OSError as error:
         raise folder_error(folder.path, error) from error
     return run
+
+
+def _cut(folder: RunFolder, job: Job, dataset: "Dataset") -> tuple["ShardFile", ...]:
+    """Write the shards, and the held-out samples."""
+    from vcdl.data import ensure_shards, write_split
+
+    shards = ensure_shards(folder.shards, dataset, job.data, job.seed)
+    once = dataset.predicts_itself
+    write_split(folder.validation_file, dataset.x_val, None if once else dataset.y_val, dataset.weights_val)
+    if dataset.x_test is not None:
+        write_split(folder.test_file, dataset.x_test, None if once else dataset.y_test)
+    return shards
 
 
 def start_of(job: Job) -> Any:
