@@ -13,7 +13,7 @@ from benchmarks.experiments import NAMES as EXPERIMENTS
 from tests.places import ROOT
 from vcdl.cli import COMMANDS
 from vcdl.codecs.choose import _CODECS
-from vcdl.data.load import NAMED
+from vcdl.job.data import SOURCES
 from vcdl.job.update import RULES
 from vcdl.loop.grid import Grid
 from vcdl.run.kind import RUN_KINDS, RunKind
@@ -24,7 +24,7 @@ PARTS: dict[str, Sequence[str]] = {
     "rule": tuple(RULES),
     "codec": tuple(_CODECS),
     "store": tuple(service.value for service in Service),
-    "data source": tuple(NAMED),
+    "data source": tuple(SOURCES),
     "command": COMMANDS,
     "experiment": EXPERIMENTS,
 }

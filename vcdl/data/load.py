@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from vcdl.data import cifar10, digits, fashion_mnist, npz_file
+from vcdl.data import npz_file
 from vcdl.data.dataset import Dataset, DataSource, Facts, Part, checked_part, labelled
 from vcdl.data.split import held_out
 from vcdl.errors import DataError
@@ -22,9 +22,6 @@ class _NamedSource(Protocol):
     FACTS: Facts
 
     def load(self, local: Path | None) -> DataSource: ...
-
-
-NAMED: dict[str, _NamedSource] = {"fashion-mnist": fashion_mnist, "cifar10": cifar10, "digits": digits}
 
 
 def load_dataset(data: "DataSettings", seed: int, cache: Path | None = None) -> Dataset:
@@ -64,9 +61,13 @@ def facts_of(data: "DataSettings") -> Facts:
 
 
 def _named(data: "DataSettings") -> _NamedSource:
-    if data.dataset is None or data.dataset not in NAMED:
-        raise DataError(f"there is no data set {data.dataset!r}: choose {', '.join(NAMED)}, or give data > npz")
-    return NAMED[data.dataset]
+    """Raises DataError without a name, PluginError for a source of another package that cannot be had."""
+    from vcdl.job.data import SOURCES
+
+    if data.dataset is None or data.dataset not in SOURCES:
+        raise DataError(f"there is no data set {data.dataset!r}: choose {', '.join(SOURCES)}, or give data > npz")
+    found: _NamedSource = SOURCES[data.dataset]
+    return found
 
 
 def _data_folder() -> Path | None:

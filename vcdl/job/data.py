@@ -4,18 +4,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import ValidationInfo, field_validator, model_validator
+from pydantic import PlainValidator, ValidationInfo, field_validator, model_validator
 
 from vcdl.job.data_file import not_an_npz
 from vcdl.job.keras_keys import KERAS_KEYS
 from vcdl.job.labels import ClassNames, MaskLabel
 from vcdl.job.outputs import OutputSettings
+from vcdl.plugins import Parts
 from vcdl.wire.task import MASKABLE, NAMES_OUTPUTS, Task
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.reading import Problem, ProblemsError
 from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, exactly_one, list_of_sections
 
-DataSet = Literal["fashion-mnist", "cifar10", "digits"]
 Split = Literal["iid", "dirichlet"]
 Normalise = Literal["auto", "scale", "standardise", "none"]
 
@@ -24,12 +24,27 @@ _AboveZero = Annotated[float, kinds.above_zero()]
 _File = Annotated[Path, kinds.existing_file(misread=not_an_npz)]
 
 
+def _wrong(_name: str, found: object) -> str | None:
+    return None if hasattr(found, "FACTS") and callable(getattr(found, "load", None)) else "lacks `FACTS` or `load`"
+
+
+SOURCES: Parts[Any] = Parts("source", _wrong)
+"""Modules of published data sets, by name (vcdl.data.load)."""
+
+
+def _known(value: Any) -> str:
+    if not isinstance(value, str) or value not in SOURCES:
+        raise ValueError(f"{kinds.expected_one_of(tuple(SOURCES), value)}; {SOURCES.how_to_add}")
+    return value
+
+
 class DataSettings(Section):
     """The data, and how they are cut: exactly one of `dataset` and `npz`."""
 
     foreign_keys = KERAS_KEYS
 
-    dataset: Annotated[DataSet, kinds.one_of(DataSet)] | None = None
+    dataset: Annotated[str, PlainValidator(_known)] | None = None
+    """One of SOURCES."""
     npz: _File | None = None
     task: Annotated[Task, kinds.one_of(Task)] = "classification"
     classes: ClassNames | None = None

@@ -66,7 +66,11 @@ class Results(ABC):
 
     @abstractmethod
     def claim(self) -> Sequence[Outcome]:
-        """Claim outcomes that are not `done` yet, for this caller alone, in the order they came. Raises GridError."""
+        """Claim outcomes that are not `done` yet, for this caller alone, in the order they came. Raises GridError.
+
+        It repeats: until `done`, each call brings the same outcomes again, to this caller or, when that has ended, to
+        another. It may never bring one to two callers at once.
+        """
 
     @abstractmethod
     def done(self, workunit: str, version: int | None = None) -> None:
