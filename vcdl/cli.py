@@ -19,7 +19,7 @@ from vcdl.version import __version__
 
 COMMANDS = (
     *("new", "run", "check", "describe", "status", "profile", "jobs", "hosts", "watch", "stop", "resume", "set"),
-    *("clone", "export", "plot", "compare", "submit", "project", "client", "simulate", "replay", "assimilator"),
+    *("clone", "export", "plot", "compare", "submit", "project", "client", "plan", "simulate", "replay", "assimilator"),
     "fleet",
 )
 """The commands in the order of a first use; each is a module of vcdl.commands with a `command`."""

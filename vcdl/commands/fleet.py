@@ -49,11 +49,21 @@ for _elsewhere in (plan_command, cost_command, prices_command, bake_command):
 
 @command.command("up")
 @fleet_file
+@click.option(
+    "--from-plan",
+    "plan_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="The target and the part on demand that `vcdl plan --fleet … --json` recommends.",
+)
 @dry_run_option
-def up_command(file: Path, overrides: tuple[str, ...], dry_run: bool) -> ExitCode:
+def up_command(file: Path, overrides: tuple[str, ...], plan_file: Path | None, dry_run: bool) -> ExitCode:
     """Launch up to the target, once."""
+    from vcdl.fleet.choices import planned_settings
     from vcdl.fleet.run import up
 
+    if plan_file is not None:
+        overrides = (*overrides, *planned_settings(plan_file))
     return _bring(opened(file, overrides), up, dry_run)
 
 

@@ -74,3 +74,9 @@ def mean_subtask(sums: StageSums) -> Subtask:
     """The mean subtask."""
     count = max(1, sums.subtasks)
     return Subtask(sums.samples / count, sums.bytes_up / count, sums.bytes_down / count)
+
+
+def fixed_s(profile: RunProfile) -> float:
+    """Seconds of a run before its first subtask begins, and after its last one, if it has ended."""
+    first_s = min((host.first_s for host in profile.hosts.values() if host.first_s is not None), default=0.0)
+    return first_s + (profile.history.wall_s - profile.last_applied_s if profile.history.finished else 0.0)

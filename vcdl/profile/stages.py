@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from vcdl.journal.events import (
-    Event,
     Recorded,
     ResultRefused,
     UpdateApplied,
@@ -60,6 +59,7 @@ OF_HOST = ("start", "build", "prepare", "first", TRAIN, "paused", "checkpoint", 
 """The stages in which a subtask occupies its host."""
 _NOTICED_S = 2.0
 """Seconds that the server may have noticed a sending late."""
+_Ended = UpdateRefused | ResultRefused | UpdateSuperseded | WorkunitFailed | WorkunitCancelled
 LOST, REFUSED, SUPERSEDED, CANCELLED = "lost", "refused", "superseded", "cancelled"
 
 
@@ -153,6 +153,8 @@ class RunProfile:
     wasted: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Reason → number of subtasks, and the seconds that a host had them."""
     history: JobHistory = field(default_factory=JobHistory)
+    last_applied_s: float = 0.0
+    """Active seconds at which the last subtask was folded in."""
     _created: dict[str, float] = field(default_factory=dict)
     """Open workunit → active seconds at its creation."""
     _sent: dict[str, dict[str, tuple[float, int]]] = field(default_factory=dict)
@@ -208,6 +210,7 @@ class RunProfile:
         return sum(host.idle_s for host in self.hosts.values())
 
     def _apply(self, event: UpdateApplied, now_s: float) -> None:
+        self.last_applied_s = now_s
         created_s = self._created.pop(event.workunit, None)
         sendings = self._sent.pop(event.workunit, {})
         host = event.host or next(reversed(sendings), "")
@@ -231,8 +234,8 @@ class RunProfile:
             )
         )
 
-    def _waste(self, reason: str, event: Event, host: str, now_s: float) -> None:
-        workunit: str = event.workunit  # type: ignore[attr-defined]
+    def _waste(self, reason: str, event: _Ended, host: str, now_s: float) -> None:
+        workunit: str = event.workunit
         sendings = self._sent.get(workunit, {})
         hosts = [host] if host else list(sendings)
         for one in hosts:

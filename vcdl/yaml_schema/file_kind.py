@@ -24,6 +24,7 @@ FLEET = FileKind("a fleet file", "docs/fleet.md", "--set", frozenset({"cloud", "
 CLIENTS = FileKind(
     "a file of simulated clients", "docs/simulate.md", "--with", frozenset({"clients", "slots", "subtask_s", "hostile"})
 )
+HOSTS = FileKind("a file of hosts", "docs/planner.md", "--hosts", frozenset({"hosts"}))
 _KINDS = (JOB, FLEET, CLIENTS)
 
 

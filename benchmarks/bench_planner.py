@@ -1,0 +1,140 @@
+"""Forecasts beside what happened: `python -m benchmarks.bench_planner simulated | local | policies`.
+
+simulated: 20 random fleets in virtual time. local: `vcdl run` here, 4 models × 2 sizes × 1 and 2 workers.
+policies: what four policies pay over traces of spot capacity, `--traces FOLDER`.
+"""
+
+import argparse
+import json
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+from vcdl.job import Job, load_job
+from vcdl.local.run import run_locally
+from vcdl.planner.deadline import POLICIES, follow, least_cost
+from vcdl.planner.forecast import Work, undisturbed_s
+from vcdl.planner.throughput import HostType, Servers, Subtask
+from vcdl.profile.measure import measured_here
+from vcdl.profile.measured_hosts import fixed_s, mean_subtask, measured_servers, measured_types
+from vcdl.profile.stages import RunProfile
+from vcdl.report.observer import RunObserver
+from vcdl.run.folder import RunFolder
+from vcdl.run.frozen_job import freeze
+from vcdl.run.reading import journal_of
+from vcdl.simulate.client_fleet import ClientFleet
+from vcdl.simulate.clients import Clients
+from vcdl.simulate.simulation import simulate_times
+
+DIGITS = Path(__file__).parent.parent / "examples" / "digits.yaml"
+MODELS = {"16": "[16]", "512-512": "[512, 512]", "2000": "[2000]", "64 × 4": "[64, 64, 64, 64]"}
+
+
+def simulated(count: int) -> Iterator[tuple[str, float, float]]:
+    """Name, forecast and virtual seconds of random fleets."""
+    for seed in range(count):
+        dice = random.Random(seed)
+        fleet = ClientFleet(
+            seed=seed,
+            clients=dice.choice([1, 2, 5, 10, 20]),
+            slots=dice.choice([1, 2, 4]),
+            subtask_s=dice.uniform(20, 120),
+            speed_ratio=dice.choice([1.0, 2.0, 4.0]),
+            update_s=dice.choice([0.05, 0.5, 2.0]),
+            download_s=dice.uniform(0, 10),
+            upload_s=dice.uniform(0, 10),
+        )
+        shards, epochs = dice.choice([50, 100]), dice.choice([5, 10])
+        settings = [f"data.shards={shards}", f"stop.epochs={epochs}", "stop.target_accuracy=null"]
+        job = load_job(DIGITS, settings)
+        hosts = [
+            HostType(f"client {number}", 1, fleet.download_s, fleet.subtask_s / speed, 0.0, fleet.slots, fleet.slots)
+            for number, speed in enumerate(Clients(fleet).speeds)
+        ]
+        work = Work(shards * epochs, Subtask(1.0), shards, fleet.upload_s + fleet.update_s)
+        with tempfile.TemporaryDirectory() as path:
+            report = simulate_times(RunFolder(Path(path) / "run"), job, fleet, RunObserver())
+        if report is not None:
+            name = (
+                f"{fleet.clients} × {fleet.slots} slots, {fleet.speed_ratio:g}-fold speeds, {fleet.update_s:g} s a fold"
+            )
+            yield name, undisturbed_s(work, hosts, Servers(1, fleet.update_s)), report.wall_s
+
+
+def local(epochs: int) -> Iterator[tuple[str, float, float]]:
+    """Name, forecast from two epochs and seconds of real runs here."""
+    for passes in (2, 8):
+        for workers in (1, 2):
+            for name, units in MODELS.items():
+                job = load_job(
+                    DIGITS,
+                    [
+                        f"model={{builtin: {{name: mlp, units: {units}}}}}",
+                        f"training.local_epochs={passes}",
+                        f"grid.workers={workers}",
+                        f"stop.epochs={epochs}",
+                        "stop.target_accuracy=null",
+                    ],
+                )
+                measured = measured_here(job)
+                work = Work(job.subtasks, mean_subtask(measured.total()), job.data.shards, fixed_s(measured))
+                predicted_s = undisturbed_s(work, measured_types(measured), measured_servers(measured, 1))
+                yield f"mlp {name}, {passes} passes, {workers} workers", predicted_s, run(job).history.wall_s
+
+
+def run(job: Job) -> RunProfile:
+    """A job to its end, in a folder that is gone afterwards."""
+    with tempfile.TemporaryDirectory() as path:
+        folder = RunFolder(Path(path) / "run")
+        folder.create()
+        freeze(job, folder)
+        run_locally(folder, RunObserver())
+        with journal_of(folder) as journal:
+            return RunProfile.of(() if journal is None else journal.stream())
+
+
+def policies(folder: Path) -> None:
+    """A line for each policy and room: deadlines kept, cost in that of the cheapest policy that kept each."""
+    for hours, room in ((8, 1.5), (24, 1.5), (24, 2.0), (48, 1.25), (24, 1.1)):
+        dice, work_s = random.Random(1), hours * 3600.0
+        outcomes: dict[str, list[tuple[bool, float]]] = {name: [] for name in POLICIES}
+        bound = 0.0
+        for file in sorted(folder.glob("*.json")):
+            raw = json.loads(file.read_text())
+            step_s, is_there = float(raw["metadata"]["gap_seconds"]), [count > 0 for count in raw["data"]]
+            steps = int(work_s * room / step_s) + 1
+            for _ in range(30):
+                first = dice.randrange(len(is_there) - steps)
+                window = is_there[first : first + steps]
+                for name, policy in POLICIES.items():
+                    one = follow(policy, window, step_s, work_s, room * work_s, 360.0, 0.3)
+                    outcomes[name].append((one.is_kept, one.cost))
+                bound += least_cost(window, step_s, work_s, room * work_s, 0.3)
+        best = sum(min(cost for kept, cost in each if kept) for each in zip(*outcomes.values(), strict=True))
+        for name, each in outcomes.items():
+            kept, paid = sum(kept for kept, _ in each) / len(each), sum(cost for _, cost in each)
+            print(f"| {hours} h in {room * hours:g} h | {name} | {kept:.1%} | {paid / best:.3f} | {paid / bound:.3f} |")
+
+
+def main() -> None:
+    """Print a table in Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["simulated", "local", "policies"])
+    parser.add_argument("--traces", type=Path, default=Path("../shared/traces/spot"))
+    parser.add_argument("--epochs", type=int, default=12)
+    options = parser.parse_args()
+    if options.what == "policies":
+        policies(options.traces)
+        return
+    errors = []
+    for name, predicted_s, real_s in simulated(20) if options.what == "simulated" else local(options.epochs):
+        errors.append(abs(predicted_s / real_s - 1))
+        print(f"| {name} | {predicted_s:.1f} s | {real_s:.1f} s | {predicted_s / real_s - 1:+.1%} |", flush=True)
+    within = sum(error <= 0.15 for error in errors) / len(errors)
+    print(f"median error {median(errors):.1%}, {within:.0%} within 15 %")
+
+
+if __name__ == "__main__":
+    main()

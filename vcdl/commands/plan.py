@@ -1,0 +1,217 @@
+"""`vcdl plan`: what a job will take and cost on some hosts, which of them to take, and what is not known."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vcdl.commands._options import json_option, set_option
+from vcdl.errors import ExitCode, RunFolderError
+
+if TYPE_CHECKING:
+    from vcdl.job import Job
+    from vcdl.planner.forecast import Choice, Work
+    from vcdl.profile.stages import RunProfile
+
+_EXAMPLES = """\b
+Examples:
+  vcdl plan job.yaml                           on this machine, measured for a minute
+  vcdl plan job.yaml runs/digits               on the hosts of a run, as it measured them
+  vcdl plan job.yaml --hosts hosts.yaml
+  vcdl plan job.yaml runs/digits --fleet fleet.yaml --deadline 6h --json > plan.json
+  vcdl fleet up fleet.yaml --from-plan plan.json"""
+
+_UNITS = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+@dataclass(frozen=True)
+class PlanWishes:
+    """What a plan has to keep."""
+
+    deadline_s: float | None = None
+    budget_usd: float | None = None
+    accuracy: float | None = None
+
+    @property
+    def words(self) -> str:
+        from vcdl.report.wording import duration
+
+        parts = [duration(self.deadline_s)] if self.deadline_s is not None else []
+        return " and ".join([*parts, *([f"{self.budget_usd:g} $"] if self.budget_usd is not None else [])])
+
+
+def plan(
+    job: "Job",
+    run: Path | None = None,
+    fleet: Path | None = None,
+    hosts: Path | None = None,
+    wishes: PlanWishes | None = None,
+    as_json: bool = False,
+) -> ExitCode:
+    """Print a plan. Raises VcdlError."""
+    from vcdl.planner.forecast import forecast, recommend
+    from vcdl.profile.measured_hosts import measured_servers
+    from vcdl.report.planned import plan_json, plan_lines
+    from vcdl.report.summary import as_json as json_text
+
+    wishes = wishes or PlanWishes()
+    measured, measured_job, unknown = _measured(job, run)
+    epochs, about = _epochs(job, measured, wishes.accuracy)
+    work = _work(job, measured, measured_job, epochs)
+    servers = measured_servers(measured, job.grid.servers if isinstance(job.grid.servers, int) else 1)
+    forecasts = []
+    for choice in _choices(job, measured, fleet, hosts):
+        size = _cut(work, choice.shards) if choice.shards else work
+        forecasts.append(forecast(size, choice, servers, wishes.deadline_s))
+    chosen = recommend(forecasts, wishes.deadline_s, wishes.budget_usd)
+    if fleet is not None:
+        unknown.append(
+            "the speed of these types: a slot counts as fast as the measured one until a run on them is named"
+        )
+    unknown += about
+    if as_json:
+        click.echo(json_text(plan_json(chosen, forecasts, unknown)), nl=False)
+    else:
+        for line in plan_lines(chosen, forecasts, unknown, wishes.words):
+            click.echo(line)
+    return ExitCode.OK if chosen.chosen is not None else ExitCode.RUN_FAILED
+
+
+def _measured(job: "Job", run: Path | None) -> "tuple[RunProfile, Job, list[str]]":
+    """The profile to plan with, the job that it is of, and what it does not tell."""
+    from vcdl.profile.stages import RunProfile
+    from vcdl.run.finding import chosen_run, shown
+    from vcdl.run.frozen_job import read_frozen
+    from vcdl.run.reading import journal_of
+
+    if run is None:
+        from vcdl.profile.measure import measured_here
+
+        click.echo("measuring some subtasks here …", err=True)
+        return measured_here(job), job, []
+    folder = chosen_run(run)
+    with journal_of(folder) as journal:
+        profile = RunProfile.of(() if journal is None else journal.stream())
+    if not profile.sums:
+        raise RunFolderError(
+            f"{shown(folder.path)} has no upload that was folded in: leave it out, and some subtasks are measured here"
+        )
+    measured = read_frozen(folder)
+    others = [key for key in ("model", "data") if _kept(job, key) != _kept(measured, key)]
+    if others:
+        raise RunFolderError(
+            f"{shown(folder.path)} trained another {' and '.join(others)}, whose times say nothing about this job's: "
+            "name a run of this job, or leave it out, and some subtasks are measured here"
+        )
+    return profile, measured, []
+
+
+def _kept(job: "Job", key: str) -> "dict[str, Any]":
+    """A section's settings that a subtask's time follows from, beside its size."""
+    found: dict[str, Any] = {**job.resolved()[key]}
+    return {name: value for name, value in found.items() if name not in ("shards", "split", "validation")}
+
+
+def _epochs(job: "Job", profile: "RunProfile", accuracy: float | None) -> tuple[int, list[str]]:
+    """The epochs to plan for, and what is said of them."""
+    from vcdl.planner.curve import NEEDED, LearningCurve
+
+    if accuracy is None:
+        return job.stop.epochs, []
+    epochs = profile.history.epochs
+    curve = LearningCurve.fit([one.mean for one in epochs])
+    if curve is None:
+        return job.stop.epochs, [f"when {accuracy:g} is reached: it needs a run of {NEEDED} measured epochs"]
+    needed = curve.epochs_to(accuracy)
+    if needed is None or needed > 10 * job.stop.epochs:
+        reached = f"{curve.at(job.stop.epochs):.4f}"
+        raise RunFolderError(
+            f"{accuracy:g} is beyond this job's curve, which ends at {curve.limit:.4f}; "
+            f"after {job.stop.epochs} epochs it has about {reached}: ask for that, or change the job"
+        )
+    about = f"whether {accuracy:g} comes after {needed:.0f} epochs, as the run's own curve says (± {curve.error:.4f})"
+    return max(1, round(needed)), [about]
+
+
+def _work(job: "Job", profile: "RunProfile", measured: "Job", epochs: int) -> "Work":
+    """The job, from the subtasks that were measured."""
+    from vcdl.planner.forecast import Work
+    from vcdl.profile.measured_hosts import fixed_s, mean_subtask
+
+    subtask = mean_subtask(profile.total())
+    passes = job.training.local_epochs / measured.training.local_epochs
+    subtask = replace(subtask, samples=subtask.samples * passes * measured.data.shards / job.data.shards)
+    return Work(epochs * job.data.shards, subtask, job.data.shards, fixed_s(profile))
+
+
+def _cut(work: "Work", shards: int) -> "Work":
+    """The same work in another number of shards."""
+    subtask = replace(work.subtask, samples=work.subtask.samples * work.shards / shards)
+    return replace(work, subtask=subtask, subtasks=work.subtasks // work.shards * shards, shards=shards)
+
+
+def _choices(job: "Job", profile: "RunProfile", fleet: Path | None, hosts: Path | None) -> "Sequence[Choice]":
+    from vcdl.planner.forecast import Choice
+    from vcdl.profile.hosts_file import load_hosts
+    from vcdl.profile.measured_hosts import measured_types
+
+    types = tuple(measured_types(profile))
+    if fleet is not None:
+        from vcdl.commands._options import opened
+        from vcdl.fleet.choices import choices
+        from vcdl.fleet.plan import pools_of_table
+        from vcdl.fleet.prices import PriceTable
+
+        settings, prices = opened(fleet, ()).settings, PriceTable.current()
+        return list(choices(settings, pools_of_table(settings, prices), prices, types[0]))
+    if hosts is not None:
+        base = load_hosts(hosts).choice()
+    else:
+        measured_slots = sum(round(one.count * one.slots) for one in types)
+        base = Choice(f"{measured_slots} measured slots", types)
+    shards = job.data.shards
+    slots = sum(one.count * one.slots for one in base.hosts)
+    several = sorted({shards, *(size for size in (shards // 4, shards // 2, 2 * shards) if size >= slots)})
+    return [replace(base, name=f"{base.name}, {count} shards", shards=count) for count in several]
+
+
+def _seconds(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
+    if value is None:
+        return None
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(s|min|m|h|d)", value)
+    if match is None or float(match[1]) <= 0:
+        raise click.BadParameter(f"{value!r} is no time: 6h, 90min and 2d are")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+@click.command("plan", epilog=_EXAMPLES)
+@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
+@click.argument("run", metavar="[RUN]", required=False, type=click.Path(path_type=Path))
+@click.option("--fleet", metavar="FLEET.yaml", type=click.Path(path_type=Path), help="Plan with this fleet.")
+@click.option("--hosts", metavar="HOSTS.yaml", type=click.Path(path_type=Path), help="Plan with these hosts.")
+@click.option("--deadline", "deadline_s", metavar="TIME", callback=_seconds, help="Time it may take: 6h, 90min.")
+@click.option("--budget-usd", type=click.FloatRange(0, min_open=True), metavar="USD", help="Money that it may cost.")
+@click.option("--accuracy", type=click.FloatRange(0, 1), help="Plan the epochs that this needs, by RUN's curve.")
+@set_option
+@json_option
+def command(
+    job_file: Path,
+    run: Path | None,
+    fleet: Path | None,
+    hosts: Path | None,
+    deadline_s: float | None,
+    budget_usd: float | None,
+    accuracy: float | None,
+    overrides: tuple[str, ...],
+    as_json: bool,
+) -> ExitCode:
+    """Show what a job will take and cost, and which hosts to take."""
+    from vcdl.job import load_job
+
+    if fleet is not None and hosts is not None:
+        raise click.UsageError("--fleet and --hosts are two answers to the same question: choose one")
+    wishes = PlanWishes(deadline_s, budget_usd, accuracy)
+    return plan(load_job(job_file, overrides), run, fleet, hosts, wishes, as_json)

@@ -1,0 +1,151 @@
+"""What a job takes and costs on some hosts, with ranges, by Monte Carlo; and which of several choices to take."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vcdl.planner.deadline import follow, spot_only, uniform_progress
+from vcdl.planner.spot_market import OutcomeRange, SpotMarket
+from vcdl.planner.throughput import HostType, Servers, Subtask, Throughput, throughput
+
+RUNS = 200
+_STEPS = 400
+"""Steps of a simulated market, by which a policy decides."""
+_LONGEST = 20.0
+"""Where there is no deadline, spot capacity is waited for up to so many times the work."""
+MODEL_ERROR = 0.05
+"""Standard deviation of a forecast's speed beside the measured one, as a fraction: docs/measured/planner.md."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be done."""
+
+    subtasks: int
+    subtask: Subtask
+    shards: int
+    fixed_s: float = 0.0
+    """Seconds before the first subtask and after the last one."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Hosts that the job could run on, and what all of them cost."""
+
+    name: str
+    hosts: tuple[HostType, ...]
+    on_demand_usd_per_h: float = 0.0
+    spot_usd_per_h: float | None = None
+    """None: they are no spot machines, and nothing is lost."""
+    restart_s: float = 180.0
+    """Seconds from a launch until the first subtask is trained: 70 to 95 s of boot in CM-DARE, then the start."""
+    shards: int = 0
+    """Shards with which the job is planned; 0: its own."""
+    units: int = 0
+    """Units of a fleet; 0: no fleet."""
+    on_demand_units: int = 0
+
+
+@dataclass(frozen=True)
+class ChoiceForecast:
+    """What the model says of a choice."""
+
+    choice: Choice
+    speed: Throughput
+    wall_s: OutcomeRange
+    usd: OutcomeRange
+    kept: float
+    """The probability that the deadline is kept; 1 without one."""
+
+
+def undisturbed_s(work: Work, hosts: Sequence[HostType], servers: Servers) -> float:
+    """Seconds without any loss: T = subtasks / X, the start of each slot, and the tail in which slots run dry."""
+    speed = throughput(hosts, servers, work.subtask)
+    if speed.subtasks_per_s <= 0:
+        return math.inf
+    slots = sum(host.count * host.slots for host in hosts)
+    cycle_s = slots / speed.subtasks_per_s
+    once_s = sum(host.once_s * host.count * host.slots for host in hosts) / slots
+    tail_s = 0.5 * cycle_s * (1.0 - 1.0 / slots) if slots > 1 else 0.0
+    return work.fixed_s + once_s + work.subtasks / speed.subtasks_per_s + tail_s
+
+
+def forecast(
+    work: Work,
+    choice: Choice,
+    servers: Servers,
+    deadline_s: float | None = None,
+    market: SpotMarket | None = None,
+    seed: int = 1,
+) -> ChoiceForecast:
+    """The forecast for a choice; spot machines follow Uniform Progress where there is a deadline."""
+    rng = np.random.default_rng(seed)
+    speed = throughput(choice.hosts, servers, work.subtask)
+    usual_s = undisturbed_s(work, choice.hosts, servers)
+    walls, costs, kept = [], [], 0
+    for factor in np.exp(rng.normal(0.0, MODEL_ERROR, RUNS)):
+        work_s = usual_s * float(factor)
+        if not math.isfinite(work_s):
+            walls, costs = [math.inf], [math.inf]
+            break
+        if choice.spot_usd_per_h is None:
+            wall_s = work_s + (choice.restart_s if choice.units else 0.0)
+            usd = choice.on_demand_usd_per_h * wall_s / 3600.0
+        else:
+            wall_s, usd = _on_spot(choice, work_s, deadline_s, market or SpotMarket(), rng)
+        walls.append(wall_s)
+        costs.append(usd)
+        kept += deadline_s is None or wall_s <= deadline_s
+    return ChoiceForecast(choice, speed, OutcomeRange.of(walls), OutcomeRange.of(costs), kept / RUNS)
+
+
+def _on_spot(
+    choice: Choice, work_s: float, deadline_s: float | None, market: SpotMarket, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Seconds and dollars of one drawn market."""
+    until_s = work_s * _LONGEST if deadline_s is None else deadline_s
+    # Without a deadline what matters happens early; steps stay as short.
+    step_s = max(30.0, (work_s * 3.0 if deadline_s is None else deadline_s) / _STEPS)
+    spot, listed = choice.spot_usd_per_h or 0.0, choice.on_demand_usd_per_h
+    policy = spot_only if deadline_s is None else uniform_progress
+    is_there = market.sample(step_s, math.ceil(until_s / step_s) + 1, rng)
+    outcome = follow(policy, is_there, step_s, work_s, until_s, choice.restart_s, spot / listed if listed else 1.0)
+    usd = outcome.cost * (listed or spot)
+    return outcome.wall_s, usd
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The choice to take among forecasts, and why."""
+
+    chosen: ChoiceForecast | None
+    why: str
+    front: tuple[ChoiceForecast, ...]
+    """Forecasts than which none is both faster and cheaper, the fastest first."""
+
+
+def recommend(
+    forecasts: Sequence[ChoiceForecast], deadline_s: float | None = None, budget_usd: float | None = None
+) -> Recommendation:
+    """The cheapest within the time, else the fastest within the money, else the cheapest."""
+    best = sorted(forecasts, key=lambda one: (one.wall_s.median, one.usd.median))
+    front: list[ChoiceForecast] = []
+    for one in best:
+        if not front or one.usd.median < front[-1].usd.median:
+            front.append(one)
+    fits = [
+        one
+        for one in forecasts
+        if (deadline_s is None or (one.kept >= 0.9 and one.wall_s.median <= deadline_s))
+        and (budget_usd is None or one.usd.high <= budget_usd)
+    ]
+    if not fits:
+        return Recommendation(None, "", tuple(front))
+    if deadline_s is None and budget_usd is not None:
+        return Recommendation(
+            min(fits, key=lambda one: one.wall_s.median), "the fastest within the money", tuple(front)
+        )
+    why = "the cheapest" if deadline_s is None else "the cheapest within the time"
+    return Recommendation(min(fits, key=lambda one: (one.usd.median, one.wall_s.median)), why, tuple(front))
