@@ -21,7 +21,7 @@ MODEL_ERROR = 0.05
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be done."""
+    """The subtasks of a job."""
 
     subtasks: int
     subtask: Subtask

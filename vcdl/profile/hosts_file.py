@@ -21,7 +21,7 @@ class HostSettings(Section):
     slots: Annotated[int, kinds.whole(1)] = 1
     """Subtasks that one of them trains at a time."""
     samples_per_s: _AboveZero
-    """Of one slot, as `vcdl hosts` or `vcdl profile` measured it."""
+    """Speed of one slot, as `vcdl hosts` or `vcdl profile` measured it."""
     fixed_s: _NotNegative = 0.0
     """Seconds of a subtask beside its training."""
     away_s: _NotNegative = 0.0
