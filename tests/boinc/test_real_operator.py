@@ -34,14 +34,12 @@ def test_doctor_uploads_and_deletes_and_the_next_start_after_a_stop_brings_all_d
         real.stop()
         real.start()
         assert [name for name in real.down() if name.startswith("vcdl_") and name != "vcdl_validator"] == []
-    real.start("--cron")
-    wait(lambda: not real.down(), "cron has started what was still ending, of BOINC's own", 30)
+    wait(lambda: _all_run_after_cron(real), "cron has started what was still ending, of BOINC's own")
     for name in (*_BOINCS, "vcdl_validator", "vcdl_assimilator"):
         os.kill(real.pid(name), signal.SIGKILL)
-        wait(lambda name=name: name in real.down(), f"{name} is dead", 30)  # type: ignore[misc]
+        wait(lambda name=name: name in real.down(), f"{name} is dead")  # type: ignore[misc]
         assert f"{name} not running" in real.doctor("daemons").replace(",", "")
-        real.start("--cron")
-        wait(lambda: not real.down(), "cron has started it again", 30)
+        wait(lambda: _all_run_after_cron(real), "cron has started it again")
 
 
 def test_a_client_trains_after_an_outage_and_after_an_install_anew(real: RealProject, tmp_path: Path) -> None:
@@ -73,6 +71,13 @@ def test_a_client_trains_after_an_outage_and_after_an_install_anew(real: RealPro
             lambda: read_report(again).totals.applied, "it trains in the new one", timeout_s=TIMEOUT_S, asking=True
         )
         real.vcdl("stop", again.path.name)
+
+
+def _all_run_after_cron(real: RealProject) -> bool:
+    """Cron finds nothing to start: one call does not reach what still ends, on a busy machine for a while."""
+    if real.down():
+        real.start("--cron")
+    return not real.down()
 
 
 def _sent(log: str) -> int:
