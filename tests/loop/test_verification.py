@@ -1,6 +1,6 @@
 """Uploads that the server trains again: which ones, what it finds, and what becomes of that in a kill or a loss."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from vcdl.client.trainer import TrainerCache
 from vcdl.codecs.choose import up_encoding
 from vcdl.journal.events import (
     EvaluationWanted,
+    Event,
     HostConvicted,
     StopDecided,
     UpdateApplied,
@@ -245,3 +246,74 @@ def test_another_backend_is_compared_only_where_the_model_draws_no_random_number
     workunit = world.apply(update, replace(header, workunit=world.trained.workunit(0, epoch=2)))
     world.settle()
     assert workunit in world.verified()
+
+
+# -- which one is drawn
+
+
+def drawn(
+    world: World, *, uploads: str, cosines: dict[str, float] | None = None, before: Sequence[Event] = ()
+) -> str | None:
+    """The workunit that is trained again next, of uploads of these hosts in order; workunit n is the n-th upload."""
+    world.journal.append(*before)
+    for number, host in enumerate(uploads):
+        workunit = world.trained.workunit(number)
+        cosine = (cosines or {}).get(workunit)
+        row = UpdateApplied(
+            workunit, number + 1, 0, number, 0.5, 10, 1.0, 1.0, 1.0, 1, host, cosine=cosine, reference_cosine=cosine
+        )
+        world.journal.append(WorkunitSent(workunit, host, 1), row)
+    world.evaluator._follow()
+    assert world.evaluator._verification is not None
+    update = world.evaluator._verification._next()
+    return None if update is None else update.workunit
+
+
+def agreed(host: str) -> UploadVerified:
+    return UploadVerified("earlier " + host, host, 0, 0.0, True, 1.0)
+
+
+AGREED = [agreed(host) for host in "fsl"]
+
+
+def test_the_host_that_brought_most_comes_first_by_one_of_its_last_uploads(world: World) -> None:
+    assert drawn(world, uploads="fffsffs", before=AGREED) in {world.trained.workunit(number) for number in (2, 4, 5)}
+
+
+def test_what_agrees_with_others_counts_less(world: World) -> None:
+    agrees = {world.trained.workunit(number): 0.9 for number in range(4)}
+    assert drawn(world, uploads="ffffs", cosines=agrees, before=AGREED) == world.trained.workunit(4)
+
+
+def test_a_host_of_which_none_agreed_yet_comes_before_one_that_brought_twice_as_much(world: World) -> None:
+    assert drawn(world, uploads="fnf", before=AGREED) == world.trained.workunit(1)
+
+
+def test_but_not_once_a_host_was_found_that_turned(world: World) -> None:
+    turned = [*AGREED, HostConvicted("l", "a lie", ())]
+    assert drawn(world, uploads="fnf", before=turned) != world.trained.workunit(1)
+
+
+def test_a_host_that_turned_has_more_drawn_than_the_budget_allows(world: World) -> None:
+    beyond = [UploadVerified(f"earlier {number}", "f", 0, 0.0, True, 1.0) for number in range(2)]
+    assert drawn(world, uploads="ffs", before=[*AGREED, *beyond]) is None
+    assert drawn(world, uploads="", before=[HostConvicted("l", "a lie", ())]) is not None
+
+
+def test_a_job_whose_measure_falls_has_more_drawn_and_no_host_that_agreed_is_safer(world: World) -> None:
+    measured = [VersionEvaluated(n, n, "validation", 9, 0.5, 0.0, {"accuracy": a}) for n, a in enumerate([0.8, 0.73])]
+    beyond = [UploadVerified(f"earlier {number}", "f", 0, 0.0, True, 1.0) for number in range(2)]
+    assert drawn(world, uploads="ffs", before=[*AGREED, *beyond, *measured]) is None
+    fell = VersionEvaluated(3, 3, "validation", 9, 0.5, 0.0, {"accuracy": 0.7})
+    assert drawn(world, uploads="", before=[fell]) in {world.trained.workunit(number) for number in range(2)}
+    new = world.trained.workunit(5)
+    row = UpdateApplied(new, 9, 0, 8, 0.5, 10, 1.0, 1.0, 1.0, 1, "new")
+    assert drawn(world, uploads="", before=[row]) != new
+    better = VersionEvaluated(4, 4, "validation", 9, 0.5, 0.0, {"accuracy": 0.8})
+    assert drawn(world, uploads="", before=[better]) == new
+
+
+def test_before_any_agreed_the_one_comes_first_that_the_servers_own_step_speaks_for(world: World) -> None:
+    """What the first uploads have in common says nothing: they may all be lies."""
+    cosines = {world.trained.workunit(number): [0.1, 0.4, 0.2][number] for number in range(3)}
+    assert drawn(world, uploads="abc", cosines=cosines) == world.trained.workunit(1)

@@ -27,6 +27,7 @@ from vcdl.checks.draw import rank
 from vcdl.codecs.choose import up_encoding
 from vcdl.errors import ModelError, RunFolderError, Unavailable, VcdlError, WeightsFileError, WorkunitError
 from vcdl.journal.events import (
+    VALIDATION,
     Event,
     HostConvicted,
     Recorded,
@@ -34,11 +35,13 @@ from vcdl.journal.events import (
     StopDecided,
     UpdateApplied,
     UploadVerified,
+    VersionEvaluated,
     WorkunitCreated,
 )
 from vcdl.journal.hosts import LEAST_WEIGHT, HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import KeptState
+from vcdl.journal.monitor import Monitor
 from vcdl.loop.grid import Staged
 from vcdl.loop.retraining import Retraining
 from vcdl.loop.staging import staged
@@ -54,10 +57,12 @@ _EXACT = 1e-3
 """Where an upload was as near to the server's own as this, rounding drives trainings of the job nowhere."""
 _FARTHEST = 1e9
 _AFTER_A_SLEEPER = 3
-"""Uploads that are drawn besides for each host that was found to lie after it had been honest."""
+"""Uploads that are drawn besides for each host that was found to lie after it had been honest, and for each fall."""
+_FALL = 0.1
+"""Part of its best score by which a job's measure has fallen."""
 _FIRST = 3.0
 """Times that an upload of a host of which none agreed yet, or that was refused lately, counts among these, until one
-was found that turned to lies: then those that agreed are no safer.
+was found that turned to lies, or the job's measure fell: then those that agreed are no safer.
 """
 _NEWEST = 3
 """The last uploads of a host among which one is drawn: who turns to lies has told them last."""
@@ -95,6 +100,9 @@ class Verification:
         self._share = run.job.trust.verify
         self._waiting: dict[str, UpdateApplied] = {}
         """Workunit → its upload, which may be drawn."""
+        self._monitor = run.job.monitor
+        self._best, self._is_low, self._falls = -math.inf, False, 0
+        """The best score so far, whether the last one is far below it, and how often that came about."""
         self._check: _Check | None = None
         self._up = up_encoding(run.transport, run.layout)
         retraining.clear()
@@ -126,11 +134,21 @@ class Verification:
                 self._waiting = {name: one for name, one in self._waiting.items() if one.host != event.host}
             case RolledBack():
                 self._waiting = {name: one for name, one in self._waiting.items() if one.version not in event.dropped}
+            case VersionEvaluated(split=split) if split == VALIDATION:
+                self._measured(event)
             case StopDecided():
                 self._waiting.clear()
             case _:
                 pass
         self._kept_hosts.follow(recorded)
+
+    def _measured(self, event: VersionEvaluated) -> None:
+        """Note a measure of the job: where it falls, somebody may have turned to lies."""
+        self._monitor = self._monitor or Monitor.of_first(event)
+        score = self._monitor.score(self._monitor.value(event))
+        is_low = score < self._best - _FALL * abs(self._best)
+        self._falls += is_low and not self._is_low
+        self._is_low, self._best = is_low, max(self._best, score)
 
     def next_events(self) -> list[Event]:
         """Train on for a while, and tell what that shows; nothing when no upload is drawn. Raises Unavailable,
@@ -189,13 +207,15 @@ class Verification:
         if urgent and math.isinf(hosts.closest):
             # Nobody is convicted before one agrees; the first uploads may all be lies, and agree with each other.
             return max(urgent, key=lambda one: one.reference_cosine or 0.0)
-        if hosts.verified_drawn < self._share * hosts.updates + _AFTER_A_SLEEPER * hosts.sleepers:
+        turned = hosts.sleepers + self._falls
+        if hosts.verified_drawn < self._share * hosts.updates + _AFTER_A_SLEEPER * turned:
             urgent = waiting
         if not urgent:
             return None
         brought = defaultdict[str, float](float)
         for one in urgent:
-            doubts = _FIRST if hosts.must_be_verified(one.host) and not hosts.sleepers else 1.0
+            is_first = hosts.must_be_verified(one.host) and not (hosts.sleepers or self._is_low)
+            doubts = _FIRST if is_first else 1.0
             brought[one.host] += doubts * one.trust * (1.0 - _agreement(one))
         most = max(brought, key=brought.__getitem__)
         newest = [one for one in urgent if one.host == most][-_NEWEST:]
