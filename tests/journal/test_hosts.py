@@ -193,6 +193,15 @@ def test_of_a_convicted_host_only_what_came_after_its_last_good_upload_is_taken_
     assert (convicted.versions, len(convicted.again)) == ((4, 5), 2)
 
 
+def test_an_upload_that_was_applied_just_before_one_agreed_is_believed(fleet: Fleet) -> None:
+    fleet.bring("h0", "sleeper")
+    fleet.verify("h0")
+    fleet.verify("sleeper")
+    fleet.bring("sleeper")
+    fleet.verify("sleeper", agrees=False)
+    assert fleet.history.to_convict[0].versions == (3,)
+
+
 def test_what_is_drawn_is_told_from_what_had_to_be_trained_again(fleet: Fleet) -> None:
     fleet.bring("a", "a")
     fleet.verify("a")
@@ -236,6 +245,7 @@ def test_a_quarantine_ends_and_the_next_one_is_longer(fleet: Fleet) -> None:
     fleet.work(2)
     fleet.refuse("bad", "not_finite")
     first = fleet.history.hosts["bad"].quarantined_until - fleet.history.updates
+    assert first == 200
     fleet.work(first // len(HONEST) + 1)
     assert not fleet.history.is_out("bad")
     fleet.refuse("bad", "not_finite")
@@ -282,6 +292,17 @@ def test_the_training_time_of_a_known_host_follows_from_its_last_ones() -> None:
         assert (usual_s is None) == (shard < 4)
         assert usual_s is None or 100 < usual_s < 400
     assert history.usual_train_s("b", 20) is None
+    for shard in range(20, 60):
+        history.follow(Recorded(0, 1.0, structs.replace(applied(shard + 1, 1, shard), host="a", train_s=10.0)))
+    usual_s = history.usual_train_s("a", 20)
+    assert usual_s == pytest.approx(20 * 10.0 / applied(1).samples, rel=0.01), "what was long ago is forgotten"
+
+
+def test_a_hosts_turnaround_goes_after_its_last_ones(fleet: Fleet) -> None:
+    fleet.bring("a")
+    fleet.follow(WorkunitSent(w(8, 1), "a", 10), *(WorkunitSent(w(8, 2), "b", 10) for _ in range(10)))
+    fleet.follow(applied(2, 8, 1))
+    assert fleet.history.hosts["a"].turnaround_s == pytest.approx(1.0 + 0.2 * (11.0 - 1.0))
 
 
 def test_a_host_that_claims_no_time_at_all_is_compared_with_nothing() -> None:

@@ -43,8 +43,8 @@ class HostTrust:
         return upload if upload.host else replace(upload, host=self.hosts.state.sender(upload.workunit))
 
     def trust(self, host: str) -> float:
-        """How far an upload of a host counts, in (0, 1]."""
-        return self.hosts.state.weight(host) if self.judges and self.refused(host) is None else 1.0
+        """How far an upload of a host counts, from 0 to 1; 0 of one that is out, whose uploads are refused."""
+        return self.hosts.state.weight(host) if self.judges else 1.0
 
     def may_be_doubted(self, host: str, attempt: int) -> bool:
         """Whether an upload that looks strange counts for little instead of being refused: of a host that has proved
