@@ -2,7 +2,8 @@
 
     python -m benchmarks.bench_growth [PART …] [--events 10000 100000 1000000] [--open 100 1000 10000] [--shards 10000]
 
-Parts: fold, round, status, resume, catch_up, redraw. `--events` counts subtask events: a workunit that is created,
+Parts: fold, round, status, resume, catch_up, redraw, refold. `refold`: `status` twice and `resume`, where no state is
+kept. `--events` counts subtask events: a workunit that is created,
 sent and applied is three. Versions are measured as often as by default, every ten updates, beside them. A journal of
 10^7 takes 3 GB of disk and some minutes to make.
 
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +47,7 @@ from vcdl.loop.plan import Plan
 from vcdl.run.folder import RunFolder
 from vcdl.wire.workunit import WorkunitName
 
-PARTS = ("fold", "round", "status", "resume", "catch_up", "redraw")
+PARTS = ("fold", "round", "status", "resume", "catch_up", "redraw", "refold")
 _BATCH = 9000
 _BEHIND = 9000
 """Events since states were kept."""
@@ -76,7 +78,7 @@ def main() -> None:
         _print("A round of the work generator", "open", rows)
     if "redraw" in parts:
         _print("A redraw", "updates", [(count, _redraw(count)) for count in (1000, 10_000, 100_000, 1_000_000)])
-    wanted = [part for part in ("status", "catch_up", "resume") if part in parts]
+    wanted = [part for part in ("status", "catch_up", "resume", "refold") if part in parts]
     if wanted:
         tables: dict[str, list[tuple[int, dict[str, float]]]] = {part: [] for part in wanted}
         for events in options.events:
@@ -84,7 +86,7 @@ def main() -> None:
                 folder = (options.folder or Path(temporary)).absolute()
                 made = LongRun.make(folder / f"run-{events}", events, options.shards, max(options.open))
                 for part in wanted:
-                    measured = made.resumed() if part == "resume" else made.child(part)
+                    measured = made.measured(part)
                     print(f"{part} after {events} events: {measured}", file=sys.stderr, flush=True)
                     tables[part].append((events, measured))
         for part, measures in tables.items():
@@ -296,6 +298,30 @@ class LongRun:
             arguments = [str(path), str(events), str(shards), str(open_workunits)]
             _module("make", json.dumps(arguments))
         return cls(RunFolder(path), events // 3)
+
+    def measured(self, part: str) -> dict[str, float]:
+        """The figures of a part."""
+        if part == "resume":
+            return self.resumed()
+        if part == "refold":
+            self.forget_states()
+            first, second = self.child("status"), self.child("status")
+            self.forget_states()
+            return {
+                "s": first["s"],
+                "again s": second["s"],
+                **{f"resume {name}": one for name, one in self.resumed().items()},
+            }
+        return self.child(part)
+
+    def forget_states(self) -> None:
+        """As another version of vcdl finds the run."""
+        import sqlite3
+
+        with closing(sqlite3.connect(self.folder.journal_file)) as journal, journal:
+            journal.execute("DELETE FROM states")
+        for file in self.folder.path.glob("journal.*.state"):
+            file.unlink()
 
     def child(self, part: str) -> dict[str, float]:
         """What a process says that does this part."""
