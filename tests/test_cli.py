@@ -115,6 +115,14 @@ def test_a_full_or_read_only_disk_is_an_error_of_the_folder(
     assert line.startswith(f"vcdl: error: runs/a: {os.strerror(number)}; free some space")
 
 
+def test_a_shard_that_was_deleted_is_named_and_no_space_is_asked_for(tmp_path: Path) -> None:
+    shard = tmp_path / "shard_00001.npz"
+    with pytest.raises(errors.RunFolderError) as caught, errors.folder_errors(tmp_path):
+        shard.read_bytes()
+    assert str(caught.value).startswith(f"{shard} is missing: put it back from a copy of the run")
+    assert "space" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -11,6 +11,7 @@ from tests.tcp_proxy import TcpProxy
 from tests.trained_run import NORMALISED
 from vcdl.commands.check import check
 from vcdl.errors import ExitCode, JobError, StoreUnavailable
+from vcdl.run import checking
 
 pytestmark = [pytest.mark.server, pytest.mark.keras]
 
@@ -25,6 +26,16 @@ def test_a_job_in_order_is_described_for_programs(capsys: pytest.CaptureFixture[
     weights_and_moments = 4 * (4_810 + 4_811)
     assert found["kept_bytes"] == 0
     assert found["rollback_bytes"] == pytest.approx(2 * 4 * 2 * weights_and_moments, rel=0.2), "two epochs, four shards"
+
+
+def test_a_run_that_needs_more_memory_than_is_free_is_noted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking, "available_memory_bytes", lambda: 2 << 30)
+    assert check(DIGITS, ["grid.workers=2"]) is ExitCode.OK
+    shown = capsys.readouterr().out
+    assert "memory about 3.0 GiB for vcdl run on this machine" in shown
+    assert "note   a run here needs about 3.0 GiB of memory, and 2.0 GiB are free: set grid > workers" in shown
 
 
 def test_shards_smaller_than_a_batch_are_noted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,6 +43,7 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
     click.echo(f"trust  {_trust_words(checked.trust)}")
     if checked.own_statistics:
         click.echo("norm   for strangers, the server computes the statistics of batch normalisation: no client's count")
+    click.echo(f"memory about {size(checked.memory_bytes)} for vcdl run on this machine")
     if checked.kept_bytes:
         click.echo(f"disk   retention > uploads: all keeps at most {size(checked.kept_bytes)} of uploads and weights")
     elif checked.rollback_bytes:

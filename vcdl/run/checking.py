@@ -8,11 +8,12 @@ from functools import partial
 from pathlib import Path
 
 from vcdl.client.batches import steps_of
+from vcdl.client.memory import available_memory_bytes
 from vcdl.client.unneeded import unneeded_hidden
 from vcdl.job import Job, load_job
 from vcdl.job.training import ACCUMULATION, TrainingSettings
 from vcdl.passwords import split_password
-from vcdl.report.wording import plural
+from vcdl.report.wording import plural, size
 from vcdl.run.folder import RunFolder
 from vcdl.run.kind import RUN_KINDS, RunKind
 from vcdl.run.store_claim import asked_settings
@@ -24,6 +25,8 @@ from vcdl.wire.inputs import InputShape, Outputs
 _WEIGHT_BYTES = 4
 _TRIED = 64
 """Samples that a trial of the training takes."""
+_DATA_COPIES = 2
+"""Copies of the data in the process that loads and cuts them."""
 _EPOCHS_KEPT = 3
 """Epochs whose uploads a rollback may need, while epochs end well: the one that goes on, and the one before until its
 end is measured."""
@@ -50,6 +53,8 @@ class Checked:
     """Whose machines train it, by command: the job file's word, or what the command makes of `auto`."""
     own_statistics: bool
     """Whether the server computes the statistics of batch normalisation itself, where `trust` says strangers."""
+    memory_bytes: int
+    """Memory that `vcdl run` needs here, estimated: its workers, the evaluator, and the process with all data."""
     notes: tuple[str, ...]
     """Warnings: the job can run, but probably not as intended."""
 
@@ -67,6 +72,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     from vcdl.codecs.choose import up_encoding
     from vcdl.data import load_dataset
     from vcdl.models import fitted
+    from vcdl.models.footprint import footprint_of
     from vcdl.models.model_classes import with_model_classes
     from vcdl.models.trial import try_steps
     from vcdl.run.preparation import start_of
@@ -80,6 +86,10 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     x = normalise(dataset.x_train[:_TRIED], fit.normalisation)
     y = x if dataset.predicts_itself else dataset.y_train[:_TRIED]
     try_steps(trainer, job.training, trainer.with_moments(fit.model.weights), x, y)
+    arrays = (dataset.x_train, dataset.y_train, dataset.x_val, dataset.y_val, dataset.x_test, dataset.y_test)
+    data_bytes = sum(array.nbytes for array in arrays if array is not None)
+    training_bytes = footprint_of(trainer.model).memory_bytes(job.training.batch_size, data_bytes // job.data.shards)
+    memory_bytes = (_workers(job) + 1) * training_bytes + _DATA_COPIES * data_bytes
     kept_bytes = up_encoding(job.transport.to_wire(), layout).most_bytes + _WEIGHT_BYTES * layout.size
     trust = {kind.command: _trust(job, kind) for kind in RUN_KINDS.values()}
     rolls_back = any(job.trusting(kind.trust).rolls_back for kind in RUN_KINDS.values())
@@ -96,11 +106,13 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
         own_statistics="strangers" in trust.values() and bool(layout.model.statistics),
         notes=(
             *_worker_notes(job),
+            *_memory_notes(memory_bytes, available_memory_bytes()),
             *_notes(len(dataset.x_train) // job.data.shards, job.training),
             *(f"{exposure.what}; {exposure.cure}" for exposure in exposures(store)),
             *_shown_passwords(job_file, job, overrides),
         ),
         kept_bytes=job.subtasks * kept_bytes if job.keeps_uploads else 0,
+        memory_bytes=memory_bytes,
         rollback_bytes=min(job.subtasks, _EPOCHS_KEPT * job.data.shards) * kept_bytes if rolls_back else 0,
     )
 
@@ -119,9 +131,21 @@ def _notes(shard_samples: int, training: TrainingSettings) -> Iterator[str]:
         )
 
 
+def _workers(job: Job) -> int:
+    return len(os.sched_getaffinity(0)) if job.grid.workers == "auto" else job.grid.workers
+
+
+def _memory_notes(needed_bytes: int, free_bytes: int | None) -> Iterator[str]:
+    if free_bytes is not None and needed_bytes > free_bytes:
+        yield (
+            f"a run here needs about {size(needed_bytes)} of memory, and {size(free_bytes)} are free: "
+            "set grid > workers or training > batch_size lower"
+        )
+
+
 def _worker_notes(job: Job) -> Iterator[str]:
-    workers, cores = job.grid.workers, len(os.sched_getaffinity(0))
-    if isinstance(workers, int) and workers > min(cores, job.data.shards):
+    workers, cores = _workers(job), len(os.sched_getaffinity(0))
+    if job.grid.workers != "auto" and workers > min(cores, job.data.shards):
         yield (
             f"grid > workers is {workers}, and this machine has {plural(cores, 'core')}, the job "
             f"{plural(job.data.shards, 'shard')}: each worker holds Keras and the model, and those beyond wait"
