@@ -216,9 +216,22 @@ def mended_words(event: StoreRestored | RowsRewritten | FilesChecked) -> str:
 
 
 def left_words(goal: RunGoal, report: Report, now_s: float) -> str:
-    """`about 12 min 40 s`, if the run takes all its epochs."""
+    """`about 12 min 40 s (11 min 30 s to 14 min 10 s)`, if the run takes all its epochs."""
     left_s = seconds_left(goal, report, now_s)
-    return "not known yet" if left_s is None else f"about {duration(left_s)}"
+    if left_s is None:
+        return "not known yet"
+    between = range_left(goal, report)
+    words = f" ({duration(between[0])} to {duration(between[1])})" if between is not None else ""
+    return f"about {duration(left_s)}{words}"
+
+
+def range_left(goal: RunGoal, report: Report) -> tuple[float, float] | None:
+    """Least and most seconds until the last epoch, in four of five cases; None: not known, or a time limit ends it."""
+    if goal.wall_time_s is not None:
+        return None
+    from vcdl.planner.time_left import time_left
+
+    return time_left(max(0, goal.subtasks - report.totals.applied), [one.wall_s for one in report.totals.recent])
 
 
 def setback_words(event: WorkunitFailed | UpdateRefused | ResultRefused) -> str:
