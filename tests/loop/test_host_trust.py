@@ -15,6 +15,7 @@ from vcdl.loop.recovery import fold_again
 from vcdl.run.run import Run
 from vcdl.stores import WeightStore
 from vcdl.wire.weights import write_weights
+from vcdl.wire.workunit import WorkunitName
 
 WEIGHTS = 100
 
@@ -128,6 +129,27 @@ def test_what_was_folded_before_the_conviction_gets_its_row_from_the_store(world
     last = world.journal.read()[-1].event
     assert isinstance(last, UpdateApplied)
     assert (last.workunit, last.version) == (workunit, version)
+
+
+def test_what_a_liar_had_in_hand_counts_once_more_and_a_lie_that_comes_twice_does_not(world: World) -> None:
+    world.make_known()
+    lie = world.run.bring(49, noise(49, WEIGHTS))
+    content = (world.run.folder.uploads / f"{lie}.h5").read_bytes()
+    world.journal.append(WorkunitSent(lie, "bad", 10))
+    world.server.run_once()
+    world.convict("bad")
+    again = world.run.bring(49, noise(50, WEIGHTS), attempt=WorkunitName.parse(lie).next_turn)
+    world.journal.append(WorkunitSent(again, "h1", 10))
+    world.server.run_once()
+    applied = world.journal.read()[-1].event
+    assert isinstance(applied, UpdateApplied)
+    assert (applied.workunit, applied.version) == (again, world.store.version())
+    (world.run.folder.uploads / f"{lie}.h5").write_bytes(content)
+    world.server.run_once()
+    assert world.store.version() == applied.version
+    assert [row.event for row in world.journal.keyed(UpdateApplied.key_of(WorkunitName.parse(lie).subtask))][
+        -1
+    ] == applied
 
 
 def test_no_attempt_of_a_convicted_host_counts(world: World) -> None:
