@@ -49,7 +49,7 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
     elif checked.rollback_bytes:
         click.echo(
             f"disk   a job for strangers keeps about {size(checked.rollback_bytes)} of uploads and weights: "
-            "those of two epochs, for a rollback; more until an epoch ends well"
+            "those of three epochs, for a rollback; more until an epoch ends well"
         )
     for note in checked.notes:
         click.echo(f"note   {note}")
