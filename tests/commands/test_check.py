@@ -25,7 +25,7 @@ def test_a_job_in_order_is_described_for_programs(capsys: pytest.CaptureFixture[
     assert found["trust"] == {"run": "own", "submit": "strangers", "simulate": "strangers"}
     weights_and_moments = 4 * (4_810 + 4_811)
     assert found["kept_bytes"] == 0
-    assert found["rollback_bytes"] == pytest.approx(3 * 4 * 2 * weights_and_moments, rel=0.2), "three epochs, four shards"
+    assert found["rollback_bytes"] == pytest.approx(3 * 4 * 2 * weights_and_moments, rel=0.2), "three epochs"
 
 
 def test_a_run_that_needs_more_memory_than_is_free_is_noted(
