@@ -101,7 +101,13 @@ class RealProject:
         self._bin("stop")
 
     def _bin(self, program: str, *options: str) -> None:
-        subprocess.run([self.project.bin / program, *options], cwd=self.path, check=True, capture_output=True)
+        def has_run() -> bool:  # it ends with 1 while cron's own call runs
+            return (
+                subprocess.run([self.project.bin / program, *options], cwd=self.path, capture_output=True).returncode
+                == 0
+            )
+
+        wait(has_run, f"bin/{program} has run", 60)
 
     # -- what is in it
 

@@ -59,8 +59,8 @@ def _install_changed_client(real: RealProject, folder: Path) -> None:
     """Install from a copy of VCDL whose client differs by a line."""
     for name in ("vcdl", "wrappers", "templates", "boinc_project"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    with (folder / "vcdl" / "client" / "host.py").open("a") as file:
-        file.write("\n# The next version.\n")
+    client = folder / "vcdl" / "client" / "boinc.py"
+    client.write_text(f"{client.read_text()}\n# The next version.\n")
     command = [sys.executable, "-m", "vcdl", "project", "install", "--project-dir", str(real.path)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
