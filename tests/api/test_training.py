@@ -40,7 +40,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     """A function that trains nothing, and returns the job file that would be run."""
 
     def job_of(*arguments: Any, **more: Any) -> dict[str, Any]:
-        monkeypatch.setattr("vcdl.api.job.Job.run", lambda job, out, show: job)
+        monkeypatch.setattr("vcdl.api.job.JobFile.run", lambda job, out, show: job)
         job: Any = vcdl.train(*arguments, **more)
         load_job(job._file)
         loaded: dict[str, Any] = yaml.safe_load(job._file.read_text())
