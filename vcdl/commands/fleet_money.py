@@ -30,17 +30,25 @@ def plan_command(
 ) -> ExitCode:
     """Show the expected cost per hour and per 10 000 subtasks; launches nothing."""
     from vcdl.fleet import show
-    from vcdl.fleet.plan import measured_subtask_s, plan_fleet, pools_of_table
+    from vcdl.fleet.choices import fleet_choices, pools_of_table
     from vcdl.fleet.prices import PriceTable
+    from vcdl.planner.forecast import Work, forecast
+    from vcdl.planner.throughput import HostType, Servers, Subtask
+    from vcdl.profile.measure import measured_run
+    from vcdl.profile.measured_hosts import mean_subtask, measured_servers, measured_types
     from vcdl.run.folder import RunFolder
 
-    fleet = opened(file, overrides)
-    prices = PriceTable.current()
+    fleet, prices = opened(file, overrides), PriceTable.current()
+    slot, subtask, servers = HostType("slot", 1, subtask_s or 0.0, 0.0), Subtask(1.0), Servers()
     if run_dir is not None:
-        subtask_s = measured_subtask_s(RunFolder.existing(run_dir))
+        profile = measured_run(RunFolder.existing(run_dir))
+        slot, subtask, servers = measured_types(profile)[0], mean_subtask(profile.total()), measured_servers(profile, 1)
     types = pools_of_table(fleet.settings, prices) if offline else fleet.provider.pools()
     wanted = units or fleet.settings.capacity.target
-    for line in show.plan(fleet.settings, plan_fleet(fleet.settings, types, prices, wanted), wanted, subtask_s):
+    offered = fleet_choices(fleet.settings, types, prices, slot, [wanted])
+    is_timed, work = run_dir is not None or subtask_s is not None, Work(show.PER_SUBTASKS, subtask, 1)
+    forecasts = [forecast(work, choice, servers) for choice in offered.spot if is_timed]
+    for line in show.plan(fleet.settings, offered, wanted, forecasts):
         click.echo(line)
     for line in () if offline else old_images(fleet):
         click.echo(line)
@@ -117,8 +125,8 @@ def cost_command(
 def prices_command(file: Path, overrides: tuple[str, ...], refresh: bool, dry_run: bool) -> ExitCode:
     """Show the prices in use, and where they are from."""
     from vcdl.fleet import show
+    from vcdl.fleet.choices import pools_of_table
     from vcdl.fleet.open import open_price_source
-    from vcdl.fleet.plan import pools_of_table
     from vcdl.fleet.prices import PriceTable, refresh_prices, refreshed_file
 
     fleet = opened(file, overrides)

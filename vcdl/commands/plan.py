@@ -1,7 +1,7 @@
 """`vcdl plan`: what a job will take and cost on some hosts, which of them to take, and what is not known."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from vcdl.errors import ExitCode, RunFolderError
 if TYPE_CHECKING:
     from vcdl.job import Job
     from vcdl.planner.forecast import Choice, Work
+    from vcdl.planner.throughput import HostType
     from vcdl.profile.stages import RunProfile
 
 _EXAMPLES = """\b
@@ -49,64 +50,55 @@ def plan(
     fleet: Path | None = None,
     hosts: Path | None = None,
     wishes: PlanWishes | None = None,
+    picture: Path | None = None,
     as_json: bool = False,
 ) -> ExitCode:
-    """Print a plan. Raises VcdlError."""
+    """Print a plan, and draw its choices. Raises VcdlError."""
     from vcdl.planner.forecast import forecast, recommend
-    from vcdl.profile.measured_hosts import measured_servers
-    from vcdl.report.planned import plan_json, plan_lines
+    from vcdl.profile.measured_hosts import measured_servers, measured_types
+    from vcdl.report.planned import draw_plan, plan_json, plan_lines
     from vcdl.report.summary import as_json as json_text
 
     wishes = wishes or PlanWishes()
-    measured, measured_job, unknown = _measured(job, run)
-    epochs, about = _epochs(job, measured, wishes.accuracy)
+    unknown: list[str] = []
+    choices_of = _choices(job, fleet, hosts, unknown)  # a file that is wrong is said before anything is measured
+    measured, measured_job = _measured(job, run)
+    epochs = _epochs(job, measured, wishes.accuracy, unknown)
     work = _work(job, measured, measured_job, epochs)
     servers = measured_servers(measured, job.grid.servers if isinstance(job.grid.servers, int) else 1)
     forecasts = []
-    for choice in _choices(job, measured, fleet, hosts):
+    for choice in choices_of(tuple(measured_types(measured))):
         size = _cut(work, choice.shards) if choice.shards else work
         forecasts.append(forecast(size, choice, servers, wishes.deadline_s))
     chosen = recommend(forecasts, wishes.deadline_s, wishes.budget_usd)
-    if fleet is not None:
-        unknown.append(
-            "the speed of these types: a slot counts as fast as the measured one until a run on them is named"
-        )
-    unknown += about
     if as_json:
         click.echo(json_text(plan_json(chosen, forecasts, unknown)), nl=False)
     else:
-        for line in plan_lines(chosen, forecasts, unknown, wishes.words):
+        for line in plan_lines(chosen, forecasts, unknown, wishes.words, wishes.deadline_s):
             click.echo(line)
+    if picture is not None:
+        draw_plan(chosen, forecasts, picture)
     return ExitCode.OK if chosen.chosen is not None else ExitCode.RUN_FAILED
 
 
-def _measured(job: "Job", run: Path | None) -> "tuple[RunProfile, Job, list[str]]":
-    """The profile to plan with, the job that it is of, and what it does not tell."""
-    from vcdl.profile.stages import RunProfile
+def _measured(job: "Job", run: Path | None) -> "tuple[RunProfile, Job]":
+    """The profile to plan with, and the job that it is of."""
+    from vcdl.profile.measure import measured_here, measured_run
     from vcdl.run.finding import chosen_run, shown
     from vcdl.run.frozen_job import read_frozen
-    from vcdl.run.reading import journal_of
 
     if run is None:
-        from vcdl.profile.measure import measured_here
-
         click.echo("measuring some subtasks here …", err=True)
-        return measured_here(job), job, []
+        return measured_here(job), job
     folder = chosen_run(run)
-    with journal_of(folder) as journal:
-        profile = RunProfile.of(() if journal is None else journal.stream())
-    if not profile.sums:
-        raise RunFolderError(
-            f"{shown(folder.path)} has no upload that was folded in: leave it out, and some subtasks are measured here"
-        )
-    measured = read_frozen(folder)
+    profile, measured = measured_run(folder), read_frozen(folder)
     others = [key for key in ("model", "data") if _kept(job, key) != _kept(measured, key)]
     if others:
         raise RunFolderError(
             f"{shown(folder.path)} trained another {' and '.join(others)}, whose times say nothing about this job's: "
             "name a run of this job, or leave it out, and some subtasks are measured here"
         )
-    return profile, measured, []
+    return profile, measured
 
 
 def _kept(job: "Job", key: str) -> "dict[str, Any]":
@@ -115,16 +107,17 @@ def _kept(job: "Job", key: str) -> "dict[str, Any]":
     return {name: value for name, value in found.items() if name not in ("shards", "split", "validation")}
 
 
-def _epochs(job: "Job", profile: "RunProfile", accuracy: float | None) -> tuple[int, list[str]]:
-    """The epochs to plan for, and what is said of them."""
+def _epochs(job: "Job", profile: "RunProfile", accuracy: float | None, unknown: list[str]) -> int:
+    """The epochs to plan for; what is not known of them goes to `unknown`."""
     from vcdl.planner.curve import NEEDED, LearningCurve
 
     if accuracy is None:
-        return job.stop.epochs, []
+        return job.stop.epochs
     epochs = profile.history.epochs
     curve = LearningCurve.fit([one.mean for one in epochs])
     if curve is None:
-        return job.stop.epochs, [f"when {accuracy:g} is reached: it needs a run of {NEEDED} measured epochs"]
+        unknown.append(f"when {accuracy:g} is reached: it needs a run of {NEEDED} measured epochs")
+        return job.stop.epochs
     needed = curve.epochs_to(accuracy)
     if needed is None or needed > 10 * job.stop.epochs:
         reached = f"{curve.at(job.stop.epochs):.4f}"
@@ -132,8 +125,10 @@ def _epochs(job: "Job", profile: "RunProfile", accuracy: float | None) -> tuple[
             f"{accuracy:g} is beyond this job's curve, which ends at {curve.limit:.4f}; "
             f"after {job.stop.epochs} epochs it has about {reached}: ask for that, or change the job"
         )
-    about = f"whether {accuracy:g} comes after {needed:.0f} epochs, as the run's own curve says (± {curve.error:.4f})"
-    return max(1, round(needed)), [about]
+    unknown.append(
+        f"whether {accuracy:g} comes after {needed:.0f} epochs, as the run's own curve says (± {curve.error:.4f})"
+    )
+    return max(1, round(needed))
 
 
 def _work(job: "Job", profile: "RunProfile", measured: "Job", epochs: int) -> "Work":
@@ -153,29 +148,35 @@ def _cut(work: "Work", shards: int) -> "Work":
     return replace(work, subtask=subtask, subtasks=work.subtasks // work.shards * shards, shards=shards)
 
 
-def _choices(job: "Job", profile: "RunProfile", fleet: Path | None, hosts: Path | None) -> "Sequence[Choice]":
+def _choices(
+    job: "Job", fleet: Path | None, hosts: Path | None, unknown: list[str]
+) -> "Callable[[tuple[HostType, ...]], Sequence[Choice]]":
+    """The choices, once the speed of this job's hosts is measured; what is not known goes to `unknown`."""
     from vcdl.planner.forecast import Choice
     from vcdl.profile.hosts_file import load_hosts
-    from vcdl.profile.measured_hosts import measured_types
 
-    types = tuple(measured_types(profile))
     if fleet is not None:
         from vcdl.commands._options import opened
-        from vcdl.fleet.choices import choices
-        from vcdl.fleet.plan import pools_of_table
+        from vcdl.fleet.choices import fleet_choices, pools_of_table
         from vcdl.fleet.prices import PriceTable
+        from vcdl.planner.throughput import HostType
 
         settings, prices = opened(fleet, ()).settings, PriceTable.current()
-        return list(choices(settings, pools_of_table(settings, prices), prices, types[0]))
-    if hosts is not None:
-        base = load_hosts(hosts).choice()
-    else:
-        measured_slots = sum(round(one.count * one.slots) for one in types)
-        base = Choice(f"{measured_slots} measured slots", types)
-    shards = job.data.shards
-    slots = sum(one.count * one.slots for one in base.hosts)
-    several = sorted({shards, *(size for size in (shards // 4, shards // 2, 2 * shards) if size >= slots)})
-    return [replace(base, name=f"{base.name}, {count} shards", shards=count) for count in several]
+        pools = pools_of_table(settings, prices)
+        unknown += fleet_choices(settings, pools, prices, HostType("slot", 1, 1.0, 0.0)).checked_notes(settings)
+        unknown.append(
+            "the speed of these types: a slot counts as fast as the measured one, until a run on them is named"
+        )
+        return lambda types: fleet_choices(settings, pools, prices, types[0]).choices
+    listed = load_hosts(hosts).choice() if hosts is not None else None
+
+    def several(types: "tuple[HostType, ...]") -> list[Choice]:
+        base = listed or Choice(f"{sum(round(one.count * one.slots) for one in types)} measured slots", types)
+        shards, slots = job.data.shards, sum(one.count * one.slots for one in base.hosts)
+        counts = sorted({shards, *(size for size in (shards // 4, shards // 2, 2 * shards) if size >= slots)})
+        return [replace(base, name=f"{base.name}, {count} shards", shards=count) for count in counts]
+
+    return several
 
 
 def _seconds(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
@@ -195,6 +196,9 @@ def _seconds(_context: click.Context, _parameter: click.Parameter, value: str | 
 @click.option("--deadline", "deadline_s", metavar="TIME", callback=_seconds, help="Time it may take: 6h, 90min.")
 @click.option("--budget-usd", type=click.FloatRange(0, min_open=True), metavar="USD", help="Money that it may cost.")
 @click.option("--accuracy", type=click.FloatRange(0, 1), help="Plan the epochs that this needs, by RUN's curve.")
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Also draw a picture: PNG, SVG or PDF."
+)
 @set_option
 @json_option
 def command(
@@ -205,6 +209,7 @@ def command(
     deadline_s: float | None,
     budget_usd: float | None,
     accuracy: float | None,
+    output: Path | None,
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> ExitCode:
@@ -214,4 +219,4 @@ def command(
     if fleet is not None and hosts is not None:
         raise click.UsageError("--fleet and --hosts are two answers to the same question: choose one")
     wishes = PlanWishes(deadline_s, budget_usd, accuracy)
-    return plan(load_job(job_file, overrides), run, fleet, hosts, wishes, as_json)
+    return plan(load_job(job_file, overrides), run, fleet, hosts, wishes, output, as_json)

@@ -1,14 +1,16 @@
-"""What a fleet file offers, as choices of the planner: each pool, with several numbers of units."""
+"""The pools of a fleet file as choices of the planner, and the settings of a plan. Nothing is launched."""
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from vcdl.errors import FleetError
+from vcdl.fleet.billing import working_share
 from vcdl.fleet.instance import InstanceType, Pool
-from vcdl.fleet.plan import plan_fleet
-from vcdl.fleet.prices import PriceTable
+from vcdl.fleet.prices import PriceTable, price_of
 from vcdl.fleet.settings import FleetSettings
 from vcdl.planner.forecast import Choice
 from vcdl.planner.throughput import HostType
@@ -17,23 +19,108 @@ _SHARES = (0.25, 0.5, 1.0)
 """Parts of the most units that a fleet may have."""
 
 
-def choices(
-    settings: FleetSettings, types: Mapping[Pool, InstanceType], prices: PriceTable, measured: HostType
-) -> Iterator[Choice]:
-    """The choices: preemptible ones and those on demand. `measured`: a slot, as fast as one here.
+@dataclass(frozen=True)
+class FleetChoices:
+    """The choices, cheapest first, and the pools that make none."""
 
-    Raises FleetError when no pool has units.
+    choices: tuple[Choice, ...]
+    unpriced: frozenset[Pool]
+    dear: frozenset[Pool]
+    """Those above `unit_limit_usd_per_h`, which the fleet does not use."""
+    prices_as_of: str = ""
+    """The date of the oldest price."""
+
+    @property
+    def spot(self) -> list[Choice]:
+        """Those with preemptible instances."""
+        return [one for one in self.choices if one.spot_usd_per_h is not None]
+
+    def checked_notes(self, settings: FleetSettings) -> list[str]:
+        """`notes`. Raises FleetError where there is no choice, which says why."""
+        if not self.choices:
+            raise FleetError(
+                f"no pool of {settings.name} can be planned with; not known: {'; '.join(self.notes(settings))}"
+            )
+        return self.notes(settings)
+
+    def notes(self, settings: FleetSettings) -> list[str]:
+        """What the prices leave out, a line each."""
+        lines = []
+        if any(one.is_listed for one in self.spot):
+            lines.append("spot prices: at most the list prices count until `vcdl fleet prices --refresh` asks for them")
+        if self.prices_as_of:
+            lines.append(f"prices after {self.prices_as_of}, traffic and tax; disks and addresses are in them")
+        if self.dear:
+            limit = f"unit_limit_usd_per_h, {settings.unit_limit_usd_per_h:g} for each {settings.capacity.unit}"
+            lines.append(f"types above {limit}: {_types(self.dear)}")
+        if self.unpriced:
+            lines.append(f"the price of {_types(self.unpriced)}: `vcdl fleet prices --refresh` asks for it")
+        return lines
+
+
+def fleet_choices(
+    settings: FleetSettings,
+    types: Mapping[Pool, InstanceType],
+    prices: PriceTable,
+    slot: HostType,
+    sizes: Iterable[int] = (),
+) -> FleetChoices:
+    """The allowed pools, each preemptible and on demand, with so many units; default: parts of `capacity > max`.
+
+    `slot`: what trains one subtask in them. Raises FleetError when no pool has units.
     """
-    per_subtask = settings.capacity.units_per_subtask
-    for units in sorted({max(1, round(settings.capacity.limit * share)) for share in _SHARES}):
-        for offer in plan_fleet(settings, types, prices, units).offers:
-            slots = max(1.0, offer.units / offer.count // per_subtask)
-            hosts = (replace(measured, name=offer.pool.type, count=offer.count, slots=slots, at_once=slots),)
-            name = f"{offer.count} × {offer.pool.type} in {offer.pool.zone or offer.pool.region}"
-            listed = float(offer.on_demand_usd_per_h)
-            on_demand = Choice(f"{name}, on demand", hosts, listed, units=units, on_demand_units=units)
-            yield on_demand
-            yield replace(on_demand, name=f"{name}, spot", spot_usd_per_h=float(offer.usd_per_h), on_demand_units=0)
+    if not types:
+        known = sorted({kind for kind, region, _ in prices.by_key if region in settings.regions})
+        near = [like for kind in settings.instances.types for like in get_close_matches(kind, known)]
+        raise FleetError(
+            "none of the allowed types is known in any of the places: check the spelling of instances and places "
+            f"(near: {', '.join(near or known[:5]) or 'none'}), or fetch the prices with `vcdl fleet prices --refresh`"
+        )
+    capacity, found = settings.capacity, []
+    units_of = {pool: size for pool, kind in types.items() if (size := kind.units(capacity.unit))}
+    if not units_of:
+        raise FleetError(f"none of the allowed types has a {capacity.unit}: change instances or capacity > unit")
+    priced = {pool: price for pool in units_of if (price := price_of(pool, prices, settings, 0.0)) is not None}
+    dear: set[Pool] = set()
+    for units in sorted(set(sizes) or {max(1, round(capacity.limit * share)) for share in _SHARES}):
+        for pool, price in priced.items():
+            size = units_of[pool]
+            count, firm = math.ceil(units / size), math.ceil(capacity.on_demand.units(units) / size)
+            listed, spot = float(price.usd_per_h(on_demand=True)), float(price.usd_per_h(on_demand=False))
+            slots = max(1.0, size // capacity.units_per_subtask)
+            hosts = (replace(slot, name=pool.type, count=count, slots=slots, at_once=slots),)
+            name = f"{count} × {pool.type} in {pool.zone or pool.region}"
+            restart = Choice(f"{name}, on demand", hosts, listed * count, units=units, on_demand_units=units)
+            mixed = replace(
+                restart,
+                name=f"{name}, spot",
+                spot_usd_per_h=spot * (count - firm) + listed * firm,
+                on_demand_units=capacity.on_demand.units(units),
+            )
+            limit = settings.unit_limit_usd_per_h or math.inf
+            for choice, dearest in ((mixed, listed if firm else spot), (restart, listed)):
+                if dearest / size <= limit:
+                    found.append(choice)
+                else:
+                    dear.add(replace(pool, on_demand=choice is restart))
+    found.sort(key=lambda one: (one.usd_per_h, one.name))
+    as_of = min((price.as_of for price in priced.values()), default="")
+    return FleetChoices(tuple(found), frozenset(units_of.keys() - priced.keys()), frozenset(dear), as_of)
+
+
+def pools_of_table(settings: FleetSettings, prices: PriceTable) -> dict[Pool, InstanceType]:
+    """The allowed pools in the price table: for a plan without asking the cloud."""
+    allowed = settings.instances
+    found = {}
+    for row in prices.by_key.values():
+        gpus = int(row.accelerator.split()[0]) if row.accelerator else 0
+        size = row.vcpus, float(row.memory_gb), gpus
+        is_meant = row.type in allowed.types if allowed.requirements is None else allowed.requirements.met_by(*size)
+        places = [p for p in settings.places if p.region == row.region and (not p.zones or row.zone in ("", *p.zones))]
+        if is_meant and places and row.cloud == settings.cloud:
+            kind = InstanceType(row.type, *size, working_share(row.type))
+            found[Pool(row.cloud, row.type, row.region, row.zone)] = kind
+    return found
 
 
 def planned_settings(file: Path) -> list[str]:
@@ -50,3 +137,8 @@ def planned_settings(file: Path) -> list[str]:
             f"{file} recommends no instances of a fleet: {again}, with a deadline or budget that can be kept"
         )
     return [f"capacity.target={units}", f"capacity.on_demand.min={on_demand}"]
+
+
+def _types(pools: Iterable[Pool]) -> str:
+    names = sorted({f"{pool.type} on demand" if pool.on_demand else pool.type for pool in pools})
+    return ", ".join(names)

@@ -56,6 +56,10 @@ class PricedRow:
     source: str
     kind: Literal["priced"] = "priced"
 
+    def usd_per_h(self, on_demand: bool) -> Decimal:
+        """The cost of an hour of an instance, its address and disk included."""
+        return (self.on_demand_usd_per_h if on_demand else self.spot_usd_per_h) + self.extras_usd_per_h
+
 
 @dataclass(frozen=True)
 class SeenRow:

@@ -128,5 +128,4 @@ class Money:
         """The cost of an hour of a pool's instance; None: unknown."""
         if (price := self.price(pool)) is None:
             return None
-        is_listed = at_list or pool.on_demand
-        return float((price.on_demand_usd_per_h if is_listed else price.spot_usd_per_h) + price.extras_usd_per_h)
+        return float(price.usd_per_h(at_list or pool.on_demand))

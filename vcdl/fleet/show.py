@@ -4,15 +4,19 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from vcdl.fleet.choices import FleetChoices
 from vcdl.fleet.controller import Pass
 from vcdl.fleet.instance import Instance, Pool
-from vcdl.fleet.plan import PER_SUBTASKS, FleetPlan
 from vcdl.fleet.prices import PriceTable
 from vcdl.fleet.provider import FLEET_TAG
 from vcdl.fleet.reconciler import Observation
 from vcdl.fleet.settings import FleetSettings, Unit
-from vcdl.report.wording import duration, plural
+from vcdl.planner.forecast import ChoiceForecast
+from vcdl.planner.spot_market import HELD
+from vcdl.report.planned import between, usd
+from vcdl.report.wording import aligned, duration, grouped, plural
 
+PER_SUBTASKS = 10_000
 _MAX_OFFERS = 10
 
 
@@ -117,44 +121,34 @@ def status_json(settings: FleetSettings, observed: Observation, pid: int | None)
     }
 
 
-def plan(settings: FleetSettings, made: FleetPlan, wanted: int, subtask_s: float | None) -> list[str]:
-    """The offers of a plan as a table, cheapest first."""
-    unit, offers = settings.capacity.unit, made.offers
-    per = "" if subtask_s is None else f"{f'$/{PER_SUBTASKS}':>10}"
-    on_demand = settings.capacity.on_demand.units(wanted)
+def plan(settings: FleetSettings, offered: FleetChoices, wanted: int, forecasts: Sequence[ChoiceForecast]) -> list[str]:
+    """The preemptible choices of a plan as a table, cheapest first, with what PER_SUBTASKS take and cost."""
+    unit, on_demand = settings.capacity.unit, settings.capacity.on_demand.units(wanted)
     of_them = f", {on_demand} of them on demand," if on_demand else ""
-    lines = [
-        f"{units(wanted, unit)}{of_them} from one of these, the cloud choosing by price and capacity:",
-        "",
-        f"{'instances':<24}{'where':<20}{'$/h':>9}{'on demand':>11}{'saved':>8}{per}",
-    ]
-    shown = {(offer.pool.type, offer.pool.region, offer.usd_per_h): offer for offer in reversed(offers)}
-    distinct = list(reversed(shown.values()))  # the first of zones with the same price
-    for offer in distinct[:_MAX_OFFERS]:
-        spot, saved = "unknown", "?"
-        if offer.saving is not None:
-            spot, saved = f"{offer.usd_per_h:.3f}", f"{offer.saving:.0%}"
-        per = "" if subtask_s is None else f"{offer.usd_per_subtasks(settings, subtask_s):>10.2f}"
-        what, where = f"{offer.count} × {offer.pool.type}", offer.pool.zone or offer.pool.region
-        lines.append(f"{what:<24}{where:<20}{spot:>9}{offer.on_demand_usd_per_h:>11.3f}{saved:>8}{per}")
+    head = ["instances", "$/h", "on demand", "saved"]
+    if forecasts:
+        head += [f"{grouped(PER_SUBTASKS)} subtasks", f"{HELD:.0%} range", "money", f"{HELD:.0%} range"]
+    rows = {}
+    for choice in reversed(offered.spot):  # the first of zones with the same price stays
+        saved = "?" if choice.is_listed else f"{1 - choice.usd_per_h / choice.on_demand_usd_per_h:.0%}"
+        spot = "unknown" if choice.is_listed else f"{choice.usd_per_h:.3f}"
+        row = [choice.name.removesuffix(", spot"), spot, f"{choice.on_demand_usd_per_h:.3f}", saved]
+        for one in (one for one in forecasts if one.choice is choice):
+            row += [
+                duration(one.wall_s.median),
+                between(one.wall_s, duration),
+                usd(one.usd.median),
+                between(one.usd, usd),
+            ]
+        rows[choice.hosts[0].name, choice.usd_per_h] = row
+    distinct = list(reversed(rows.values()))
+    lines = [f"{units(wanted, unit)}{of_them} from one of these, the cloud choosing by price and capacity:", ""]
+    lines += aligned([head, *distinct[:_MAX_OFFERS]]) if distinct else ["none"]
     if len(distinct) > _MAX_OFFERS:
         lines.append(f"and {len(distinct) - _MAX_OFFERS} more expensive ones")
-    lines.append("")
-    if any(offer.saving is None for offer in offers):
-        lines.append("spot prices are unknown, and at most the list prices: `vcdl fleet prices --refresh` asks")
-    if offers:
-        oldest = min(offer.price.as_of for offer in offers)
-        lines.append(f"prices as of {oldest:%Y-%m-%d} or later, with disks and addresses, without traffic and tax")
-    if subtask_s is not None:
-        each = f"{settings.capacity.units_per_subtask:g} {unit}"
-        lines.append(f"subtasks of {subtask_s:.1f} s, {each} each, all units busy")
-    if made.dear:
-        types = ", ".join(dict.fromkeys(pool.type for pool in made.dear))
-        lines.append(f"above unit_limit_usd_per_h ({settings.unit_limit_usd_per_h:g} for each {unit}): {types}")
-    if made.unpriced:
-        lines.append(f"no price of {', '.join(dict.fromkeys(pool.type for pool in made.unpriced))} is known")
-    if settings.budget_usd is not None and offers:
-        lasts_s = settings.budget_usd / float(offers[0].usd_per_h or 1) * 3600
+    lines += ["", *(f"not known: {note}" for note in offered.notes(settings))]
+    if settings.budget_usd is not None and offered.spot:
+        lasts_s = settings.budget_usd / (offered.spot[0].usd_per_h or 1.0) * 3600
         lines.append(f"budget_usd ({settings.budget_usd:g}) lasts for {duration(lasts_s)} of the cheapest")
     return lines
 

@@ -47,6 +47,16 @@ class Choice:
     """Units of a fleet; 0: no fleet."""
     on_demand_units: int = 0
 
+    @property
+    def usd_per_h(self) -> float:
+        """What an hour of all of them costs."""
+        return self.on_demand_usd_per_h if self.spot_usd_per_h is None else self.spot_usd_per_h
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether spot machines cost the list price, as where the spot price is not known."""
+        return self.spot_usd_per_h == self.on_demand_usd_per_h
+
 
 @dataclass(frozen=True)
 class ChoiceForecast:

@@ -8,12 +8,24 @@ from vcdl.job import Job
 from vcdl.local.run import run_locally
 from vcdl.profile.stages import RunProfile
 from vcdl.report.observer import RunObserver
+from vcdl.run.finding import shown
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import freeze
 from vcdl.run.reading import journal_of
 
 MOST_S = 40.0
 """Longest measurement, in seconds of training."""
+
+
+def measured_run(folder: RunFolder) -> RunProfile:
+    """The profile of a run, also while it runs. Raises RunFolderError when it has no update."""
+    with journal_of(folder) as journal:
+        profile = RunProfile.of(() if journal is None else journal.stream())
+    if not profile.sums:
+        raise RunFolderError(
+            f"{shown(folder.path)} has no upload that was folded in: leave it out, and some subtasks are measured here"
+        )
+    return profile
 
 
 def measured_here(job: Job) -> RunProfile:

@@ -1,21 +1,27 @@
 """A plan as text and as JSON: the recommendation first, then the front, then what is not known."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+from vcdl.files.atomic import whole_file
 from vcdl.planner.forecast import ChoiceForecast, Recommendation
 from vcdl.planner.spot_market import HELD, OutcomeRange
 from vcdl.report.wording import duration, grouped
 
 
 def plan_lines(
-    chosen: Recommendation, forecasts: Sequence[ChoiceForecast], unknown: Sequence[str], held: str
+    chosen: Recommendation,
+    forecasts: Sequence[ChoiceForecast],
+    unknown: Sequence[str],
+    held: str,
+    deadline_s: float | None = None,
 ) -> list[str]:
     """The plan; `held`: what nothing keeps, where nothing is recommended."""
     if chosen.chosen is not None:
         lines = [f"{chosen.chosen.choice.name}: {chosen.why}, {_words(chosen.chosen)}."]
     else:
-        nearest = chosen.front[-1] if chosen.front else None
+        nearest = chosen.front[-1 if deadline_s is None else 0] if chosen.front else None
         what = f"; the nearest is {nearest.choice.name}, {_words(nearest)}" if nearest is not None else ""
         lines = [f"nothing here keeps {held}{what}."]
     rows = [
@@ -28,9 +34,9 @@ def plan_lines(
                 mark,
                 one.choice.name,
                 duration(one.wall_s.median),
-                _between(one.wall_s, duration),
-                _usd(one.usd.median),
-                _between(one.usd, _usd),
+                between(one.wall_s, duration),
+                usd(one.usd.median),
+                between(one.usd, usd),
                 f"{one.kept:.0%}",
                 one.speed.limit,
                 f"{one.speed.staleness:.0f}",
@@ -40,6 +46,38 @@ def plan_lines(
     lines += ["", *("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows), ""]
     lines.append("* recommended, · on the front: nothing is both faster and cheaper")
     return [*lines, *(f"not known: {one}" for one in unknown)]
+
+
+def draw_plan(chosen: Recommendation, forecasts: Sequence[ChoiceForecast], output: Path) -> None:
+    """Draw money against time, each choice with its ranges, in the format that the suffix names.
+
+    Raises RunFolderError when it cannot be written.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    ends = [one for one in forecasts if one.wall_s.high < float("inf")]
+    front = [one for one in chosen.front if one in ends]
+    axes.plot([one.wall_s.median / 3600 for one in front], [one.usd.median for one in front], color="C0", label="front")
+    for one in ends:
+        hours, money = ([value.low, value.median, value.high] for value in (one.wall_s, one.usd))
+        colour = "C3" if one is chosen.chosen else "C0" if one in front else "0.7"
+        axes.plot([hour / 3600 for hour in hours[::2]], [money[1]] * 2, color=colour, linewidth=1)
+        axes.plot([hours[1] / 3600] * 2, money[::2], color=colour, linewidth=1)
+        axes.plot(hours[1] / 3600, money[1], "o", color=colour, markersize=4)
+    for one in {id(one): one for one in (*front, chosen.chosen) if one is not None}.values():
+        at = one.wall_s.median / 3600, one.usd.median
+        axes.annotate(one.choice.name, at, xytext=(6, 5), textcoords="offset points", fontsize=7)
+    axes.set_xlabel("hours")
+    axes.set_ylabel("US dollars")
+    axes.set_ylim(bottom=0)
+    axes.set_title(f"time and money, with the range of {HELD:.0%}; red: recommended", fontsize=10)
+    axes.grid(alpha=0.3)
+    with whole_file(output) as temporary:
+        figure.savefig(temporary, dpi=150)
 
 
 def plan_json(chosen: Recommendation, forecasts: Sequence[ChoiceForecast], unknown: Sequence[str]) -> dict[str, Any]:
@@ -71,15 +109,17 @@ def _figures(one: ChoiceForecast) -> dict[str, Any]:
 
 
 def _words(one: ChoiceForecast) -> str:
-    money = f" for {_usd(one.usd.median)} ({_between(one.usd, _usd)})" if one.usd.high > 0 else ""
+    money = f" for {usd(one.usd.median)} ({between(one.usd, usd)})" if one.usd.high > 0 else ""
     speed = f"{grouped(one.speed.samples_per_s)} samples/s"
-    return f"{duration(one.wall_s.median)} ({_between(one.wall_s, duration)}){money}, {speed}"
+    return f"{duration(one.wall_s.median)} ({between(one.wall_s, duration)}){money}, {speed}"
 
 
-def _between(values: OutcomeRange, shown: Any) -> str:
+def between(values: OutcomeRange, shown: Callable[[float], str]) -> str:
+    """`3 min to 5 min`."""
     high = shown(values.high) if values.high < float("inf") else "never"
     return f"{shown(values.low)} to {high}" if values.low < float("inf") else "never"
 
 
-def _usd(usd: float) -> str:
-    return f"{usd:.2f} $" if usd < float("inf") else "–"
+def usd(amount: float) -> str:
+    """`1.67 $`."""
+    return f"{amount:.2f} $" if amount < float("inf") else "–"
