@@ -1,6 +1,6 @@
 """Read a workunit's input files strictly: damaged, foreign or unfitting files are refused before any training."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import Layout, Vector
 from vcdl.wire.workunit import INPUT_FILES, Normalisation, Workunit
 
-_WORKUNIT, _MODEL, PARAMS_FILE, _SHARD = INPUT_FILES
+_WORKUNIT, _MODEL, PARAMS_FILE, SHARD_FILE = INPUT_FILES
 _AGAIN = "fetch the workunit's files again"
 
 
@@ -32,6 +32,10 @@ class Shard:
 
     def __len__(self) -> int:
         return len(self.x)
+
+
+ShardReader = Callable[[Path, Normalisation, Mapping[str, tuple[int | None, ...]], Sequence[str]], Shard]
+"""The form of `read_shard`."""
 
 
 def read_workunit(folder: Path) -> Workunit:
@@ -68,37 +72,37 @@ def read_shard(
     Raises WorkunitError.
     """
     try:
-        with opened_npz(folder / _SHARD) as file:
+        with opened_npz(folder / SHARD_FILE) as file:
             if not {"x"} <= set(file.names) <= {"x", "y", "weights"}:
-                raise WorkunitError(f"{_SHARD} holds {str(sorted(file.names))[:200]}, expected x, y and weights")
+                raise WorkunitError(f"{SHARD_FILE} holds {str(sorted(file.names))[:200]}, expected x, y and weights")
             x = file.read("x")
             y = file.read("y") if "y" in file.names else x
             weights = file.read("weights") if "weights" in file.names else None
     except FileNotFoundError as error:
-        raise WorkunitError(f"{_SHARD} is missing: {_AGAIN}") from error
+        raise WorkunitError(f"{SHARD_FILE} is missing: {_AGAIN}") from error
     except (OSError, NpzError) as error:
-        raise WorkunitError(f"{_SHARD} is damaged ({error}): {_AGAIN}") from error
+        raise WorkunitError(f"{SHARD_FILE} is damaged ({error}): {_AGAIN}") from error
     if not len(np.shape(x)) or not len(np.shape(y)) or len(x) != len(y) or not len(x):
         raise WorkunitError(
-            f"{_SHARD}: x of shape {x.shape} and y of shape {y.shape} are not the same number of samples"
+            f"{SHARD_FILE}: x of shape {x.shape} and y of shape {y.shape} are not the same number of samples"
         )
     inputs = parts_of(x)
     if any(part.dtype.kind not in "biuf" for part in (*inputs.values(), *parts_of(y).values())):
-        raise WorkunitError(f"{_SHARD}: x of {str(x.dtype)[:200]} and y of {str(y.dtype)[:200]}, expected numbers")
+        raise WorkunitError(f"{SHARD_FILE}: x of {str(x.dtype)[:200]} and y of {str(y.dtype)[:200]}, expected numbers")
     if set(inputs) != set(input_shapes):
-        raise WorkunitError(f"{_SHARD} has inputs {str(list(inputs))[:200]}, the model takes {list(input_shapes)}")
+        raise WorkunitError(f"{SHARD_FILE} has inputs {str(list(inputs))[:200]}, the model takes {list(input_shapes)}")
     if set(parts_of(y)) != set(outputs or ("",)):
         raise WorkunitError(
-            f"{_SHARD} has labels of {str(y.dtype.names)[:200]}, expected {list(outputs) or 'one array'}"
+            f"{SHARD_FILE} has labels of {str(y.dtype.names)[:200]}, expected {list(outputs) or 'one array'}"
         )
     for name, part in inputs.items():
         sample, expected = part.shape[1:], input_shapes[name]
         if len(sample) != len(expected) or any(w not in (None, g) for g, w in zip(sample, expected, strict=True)):
-            raise WorkunitError(f"{_SHARD}: samples of shape {sample}, the model takes {expected}")
+            raise WorkunitError(f"{SHARD_FILE}: samples of shape {sample}, the model takes {expected}")
     try:
         scaled = normalise(x, normalisation)
     except ValueError as error:
-        raise WorkunitError(f"{_SHARD}: {error}") from error
+        raise WorkunitError(f"{SHARD_FILE}: {error}") from error
     if weights is not None:
         weights = _checked_weights(weights, len(x))
     if y is x:  # an autoencoder's: stored once
@@ -106,9 +110,9 @@ def read_shard(
     try:
         labels = each(lambda _, part: _labels(part), y)
     except ValueError as error:
-        raise WorkunitError(f"{_SHARD}: {error}") from error
+        raise WorkunitError(f"{SHARD_FILE}: {error}") from error
     if not all(np.isfinite(part).all() for part in (*parts_of(scaled).values(), *parts_of(labels).values())):
-        raise WorkunitError(f"{_SHARD} holds numbers that are not finite: clean the data and submit the job again")
+        raise WorkunitError(f"{SHARD_FILE} holds numbers that are not finite: clean the data and submit the job again")
     return Shard(scaled, labels, weights)
 
 
@@ -122,7 +126,7 @@ def _labels(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _checked_weights(weights: npt.NDArray[Any], samples: int) -> npt.NDArray[np.float32]:
     """Raises WorkunitError."""
     if weights.shape != (samples,) or weights.dtype.kind != "f" or not np.isfinite(weights).all() or weights.min() < 0:
-        raise WorkunitError(f"{_SHARD}: weights of shape {weights.shape}, expected a number ≥ 0 for each sample")
+        raise WorkunitError(f"{SHARD_FILE}: weights of shape {weights.shape}, expected a number ≥ 0 for each sample")
     return weights.astype(np.float32)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from vcdl.client.batches import Batches
 from vcdl.client.checkpoint import Checkpoint, Position, remove_checkpoint
-from vcdl.client.inputs import Shard, read_model_json, read_shard, read_workunit
+from vcdl.client.inputs import Shard, ShardReader, read_model_json, read_shard, read_workunit
 from vcdl.client.newest import NewestWeights, begin
 from vcdl.client.process_age import process_age
 from vcdl.client.stage_clock import TRAIN, StageClock
@@ -54,9 +54,11 @@ def train_workunit(
     newest: NewestWeights | None = None,
     samples: int | None = None,
     before_s: Mapping[str, float] | None = None,
+    read_data: ShardReader = read_shard,
 ) -> Outcome:
     """Train the workunit in `folder`, from its checkpoint if there is one; `newest`: it may start from newer weights.
     `samples`: no more than so many; None: all of them. `before_s`: the stages of its process before this call.
+    `read_data`: reads the shard.
 
     Raises WorkunitError, WeightsFileError, ModelError or JobError for inputs that cannot be trained,
     FileUnavailable for those that this machine cannot read, DivergedError, and OSError when update.h5 cannot be
@@ -71,7 +73,7 @@ def train_workunit(
     if not _is_done(folder, workunit, up):
         start = begin(folder, workunit, trainer.layout, newest)
         outputs = [output.name for output in workunit.training.outputs]
-        shard = read_shard(folder, workunit.training.normalisation, trainer.input_shapes, outputs)
+        shard = read_data(folder, workunit.training.normalisation, trainer.input_shapes, outputs)
         subtask = _Subtask(
             folder=folder,
             supervisor=supervisor,

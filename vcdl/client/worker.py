@@ -28,6 +28,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
+from vcdl.client.inputs import ShardReader, read_shard
 from vcdl.client.resources import error_text, is_disk_full
 from vcdl.client.supervisor import Request
 from vcdl.client.train import train_workunit
@@ -97,7 +98,7 @@ class PipeSupervisor:
             raise ValueError(f"no such command: {what}")
 
 
-def main(trainers: TrainerCache) -> None:
+def main(trainers: TrainerCache, read_data: ShardReader = read_shard) -> None:
     """Serve the parent until it closes stdin."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -111,13 +112,13 @@ def main(trainers: TrainerCache) -> None:
 
     supervisor.tell("ready")
     while True:
-        _train(supervisor.next_folder(), supervisor, trainers)
+        _train(supervisor.next_folder(), supervisor, trainers, read_data)
 
 
-def _train(folder: Path, supervisor: PipeSupervisor, trainers: TrainerCache) -> None:
+def _train(folder: Path, supervisor: PipeSupervisor, trainers: TrainerCache, read_data: ShardReader) -> None:
     """Train one workunit and report its end; the worker survives every failure."""
     try:
-        outcome = train_workunit(folder, supervisor, trainers)
+        outcome = train_workunit(folder, supervisor, trainers, read_data=read_data)
     except VcdlError as error:
         supervisor.tell("failed", reason=error_text(error))
     except Exception as error:  # from Keras, its backend or the system: report it and drop the model

@@ -1,10 +1,11 @@
-"""`vcdl profile`: where the time of a run goes, stage by stage, and what to change."""
+"""`vcdl profile`: where the time of a run goes, stage by stage, or a job's stalls on this machine; what to change."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from vcdl.commands._options import in_project, json_option, project_option
+from vcdl.commands._options import in_project, json_option, project_option, set_option
 from vcdl.errors import ExitCode, RunFolderError
 
 _EXAMPLES = """\b
@@ -12,7 +13,8 @@ Examples:
   vcdl profile                         of the run below runs/ that changed last, also while it runs
   vcdl profile runs/digits
   vcdl profile runs/digits --json | jq .all.stages_s
-  vcdl profile mnist --project-dir ~/projects/grid"""
+  vcdl profile mnist --project-dir ~/projects/grid
+  vcdl profile job.yaml                 of a job on this machine, in about a minute"""
 
 
 def profile_run(path: Path | None = None, output: Path | None = None, as_json: bool = False) -> ExitCode:
@@ -45,13 +47,49 @@ def profile_run(path: Path | None = None, output: Path | None = None, as_json: b
     return ExitCode.OK
 
 
+def profile_job(
+    job_file: Path, overrides: Sequence[str] = (), output: Path | None = None, as_json: bool = False
+) -> ExitCode:
+    """Measure what a job waits for on this machine, and print it. Raises VcdlError."""
+    from vcdl.local.spares import one_thread
+
+    one_thread()
+    from vcdl.job import load_job
+    from vcdl.profile.differential import differential_runs
+    from vcdl.profile.show_stalls import draw_stalls, stall_lines, stalls_json
+    from vcdl.profile.stalls import stalls
+    from vcdl.report.observer import RunObserver
+    from vcdl.report.summary import as_json as json_text
+
+    class Phases(RunObserver):
+        def phase(self, text: str) -> None:
+            click.echo(text, err=True)
+
+    job = load_job(job_file, overrides)
+    measured = differential_runs(job, Phases())
+    found = stalls(measured.times_s, measured.cut)
+    if as_json:
+        click.echo(json_text(stalls_json(measured, found)), nl=False)
+    else:
+        for line in stall_lines(measured, found):
+            click.echo(line)
+    if output is not None:
+        draw_stalls(measured, found, output, job.name)
+    return ExitCode.OK
+
+
 @click.command("profile", epilog=_EXAMPLES)
-@click.argument("path", metavar="[RUN]", required=False, type=click.Path(path_type=Path))
+@click.argument("path", metavar="[RUN | JOB.yaml]", required=False, type=click.Path(path_type=Path))
 @project_option
 @click.option(
     "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Also draw a picture: PNG, SVG or PDF."
 )
+@set_option
 @json_option
-def command(path: Path | None, project_dir: Path | None, output: Path | None, as_json: bool) -> ExitCode:
-    """Show where the time of a run goes, and what to change."""
+def command(
+    path: Path | None, project_dir: Path | None, output: Path | None, overrides: tuple[str, ...], as_json: bool
+) -> ExitCode:
+    """Show where the time of a run or a job goes."""
+    if path is not None and path.is_file():
+        return profile_job(path, overrides, output, as_json)
     return profile_run(in_project(path, project_dir), output, as_json)

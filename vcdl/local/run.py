@@ -32,7 +32,7 @@ def spares_for(job: Job) -> Iterator[None]:
 
     To be entered before anything starts a thread that is not Python's own, and before any display does.
     """
-    fork_spares(_local_settings(job).workers + 1)
+    fork_spares(local_settings(job).workers + 1)
     try:
         yield
     finally:
@@ -53,7 +53,7 @@ def run_locally(folder: RunFolder, observer: RunObserver) -> StopReason | None:
     sweep(folder.path, below=True)
     quarantine_orphans(folder)
     with ExitStack() as closing:
-        grid = LocalGrid(folder, _local_settings(job))
+        grid = LocalGrid(folder, local_settings(job))
         closing.callback(grid.close)
         grid.start()  # the workers import Keras while the data is cut
         run = prepare(folder, job, ShieldedObserver(observer))
@@ -157,7 +157,8 @@ class _LocalRun:
                 signal.signal(number, handler)
 
 
-def _local_settings(job: Job) -> LocalSettings:
+def local_settings(job: Job) -> LocalSettings:
+    """The settings of the grid that a job asks for."""
     return LocalSettings(
         workers=len(os.sched_getaffinity(0)) if job.grid.workers == "auto" else job.grid.workers,
         threads=job.grid.threads,

@@ -1,0 +1,101 @@
+"""A stall that is made by hand shows as itself and as nothing else: real workers, a real disk, a real loop."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.places import EXAMPLES
+from tests.profile.throttled_worker import STALL_S, VARIABLE
+from vcdl.job import load_job
+from vcdl.profile.differential import Measured, differential_runs
+from vcdl.profile.show_stalls import draw_stalls, sentence, stall_lines, stalls_json
+from vcdl.profile.stalls import (
+    ALONE,
+    COLD,
+    FETCH,
+    INTERCONNECT,
+    LOOP,
+    PREPARE,
+    SERVER,
+    TOGETHER,
+    WARM,
+    greatest,
+    network_stall,
+    stalls,
+)
+from vcdl.report.observer import RunObserver
+from vcdl.rules.base import Update
+from vcdl.rules.vc_asgd import VcAsgd
+from vcdl.wire.weights import Vector
+
+
+class BusyServer(VcAsgd):
+    """A server that takes its time for each upload."""
+
+    def apply(self, server: Vector, update: Update) -> float:
+        time.sleep(STALL_S)
+        return super().apply(server, update)
+
+
+@pytest.mark.process
+@pytest.mark.server
+@pytest.mark.slow
+@pytest.mark.keras
+@pytest.mark.parametrize(
+    "stall", [FETCH, *(pytest.param(one, marks=pytest.mark.nightly) for one in (INTERCONNECT, PREPARE, SERVER))]
+)
+def test_a_stall_shows_as_itself_and_as_nothing_else(stall: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, stall)
+    job = load_job(EXAMPLES / "digits.yaml", ("grid.workers=2", "data.shards=4"))
+    if stall == SERVER:
+        job = job.model_copy(update={"update": BusyServer()})
+    measured = differential_runs(job, RunObserver(), "tests.profile.throttled_worker", rounds=3, runs_s=1.0)
+    if COLD not in measured.times_s:
+        pytest.skip("the page cache of this file system cannot be emptied")
+    found = stalls(measured.times_s, measured.cut)
+    shares = {one.name: one.share for one in found}
+    assert shares[stall] > 0.3, measured
+    assert max(share for name, share in shares.items() if name != stall) < shares[stall] / 2, measured
+    assert sentence(measured, found).startswith(f"{stall} is the greatest stall")
+
+
+TIMES_S = {
+    ALONE: (6.0, 6.0, 6.0),
+    TOGETHER: (8.0, 8.0, 6.0),
+    WARM: (10.0, 10.0, 16.0),
+    COLD: (20.0, 12.0, 16.0),
+    LOOP: (12.0, 12.5, 15.0),
+}
+
+
+def test_stalls_are_what_stash_defines_and_not_what_its_script_computes() -> None:
+    shares = {stall.name: stall.share for stall in stalls(TIMES_S)}
+    # The script's fetch stall would be (20 − 2) of 20.
+    assert shares == pytest.approx({INTERCONNECT: 0.25, PREPARE: 0.2, FETCH: 2 / 12, SERVER: 2 / 12})
+    assert network_stall(3.0, 4.0).share == 0.75
+    assert network_stall(3.0, 4.0).gain == 1.75
+
+
+def test_a_server_is_waited_for_once_in_a_whole_subtask() -> None:
+    (server,) = (stall for stall in stalls(TIMES_S, cut=10) if stall.name == SERVER)
+    assert server.share == pytest.approx(2 / 102)
+
+
+def test_what_comes_and_goes_is_no_stall() -> None:
+    found = stalls({ALONE: (1.0, 1.0, 1.0), TOGETHER: (1.4, 0.9, 1.02)})
+    assert greatest(found) is None
+    measured = Measured(2, 1, 100, {ALONE: (1.0,), TOGETHER: (1.0,)})
+    assert sentence(measured, found) == "nothing holds the job up on this machine: with 2 workers it only trains."
+
+
+def test_runs_and_stalls_are_shown_in_words_json_and_a_picture(tmp_path: Path) -> None:
+    measured = Measured(2, 4, 100, {run: times_s for run, times_s in TIMES_S.items() if run != COLD})
+    found = stalls(measured.times_s, measured.cut)
+    lines = "\n".join(stall_lines(measured, found))
+    assert "interconnect is the greatest stall, 25%" in lines
+    assert "1/4 of the job's" in lines
+    assert "fetch         not measured" in lines
+    assert stalls_json(measured, found)["stalls"][PREPARE]["by_round"] == [0.2, 0.2, 0.625]
+    draw_stalls(measured, found, tmp_path / "stalls.png", "demo")
+    assert (tmp_path / "stalls.png").stat().st_size > 10_000

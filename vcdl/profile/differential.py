@@ -1,0 +1,263 @@
+"""Differential runs of a job on this machine: the same subtasks again and again, each time with one more part.
+
+The runs of a round follow each other, and rounds are repeated, so that what else the machine does falls on all of them.
+Workers are those of the local grid, in one life: none of the runs imports Keras or compiles a model.
+"""
+
+import itertools
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from vcdl.data.npz_file import read_split, read_weights_of, write_split
+from vcdl.errors import RunFolderError
+from vcdl.job import Job
+from vcdl.journal.events import WorkunitFailed, WorkunitSent
+from vcdl.local.grid import LocalGrid
+from vcdl.local.run import local_settings
+from vcdl.loop.grid import GaveUp
+from vcdl.loop.loop import Loop
+from vcdl.loop.staging import staged
+from vcdl.profile.stalls import ALONE, COLD, LOOP, RUNS, TOGETHER, WARM
+from vcdl.report.observer import RunObserver
+from vcdl.run.folder import RunFolder
+from vcdl.run.frozen_job import freeze
+from vcdl.run.preparation import prepare
+from vcdl.run.run import Run
+from vcdl.wire.workunit import WorkunitName
+
+WORKER = "vcdl.profile.worker"
+_CUT_S = 0.6
+"""A subtask that takes longer is cut."""
+_TRIAL_BATCHES = 4
+_SUBTASKS = range(2, 101)
+"""Subtasks of a worker in a run."""
+_OWN_EPOCH = 1_000_000
+"""The runs' own subtasks are numbered from here, and the loop's from 1."""
+_WAIT_S = 0.1
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What differential runs have measured."""
+
+    workers: int
+    cut: int
+    """Parts into which a subtask was cut."""
+    samples: int
+    """Samples of a subtask as it was measured."""
+    times_s: Mapping[str, Sequence[float]]
+    """Run → mean seconds of a subtask on its worker, one for each round; without COLD where no file leaves the page
+    cache.
+    """
+
+
+def differential_runs(
+    job: Job, observer: RunObserver, worker_module: str = WORKER, rounds: int = 5, runs_s: float = 35.0
+) -> Measured:
+    """Measure a job in a folder that is gone afterwards; all rounds together should take `runs_s`. Raises VcdlError."""
+    job = _measurable(job)
+    with tempfile.TemporaryDirectory(prefix="vcdl-profile-") as path, ExitStack() as closing:
+        folder = RunFolder(Path(path) / "run")
+        folder.create()
+        freeze(job, folder)
+        settings = replace(local_settings(job), worker_module=worker_module, queue_ahead=0, hands_out_uploads=True)
+        grid = LocalGrid(folder, settings)
+        closing.callback(grid.close)
+        grid.start()  # the workers import Keras while the data is cut
+        run = prepare(folder, job, observer)
+        observer.phase("compiling the model, and training some batches")
+        sample_s = _Bench(run, grid, settings.workers).sample_s()
+        cut = _parts(job, run, sample_s)
+        if cut > 1:
+            folder.prepared_file.unlink()
+            shards = {"shards": job.data.shards * cut}
+            job = freeze(job.model_copy(update={"data": job.data.model_copy(update=shards)}), folder)
+            run = prepare(folder, job, observer)
+        bench = _Bench(run, grid, settings.workers)
+        closing.callback(bench.close)
+        subtask_s = bench.warm_up()
+        count = min(max(round(runs_s / rounds / len(RUNS) / subtask_s), _SUBTASKS.start), _SUBTASKS.stop - 1)
+        times_s: dict[str, list[float]] = {}
+        for number in range(1, rounds + 1):
+            observer.phase(f"round {number} of {rounds}: {len(RUNS)} runs of {count * settings.workers} subtasks")
+            for name, seconds in bench.round(count):
+                times_s.setdefault(name, []).append(seconds)
+        return Measured(settings.workers, cut, max(run.prepared.shard_samples) * job.training.local_epochs, times_s)
+
+
+def _measurable(job: Job) -> Job:
+    """The job without an end, and with shards of one size."""
+    ends = dict.fromkeys(("wall_time_s", "target_accuracy", "target", "patience"))
+    stop = job.stop.model_copy(update={"epochs": _OWN_EPOCH - 1, **ends})
+    data = job.data.model_copy(update={"split": "iid"})
+    validation = job.validate_.model_copy(update={"every": "epoch"})
+    return job.model_copy(update={"stop": stop, "data": data, "validate_": validation})
+
+
+def _parts(job: Job, run: Run, sample_s: float) -> int:
+    """Parts of a subtask such that each is short enough, and has some batches."""
+    samples = max(run.prepared.shard_samples)
+    wanted = samples * job.training.local_epochs * sample_s / _CUT_S
+    return max(1, min(round(wanted), samples // (_TRIAL_BATCHES * job.training.batch_size)))
+
+
+class _Bench:
+    """Subtasks of one prepared run on a grid that is warm."""
+
+    def __init__(self, run: Run, grid: LocalGrid, workers: int) -> None:
+        self._run, self._grid, self._workers = run, grid, workers
+        self._numbers = itertools.count(_OWN_EPOCH)
+        self._loop: Loop | None = None
+        self._folder = run.folder.path / "differential"
+        self._folder.mkdir(exist_ok=True)
+        self._in_memory, self._params = self._folder / "in_memory", self._folder / "params.h5"
+        self._in_memory.touch()
+        self._can_evict = _can_evict(self._folder)
+        self._params.unlink(missing_ok=True)
+        os.link(run.downloads().path(0), self._params)  # the loop discards the version one day
+
+    def sample_s(self) -> float:
+        """Seconds of a sample, from some batches of each worker, trained twice: the first time compiles."""
+        job, few = self._run.job, self._folder / "few.npz"
+        (x, y), weights = read_split(self._run.shard_files[0]), read_weights_of(self._run.shard_files[0])
+        some = slice(_TRIAL_BATCHES * job.training.batch_size)
+        write_split(few, x[some], None if y is x else y[some], None if weights is None else weights[some])
+        times_s = [self._train(self._workers, itertools.repeat(few, self._workers)) for _ in range(2)]
+        return times_s[-1] / (len(x[some]) * job.training.local_epochs)
+
+    def warm_up(self) -> float:
+        """Train a whole shard on each worker, which keeps it from then on; returns the seconds of a subtask."""
+        self._train(self._workers, self._shards(self._workers))
+        return self._train(self._workers, self._shards(self._workers))
+
+    def round(self, count: int) -> Iterator[tuple[str, float]]:
+        """Make all runs once, with so many subtasks for each worker: their names, and the seconds of a subtask."""
+        every = count * self._workers
+        yield ALONE, self._train(1, itertools.repeat(self._in_memory, count))
+        yield TOGETHER, self._train(self._workers, itertools.repeat(self._in_memory, every))
+        yield WARM, self._train(self._workers, self._shards(every))
+        if self._can_evict:
+            yield COLD, self._train(self._workers, self._evicted(every))
+        yield LOOP, self._train_in_loop(every)
+
+    def close(self) -> None:
+        """Close the loop's journal and store."""
+        if self._loop is not None:
+            self._loop.close()
+
+    def _train(self, workers: int, shards: Iterator[Path]) -> float:
+        """Keep so many workers busy with these shards; returns the mean seconds of a subtask on its worker."""
+        cycles, is_open = _Cycles(), set[str]()
+        while True:
+            for shard in itertools.islice(shards, workers - len(is_open)):
+                is_open.add(self._submit(shard))
+            now_s = time.perf_counter()
+            for sent in self._grid.sent():
+                if sent.workunit in is_open:
+                    cycles.begins(sent.host, now_s)
+            if not is_open:
+                return cycles.mean_s
+            self._grid.wait(_WAIT_S)
+            now_s = time.perf_counter()
+            for outcome in self._grid.claim():
+                if outcome.workunit not in is_open:
+                    continue  # the loop's, which takes it in its next run
+                if isinstance(outcome, GaveUp):
+                    raise RunFolderError(f"a subtask cannot be trained here: {outcome.reason}")
+                is_open.remove(outcome.workunit)
+                self._grid.done(outcome.workunit)
+                cycles.ends(outcome.host, now_s)
+
+    def _submit(self, shard: Path) -> str:
+        name = WorkunitName(self._run.name, next(self._numbers), 0, 0, 0)
+        item = replace(staged(self._run, name, 1.0), shard=shard, params=self._params)
+        self._grid.submit([item])
+        return item.workunit.name
+
+    def _train_in_loop(self, count: int) -> float:
+        """Let the loop give out so many subtasks more, and fold the others in; as `_train`."""
+        if self._loop is None:
+            self._loop = Loop.of(self._run, self._grid, self._grid)
+            self._loop.take_up()
+        cycles, since_s = _Cycles(), self._loop.journal.now_s()
+        while cycles.count < count:
+            for recorded in self._loop.step():
+                match recorded.event:
+                    case WorkunitSent(host=host) if recorded.time_s >= since_s:
+                        cycles.begins(host, recorded.time_s)
+                    case WorkunitFailed(reason=reason):
+                        raise RunFolderError(f"a subtask cannot be trained here: {reason}")
+            self._grid.wait(_WAIT_S)
+        while self._grid.running() or self._grid.waiting:  # their uploads wait for the next round
+            self._grid.wait(_WAIT_S)
+        self._loop.generator.record_sent()
+        return cycles.mean_s
+
+    def _shards(self, count: int) -> Iterator[Path]:
+        return itertools.islice(itertools.cycle(self._run.shard_files), count)
+
+    def _evicted(self, count: int) -> Iterator[Path]:
+        for shard in self._shards(count):
+            _evict(shard)
+            yield shard
+
+
+class _Cycles:
+    """Times from a worker's begin with a subtask to its next one, or to the end of its last one."""
+
+    def __init__(self) -> None:
+        self._times_s: list[float] = []
+        self._since_s: dict[str, float] = {}
+        self._last_s: dict[str, float] = {}
+        """Worker → the time of a subtask after which it has begun with no other."""
+
+    def begins(self, worker: str, now_s: float) -> None:
+        """A worker begins with a subtask."""
+        if worker in self._since_s:
+            self._times_s.append(now_s - self._since_s[worker])
+        self._since_s[worker] = now_s
+        self._last_s.pop(worker, None)
+
+    def ends(self, worker: str, now_s: float) -> None:
+        """A worker has trained a subtask."""
+        self._last_s[worker] = now_s - self._since_s[worker]
+
+    @property
+    def count(self) -> int:
+        """Their number."""
+        return len(self._times_s)
+
+    @property
+    def mean_s(self) -> float:
+        """Their mean, in seconds."""
+        return statistics.mean([*self._times_s, *self._last_s.values()])
+
+
+def _evict(path: Path) -> None:
+    """Drop a file from the page cache."""
+    with path.open("rb") as file:
+        os.fsync(file)
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _can_evict(folder: Path) -> bool:
+    """Whether files of a folder leave the page cache when asked to: those in memory, and those of macOS, do not."""
+    if not hasattr(os, "posix_fadvise") or not hasattr(os, "RWF_NOWAIT"):
+        return False
+    probe = folder / "probe"
+    probe.write_bytes(bytes(1 << 16))
+    _evict(probe)
+    with probe.open("rb") as file:
+        try:
+            os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)  # which also begins to read it
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+    return False

@@ -1,0 +1,96 @@
+"""The stalls of a job in words, as a table, as a picture, and as JSON."""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vcdl.files.atomic import whole_file
+from vcdl.profile.differential import Measured
+from vcdl.profile.stalls import FETCH, INTERCONNECT, MEANINGS, NETWORK, PREPARE, RUNS, SERVER, Stall, greatest
+from vcdl.report.wording import aligned, plural
+
+_CURES = {
+    INTERCONNECT: "try fewer `grid > workers` with more `grid > threads`",
+    PREPARE: "a higher `training > local_epochs` trains more on each reading",
+    FETCH: "memory that holds the shards, or a faster disk, ends it",
+    SERVER: "fewer `data > shards` ask it less often, and `grid > servers: 2` is a second one",
+    NETWORK: "fewer `data > shards` send less for each sample",
+}
+_INCHES = (8.0, 3.4)
+_DOTS_PER_INCH = 150
+
+
+def sentence(measured: Measured, found: Sequence[Stall]) -> str:
+    """What holds the job up on this machine, and what to change."""
+    stall = greatest(found)
+    if stall is None:
+        return f"nothing holds the job up on this machine: with {plural(measured.workers, 'worker')} it only trains."
+    return (
+        f"{stall.name} is the greatest stall, {stall.share:.0%} ({MEANINGS[stall.name]}): without it the job would "
+        f"train {stall.gain:.1f} × as much an hour; {_CURES[stall.name]}."
+    )
+
+
+def stall_lines(measured: Measured, found: Sequence[Stall]) -> list[str]:
+    """The sentence, the runs and the stalls."""
+    cut = f", 1/{measured.cut} of the job's" if measured.cut > 1 else ""
+    runs = [["run", f"a subtask of {measured.samples} samples{cut}"]]
+    runs += [[name, f"{statistics.median(times_s):.3f} s", RUNS[name]] for name, times_s in measured.times_s.items()]
+    rows = [["stall", "", "by round", ""]]
+    for stall in found:
+        spread = f"{min(stall.shares):.0%} to {max(stall.shares):.0%}" if len(stall.shares) > 1 else ""
+        rows.append([stall.name, f"{stall.share:.0%}", spread, MEANINGS[stall.name]])
+    head, *body = runs
+    unmeasured = [f"{FETCH:<12}  not measured: no shard leaves the page cache of the disk that TMPDIR is on"]
+    shown = {stall.name for stall in found}
+    return [
+        sentence(measured, found),
+        "",
+        f"{head[0]:<8}  {head[1]}",
+        *aligned(body),
+        "",
+        *aligned(rows),
+        *([] if FETCH in shown else unmeasured),
+    ]
+
+
+def stalls_json(measured: Measured, found: Sequence[Stall]) -> dict[str, Any]:
+    """The figures, for programs."""
+    return {
+        "sentence": sentence(measured, found),
+        "workers": measured.workers,
+        "samples": measured.samples,
+        "cut": measured.cut,
+        "runs_s": {name: [round(one, 5) for one in times_s] for name, times_s in measured.times_s.items()},
+        "stalls": {
+            stall.name: {
+                "share": round(stall.share, 4),
+                "seconds": round(stall.seconds, 5),
+                "by_round": [round(share, 4) for share in stall.shares],
+            }
+            for stall in found
+        },
+    }
+
+
+def draw_stalls(measured: Measured, found: Sequence[Stall], output: Path, title: str) -> None:
+    """Draw the stalls, a bar each, with a dot for each round. Raises RunFolderError."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import PercentFormatter
+
+    figure = Figure(figsize=_INCHES, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    names = [f"{stall.name}: {MEANINGS[stall.name]}" for stall in found]
+    axes.barh(names, [stall.share for stall in found], color="tab:blue")
+    for place, stall in enumerate(found):
+        axes.plot(stall.shares, [place] * len(stall.shares), "o", color="tab:orange", markersize=4)
+    axes.invert_yaxis()
+    axes.set_xlim(left=0.0)
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_xlabel("of the time of a subtask; a dot for each round")
+    axes.set_title(f"{title}, {plural(measured.workers, 'worker')}")
+    with whole_file(output) as temporary:
+        figure.savefig(temporary, dpi=_DOTS_PER_INCH)

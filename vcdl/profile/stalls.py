@@ -1,0 +1,89 @@
+"""Stalls by differential runs, as Stash defines them (Sharma et al., arXiv 2208.14344, after DS-Analyzer, VLDB 2021).
+
+T(run) is the time of the same samples. A stall is what one more part adds, in per cent of the run that has it; the
+network's in per cent of the run without it. Its authors' script computes another fetch stall, T(cold) − prepare.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+ALONE, TOGETHER, WARM, COLD, LOOP = "alone", "together", "warm", "cold", "loop"
+RUNS: Mapping[str, str] = {
+    ALONE: "one worker, data in memory",
+    TOGETHER: "all workers, data in memory",
+    WARM: "all workers, shards read from the page cache",
+    COLD: "all workers, shards read from the disk",
+    LOOP: "all workers, the parameter server too",
+}
+"""The differential runs, and what takes part in each."""
+INTERCONNECT, PREPARE, FETCH, SERVER, NETWORK = "interconnect", "prepare", "fetch", "server", "network"
+_DIFFERENCES = {
+    INTERCONNECT: (TOGETHER, ALONE),
+    PREPARE: (WARM, TOGETHER),
+    FETCH: (COLD, WARM),
+    SERVER: (LOOP, WARM),
+}
+"""Stall → the run that has it, and the one that lacks it."""
+MEANINGS: Mapping[str, str] = {
+    INTERCONNECT: "the workers hold each other up",
+    PREPARE: "shards are unpacked and normalised",
+    FETCH: "the disk is waited for",
+    SERVER: "the parameter server is waited for",
+    NETWORK: "files are on the way to BOINC's clients and back",
+}
+WORTH = 0.05
+"""The least share that is called a stall: what lies below it comes and goes with the machine's other work."""
+
+
+@dataclass(frozen=True)
+class Stall:
+    """One stall, measured once a round."""
+
+    name: str
+    seconds: float
+    """Median seconds of a subtask."""
+    shares: tuple[float, ...]
+    """By round; below 0 where the machine's other work outweighed it."""
+
+    @property
+    def share(self) -> float:
+        """The median share, never below 0."""
+        return max(0.0, statistics.median(self.shares))
+
+    @property
+    def gain(self) -> float:
+        """Samples an hour without the stall, in those with it."""
+        return 1.0 + self.share if self.name == NETWORK else 1.0 / max(1e-9, 1.0 - self.share)
+
+
+def stalls(times_s: Mapping[str, Sequence[float]], cut: float = 1.0) -> list[Stall]:
+    """The stalls between runs of which both were made. `times_s`: run → seconds of a subtask, one for each round.
+
+    `cut`: the subtask was cut into so many for the runs; a server is waited for once in a whole one.
+    """
+    found = []
+    for name, (with_it, without) in _DIFFERENCES.items():
+        if with_it in times_s and without in times_s:
+            pairs = list(zip(times_s[with_it], times_s[without], strict=True))
+            added = [more - less for more, less in pairs]
+            whole = [
+                (cut if name == SERVER else 1.0) * less + extra for (_, less), extra in zip(pairs, added, strict=True)
+            ]
+            found.append(Stall(name, max(0.0, statistics.median(added)), tuple(map(_share, added, whole))))
+    return found
+
+
+def network_stall(away_s: float, on_host_s: float) -> Stall:
+    """The network's stall of a subtask that was so long on the way, and on its host: T(1 machine) is the latter."""
+    return Stall(NETWORK, away_s, (_share(away_s, on_host_s),))
+
+
+def greatest(found: Sequence[Stall]) -> Stall | None:
+    """The stall whose end would bring most; None: none is worth a word."""
+    best = max(found, key=lambda stall: stall.gain, default=None)
+    return best if best is not None and best.share >= WORTH else None
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else 0.0

@@ -1,0 +1,36 @@
+"""The worker of differential runs, `python -m vcdl.profile.worker`: an empty shard file asks for the samples that it
+read last, which it keeps in memory as the model takes them.
+
+Such data is what Stash calls synthetic, but with the values of the job: embeddings and labels need some that exist.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from vcdl.client.inputs import SHARD_FILE, Shard, ShardReader, read_shard
+from vcdl.client.trainer import TrainerCache
+from vcdl.client.worker import main
+from vcdl.wire.workunit import Normalisation
+
+
+class KeptShard:
+    """Reads shards, and gives the newest one again where the file is empty."""
+
+    def __init__(self, read: ShardReader = read_shard) -> None:
+        self._read = read
+        self._kept: Shard | None = None
+
+    def __call__(
+        self,
+        folder: Path,
+        normalisation: Normalisation,
+        input_shapes: Mapping[str, tuple[int | None, ...]],
+        outputs: Sequence[str] = (),
+    ) -> Shard:
+        if self._kept is None or (folder / SHARD_FILE).stat().st_size:
+            self._kept = self._read(folder, normalisation, input_shapes, outputs)
+        return self._kept
+
+
+if __name__ == "__main__":
+    main(TrainerCache(), KeptShard())
