@@ -17,6 +17,7 @@ from vcdl.journal.events import (
     WorkunitFailed,
     WorkunitSent,
 )
+from vcdl.profile.measured_hosts import host_classes
 from vcdl.profile.stages import AWAY, FOLD, LOST, QUEUE, REFUSED, SERVER, TRAIN, RunProfile, stages_of
 
 UPDATE = applied(workunit(1, 0), version=1)
@@ -65,6 +66,20 @@ def test_a_header_that_lies_moves_no_figure_of_others() -> None:
     lied = RunProfile.of(recorded([*events, (11, told(other, "host-2", train_s=1e9, times_s={"host": 1e9}))]))
     assert lied.total(["host-1"]) == plain.total(["host-1"])
     assert lied.total(["host-2"]).mean_s() == plain.total(["host-2"]).mean_s() == 11.0
+
+
+@pytest.mark.parametrize("claimed_s", [1e-9, 0.9, 1.8, 9.0])
+def test_a_lie_about_its_speed_moves_no_other_host_into_another_class(claimed_s: float) -> None:
+    def classes(liar_s: float) -> set[frozenset[str]]:
+        events: list[tuple[float, Event]] = [(0, RunStarted(resumed=False))]
+        for number, train_s in enumerate((1.0, 1.5, 3.0, liar_s)):
+            name = workunit(1, number)
+            events += [(0, WorkunitCreated(name)), (0, WorkunitSent(name, f"host-{number}", 10))]
+            events.append((10, told(name, f"host-{number}", train_s=train_s)))
+        found = host_classes(RunProfile.of(recorded(sorted(events, key=lambda one: one[0]))))
+        return {others for one in found if (others := frozenset(one.hosts) - {"host-3"})}
+
+    assert classes(claimed_s) == classes(1.0)
 
 
 def test_pauses_of_the_run_are_no_stage() -> None:

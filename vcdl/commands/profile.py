@@ -14,7 +14,8 @@ Examples:
   vcdl profile runs/digits
   vcdl profile runs/digits --json | jq .all.stages_s
   vcdl profile mnist --project-dir ~/projects/grid
-  vcdl profile job.yaml                 of a job on this machine, in about a minute"""
+  vcdl profile job.yaml                 of a job on this machine, in about a minute
+  vcdl profile job.yaml --project-dir ~/projects/grid     and over the network of its clients"""
 
 
 def profile_run(path: Path | None = None, output: Path | None = None, as_json: bool = False) -> ExitCode:
@@ -48,9 +49,13 @@ def profile_run(path: Path | None = None, output: Path | None = None, as_json: b
 
 
 def profile_job(
-    job_file: Path, overrides: Sequence[str] = (), output: Path | None = None, as_json: bool = False
+    job_file: Path,
+    overrides: Sequence[str] = (),
+    project_dir: Path | None = None,
+    output: Path | None = None,
+    as_json: bool = False,
 ) -> ExitCode:
-    """Measure what a job waits for on this machine, and print it. Raises VcdlError."""
+    """Measure what a job waits for on this machine, and over a BOINC project, and print it. Raises VcdlError."""
     from vcdl.local.spares import one_thread
 
     one_thread()
@@ -62,12 +67,23 @@ def profile_job(
     from vcdl.report.summary import as_json as json_text
 
     class Phases(RunObserver):
+        said = ""
+
         def phase(self, text: str) -> None:
-            click.echo(text, err=True)
+            if text != self.said:
+                self.said = text
+                click.echo(text, err=True)
 
     job = load_job(job_file, overrides)
-    measured = differential_runs(job, Phases())
+    phases = Phases()
+    measured = differential_runs(job, phases)
     found = stalls(measured.times_s, measured.cut)
+    if project_dir is not None:
+        from vcdl.commands.submit import submitted
+        from vcdl.profile.over_boinc import network_of
+
+        once = job.model_copy(update={"stop": job.stop.model_copy(update={"epochs": 1})})
+        found.append(network_of(submitted(once, project_dir)[1], phases))
     if as_json:
         click.echo(json_text(stalls_json(measured, found)), nl=False)
     else:
@@ -91,5 +107,5 @@ def command(
 ) -> ExitCode:
     """Show where the time of a run or a job goes."""
     if path is not None and path.is_file():
-        return profile_job(path, overrides, output, as_json)
+        return profile_job(path, overrides, project_dir, output, as_json)
     return profile_run(in_project(path, project_dir), output, as_json)

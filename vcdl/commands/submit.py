@@ -28,21 +28,29 @@ Run it as the project's user. The project's daemons take up the job at once; thi
 
 def submit(job_file: Path, project_dir: Path, overrides: Sequence[str] = ()) -> ExitCode:
     """Prepare a job in a BOINC project. Raises VcdlError, and then leaves nothing of the job behind."""
+    from vcdl.job import load_job
+    from vcdl.run.finding import shown
+
+    job, _ = submitted(load_job(job_file, overrides), project_dir)
+    click.echo(f"submitted {job.name}: {job.data.shards} shards, {job.stop.epochs} epochs at most")
+    click.echo(f"`vcdl watch {job.name} --project-dir {shown(project_dir.resolve())}` shows its progress")
+    return ExitCode.OK
+
+
+def submitted(job: "Job", project_dir: Path) -> "tuple[Job, RunFolder]":
+    """A job as a BOINC project trains it from now on, and its folder. Raises as `submit`."""
     from vcdl.boinc.grid.environment import use_environment
     from vcdl.boinc.grid.project_folder import BoincProject
-    from vcdl.job import load_job
     from vcdl.report.display import display
     from vcdl.report.progress import RunGoal
-    from vcdl.run.finding import shown
     from vcdl.run.frozen_job import freeze
     from vcdl.run.kind import BOINC
     from vcdl.run.preparation import prepare
 
-    job = load_job(job_file, overrides).trusting(BOINC.trust)
     project = BoincProject.at(project_dir)
     project.check_user()
     use_environment(project)
-    job, folder = _take_name(project, job)
+    job, folder = _take_name(project, job.trusting(BOINC.trust))
     try:
         folder.create(BOINC)
         job = freeze(job, folder)
@@ -52,9 +60,7 @@ def submit(job_file: Path, project_dir: Path, overrides: Sequence[str] = ()) -> 
         if not folder.prepared_file.exists():
             shutil.rmtree(folder.path, ignore_errors=True)
         raise
-    click.echo(f"submitted {job.name}: {job.data.shards} shards, {job.stop.epochs} epochs at most")
-    click.echo(f"`vcdl watch {job.name} --project-dir {shown(project.path)}` shows its progress")
-    return ExitCode.OK
+    return job, folder
 
 
 def _take_name(project: "BoincProject", job: "Job") -> tuple["Job", "RunFolder"]:

@@ -1,6 +1,7 @@
 """The hosts of a run as the planner's model knows them, by what its profile measured."""
 
 import math
+import statistics
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -21,7 +22,10 @@ class HostClass:
 
 
 def host_classes(profile: RunProfile) -> list[HostClass]:
-    """The hosts in classes, fastest first; in a class none is more than twice as fast as another."""
+    """The hosts in classes, fastest first; in a class none is more than twice as fast as another.
+
+    Their bounds are the same for all runs, so that a host that lies about its speed moves no other one.
+    """
     speeds = {}
     for host in profile.hosts:
         sums = profile.total([host])
@@ -29,12 +33,11 @@ def host_classes(profile: RunProfile) -> list[HostClass]:
         if sums.samples and seconds > 0:
             speeds[host] = sums.samples / seconds
     classes: defaultdict[int, list[str]] = defaultdict(list)
-    fastest = max(speeds.values(), default=1.0)
     for host, speed in speeds.items():
-        classes[math.floor(math.log2(fastest / speed) + 1e-9)].append(host)
+        classes[math.floor(math.log2(speed))].append(host)
     found = []
-    for _, hosts in sorted(classes.items()):
-        usual = sum(speeds[host] for host in hosts) / len(hosts)
+    for _, hosts in sorted(classes.items(), reverse=True):
+        usual = statistics.median(speeds[host] for host in hosts)
         found.append(HostClass(f"{usual:.3g} samples/s", tuple(sorted(hosts))))
     silent = tuple(sorted(host for host in profile.hosts if profile.total([host]).subtasks and host not in speeds))
     return [*found, HostClass("speed not told", silent)] if silent else found

@@ -1,0 +1,46 @@
+"""The network stall of a job over a BOINC project: some subtasks of it, trained by the project's clients."""
+
+import time
+
+from vcdl.backoff import wait_until
+from vcdl.errors import GridError
+from vcdl.profile.stages import AWAY, OF_HOST, RunProfile
+from vcdl.profile.stalls import Stall, network_stall
+from vcdl.report.observer import RunObserver
+from vcdl.run.control import pause
+from vcdl.run.folder import RunFolder
+from vcdl.run.reading import is_finished, journal_of
+
+_SUBTASKS = 8
+"""Subtasks that are enough."""
+_TIMEOUT_S = 900.0
+
+
+def network_of(folder: RunFolder, observer: RunObserver) -> Stall:
+    """The stall of a submitted job, which is stopped as soon as some of its subtasks have come back.
+
+    Raises GridError when none does.
+    """
+    begun_s = time.monotonic()
+
+    def has_enough() -> bool:
+        count = _profile(folder).total().subtasks
+        observer.phase(f"{count} of {_SUBTASKS} subtasks are back from the project's clients")
+        return count >= _SUBTASKS or is_finished(folder)
+
+    try:
+        wait_until(has_enough, _TIMEOUT_S, every_s=2.0)
+    finally:
+        pause(folder)
+    sums = _profile(folder).total()
+    if not sums.told:
+        raise GridError(
+            f"no client of the project brought a subtask back in {time.monotonic() - begun_s:.0f} s: "
+            "`vcdl project doctor` looks at the server, `vcdl hosts` at the clients"
+        )
+    return network_stall(sums.mean_s(AWAY), sums.mean_s(*OF_HOST))
+
+
+def _profile(folder: RunFolder) -> RunProfile:
+    with journal_of(folder) as journal:
+        return RunProfile.of(() if journal is None else journal.stream())
