@@ -1,8 +1,9 @@
-"""A network between a program and a server on a Unix socket, which a test can cut, or let swallow all that is sent."""
+"""A network between a program and a server, which a test can cut, slow down, or let swallow all that is sent."""
 
 import contextlib
 import socket
 import threading
+import time
 from pathlib import Path
 from typing import Self
 
@@ -10,8 +11,9 @@ from typing import Self
 class TcpProxy:
     """Forwards connections from a port of this machine; while it is cut, connections break and new ones are refused."""
 
-    def __init__(self, server: Path) -> None:
-        self._server = server
+    def __init__(self, server: Path | tuple[str, int], delay_s: float = 0.0) -> None:
+        """`server`: its Unix socket, or its address; `delay_s`: seconds for which each message is on the way."""
+        self._server, self._delay_s = server, delay_s
         self._flows = threading.Event()
         self._flows.set()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
@@ -50,9 +52,10 @@ class TcpProxy:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = listener.accept()
-                far = socket.socket(socket.AF_UNIX)
+                address = str(self._server) if isinstance(self._server, Path) else self._server
+                far = socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET)
                 try:
-                    far.connect(str(self._server))
+                    far.connect(address)
                 except OSError:  # the server is down: this connection breaks, and the next one is taken
                     _close(near)
                     far.close()
@@ -64,6 +67,7 @@ class TcpProxy:
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 20):
+                time.sleep(self._delay_s)
                 if self._flows.is_set():
                     sink.sendall(data)
         _close(source)

@@ -10,6 +10,7 @@ from pathlib import Path
 from vcdl.client.boinc_supervisor import BoincSupervisor
 from vcdl.client.compiled import CompiledPrograms
 from vcdl.client.init_data import InitData
+from vcdl.client.inputs import read_workunit
 from vcdl.client.memory import available_memory_bytes
 from vcdl.client.newest import NewestWeights
 from vcdl.client.process_age import age_s
@@ -50,7 +51,7 @@ def train_task(
     newest = (
         NewestWeights.of_app_version(supervisor.may_use_network) if isinstance(supervisor, BoincSupervisor) else None
     )
-    outcome = train_workunit(slot, supervisor, TrainerCache(), period_s, newest, before_s=_before_s(slot))
+    outcome = train_workunit(slot, supervisor, TrainerCache(), period_s, newest, before_s=_before_s(slot, init.project))
     if outcome is not Outcome.DONE:
         return False
     deliver_output(slot, init.project)
@@ -58,13 +59,19 @@ def train_task(
     return True
 
 
-def _before_s(slot: Path) -> dict[str, float]:
-    """Seconds that the task waited for its process, since its files came or since its checkpoint, and of the start."""
+def _before_s(slot: Path, project: Path) -> dict[str, float]:
+    """Seconds of the start, and those that the task waited for its process: since its files came, which the client
+    copies into the slot at the last moment, or since its checkpoint.
+
+    Raises WorkunitError, before Keras is imported for nothing.
+    """
+    came = project / read_workunit(slot).description_file
     import keras  # noqa: F401  the start of a process ends with it
 
     started_s = age_s()
     checkpoint = slot / CHECKPOINT_FILE
-    stage, since = ("paused", checkpoint) if checkpoint.exists() else ("host", slot / DESCRIPTION_FILE)
+    came = came if came.is_file() else slot / DESCRIPTION_FILE
+    stage, since = ("paused", checkpoint) if checkpoint.exists() else ("host", came)
     waited_s = time.time() - since.stat().st_mtime - started_s
     return {"start": started_s, stage: max(0.0, waited_s)}
 

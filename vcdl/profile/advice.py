@@ -114,12 +114,18 @@ def _changes(
 
 
 def _fewer_shards(hosts: Sequence[HostType], subtask: Subtask, shards: int) -> int:
-    """Shards of such a size that little of a subtask's time is not training, but enough that each slot has one."""
+    """Shards of such a size that little of a subtask's time is not training, but enough that no slot waits."""
     needed = [(host.fixed_s + host.away_s) * (1 / _OVERHEAD - 1) / host.sample_s for host in hosts if host.sample_s > 0]
     if max(needed, default=0.0) <= 0:
         return shards
-    slots = math.ceil(sum(host.count * host.at_once for host in hosts))
-    return min(shards, max(slots, round(shards * subtask.samples / max(needed)), 1))
+    wanted = math.ceil(sum(host.count * _outstanding(host, subtask.samples) for host in hosts))
+    return min(shards, max(wanted, round(shards * subtask.samples / max(needed)), 1))
+
+
+def _outstanding(host: HostType, samples: float) -> float:
+    """Subtasks that a host needs at a time so that its slots are busy: those on the way are no more than it has."""
+    busy_s = host.busy_s(samples)
+    return min(host.at_once, host.slots * (1.0 + host.away_s / busy_s)) if busy_s > 0 else host.at_once
 
 
 def _seconds(seconds: float) -> str:

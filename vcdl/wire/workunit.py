@@ -22,6 +22,7 @@ FORMAT = 3
 DESCRIPTION_FILE = "workunit.json"
 INPUT_FILES = (DESCRIPTION_FILE, "model.json", "params.h5", "shard.npz")
 """Logical names of a workunit's inputs, the same on every grid."""
+DESCRIPTION_SUFFIX = ".json"
 FROZEN_FILE = "frozen.h5"
 """Logical name of one more input, where the job's model has weights that no training changes."""
 OUTPUT_FILE = "update.h5"
@@ -140,6 +141,11 @@ class Workunit:
     def name(self) -> str:
         """`<job>_e0003_s017_a0_v000142`: the name contains all numbers."""
         return f"{self.job}_{subtask_name(self.epoch, self.shard)}_a{self.attempt}_v{self.base_version:06d}"
+
+    @property
+    def description_file(self) -> str:
+        """The physical name of its workunit.json, where all workunits' files lie in one folder."""
+        return f"{self.name}{DESCRIPTION_SUFFIX}"
 
     def to_json(self) -> str:
         return self._json

@@ -17,14 +17,13 @@ from vcdl.errors import GridError, WorkunitError
 from vcdl.files.atomic import sweep
 from vcdl.files.shipped import shipped
 from vcdl.loop.grid import Staged
-from vcdl.wire.workunit import WorkunitName
+from vcdl.wire.workunit import DESCRIPTION_SUFFIX, WorkunitName
 
 TEMPLATE_FOR_TWO = "vcdl_in_two.xml"
 _WITH_FROZEN = {INPUT_TEMPLATE: "vcdl_in_frozen.xml", TEMPLATE_FOR_TWO: "vcdl_in_frozen_two.xml"}
 """The templates of jobs with frozen weights, by those of other jobs."""
 _OUTPUT_TEMPLATE = "vcdl_out.xml"
 _MAX_NBYTES = "@max_nbytes@"
-_DESCRIPTION = ".json"
 
 
 def input_template(*, for_two: bool, has_frozen: bool) -> str:
@@ -69,7 +68,7 @@ class Staging:
         inputs = []
         for item in staged:
             workunit = item.workunit
-            description = f"{workunit.name}{_DESCRIPTION}"
+            description = workunit.description_file
             self._download.write(description, workunit.to_json().encode())
             model = manifest.model.name if manifest.model else ""
             params, shard = manifest.params[workunit.base_version].name, manifest.shards[workunit.shard].name
@@ -166,10 +165,10 @@ class Staging:
             self._in_place.discard(name)
 
     def _is_description(self, name: str) -> bool:
-        if not name.endswith(_DESCRIPTION):
+        if not name.endswith(DESCRIPTION_SUFFIX):
             return False
         try:
-            return WorkunitName.parse(name.removesuffix(_DESCRIPTION)).job == self._settings.job
+            return WorkunitName.parse(name.removesuffix(DESCRIPTION_SUFFIX)).job == self._settings.job
         except WorkunitError:
             return False
 
