@@ -112,7 +112,7 @@ def test_each_kind_of_run_is_made_of_the_files_that_the_grids_recipe_names(kind:
     grids = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Grid)]
     assert any(found.__module__ == module.__name__ for found in grids)
     assert re.search(r"\bLoop\.of\(", (ROOT / driver).read_text(encoding="utf-8"))
-    assert f'"{kind}"' in (ROOT / host).read_text(encoding="utf-8")
+    assert f'{kind} = "vcdl' in (ROOT / host).read_text(encoding="utf-8")
     name = Path(command).stem
     assert (ROOT / command).is_file()
     assert f'"{name}"' in (ROOT / cli).read_text(encoding="utf-8")

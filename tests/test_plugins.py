@@ -8,20 +8,22 @@ from pathlib import Path
 import pytest
 
 from tests.places import ROOT
-from vcdl.errors import PluginError
+from vcdl.errors import PluginError, RunFolderError
 from vcdl.job.update import RULES
 from vcdl.plugins import Parts
 from vcdl.rules.base import Rule
+from vcdl.run.folder import RunFolder
+from vcdl.run.kind import RUN_KINDS, RunKind, driven_kind, usable_kinds
 
 MEDIAN = (ROOT / "examples" / "plugin" / "vcdl_example" / "median.py").read_text(encoding="utf-8")
 
 
-def installed(folder: Path, package: str, name: str, module: str, code: str = MEDIAN) -> None:
-    """A package with a rule in one file, as pip leaves it."""
+def installed(folder: Path, package: str, name: str, module: str, code: str = MEDIAN, kind: str = "rules") -> None:
+    """A package with a part in one file, as pip leaves it."""
     info = folder / f"{package}-1.2.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.2\n", encoding="utf-8")
-    (info / "entry_points.txt").write_text(f"[vcdl.rules]\n{name} = {module}:Median\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text(f"[vcdl.{kind}]\n{name} = {module}:Median\n", encoding="utf-8")
     (folder / f"{module}.py").write_text(code, encoding="utf-8")
 
 
@@ -37,7 +39,7 @@ def test_a_rule_of_another_package_is_there_beside_ours(tmp_path: Path, rules: P
     assert rules["median"]().rule == "median"
     assert rules.package("median") == "theirs 1.2"
     assert rules.package("vc_asgd") is None
-    assert list(rules) == [*RULES, "median"]
+    assert (list(rules)[-1], "forecast" in rules) == ("median", True), "ours first"
 
 
 @pytest.mark.parametrize(
@@ -74,12 +76,40 @@ def test_a_checkout_that_was_not_installed_again_says_so() -> None:
         list(Parts("nothing"))
 
 
+def test_a_grid_that_another_command_begins_is_refused_with_it() -> None:
+    with pytest.raises(RunFolderError, match="`vcdl submit` begins one"):
+        driven_kind("boinc")
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("raise OSError('no cable')", r"theirs 1\.2 cannot be imported \(OSError: no cable\)"),
+        ("Median = 5", r"is no vcdl\.run\.kind\.RunKind"),
+        ("from vcdl.run.kind import LOCAL as Median", "calls itself 'local'"),
+    ],
+)
+def test_a_run_whose_grid_cannot_be_had_says_why_and_other_runs_do_not_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, said: str
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    installed(tmp_path, "theirs", "cables", f"grid_{abs(hash(code))}", code, "grids")
+    kinds: Parts[RunKind] = Parts("grid", RUN_KINDS.wrong)
+    monkeypatch.setattr("vcdl.run.kind.RUN_KINDS", kinds)
+    monkeypatch.setattr("vcdl.run.folder.RUN_KINDS", kinds)
+    folder = RunFolder(tmp_path)
+    folder.kind_file.write_text("cables")
+    with pytest.raises(RunFolderError, match=said):
+        assert folder.kind
+    assert {kind.name for kind in usable_kinds()} == {"local", "boinc", "simulated"}
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("option", ["--help", "--version"])
 def test_help_reads_no_package_of_others(tmp_path: Path, option: str) -> None:
     installed(tmp_path, "theirs", "median", "theirs_median", "raise SystemExit(5)")
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nfrom vcdl.cli import exit_code_of\n"
-    code += f"assert exit_code_of([{option!r}]) == 0\nassert 'vcdl.plugins' not in sys.modules"
+    code += f"assert exit_code_of([{option!r}]) == 0\nassert 'importlib.metadata' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 

@@ -10,10 +10,12 @@ volunteers is no part of this: codecs, clients and the checks of both (docs/plug
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import EntryPoint, entry_points
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from vcdl.errors import PluginError, one_line
+
+if TYPE_CHECKING:  # help must not read what is installed
+    from importlib.metadata import EntryPoint
 
 _OURS = "vcdl"
 T = TypeVar("T")
@@ -42,7 +44,9 @@ class Parts(Mapping[str, T], Generic[T]):
         return f"vcdl.{self.kind}s"
 
     @cached_property
-    def _points(self) -> Mapping[str, list[EntryPoint]]:
+    def _points(self) -> "Mapping[str, list[EntryPoint]]":
+        from importlib.metadata import entry_points
+
         found: dict[str, list[EntryPoint]] = {}
         for point in sorted(entry_points(group=self.group), key=lambda point: not _is_ours(point)):
             found.setdefault(point.name, []).append(point)
@@ -98,15 +102,15 @@ class Parts(Mapping[str, T], Generic[T]):
         return found
 
 
-def _is_ours(point: EntryPoint) -> bool:
+def _is_ours(point: "EntryPoint") -> bool:
     return point.dist is not None and point.dist.name == _OURS
 
 
-def _package(point: EntryPoint) -> str:
+def _package(point: "EntryPoint") -> str:
     return "an unknown package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
 
 
-def _taken(kind: str, name: str, points: list[EntryPoint]) -> str:
+def _taken(kind: str, name: str, points: "list[EntryPoint]") -> str:
     first, *others = points
     packages = " and ".join(_package(point) for point in others)
     if _is_ours(first):

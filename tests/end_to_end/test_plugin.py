@@ -1,5 +1,5 @@
 """The example of a package that adds parts: installed into an environment of its own, it keeps its contracts, and a job
-is trained with its rule.
+is trained with its parts.
 """
 
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.places import ROOT
+from tests.places import EXAMPLES, ROOT
 from vcdl.errors import ExitCode
 
 pytestmark = [pytest.mark.process, pytest.mark.keras, pytest.mark.slow]
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.process, pytest.mark.keras, pytest.mark.slow]
 PACKAGE = ROOT / "examples" / "plugin"
 JOB = """name: voted
 model: {builtin: {name: mlp, units: [4]}}
-data: {dataset: digits, shards: 4}
+data: {dataset: digits, shards: 2}
 update: {rule: median, buffer: 2}
 stop: {epochs: 1}
 grid: {workers: 1}
@@ -62,20 +62,24 @@ def test_its_own_tests_pass(python: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_a_job_is_trained_with_its_rule(python: Path, tmp_path: Path) -> None:
+def test_a_job_is_trained_with_its_rule_on_its_grid(python: Path, tmp_path: Path) -> None:
     file, run = tmp_path / "job.yaml", tmp_path / "run"
     file.write_text(JOB, encoding="utf-8")
     described = vcdl(python, "describe", file)
     assert "{rule: median, server_learning_rate: 1.0, buffer: 2} of vcdl-example 0.1.0" in described.stdout
-    done = vcdl(python, "run", file, "--out", run)
+    done = vcdl(python, "run", file, "--out", run, "--grid", "commands")
     assert done.returncode == ExitCode.OK, done.stderr
-    assert json.loads((run / "summary.json").read_text())["updates_applied"] == 4
+    assert json.loads((run / "summary.json").read_text())["updates_applied"] == 2
+    assert (run / "host").read_text() == "commands"
     assert "rule: median" in (run / "job.yaml").read_text()
 
 
-def test_without_the_package_its_job_says_where_a_rule_may_come_from(tmp_path: Path) -> None:
+def test_without_the_package_its_job_says_where_a_part_may_come_from(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(JOB, encoding="utf-8")
     refused = vcdl(Path(sys.executable), "describe", file)
     assert refused.returncode == ExitCode.BAD_JOB
     assert 'got "median"; a rule of another package: `pip install` that package' in refused.stderr
+    refused = vcdl(Path(sys.executable), "run", EXAMPLES / "digits.yaml", "--grid", "commands", "--out", tmp_path / "r")
+    assert refused.returncode == ExitCode.RUN_FAILED
+    assert "there is no grid 'commands': known are local; a grid of another package: `pip install`" in refused.stderr

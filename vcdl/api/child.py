@@ -142,7 +142,7 @@ def _driven(folder: Any, job: Any, observer: RunObserver) -> bool:
     if report is None:
         try:
             observer.phase("importing Keras")
-            with spares_for(job):  # before the process has a second thread
+            with spares_for(job, folder.kind):  # before the process has a second thread
                 _pause_with_parent()
                 reached = drive(folder, job, observer)
         except KeyboardInterrupt:

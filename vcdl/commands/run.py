@@ -18,7 +18,9 @@ Examples:
 Ctrl-C pauses the run; `vcdl resume` continues it."""
 
 
-def run(job_file: Path, out: Path | None = None, overrides: Sequence[str] = (), as_json: bool = False) -> ExitCode:
+def run(
+    job_file: Path, out: Path | None = None, overrides: Sequence[str] = (), as_json: bool = False, grid: str = "local"
+) -> ExitCode:
     """Begin a run and carry it to its end, or to a pause.
 
     Raises VcdlError; before the first subtask, nothing of the run is then left behind.
@@ -33,7 +35,7 @@ def run(job_file: Path, out: Path | None = None, overrides: Sequence[str] = (), 
 
     job = load_job(job_file, overrides)
     folder = folder_for(job.name, out)
-    with begun(folder, job) as frozen:
+    with begun(folder, job, grid) as frozen:
         return run_to_end(folder, frozen, as_json)
 
 
@@ -41,7 +43,8 @@ def run(job_file: Path, out: Path | None = None, overrides: Sequence[str] = (), 
 @click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="The run's folder [default: runs/NAME].")
 @set_option
+@click.option("--grid", metavar="NAME", default="local", help="What trains the subtasks [default: this machine].")
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json at the end; the display goes to stderr.")
-def command(job_file: Path, out: Path | None, overrides: tuple[str, ...], as_json: bool) -> ExitCode:
+def command(job_file: Path, out: Path | None, overrides: tuple[str, ...], grid: str, as_json: bool) -> ExitCode:
     """Train a job on this machine, to its results."""
-    return run(job_file, out, overrides, as_json)
+    return run(job_file, out, overrides, as_json, grid)

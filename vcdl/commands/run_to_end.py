@@ -49,7 +49,7 @@ def _run(folder: RunFolder, job: "Job", as_json: bool) -> Report | None:
     try:
         with ExitStack() as entered:
             with announced("importing Keras", stream):
-                entered.enter_context(spares_for(job))  # before the display, which has a thread
+                entered.enter_context(spares_for(job, folder.kind))  # before the display, which has a thread
             observer = entered.enter_context(display(RunGoal.of(job), stream, clock_of(folder)))
             return drive(folder, job, observer)
     except KeyboardInterrupt:  # before the first subtask, while results are written, or a second Ctrl-C

@@ -22,7 +22,7 @@ from vcdl.journal.events import WorkunitSent
 from vcdl.local.death import how_it_died
 from vcdl.local.slots import SlotFolders
 from vcdl.local.worker_process import WorkerProcess
-from vcdl.loop.grid import GaveUp, Grid, Outcome, Results, Staged, Uploaded
+from vcdl.loop.grid import DrivenGrid, GaveUp, Outcome, Staged, Uploaded
 from vcdl.report.observer import RunningTask
 from vcdl.run.folder import RunFolder
 from vcdl.run.kept_weights import conclude_upload
@@ -50,7 +50,7 @@ class LocalSettings:
     """False: separate parameter servers take uploads from the folder, and `claim` returns failures only."""
 
 
-class LocalGrid(Grid, Results):
+class LocalGrid(DrivenGrid):
     """Worker processes of this machine. Used by one thread; `close` leaves no process behind."""
 
     def __init__(self, folder: RunFolder, settings: LocalSettings) -> None:
@@ -66,12 +66,9 @@ class LocalGrid(Grid, Results):
         self._outcomes: dict[str, Outcome] = {}
         self._sent: list[WorkunitSent] = []
         self._delivered: dict[str, set[Path]] = {}
-        self.shortage: RunFolderError | None = None
-        """Why nothing is handed out now; None: it is."""
         self._looks_for_room = Attempts()
 
     def start(self) -> None:
-        """Take up what an earlier process left, and start the workers. Raises GridError."""
         for upload in sorted(self._folder.waiting_uploads(), key=lambda path: path.lstat().st_mtime_ns):
             self._known[upload.stem] = None
             self._has_come(Uploaded(upload.stem, upload, upload.lstat().st_size))
@@ -125,7 +122,6 @@ class LocalGrid(Grid, Results):
     # -- running
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for messages of workers, at most `timeout_s`, and act on them. Raises GridError."""
         for key, _ in self._selector.select(timeout_s):
             self._listen_to(key.data)
         now_s = time.monotonic()  # stands still while the machine sleeps, as the workers do
@@ -135,9 +131,6 @@ class LocalGrid(Grid, Results):
         self._hand_out()
 
     def missing_uploads(self, workunits: Collection[str]) -> set[str]:
-        """Those of some workunits whose upload is no longer where parameter servers take it: it is in the journal, or
-        somebody deleted it.
-        """
         if self._settings.hands_out_uploads:
             return set()
         elsewhere = {*self._waiting, *self._outcomes, *(worker.workunit for worker in self._workers)}
@@ -145,13 +138,11 @@ class LocalGrid(Grid, Results):
         return uploaded - {path.stem for path in self._folder.waiting_uploads()} if uploaded else uploaded
 
     def lose(self, workunits: Collection[str]) -> None:
-        """Give up workunits whose upload somebody deleted."""
         for workunit in workunits:
             self._outcomes[workunit] = GaveUp(workunit, f"its upload was deleted from {self._folder.uploads}")
 
     @property
     def waiting(self) -> int:
-        """Workunits that no worker has begun with."""
         return len(self._waiting)
 
     def running(self) -> list[RunningTask]:
@@ -173,7 +164,6 @@ class LocalGrid(Grid, Results):
                     self._remove(key.data)
 
     def close(self) -> None:
-        """End all workers."""
         for worker in self._workers:
             self._selector.unregister(worker)
             worker.kill()

@@ -1,8 +1,10 @@
-"""The driver of a local run: this process drives the loop; workers, evaluator and further servers are its children."""
+"""The driver of a run in this process, over any grid: evaluator and further servers are its children, and the workers
+of a local run are.
+"""
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 
@@ -15,10 +17,12 @@ from vcdl.local.grid import LocalGrid, LocalSettings
 from vcdl.local.server_pool import ServerPool
 from vcdl.local.spares import end_spares, fork_spares
 from vcdl.local.upload_folder import quarantine_orphans
+from vcdl.loop.grid import DrivenGrid
 from vcdl.loop.loop import Loop
 from vcdl.report.observer import RunObserver, ShieldedObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
+from vcdl.run.kind import RunKind
 from vcdl.run.preparation import prepare
 from vcdl.run.run import Run
 
@@ -27,12 +31,12 @@ _WAIT_S = 0.1
 
 
 @contextmanager
-def spares_for(job: Job) -> Iterator[None]:
-    """Import Keras, and have a child process ready for each worker and for the evaluator.
+def spares_for(job: Job, kind: RunKind) -> Iterator[None]:
+    """Import Keras, and have a child process ready for each worker of this machine and for the evaluator.
 
     To be entered before anything starts a thread that is not Python's own, and before any display does.
     """
-    fork_spares(local_settings(job).workers + 1)
+    fork_spares((local_settings(job).workers if kind.has_workers else 0) + 1)
     try:
         yield
     finally:
@@ -40,7 +44,14 @@ def spares_for(job: Job) -> Iterator[None]:
 
 
 def run_locally(folder: RunFolder, observer: RunObserver) -> StopReason | None:
-    """Run the job of a folder to its end and say why it ended; None: it was interrupted and can be resumed.
+    """Run the job of a folder with workers of this machine, as `run_over` does."""
+    return run_over(folder, observer, lambda folder, job: LocalGrid(folder, local_settings(job)))
+
+
+def run_over(
+    folder: RunFolder, observer: RunObserver, open_grid: Callable[[RunFolder, Job], DrivenGrid]
+) -> StopReason | None:
+    """Run the job of a folder over a grid to its end and say why it ended; None: it was interrupted and can be resumed.
 
     The caller holds the folder's RunLock. Raises VcdlError when the run cannot continue; nothing that was
     assimilated is lost then.
@@ -53,19 +64,19 @@ def run_locally(folder: RunFolder, observer: RunObserver) -> StopReason | None:
     sweep(folder.path, below=True)
     quarantine_orphans(folder)
     with ExitStack() as closing:
-        grid = LocalGrid(folder, local_settings(job))
+        grid = open_grid(folder, job)
         closing.callback(grid.close)
-        grid.start()  # the workers import Keras while the data is cut
+        grid.start()  # workers import Keras while the data is cut
         run = prepare(folder, job, ShieldedObserver(observer))
         loop = Loop.of(run, grid, grid, observer=observer)
         closing.callback(loop.close)
-        return _LocalRun(loop, grid, observer, closing).drive()
+        return _DrivenRun(loop, grid, observer, closing).drive()
 
 
-class _LocalRun:
-    """The loop over the local grid, with the children that share its work."""
+class _DrivenRun:
+    """The loop over a grid, with the children that share its work."""
 
-    def __init__(self, loop: Loop, grid: LocalGrid, observer: RunObserver, closing: ExitStack) -> None:
+    def __init__(self, loop: Loop, grid: DrivenGrid, observer: RunObserver, closing: ExitStack) -> None:
         folder = loop.run.folder
         self._loop = loop
         self._grid = grid

@@ -3,12 +3,14 @@
 Delivery is at least once: this process or the next one hands a result out again until `done` was called for it.
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from vcdl.journal.events import WorkunitSent
+from vcdl.report.observer import RunningTask
 from vcdl.wire.workunit import FROZEN_FILE, INPUT_FILES, Workunit
 
 
@@ -130,4 +132,42 @@ class Grid(ABC):
 
         Raises GridError.
         """
+        return
+
+
+class DrivenGrid(Grid, Results):
+    """A grid that the run's own process drives (vcdl.local.run.run_over): all of it is used by one thread."""
+
+    shortage: Exception | None = None
+    """Why nothing is handed out now; None: it is."""
+
+    def start(self) -> None:
+        """Take up what an earlier process left, while the data is cut. Raises GridError."""
+        return
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for something to happen, at most `timeout_s`, and act on it. Raises GridError."""
+        time.sleep(timeout_s)
+
+    @property
+    def waiting(self) -> int:
+        """Workunits that no client has begun with."""
+        return 0
+
+    def running(self) -> Sequence[RunningTask]:
+        """The subtasks that are being trained, for the display."""
+        return ()
+
+    def missing_uploads(self, workunits: Collection[str]) -> set[str]:
+        """Those of some workunits whose upload is no longer where parameter servers take it: it is in the journal, or
+        somebody deleted it. A grid whose uploads are claimed by the run's own process has none.
+        """
+        return set()
+
+    def lose(self, workunits: Collection[str]) -> None:
+        """Give up workunits whose upload somebody deleted."""
+        return
+
+    def close(self) -> None:
+        """End what the grid has started here."""
         return

@@ -15,7 +15,7 @@ from vcdl.job.training import ACCUMULATION, TrainingSettings
 from vcdl.passwords import split_password
 from vcdl.report.wording import plural, size
 from vcdl.run.folder import RunFolder
-from vcdl.run.kind import RUN_KINDS, RunKind
+from vcdl.run.kind import RunKind, usable_kinds
 from vcdl.run.store_claim import asked_settings
 from vcdl.stores.exposure import exposures
 from vcdl.stores.open import check_usable
@@ -91,8 +91,8 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     training_bytes = footprint_of(trainer.model).memory_bytes(job.training.batch_size, data_bytes // job.data.shards)
     memory_bytes = (_workers(job) + 1) * training_bytes + _DATA_COPIES * data_bytes
     kept_bytes = up_encoding(job.transport.to_wire(), layout).most_bytes + _WEIGHT_BYTES * layout.size
-    trust = {kind.command: _trust(job, kind) for kind in RUN_KINDS.values()}
-    rolls_back = any(job.trusting(kind.trust).rolls_back for kind in RUN_KINDS.values())
+    trust = {kind.begun_by: _trust(job, kind) for kind in usable_kinds()}
+    rolls_back = any(job.trusting(kind.trust).rolls_back for kind in usable_kinds())
     return Checked(
         job=job.name,
         train_samples=len(dataset.x_train),

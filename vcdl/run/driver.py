@@ -19,6 +19,7 @@ from vcdl.report.wording import printable
 from vcdl.run.finding import resume_hint, unfinished
 from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.frozen_job import freeze
+from vcdl.run.kind import driven_kind
 from vcdl.run.reading import is_finished, journal_of, read_report
 from vcdl.run.results import leave_results
 
@@ -117,15 +118,16 @@ def _discard(folder: RunFolder, is_new: bool) -> None:
 
 
 @contextmanager
-def begun(folder: RunFolder, job: Job) -> Iterator[Job]:
+def begun(folder: RunFolder, job: Job, grid: str = "local") -> Iterator[Job]:
     """A new run in a folder, locked, with the job as the run follows it. Nothing is left of one that the block
-    refuses before its first subtask. Raises RunFolderError, JobError.
+    refuses before its first subtask. Raises RunFolderError, PluginError, JobError.
     """
+    kind = driven_kind(grid)
     is_new = not folder.path.exists()
     folder.make()
     with RunLock(folder):
         if folder.job_file.exists():  # another process has begun a run here meanwhile
             raise unfinished(folder.path)
         with discarded_if_refused(folder, is_new=is_new):
-            folder.create()
+            folder.create(kind)
             yield freeze(job.trusting(folder.kind.trust), folder)

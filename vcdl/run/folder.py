@@ -30,7 +30,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from vcdl.errors import RunFolderError, folder_errors, unreadable
+from vcdl.errors import PluginError, RunFolderError, folder_errors, unreadable
 from vcdl.files.atomic import atomic_write
 from vcdl.files.lock import FileLock, holder_of, locked
 from vcdl.run.kind import LOCAL, RUN_KINDS, RunKind
@@ -92,9 +92,12 @@ class RunFolder:
         if name not in RUN_KINDS:
             raise RunFolderError(
                 f"{self.path} is a run of the kind {name[:40]!r}, which this version of vcdl does not know: "
-                "use the version that began it"
+                f"use the version that began it; {RUN_KINDS.how_to_add}"
             )
-        return RUN_KINDS[name]
+        try:
+            return RUN_KINDS[name]
+        except PluginError as error:
+            raise RunFolderError(f"{self.path}: {error}") from error
 
     @property
     def given(self) -> Path:

@@ -1,11 +1,17 @@
 """The kind of a run: who drives its loop, and what follows from that for a person.
 
-One entry of `RUN_KINDS` is all that the rest of the code knows of a kind of run. Its name is written into the run's
-folder before anything else, so the folder shows its kind whenever the process that makes it is killed.
+One entry of `RUN_KINDS` is all that the rest of the code knows of a kind of run; other packages bring some, by the
+entry point `vcdl.grids`. Its name is written into the run's folder before anything else, so the folder shows its kind
+whenever the process that makes it is killed.
 """
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from vcdl.errors import PluginError, RunFolderError
+from vcdl.plugins import Parts
 
 if TYPE_CHECKING:  # help must not import what reads job files
     from vcdl.job.trust import Trust
@@ -17,15 +23,17 @@ class RunKind:
 
     name: str
     driver: str | None
-    """The function `module:name` that runs a folder's job in the calling process; None: `vcdl resume` drives
-    nothing.
+    """The function `module:name` that runs a folder's job in the calling process (vcdl.local.run.run_over makes one
+    of a grid); None: `vcdl resume` drives nothing.
     """
-    resume_hint: str
+    resume_hint: str = "`vcdl resume {folder}` goes on"
     """How a person continues an unfinished run, with a place for its folder; a sentence without its stop."""
-    trust: "Trust"
+    trust: "Trust" = "own"
     """Whose machines train its jobs, where the job file does not say."""
-    command: str
-    """The command that begins such a run, after `vcdl`."""
+    command: str = ""
+    """The command that begins such a run, after `vcdl`; empty: `run --grid NAME`."""
+    has_workers: bool = False
+    """Its subtasks are trained by worker processes of this machine."""
     has_daemons: bool = False
     """Daemons drive the run: a session outlives each of them, and a run that nobody drives waits for them."""
     has_wall_clock: bool = True
@@ -39,18 +47,21 @@ class RunKind:
         """The hint for a run's folder, as it is shown."""
         return self.resume_hint.format(folder=folder)
 
+    @property
+    def begun_by(self) -> str:
+        """The command that begins such a run, after `vcdl`."""
+        return self.command or f"run --grid {self.name}"
+
 
 LOCAL = RunKind(
     "local",
     driver="vcdl.local.run:run_locally",
-    resume_hint="`vcdl resume {folder}` goes on",
-    trust="own",
     command="run",
+    has_workers=True,
 )
 BOINC = RunKind(
     "boinc",
     driver=None,
-    resume_hint="`vcdl resume {folder}` goes on",
     trust="strangers",
     command="submit",
     has_daemons=True,
@@ -73,5 +84,30 @@ SIMULATED = RunKind(
     ),
 )
 
-RUN_KINDS = {kind.name: kind for kind in (LOCAL, BOINC, SIMULATED)}
+
+def _wrong(name: str, found: object) -> str | None:
+    if not isinstance(found, RunKind):
+        return "is no vcdl.run.kind.RunKind"
+    return None if found.name == name else f"calls itself {found.name!r}: both names must be the same"
+
+
+RUN_KINDS: Parts[RunKind] = Parts("grid", _wrong)
 """Every kind of run, by the name in its folder."""
+
+
+def usable_kinds() -> Iterator[RunKind]:
+    """The kinds of run that can be had: another package's fault is told to those who use it."""
+    for name in RUN_KINDS:
+        with suppress(PluginError):
+            yield RUN_KINDS[name]
+
+
+def driven_kind(name: str) -> RunKind:
+    """The kind of run that `vcdl run --grid NAME` begins. Raises RunFolderError, PluginError."""
+    if name not in RUN_KINDS:
+        known = ", ".join(kind.name for kind in usable_kinds() if kind.driver is not None)
+        raise RunFolderError(f"there is no grid {name!r}: known are {known}; {RUN_KINDS.how_to_add}")
+    kind = RUN_KINDS[name]
+    if kind.driver is None:
+        raise RunFolderError(f"`vcdl run` drives no run on the grid {name}: `vcdl {kind.begun_by}` begins one")
+    return kind

@@ -1,0 +1,133 @@
+"""What holds for every grid that a run's own process drives."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from vcdl.job import Job
+from vcdl.journal.events import Recorded, StopReason, UpdateApplied, WorkunitSent
+from vcdl.local.run import run_over
+from vcdl.loop.grid import DrivenGrid, Outcome, Staged, Uploaded
+from vcdl.loop.loop import Loop
+from vcdl.report.observer import RunObserver
+from vcdl.run.driver import begun
+from vcdl.run.folder import RunFolder
+from vcdl.run.preparation import prepare
+from vcdl.run.reading import events_of
+
+_PATIENCE_S = 120.0
+_JOB = {
+    "name": "contract",
+    "model": {"builtin": {"name": "mlp", "units": [4]}},
+    "data": {"dataset": "digits", "shards": 3},
+    "stop": {"epochs": 1},
+    "grid": {"workers": 1},
+}
+
+
+class GridContract:
+    """Tests of grids: a package's test class subclasses it and says how one is opened. They train a small model.
+
+    class TestCommandsGrid(GridContract):
+        open_grid = CommandsGrid
+    """
+
+    open_grid: ClassVar[Callable[[RunFolder, Job], DrivenGrid]]
+    """Opens the grid of a run's folder; the second one on it is that of a process that follows a killed one."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Iterator[RunFolder]:
+        """A run that has begun."""
+        folder = RunFolder(tmp_path / "run")
+        with begun(folder, Job.model_validate(_JOB)):
+            yield folder
+
+    def test_a_job_that_is_paused_and_resumed_counts_each_subtask_once(self, folder: RunFolder) -> None:
+        open_grid = type(self).open_grid
+        assert run_over(folder, _PausedByUpdate(folder), open_grid) is None
+        assert run_over(folder, RunObserver(), open_grid) == StopReason.EPOCHS
+        applied = Counter(event.subtask for event in events_of(folder, UpdateApplied))
+        assert sorted(applied.values()) == [1] * 3
+        assert list(folder.uploads.iterdir()) == [], "what is done is forgotten with its files"
+
+    def test_an_outcome_is_claimed_until_it_is_done_and_by_whoever_follows_a_killed_process(
+        self, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with self._looped(folder) as (loop, grid):
+            submitted: list[Staged] = []
+            submit = grid.submit
+
+            def noted(staged: Sequence[Staged]) -> None:
+                submitted.extend(staged)
+                submit(staged)
+
+            monkeypatch.setattr(grid, "submit", noted)
+            loop.step()
+            names = {item.workunit.name for item in submitted}
+            assert names == loop.coordinator.open.keys()
+            assert len(names) == grid.open_wanted()
+            submit(submitted)  # as after a kill between the two
+            outcomes = _brought(grid, len(names))
+            assert [outcome.workunit for outcome in grid.claim()] == [outcome.workunit for outcome in outcomes]
+            begun = [sent.workunit for sent in (*events_of(folder, WorkunitSent), *grid.sent())]
+            assert sorted(begun) == sorted(names), "what it has already is not begun again"
+            assert grid.sent() == []
+        with self._looped(folder) as (_, following):
+            again = _brought(following, len(names))
+            assert {outcome.workunit for outcome in again} == names
+            for outcome in again:
+                assert isinstance(outcome, Uploaded)
+                assert following.has(outcome.workunit)
+                following.done(outcome.workunit)
+                assert not following.has(outcome.workunit)
+                assert not outcome.path.exists()
+            assert list(following.claim()) == []
+
+    def test_a_cancelled_workunit_is_forgotten(self, folder: RunFolder) -> None:
+        with self._looped(folder) as (loop, grid):
+            loop.step()
+            workunits = set(loop.coordinator.open)
+            grid.cancel(workunits)
+            grid.cancel(workunits)
+            grid.wait(0.0)
+            assert not any(grid.has(workunit) for workunit in workunits)
+            assert list(grid.claim()) == []
+
+    @contextmanager
+    def _looped(self, folder: RunFolder) -> Iterator[tuple[Loop, DrivenGrid]]:
+        """The loop of a run's folder over the grid, without a parameter server; it is gone as if it was killed."""
+        run = prepare(folder, Job.model_validate(_JOB), RunObserver())
+        grid = type(self).open_grid(folder, run.job)
+        loop = Loop.of(run, grid)
+        try:
+            grid.start()
+            loop.take_up()
+            yield loop, grid
+        finally:
+            loop.close()
+            grid.close()
+
+
+class _PausedByUpdate(RunObserver):
+    """Asks for a pause when the first update was applied."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+
+    def events(self, events: Sequence[Recorded]) -> None:
+        if any(isinstance(recorded.event, UpdateApplied) for recorded in events):
+            self._folder.stop_request.touch()
+
+
+def _brought(grid: DrivenGrid, number: int) -> list[Outcome]:
+    """So many outcomes, once clients have brought them."""
+    give_up = time.monotonic() + _PATIENCE_S
+    while len(outcomes := list(grid.claim())) < number:
+        assert time.monotonic() < give_up, f"{outcomes} and no more after {_PATIENCE_S:g} s"
+        grid.wait(0.05)
+    return outcomes
