@@ -70,7 +70,7 @@ def test_a_job_is_trained_with_its_rule_on_its_grid(python: Path, tmp_path: Path
     done = vcdl(python, "run", file, "--out", run, "--grid", "commands")
     assert done.returncode == ExitCode.OK, done.stderr
     assert json.loads((run / "summary.json").read_text())["updates_applied"] == 2
-    assert (run / "host").read_text() == "commands"
+    assert (run / "host").read_text() == "commands\n"
     assert "rule: median" in (run / "job.yaml").read_text()
 
 
@@ -81,5 +81,6 @@ def test_without_the_package_its_job_says_where_a_part_may_come_from(tmp_path: P
     assert refused.returncode == ExitCode.BAD_JOB
     assert 'got "median"; a rule of another package: `pip install` that package' in refused.stderr
     refused = vcdl(Path(sys.executable), "run", EXAMPLES / "digits.yaml", "--grid", "commands", "--out", tmp_path / "r")
-    assert refused.returncode == ExitCode.RUN_FAILED
+    assert refused.returncode == ExitCode.BAD_JOB
+    assert not (tmp_path / "r").exists()
     assert "there is no grid 'commands': known are local; a grid of another package: `pip install`" in refused.stderr

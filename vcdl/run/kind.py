@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vcdl.errors import PluginError, RunFolderError
+from vcdl.errors import PluginError
 from vcdl.plugins import Parts
 
 if TYPE_CHECKING:  # help must not import what reads job files
@@ -103,11 +103,11 @@ def usable_kinds() -> Iterator[RunKind]:
 
 
 def driven_kind(name: str) -> RunKind:
-    """The kind of run that `vcdl run --grid NAME` begins. Raises RunFolderError, PluginError."""
+    """The kind of run that `vcdl run --grid NAME` begins. Raises PluginError."""
     if name not in RUN_KINDS:
         known = ", ".join(kind.name for kind in usable_kinds() if kind.driver is not None)
-        raise RunFolderError(f"there is no grid {name!r}: known are {known}; {RUN_KINDS.how_to_add}")
+        raise PluginError(f"there is no grid {name!r}: known are {known}; {RUN_KINDS.how_to_add}")
     kind = RUN_KINDS[name]
     if kind.driver is None:
-        raise RunFolderError(f"`vcdl run` drives no run on the grid {name}: `vcdl {kind.begun_by}` begins one")
+        raise PluginError(f"`vcdl run` drives no run on the grid {name}: `vcdl {kind.begun_by}` begins one")
     return kind
